@@ -1,0 +1,66 @@
+"""From bytes for the KV cache to blocks, tokens and full-length requests.
+
+Formulas: vLLM 0.32, `v1/core/kv_cache_utils.py` (`get_num_blocks`, `_check_enough_kv_cache_memory`, `_estimate_max_model_len`,
+`get_max_concurrency_for_kv_cache_config`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from kvgate.budget.kv_cache_dtype import KVCacheDtype
+from kvgate.budget.kv_cache_groups import Groups, request_blocks
+from kvgate.budget.kv_cache_spec import Reach
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KVCache:
+    """How the cache of one engine is laid out, and what requests cost in it, in blocks."""
+
+    groups: Groups
+    dtype: KVCacheDtype
+    bytes_per_block: int
+    """Of the pipeline stage where a block is largest."""
+    reach: Reach
+    null_blocks: int
+    """Blocks that vLLM keeps for itself: 1 since 0.29, counted in num_blocks but not usable."""
+
+    @property
+    def request_blocks(self) -> int:
+        """Blocks of one request of max_model_len."""
+        return request_blocks(self.groups, self.reach)
+
+    @property
+    def request_bytes(self) -> int:
+        return self.request_blocks * self.bytes_per_block
+
+    def blocks_of(self, num_tokens: int) -> int:
+        """Blocks of one request of that many tokens."""
+        return request_blocks(self.groups, replace(self.reach, max_model_len=num_tokens))
+
+    def max_concurrency(self, num_blocks: int) -> Fraction:
+        """Full-length requests at once, as vLLM prints it: the null block is not subtracted."""
+        return Fraction(num_blocks, self.request_blocks)
+
+    def num_tokens(self, num_blocks: int) -> int:
+        """The `GPU KV cache size` that vLLM prints since 0.22: concurrency × max_model_len."""
+        return int(self.max_concurrency(num_blocks) * self.reach.max_model_len)
+
+    def max_model_len_that_fits(self, num_blocks: int, *, at_most: int) -> int:
+        """vLLM's `estimated maximum model length`: the longest request that fits beside the null block; 0 if none does."""
+        usable = num_blocks - self.null_blocks
+        return largest(at_most, lambda length: self.blocks_of(length) <= usable)
+
+
+def largest(at_most: int, fits: Callable[[int], bool], *, at_least: int = 1) -> int:
+    """The largest n in [at_least, at_most] that fits, by bisection; 0 if not even the smallest does.
+
+    `fits` must be monotone: what does not fit at n does not fit beyond n.
+    """
+    if at_most < at_least or not fits(at_least):
+        return 0
+    low, high = at_least, at_most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low

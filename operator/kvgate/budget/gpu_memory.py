@@ -1,0 +1,29 @@
+"""The ledger of one rank: total → requested → weights, activation, non-torch, CUDA graphs → what the KV cache gets."""
+
+from dataclasses import dataclass
+
+from kvgate.budget.interval import Interval
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ledger:
+    """Bytes of one GPU; vLLM 0.32, `Worker.determine_available_memory`."""
+
+    total_bytes: int
+    requested_bytes: int
+    """total × gpu_memory_utilization."""
+    weights: Interval
+    parameter_bytes: int | None
+    """Plain sum of the rank's parameters; None where the weight bytes were given."""
+    peak_activation: Interval
+    non_torch: Interval
+    cuda_graphs: Interval
+    uncertainty_bytes: int = 0
+    """Half width that no term explains: drivers, an untried release, memory shared with the CPU."""
+
+    @property
+    def available(self) -> Interval:
+        """What is left for the KV cache; negative where the budget is overdrawn."""
+        terms = self.weights + self.peak_activation + self.non_torch + self.cuda_graphs
+        left = Interval.exactly(self.requested_bytes) - terms
+        return Interval(low=left.low - self.uncertainty_bytes, expected=left.expected, high=left.high + self.uncertainty_bytes)

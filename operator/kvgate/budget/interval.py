@@ -1,0 +1,57 @@
+"""`low ≤ expected ≤ high` in bytes, and the verdict that follows from it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """What the engine says about a demand."""
+
+    FITS = "Fits"
+    """The demand fits even at the low end of what may be available."""
+    MAY_NOT_FIT = "MayNotFit"
+    """The demand lies inside the interval."""
+    DOES_NOT_FIT = "DoesNotFit"
+    """The demand does not fit even at the high end, or vLLM refuses the setting."""
+    UNKNOWN = "Unknown"
+    """A fact or a formula is missing; this is not a no."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interval:
+    """A prediction in bytes; negative ends are allowed (an overdrawn budget)."""
+
+    low: int
+    expected: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.expected <= self.high:
+            raise ValueError(f"not an interval: {self.low}, {self.expected}, {self.high}")
+
+    @classmethod
+    def exactly(cls, value: int) -> "Interval":
+        """A figure that is known, not predicted."""
+        return cls(low=value, expected=value, high=value)
+
+    @classmethod
+    def around(cls, expected: int, *, below: int, above: int) -> "Interval":
+        """`expected`, and how far the truth may lie on either side; a use of memory is never below zero."""
+        return cls(low=max(min(expected, 0), expected - below), expected=expected, high=expected + above)
+
+    def __add__(self, other: "Interval") -> "Interval":
+        """The terms move together at worst: ends add up."""
+        return Interval(low=self.low + other.low, expected=self.expected + other.expected, high=self.high + other.high)
+
+    def __sub__(self, other: "Interval") -> "Interval":
+        """What is left is low where the deduction is high."""
+        return Interval(low=self.low - other.high, expected=self.expected - other.expected, high=self.high - other.low)
+
+
+def judge(demand_bytes: int, available: Interval) -> Verdict:
+    """Compare a demand with what may be available."""
+    if demand_bytes <= available.low:
+        return Verdict.FITS
+    if demand_bytes > available.high:
+        return Verdict.DOES_NOT_FIT
+    return Verdict.MAY_NOT_FIT

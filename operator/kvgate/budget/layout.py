@@ -1,0 +1,45 @@
+"""From a model's layers to the KV cache groups of an engine: specs per layer, and the block size a kernel wants."""
+
+from functools import lru_cache
+
+from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.errors import UnmodelledKind
+from kvgate.budget.kv_cache_dtype import KVCacheDtype
+from kvgate.budget.kv_cache_groups import Groups, form_groups
+from kvgate.budget.kv_cache_spec import FullAttentionSpec, KVCacheSpec, MLASpec
+from kvgate.budget.model_shape import FullAttention, LatentAttention, Mixer, ModelShape
+from kvgate.budget.parallelism import local_heads
+
+DEFAULT_BLOCK_SIZE = 16
+
+
+@lru_cache(maxsize=1024)
+def groups_of(shape: ModelShape, dtype: KVCacheDtype, *, tensor: int, block_size: int) -> Groups:
+    """The groups of the whole model on one tensor-parallel rank. Raises UnmodelledKind for a layer without a formula."""
+    specs = {id(layer): _spec(layer.mixer, dtype, tensor, block_size) for layer in shape.layers}
+    return form_groups([specs[id(layer)] for layer in shape.layers])
+
+
+def _spec(mixer: Mixer, dtype: KVCacheDtype, tensor: int, block_size: int) -> KVCacheSpec:
+    if isinstance(mixer, FullAttention):
+        heads = local_heads(mixer.num_kv_heads, tensor)
+        return FullAttentionSpec(block_size=block_size, num_kv_heads=heads, head_dim=mixer.head_dim, dtype=dtype)
+    if isinstance(mixer, LatentAttention):
+        p = mixer.projections
+        return MLASpec(block_size=block_size, width=p.kv_lora_rank + p.qk_rope_head_dim, dtype=dtype)
+    raise UnmodelledKind(mixer.kind)
+
+
+def block_size_of(shape: ModelShape, accelerator: Accelerator, dtype: KVCacheDtype, asked: int | None) -> int:
+    """Tokens of a block: what the user asks, else 16, and never less than the attention kernel's own block."""
+    return max(asked or DEFAULT_BLOCK_SIZE, _kernel_block_size(shape, accelerator, dtype))
+
+
+def _kernel_block_size(shape: ModelShape, accelerator: Accelerator, dtype: KVCacheDtype) -> int:
+    """MLA kernels: FLASHINFER_MLA on Blackwell takes 32, FLASHMLA (fp8 on Hopper) 64 (vLLM 0.32, backend selection)."""
+    if not isinstance(shape.layers[0].mixer, LatentAttention) or accelerator.compute_capability is None:
+        return DEFAULT_BLOCK_SIZE
+    major = accelerator.compute_capability[0]
+    if major == 10:
+        return 32
+    return 64 if major == 9 and dtype.is_fp8 else DEFAULT_BLOCK_SIZE

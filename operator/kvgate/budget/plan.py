@@ -1,0 +1,249 @@
+"""plan(BudgetRequest) → Budget: the one entry point of the arithmetic."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from kvgate.budget import kv_cache_dtype
+from kvgate.budget.capacity import KVCache
+from kvgate.budget.demand import Demand, demand_of
+from kvgate.budget.errors import UnmodelledKind
+from kvgate.budget.gpu_memory import Ledger
+from kvgate.budget.interval import Interval, Verdict, judge
+from kvgate.budget.kv_cache_groups import bytes_per_block
+from kvgate.budget.kv_cache_spec import Reach
+from kvgate.budget.layout import block_size_of, groups_of
+from kvgate.budget.overheads import Run, cuda_graphs, non_torch, peak_activation
+from kvgate.budget.parallelism import stage_sizes
+from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest
+from kvgate.budget.units import gib, share_of
+from kvgate.budget.versions import NEWEST, Accounting, accounting_of, parse_release
+from kvgate.budget.weights import rank_weights
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resolved:
+    """The settings as vLLM runs them, defaults filled in."""
+
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    gpu_memory_utilization: Fraction
+    default_max_num_seqs: int
+    """What vLLM takes for this release and GPU where nobody chooses."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """One pipeline stage: the layers first ≤ i < last, and the memory of any of its ranks."""
+
+    first: int
+    last: int
+    available: Interval
+    ledger: Ledger | None
+    """None where kv_cache_memory_bytes bypasses it."""
+    bytes_per_block: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budget:
+    """What there is and what is asked, with the request it was made from; parts without a formula are absent, not guessed."""
+
+    request: BudgetRequest
+    accounting: Accounting
+    settings: Resolved
+    unmodelled: tuple[str, ...] = ()
+    """Kinds without a formula; non-empty means Unknown unless the KV memory was given."""
+    kv_cache: KVCache | None = None
+    stages: tuple[Stage, ...] = ()
+    demand: Demand | None = None
+
+    @property
+    def tightest(self) -> Stage | None:
+        """The stage that holds the fewest blocks: it speaks for all, because the engine takes the minimum."""
+        return min(self.stages, key=lambda stage: stage.available.expected // stage.bytes_per_block, default=None)
+
+    @property
+    def num_blocks(self) -> Interval | None:
+        """Blocks of the pool, the null block included: the minimum over the stages."""
+        if self.kv_cache is None or not self.stages:
+            return None
+        pools = [(s.available, s.bytes_per_block) for s in self.stages]
+        return Interval(
+            low=min(max(0, a.low) // b for a, b in pools),
+            expected=min(max(0, a.expected) // b for a, b in pools),
+            high=min(max(0, a.high) // b for a, b in pools),
+        )
+
+    @property
+    def usable_blocks(self) -> Interval | None:
+        """Blocks that requests can hold; below zero there is nothing for the null block either."""
+        pool = self.num_blocks
+        return pool - Interval.exactly(self.accounting.null_blocks) if pool is not None else None
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of the arithmetic alone; what vLLM refuses for other reasons is a rule's business."""
+        usable = self.usable_blocks
+        if self.demand is None or usable is None:
+            return Verdict.UNKNOWN
+        return judge(self.demand.blocks, usable)
+
+    @property
+    def demand_bytes(self) -> int | None:
+        """Of the tightest rank."""
+        return self.demand.blocks * self.tightest.bytes_per_block if self.demand and self.tightest else None
+
+    @property
+    def headroom(self) -> Interval | None:
+        """Bytes of the tightest rank beyond the demand; negative where it does not fit."""
+        usable, stage = self.usable_blocks, self.tightest
+        if usable is None or stage is None or self.demand is None:
+            return None
+        spare, size = usable - Interval.exactly(self.demand.blocks), stage.bytes_per_block
+        return Interval(low=spare.low * size, expected=spare.expected * size, high=spare.high * size)
+
+
+def plan(request: BudgetRequest) -> Budget:
+    """Everything that can be said about a request; a missing formula leaves its part out.
+
+    Raises UnknownVersion for a release that no accounting is known for.
+    """
+    if request.settings.max_model_len == AUTO_MAX_MODEL_LEN:
+        return _plan_auto_length(request)
+    accounting = accounting_of(request.vllm_version)
+    settings = resolve_settings(request, accounting)
+    budget = Budget(
+        request=request, accounting=accounting, settings=settings, unmodelled=(*request.shape.unmodelled_kinds, *request.unmodelled_settings)
+    )
+    try:
+        kv_cache = _kv_cache(request, settings, accounting)
+        stages = _stages(request, settings, accounting, kv_cache, modelled=not budget.unmodelled)
+    except UnmodelledKind as missing:
+        kinds = tuple(dict.fromkeys((*budget.unmodelled, missing.kind)))
+        return Budget(request=request, accounting=accounting, settings=settings, unmodelled=kinds)
+    demand = demand_of(
+        kv_cache,
+        request.guarantee,
+        max_num_seqs=settings.max_num_seqs,
+        workload=request.workload,
+        shares_prefixes=request.settings.enable_prefix_caching is not False,
+    )
+    return Budget(
+        request=request, accounting=accounting, settings=settings, unmodelled=budget.unmodelled, kv_cache=kv_cache, stages=stages, demand=demand
+    )
+
+
+def _plan_auto_length(request: BudgetRequest) -> Budget:
+    """`--max-model-len auto`: vLLM starts with the longest request that fits; the low end of what there may be decides."""
+    whole = plan(request.with_settings(max_model_len=request.shape.max_model_len))
+    if whole.kv_cache is None or whole.num_blocks is None:
+        return whole
+    fitting = whole.kv_cache.max_model_len_that_fits(whole.num_blocks.low, at_most=request.shape.max_model_len)
+    return plan(request.with_settings(max_model_len=fitting)) if fitting else whole
+
+
+def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved:
+    """vLLM's defaults and their mutual limits (0.32, `EngineArgs._set_default_max_num_seqs_and_batched_tokens_args`)."""
+    asked, limits = request.settings, accounting.batch_limits(request.accelerator)
+    max_model_len = asked.max_model_len or request.shape.max_model_len
+    batched = asked.max_num_batched_tokens or limits.max_num_batched_tokens
+    if asked.max_num_batched_tokens is None and accounting.batched_tokens_cover_model_len:
+        batched = max(max_model_len, 2048)
+    seqs = asked.max_num_seqs or limits.max_num_seqs
+    if asked.max_num_batched_tokens is None:
+        batched = min(batched, seqs * max_model_len)
+    if asked.max_num_seqs is None:
+        seqs = min(seqs, batched)
+    return Resolved(
+        max_model_len=max_model_len,
+        max_num_seqs=seqs,
+        max_num_batched_tokens=batched,
+        gpu_memory_utilization=asked.gpu_memory_utilization or accounting.gpu_memory_utilization,
+        default_max_num_seqs=min(limits.max_num_seqs, batched),
+    )
+
+
+def _kv_cache(request: BudgetRequest, settings: Resolved, accounting: Accounting) -> KVCache:
+    shape, asked = request.shape, request.settings
+    dtype = kv_cache_dtype.resolve(asked.kv_cache_dtype, model_dtype=shape.dtype, checkpoint_scheme=shape.kv_cache_scheme)
+    block_size = block_size_of(shape, request.accelerator, dtype, asked.block_size)
+    groups = groups_of(shape, dtype, tensor=asked.parallelism.tensor, block_size=block_size)
+    bounds = _stage_bounds(request)
+    return KVCache(
+        groups=groups,
+        dtype=dtype,
+        bytes_per_block=max(bytes_per_block(groups, first, last) for first, last in bounds),
+        reach=Reach(max_model_len=settings.max_model_len, decode_context=asked.parallelism.decode_context),
+        null_blocks=accounting.null_blocks,
+    )
+
+
+def _stage_bounds(request: BudgetRequest) -> tuple[tuple[int, int], ...]:
+    bounds, first = [], 0
+    for size in stage_sizes(len(request.shape.layers), request.settings.parallelism.pipeline):
+        bounds.append((first, first + size))
+        first += size
+    return tuple(bounds)
+
+
+def _stages(
+    request: BudgetRequest, settings: Resolved, accounting: Accounting, kv_cache: KVCache, *, modelled: bool
+) -> tuple[Stage, ...]:
+    """Every stage with its ledger; none where a part of the ledger has no formula and the KV memory was not given."""
+    given = request.settings.kv_cache_memory_bytes
+    if given is None and not modelled:
+        return ()
+    stages = []
+    for first, last in _stage_bounds(request):
+        ledger = _ledger(request, settings, accounting, (first, last)) if modelled else None
+        available = Interval.exactly(given) if given is not None else ledger.available if ledger else Interval.exactly(0)
+        size = bytes_per_block(kv_cache.groups, first, last)
+        stages.append(Stage(first=first, last=last, available=available, ledger=ledger, bytes_per_block=size))
+    return tuple(stages)
+
+
+def _ledger(request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Ledger:
+    run = Run(
+        shape=request.shape,
+        accelerator=request.accelerator,
+        accounting=accounting,
+        parallelism=request.settings.parallelism,
+        max_num_seqs=settings.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        enforce_eager=request.settings.enforce_eager,
+        stage=stage,
+    )
+    weights, parameter_bytes = _weights(request, accounting, stage)
+    return Ledger(
+        total_bytes=request.accelerator.memory_bytes,
+        requested_bytes=share_of(request.accelerator.memory_bytes, settings.gpu_memory_utilization),
+        weights=weights,
+        parameter_bytes=parameter_bytes,
+        peak_activation=peak_activation(run),
+        non_torch=non_torch(run),
+        cuda_graphs=cuda_graphs(run),
+        uncertainty_bytes=_uncertainty(request, settings),
+    )
+
+
+def _weights(request: BudgetRequest, accounting: Accounting, stage: tuple[int, int]) -> tuple[Interval, int | None]:
+    """Loaded bytes: dense 16-bit models are known to 0.01 GiB, kernels that repack quantised or expert weights to about 1 %."""
+    if request.weights_bytes is not None:
+        return Interval.around(request.weights_bytes, below=gib(0.01), above=gib(0.01)), None
+    parallelism = request.settings.parallelism
+    weights = rank_weights(request.shape, parallelism, stage, unsplit_large_blocks=accounting.unsplit_large_blocks)
+    loose = request.shape.quantization is not None or request.shape.is_sparse
+    margin = gib(0.05) + (weights.loaded_bytes // 100 if loose else 0)
+    return Interval.around(weights.loaded_bytes, below=margin, above=margin), weights.parameter_bytes
+
+
+def _uncertainty(request: BudgetRequest, settings: Resolved) -> int:
+    """What other drivers report as total memory, and what a release or a vendor without logs may do differently."""
+    accelerator = request.accelerator
+    spread = max(accelerator.memory_high_bytes - accelerator.memory_bytes, accelerator.memory_bytes - accelerator.memory_low_bytes)
+    uncertainty = share_of(spread, settings.gpu_memory_utilization)
+    if parse_release(request.vllm_version) > NEWEST:
+        uncertainty += accelerator.memory_bytes // 50
+    if accelerator.vendor != "nvidia":
+        uncertainty += gib(1.5)
+    return uncertainty

@@ -1,0 +1,77 @@
+"""What the engine is asked: a model, a GPU, a release of vLLM, its arguments, and what must be guaranteed."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fractions import Fraction
+
+from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.model_shape import ModelShape
+from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.versions import DEFAULT_VERSION
+
+
+AUTO_MAX_MODEL_LEN = -1
+"""`--max-model-len auto`: the longest that fits (vLLM 0.14+)."""
+
+
+class Guarantee(StrEnum):
+    """What must fit."""
+
+    STARTUP = "Startup"
+    """One request of max_model_len: vLLM's own condition for starting."""
+    WORKLOAD = "Workload"
+    """The declared peak concurrency at the declared tokens per request."""
+    FULL_CONTEXT = "FullContext"
+    """max_num_seqs requests of max_model_len: no preemption, ever."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workload:
+    """Requests that run at the same time, in tokens."""
+
+    peak_concurrency: int
+    prompt_tokens: int
+    output_tokens: int
+    shared_prefix_tokens: int = 0
+    """Prompt tokens that all requests share; prefix caching keeps them once."""
+
+    @property
+    def request_tokens(self) -> int:
+        return self.prompt_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineSettings:
+    """vLLM's arguments under their own names; None means that vLLM decides."""
+
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    gpu_memory_utilization: Fraction | None = None
+    kv_cache_dtype: str = "auto"
+    block_size: int | None = None
+    enforce_eager: bool = False
+    enable_prefix_caching: bool | None = None
+    kv_cache_memory_bytes: int | None = None
+    """Per rank; bypasses the ledger, as in vLLM."""
+    parallelism: Parallelism = Parallelism()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BudgetRequest:
+    """One question; every answer keeps it."""
+
+    shape: ModelShape
+    accelerator: Accelerator
+    vllm_version: str = DEFAULT_VERSION
+    settings: EngineSettings = EngineSettings()
+    guarantee: Guarantee = Guarantee.STARTUP
+    workload: Workload | None = None
+    weights_bytes: int | None = None
+    """Per rank, where it is known better than by formula."""
+    unmodelled_settings: tuple[str, ...] = ()
+    """Arguments that move memory in a way without a formula here (speculative decoding, LoRA)."""
+
+    def with_settings(self, **changes: object) -> "BudgetRequest":
+        """The same question with other arguments: how what-ifs are asked."""
+        return replace(self, settings=replace(self.settings, **changes))  # type: ignore[arg-type]

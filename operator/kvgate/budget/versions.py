@@ -1,0 +1,165 @@
+"""What a vLLM release changes in defaults and accounting: one table, no comparison of versions anywhere else.
+
+Read in the source of the releases named; a boundary such as 0.27 means absent in 0.26.0 and present in 0.27.1.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.errors import UnknownVersion
+from kvgate.budget.units import GIB
+
+Release = tuple[int, int]
+"""(0, 33) for 0.33.x: accounting changes with minor releases."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchLimits:
+    """Defaults of max_num_batched_tokens and max_num_seqs for `vllm serve`."""
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Accounting:
+    """How one release arrives at the KV cache memory of a rank."""
+
+    gpu_memory_utilization: Fraction = Fraction(9, 10)
+    """Default share of the device's memory."""
+    large_device_bytes: int | None = None
+    """From this much memory on the batch limits are 8192 and 1024; None: never."""
+    large_excludes_a100: bool = False
+    large_excludes_gb10: bool = False
+    huge_device_bytes: int | None = None
+    """From this much memory on the batch limits are 16384 and 1024."""
+    batched_tokens_cover_model_len: bool = False
+    """V0 without chunked prefill: max_num_batched_tokens = max(max_model_len, 2048)."""
+    null_blocks: int = 0
+    """Blocks kept back before the check that one request fits."""
+    whole_card_non_torch: bool = False
+    """All memory in use outside torch is deducted, the CUDA context included (0.8 only)."""
+    nccl_in_budget: bool = True
+    """The snapshot is taken before NCCL starts, so its buffers are deducted."""
+    sampler_rows_factor: Fraction = Fraction(965, 100)
+    """Peak of the sampler's profile in units of max_num_seqs × vocabulary × 4 bytes."""
+    sampler_keeps_hidden_states: bool = False
+    expert_workspace_persists: bool = False
+    """Expert workspaces outlive the profile run and add to its peak instead of being inside it."""
+    graphs_deducted: bool = False
+    """The estimate of CUDA graph memory is taken out of the budget (V1 runner)."""
+    v2_runner_architectures: frozenset[str] | None = frozenset()
+    """Architectures that the V2 runner serves by default; None: all of them."""
+    v2_runner_dense: bool = False
+    """The V2 runner serves every dense architecture."""
+    v2_graphs_deducted: bool = False
+    consumed_accounting: bool = False
+    """Everything still allocated after the profile counts, persistent buffers included."""
+    cold_compile_floor: bool = False
+    """Compiling inside the measured window lifts the peak (seen from about 0.20 on)."""
+    unsplit_large_blocks: bool = False
+    """Weights are loaded under max_split_size_mb = 20: large blocks keep their tail."""
+    full_graphs: bool = False
+    """CUDA graphs are captured for whole decode steps as well as piecewise."""
+    blackwell_graphs: bool = False
+    """Compute capability 10.x captures up to 1024 tokens instead of 512."""
+    kv_cache_dtypes: frozenset[str] = frozenset({"auto", "fp8", "fp8_e4m3", "fp8_e5m2"})
+    """Values of --kv-cache-dtype that the parser accepts."""
+
+    def uses_v2_runner(self, architecture: str, *, is_dense: bool) -> bool:
+        """True where this release runs the architecture on the V2 model runner by default."""
+        if self.v2_runner_architectures is None:
+            return True
+        return architecture in self.v2_runner_architectures or (self.v2_runner_dense and is_dense)
+
+    def deducts_graphs(self, *, v2_runner: bool) -> bool:
+        """True where the reserve for CUDA graphs comes out of the KV cache."""
+        return self.v2_graphs_deducted if v2_runner else self.graphs_deducted
+
+    def batch_limits(self, accelerator: Accelerator) -> BatchLimits:
+        """Defaults by device memory and name (`EngineArgs.get_batch_defaults`)."""
+        if self.huge_device_bytes is not None and accelerator.memory_bytes >= self.huge_device_bytes:
+            return BatchLimits(max_num_batched_tokens=16384, max_num_seqs=1024)
+        if self._is_large(accelerator):
+            return BatchLimits(max_num_batched_tokens=8192, max_num_seqs=1024)
+        return BatchLimits(max_num_batched_tokens=2048, max_num_seqs=256)
+
+    def _is_large(self, accelerator: Accelerator) -> bool:
+        if self.large_device_bytes is None or accelerator.memory_bytes < self.large_device_bytes:
+            return False
+        is_gb10 = accelerator.compute_capability == (12, 1)
+        return not (self.large_excludes_a100 and accelerator.is_a100) and not (self.large_excludes_gb10 and is_gb10)
+
+
+_DENSE_V2_FIRST = frozenset({
+    "Qwen3ForCausalLM", "LlamaForCausalLM", "MistralForCausalLM", "DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM", "GraniteMoeForCausalLM",
+})  # fmt: skip
+_PER_TOKEN_HEAD = {"int8_per_token_head", "fp8_per_token_head", "nvfp4"}
+_TURBOQUANT = {"turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"}
+
+_CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
+    ((0, 6), {"batched_tokens_cover_model_len": True}),
+    ((0, 8), {"batched_tokens_cover_model_len": False, "large_device_bytes": 70 * GIB, "whole_card_non_torch": True}),
+    ((0, 9), {"large_excludes_a100": True, "whole_card_non_torch": False}),
+    ((0, 10), {"kv_cache_dtypes": {"fp8_inc"}}),
+    ((0, 11), {"nccl_in_budget": False, "full_graphs": True, "kv_cache_dtypes": {"bfloat16"}}),
+    ((0, 12), {"kv_cache_dtypes": {"fp8_ds_mla"}}),
+    ((0, 13), {"expert_workspace_persists": True}),
+    ((0, 17), {"sampler_rows_factor": Fraction(36, 10), "sampler_keeps_hidden_states": True}),
+    ((0, 18), {"kv_cache_dtypes": {"float16"}}),
+    ((0, 20), {
+        "gpu_memory_utilization": Fraction(92, 100),
+        "graphs_deducted": True,
+        "cold_compile_floor": True,
+        "kv_cache_dtypes": _TURBOQUANT | _PER_TOKEN_HEAD,
+    }),
+    ((0, 22), {"unsplit_large_blocks": True, "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"})}),
+    ((0, 24), {"v2_runner_architectures": _DENSE_V2_FIRST}),
+    ((0, 26), {"v2_runner_dense": True, "kv_cache_dtypes": {"int4_per_token_head"}}),
+    ((0, 27), {"consumed_accounting": True}),
+    ((0, 28), {"huge_device_bytes": 160 * GIB, "blackwell_graphs": True, "kv_cache_dtypes": {"nvfp4_4over6"}}),
+    ((0, 29), {"null_blocks": 1, "v2_runner_architectures": None, "v2_graphs_deducted": True}),
+    ((0, 30), {"kv_cache_dtypes": {"nvfp4_ds_mla"}}),
+    ((0, 32), {"kv_cache_dtypes": {"ultraquant_4bit"}}),
+    ((0, 33), {"large_excludes_gb10": True, "kv_cache_dtypes": {"octave_k3v4", "octave_k3v3", "octave_k3v3_compact"}}),
+)  # fmt: skip
+"""What each release changed; `kv_cache_dtypes` are added to those before."""
+
+OLDEST: Release = _CHANGES[0][0]
+NEWEST: Release = _CHANGES[-1][0]
+DEFAULT_VERSION = "0.33.0"
+"""What is assumed where nobody names a version."""
+
+_VERSION = re.compile(r"v?(?P<major>\d+)\.(?P<minor>\d+)(?:[.+\-]?\w[\w.+\-]*)?")
+
+
+def parse_release(version: str) -> Release:
+    """`0.33.0`, `v0.11.0rc2`, `0.10.2.dev5+g1f3a` → (minor) release. Raises UnknownVersion for anything else."""
+    match = _VERSION.fullmatch(version.strip())
+    if match is None:
+        raise UnknownVersion(f"{version!r} is not a vLLM version; write it as 0.33.0")
+    return int(match["major"]), int(match["minor"])
+
+
+def accounting_of(version: str) -> Accounting:
+    """The accounting of a release; one newer than the table counts as the newest. Raises UnknownVersion below 0.6."""
+    return _accounting(parse_release(version))
+
+
+@lru_cache(maxsize=256)
+def _accounting(release: Release) -> Accounting:
+    if release < OLDEST:
+        raise UnknownVersion(f"vLLM {release[0]}.{release[1]} is older than {OLDEST[0]}.{OLDEST[1]}, the oldest release that kvgate knows")
+    facts = Accounting()
+    for since, changes in _CHANGES:
+        if since <= release:
+            facts = _changed(facts, changes)
+    return facts
+
+
+def _changed(facts: Accounting, changes: dict[str, object]) -> Accounting:
+    added = changes.get("kv_cache_dtypes", set())
+    return replace(facts, **{**changes, "kv_cache_dtypes": facts.kv_cache_dtypes | added})  # type: ignore[operator,arg-type]

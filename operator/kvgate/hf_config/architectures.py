@@ -1,0 +1,106 @@
+"""What the class name of a model settles beside its config.json: biases, norms, positions. One row per architecture.
+
+Read in vLLM 0.32's model classes; rows were checked against the parameter counts of those classes (tests/parity).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Architecture:
+    """Facts of one model class; a `*_key` names the config.json key that decides where the class does not."""
+
+    qkv_bias: bool = False
+    output_bias: bool = False
+    bias_key: str = ""
+    """Sets the biases of attention (`qkv` only where `output_bias_follows` is False)."""
+    output_bias_follows: bool = True
+    mlp_bias: bool = False
+    mlp_bias_key: str = ""
+    gated_mlp: bool = True
+    norms: int = 2
+    """Norms over the hidden size per layer."""
+    norm_bias: bool = False
+    head_norms: Literal["", "head", "heads"] = ""
+    """Norms of queries and keys: over one head, or over all heads of the projection."""
+    head_norm_key: str = ""
+    tied: bool = False
+    """Default of tie_word_embeddings."""
+    learned_positions: int | None = None
+    """Rows of the position embedding beyond max_position_embeddings; None: rotary positions."""
+    lm_head_bias: bool = False
+    router_bias: bool = False
+    router_bytes_per_element: int | None = None
+    shared_gate: bool = False
+    ends_on_every_stage: bool = False
+    """Every pipeline stage holds the embedding and the head, not only the first and the last."""
+
+
+_LLAMA = Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias")
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "AquilaForCausalLM": _LLAMA,
+    "BaiChuanForCausalLM": Architecture(),
+    "BaichuanForCausalLM": Architecture(),
+    "ChatGLMModel": Architecture(bias_key="add_qkv_bias", output_bias_follows=False, ends_on_every_stage=True),
+    "CohereForCausalLM": Architecture(norms=1, head_norms="heads", head_norm_key="use_qk_norm", tied=True, bias_key="attention_bias"),
+    "DeciLMForCausalLM": _LLAMA,
+    "DeepseekForCausalLM": Architecture(),
+    "DeepseekV2ForCausalLM": Architecture(),
+    "DeepseekV3ForCausalLM": Architecture(router_bias=True),
+    "ExaoneForCausalLM": Architecture(),
+    "FalconForCausalLM": Architecture(bias_key="bias", mlp_bias_key="bias", gated_mlp=False, norms=1, norm_bias=True, tied=True),
+    "GPT2LMHeadModel": Architecture(
+        qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norm_bias=True, learned_positions=0, tied=True,
+        ends_on_every_stage=True,
+    ),
+    "GPTJForCausalLM": Architecture(mlp_bias=True, gated_mlp=False, norms=1, norm_bias=True, lm_head_bias=True),
+    "GPTNeoXForCausalLM": Architecture(
+        qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norm_bias=True, bias_key="attention_bias"
+    ),
+    "GemmaForCausalLM": Architecture(tied=True, bias_key="attention_bias"),
+    "Glm4MoeForCausalLM": Architecture(
+        bias_key="attention_bias", output_bias_follows=False, head_norms="head", head_norm_key="use_qk_norm", router_bias=True,
+        router_bytes_per_element=4,
+    ),
+    "Glm4MoeLiteForCausalLM": Architecture(router_bias=True),
+    "GraniteForCausalLM": Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias"),
+    "InternLM2ForCausalLM": Architecture(bias_key="bias"),
+    "InternLM3ForCausalLM": Architecture(bias_key="qkv_bias"),
+    "InternLMForCausalLM": Architecture(bias_key="bias"),
+    "LlamaForCausalLM": _LLAMA,
+    "MiMoForCausalLM": Architecture(qkv_bias=True),
+    "MiniCPM3ForCausalLM": Architecture(tied=True),
+    "MiniCPMForCausalLM": Architecture(tied=True),
+    "MiniMaxM2ForCausalLM": Architecture(
+        head_norms="heads", head_norm_key="use_qk_norm", router_bias=True, router_bytes_per_element=4
+    ),
+    "Ministral3ForCausalLM": _LLAMA,
+    "MistralForCausalLM": _LLAMA,
+    "MixtralForCausalLM": Architecture(ends_on_every_stage=True),
+    "NemotronForCausalLM": Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias", gated_mlp=False, norm_bias=True),
+    "OPTForCausalLM": Architecture(
+        qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norm_bias=True, learned_positions=2, tied=True,
+        ends_on_every_stage=True,
+    ),
+    "Olmo2ForCausalLM": Architecture(head_norms="heads"),
+    "OlmoForCausalLM": Architecture(norms=0),
+    "OrionForCausalLM": Architecture(norm_bias=True),
+    "Phi3ForCausalLM": Architecture(),
+    "PhiForCausalLM": Architecture(
+        qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norms=1, norm_bias=True, lm_head_bias=True
+    ),
+    "QWenLMHeadModel": Architecture(qkv_bias=True),
+    "Qwen2ForCausalLM": Architecture(qkv_bias=True),
+    "Qwen2MoeForCausalLM": Architecture(qkv_bias=True, shared_gate=True, ends_on_every_stage=True),
+    "Qwen3ForCausalLM": Architecture(bias_key="attention_bias", head_norms="head"),
+    "Qwen3MoeForCausalLM": Architecture(bias_key="attention_bias", head_norms="head", ends_on_every_stage=True),
+    "SeedOssForCausalLM": Architecture(bias_key="attention_bias", output_bias_follows=False),
+    "StableLmForCausalLM": Architecture(bias_key="use_qkv_bias", output_bias_follows=False, norm_bias=True, ends_on_every_stage=True),
+    "Starcoder2ForCausalLM": Architecture(
+        bias_key="use_bias", mlp_bias_key="use_bias", gated_mlp=False, norm_bias=True, tied=True
+    ),
+    "XverseForCausalLM": Architecture(),
+    "YiForCausalLM": _LLAMA,
+}  # fmt: skip

@@ -1,0 +1,37 @@
+"""The longest context a model claims (vLLM 0.32, `_get_and_verify_max_len`)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvgate.hf_config.fields import Fields
+
+_LENGTH_KEYS = (
+    "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length", "max_target_positions",
+    "max_sequence_length", "max_seq_length", "seq_len",
+)  # fmt: skip
+DEFAULT_MAX_MODEL_LEN = 2048
+"""What vLLM takes where a config names no length at all."""
+_UNSCALED = ("su", "longrope", "llama3", "mrope", "default", "proportional")
+"""Kinds of rope scaling whose factor is already in max_position_embeddings."""
+
+
+def derived_max_model_len(fields: Fields) -> int:
+    """Tokens; rope scaling multiplies where vLLM multiplies."""
+    lengths = [length for key in _LENGTH_KEYS if (length := fields.optional_count(key))]
+    length = min(lengths, default=DEFAULT_MAX_MODEL_LEN)
+    scaling = fields.mapping("rope_scaling", "rope_parameters")
+    kind = scaling.get("rope_type", scaling.get("type"))
+    if kind is None or kind in _UNSCALED or fields.text("model_type").startswith("gemma3"):
+        return length
+    return _scaled(length, str(kind), scaling)
+
+
+def _scaled(length: int, kind: str, scaling: Mapping[str, Any]) -> int:
+    """yarn starts from the length before scaling; the others multiply what the config says."""
+    factor = scaling.get("factor", 1)
+    if not isinstance(factor, int | float) or isinstance(factor, bool) or factor <= 0:
+        return length
+    original = scaling.get("original_max_position_embeddings")
+    if kind in ("yarn", "deepseek_yarn") and isinstance(original, int):
+        length = original
+    return int(length * factor)

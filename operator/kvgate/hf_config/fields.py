@@ -1,0 +1,69 @@
+"""Typed access to a config.json mapping: every problem is collected, none stops the reading."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class ModelConfigError(ValueError):
+    """A config.json that cannot be read as a model; `problems` has one sentence per key, each saying what to do."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+class Fields:
+    """A view of one mapping that remembers what was wrong with it."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = values
+        self.problems: list[str] = []
+
+    def count(self, *keys: str, default: int | None = None) -> int:
+        """The first of `keys` that is set, as a whole number above 0; a problem (and 1) where there is none."""
+        key, value = self._first(keys)
+        if value is None:
+            if default is not None:
+                return default
+            self.problems.append(f"{' or '.join(keys)} is missing; copy the model's whole config.json")
+            return 1
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            self.problems.append(f"{key} is {value!r}; it must be a whole number above 0")
+            return 1
+        return value
+
+    def optional_count(self, *keys: str) -> int:
+        """As count, but 0 where nothing is set: null, 0 and absence mean the same here."""
+        key, value = self._first(keys)
+        if not value:
+            return 0
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            self.problems.append(f"{key} is {value!r}; it must be a whole number or null")
+            return 0
+        return value
+
+    def flag(self, *keys: str, default: bool = False) -> bool:
+        """The first of `keys` that is set, as a truth value."""
+        _, value = self._first(keys)
+        return default if value is None else bool(value)
+
+    def mapping(self, *keys: str) -> Mapping[str, Any]:
+        """The first of `keys` that holds an object; empty where none does."""
+        return next((self.values[key] for key in keys if isinstance(self.values.get(key), Mapping)), {})
+
+    def sequence(self, key: str) -> list[Any]:
+        """A list; empty where there is none."""
+        value = self.values.get(key)
+        return list(value) if isinstance(value, list | tuple) else []
+
+    def text(self, *keys: str, default: str = "") -> str:
+        """The first of `keys` that is set, as text."""
+        _, value = self._first(keys)
+        return default if value is None else str(value)
+
+    def has(self, key: str) -> bool:
+        """True where the key is set to something other than null."""
+        return self.values.get(key) is not None
+
+    def _first(self, keys: tuple[str, ...]) -> tuple[str, Any]:
+        return next(((key, self.values[key]) for key in keys if self.values.get(key) is not None), (keys[0], None))

@@ -1,0 +1,162 @@
+"""The decoder layers: which kind of attention each has, and which feed-forward block."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kvgate.budget.model_shape import (
+    DenseMlp,
+    FullAttention,
+    LatentAttention,
+    LayerShape,
+    LowRankProjections,
+    Mixer,
+    Mlp,
+    SparseMlp,
+    UnmodelledLayer,
+)
+from kvgate.hf_config.architectures import Architecture
+from kvgate.hf_config.fields import Fields
+from kvgate.hf_config.quantization import unquantized_modules
+
+_LATENT_MODEL_TYPES = frozenset({
+    "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe_lite", "pangu_ultra_moe", "longcat_flash",
+    "glm_moe_dsa", "kimi_linear", "deepseek_mtp", "bailing_hybrid",
+})  # fmt: skip
+"""Model types that vLLM serves with MLA where kv_lora_rank is set (0.32, `is_deepseek_mla`); MiniCPM3 is not one of them."""
+
+_UNMODELLED_KEYS = {
+    "compress_ratios": "compressed MLA",
+    "index_topk": "sparse MLA",
+    "sparse_attention_config": "sparse MLA",
+    "attention_chunk_size": "chunked-local attention",
+    "linear_attn_config": "KDA (linear attention)",
+    "linear_num_key_heads": "GDN (linear attention)",
+    "hybrid_override_pattern": "Mamba hybrid",
+    "mamba_d_state": "Mamba hybrid",
+    "mamba_n_heads": "Mamba hybrid",
+    "state_size": "Mamba",
+    "conv_L_cache": "short convolution hybrid",
+    "attn_type_list": "linear attention",
+    "hybrid_layer_pattern": "sliding-window attention",
+    "num_kv_shared_layers": "KV sharing across layers",
+    "decoder_layers": "encoder-decoder cross attention",
+    "cross_attention_layers": "encoder-decoder cross attention",
+    "block_configs": "per-layer block configurations",
+}
+"""Keys that mean a kind of cache without a formula here."""
+
+
+def unmodelled_mixer(fields: Fields) -> str | None:
+    """The kind of attention or state, beside full attention and MLA, that this config asks for; None where there is none."""
+    for key, kind in _UNMODELLED_KEYS.items():
+        if fields.values.get(key):
+            return kind
+    kinds = {str(kind) for kind in fields.sequence("layer_types")} - {"full_attention", "attention"}
+    if kinds:
+        return "sliding-window attention" if "sliding_attention" in kinds else f"{sorted(kinds)[0].replace('_', ' ')} layers"
+    windowed = fields.optional_count("sliding_window") and fields.flag("use_sliding_window", default=True)
+    return "sliding-window attention" if windowed else None
+
+
+def read_layers(
+    fields: Fields, known: Architecture, hidden_size: int, num_layers: int, unquantized: Sequence[str], kind: str | None
+) -> tuple[LayerShape, ...]:
+    """One LayerShape per layer; equal layers are one object. `kind` names layers without a formula.
+
+    Raises UnknownFormat for a list of unquantised modules that it cannot read.
+    """
+    mixer: Mixer = UnmodelledLayer(kind=kind) if kind else _mixer(fields, known, hidden_size)
+    dense, sparse = _dense(fields, known), _sparse(fields, known)
+    norms = known.norms * hidden_size * (2 if known.norm_bias else 1)
+    if fields.text("model_type") == "stablelm" and fields.flag("use_parallel_residual"):
+        norms //= 2
+    is_sparse = _sparse_layers(fields, num_layers) if sparse else (False,) * num_layers
+    interned: dict[LayerShape, LayerShape] = {}
+    layers = []
+    for index in range(num_layers):
+        mlp: Mlp = sparse if sparse and is_sparse[index] else dense
+        layer = LayerShape(mixer=mixer, mlp=mlp, norm_elements=norms, unquantized=unquantized_modules(unquantized, index))
+        layers.append(interned.setdefault(layer, layer))
+    return tuple(layers)
+
+
+def _mixer(fields: Fields, known: Architecture, hidden_size: int) -> Mixer:
+    num_heads = fields.count("num_attention_heads", "n_head", "num_heads")
+    if fields.has("kv_lora_rank"):
+        projections = _projections(fields)
+        if fields.text("model_type") in _LATENT_MODEL_TYPES:
+            return LatentAttention(num_heads=num_heads, projections=projections)
+        width = projections.qk_nope_head_dim + projections.qk_rope_head_dim
+        return replace(_full(fields, known, num_heads, width), low_rank=projections)
+    head_dim = fields.optional_count("head_dim", "hidden_size_per_head", "kv_channels") or hidden_size // num_heads
+    return _full(fields, known, num_heads, head_dim)
+
+
+def _full(fields: Fields, known: Architecture, num_heads: int, head_dim: int) -> FullAttention:
+    bias = fields.flag(known.bias_key, default=known.qkv_bias) if known.bias_key else known.qkv_bias
+    normed = bool(known.head_norms) and (not known.head_norm_key or fields.flag(known.head_norm_key))
+    return FullAttention(
+        num_heads=num_heads,
+        num_kv_heads=_num_kv_heads(fields, num_heads),
+        head_dim=head_dim,
+        qkv_bias=bias,
+        output_bias=(bias and known.output_bias_follows) if known.bias_key else known.output_bias,
+        head_norm_elements=2 * head_dim if normed and known.head_norms == "head" else 0,
+        norm_over_heads=normed and known.head_norms == "heads",
+    )
+
+
+def _num_kv_heads(fields: Fields, num_heads: int) -> int:
+    """vLLM 0.32, `get_total_num_kv_heads`: the first key that is set; Falcon's multi_query means one head."""
+    if fields.text("model_type") == "falcon" and not fields.flag("new_decoder_architecture"):
+        return 1 if fields.flag("multi_query") else num_heads
+    return fields.count(
+        "n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num", "num_attention_groups", default=num_heads
+    )
+
+
+def _projections(fields: Fields) -> LowRankProjections:
+    return LowRankProjections(
+        q_lora_rank=fields.optional_count("q_lora_rank") or None,
+        kv_lora_rank=fields.count("kv_lora_rank"),
+        qk_nope_head_dim=fields.count("qk_nope_head_dim"),
+        qk_rope_head_dim=fields.count("qk_rope_head_dim"),
+        v_head_dim=fields.count("v_head_dim", default=fields.count("hidden_size") // fields.count("num_attention_heads")),
+    )
+
+
+def _dense(fields: Fields, known: Architecture) -> DenseMlp:
+    default = None if known.gated_mlp else 4 * fields.count("hidden_size", "n_embd", "d_model")
+    size = fields.count("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner", default=default)
+    if fields.text("model_type") == "qwen":
+        size //= 2  # the config counts gate and up together
+    bias = fields.flag(known.mlp_bias_key, default=known.mlp_bias) if known.mlp_bias_key else known.mlp_bias
+    return DenseMlp(intermediate_size=size, gated=known.gated_mlp, bias=bias)
+
+
+def _sparse(fields: Fields, known: Architecture) -> SparseMlp | None:
+    num_experts = fields.optional_count("num_experts", "n_routed_experts", "num_local_experts")
+    if num_experts <= 1:
+        return None
+    size = fields.count("moe_intermediate_size", "intermediate_size")
+    return SparseMlp(
+        num_experts=num_experts,
+        num_experts_per_token=fields.count("num_experts_per_tok", "moe_topk", "num_experts_per_token", default=1),
+        intermediate_size=size,
+        shared_intermediate_size=fields.optional_count("shared_expert_intermediate_size")
+        or size * fields.optional_count("n_shared_experts"),
+        shared_gate=known.shared_gate,
+        router_bias=known.router_bias and fields.text("topk_method", default="noaux_tc") == "noaux_tc",
+        router_bytes_per_element=known.router_bytes_per_element,
+    )
+
+
+def _sparse_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:
+    """Which layers hold experts: after the dense prefix, at the sparse step, and not listed as dense."""
+    prefix = fields.optional_count("first_k_dense_replace")
+    frequency = fields.optional_count("moe_layer_freq") or 1
+    step = fields.optional_count("decoder_sparse_step") or 1
+    dense = {index for index in fields.sequence("mlp_only_layers") if isinstance(index, int)}
+    return tuple(
+        i >= prefix and i % frequency == 0 and (i + 1) % step == 0 and i not in dense for i in range(num_layers)
+    )

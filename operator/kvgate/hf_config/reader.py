@@ -1,0 +1,138 @@
+"""One config.json mapping → ModelShape. Key names are Hugging Face's; rules are vLLM 0.32's (`transformers_utils/config.py`, `config/model.py`)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvgate.budget.model_shape import DTYPE_BYTES, LayerShape, ModelShape, Quantization, RotaryCache
+from kvgate.hf_config.architectures import ARCHITECTURES, Architecture
+from kvgate.hf_config.context import derived_max_model_len
+from kvgate.hf_config.fields import Fields, ModelConfigError
+from kvgate.hf_config.layers import read_layers, unmodelled_mixer
+from kvgate.hf_config.quantization import UnknownFormat, of_argument, read_quantization, unquantized_names
+
+MAX_LAYERS = 1024
+"""More layers than any model has; a config with more is a mistake or an attack."""
+
+_ENCODER_KEYS = ("vision_config", "audio_config", "vision_tower", "visual", "img_processor")
+
+
+def read_config(
+    config: Mapping[str, Any], *, name: str = "", quantization: str | None = None, dtype: str | None = None
+) -> ModelShape:
+    """The shape that vLLM would build; kinds without a formula stand in it by name, they are not errors.
+
+    `quantization` and `dtype` are vLLM's arguments where the user sets them. Raises ModelConfigError with all problems
+    at once.
+    """
+    architectures = config.get("architectures")
+    if not isinstance(architectures, list) or not architectures or not isinstance(architectures[0], str):
+        raise ModelConfigError(("architectures is missing; this is not a model's config.json",))
+    architecture = architectures[0]
+    text = config.get("text_config") if isinstance(config.get("text_config"), Mapping) else config
+    fields = Fields({**config, **text} if text is not config else config)  # type: ignore[dict-item]
+    unmodelled: list[str] = []
+    weights = _weights(fields, config, quantization, unmodelled)
+    shape = _shape(fields, name or architecture, architecture, weights, unmodelled, dtype)
+    if fields.problems:
+        raise ModelConfigError(tuple(fields.problems))
+    return shape
+
+
+def _unmodelled_kind(architecture: str, fields: Fields) -> str | None:
+    """What has no formula here: a kind of cache, an encoder, or a class that nobody read yet."""
+    kind = unmodelled_mixer(fields)
+    if kind or architecture in ARCHITECTURES:
+        return kind
+    return "multimodal encoder" if any(fields.has(key) for key in _ENCODER_KEYS) else f"architecture {architecture}"
+
+
+def _weights(
+    fields: Fields, config: Mapping[str, Any], quantization: str | None, unmodelled: list[str]
+) -> Quantization | None:
+    declared = fields.mapping("quantization_config", "compression_config") or config.get("quantization_config") or {}
+    try:
+        return read_quantization(declared) or (of_argument(quantization) if quantization else None)
+    except (UnknownFormat, ValueError, KeyError, TypeError) as error:
+        unmodelled.append(str(error) if isinstance(error, UnknownFormat) else "an unreadable quantization_config")
+        return None
+
+
+def _shape(
+    fields: Fields, name: str, architecture: str, quantization: Quantization | None, unmodelled: list[str], dtype: str | None
+) -> ModelShape:
+    known = ARCHITECTURES.get(architecture, Architecture())
+    hidden_size = fields.count("hidden_size", "n_embd", "d_model")
+    num_layers = fields.count("num_hidden_layers", "num_layers", "n_layer", "n_layers")
+    if num_layers > MAX_LAYERS:
+        fields.problems.append(f"num_hidden_layers is {num_layers}; no model has more than {MAX_LAYERS}")
+        num_layers = 1
+    layers = _layers(fields, known, hidden_size, num_layers, unmodelled, _unmodelled_kind(architecture, fields))
+    return ModelShape(
+        name=name,
+        architecture=architecture,
+        hidden_size=hidden_size,
+        vocab_size=fields.count("vocab_size", "padded_vocab_size"),
+        layers=layers,
+        dtype=_dtype(fields, dtype),
+        max_model_len=derived_max_model_len(fields),
+        tie_word_embeddings=fields.flag("tie_word_embeddings", default=known.tied),
+        lm_head_bias=known.lm_head_bias,
+        ends_on_every_stage=known.ends_on_every_stage,
+        final_norm_elements=hidden_size * (2 if known.norm_bias else 1),
+        position_rows=_position_rows(fields, known),
+        rotary=_rotary(fields, known, hidden_size),
+        quantization=quantization,
+        kv_cache_scheme=_kv_cache_scheme(fields),
+        unmodelled=tuple(unmodelled),
+        num_heads=fields.count("num_attention_heads", "n_head", "num_heads"),
+    )
+
+
+def _layers(
+    fields: Fields, known: Architecture, hidden_size: int, num_layers: int, unmodelled: list[str], kind: str | None
+) -> tuple[LayerShape, ...]:
+    names = unquantized_names(fields.mapping("quantization_config", "compression_config"))
+    try:
+        return read_layers(fields, known, hidden_size, num_layers, names, kind)
+    except UnknownFormat as error:
+        unmodelled.append(str(error))
+        return read_layers(fields, known, hidden_size, num_layers, (), kind)
+
+
+def _dtype(fields: Fields, asked: str | None) -> str:
+    """What vLLM runs: a float32 checkpoint is served in bfloat16 unless the user insists."""
+    if asked and asked != "auto":
+        wanted = {"half": "float16", "float": "float32"}.get(asked, asked)
+        return wanted if wanted in DTYPE_BYTES else "bfloat16"
+    stored = fields.text("dtype", "torch_dtype", default="float32").removeprefix("torch.")
+    return stored if stored in ("bfloat16", "float16") else "bfloat16"
+
+
+def _position_rows(fields: Fields, known: Architecture) -> int:
+    if known.learned_positions is None:
+        return 0
+    return fields.count("max_position_embeddings", "n_positions") + known.learned_positions
+
+
+def _rotary(fields: Fields, known: Architecture, hidden_size: int) -> tuple[RotaryCache, ...]:
+    """One table for the whole model; vLLM shares equal ones between layers."""
+    positions = fields.optional_count("max_position_embeddings", "n_positions", "seq_length")
+    if known.learned_positions is not None or not positions:
+        return ()
+    head_dim = fields.optional_count("qk_rope_head_dim", "head_dim") or hidden_size // fields.count("num_attention_heads", "n_head")
+    share = fields.values.get("partial_rotary_factor") or fields.values.get("rotary_pct") or 1
+    scaling = fields.mapping("rope_scaling", "rope_parameters")
+    if scaling.get("rope_type", scaling.get("type")) in ("yarn", "deepseek_yarn", "dynamic", "linear"):
+        positions = derived_max_model_len(fields)
+    return (RotaryCache(max_position=positions, rotary_dim=int(head_dim * share)),)
+
+
+def _kv_cache_scheme(fields: Fields) -> str | None:
+    """fp8 where a compressed-tensors or ModelOpt checkpoint carries a scheme for the cache."""
+    scheme = fields.mapping("quantization_config", "compression_config").get("kv_cache_scheme")
+    if isinstance(scheme, Mapping) and scheme.get("num_bits") == 8 and scheme.get("type") == "float":
+        return "fp8"
+    return None
+
+
+__all__ = ["ModelConfigError", "read_config"]
