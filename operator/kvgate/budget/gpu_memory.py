@@ -26,4 +26,6 @@ class Ledger:
         """What is left for the KV cache; negative where the budget is overdrawn."""
         terms = self.weights + self.peak_activation + self.non_torch + self.cuda_graphs
         left = Interval.exactly(self.requested_bytes) - terms
-        return Interval(low=left.low - self.uncertainty_bytes, expected=left.expected, high=left.high + self.uncertainty_bytes)
+        return Interval(
+            low=left.low - self.uncertainty_bytes, expected=left.expected, high=left.high + self.uncertainty_bytes
+        )

@@ -77,7 +77,9 @@ def peak_activation(run: Run) -> Interval:
         return Interval.around(peak + persistent, below=margin, above=margin)
     cold = max(peak, COLD_COMPILE_BYTES)
     return Interval(
-        low=max(0, peak + persistent - margin), expected=cold + persistent, high=max(peak + margin, cold + gib(0.4)) + persistent
+        low=max(0, peak + persistent - margin),
+        expected=cold + persistent,
+        high=max(peak + margin, cold + gib(0.4)) + persistent,
     )
 
 
@@ -147,7 +149,11 @@ def non_torch(run: Run) -> Interval:
         return base
     if not run.accelerator.nvlink:
         return base + Interval.around(gib(0.15), below=gib(0.15), above=gib(0.5))
-    expected = gib(1.9) if run.accelerator.compute_capability == (9, 0) and run.accelerator.memory_bytes < gib(100) else gib(1.0)
+    expected = (
+        gib(1.9)
+        if run.accelerator.compute_capability == (9, 0) and run.accelerator.memory_bytes < gib(100)
+        else gib(1.0)
+    )
     if run.accounting.nccl_in_budget:
         expected = gib(1.6)
     return base + Interval.around(expected, below=gib(0.8), above=gib(0.7))

@@ -113,7 +113,10 @@ def plan(request: BudgetRequest) -> Budget:
     accounting = accounting_of(request.vllm_version)
     settings = resolve_settings(request, accounting)
     budget = Budget(
-        request=request, accounting=accounting, settings=settings, unmodelled=(*request.shape.unmodelled_kinds, *request.unmodelled_settings)
+        request=request,
+        accounting=accounting,
+        settings=settings,
+        unmodelled=(*request.shape.unmodelled_kinds, *request.unmodelled_settings),
     )
     try:
         kv_cache = _kv_cache(request, settings, accounting)
@@ -129,7 +132,13 @@ def plan(request: BudgetRequest) -> Budget:
         shares_prefixes=request.settings.enable_prefix_caching is not False,
     )
     return Budget(
-        request=request, accounting=accounting, settings=settings, unmodelled=budget.unmodelled, kv_cache=kv_cache, stages=stages, demand=demand
+        request=request,
+        accounting=accounting,
+        settings=settings,
+        unmodelled=budget.unmodelled,
+        kv_cache=kv_cache,
+        stages=stages,
+        demand=demand,
     )
 
 
@@ -165,7 +174,9 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
 
 def _kv_cache(request: BudgetRequest, settings: Resolved, accounting: Accounting) -> KVCache:
     shape, asked = request.shape, request.settings
-    dtype = kv_cache_dtype.resolve(asked.kv_cache_dtype, model_dtype=shape.dtype, checkpoint_scheme=shape.kv_cache_scheme)
+    dtype = kv_cache_dtype.resolve(
+        asked.kv_cache_dtype, model_dtype=shape.dtype, checkpoint_scheme=shape.kv_cache_scheme
+    )
     block_size = block_size_of(shape, request.accelerator, dtype, asked.block_size)
     groups = groups_of(shape, dtype, tensor=asked.parallelism.tensor, block_size=block_size)
     bounds = _stage_bounds(request)
@@ -196,7 +207,9 @@ def _stages(
     stages = []
     for first, last in _stage_bounds(request):
         ledger = _ledger(request, settings, accounting, (first, last)) if modelled else None
-        available = Interval.exactly(given) if given is not None else ledger.available if ledger else Interval.exactly(0)
+        available = (
+            Interval.exactly(given) if given is not None else ledger.available if ledger else Interval.exactly(0)
+        )
         size = bytes_per_block(kv_cache.groups, first, last)
         stages.append(Stage(first=first, last=last, available=available, ledger=ledger, bytes_per_block=size))
     return tuple(stages)
@@ -240,7 +253,10 @@ def _weights(request: BudgetRequest, accounting: Accounting, stage: tuple[int, i
 def _uncertainty(request: BudgetRequest, settings: Resolved) -> int:
     """What other drivers report as total memory, and what a release or a vendor without logs may do differently."""
     accelerator = request.accelerator
-    spread = max(accelerator.memory_high_bytes - accelerator.memory_bytes, accelerator.memory_bytes - accelerator.memory_low_bytes)
+    spread = max(
+        accelerator.memory_high_bytes - accelerator.memory_bytes,
+        accelerator.memory_bytes - accelerator.memory_low_bytes,
+    )
     uncertainty = share_of(spread, settings.gpu_memory_utilization)
     if parse_release(request.vllm_version) > NEWEST:
         uncertainty += accelerator.memory_bytes // 50

@@ -152,7 +152,9 @@ def accounting_of(version: str) -> Accounting:
 @lru_cache(maxsize=256)
 def _accounting(release: Release) -> Accounting:
     if release < OLDEST:
-        raise UnknownVersion(f"vLLM {release[0]}.{release[1]} is older than {OLDEST[0]}.{OLDEST[1]}, the oldest release that kvgate knows")
+        raise UnknownVersion(
+            f"vLLM {release[0]}.{release[1]} is older than {OLDEST[0]}.{OLDEST[1]}, the oldest release that kvgate knows"
+        )
     facts = Accounting()
     for since, changes in _CHANGES:
         if since <= release:

@@ -54,7 +54,9 @@ class Linear:
 
 
 @lru_cache(maxsize=4096)
-def rank_weights(shape: ModelShape, parallelism: Parallelism, stage: tuple[int, int], *, unsplit_large_blocks: bool) -> Weights:
+def rank_weights(
+    shape: ModelShape, parallelism: Parallelism, stage: tuple[int, int], *, unsplit_large_blocks: bool
+) -> Weights:
     """Weights of one rank of a pipeline stage that holds the layers first ≤ i < last of `stage`."""
     first, last = stage
     plain = loaded = 0
@@ -130,7 +132,9 @@ def _head_norm_elements(layer: LayerShape, parallelism: Parallelism) -> int:
         return _latent_norm_elements(mixer.projections)
     if isinstance(mixer, UnmodelledLayer):
         return 0
-    spanning = (mixer.num_heads + mixer.num_kv_heads) * mixer.head_dim // parallelism.tensor if mixer.norm_over_heads else 0
+    spanning = (
+        (mixer.num_heads + mixer.num_kv_heads) * mixer.head_dim // parallelism.tensor if mixer.norm_over_heads else 0
+    )
     latent = _latent_norm_elements(mixer.low_rank) if mixer.low_rank else 0
     return mixer.head_norm_elements + spanning + latent
 
@@ -186,7 +190,9 @@ def _latent_linears(p: LowRankProjections, num_heads: int, hidden: int, tensor: 
 
 def _mlp_linears(mlp: DenseMlp, hidden: int, tensor: int) -> Iterator[Linear]:
     size, parts = mlp.intermediate_size // tensor, 2 if mlp.gated else 1
-    yield Linear(name="gate_up_proj", rows=parts * size, columns=hidden, bias_rows=parts * size if mlp.bias else 0, parts=parts)
+    yield Linear(
+        name="gate_up_proj", rows=parts * size, columns=hidden, bias_rows=parts * size if mlp.bias else 0, parts=parts
+    )
     yield Linear(name="down_proj", rows=hidden, columns=size, bias_rows=hidden if mlp.bias else 0)
 
 

@@ -53,7 +53,11 @@ def unmodelled_mixer(fields: Fields) -> str | None:
             return kind
     kinds = {str(kind) for kind in fields.sequence("layer_types")} - {"full_attention", "attention"}
     if kinds:
-        return "sliding-window attention" if "sliding_attention" in kinds else f"{sorted(kinds)[0].replace('_', ' ')} layers"
+        return (
+            "sliding-window attention"
+            if "sliding_attention" in kinds
+            else f"{sorted(kinds)[0].replace('_', ' ')} layers"
+        )
     windowed = fields.optional_count("sliding_window") and fields.flag("use_sliding_window", default=True)
     return "sliding-window attention" if windowed else None
 
@@ -75,7 +79,9 @@ def read_layers(
     layers = []
     for index in range(num_layers):
         mlp: Mlp = sparse if sparse and is_sparse[index] else dense
-        layer = LayerShape(mixer=mixer, mlp=mlp, norm_elements=norms, unquantized=unquantized_modules(unquantized, index))
+        layer = LayerShape(
+            mixer=mixer, mlp=mlp, norm_elements=norms, unquantized=unquantized_modules(unquantized, index)
+        )
         layers.append(interned.setdefault(layer, layer))
     return tuple(layers)
 
@@ -111,7 +117,12 @@ def _num_kv_heads(fields: Fields, num_heads: int) -> int:
     if fields.text("model_type") == "falcon" and not fields.flag("new_decoder_architecture"):
         return 1 if fields.flag("multi_query") else num_heads
     return fields.count(
-        "n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num", "num_attention_groups", default=num_heads
+        "n_head_kv",
+        "num_kv_heads",
+        "num_key_value_heads",
+        "multi_query_group_num",
+        "num_attention_groups",
+        default=num_heads,
     )
 
 
@@ -121,7 +132,9 @@ def _projections(fields: Fields) -> LowRankProjections:
         kv_lora_rank=fields.count("kv_lora_rank"),
         qk_nope_head_dim=fields.count("qk_nope_head_dim"),
         qk_rope_head_dim=fields.count("qk_rope_head_dim"),
-        v_head_dim=fields.count("v_head_dim", default=fields.count("hidden_size") // fields.count("num_attention_heads")),
+        v_head_dim=fields.count(
+            "v_head_dim", default=fields.count("hidden_size") // fields.count("num_attention_heads")
+        ),
     )
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from kvgate.budget.model_shape import Quantization
@@ -114,7 +115,9 @@ def unquantized_modules(names: Iterable[str], layer: int) -> frozenset[str]:
 
 
 def _listed(name: str, pattern: str) -> bool:
-    """A pattern is a full name, a run of whole components of one, or `re:` and an expression."""
+    """A pattern is a full name, a run of whole components of one, either with `*` for layer numbers, or `re:` and an expression."""
+    if "*" in pattern and not pattern.startswith("re:"):
+        return fnmatchcase(f".{name}.", f"*.{pattern}.*")
     if not pattern.startswith("re:"):
         return f".{pattern}." in f".{name}."
     expression = pattern[3:]

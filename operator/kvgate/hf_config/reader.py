@@ -58,7 +58,12 @@ def _weights(
 
 
 def _shape(
-    fields: Fields, name: str, architecture: str, quantization: Quantization | None, unmodelled: list[str], dtype: str | None
+    fields: Fields,
+    name: str,
+    architecture: str,
+    quantization: Quantization | None,
+    unmodelled: list[str],
+    dtype: str | None,
 ) -> ModelShape:
     known = ARCHITECTURES.get(architecture, Architecture())
     hidden_size = fields.count("hidden_size", "n_embd", "d_model")
@@ -119,7 +124,9 @@ def _rotary(fields: Fields, known: Architecture, hidden_size: int) -> tuple[Rota
     positions = fields.optional_count("max_position_embeddings", "n_positions", "seq_length")
     if known.learned_positions is not None or not positions:
         return ()
-    head_dim = fields.optional_count("qk_rope_head_dim", "head_dim") or hidden_size // fields.count("num_attention_heads", "n_head")
+    head_dim = fields.optional_count("qk_rope_head_dim", "head_dim") or hidden_size // fields.count(
+        "num_attention_heads", "n_head"
+    )
     share = fields.values.get("partial_rotary_factor") or fields.values.get("rotary_pct") or 1
     scaling = fields.mapping("rope_scaling", "rope_parameters")
     if scaling.get("rope_type", scaling.get("type")) in ("yarn", "deepseek_yarn", "dynamic", "linear"):

@@ -1,0 +1,10 @@
+"""The types of the API group kvgate.io."""
+
+GROUP = "kvgate.io"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "InferenceDeployment"
+PLURAL = "inferencedeployments"
+SHORT_NAME = "infd"
+SKIP_BUDGET_ANNOTATION = "kvgate.io/skip-budget"
+"""Break-glass: its value is the reason; the budget is computed and told, and does not decide."""

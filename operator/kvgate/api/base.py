@@ -1,0 +1,57 @@
+"""What all API types share: camelCase outside, snake_case inside, frozen, no unknown fields, rules over several fields."""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from kvgate.api.cel import CelRule
+
+
+class ApiModel(BaseModel):
+    """Base of every object in a spec or status; the docstring under a field is its description in the CRD."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+    )
+    cel_rules: ClassVar[tuple[CelRule, ...]] = ()
+
+    @model_validator(mode="after")
+    def _rules_hold(self) -> "ApiModel":
+        broken = [rule for rule in self.cel_rules if not rule.holds(self)]
+        if broken:
+            raise PydanticCustomError(
+                "cel", "{problems}", {"problems": [(rule.field_path, rule.message) for rule in broken]}
+            )
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        if cls.cel_rules:
+            schema["x-kubernetes-validations"] = [rule.schema() for rule in cls.cel_rules]
+        return schema
+
+
+DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+DnsName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+ParallelSize = Annotated[int, Field(strict=True, ge=1, le=1024)]
+Tokens = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]
+GpuShare = Annotated[str, Field(strict=True, max_length=5, pattern=r"^(0\.[0-9]{1,3}|1(\.0{1,3})?)$")]
+"""A decimal string: the API has no floats."""
+FreeForm = WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+QUANTITY_PATTERN = r"^([0-9]+(\.[0-9]+)?)(m|k|[MGTPE]|[KMGTPE]i)?$"
+Quantity = Annotated[
+    int | Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=32)],
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": QUANTITY_PATTERN}),
+]
+Document = dict[str, Any]
+"""A Kubernetes object as YAML or JSON give it."""

@@ -1,0 +1,24 @@
+"""Rules over several fields, written once: CEL for the API server, and the same in Python for the command line."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class CelRule:
+    """One rule of an object; `rule` and `holds` say the same, and a test on a real API server holds them to it."""
+
+    rule: str
+    """CEL; `self` is the object as it is written, camelCase."""
+    message: str
+    """What must be, in plain words; the value is not repeated."""
+    holds: Callable[[Any], bool]
+    """The same on the parsed object."""
+    field_path: str = ""
+    """The field to blame, `.extraArgs`; empty: the object itself."""
+
+    def schema(self) -> dict[str, str]:
+        """As an entry of x-kubernetes-validations."""
+        path = {"fieldPath": self.field_path} if self.field_path else {}
+        return {"rule": self.rule, "message": self.message, **path}

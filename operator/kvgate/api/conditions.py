@@ -1,0 +1,94 @@
+"""Condition types and reasons, one sentence each, and the one function that changes a list of conditions."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from kvgate.api.status import Condition
+
+
+class ConditionType(StrEnum):
+    """What a condition speaks of."""
+
+    ACCEPTED = "Accepted"
+    """The budget's verdict: True is rendered, False is not, Unknown is rendered as written."""
+    PREDICTED = "Predicted"
+    """Facts were found and the ledger was computed."""
+    ADJUSTED = "Adjusted"
+    """The rendered values differ from the spec."""
+    READY = "Ready"
+    """All replicas of the current spec are ready."""
+    RECONCILING = "Reconciling"
+    """The cluster is on its way to the current spec."""
+    STALLED = "Stalled"
+    """It will not get there without a change by somebody."""
+
+
+class Reason(StrEnum):
+    """Why, in one word."""
+
+    FITS = "Fits"
+    """The demand fits even at the low end."""
+    MAY_NOT_FIT = "MayNotFit"
+    """The demand lies inside the predicted interval."""
+    BUDGET_EXCEEDED = "BudgetExceeded"
+    """The demand does not fit even at the high end."""
+    SETTING_REFUSED = "SettingRefused"
+    """vLLM would refuse a setting before it looks at memory."""
+    ADJUSTED = "Adjusted"
+    """Smaller values that fit are rendered."""
+    AS_WRITTEN = "AsWritten"
+    """What is rendered is what the spec says."""
+    POLICY_WARN = "PolicyWarn"
+    """It does not fit and is rendered all the same, because the policy is Warn."""
+    BUDGET_SKIPPED = "BudgetSkipped"
+    """The break-glass annotation is set."""
+    UNKNOWN_MODEL = "UnknownModel"
+    """The catalogue has no such model and configFrom does not say what it is."""
+    UNKNOWN_ACCELERATOR = "UnknownAccelerator"
+    """The catalogue has no such accelerator."""
+    UNKNOWN_VERSION = "UnknownVersion"
+    """No accounting is known for this release of vLLM."""
+    INVALID_MODEL_CONFIG = "InvalidModelConfig"
+    """configFrom points at nothing, or at something that is not a config.json."""
+    UNMODELLED_KIND = "UnmodelledKind"
+    """A part of the model or a setting has no formula here."""
+    INVALID_SPEC = "InvalidSpec"
+    """The stored object does not pass the schema of this release."""
+    LEDGER_COMPUTED = "LedgerComputed"
+    """The ledger stands in status.budget."""
+    REPLICAS_READY = "ReplicasReady"
+    """All replicas are ready."""
+    REPLICAS_NOT_READY = "ReplicasNotReady"
+    """Some replicas are not ready yet."""
+    ROLLING_OUT = "RollingOut"
+    """Pods of the current spec are being created or replaced."""
+    UP_TO_DATE = "UpToDate"
+    """Nothing is left to do."""
+    NOT_RENDERED = "NotRendered"
+    """Nothing was rendered for this spec; what runs already was left alone."""
+    API_FORBIDDEN = "ApiForbidden"
+    """The controller may not do what it must; its role lacks a rule."""
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    """The pods did not become ready in the time that loading takes."""
+
+
+def set_condition(
+    conditions: Iterable[Condition],
+    kind: ConditionType,
+    *,
+    status: bool | None,
+    reason: Reason,
+    message: str,
+    generation: int,
+    now: str,
+) -> tuple[Condition, ...]:
+    """The conditions with one of them renewed; its transition time moves only with its status."""
+    kept = tuple(condition for condition in conditions if condition.type != kind)
+    before = next((condition for condition in conditions if condition.type == kind), None)
+    text = "Unknown" if status is None else str(status)
+    since = before.last_transition_time if before is not None and before.status == text else now
+    renewed = Condition.model_validate({
+        "type": kind.value, "status": text, "reason": reason.value, "message": message[:4096],
+        "lastTransitionTime": since, "observedGeneration": generation,
+    })  # fmt: skip
+    return tuple(sorted((*kept, renewed), key=lambda condition: condition.type))

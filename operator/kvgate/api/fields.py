@@ -1,0 +1,19 @@
+"""Engine's field names (vLLM's, snake_case) ↔ paths in the spec."""
+
+from pydantic.alias_generators import to_camel
+
+_ELSEWHERE = {
+    "model": "spec.model.name",
+    "config": "spec.model.configFrom",
+    "accelerator": "spec.accelerator.type",
+    "vllm_version": "spec.vllm.version",
+    "workload": "spec.workload",
+    "extra_args": "spec.vllm.extraArgs",
+}
+
+
+def field_path(field: str) -> str:
+    """`max_model_len` → `spec.vllm.maxModelLen`; what is a path already stays one."""
+    if "." in field or not field:
+        return field
+    return _ELSEWHERE.get(field) or f"spec.vllm.{to_camel(field)}"

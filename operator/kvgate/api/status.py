@@ -1,0 +1,120 @@
+"""What kvgate says back: conditions, effective values, the budget, what else would fit."""
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from kvgate.api.base import ApiModel
+
+
+class Condition(ApiModel):
+    """One condition, as metav1.Condition."""
+
+    type: Annotated[str, Field(min_length=1, max_length=63)]
+    """What it speaks of."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    reason: Annotated[str, Field(min_length=1, max_length=128)]
+    """One word for programs."""
+    message: Annotated[str, Field(max_length=4096)]
+    """A sentence for people."""
+    last_transition_time: Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
+    """When the status last changed."""
+    observed_generation: int | None = None
+    """Generation of the spec that it speaks of."""
+
+
+class Effective(ApiModel):
+    """The values that the pods are rendered from."""
+
+    max_model_len: int | None = None
+    """Longest request; absent where vLLM decides."""
+    max_num_seqs: int | None = None
+    """Requests that run at the same time; absent where vLLM decides."""
+    kv_cache_dtype: str
+    """Format of the KV cache."""
+
+
+class Bytes(ApiModel):
+    """A prediction in bytes."""
+
+    low: int
+    """What it is at least."""
+    expected: int
+    """What is expected."""
+    high: int
+    """What it is at most."""
+
+
+class LedgerStatus(ApiModel):
+    """Bytes of the tightest GPU, as expected."""
+
+    total_bytes: int
+    """Memory of the GPU."""
+    requested_bytes: int
+    """What gpuMemoryUtilization allows."""
+    weights_bytes: int
+    """Weights as loaded."""
+    peak_activation_bytes: int
+    """Peak of the profile run."""
+    non_torch_bytes: int
+    """Driver and NCCL."""
+    cuda_graph_bytes: int
+    """Reserve for CUDA graphs."""
+
+
+class BudgetStatus(ApiModel):
+    """What there is and what is asked, per GPU of the tightest rank."""
+
+    verdict: Literal["Fits", "MayNotFit", "DoesNotFit", "Unknown"]
+    """Of the effective values."""
+    guarantee: str
+    """What must fit."""
+    demand_bytes: int
+    """What the guarantee needs."""
+    available_kv_cache_bytes: Bytes
+    """What the KV cache gets."""
+    headroom_bytes: Bytes
+    """What is left beyond the demand; negative where it does not fit."""
+    headroom_percent: int
+    """Expected headroom as a share of the expected KV cache."""
+    capacity_tokens: int
+    """Expected KV cache size in tokens, as vLLM prints it."""
+    max_concurrency: str
+    """Expected full-length requests at once, a decimal string."""
+    ledger: LedgerStatus | None = None
+    """How the GPU's memory is spent; absent where kvCacheMemoryBytes bypasses it."""
+
+
+class AlternativeStatus(ApiModel):
+    """One single change that would fit."""
+
+    field: str
+    """Setting, by its path in the spec."""
+    value: str
+    """Its largest or next value that fits."""
+
+
+class InferenceDeploymentStatus(ApiModel):
+    """What kvgate found, decided and sees."""
+
+    model_config = ConfigDict(extra="ignore")  # later releases may write more
+
+    observed_generation: int | None = None
+    """Generation of the spec that the status speaks of."""
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra={
+        "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
+    })] | None = None  # fmt: skip
+    """Accepted, Predicted, Adjusted, Ready, Reconciling, Stalled."""
+    effective: Effective | None = None
+    """The values that the pods are rendered from."""
+    budget: BudgetStatus | None = None
+    """The ledger and the demand."""
+    alternatives: Annotated[tuple[AlternativeStatus, ...], Field(max_length=16)] | None = None
+    """Single changes that would fit, where it does not."""
+    replicas: int | None = None
+    """Pods that exist."""
+    ready_replicas: int | None = None
+    """Pods that are ready."""
+    selector: str | None = None
+    """Label selector of the pods, for the scale subresource."""

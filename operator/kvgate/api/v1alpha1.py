@@ -1,0 +1,335 @@
+"""InferenceDeployment, kvgate.io/v1alpha1: what a user writes. The status stands in status.py."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from kvgate.api import SKIP_BUDGET_ANNOTATION
+from kvgate.api.base import ApiModel, Count, DnsName, Document, FreeForm, GpuShare, ParallelSize, Quantity, Tokens
+from kvgate.api.cel import CelRule
+from kvgate.api.status import InferenceDeploymentStatus
+from kvgate.budget.adjust import Knob
+from kvgate.budget.request import Guarantee
+from kvgate.budget.versions import DEFAULT_VERSION
+from kvgate.vllm_flags import OWNED_FLAG_PATTERN, owned_flag
+
+MAX_NAME_LENGTH = 45
+"""So that `<name>-kvgate-xxxxx` fits the 63 characters of a pod's host name."""
+
+Policy = Literal["Reject", "Adjust", "Warn"]
+Text = Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class KeyRef(ApiModel):
+    """A key of an object in the same namespace."""
+
+    name: DnsName
+    """Name of the object."""
+    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+    """Key in its data."""
+
+
+class ConfigFrom(ApiModel):
+    """Where the model's config.json stands, for models that the catalogue does not know."""
+
+    config_map_key_ref: KeyRef
+    """A ConfigMap key that holds the model's config.json."""
+
+
+class PersistentVolumeClaimSource(ApiModel):
+    """Weights on a volume."""
+
+    claim_name: DnsName
+    """Name of the PersistentVolumeClaim."""
+    path: Annotated[str, Field(max_length=1024, pattern=r"^[A-Za-z0-9_][-._/A-Za-z0-9]*$")] | None = None
+    """Folder of the model on the volume; omitted: its root."""
+
+
+class ImageSource(ApiModel):
+    """Weights in an OCI image, mounted as an image volume."""
+
+    reference: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Image reference."""
+
+
+class ModelSource(ApiModel):
+    """Where the weights come from; omitted: the Hugging Face hub."""
+
+    cel_rules: ClassVar = (
+        CelRule(
+            rule="has(self.persistentVolumeClaim) != has(self.image)",
+            message="exactly one of persistentVolumeClaim and image must be set",
+            holds=lambda source: (source.persistent_volume_claim is None) != (source.image is None),
+        ),
+    )
+
+    persistent_volume_claim: PersistentVolumeClaimSource | None = None
+    """Weights on a PersistentVolumeClaim."""
+    image: ImageSource | None = None
+    """Weights in an OCI image."""
+
+
+class Model(ApiModel):
+    """Which model is served."""
+
+    name: Annotated[
+        str, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9][-._A-Za-z0-9]*(/[A-Za-z0-9][-._A-Za-z0-9]*)?$")
+    ]
+    """Hugging Face id, such as Qwen/Qwen3-8B; the catalogue knows its shape, or configFrom says it."""
+    revision: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[-._/A-Za-z0-9]+$")] | None = None
+    """Branch, tag or commit of the model repository."""
+    config_from: ConfigFrom | None = None
+    """The model's config.json, where the catalogue does not know the model; it wins over the catalogue."""
+    source: ModelSource | None = None
+    """Where the weights come from; omitted: the Hugging Face hub."""
+    token_secret_ref: KeyRef | None = None
+    """Key of a Secret with a Hugging Face token; the pod reads it, kvgate never does."""
+
+
+class Accelerator(ApiModel):
+    """Which GPU it runs on."""
+
+    type: Text
+    """A name of the accelerator catalogue (H100-SXM-80GB), or the driver's product name (NVIDIA H100 80GB HBM3)."""
+
+
+class Vllm(ApiModel):
+    """vLLM's own settings, under vLLM's names."""
+
+    cel_rules: ClassVar = (
+        CelRule(
+            rule="self.tensorParallelSize * self.pipelineParallelSize * self.dataParallelSize <= 1024",
+            message="tensorParallelSize × pipelineParallelSize × dataParallelSize must be at most 1024",
+            holds=lambda vllm: (
+                vllm.tensor_parallel_size * vllm.pipeline_parallel_size * vllm.data_parallel_size <= 1024
+            ),
+        ),
+        CelRule(
+            rule="!has(self.gpuMemoryUtilization) || double(self.gpuMemoryUtilization) > 0.0",
+            message="gpuMemoryUtilization must be above 0",
+            holds=lambda vllm: vllm.gpu_memory_utilization is None or float(vllm.gpu_memory_utilization) > 0,
+            field_path=".gpuMemoryUtilization",
+        ),
+        CelRule(
+            rule=f"!has(self.extraArgs) || !self.extraArgs.exists(a, a.matches('{OWNED_FLAG_PATTERN}'))",
+            message="extraArgs sets an option that a field of the spec owns; set the field instead",
+            holds=lambda vllm: not any(owned_flag(argument) for argument in vllm.extra_args),
+            field_path=".extraArgs",
+        ),
+    )
+
+    version: Annotated[str, Field(max_length=64, pattern=r"^v?[0-9]+\.[0-9]+([-.+a-zA-Z0-9]*)$")] = DEFAULT_VERSION
+    """Release of vLLM: decides defaults and accounting, and the image unless one is named."""
+    image: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """Container image; omitted: vLLM's own image of this version."""
+    max_model_len: Tokens | None = None
+    """Longest request, prompt and output together; omitted: the model's own maximum."""
+    max_num_seqs: Count | None = None
+    """Requests that run at the same time; omitted: as many as fit the guarantee, at most vLLM's default."""
+    max_num_batched_tokens: Tokens | None = None
+    """Tokens of one forward pass; omitted: vLLM's default for this version and GPU."""
+    kv_cache_dtype: Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9_]+$")] = "auto"
+    """Format of the KV cache (auto, fp8, bfloat16 …); fp8 weights alone do not make it fp8."""
+    dtype: Literal["auto", "bfloat16", "float16", "float32", "half", "float"] = "auto"
+    """Format of weights and activations that are not quantised."""
+    quantization: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[-_a-z0-9]+$")] | None = None
+    """Quantise an unquantised checkpoint while loading (fp8); omitted: as the checkpoint says."""
+    gpu_memory_utilization: GpuShare | None = None
+    """Share of each GPU's memory that vLLM may use, as a decimal string; omitted: vLLM's default for this version."""
+    tensor_parallel_size: ParallelSize = 1
+    """GPUs that share every layer."""
+    pipeline_parallel_size: ParallelSize = 1
+    """Stages that share the layers."""
+    data_parallel_size: ParallelSize = 1
+    """Replicas of the attention within one engine."""
+    decode_context_parallel_size: ParallelSize = 1
+    """Ranks that deal out the KV cache of a request between them."""
+    enable_expert_parallel: bool = False
+    """Deal experts out whole instead of cutting each."""
+    block_size: Annotated[int, Field(strict=True, ge=1, le=16384)] | None = None
+    """Tokens of a KV cache block; omitted: vLLM's default."""
+    enforce_eager: bool = False
+    """Run without CUDA graphs."""
+    enable_prefix_caching: bool | None = None
+    """Share the cache of equal prefixes; omitted: vLLM's default."""
+    kv_cache_memory_bytes: Annotated[int, Field(strict=True, ge=1, le=1 << 50)] | None = None
+    """KV cache memory per GPU in bytes; bypasses gpuMemoryUtilization, as in vLLM."""
+    extra_args: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=4096)], ...], Field(max_length=64)] = ()
+    """Further arguments for vLLM, one per item; those that a field owns are refused."""
+
+
+class Workload(ApiModel):
+    """What the deployment is expected to serve at its peak."""
+
+    peak_concurrency: Count
+    """Requests that run at the same time."""
+    prompt_tokens: Tokens
+    """Prompt tokens of a request."""
+    output_tokens: Tokens
+    """Generated tokens of a request."""
+    shared_prefix_tokens: Annotated[int, Field(strict=True, ge=0, le=100_000_000)] = 0
+    """Prompt tokens that all requests share, such as a system prompt; counted once."""
+
+
+class Adjust(ApiModel):
+    """How far kvgate may go to make it fit."""
+
+    knobs: Annotated[
+        tuple[Knob, ...], Field(min_length=1, max_length=3, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ] = (
+        Knob.MAX_NUM_SEQS,
+        Knob.MAX_MODEL_LEN,
+    )
+    """Settings that may change, in the order in which you would rather change them."""
+    min_max_model_len: Tokens = 1
+    """Floor for maxModelLen."""
+    min_max_num_seqs: Count = 1
+    """Floor for maxNumSeqs."""
+
+
+class Admission(ApiModel):
+    """What kvgate does when it does not fit."""
+
+    policy: Policy = "Reject"
+    """Reject refuses, Adjust renders smaller values that fit, Warn renders as written and says so."""
+    guarantee: Guarantee | None = None
+    """What must fit: Startup (one request of maxModelLen), Workload, FullContext (maxNumSeqs requests of maxModelLen); omitted: Workload
+    if a workload is declared, else FullContext."""
+    adjust: Adjust = Adjust()
+    """Limits of policy Adjust."""
+
+
+class Toleration(ApiModel):
+    """A toleration of the pods, as in a pod spec."""
+
+    key: Annotated[str, Field(max_length=317)] | None = None
+    """Taint key."""
+    operator: Literal["Exists", "Equal"] | None = None
+    """Relation to the value."""
+    value: Annotated[str, Field(max_length=63)] | None = None
+    """Taint value."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Taint effect."""
+    toleration_seconds: Annotated[int, Field(strict=True)] | None = None
+    """How long the pod stays after a NoExecute taint."""
+
+
+class EnvVar(ApiModel):
+    """An environment variable of the vLLM container."""
+
+    cel_rules: ClassVar = (
+        CelRule(
+            rule="!(has(self.value) && has(self.secretKeyRef))",
+            message="set value or secretKeyRef, not both",
+            holds=lambda variable: variable.value is None or variable.secret_key_ref is None,
+        ),
+    )
+
+    name: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    """Name of the variable."""
+    value: Annotated[str, Field(max_length=4096)] | None = None
+    """Its value."""
+    secret_key_ref: KeyRef | None = None
+    """Or the key of a Secret in the same namespace."""
+
+
+Labels = Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=64)]
+
+
+class Resources(ApiModel):
+    """CPU and memory of the vLLM container; GPUs follow from the parallel sizes."""
+
+    requests: Annotated[dict[Literal["cpu", "memory", "ephemeral-storage"], Quantity], Field(max_length=3)] | None = (
+        None
+    )
+    """What the scheduler sets aside."""
+    limits: Annotated[dict[Literal["cpu", "memory", "ephemeral-storage"], Quantity], Field(max_length=3)] | None = None
+    """What the container may use."""
+
+
+class Template(ApiModel):
+    """The part of the pod template that is the user's to choose; everything else is rendered by kvgate."""
+
+    labels: Labels | None = None
+    """Further labels of the pods."""
+    annotations: Labels | None = None
+    """Further annotations of the pods."""
+    resources: Resources | None = None
+    """CPU and memory."""
+    node_selector: Labels | None = None
+    """Further node labels that are required."""
+    tolerations: Annotated[tuple[Toleration, ...], Field(max_length=32)] | None = None
+    """Further tolerations."""
+    env: Annotated[tuple[EnvVar, ...], Field(max_length=64, json_schema_extra={
+        "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+    })] | None = None  # fmt: skip
+    """Further environment variables."""
+    image_pull_secrets: Annotated[tuple[DnsName, ...], Field(max_length=8)] | None = None
+    """Names of Secrets for the image registry."""
+    cache_claim_name: DnsName | None = None
+    """PersistentVolumeClaim for downloads and compiled kernels; omitted: an empty folder per pod."""
+    priority_class_name: DnsName | None = None
+    """PriorityClass of the pods."""
+
+
+class InferenceDeploymentSpec(ApiModel):
+    """What is wanted: a model on a GPU with vLLM's settings, and what must be guaranteed."""
+
+    cel_rules: ClassVar = (
+        CelRule(
+            rule="!has(self.admission.guarantee) || self.admission.guarantee != 'Workload' || has(self.workload)",
+            message="guarantee Workload needs spec.workload",
+            holds=lambda spec: spec.admission.guarantee is not Guarantee.WORKLOAD or spec.workload is not None,
+            field_path=".workload",
+        ),
+    )
+
+    model: Model
+    """Which model is served."""
+    accelerator: Accelerator
+    """Which GPU it runs on."""
+    vllm: Vllm = Vllm()
+    """vLLM's settings."""
+    workload: Workload | None = None
+    """What it is expected to serve."""
+    admission: Admission = Admission()
+    """What kvgate does when it does not fit."""
+    replicas: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 1
+    """Engines that run side by side; each has the whole budget."""
+    template: Template = Template()
+    """The part of the pod template that is the user's to choose."""
+
+
+class InferenceDeployment(ApiModel):
+    """A vLLM deployment, admitted by its KV-cache budget."""
+
+    cel_rules: ClassVar = (
+        CelRule(
+            rule=f"size(self.metadata.name) <= {MAX_NAME_LENGTH}",
+            message=f"metadata.name must have at most {MAX_NAME_LENGTH} characters, so that the names of its pods fit 63",
+            holds=lambda document: len(str(document.metadata.get("name", ""))) <= MAX_NAME_LENGTH,
+        ),
+    )
+
+    api_version: Literal["kvgate.io/v1alpha1"]
+    kind: Literal["InferenceDeployment"]
+    metadata: Annotated[Document, FreeForm] = {}  # noqa: RUF012 - pydantic copies defaults
+    spec: InferenceDeploymentSpec
+    """What is wanted."""
+    status: InferenceDeploymentStatus | None = None
+    """What kvgate found."""
+
+    @property
+    def name(self) -> str:
+        return str(self.metadata.get("name", ""))
+
+    @property
+    def namespace(self) -> str:
+        return str(self.metadata.get("namespace", "default"))
+
+    @property
+    def skip_reason(self) -> str | None:
+        """The reason in the break-glass annotation; None where it is not set or empty."""
+        annotations = self.metadata.get("annotations")
+        reason = annotations.get(SKIP_BUDGET_ANNOTATION) if isinstance(annotations, dict) else None
+        return str(reason).strip()[:256] or None if reason is not None else None

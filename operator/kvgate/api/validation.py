@@ -1,0 +1,144 @@
+"""A document → InferenceDeployment, or findings: every schema error at once, in words, with what to do."""
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from kvgate.api import GROUP, KIND
+from kvgate.api.v1alpha1 import InferenceDeployment
+from kvgate.rules.finding import Finding, Severity
+
+
+class InvalidDocument(ValueError):
+    """The document is not an InferenceDeployment; `findings` say why, one per error."""
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        super().__init__("; ".join(finding.message for finding in findings))
+        self.findings = findings
+
+
+def parse_document(document: Mapping[str, Any]) -> InferenceDeployment:
+    """The typed object. Raises InvalidDocument with all findings."""
+    try:
+        return InferenceDeployment.model_validate(document)
+    except ValidationError as error:
+        raise InvalidDocument(tuple(_findings(error))) from None
+
+
+def _findings(error: ValidationError) -> Iterator[Finding]:
+    for detail in error.errors(include_url=False):
+        path = _path(detail["loc"])
+        if detail["type"] == "cel":
+            for field_path, message in detail["ctx"]["problems"]:
+                yield _finding(f"{path}{field_path}".lstrip("."), message, "")
+        else:
+            yield _finding(path, *_wording(detail, path))
+
+
+def _finding(path: str, message: str, remediation: str) -> Finding:
+    return Finding(rule="InvalidField", severity=Severity.ERROR, field=path, message=message, remediation=remediation)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """`spec.vllm.extraArgs[1]`; pydantic's markers of union members are dropped."""
+    text = ""
+    for part in location:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part not in ("[key]", "int", "str") and not part.startswith("constrained-"):
+            text += f".{part}" if text else part
+    return text
+
+
+def _wording(detail: ErrorDetails, path: str) -> tuple[str, str]:
+    """(message, remediation) in the words of a Kubernetes user."""
+    value, context = detail["input"], detail.get("ctx", {})
+    field = path.rsplit(".", 1)[-1] or "document"
+    match detail["type"]:
+        case "missing":
+            return f"{path} is required", f"add {path}"
+        case "extra_forbidden":
+            return f"{path} is not a field", _suggestion(detail["loc"])
+        case "literal_error" | "enum":
+            return f"{path} is {_shown(value)}", f"use one of {context.get('expected')}"
+        case "string_pattern_mismatch":
+            return f"{path} is {_shown(value)}, which is not of the right form", _pattern_help(
+                field, str(context.get("pattern"))
+            )
+        case "greater_than_equal" | "less_than_equal":
+            bound = context.get("ge", context.get("le"))
+            return f"{path} is {_shown(value)}", f"use {bound} or {'more' if 'ge' in context else 'less'}"
+        case "int_type" | "int_from_float" | "int_parsing":
+            return (
+                f"{path} is {_shown(value)}; it must be a whole number",
+                "write it without quotes, units or a decimal point",
+            )
+        case "string_type":
+            return f"{path} is {_shown(value)}; it must be text", f'write it in quotes: "{value}"'
+        case _:
+            return (
+                f"{path or 'the document'} is {_shown(value)}: {detail['msg'][0].lower()}{detail['msg'][1:]}",
+                "see `kubectl explain infd.spec`",
+            )
+
+
+def _pattern_help(field: str, pattern: str) -> str:
+    if field == "gpuMemoryUtilization":
+        return 'write a decimal string above 0 and up to 1, such as "0.90"'
+    if field == "version":
+        return 'write a release, such as "0.33.0"'
+    return f"it must match {pattern}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _suggestion(location: tuple[int | str, ...]) -> str:
+    """The nearest field of the same object."""
+    model: Any = InferenceDeployment
+    for part in location[:-1]:
+        model = _member(model, part)
+    names = [field.alias or name for name, field in model.model_fields.items()] if _is_model(model) else []
+    matches = get_close_matches(str(location[-1]), names, n=1, cutoff=0.5)
+    return (
+        f"did you mean {matches[0]}?"
+        if matches
+        else f"remove it; the fields here are {', '.join(names)}"
+        if names
+        else "remove it"
+    )
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _member(model: Any, part: int | str) -> Any:
+    """The model behind one step of a path; optional and tuple types are looked through."""
+    if not _is_model(model):
+        return model
+    for name, field in model.model_fields.items():
+        if part in (name, field.alias):
+            return next((kind for kind in _models_in(field.annotation)), None)
+    return model
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if _is_model(annotation):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
+
+
+def is_ours(document: Any) -> bool:
+    """True for a document of our kind, whatever its version."""
+    return (
+        isinstance(document, Mapping)
+        and document.get("kind") == KIND
+        and str(document.get("apiVersion", "")).startswith(f"{GROUP}/")
+    )

@@ -1,0 +1,189 @@
+"""The solver: the smallest change whose *low* bound fits, and the single changes that would have fitted."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.capacity import largest
+from kvgate.budget.interval import Verdict
+from kvgate.budget.plan import Budget, plan
+from kvgate.budget.request import BudgetRequest
+from kvgate.budget.support import kv_cache_dtype_refusal, parallelism_refusals
+from kvgate.budget.versions import accounting_of
+
+
+class Knob(StrEnum):
+    """What a user allows kvgate to change."""
+
+    MAX_NUM_SEQS = "MaxNumSeqs"
+    MAX_MODEL_LEN = "MaxModelLen"
+    KV_CACHE_DTYPE = "KvCacheDtype"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdjustLimits:
+    """The knobs in the order in which the user would rather turn them, and how far."""
+
+    knobs: tuple[Knob, ...] = (Knob.MAX_NUM_SEQS, Knob.MAX_MODEL_LEN)
+    min_max_model_len: int = 1
+    min_max_num_seqs: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """One setting, before and after."""
+
+    field: str
+    before: int | str
+    after: int | str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Adjustment:
+    """Settings that fit even at the low end; no knob could have stayed closer to what the user wrote on its own."""
+
+    budget: Budget
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alternative:
+    """One single change that would fit."""
+
+    field: str
+    value: int | str
+
+
+def adjust(request: BudgetRequest, limits: AdjustLimits) -> Adjustment | None:
+    """Turn one knob if one is enough, in the user's order; else several, each no further than needed; None if nothing fits."""
+    start = plan(request)
+    if start.demand is None:
+        return None
+    for knob in limits.knobs:
+        if turned := _turn(start, knob, limits):
+            return _adjustment(start, turned)
+    return _adjust_together(start, limits)
+
+
+def _adjust_together(start: Budget, limits: AdjustLimits) -> Adjustment | None:
+    """Put every knob at its floor, then give back as much as fits: the last of the user's order first.
+
+    What the user would rather turn thus stays turned furthest, and no knob can be given back further alone.
+    """
+    floor = start.request
+    for knob in limits.knobs:
+        floor = _at_floor(floor, knob, limits)
+    if not fits_low(floor):
+        return None
+    request = floor
+    for knob in reversed(limits.knobs):
+        request = _given_back(request, start, knob)
+    return _adjustment(start, plan(request))
+
+
+def _turn(start: Budget, knob: Knob, limits: AdjustLimits) -> Budget | None:
+    """Only this knob, as little as possible; None where its floor does not fit."""
+    floor = _at_floor(start.request, knob, limits)
+    return plan(_given_back(floor, start, knob)) if fits_low(floor) else None
+
+
+def _at_floor(request: BudgetRequest, knob: Knob, limits: AdjustLimits) -> BudgetRequest:
+    settings = plan(request).settings
+    if knob is Knob.MAX_NUM_SEQS:
+        return request.with_settings(max_num_seqs=min(settings.max_num_seqs, limits.min_max_num_seqs))
+    if knob is Knob.MAX_MODEL_LEN:
+        return request.with_settings(max_model_len=min(settings.max_model_len, limits.min_max_model_len))
+    return request.with_settings(kv_cache_dtype="fp8") if _can_use_fp8(request) else request
+
+
+def _given_back(request: BudgetRequest, start: Budget, knob: Knob) -> BudgetRequest:
+    """The knob as close to the user's value as fits, all else as in `request`, which fits."""
+    if knob is Knob.KV_CACHE_DTYPE:
+        kept = request.with_settings(kv_cache_dtype=start.request.settings.kv_cache_dtype)
+        return kept if fits_low(kept) else request
+    field, wanted = _numeric(start, knob)
+    floor: int = getattr(request.settings, field)
+    found = largest(wanted, lambda value: fits_low(request.with_settings(**{field: value})), at_least=floor)
+    return request.with_settings(**{field: found})
+
+
+def _numeric(start: Budget, knob: Knob) -> tuple[str, int]:
+    if knob is Knob.MAX_NUM_SEQS:
+        return "max_num_seqs", start.settings.max_num_seqs
+    return "max_model_len", start.settings.max_model_len
+
+
+def fits_low(request: BudgetRequest) -> bool:
+    """True where the demand fits even at the low end."""
+    return plan(request).verdict is Verdict.FITS
+
+
+def _can_use_fp8(request: BudgetRequest) -> bool:
+    kv_cache = plan(request).kv_cache
+    if kv_cache is None or kv_cache.dtype.bytes_per_element <= 1:
+        return False
+    return (
+        kv_cache_dtype_refusal("fp8", request.shape, request.accelerator, accounting_of(request.vllm_version)) is None
+    )
+
+
+def _adjustment(start: Budget, end: Budget) -> Adjustment:
+    pairs = (
+        ("max_num_seqs", start.settings.max_num_seqs, end.settings.max_num_seqs),
+        ("max_model_len", start.settings.max_model_len, end.settings.max_model_len),
+        ("kv_cache_dtype", start.request.settings.kv_cache_dtype, end.request.settings.kv_cache_dtype),
+    )
+    return Adjustment(budget=end, changes=tuple(Change(field=f, before=a, after=b) for f, a, b in pairs if a != b))
+
+
+def largest_max_num_seqs(request: BudgetRequest, at_most: int) -> int:
+    """The most sequences whose guarantee fits at the low end; 0 if not even one does."""
+    return largest(at_most, lambda value: fits_low(request.with_settings(max_num_seqs=value)))
+
+
+def largest_max_model_len(request: BudgetRequest) -> int:
+    """The longest context whose guarantee fits at the low end, within what was asked; 0 if none does."""
+    at_most = plan(request).settings.max_model_len
+    return largest(at_most, lambda value: fits_low(request.with_settings(max_model_len=value)))
+
+
+def alternatives(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> tuple[Alternative, ...]:
+    """Every single change that would fit: length, sequences, an fp8 cache, more ranks, a larger GPU of the same vendor."""
+    return tuple(_single_changes(request, accelerators))
+
+
+def _single_changes(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> Iterable[Alternative]:
+    if length := largest_max_model_len(request):
+        yield Alternative(field="max_model_len", value=length)
+    if seqs := largest_max_num_seqs(request, plan(request).settings.max_num_seqs):
+        yield Alternative(field="max_num_seqs", value=seqs)
+    if _can_use_fp8(request) and fits_low(request.with_settings(kv_cache_dtype="fp8")):
+        yield Alternative(field="kv_cache_dtype", value="fp8")
+    if tensor := _next_tensor_size(request):
+        yield Alternative(field="tensor_parallel_size", value=tensor)
+    if larger := _next_accelerator(request, accelerators):
+        yield Alternative(field="accelerator", value=larger.name)
+
+
+def _next_tensor_size(request: BudgetRequest) -> int | None:
+    """The next power of two, up to 8 ranks, that the model's heads allow and that fits."""
+    parallelism = request.settings.parallelism
+    for tensor in (2, 4, 8):
+        wider = replace(parallelism, tensor=tensor)
+        if tensor <= parallelism.tensor or parallelism_refusals(request.shape, wider):
+            continue
+        if fits_low(request.with_settings(parallelism=wider)):
+            return tensor
+    return None
+
+
+def _next_accelerator(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> Accelerator | None:
+    """The smallest larger GPU that fits with everything else unchanged."""
+    now = request.accelerator
+    larger = [
+        a for a in accelerators if a.vendor == now.vendor and a.memory_bytes > now.memory_bytes and not a.unified_memory
+    ]
+    return next(
+        (a for a in sorted(larger, key=lambda a: a.memory_bytes) if fits_low(replace(request, accelerator=a))), None
+    )

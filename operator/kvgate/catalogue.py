@@ -1,0 +1,128 @@
+"""The two catalogues: models and accelerators. Data files of our own, read once; never the network."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import yaml
+
+from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.units import MIB
+
+_DATA = files("kvgate").joinpath("data")
+_Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelEntry:
+    """One model: its config.json facts, and where they come from."""
+
+    name: str
+    aliases: tuple[str, ...]
+    config: Mapping[str, Any]
+    source: str
+    confidence: str
+    parameters: int | None
+
+
+def _read(path: Traversable) -> Any:
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - a safe loader
+
+
+@lru_cache(maxsize=1)
+def accelerators() -> tuple[Accelerator, ...]:
+    """All accelerators, in the order of the data file."""
+    return tuple(_accelerator(entry) for entry in _read(_DATA / "accelerators.yaml")["accelerators"])
+
+
+def _accelerator(entry: Mapping[str, Any]) -> Accelerator:
+    memory = entry["memory_mib"]
+    low, high = entry.get("memory_mib_range", (memory, memory))
+    capability = str(entry.get("compute_capability", ""))
+    major, _, minor = capability.partition(".")
+    return Accelerator(
+        name=entry["name"],
+        product=entry["product"],
+        memory_bytes=memory * MIB,
+        memory_low_bytes=low * MIB,
+        memory_high_bytes=high * MIB,
+        compute_capability=(int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None,
+        vendor=entry["vendor"],
+        unified_memory=entry.get("unified_memory", False),
+        nvlink=entry.get("interconnect") == "nvlink",
+        gpu_labels=tuple(entry.get("gpu_labels", ())),
+        resource=entry.get("resource", "nvidia.com/gpu"),
+    )
+
+
+@lru_cache(maxsize=1)
+def _accelerator_names() -> dict[str, Accelerator]:
+    """Every name an accelerator answers to, in lower case: short, product, label, alias."""
+    names: dict[str, Accelerator] = {}
+    for entry, accelerator in zip(_read(_DATA / "accelerators.yaml")["accelerators"], accelerators(), strict=True):
+        for name in (accelerator.name, accelerator.product, *accelerator.gpu_labels, *entry.get("aliases", ())):
+            names.setdefault(name.lower(), accelerator)
+    return names
+
+
+def find_accelerator(name: str) -> Accelerator | None:
+    """By short name, the driver's product name, the value of the node label, or an alias; case does not matter."""
+    return _accelerator_names().get(name.strip().lower())
+
+
+def nearest_accelerators(name: str) -> tuple[str, ...]:
+    """Short names of the accelerators that the user may have meant."""
+    matches = get_close_matches(name.strip().lower(), _accelerator_names(), n=6, cutoff=0.5)
+    return tuple(dict.fromkeys(_accelerator_names()[match].name for match in matches))[:3]
+
+
+@lru_cache(maxsize=1)
+def model_names() -> tuple[str, ...]:
+    """Names of all models, sorted; one file each, so that looking one up reads one file."""
+    stems = (path.name.removesuffix(".yaml") for path in (_DATA / "models").iterdir() if path.name.endswith(".yaml"))
+    return tuple(sorted(stem.replace("--", "/", 1) for stem in stems))
+
+
+@lru_cache(maxsize=512)
+def load_model(name: str) -> ModelEntry:
+    """The entry of a name that model_names lists."""
+    entry = _read(_DATA / "models" / f"{name.replace('/', '--', 1)}.yaml")
+    return ModelEntry(
+        name=entry["name"],
+        aliases=tuple(entry.get("aliases") or ()),
+        config=entry["config"],
+        source=entry["source"],
+        confidence=entry["confidence"],
+        parameters=entry.get("parameters"),
+    )
+
+
+def find_model(name: str) -> ModelEntry | None:
+    """By Hugging Face id, case-insensitive, or by another name of the same checkpoint."""
+    canonical = _canonical_names().get(name.strip().lower()) or _aliases().get(name.strip().lower())
+    return load_model(canonical) if canonical else None
+
+
+@lru_cache(maxsize=1)
+def _canonical_names() -> dict[str, str]:
+    return {name.lower(): name for name in model_names()}
+
+
+@lru_cache(maxsize=1)
+def _aliases() -> dict[str, str]:
+    """Only read where a name is not canonical: it opens every file."""
+    return {alias.lower(): name for name in model_names() for alias in load_model(name).aliases}
+
+
+def nearest_models(name: str) -> tuple[str, ...]:
+    """Names of the models that the user may have meant; the part after the slash counts for more than the organisation."""
+    names = {**_canonical_names(), **_aliases()}
+    wanted = name.strip().lower()
+    by_base = {key.rpartition("/")[2]: canonical for key, canonical in names.items()}
+    matches = [by_base[match] for match in get_close_matches(wanted.rpartition("/")[2], by_base, n=3, cutoff=0.6)]
+    matches += [names[match] for match in get_close_matches(wanted, names, n=3, cutoff=0.6)]
+    return tuple(dict.fromkeys(matches))[:3]

@@ -1,0 +1,175 @@
+"""assess(spec, facts) → Assessment: the one judgement behind the webhook, the controller and the command line."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from kvgate import catalogue
+from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Vllm
+from kvgate.budget import adjust as solver
+from kvgate.budget.adjust import Adjustment, AdjustLimits, Alternative
+from kvgate.budget.errors import UnknownVersion
+from kvgate.budget.interval import Verdict
+from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.plan import Budget, plan
+from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
+from kvgate.facts import Facts
+from kvgate.rules import Finding, Severity, judge_budget
+from kvgate.rules.finding import has_errors
+from kvgate.vllm_flags import memory_kinds
+
+
+class Decision(StrEnum):
+    """What the policy makes of a verdict."""
+
+    ADMIT = "Admit"
+    ADMIT_WITH_WARNING = "AdmitWithWarning"
+    ADMIT_ADJUSTED = "AdmitAdjusted"
+    REFUSE = "Refuse"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assessment:
+    """The whole answer; doors translate it and decide nothing."""
+
+    verdict: Verdict
+    """Of the spec as it is written."""
+    decision: Decision = Decision.ADMIT
+    findings: tuple[Finding, ...] = ()
+    budget: Budget | None = None
+    """As written; None where facts are missing."""
+    adjustment: Adjustment | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    skip_reason: str | None = None
+    """The break-glass reason, where one is given."""
+
+    @property
+    def effective(self) -> Budget | None:
+        """The budget of what is rendered."""
+        return self.adjustment.budget if self.adjustment and self.decision is Decision.ADMIT_ADJUSTED else self.budget
+
+
+def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Assessment:
+    """Judge a spec against the facts, and apply its admission policy."""
+    if facts.shape is None or facts.accelerator is None:
+        return Assessment(
+            verdict=Verdict.UNKNOWN,
+            decision=Decision.ADMIT_WITH_WARNING,
+            findings=facts.findings,
+            skip_reason=skip_reason,
+        )
+    try:
+        request = _with_chosen_sequences(to_budget_request(spec, facts), spec)
+    except UnknownVersion as error:
+        return _unknown_version(error, skip_reason)
+    judged = judge(request, extra=facts.findings)
+    adjustment = _adjustment(judged, spec)
+    decision = _decide(judged.verdict, spec, adjustment, skipped=skip_reason is not None)
+    needs_help = judged.verdict in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT)
+    return Assessment(
+        verdict=judged.verdict,
+        decision=decision,
+        findings=judged.findings,
+        budget=judged.budget,
+        adjustment=adjustment,
+        alternatives=solver.alternatives(request, catalogue.accelerators()) if needs_help else (),
+        skip_reason=skip_reason,
+    )
+
+
+def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = ()) -> Assessment:
+    """Budget, findings and verdict without a policy: what `kvgate explain` asks. Raises UnknownVersion."""
+    budget = plan(request)
+    findings = (*extra, *judge_budget(budget))
+    return Assessment(
+        verdict=Verdict.DOES_NOT_FIT if has_errors(findings) else budget.verdict, findings=findings, budget=budget
+    )
+
+
+def to_budget_request(spec: InferenceDeploymentSpec, facts: Facts) -> BudgetRequest:
+    """The spec in the engine's words; both facts must be there."""
+    if facts.shape is None or facts.accelerator is None:
+        raise ValueError("a budget needs a model and an accelerator")
+    declared = spec.workload
+    return BudgetRequest(
+        shape=facts.shape,
+        accelerator=facts.accelerator,
+        vllm_version=spec.vllm.version,
+        settings=_settings(spec.vllm),
+        guarantee=spec.admission.guarantee or (Guarantee.WORKLOAD if declared else Guarantee.FULL_CONTEXT),
+        workload=Workload(**declared.model_dump()) if declared else None,
+        unmodelled_settings=memory_kinds(spec.vllm.extra_args),
+    )
+
+
+def _settings(vllm: Vllm) -> EngineSettings:
+    share = vllm.gpu_memory_utilization
+    return EngineSettings(
+        max_model_len=vllm.max_model_len,
+        max_num_seqs=vllm.max_num_seqs,
+        max_num_batched_tokens=vllm.max_num_batched_tokens,
+        gpu_memory_utilization=Fraction(share) if share else None,
+        kv_cache_dtype=vllm.kv_cache_dtype,
+        block_size=vllm.block_size,
+        enforce_eager=vllm.enforce_eager,
+        enable_prefix_caching=vllm.enable_prefix_caching,
+        kv_cache_memory_bytes=vllm.kv_cache_memory_bytes,
+        parallelism=Parallelism(
+            tensor=vllm.tensor_parallel_size,
+            pipeline=vllm.pipeline_parallel_size,
+            data=vllm.data_parallel_size,
+            expert=vllm.enable_expert_parallel,
+            decode_context=vllm.decode_context_parallel_size,
+        ),
+    )
+
+
+def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec) -> BudgetRequest:
+    """maxNumSeqs omitted: the most that fit the guarantee, at most vLLM's default; 1 where not even one fits."""
+    if spec.vllm.max_num_seqs is not None:
+        return request
+    budget = plan(request)
+    if budget.demand is None:
+        return request
+    at_most = budget.settings.default_max_num_seqs
+    return request.with_settings(max_num_seqs=solver.largest_max_num_seqs(request, at_most) or 1)
+
+
+def _adjustment(judged: Assessment, spec: InferenceDeploymentSpec) -> Adjustment | None:
+    if (
+        judged.budget is None
+        or spec.admission.policy != "Adjust"
+        or judged.verdict not in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT)
+    ):
+        return None
+    asked = spec.admission.adjust
+    limits = AdjustLimits(
+        knobs=asked.knobs, min_max_model_len=asked.min_max_model_len, min_max_num_seqs=asked.min_max_num_seqs
+    )
+    adjustment = solver.adjust(judged.budget.request, limits)
+    return adjustment if adjustment and not has_errors(judge_budget(adjustment.budget)) else None
+
+
+def _decide(
+    verdict: Verdict, spec: InferenceDeploymentSpec, adjustment: Adjustment | None, *, skipped: bool
+) -> Decision:
+    """The one place where a policy is applied; "cannot decide" is never "no"."""
+    if verdict is Verdict.FITS:
+        return Decision.ADMIT
+    if adjustment is not None and not skipped:
+        return Decision.ADMIT_ADJUSTED
+    refuses = verdict is Verdict.DOES_NOT_FIT and spec.admission.policy != "Warn" and not skipped
+    return Decision.REFUSE if refuses else Decision.ADMIT_WITH_WARNING
+
+
+def _unknown_version(error: UnknownVersion, skip_reason: str | None) -> Assessment:
+    finding = Finding(
+        rule="UnknownVersion",
+        severity=Severity.WARNING,
+        field="vllm_version",
+        message=str(error),
+        remediation="use a release from 0.6 on",
+    )
+    return Assessment(
+        verdict=Verdict.UNKNOWN, decision=Decision.ADMIT_WITH_WARNING, findings=(finding,), skip_reason=skip_reason
+    )

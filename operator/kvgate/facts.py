@@ -1,0 +1,127 @@
+"""What is known about a spec before it is judged: the model's shape, the accelerator, and findings about what is not."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from kvgate import catalogue
+from kvgate.api.v1alpha1 import InferenceDeploymentSpec, KeyRef
+from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.model_shape import ModelShape
+from kvgate.hf_config import ModelConfigError, read_config
+from kvgate.hf_config.text import parse_config_text
+from kvgate.rules.finding import Finding, Severity
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigMissing:
+    """Why the text behind configFrom is not there."""
+
+    message: str
+    remediation: str
+
+
+ConfigLookup = Callable[[KeyRef], str | ConfigMissing]
+"""Where a door finds the text of a ConfigMap key: the cluster, files beside the one checked, or nowhere."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """The facts of one spec; None means unknown, and a finding says why."""
+
+    shape: ModelShape | None
+    accelerator: Accelerator | None
+    findings: tuple[Finding, ...] = ()
+
+
+def gather(spec: InferenceDeploymentSpec, lookup: ConfigLookup) -> Facts:
+    """Look everything up; nothing here decides."""
+    shape, model_findings = _shape(spec, lookup)
+    accelerator, accelerator_findings = look_up_accelerator(spec.accelerator.type)
+    return Facts(shape=shape, accelerator=accelerator, findings=(*model_findings, *accelerator_findings))
+
+
+def _shape(spec: InferenceDeploymentSpec, lookup: ConfigLookup) -> tuple[ModelShape | None, tuple[Finding, ...]]:
+    reference = spec.model.config_from.config_map_key_ref if spec.model.config_from else None
+    options = {"quantization": spec.vllm.quantization, "dtype": spec.vllm.dtype}
+    if reference is None:
+        return look_up_model(spec.model.name, **options)
+    text = lookup(reference)
+    if isinstance(text, ConfigMissing):
+        return None, (_unknown("InvalidModelConfig", "config", text.message, text.remediation),)
+    return shape_of_text(
+        text, name=spec.model.name, where=f"ConfigMap {reference.name}, key {reference.key}", **options
+    )
+
+
+def look_up_model(
+    name: str, *, quantization: str | None = None, dtype: str | None = None
+) -> tuple[ModelShape | None, tuple[Finding, ...]]:
+    """A model of the catalogue; a finding with the nearest names where there is none."""
+    shape = _catalogue_shape(name, quantization, dtype)
+    if shape is not None:
+        return shape, ()
+    nearest = catalogue.nearest_models(name)
+    hint = f"did you mean {' or '.join(nearest)}? Otherwise give" if nearest else "give"
+    message = f"model {name} is not in the catalogue"
+    return None, (
+        _unknown(
+            "UnknownModel", "model", message, f"{hint} its config.json by spec.model.configFrom or --model-config"
+        ),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _catalogue_shape(name: str, quantization: str | None, dtype: str | None) -> ModelShape | None:
+    entry = catalogue.find_model(name)
+    return read_config(entry.config, name=entry.name, quantization=quantization, dtype=dtype) if entry else None
+
+
+@lru_cache(maxsize=256)
+def shape_of_text(
+    text: str, *, name: str, where: str, quantization: str | None = None, dtype: str | None = None
+) -> tuple[ModelShape | None, tuple[Finding, ...]]:
+    """The shape that a config.json's text describes; one finding per problem."""
+    try:
+        return read_config(parse_config_text(text), name=name, quantization=quantization, dtype=dtype), ()
+    except ModelConfigError as error:
+        return None, config_findings(error, where)
+
+
+def shape_of_config(
+    config: Mapping[str, Any], *, name: str, quantization: str | None = None, dtype: str | None = None
+) -> tuple[ModelShape | None, tuple[Finding, ...]]:
+    """As shape_of_text, for a mapping."""
+    try:
+        return read_config(config, name=name, quantization=quantization, dtype=dtype), ()
+    except ModelConfigError as error:
+        return None, config_findings(error, "model_config")
+
+
+def config_findings(error: ModelConfigError, where: str) -> tuple[Finding, ...]:
+    """What is wrong with a config.json, each problem on its own."""
+    return tuple(
+        _unknown(
+            "InvalidModelConfig",
+            "config",
+            f"{where}: {problem}",
+            "give the config.json of the model as it is published",
+        )
+        for problem in error.problems
+    )
+
+
+def look_up_accelerator(name: str) -> tuple[Accelerator | None, tuple[Finding, ...]]:
+    """An accelerator of the catalogue; a finding with the nearest names where there is none."""
+    accelerator = catalogue.find_accelerator(name)
+    if accelerator is not None:
+        return accelerator, ()
+    nearest = catalogue.nearest_accelerators(name)
+    hint = f"did you mean {' or '.join(nearest)}?" if nearest else "`kvgate gpus` lists those that are"
+    return None, (_unknown("UnknownAccelerator", "accelerator", f"accelerator {name} is not in the catalogue", hint),)
+
+
+def _unknown(rule: str, field: str, message: str, remediation: str) -> Finding:
+    """A missing fact is a warning: it is not a no."""
+    return Finding(rule=rule, severity=Severity.WARNING, field=field, message=message, remediation=remediation)

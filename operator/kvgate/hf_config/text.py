@@ -1,0 +1,22 @@
+"""The text of a config.json → a mapping, with limits for texts that anybody may have written."""
+
+import json
+from typing import Any
+
+from kvgate.hf_config.fields import ModelConfigError
+
+MAX_CHARACTERS = 2_000_000
+"""The longest published config.json (quantisation lists of thousands of layers) has a quarter of this."""
+
+
+def parse_config_text(text: str) -> dict[str, Any]:
+    """Raises ModelConfigError for what is too long, not JSON, or not an object."""
+    if len(text) > MAX_CHARACTERS:
+        raise ModelConfigError((f"it has {len(text)} characters; a config.json has less than {MAX_CHARACTERS}",))
+    try:
+        config = json.loads(text.removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        raise ModelConfigError((f"it is not JSON ({error})",)) from None
+    if not isinstance(config, dict):
+        raise ModelConfigError((f"it is JSON of type {type(config).__name__}, not an object",))
+    return config

@@ -1,0 +1,29 @@
+"""The rules, in the order in which their findings are told."""
+
+from collections.abc import Callable, Iterable
+
+from kvgate.budget.plan import Budget
+from kvgate.rules import consistency, fit
+from kvgate.rules.finding import Finding
+
+Rule = Callable[[Budget], Iterable[Finding]]
+
+RULES: tuple[Rule, ...] = (
+    consistency.length_within_model,  # vLLM refuses longer contexts than the model's
+    consistency.sizes_divide,  # parallel sizes must divide heads, layers and blocks
+    consistency.cache_dtype_exists,  # the release, the GPU and the model must have the cache dtype
+    consistency.utilization_leaves_context,  # the CUDA context lives outside the requested share
+    fit.weights_fit,  # nothing left for the cache
+    fit.one_request_fits,  # vLLM's own start condition
+    fit.guarantee_holds,  # what the user asks beyond it
+    consistency.workload_can_run,  # declared requests must be able to run at all
+    consistency.kinds_are_modelled,  # Unknown names its reason
+    consistency.release_is_known,  # wider interval for releases that nobody read
+    consistency.weights_do_not_choose_cache,  # the most common wrong assumption
+    fit.headroom_is_thin,  # fits, but only just
+)
+
+
+def judge_budget(budget: Budget) -> tuple[Finding, ...]:
+    """All findings of all rules."""
+    return tuple(finding for rule in RULES for finding in rule(budget))

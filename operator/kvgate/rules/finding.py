@@ -1,0 +1,32 @@
+"""What kvgate has to say about one setting: which rule, how bad, where, with which numbers, and what to change."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How bad a finding is; a missing fact is never an error."""
+
+    ERROR = "error"
+    """It does not start, or does not hold what is guaranteed."""
+    WARNING = "warning"
+    """It may not, or it cannot be decided."""
+    INFO = "info"
+    """Worth knowing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One sentence with numbers, and one that says what to do."""
+
+    rule: str
+    severity: Severity
+    field: str
+    """vLLM's name of the setting (`max_model_len`), or a path into the document where the schema speaks."""
+    message: str
+    remediation: str = ""
+
+
+def has_errors(findings: tuple[Finding, ...]) -> bool:
+    """True where at least one finding is an error."""
+    return any(finding.severity is Severity.ERROR for finding in findings)

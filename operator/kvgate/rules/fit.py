@@ -1,0 +1,109 @@
+"""Does it fit: the weights, one request of max_model_len, and what the user asks to be guaranteed."""
+
+from collections.abc import Iterable
+
+from kvgate.budget.interval import Verdict, judge
+from kvgate.budget.plan import Budget
+from kvgate.budget.request import Guarantee
+from kvgate.budget.units import format_gib
+from kvgate.rules.finding import Finding, Severity
+
+
+def weights_fit(budget: Budget) -> Iterable[Finding]:
+    """The weights, activations and reserves alone overdraw the budget."""
+    stage = budget.tightest
+    if stage is None or stage.ledger is None or stage.available.high >= stage.bytes_per_block:
+        return
+    ledger = stage.ledger
+    used = ledger.weights + ledger.peak_activation + ledger.non_torch + ledger.cuda_graphs
+    yield Finding(
+        rule="WeightsTooLarge",
+        severity=Severity.ERROR,
+        field="accelerator",
+        message=(
+            f"weights ({format_gib(ledger.weights.expected)} per GPU) and vLLM's own needs take {format_gib(used.expected)} of the "
+            f"{format_gib(ledger.requested_bytes)} that gpu_memory_utilization allows; nothing is left for the KV cache"
+        ),
+        remediation="use more GPUs (tensor_parallel_size), a GPU with more memory, or a quantised checkpoint",
+    )
+
+
+def one_request_fits(budget: Budget) -> Iterable[Finding]:
+    """vLLM's own start condition: one request of max_model_len beside the null block."""
+    usable, demand, stage, kv_cache = budget.usable_blocks, budget.demand, budget.tightest, budget.kv_cache
+    if (
+        usable is None
+        or demand is None
+        or stage is None
+        or kv_cache is None
+        or stage.available.high < stage.bytes_per_block
+    ):
+        return
+    verdict = judge(demand.startup_blocks, usable)
+    if verdict is Verdict.FITS:
+        return
+    size = stage.bytes_per_block
+    pool = budget.num_blocks
+    longest = kv_cache.max_model_len_that_fits(pool.low, at_most=budget.settings.max_model_len) if pool else 0
+    yield Finding(
+        rule="KVCacheTooSmall",
+        severity=Severity.ERROR if verdict is Verdict.DOES_NOT_FIT else Severity.WARNING,
+        field="max_model_len",
+        message=(
+            f"one request of max_model_len {budget.settings.max_model_len} needs {format_gib(demand.startup_blocks * size)} of KV cache "
+            f"per GPU and {_has(usable.low * size, usable.expected * size, usable.high * size, verdict)}"
+        ),
+        remediation=f"set max_model_len to {longest} or less" if longest else "use a GPU with more memory or more GPUs",
+    )
+
+
+def guarantee_holds(budget: Budget) -> Iterable[Finding]:
+    """The demand beyond one request: declared workload, or max_num_seqs full-length requests."""
+    usable, demand, stage = budget.usable_blocks, budget.demand, budget.tightest
+    if usable is None or demand is None or stage is None or demand.guarantee is Guarantee.STARTUP:
+        return
+    verdict = judge(demand.blocks, usable)
+    if verdict is Verdict.FITS or judge(demand.startup_blocks, usable) is Verdict.DOES_NOT_FIT:
+        return
+    size = stage.bytes_per_block
+    yield Finding(
+        rule="GuaranteeNotMet",
+        severity=Severity.ERROR if verdict is Verdict.DOES_NOT_FIT else Severity.WARNING,
+        field="workload" if demand.guarantee is Guarantee.WORKLOAD else "max_num_seqs",
+        message=(
+            f"{_asked(budget)} needs {format_gib(demand.blocks * size)} of KV cache per GPU and "
+            f"{_has(usable.low * size, usable.expected * size, usable.high * size, verdict)}"
+        ),
+        remediation="lower max_num_seqs or max_model_len, use an fp8 KV cache, or add GPU memory; or guarantee less",
+    )
+
+
+def _asked(budget: Budget) -> str:
+    settings, workload = budget.settings, budget.request.workload
+    if budget.request.guarantee is Guarantee.WORKLOAD and workload is not None:
+        return f"the workload ({workload.peak_concurrency} requests of {workload.request_tokens} tokens)"
+    return f"full context ({settings.max_num_seqs} requests of {settings.max_model_len} tokens)"
+
+
+def _has(low: int, expected: int, high: int, verdict: Verdict) -> str:
+    """The side of the interval that decided."""
+    if verdict is Verdict.DOES_NOT_FIT:
+        return f"at most {format_gib(max(0, high))} are available ({format_gib(max(0, expected))} expected)"
+    return (
+        f"{format_gib(max(0, expected))} are expected, between {format_gib(max(0, low))} and {format_gib(max(0, high))}"
+    )
+
+
+def headroom_is_thin(budget: Budget) -> Iterable[Finding]:
+    """Fits, and yet less than a twentieth of the pool is to spare."""
+    headroom, stage = budget.headroom, budget.tightest
+    if budget.verdict is not Verdict.FITS or headroom is None or stage is None or stage.ledger is None:
+        return
+    if headroom.expected * 20 < stage.available.expected:
+        yield Finding(
+            rule="ThinHeadroom",
+            severity=Severity.INFO,
+            field="max_num_seqs",
+            message=f"only {format_gib(headroom.expected)} of {format_gib(stage.available.expected)} of KV cache per GPU are to spare",
+            remediation="watch preemptions, or leave more room",
+        )

@@ -1,0 +1,101 @@
+"""An Assessment in words, the same behind every door: the refusal, the warnings, the Accepted condition."""
+
+from kvgate.api.conditions import Reason
+from kvgate.api.fields import field_path
+from kvgate.budget.adjust import Alternative
+from kvgate.budget.interval import Verdict
+from kvgate.engine import Assessment, Decision
+from kvgate.rules import Finding, Severity
+
+MAX_REFUSAL = 500
+"""Characters of a refusal: kubectl prints it as one line."""
+MAX_WARNING = 120
+"""Characters of an admission warning; the API server cuts longer ones."""
+
+_FACT_REASONS = {
+    "UnknownModel": Reason.UNKNOWN_MODEL,
+    "UnknownAccelerator": Reason.UNKNOWN_ACCELERATOR,
+    "UnknownVersion": Reason.UNKNOWN_VERSION,
+    "InvalidModelConfig": Reason.INVALID_MODEL_CONFIG,
+    "UnmodelledKind": Reason.UNMODELLED_KIND,
+}
+_BUDGET_RULES = frozenset({"WeightsTooLarge", "KVCacheTooSmall", "GuaranteeNotMet"})
+
+
+def refusal(assessment: Assessment) -> str:
+    """Why it is refused, with the numbers and the single changes that would fit."""
+    errors = [finding for finding in assessment.findings if finding.severity is Severity.ERROR]
+    text = "; ".join(finding.message for finding in errors)
+    changes = ", ".join(map(alternative_text, assessment.alternatives))
+    closing = (
+        f". Would fit: {changes}"
+        if changes
+        else f". {errors[0].remediation}"
+        if errors and errors[0].remediation
+        else ""
+    )
+    return shortened(text, MAX_REFUSAL - len(closing)) + closing
+
+
+def alternative_text(alternative: Alternative) -> str:
+    """`maxModelLen 19376`."""
+    return (
+        f"{field_path(alternative.field).rpartition('.')[2]} {alternative.value}"
+        if alternative.field != "accelerator"
+        else f"{alternative.value}"
+    )
+
+
+def warnings(assessment: Assessment) -> list[str]:
+    """What an admitted object's owner should know, one line each."""
+    lines = []
+    if assessment.skip_reason is not None and assessment.verdict is Verdict.DOES_NOT_FIT:
+        lines.append(f"kvgate.io/skip-budget: admitted although it does not fit: {assessment.skip_reason}")
+    if assessment.decision is Decision.ADMIT_ADJUSTED:
+        lines.append(f"adjusted: {changes_text(assessment)}")
+    elif assessment.decision is Decision.ADMIT_WITH_WARNING:
+        lines += [finding_text(finding) for finding in assessment.findings if finding.severity is not Severity.INFO]
+    return [shortened(line, MAX_WARNING) for line in lines]
+
+
+def changes_text(assessment: Assessment) -> str:
+    """`maxNumSeqs 64 → 8, maxModelLen 40960 → 32768`; empty where nothing was adjusted."""
+    changes = assessment.adjustment.changes if assessment.adjustment else ()
+    return ", ".join(f"{field_path(c.field).rpartition('.')[2]} {c.before} → {c.after}" for c in changes)
+
+
+def finding_text(finding: Finding) -> str:
+    """`KVCacheTooSmall: … (do this)`."""
+    return f"{finding.rule}: {finding.message}" + (f" ({finding.remediation})" if finding.remediation else "")
+
+
+def shortened(text: str, limit: int) -> str:
+    """At most `limit` characters, cut with an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
+    """Status, reason and message of the condition Accepted."""
+    if assessment.decision is Decision.REFUSE:
+        return False, _refusal_reason(assessment), refusal(assessment)
+    if assessment.verdict is Verdict.FITS:
+        return True, Reason.FITS, "the demand fits even at the low end of the prediction"
+    if assessment.decision is Decision.ADMIT_ADJUSTED:
+        return True, Reason.ADJUSTED, f"adjusted to fit: {changes_text(assessment)}"
+    message = "; ".join(finding_text(f) for f in assessment.findings if f.severity is not Severity.INFO)
+    if assessment.verdict is Verdict.UNKNOWN:
+        return None, _unknown_reason(assessment), message
+    if assessment.verdict is Verdict.MAY_NOT_FIT:
+        return True, Reason.MAY_NOT_FIT, message
+    if assessment.skip_reason is not None:
+        return True, Reason.BUDGET_SKIPPED, f"{assessment.skip_reason}: {message}"
+    return True, Reason.POLICY_WARN, message
+
+
+def _refusal_reason(assessment: Assessment) -> Reason:
+    rules = {finding.rule for finding in assessment.findings if finding.severity is Severity.ERROR}
+    return Reason.BUDGET_EXCEEDED if rules & _BUDGET_RULES else Reason.SETTING_REFUSED
+
+
+def _unknown_reason(assessment: Assessment) -> Reason:
+    return next((_FACT_REASONS[f.rule] for f in assessment.findings if f.rule in _FACT_REASONS), Reason.UNMODELLED_KIND)

@@ -1,0 +1,96 @@
+"""vLLM's options that a field of the spec owns: rendering writes them, extraArgs must not."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnedFlag:
+    """One option, and the field that sets it."""
+
+    flag: str
+    field: str
+    """vLLM's name of the setting, snake_case; empty where kvgate itself decides."""
+
+
+FLAGS: tuple[OwnedFlag, ...] = (
+    OwnedFlag(flag="--model", field="model"),
+    OwnedFlag(flag="--revision", field="revision"),
+    OwnedFlag(flag="--max-model-len", field="max_model_len"),
+    OwnedFlag(flag="--max-num-seqs", field="max_num_seqs"),
+    OwnedFlag(flag="--max-num-batched-tokens", field="max_num_batched_tokens"),
+    OwnedFlag(flag="--kv-cache-dtype", field="kv_cache_dtype"),
+    OwnedFlag(flag="--kv-cache-memory-bytes", field="kv_cache_memory_bytes"),
+    OwnedFlag(flag="--kv-cache-memory", field="kv_cache_memory_bytes"),
+    OwnedFlag(flag="--dtype", field="dtype"),
+    OwnedFlag(flag="--quantization", field="quantization"),
+    OwnedFlag(flag="-q", field="quantization"),
+    OwnedFlag(flag="--gpu-memory-utilization", field="gpu_memory_utilization"),
+    OwnedFlag(flag="--device-memory-utilization", field="gpu_memory_utilization"),
+    OwnedFlag(flag="--tensor-parallel-size", field="tensor_parallel_size"),
+    OwnedFlag(flag="-tp", field="tensor_parallel_size"),
+    OwnedFlag(flag="--pipeline-parallel-size", field="pipeline_parallel_size"),
+    OwnedFlag(flag="-pp", field="pipeline_parallel_size"),
+    OwnedFlag(flag="--data-parallel-size", field="data_parallel_size"),
+    OwnedFlag(flag="-dp", field="data_parallel_size"),
+    OwnedFlag(flag="--decode-context-parallel-size", field="decode_context_parallel_size"),
+    OwnedFlag(flag="-dcp", field="decode_context_parallel_size"),
+    OwnedFlag(flag="--enable-expert-parallel", field="enable_expert_parallel"),
+    OwnedFlag(flag="--block-size", field="block_size"),
+    OwnedFlag(flag="--enforce-eager", field="enforce_eager"),
+    OwnedFlag(flag="--enable-prefix-caching", field="enable_prefix_caching"),
+    OwnedFlag(flag="--no-enable-prefix-caching", field="enable_prefix_caching"),
+    OwnedFlag(flag="--num-gpu-blocks-override", field=""),
+    OwnedFlag(flag="--host", field=""),
+    OwnedFlag(flag="--port", field=""),
+    OwnedFlag(flag="--served-model-name", field=""),
+    OwnedFlag(flag="--config", field=""),
+)
+"""Long and short spellings; vLLM also takes `_` for `-` and unique abbreviations (see owned_flag)."""
+
+MEMORY_FLAGS: dict[str, str] = {
+    "--speculative-config": "speculative decoding",
+    "--speculative-model": "speculative decoding",
+    "--enable-lora": "LoRA",
+    "--cpu-offload-gb": "weight offloading to the CPU",
+    "--load-format": "a load format of its own",
+    "--hf-overrides": "overrides of the model's config",
+}
+"""Options that move GPU memory in a way without a formula here, and what a finding calls it."""
+
+_MIN_ABBREVIATION = 8
+
+
+def _spellings(flag: str) -> str:
+    """A regular expression of the option as vLLM's parser reads it: `_` for `-`, unique abbreviations, `=value`, `.key`."""
+    if not flag.startswith("--"):
+        return f"{flag}(=.*)?"
+    words = flag[2:].replace("-", "[-_]")
+    stem, rest = _split(words, _MIN_ABBREVIATION - 2)
+    optional = "".join(f"({part}" for part in rest) + ")?" * len(rest)
+    return f"--{stem}{optional}([=.].*)?"
+
+
+def _split(pattern: str, length: int) -> tuple[str, list[str]]:
+    parts = re.findall(r"\[-_\]|\w", pattern)
+    return "".join(parts[:length]), parts[length:]
+
+
+OWNED_FLAG_PATTERN = "^(" + "|".join(_spellings(owned.flag) for owned in FLAGS) + ")$"
+"""RE2 syntax, so that CEL and Python agree."""
+
+
+def owned_flag(argument: str) -> bool:
+    """True where one argument of extraArgs sets an option that a field owns, in any spelling that vLLM's parser takes."""
+    return re.match(OWNED_FLAG_PATTERN, argument) is not None
+
+
+def memory_kinds(arguments: Iterable[str]) -> tuple[str, ...]:
+    """What the arguments switch on that has no formula here."""
+    names = (
+        "--" + argument.lstrip("-").split("=", 1)[0].split(".", 1)[0].replace("_", "-")
+        for argument in arguments
+        if argument.startswith("--")
+    )
+    return tuple(dict.fromkeys(MEMORY_FLAGS[name] for name in names if name in MEMORY_FLAGS))

@@ -1,0 +1,260 @@
+"""tools/build.py without building: what identifies a binary, where it is looked for, what happens when Go fails."""
+
+import dataclasses
+import os
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import build
+from support.assets import require_assets
+
+NAMES = ["etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok", "helm"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    """An empty cache, and no binaries of the machine."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    return build.cache_folder()
+
+
+def tool(name: str) -> build.Tool:
+    return build.choose([name])[0]
+
+
+def place(path: Path, script: str = "true") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def place_stored(*names: str) -> None:
+    for name in names:
+        place(tool(name).stored)
+
+
+def given(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str, release: str = "v1.36.0") -> Path:
+    """A folder such as setup-envtest makes, named by the environment."""
+    for name in names:
+        place(folder / name, f"echo Kubernetes {release}")
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(folder))
+    return folder
+
+
+# ── identity ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("etcd", "v3.6.16"),
+        ("kube-apiserver", "v1.36.3"),
+        ("kubectl", "v1.36.3"),
+        ("kwok", "v0.8.0"),
+        ("helm", "v4.3.1"),
+    ],
+)
+def test_the_version_is_the_one_go_mod_pins(name, version):
+    assert tool(name).version == version
+
+
+def test_kubernetes_binaries_are_told_their_version():
+    flags = tool("kube-apiserver").linker_flags
+    assert "-X k8s.io/component-base/version.gitVersion=v1.36.3" in flags
+    assert "-X k8s.io/client-go/pkg/version.gitMinor=36" in flags
+
+
+def test_a_module_without_the_package_is_named(tmp_path):
+    (tmp_path / "etcd").mkdir()
+    (tmp_path / "etcd" / "go.mod").write_text("module example.test/etcd\n\ngo 1.26.0\n", encoding="utf-8")
+    with pytest.raises(build.BuildError, match=r"tools/etcd/go\.mod requires no module for go\.etcd\.io"):
+        _ = dataclasses.replace(tool("etcd"), folder=tmp_path).version
+
+
+def test_a_second_clone_has_the_same_hash(tmp_path):
+    shutil.copytree(build.TOOLS / "etcd", tmp_path / "etcd")
+    assert dataclasses.replace(tool("etcd"), folder=tmp_path).content_hash == tool("etcd").content_hash
+
+
+@pytest.mark.parametrize("changed", ["go.mod", "go.sum"])
+def test_a_changed_file_changes_the_hash(tmp_path, changed):
+    shutil.copytree(build.TOOLS / "etcd", tmp_path / "etcd")
+    with (tmp_path / "etcd" / changed).open("a", encoding="utf-8") as file:
+        file.write("// changed\n")
+    assert dataclasses.replace(tool("etcd"), folder=tmp_path).content_hash != tool("etcd").content_hash
+
+
+def test_changed_build_flags_change_the_hash(monkeypatch):
+    before = tool("etcd").content_hash
+    monkeypatch.setitem(build.BUILD_ENVIRONMENT, "CGO_ENABLED", "1")
+    assert tool("etcd").content_hash != before
+    assert dataclasses.replace(tool("kwok"), version_variables=("main.v={version}",)).content_hash != before
+
+
+# ── sources, in their order ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_empty_machine_has_no_assets():
+    assert build.find_assets() is None
+
+
+def test_one_missing_binary_is_no_assets():
+    place_stored(*NAMES[:-1])
+    assert build.find_assets() is None
+    assert build.find_assets(NAMES[:-1]) is not None
+
+
+def test_stored_binaries_are_gathered_in_one_folder():
+    place_stored(*NAMES)
+    folder = build.find_assets()
+    assert folder is not None
+    assert sorted(path.name for path in folder.iterdir()) == sorted(NAMES)
+    assert build.find_assets() == folder
+
+
+def test_a_complete_folder_of_the_environment_is_used_as_it_is(tmp_path, monkeypatch):
+    place_stored(*NAMES)
+    assert build.find_assets() != given(tmp_path / "given", monkeypatch, *NAMES) == build.find_assets()
+
+
+def test_what_the_environment_lacks_comes_from_the_cache(tmp_path, monkeypatch):
+    place_stored(*NAMES)
+    theirs = given(tmp_path / "given", monkeypatch, "etcd", "kube-apiserver", "kubectl")
+    folder = build.find_assets()
+    assert folder is not None
+    assert (folder / "kube-apiserver").resolve() == theirs / "kube-apiserver"
+    assert (folder / "kwok").resolve() == tool("kwok").stored.resolve()
+
+
+def test_two_kubernetes_minors_are_never_mixed(tmp_path, monkeypatch):
+    place_stored(*NAMES)
+    theirs = given(tmp_path / "given", monkeypatch, "etcd", "kube-apiserver", "kubectl", release="v1.31.0")
+    folder = build.find_assets()
+    assert folder is not None
+    assert (folder / "kube-apiserver").resolve() == tool("kube-apiserver").stored.resolve()
+    assert (folder / "etcd").resolve() == theirs / "etcd"
+
+
+def test_a_file_nobody_may_execute_is_not_a_binary(tmp_path, monkeypatch):
+    given(tmp_path / "given", monkeypatch, *NAMES)
+    (tmp_path / "given" / "etcd").chmod(0o644)
+    assert build.find_assets() is None
+
+
+@pytest.mark.parametrize(
+    ("names", "kubernetes", "message"),
+    [
+        (["etcd", "ectd"], build.KUBERNETES, r"unknown tools \['ectd'\]: choose from \['etcd', "),
+        ([], "1.99", r"--kubernetes 1\.99: no tools/kube-1\.99; write it with tools/gen_kube\.py"),
+    ],
+)
+def test_what_we_cannot_build_is_said(names, kubernetes, message):
+    with pytest.raises(build.BuildError, match=message):
+        build.choose(names, kubernetes)
+
+
+# ── building ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def fake_go(tmp_path, monkeypatch) -> Path:
+    """A Go which notes what it is asked to build and writes a program there (the argument after -o)."""
+    asked = tmp_path / "asked"
+    script = f"""
+    [ "$1" = env ] && echo go1.99.0 && exit
+    for last; do :; done; echo "$last" >> {asked}
+    while [ "$1" != -o ]; do shift; done; echo '#!/bin/sh' > "$2"; chmod +x "$2" """
+    place(tmp_path / "bin" / "go", script)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return asked
+
+
+def test_only_what_is_missing_is_built_and_only_once(fake_go, capsys):
+    place_stored(*NAMES[:-2])
+    assert build.ensure_assets() == build.find_assets() == build.ensure_assets()
+    assert fake_go.read_text(encoding="utf-8").split() == ["sigs.k8s.io/kwok/cmd/kwok", "helm.sh/helm/v4/cmd/helm"]
+    assert "[2/2] helm v4.3.1: built in" in capsys.readouterr().out
+
+
+def test_the_last_line_names_the_folder(fake_go, capsys):
+    assert build.main(["etcd"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"KUBEBUILDER_ASSETS={build.find_assets(['etcd'])}"
+
+
+def test_what_the_environment_lacks_is_said(fake_go, tmp_path, monkeypatch, capsys):
+    theirs = given(tmp_path / "given", monkeypatch, "kubectl")
+    build.ensure_assets(["etcd"])
+    assert f"KUBEBUILDER_ASSETS={theirs} does not serve etcd" in capsys.readouterr().out
+
+
+def test_a_failed_build_shows_what_go_said_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    place(tmp_path / "bin" / "go", "[ $1 = env ] && echo go1.99.0 && exit; echo undefined: etcdmain >&2; exit 2")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    assert build.main(["etcd"]) == 1
+    assert "failed with 2:\nundefined: etcdmain" in capsys.readouterr().err
+    assert list(tool("etcd").stored.parent.iterdir()) == []
+
+
+def test_a_long_build_shows_that_it_lives(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(build, "HEARTBEAT_SECONDS", 0.05)
+    build.run([sys.executable, "-c", "import time; time.sleep(0.3)"], tmp_path, "[1/1] etcd")
+    assert capsys.readouterr().out.count("[1/1] etcd: 0 s") >= 2
+
+
+def test_a_second_build_waits_for_the_first(cache, capsys):
+    order = []
+
+    def second() -> None:
+        with build.exclusive(cache / "lock"):
+            order.append("second")
+
+    with build.exclusive(cache / "lock"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(0.2)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+    assert "another build is running" in capsys.readouterr().out
+
+
+# ── Go ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        ("go1.26.8\n", (1, 26, 8)),
+        ("module m\n\ngo 1.26.0\n\nrequire x v1.2.3\n", (1, 26, 0)),
+        ("go1.27rc1", (1, 27)),
+        ("", (0,)),
+    ],
+)
+def test_a_go_release_is_read_from_go_and_from_go_mod(text, release):
+    assert build.go_line(text) == release
+
+
+@pytest.mark.parametrize(("on_path", "used"), [("go1.26.0", "machine"), ("go1.27.1", "machine"), ("go1.25.9", "cache")])
+def test_an_old_go_is_replaced_by_the_one_of_the_cache(tmp_path, monkeypatch, on_path, used):
+    places = {
+        "machine": place(tmp_path / "bin" / "go", f"echo {on_path}"),
+        "cache": place(build.cache_folder() / "go-1.26.0" / "go" / "bin" / "go"),
+    }
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    assert build.go_command((1, 26, 0)) == places[used]
+
+
+# ── what a test does without binaries ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("value", "outcome"), [("1", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_missing_binaries_skip_loudly_unless_they_are_required(pytestconfig, monkeypatch, capsys, value, outcome):
+    monkeypatch.setenv("KVGATE_REQUIRE_APISERVER", value)
+    with pytest.raises(outcome, match="`make tools` builds them"):
+        require_assets(pytestconfig)
