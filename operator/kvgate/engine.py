@@ -7,7 +7,7 @@ from fractions import Fraction
 from kvgate import catalogue
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Vllm
 from kvgate.budget import adjust as solver
-from kvgate.budget.adjust import Adjustment, AdjustLimits, Alternative
+from kvgate.budget.adjust import AdjustLimits, Adjustment, Alternative
 from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.interval import Verdict
 from kvgate.budget.parallelism import Parallelism

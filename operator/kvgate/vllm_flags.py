@@ -63,7 +63,7 @@ _MIN_ABBREVIATION = 8
 
 
 def _spellings(flag: str) -> str:
-    """A regular expression of the option as vLLM's parser reads it: `_` for `-`, unique abbreviations, `=value`, `.key`."""
+    """The option as vLLM's parser reads it: `_` for `-`, unique abbreviations, `=value`, `.key`."""
     if not flag.startswith("--"):
         return f"{flag}(=.*)?"
     words = flag[2:].replace("-", "[-_]")
@@ -82,7 +82,7 @@ OWNED_FLAG_PATTERN = "^(" + "|".join(_spellings(owned.flag) for owned in FLAGS) 
 
 
 def owned_flag(argument: str) -> bool:
-    """True where one argument of extraArgs sets an option that a field owns, in any spelling that vLLM's parser takes."""
+    """True where an argument sets an option that a field owns, in any spelling that vLLM's parser takes."""
     return re.match(OWNED_FLAG_PATTERN, argument) is not None
 
 

@@ -9,10 +9,11 @@ from pydantic_core import core_schema
 from kvgate.api import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
 from kvgate.api.v1alpha1 import InferenceDeployment
 
-_KEYWORDS = frozenset(
-    "type format description default properties items additionalProperties required enum minimum maximum exclusiveMinimum "
-    "exclusiveMaximum minLength maxLength pattern minItems maxItems minProperties maxProperties multipleOf".split()
-)
+_KEYWORDS = frozenset({
+    "type", "format", "description", "default", "properties", "items", "additionalProperties", "required", "enum",
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "pattern",
+    "minItems", "maxItems", "minProperties", "maxProperties", "multipleOf",
+})  # fmt: skip
 _UNTYPED = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
 
 

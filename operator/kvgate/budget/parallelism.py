@@ -29,6 +29,10 @@ class Parallelism:
         return -(-num_experts // self.num_expert_ranks)
 
 
+SINGLE_GPU = Parallelism()
+"""One rank that holds everything."""
+
+
 def stage_sizes(num_layers: int, pipeline: int) -> tuple[int, ...]:
     """Layers of each pipeline stage (vLLM 0.32, `get_pp_indices`).
 

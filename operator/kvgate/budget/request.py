@@ -6,9 +6,8 @@ from fractions import Fraction
 
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.parallelism import SINGLE_GPU, Parallelism
 from kvgate.budget.versions import DEFAULT_VERSION
-
 
 AUTO_MAX_MODEL_LEN = -1
 """`--max-model-len auto`: the longest that fits (vLLM 0.14+)."""
@@ -54,7 +53,11 @@ class EngineSettings:
     enable_prefix_caching: bool | None = None
     kv_cache_memory_bytes: int | None = None
     """Per rank; bypasses the ledger, as in vLLM."""
-    parallelism: Parallelism = Parallelism()
+    parallelism: Parallelism = SINGLE_GPU
+
+
+DEFAULT_SETTINGS = EngineSettings()
+"""Nothing set: vLLM decides everything."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +67,7 @@ class BudgetRequest:
     shape: ModelShape
     accelerator: Accelerator
     vllm_version: str = DEFAULT_VERSION
-    settings: EngineSettings = EngineSettings()
+    settings: EngineSettings = DEFAULT_SETTINGS
     guarantee: Guarantee = Guarantee.STARTUP
     workload: Workload | None = None
     weights_bytes: int | None = None

@@ -53,11 +53,7 @@ def unmodelled_mixer(fields: Fields) -> str | None:
             return kind
     kinds = {str(kind) for kind in fields.sequence("layer_types")} - {"full_attention", "attention"}
     if kinds:
-        return (
-            "sliding-window attention"
-            if "sliding_attention" in kinds
-            else f"{sorted(kinds)[0].replace('_', ' ')} layers"
-        )
+        return "sliding-window attention" if "sliding_attention" in kinds else f"{min(kinds).replace('_', ' ')} layers"
     windowed = fields.optional_count("sliding_window") and fields.flag("use_sliding_window", default=True)
     return "sliding-window attention" if windowed else None
 

@@ -1,4 +1,4 @@
-"""One config.json mapping → ModelShape. Key names are Hugging Face's; rules are vLLM 0.32's (`transformers_utils/config.py`, `config/model.py`)."""
+"""One config.json mapping → ModelShape. Key names are Hugging Face's, rules are vLLM 0.32's (`config/model.py`)."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -83,7 +83,10 @@ def utilization_leaves_context(budget: Budget) -> Iterable[Finding]:
             rule="UtilizationTooHigh",
             severity=Severity.ERROR,
             field="gpu_memory_utilization",
-            message=f"gpu_memory_utilization {float(share):g} leaves {format_gib(int(total * (1 - share)))} for the CUDA context, which takes more",
+            message=(
+                f"gpu_memory_utilization {float(share):g} leaves {format_gib(int(total * (1 - share)))} "
+                "for the CUDA context, which takes more"
+            ),
             remediation="set gpu_memory_utilization to 0.95 or less",
         )
 
@@ -113,7 +116,10 @@ def workload_can_run(budget: Budget) -> Iterable[Finding]:
             rule="ConcurrencyAboveMaxNumSeqs",
             severity=Severity.WARNING,
             field="max_num_seqs",
-            message=f"the workload has {workload.peak_concurrency} requests at its peak and max_num_seqs is {settings.max_num_seqs}: the rest wait",
+            message=(
+                f"the workload has {workload.peak_concurrency} requests at its peak and max_num_seqs is "
+                f"{settings.max_num_seqs}: the rest wait"
+            ),
             remediation=f"set max_num_seqs to {workload.peak_concurrency}, or declare what you expect",
         )
     if workload.request_tokens > settings.max_model_len:
@@ -133,6 +139,9 @@ def release_is_known(budget: Budget) -> Iterable[Finding]:
             rule="ReleaseNotKnown",
             severity=Severity.INFO,
             field="vllm_version",
-            message=f"vLLM {budget.request.vllm_version} is newer than {DEFAULT_VERSION}, the newest that kvgate knows: the interval is wider",
+            message=(
+                f"vLLM {budget.request.vllm_version} is newer than {DEFAULT_VERSION}, the newest that kvgate knows: "
+                "the interval is wider"
+            ),
             remediation="upgrade kvgate, or hold the prediction against the first start",
         )
