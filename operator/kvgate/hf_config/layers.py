@@ -12,7 +12,6 @@ from kvgate.budget.model_shape import (
     Mixer,
     Mlp,
     SparseMlp,
-    UnmodelledLayer,
 )
 from kvgate.hf_config.architectures import Architecture
 from kvgate.hf_config.fields import Fields
@@ -59,27 +58,39 @@ def unmodelled_mixer(fields: Fields) -> str | None:
 
 
 def read_layers(
-    fields: Fields, known: Architecture, hidden_size: int, num_layers: int, unquantized: Sequence[str], kind: str | None
+    fields: Fields, known: Architecture, hidden_size: int, num_layers: int, unquantized: Sequence[str]
 ) -> tuple[LayerShape, ...]:
-    """One LayerShape per layer; equal layers are one object. `kind` names layers without a formula.
+    """One LayerShape per layer; equal layers are one object.
 
     Raises UnknownFormat for a list of unquantised modules that it cannot read.
     """
-    mixer: Mixer = UnmodelledLayer(kind=kind) if kind else _mixer(fields, known, hidden_size)
-    dense, sparse = _dense(fields, known), _sparse(fields, known)
-    norms = known.norms * hidden_size * (2 if known.norm_bias else 1)
-    if fields.text("model_type") == "stablelm" and fields.flag("use_parallel_residual"):
-        norms //= 2
-    is_sparse = _sparse_layers(fields, num_layers) if sparse else (False,) * num_layers
+    mixer, norms = _mixer(fields, known, hidden_size), _norm_elements(fields, known, hidden_size)
+    mlps = _mlps(fields, known, num_layers)
     interned: dict[LayerShape, LayerShape] = {}
     layers = []
-    for index in range(num_layers):
-        mlp: Mlp = sparse if sparse and is_sparse[index] else dense
-        layer = LayerShape(
-            mixer=mixer, mlp=mlp, norm_elements=norms, unquantized=unquantized_modules(unquantized, index)
-        )
+    for index, mlp in enumerate(mlps):
+        kept = unquantized_modules(unquantized, index)
+        layer = LayerShape(mixer=mixer, mlp=mlp, norm_elements=norms, unquantized=kept)
         layers.append(interned.setdefault(layer, layer))
     return tuple(layers)
+
+
+def _norm_elements(fields: Fields, known: Architecture, hidden_size: int) -> int:
+    """StableLM's parallel residual shares one norm between attention and feed-forward."""
+    norms = 1 if fields.text("model_type") == "stablelm" and fields.flag("use_parallel_residual") else known.norms
+    return norms * hidden_size * (2 if known.norm_bias else 1)
+
+
+def _mlps(fields: Fields, known: Architecture, num_layers: int) -> tuple[Mlp, ...]:
+    """One per layer; a width that no layer uses need not be in the config."""
+    sparse = _sparse(fields, known)
+    if sparse is None:
+        return (_dense(fields, known),) * num_layers
+    is_sparse = _sparse_layers(fields, num_layers)
+    if all(is_sparse):
+        return (sparse,) * num_layers
+    dense = _dense(fields, known)
+    return tuple(sparse if here else dense for here in is_sparse)
 
 
 def _mixer(fields: Fields, known: Architecture, hidden_size: int) -> Mixer:

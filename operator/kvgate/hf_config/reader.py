@@ -3,7 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kvgate.budget.model_shape import DTYPE_BYTES, LayerShape, ModelShape, Quantization, RotaryCache
+from kvgate.budget.model_shape import (
+    DTYPE_BYTES,
+    DenseMlp,
+    LayerShape,
+    ModelShape,
+    Quantization,
+    RotaryCache,
+    UnmodelledLayer,
+)
 from kvgate.hf_config.architectures import ARCHITECTURES, Architecture
 from kvgate.hf_config.context import derived_max_model_len
 from kvgate.hf_config.fields import Fields, ModelConfigError
@@ -30,6 +38,8 @@ def read_config(
     architecture = architectures[0]
     text = config.get("text_config") if isinstance(config.get("text_config"), Mapping) else config
     fields = Fields({**config, **text} if text is not config else config)  # type: ignore[dict-item]
+    if kind := _unmodelled_kind(architecture, fields):
+        return _unmodelled_shape(fields, name or architecture, architecture, kind)
     unmodelled: list[str] = []
     weights = _weights(fields, config, quantization, unmodelled)
     shape = _shape(fields, name or architecture, architecture, weights, unmodelled, dtype)
@@ -44,6 +54,22 @@ def _unmodelled_kind(architecture: str, fields: Fields) -> str | None:
     if kind or architecture in ARCHITECTURES:
         return kind
     return "multimodal encoder" if any(fields.has(key) for key in _ENCODER_KEYS) else f"architecture {architecture}"
+
+
+def _unmodelled_shape(fields: Fields, name: str, architecture: str, kind: str) -> ModelShape:
+    """Only what can be said without a formula: how many layers and heads, and how long a context."""
+    num_layers = fields.optional_count("num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers") or 1
+    nothing = LayerShape(mixer=UnmodelledLayer(kind=kind), mlp=DenseMlp(intermediate_size=0), norm_elements=0)
+    return ModelShape(
+        name=name,
+        architecture=architecture,
+        hidden_size=0,
+        vocab_size=fields.optional_count("vocab_size"),
+        layers=(nothing,) * min(num_layers, MAX_LAYERS),
+        dtype=_dtype(fields, None),
+        max_model_len=derived_max_model_len(fields),
+        num_heads=fields.optional_count("num_attention_heads", "n_head", "num_heads"),
+    )
 
 
 def _weights(
@@ -65,13 +91,13 @@ def _shape(
     unmodelled: list[str],
     dtype: str | None,
 ) -> ModelShape:
-    known = ARCHITECTURES.get(architecture, Architecture())
+    known = ARCHITECTURES[architecture]
     hidden_size = fields.count("hidden_size", "n_embd", "d_model")
     num_layers = fields.count("num_hidden_layers", "num_layers", "n_layer", "n_layers")
     if num_layers > MAX_LAYERS:
         fields.problems.append(f"num_hidden_layers is {num_layers}; no model has more than {MAX_LAYERS}")
         num_layers = 1
-    layers = _layers(fields, known, hidden_size, num_layers, unmodelled, _unmodelled_kind(architecture, fields))
+    layers = _layers(fields, known, hidden_size, num_layers, unmodelled)
     return ModelShape(
         name=name,
         architecture=architecture,
@@ -94,14 +120,14 @@ def _shape(
 
 
 def _layers(
-    fields: Fields, known: Architecture, hidden_size: int, num_layers: int, unmodelled: list[str], kind: str | None
+    fields: Fields, known: Architecture, hidden_size: int, num_layers: int, unmodelled: list[str]
 ) -> tuple[LayerShape, ...]:
     names = unquantized_names(fields.mapping("quantization_config", "compression_config"))
     try:
-        return read_layers(fields, known, hidden_size, num_layers, names, kind)
+        return read_layers(fields, known, hidden_size, num_layers, names)
     except UnknownFormat as error:
         unmodelled.append(str(error))
-        return read_layers(fields, known, hidden_size, num_layers, (), kind)
+        return read_layers(fields, known, hidden_size, num_layers, ())
 
 
 def _dtype(fields: Fields, asked: str | None) -> str:
