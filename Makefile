@@ -1,0 +1,44 @@
+# The front door. Recipes are one line; logic lives in Python. `make help` lists the targets.
+PYTHON ?= python3
+BIN := .venv/bin
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test init check fix generate verify tools chart bench run
+
+help:  ## list the targets
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: .venv/ready  ## the main job on a local control plane: samples applied, verdicts shown
+	$(BIN)/python tools/demo.py
+
+test: .venv/ready tools  ## the whole test suite, the real control plane included
+	$(BIN)/python tools/run_tests.py
+
+init: .venv/ready  ## virtual environment from the pinned requirements, with kvgate in it
+
+.venv/ready: requirements/dev.txt requirements/build.txt pyproject.toml tools/make_venv.py
+	$(PYTHON) tools/make_venv.py
+
+check: .venv/ready  ## lint, types, layers and the fast tests; under a minute
+	$(BIN)/python tools/run_checks.py
+
+fix: .venv/ready  ## format, and mend what the linter can mend
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+generate: .venv/ready  ## rewrite every generated file
+	$(BIN)/kvgate generate
+
+verify: generate  ## generate, then fail if anything committed is out of date
+	$(BIN)/python tools/verify_generated.py
+
+tools: .venv/ready  ## build the test control plane (about 15 minutes the first time, then nothing)
+	$(BIN)/python tools/build.py
+
+chart: .venv/ready tools  ## lint and render the chart, compare with the golden files
+	$(BIN)/pytest tests/chart -q
+
+bench: .venv/ready tools  ## speed and memory, each compared in one run
+	$(BIN)/python benchmarks/run_all.py
+
+run: .venv/ready  ## the controller against the current kubectl context
+	$(BIN)/kvgate controller

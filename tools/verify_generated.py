@@ -1,0 +1,24 @@
+"""What `make verify` ends with: fails where a generated file differs from what is committed, or is not committed at all."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    """Changed and untracked files count alike."""
+    listed = subprocess.run(
+        [str(ROOT / ".venv/bin/kvgate"), "generate", "--list"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.split()
+    changed = subprocess.run(
+        ["git", "status", "--porcelain", "--", *listed], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    if changed:
+        sys.exit(f"generated files are out of date; run `make generate` and commit:\n{changed}")
+    print(f"ok   {len(listed)} generated files are up to date")
+
+
+if __name__ == "__main__":
+    main()
