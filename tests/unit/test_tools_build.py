@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import shutil
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -10,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import build
-from support.assets import require_assets
+from support import assets
 
 NAMES = ["etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok", "helm"]
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch) -> Path:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, and no binaries of the machine."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
@@ -60,37 +61,37 @@ def given(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str, release: s
         ("helm", "v4.3.1"),
     ],
 )
-def test_the_version_is_the_one_go_mod_pins(name, version):
+def test_the_version_is_the_one_go_mod_pins(name: str, version: str) -> None:
     assert tool(name).version == version
 
 
-def test_kubernetes_binaries_are_told_their_version():
+def test_kubernetes_binaries_are_told_their_version() -> None:
     flags = tool("kube-apiserver").linker_flags
     assert "-X k8s.io/component-base/version.gitVersion=v1.36.3" in flags
     assert "-X k8s.io/client-go/pkg/version.gitMinor=36" in flags
 
 
-def test_a_module_without_the_package_is_named(tmp_path):
+def test_a_module_without_the_package_is_named(tmp_path: Path) -> None:
     (tmp_path / "etcd").mkdir()
     (tmp_path / "etcd" / "go.mod").write_text("module example.test/etcd\n\ngo 1.26.0\n", encoding="utf-8")
     with pytest.raises(build.BuildError, match=r"tools/etcd/go\.mod requires no module for go\.etcd\.io"):
         _ = dataclasses.replace(tool("etcd"), folder=tmp_path).version
 
 
-def test_a_second_clone_has_the_same_hash(tmp_path):
+def test_a_second_clone_has_the_same_hash(tmp_path: Path) -> None:
     shutil.copytree(build.TOOLS / "etcd", tmp_path / "etcd")
     assert dataclasses.replace(tool("etcd"), folder=tmp_path).content_hash == tool("etcd").content_hash
 
 
 @pytest.mark.parametrize("changed", ["go.mod", "go.sum"])
-def test_a_changed_file_changes_the_hash(tmp_path, changed):
+def test_a_changed_file_changes_the_hash(tmp_path: Path, changed: str) -> None:
     shutil.copytree(build.TOOLS / "etcd", tmp_path / "etcd")
     with (tmp_path / "etcd" / changed).open("a", encoding="utf-8") as file:
         file.write("// changed\n")
     assert dataclasses.replace(tool("etcd"), folder=tmp_path).content_hash != tool("etcd").content_hash
 
 
-def test_changed_build_flags_change_the_hash(monkeypatch):
+def test_changed_build_flags_change_the_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     before = tool("etcd").content_hash
     monkeypatch.setitem(build.BUILD_ENVIRONMENT, "CGO_ENABLED", "1")
     assert tool("etcd").content_hash != before
@@ -100,17 +101,17 @@ def test_changed_build_flags_change_the_hash(monkeypatch):
 # ── sources, in their order ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_empty_machine_has_no_assets():
+def test_an_empty_machine_has_no_assets() -> None:
     assert build.find_assets() is None
 
 
-def test_one_missing_binary_is_no_assets():
+def test_one_missing_binary_is_no_assets() -> None:
     place_stored(*NAMES[:-1])
     assert build.find_assets() is None
     assert build.find_assets(NAMES[:-1]) is not None
 
 
-def test_stored_binaries_are_gathered_in_one_folder():
+def test_stored_binaries_are_gathered_in_one_folder() -> None:
     place_stored(*NAMES)
     folder = build.find_assets()
     assert folder is not None
@@ -118,12 +119,12 @@ def test_stored_binaries_are_gathered_in_one_folder():
     assert build.find_assets() == folder
 
 
-def test_a_complete_folder_of_the_environment_is_used_as_it_is(tmp_path, monkeypatch):
+def test_a_complete_folder_of_the_environment_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place_stored(*NAMES)
     assert build.find_assets() != given(tmp_path / "given", monkeypatch, *NAMES) == build.find_assets()
 
 
-def test_what_the_environment_lacks_comes_from_the_cache(tmp_path, monkeypatch):
+def test_what_the_environment_lacks_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place_stored(*NAMES)
     theirs = given(tmp_path / "given", monkeypatch, "etcd", "kube-apiserver", "kubectl")
     folder = build.find_assets()
@@ -132,7 +133,7 @@ def test_what_the_environment_lacks_comes_from_the_cache(tmp_path, monkeypatch):
     assert (folder / "kwok").resolve() == tool("kwok").stored.resolve()
 
 
-def test_two_kubernetes_minors_are_never_mixed(tmp_path, monkeypatch):
+def test_two_kubernetes_minors_are_never_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place_stored(*NAMES)
     theirs = given(tmp_path / "given", monkeypatch, "etcd", "kube-apiserver", "kubectl", release="v1.31.0")
     folder = build.find_assets()
@@ -141,7 +142,7 @@ def test_two_kubernetes_minors_are_never_mixed(tmp_path, monkeypatch):
     assert (folder / "etcd").resolve() == theirs / "etcd"
 
 
-def test_a_file_nobody_may_execute_is_not_a_binary(tmp_path, monkeypatch):
+def test_a_file_nobody_may_execute_is_not_a_binary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given(tmp_path / "given", monkeypatch, *NAMES)
     (tmp_path / "given" / "etcd").chmod(0o644)
     assert build.find_assets() is None
@@ -154,7 +155,7 @@ def test_a_file_nobody_may_execute_is_not_a_binary(tmp_path, monkeypatch):
         ([], "1.99", r"--kubernetes 1\.99: no tools/kube-1\.99; write it with tools/gen_kube\.py"),
     ],
 )
-def test_what_we_cannot_build_is_said(names, kubernetes, message):
+def test_what_we_cannot_build_is_said(names: list[str], kubernetes: str, message: str) -> None:
     with pytest.raises(build.BuildError, match=message):
         build.choose(names, kubernetes)
 
@@ -163,7 +164,7 @@ def test_what_we_cannot_build_is_said(names, kubernetes, message):
 
 
 @pytest.fixture
-def fake_go(tmp_path, monkeypatch) -> Path:
+def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Go which notes what it is asked to build and writes a program there (the argument after -o)."""
     asked = tmp_path / "asked"
     script = f"""
@@ -175,25 +176,29 @@ def fake_go(tmp_path, monkeypatch) -> Path:
     return asked
 
 
-def test_only_what_is_missing_is_built_and_only_once(fake_go, capsys):
+def test_only_what_is_missing_is_built_and_only_once(fake_go: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place_stored(*NAMES[:-2])
     assert build.ensure_assets() == build.find_assets() == build.ensure_assets()
     assert fake_go.read_text(encoding="utf-8").split() == ["sigs.k8s.io/kwok/cmd/kwok", "helm.sh/helm/v4/cmd/helm"]
     assert "[2/2] helm v4.3.1: built in" in capsys.readouterr().out
 
 
-def test_the_last_line_names_the_folder(fake_go, capsys):
+def test_the_last_line_names_the_folder(fake_go: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert build.main(["etcd"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"KUBEBUILDER_ASSETS={build.find_assets(['etcd'])}"
 
 
-def test_what_the_environment_lacks_is_said(fake_go, tmp_path, monkeypatch, capsys):
+def test_what_the_environment_lacks_is_said(
+    fake_go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     theirs = given(tmp_path / "given", monkeypatch, "kubectl")
     build.ensure_assets(["etcd"])
     assert f"KUBEBUILDER_ASSETS={theirs} does not serve etcd" in capsys.readouterr().out
 
 
-def test_a_failed_build_shows_what_go_said_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+def test_a_failed_build_shows_what_go_said_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     place(tmp_path / "bin" / "go", "[ $1 = env ] && echo go1.99.0 && exit; echo undefined: etcdmain >&2; exit 2")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     assert build.main(["etcd"]) == 1
@@ -201,13 +206,15 @@ def test_a_failed_build_shows_what_go_said_and_leaves_nothing(tmp_path, monkeypa
     assert list(tool("etcd").stored.parent.iterdir()) == []
 
 
-def test_a_long_build_shows_that_it_lives(tmp_path, monkeypatch, capsys):
+def test_a_long_build_shows_that_it_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(build, "HEARTBEAT_SECONDS", 0.05)
     build.run([sys.executable, "-c", "import time; time.sleep(0.3)"], tmp_path, "[1/1] etcd")
     assert capsys.readouterr().out.count("[1/1] etcd: 0 s") >= 2
 
 
-def test_a_second_build_waits_for_the_first(cache, capsys):
+def test_a_second_build_waits_for_the_first(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     order = []
 
     def second() -> None:
@@ -236,12 +243,14 @@ def test_a_second_build_waits_for_the_first(cache, capsys):
         ("", (0,)),
     ],
 )
-def test_a_go_release_is_read_from_go_and_from_go_mod(text, release):
+def test_a_go_release_is_read_from_go_and_from_go_mod(text: str, release: tuple[int, ...]) -> None:
     assert build.go_line(text) == release
 
 
 @pytest.mark.parametrize(("on_path", "used"), [("go1.26.0", "machine"), ("go1.27.1", "machine"), ("go1.25.9", "cache")])
-def test_an_old_go_is_replaced_by_the_one_of_the_cache(tmp_path, monkeypatch, on_path, used):
+def test_an_old_go_is_replaced_by_the_one_of_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_path: str, used: str
+) -> None:
     places = {
         "machine": place(tmp_path / "bin" / "go", f"echo {on_path}"),
         "cache": place(build.cache_folder() / "go-1.26.0" / "go" / "bin" / "go"),
@@ -254,7 +263,24 @@ def test_an_old_go_is_replaced_by_the_one_of_the_cache(tmp_path, monkeypatch, on
 
 
 @pytest.mark.parametrize(("value", "outcome"), [("1", pytest.fail.Exception), ("", pytest.skip.Exception)])
-def test_missing_binaries_skip_loudly_unless_they_are_required(pytestconfig, monkeypatch, capsys, value, outcome):
+def test_missing_binaries_skip_unless_they_are_required(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch, value: str, outcome: type[BaseException]
+) -> None:
+    monkeypatch.setattr(assets, "say_loudly", lambda config, text: None)
     monkeypatch.setenv("KVGATE_REQUIRE_APISERVER", value)
     with pytest.raises(outcome, match="`make tools` builds them"):
-        require_assets(pytestconfig)
+        assets.require_assets(pytestconfig)
+
+
+def test_the_skip_is_seen_without_asking_for_it(tmp_path: Path) -> None:
+    test = tmp_path / "test_cluster.py"
+    test.write_text(
+        "from support.assets import require_assets\ndef test_it(pytestconfig): require_assets(pytestconfig)\n"
+    )
+    paths = os.pathsep.join([str(build.TOOLS), str(Path(assets.__file__).parents[1])])
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--rootdir", tmp_path, "-p", "no:cacheprovider", "-c", os.devnull, test],
+        env=os.environ | {"PYTHONPATH": paths, "KVGATE_REQUIRE_APISERVER": ""}, text=True, capture_output=True,
+    )  # fmt: skip
+    assert "NOT TESTED: the control plane's binaries are missing" in run.stdout
+    assert "1 skipped" in run.stdout

@@ -40,7 +40,7 @@ time.sleep(600)
 
 
 @pytest.fixture
-def make(tmp_path) -> Iterator[Callable[[str], Program]]:
+def make(tmp_path: Path) -> Iterator[Callable[[str], Program]]:
     """Makes a Program of a Python script, and ends it after the test."""
     made = []
     write_certificates(tmp_path)
@@ -66,7 +66,7 @@ def taken_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def test_a_program_keeps_its_port_when_it_comes_back(make):
+def test_a_program_keeps_its_port_when_it_comes_back(make: Callable[[str], Program]) -> None:
     program = make(SERVER)
     program.start()
     program.wait_ready()
@@ -77,7 +77,9 @@ def test_a_program_keeps_its_port_when_it_comes_back(make):
     assert program.port == port
 
 
-def test_a_program_which_loses_the_race_for_its_port_takes_another(make, taken_port):
+def test_a_program_which_loses_the_race_for_its_port_takes_another(
+    make: Callable[[str], Program], taken_port: int
+) -> None:
     program = make(SERVER)
     program.port = taken_port
     program.start()
@@ -85,7 +87,9 @@ def test_a_program_which_loses_the_race_for_its_port_takes_another(make, taken_p
     assert program.port != taken_port
 
 
-def test_ports_are_not_tried_for_ever(make, taken_port, monkeypatch):
+def test_ports_are_not_tried_for_ever(
+    make: Callable[[str], Program], taken_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(programs, "free_port", lambda: taken_port)
     program = make(SERVER)
     program.start()
@@ -93,7 +97,7 @@ def test_ports_are_not_tried_for_ever(make, taken_port, monkeypatch):
         program.wait_ready()
 
 
-def test_a_death_is_told_with_the_end_of_the_log(make):
+def test_a_death_is_told_with_the_end_of_the_log(make: Callable[[str], Program]) -> None:
     program = make("import sys; sys.exit('no stages found')")
     program.start()
     with pytest.raises(
@@ -102,7 +106,9 @@ def test_a_death_is_told_with_the_end_of_the_log(make):
         program.wait_ready()
 
 
-def test_a_program_that_never_answers_is_given_up(make, monkeypatch):
+def test_a_program_that_never_answers_is_given_up(
+    make: Callable[[str], Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = make("import time; print('thinking', flush=True); time.sleep(60)")
     monkeypatch.setattr(programs, "READY_WITHIN_SECONDS", 0.5)
     program.start()
@@ -110,12 +116,12 @@ def test_a_program_that_never_answers_is_given_up(make, monkeypatch):
         program.wait_ready()
 
 
-def test_waiting_says_for_what():
+def test_waiting_says_for_what() -> None:
     with pytest.raises(ControlPlaneError, match=r"not within 0\.1 s: the moon is full"):
         wait_until(lambda: False, "the moon is full", within_seconds=0.1)
 
 
-def test_a_program_survives_the_thread_that_started_it_but_not_the_killed_process(tmp_path):
+def test_a_program_survives_the_thread_that_started_it_but_not_the_killed_process(tmp_path: Path) -> None:
     folder = tmp_path / "plane"
     folder.mkdir()
     tools = str(Path(programs.__file__).parent)
@@ -123,6 +129,7 @@ def test_a_program_survives_the_thread_that_started_it_but_not_the_killed_proces
         [sys.executable, "-c", HOLDER, str(folder)], env=os.environ | {"PYTHONPATH": tools}, stdout=subprocess.PIPE
     )
     with holder:
+        assert holder.stdout
         assert holder.stdout.readline() == b"started\n"
         wait_until(lambda: len(command_lines("sleep 600.125")) == 2, "the guard and the program run", within_seconds=10)
         holder.send_signal(signal.SIGKILL)
@@ -130,7 +137,7 @@ def test_a_program_survives_the_thread_that_started_it_but_not_the_killed_proces
     wait_until(lambda: not folder.exists(), "the folder is gone too", within_seconds=10)
 
 
-def test_a_killed_guard_takes_its_program_along(tmp_path):
+def test_a_killed_guard_takes_its_program_along(tmp_path: Path) -> None:
     guard = subprocess.Popen(guarded(["sleep", "600.25"], tmp_path))
     wait_until(lambda: len(command_lines("sleep 600.25")) == 2, "the guard and the program run", within_seconds=10)
     guard.kill()
@@ -138,5 +145,5 @@ def test_a_killed_guard_takes_its_program_along(tmp_path):
     wait_until(lambda: not command_lines("sleep 600.25"), "nothing is left", within_seconds=10)
 
 
-def test_a_guard_reports_the_status_of_its_program(tmp_path):
+def test_a_guard_reports_the_status_of_its_program(tmp_path: Path) -> None:
     assert subprocess.run(guarded(["sh", "-c", "exit 7"], tmp_path)).returncode == 7

@@ -1,0 +1,362 @@
+#!/usr/bin/env python3
+"""A real Kubernetes control plane on the loopback, in seconds, without containers: for tests, demo and benchmarks.
+
+    with ControlPlane(ensure_assets()) as plane:            # etcd, API server, controller manager, scheduler, kwok
+        plane.apply(fake_gpu_node("gpu-0", product="NVIDIA-H100-80GB-HBM3", memory_mib=81559))
+        plane.kubectl("get", "nodes")
+
+`full=False` starts etcd and the API server only: enough for CRDs, webhooks and RBAC. From a shell,
+`python tools/controlplane.py` runs one in the foreground until Ctrl-C.
+
+Everything lives in one temporary folder and on 127.0.0.1. No program outlives the Python process (see guard.py). When a
+start fails, a program dies or the `with` body raises, the logs stay and the error says where; else all is removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import json
+import secrets
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from build import BuildError, ensure_assets
+from certificates import write_certificates
+from programs import ControlPlaneError, Program, http_answer, wait_until
+
+STAGES = Path(__file__).resolve().parent / "kwok" / "stages.yaml"
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],  # one event per request
+    "rules": [{"level": "Metadata"}],
+}
+ADMINISTRATOR = "kvgate-admin"
+IDLE_CONTROLLERS = (
+    "node-ipam-controller",
+    "node-route-controller",
+    "service-lb-controller",
+    "cloud-node-lifecycle-controller",
+)
+WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditEvent:
+    """One answered request, as the API server's audit log has it."""
+
+    user: str
+    user_agent: str
+    verb: str
+    code: int
+    group: str
+    resource: str
+    subresource: str
+    namespace: str
+    name: str
+
+    @property
+    def is_write(self) -> bool:
+        return self.verb in WRITES
+
+    @classmethod
+    def parse(cls, line: str) -> AuditEvent:
+        event = json.loads(line)
+        target = event.get("objectRef", {})
+        return cls(
+            user=event["user"].get("username", ""),
+            user_agent=event.get("userAgent", ""),
+            verb=event["verb"],
+            code=event.get("responseStatus", {}).get("code", 0),
+            group=target.get("apiGroup", ""),
+            **{key: target.get(key, "") for key in ("resource", "subresource", "namespace", "name")},
+        )
+
+
+class ControlPlane:
+    """One cluster of its own for each `with`; not for reuse after it ends."""
+
+    def __init__(self, assets: Path, *, full: bool = True) -> None:
+        self._assets = assets
+        self._full = full
+        self._token = secrets.token_urlsafe(24)
+        self._programs: dict[str, Program] = {}
+
+    # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException as error:
+            self._end(error)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        deaths = self.deaths()
+        if error or not deaths:
+            self._end(error)
+            return
+        death = ControlPlaneError("\n".join(deaths))
+        self._end(death)
+        raise death
+
+    def deaths(self) -> list[str]:
+        """Programs which ended though nobody stopped them, each with its last words."""
+        return [program.death() for program in self._programs.values() if program.died]
+
+    def _end(self, error: BaseException | None) -> None:
+        """Stop everything; what went wrong keeps its logs (Ctrl-C is nothing that went wrong)."""
+        for program in self._programs.values():
+            program.kill()
+        if error is None or isinstance(error, KeyboardInterrupt):
+            shutil.rmtree(self._folder)
+            return
+        for entry in set(self._folder.iterdir()) - {self._logs}:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        error.add_note(f"logs of the control plane: {self._logs}")
+
+    def _start(self) -> None:
+        self._logs.mkdir()
+        write_certificates(self._folder)
+        self._write("audit-policy.json", json.dumps(AUDIT_POLICY))
+        self._write("tokens.csv", f"{self._token},{ADMINISTRATOR},{ADMINISTRATOR},system:masters\n")
+        self._run("etcd", self._etcd_flags, "/readyz").wait_ready()
+        self._run("kube-apiserver", self._apiserver_flags, "/readyz").wait_ready()
+        self._write_kubeconfig(self.kubeconfig.name, self._token)
+        self._wait_for_object("/api/v1/namespaces/default")
+        if self._full:
+            self._start_controllers()
+
+    def _start_controllers(self) -> None:
+        """Side by side: each needs a second of its own."""
+        programs = [
+            self._run("kube-controller-manager", self._controller_manager_flags, "/healthz"),
+            self._run("kube-scheduler", self._scheduler_flags, "/readyz"),
+            self._run("kwok", self._kwok_flags, "/readyz"),
+        ]
+        for program in programs:
+            program.wait_ready()
+        self._wait_for_object("/api/v1/namespaces/default/serviceaccounts/default")
+
+    def _run(self, name: str, flags: Callable[[int], Sequence[str]], health_path: str) -> Program:
+        binary = self._assets / name
+        if not binary.is_file():
+            raise ControlPlaneError(f"{binary}: no such program; `make tools` builds it")
+        program = Program(binary=binary, flags=flags, health_path=health_path, folder=self._folder, tls=self._tls)
+        self._programs[name] = program
+        program.start()
+        return program
+
+    def _wait_for_object(self, path: str) -> None:
+        wait_until(lambda: self._request("GET", path)[0] == 200, f"GET {path} finds it")
+
+    def stop_apiserver(self) -> None:
+        """Kill it, as if its machine had gone; the other programs keep trying to reach it."""
+        self._programs["kube-apiserver"].kill()
+
+    def start_apiserver(self) -> None:
+        """Bring it back on the same port, with everything that etcd holds."""
+        self._programs["kube-apiserver"].start()
+        self._programs["kube-apiserver"].wait_ready()
+
+    # ── use ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self._programs['kube-apiserver'].port}"
+
+    @property
+    def ca_pem(self) -> str:
+        return (self._folder / "ca.crt").read_text(encoding="utf-8")
+
+    @property
+    def kubeconfig(self) -> Path:
+        """For an administrator (group system:masters)."""
+        return self._folder / "admin.kubeconfig"
+
+    def kubeconfig_for(self, service_account: str, namespace: str = "default") -> Path:
+        """For a ServiceAccount that exists, with the rights it really has; valid for one hour."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token"
+        answer = self.request("POST", path, {"spec": {"expirationSeconds": 3600}})
+        return self._write_kubeconfig(f"{namespace}-{service_account}.kubeconfig", answer["status"]["token"])
+
+    def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """One request as administrator; anything but a success is an error with the server's own words."""
+        status, answer = self._request(method, path, json.dumps(body).encode() if body is not None else None)
+        if status >= 300:
+            raise ControlPlaneError(f"{method} {path}: {status} {answer.decode(errors='replace')}")
+        parsed: dict[str, Any] = json.loads(answer)
+        return parsed
+
+    def kubectl(
+        self,
+        *arguments: str,
+        input: str | None = None,  # noqa: A002 - as subprocess calls it
+        check: bool = True,
+        kubeconfig: Path | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """kubectl as administrator, or as whom `kubeconfig` names; a failure carries what kubectl said."""
+        options = [f"--kubeconfig={kubeconfig or self.kubeconfig}", f"--cache-dir={self._folder / 'kubectl'}"]
+        result = subprocess.run(
+            [self._assets / "kubectl", *options, *arguments],
+            input=input or "", text=True, capture_output=True, check=False, timeout=60,
+        )  # fmt: skip
+        if check and result.returncode:
+            raise ControlPlaneError(f"kubectl {' '.join(arguments)} ended with {result.returncode}: {result.stderr}")
+        return result
+
+    def apply(self, *manifests: Mapping[str, Any]) -> None:
+        """kubectl apply, in this order."""
+        self.kubectl("apply", "-f", "-", input="\n---\n".join(map(json.dumps, manifests)))
+
+    def audit(self) -> Iterator[AuditEvent]:
+        """Every request answered so far; a request's own event may come a moment after its answer."""
+        with (self._logs / "audit.log").open(encoding="utf-8") as log:
+            for line in log:
+                if line.endswith("\n"):  # else it is being written
+                    yield AuditEvent.parse(line)
+
+    # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def _folder(self) -> Path:
+        return Path(tempfile.mkdtemp(prefix="kvgate-plane-"))
+
+    @property
+    def _logs(self) -> Path:
+        return self._folder / "logs"
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self._folder / "ca.crt"))
+
+    def _request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        port = self._programs["kube-apiserver"].port
+        return http_answer(port, path, tls=self._tls, method=method, headers=headers, body=body)
+
+    def _write(self, name: str, text: str) -> Path:
+        path = self._folder / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def _write_kubeconfig(self, name: str, token: str) -> Path:
+        """JSON, which every reader of YAML accepts."""
+        authority = base64.b64encode(self.ca_pem.encode()).decode()
+        cluster = {"server": self.url, "certificate-authority-data": authority}
+        named = {"name": "kvgate"}
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "kvgate",
+            "clusters": [named | {"cluster": cluster}],
+            "users": [named | {"user": {"token": token}}],
+            "contexts": [named | {"context": {"cluster": "kvgate", "user": "kvgate", "namespace": "default"}}],
+        }
+        return self._write(name, json.dumps(content, indent=1))
+
+    # ── command lines ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _etcd_flags(self, port: int) -> list[str]:
+        return [
+            f"--data-dir={self._folder / 'etcd'}",
+            f"--listen-client-urls=https://127.0.0.1:{port}",
+            f"--advertise-client-urls=https://127.0.0.1:{port}",
+            f"--cert-file={self._folder / 'tls.crt'}",
+            f"--key-file={self._folder / 'tls.key'}",
+            "--listen-peer-urls=http://127.0.0.1:0",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ]
+
+    def _certificate_flags(self) -> list[str]:
+        return [f"--tls-cert-file={self._folder / 'tls.crt'}", f"--tls-private-key-file={self._folder / 'tls.key'}"]
+
+    def _serving_flags(self, port: int) -> list[str]:
+        return ["--bind-address=127.0.0.1", f"--secure-port={port}", *self._certificate_flags()]
+
+    def _apiserver_flags(self, port: int) -> list[str]:
+        without_controllers = [] if self._full else ["--disable-admission-plugins=ServiceAccount"]
+        return [
+            *self._serving_flags(port),
+            f"--etcd-servers=https://127.0.0.1:{self._programs['etcd'].port}",
+            f"--etcd-cafile={self._folder / 'ca.crt'}",
+            f"--cert-dir={self._folder / 'apiserver'}",
+            f"--client-ca-file={self._folder / 'ca.crt'}",
+            f"--token-auth-file={self._folder / 'tokens.csv'}",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-account-key-file={self._folder / 'sa.pub'}",
+            f"--service-account-signing-key-file={self._folder / 'sa.key'}",
+            "--authorization-mode=Node,RBAC",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--endpoint-reconciler-type=none",
+            "--allow-privileged=true",
+            f"--audit-policy-file={self._folder / 'audit-policy.json'}",
+            f"--audit-log-path={self._logs / 'audit.log'}",
+            "--audit-log-maxsize=100000",  # MB: one file, never rotated
+            "--v=1",
+            *without_controllers,
+        ]
+
+    def _client_flags(self) -> list[str]:
+        return [f"--kubeconfig={self.kubeconfig}", "--leader-elect=false"]
+
+    def _controller_manager_flags(self, port: int) -> list[str]:
+        return [
+            *self._serving_flags(port),
+            *self._client_flags(),
+            f"--root-ca-file={self._folder / 'ca.crt'}",
+            f"--service-account-private-key-file={self._folder / 'sa.key'}",
+            "--use-service-account-credentials",
+            "--kube-api-qps=500",  # its start is thirty ServiceAccounts and their tokens: 5 s at the default of 20
+            "--kube-api-burst=1000",
+            "--node-monitor-grace-period=24h",  # fake nodes send no heartbeats: else they and their pods flap each 50 s
+            f"--controllers=*,{','.join('-' + controller for controller in IDLE_CONTROLLERS)}",
+        ]
+
+    def _scheduler_flags(self, port: int) -> list[str]:
+        return [*self._serving_flags(port), *self._client_flags()]
+
+    def _kwok_flags(self, port: int) -> list[str]:
+        return [
+            f"--kubeconfig={self.kubeconfig}",
+            "--manage-all-nodes=true",
+            f"--server-address=127.0.0.1:{port}",
+            *self._certificate_flags(),
+            f"--config={STAGES}",
+        ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run a control plane in the foreground until Ctrl-C.")
+    parser.add_argument("--api-only", action="store_true", help="etcd and the API server, no controllers")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with ControlPlane(ensure_assets(), full=not options.api_only) as plane:
+            print(f"export KUBECONFIG={plane.kubeconfig}\n# Ctrl-C stops it", flush=True)
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.pause()
+    except KeyboardInterrupt:
+        return 130
+    except (BuildError, ControlPlaneError) as error:
+        print("\n".join([f"controlplane: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
