@@ -1,23 +1,39 @@
 """From a model's layers to the KV cache groups of an engine: specs per layer, and the block size a kernel wants."""
 
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate, pairwise
 
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.kv_cache_dtype import KVCacheDtype
-from kvgate.budget.kv_cache_groups import Groups, form_groups
+from kvgate.budget.kv_cache_groups import Groups, bytes_per_block, form_groups
 from kvgate.budget.kv_cache_spec import FullAttentionSpec, KVCacheSpec, MLASpec
 from kvgate.budget.model_shape import FullAttention, LatentAttention, Mixer, ModelShape
-from kvgate.budget.parallelism import local_heads
+from kvgate.budget.parallelism import local_heads, stage_sizes
 
 DEFAULT_BLOCK_SIZE = 16
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Layout:
+    """Groups of the whole model, and what each pipeline stage holds of them."""
+
+    groups: Groups
+    stages: tuple[tuple[int, int], ...]
+    """Layers first ≤ i < last of each stage."""
+    stage_block_bytes: tuple[int, ...]
+    """Bytes of one block on a rank of each stage."""
+
+
 @lru_cache(maxsize=1024)
-def groups_of(shape: ModelShape, dtype: KVCacheDtype, *, tensor: int, block_size: int) -> Groups:
-    """The groups of the whole model on one tensor-parallel rank. Raises UnmodelledKind for a layer without a formula."""
+def layout_of(shape: ModelShape, dtype: KVCacheDtype, *, tensor: int, pipeline: int, block_size: int) -> Layout:
+    """The layout on one tensor-parallel rank of every stage. Raises UnmodelledKind for a layer without a formula."""
     specs = {id(layer): _spec(layer.mixer, dtype, tensor, block_size) for layer in shape.layers}
-    return form_groups([specs[id(layer)] for layer in shape.layers])
+    groups = form_groups([specs[id(layer)] for layer in shape.layers])
+    stages = tuple(pairwise(accumulate(stage_sizes(len(shape.layers), pipeline), initial=0)))
+    sizes = tuple(bytes_per_block(groups, first, last) for first, last in stages)
+    return Layout(groups=groups, stages=stages, stage_block_bytes=sizes)
 
 
 def _spec(mixer: Mixer, dtype: KVCacheDtype, tensor: int, block_size: int) -> KVCacheSpec:

@@ -1,8 +1,8 @@
 """What a model's config.json says about memory: layers, heads, experts, formats. Bytes come later."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -153,16 +153,18 @@ class ModelShape:
     @property
     def is_sparse(self) -> bool:
         """True for a mixture of experts."""
-        return any(isinstance(layer.mlp, SparseMlp) for layer, _ in self.distinct_layers(0, len(self.layers)))
+        return any(isinstance(layer.mlp, SparseMlp) for layer, _ in distinct_layers(self, 0, len(self.layers)))
 
     @property
     def unmodelled_kinds(self) -> tuple[str, ...]:
         """Every kind without a formula, named once, in order of appearance."""
-        layers = (layer.mixer.kind for layer in self.layers if isinstance(layer.mixer, UnmodelledLayer))
-        return tuple(dict.fromkeys((*layers, *self.unmodelled)))
+        mixers = (layer.mixer for layer, _ in distinct_layers(self, 0, len(self.layers)))
+        return tuple(dict.fromkeys((*(m.kind for m in mixers if isinstance(m, UnmodelledLayer)), *self.unmodelled)))
 
-    def distinct_layers(self, first: int, last: int) -> Iterator[tuple[LayerShape, int]]:
-        """The layers first ≤ i < last as (layer, how many): equal layers are one object, so counting is cheap."""
-        by_identity = {id(layer): layer for layer in self.layers[first:last]}
-        counts = Counter(map(id, self.layers[first:last]))
-        return ((by_identity[key], count) for key, count in counts.items())
+
+@lru_cache(maxsize=4096)
+def distinct_layers(shape: ModelShape, first: int, last: int) -> tuple[tuple[LayerShape, int], ...]:
+    """The layers first ≤ i < last as (layer, how many), in order of appearance; equal layers are one object."""
+    part = shape.layers[first:last]
+    by_identity, counts = {id(layer): layer for layer in part}, Counter(map(id, part))
+    return tuple((by_identity[key], count) for key, count in counts.items())

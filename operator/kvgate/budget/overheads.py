@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.interval import Interval
-from kvgate.budget.model_shape import DTYPE_BYTES, DenseMlp, ModelShape, SparseMlp
+from kvgate.budget.model_shape import DTYPE_BYTES, DenseMlp, ModelShape, SparseMlp, distinct_layers
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.units import MIB, cdiv, gib
 from kvgate.budget.versions import Accounting
@@ -49,7 +49,7 @@ class Run:
 
     @property
     def is_sparse(self) -> bool:
-        return any(isinstance(layer.mlp, SparseMlp) for layer, _ in self.shape.distinct_layers(*self.stage))
+        return any(isinstance(layer.mlp, SparseMlp) for layer, _ in distinct_layers(self.shape, *self.stage))
 
     @property
     def v2_runner(self) -> bool:
@@ -91,7 +91,7 @@ def _block_bytes(run: Run) -> tuple[int, int]:
     """
     element, hidden, tokens = DTYPE_BYTES[run.shape.dtype], run.shape.hidden_size, run.max_num_batched_tokens
     widest = workspace = 0
-    for layer, _ in run.shape.distinct_layers(*run.stage):
+    for layer, _ in distinct_layers(run.shape, *run.stage):
         if isinstance(layer.mlp, DenseMlp):
             inner = (3 if layer.mlp.gated else 2) * layer.mlp.intermediate_size // run.parallelism.tensor
         else:
@@ -171,20 +171,21 @@ def cuda_graphs(run: Run) -> Interval:
     return Interval.around(reserve, below=reserve // 3, above=reserve // 3)
 
 
-def capture_sizes(run: Run) -> tuple[int, ...]:
-    """Batch sizes that are captured (vLLM 0.32, `_set_cudagraph_sizes`): 1, 2, 4, then steps of 8 below 256 and of 16 from there."""
+def num_piecewise_graphs(run: Run) -> int:
+    """Batch sizes that are captured: up to 2 S, 512 (1024 on compute capability 10.x since 0.28) and T."""
     is_blackwell = run.accelerator.compute_capability is not None and run.accelerator.compute_capability[0] == 10
     ceiling = 1024 if is_blackwell and run.accounting.blackwell_graphs else 512
-    limit = min(2 * run.max_num_seqs, ceiling, run.max_num_batched_tokens)
-    return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, limit + 1, 16)) if size <= limit)
-
-
-def num_piecewise_graphs(run: Run) -> int:
-    return len(capture_sizes(run))
+    return num_capture_sizes(min(2 * run.max_num_seqs, ceiling, run.max_num_batched_tokens))
 
 
 def num_full_graphs(run: Run) -> int:
     """Whole decode steps are captured up to S sequences."""
     if not run.accounting.full_graphs:
         return 0
-    return sum(size <= run.max_num_seqs for size in capture_sizes(run))
+    return min(num_capture_sizes(run.max_num_seqs), num_piecewise_graphs(run))
+
+
+def num_capture_sizes(limit: int) -> int:
+    """How many of 1, 2, 4, 8, 16 … 248, 256, 272, 288 … are at most `limit` (vLLM 0.32, `_set_cudagraph_sizes`)."""
+    small = sum(size <= limit for size in (1, 2, 4))
+    return small + min(limit, 255) // 8 + max(0, (limit - 256) // 16 + 1)

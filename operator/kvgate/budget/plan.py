@@ -1,19 +1,18 @@
 """plan(BudgetRequest) → Budget: the one entry point of the arithmetic."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from kvgate.budget import kv_cache_dtype
 from kvgate.budget.capacity import KVCache
 from kvgate.budget.demand import Demand, demand_of
 from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval, Verdict, judge
-from kvgate.budget.kv_cache_groups import bytes_per_block
+from kvgate.budget.kv_cache_dtype import KVCacheDtype
+from kvgate.budget.kv_cache_dtype import resolve as resolve_dtype
 from kvgate.budget.kv_cache_spec import Reach
-from kvgate.budget.layout import block_size_of, groups_of
+from kvgate.budget.layout import Layout, block_size_of, layout_of
 from kvgate.budget.overheads import Run, cuda_graphs, non_torch, peak_activation
-from kvgate.budget.parallelism import stage_sizes
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest
 from kvgate.budget.units import gib, share_of
 from kvgate.budget.versions import NEWEST, Accounting, accounting_of, parse_release
@@ -56,23 +55,10 @@ class Budget:
     kv_cache: KVCache | None = None
     stages: tuple[Stage, ...] = ()
     demand: Demand | None = None
-
-    @property
-    def tightest(self) -> Stage | None:
-        """The stage that holds the fewest blocks: it speaks for all, because the engine takes the minimum."""
-        return min(self.stages, key=lambda stage: stage.available.expected // stage.bytes_per_block, default=None)
-
-    @property
-    def num_blocks(self) -> Interval | None:
-        """Blocks of the pool, the null block included: the minimum over the stages."""
-        if self.kv_cache is None or not self.stages:
-            return None
-        pools = [(s.available, s.bytes_per_block) for s in self.stages]
-        return Interval(
-            low=min(max(0, a.low) // b for a, b in pools),
-            expected=min(max(0, a.expected) // b for a, b in pools),
-            high=min(max(0, a.high) // b for a, b in pools),
-        )
+    tightest: Stage | None = None
+    """The stage that holds the fewest blocks: it speaks for all, because the engine takes the minimum."""
+    num_blocks: Interval | None = None
+    """Blocks of the pool, the null block included: the minimum over the stages."""
 
     @property
     def usable_blocks(self) -> Interval | None:
@@ -119,11 +105,11 @@ def plan(request: BudgetRequest) -> Budget:
         unmodelled=(*request.shape.unmodelled_kinds, *request.unmodelled_settings),
     )
     try:
-        kv_cache = _kv_cache(request, settings, accounting)
-        stages = _stages(request, settings, accounting, kv_cache, modelled=not budget.unmodelled)
+        dtype, layout = _layout(request)
+        kv_cache = _kv_cache(dtype, layout, request, settings, accounting)
+        stages = _stages(request, settings, accounting, layout, modelled=not budget.unmodelled)
     except UnmodelledKind as missing:
-        kinds = tuple(dict.fromkeys((*budget.unmodelled, missing.kind)))
-        return Budget(request=request, accounting=accounting, settings=settings, unmodelled=kinds)
+        return replace(budget, unmodelled=tuple(dict.fromkeys((*budget.unmodelled, missing.kind))))
     demand = demand_of(
         kv_cache,
         request.guarantee,
@@ -131,14 +117,21 @@ def plan(request: BudgetRequest) -> Budget:
         workload=request.workload,
         shares_prefixes=request.settings.enable_prefix_caching is not False,
     )
-    return Budget(
-        request=request,
-        accounting=accounting,
-        settings=settings,
-        unmodelled=budget.unmodelled,
+    return replace(
+        budget,
         kv_cache=kv_cache,
         stages=stages,
         demand=demand,
+        tightest=min(stages, key=lambda stage: stage.available.expected // stage.bytes_per_block, default=None),
+        num_blocks=_pool(stages) if stages else None,
+    )
+
+
+def _pool(stages: tuple[Stage, ...]) -> Interval:
+    return Interval(
+        low=min(max(0, stage.available.low) // stage.bytes_per_block for stage in stages),
+        expected=min(max(0, stage.available.expected) // stage.bytes_per_block for stage in stages),
+        high=min(max(0, stage.available.high) // stage.bytes_per_block for stage in stages),
     )
 
 
@@ -172,46 +165,41 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
     )
 
 
-def _kv_cache(request: BudgetRequest, settings: Resolved, accounting: Accounting) -> KVCache:
+def _layout(request: BudgetRequest) -> tuple[KVCacheDtype, Layout]:
     shape, asked = request.shape, request.settings
-    dtype = kv_cache_dtype.resolve(
-        asked.kv_cache_dtype, model_dtype=shape.dtype, checkpoint_scheme=shape.kv_cache_scheme
-    )
+    dtype = resolve_dtype(asked.kv_cache_dtype, model_dtype=shape.dtype, checkpoint_scheme=shape.kv_cache_scheme)
     block_size = block_size_of(shape, request.accelerator, dtype, asked.block_size)
-    groups = groups_of(shape, dtype, tensor=asked.parallelism.tensor, block_size=block_size)
-    bounds = _stage_bounds(request)
+    parallelism = asked.parallelism
+    layout = layout_of(shape, dtype, tensor=parallelism.tensor, pipeline=parallelism.pipeline, block_size=block_size)
+    return dtype, layout
+
+
+def _kv_cache(
+    dtype: KVCacheDtype, layout: Layout, request: BudgetRequest, settings: Resolved, accounting: Accounting
+) -> KVCache:
     return KVCache(
-        groups=groups,
+        groups=layout.groups,
         dtype=dtype,
-        bytes_per_block=max(bytes_per_block(groups, first, last) for first, last in bounds),
-        reach=Reach(max_model_len=settings.max_model_len, decode_context=asked.parallelism.decode_context),
+        bytes_per_block=max(layout.stage_block_bytes),
+        reach=Reach(max_model_len=settings.max_model_len, decode_context=request.settings.parallelism.decode_context),
         null_blocks=accounting.null_blocks,
     )
 
 
-def _stage_bounds(request: BudgetRequest) -> tuple[tuple[int, int], ...]:
-    bounds, first = [], 0
-    for size in stage_sizes(len(request.shape.layers), request.settings.parallelism.pipeline):
-        bounds.append((first, first + size))
-        first += size
-    return tuple(bounds)
-
-
 def _stages(
-    request: BudgetRequest, settings: Resolved, accounting: Accounting, kv_cache: KVCache, *, modelled: bool
+    request: BudgetRequest, settings: Resolved, accounting: Accounting, layout: Layout, *, modelled: bool
 ) -> tuple[Stage, ...]:
     """Every stage with its ledger; none where a part of the ledger has no formula and the KV memory was not given."""
     given = request.settings.kv_cache_memory_bytes
     if given is None and not modelled:
         return ()
     stages = []
-    for first, last in _stage_bounds(request):
-        ledger = _ledger(request, settings, accounting, (first, last)) if modelled else None
+    for bounds, size in zip(layout.stages, layout.stage_block_bytes, strict=True):
+        ledger = _ledger(request, settings, accounting, bounds) if modelled else None
         available = (
             Interval.exactly(given) if given is not None else ledger.available if ledger else Interval.exactly(0)
         )
-        size = bytes_per_block(kv_cache.groups, first, last)
-        stages.append(Stage(first=first, last=last, available=available, ledger=ledger, bytes_per_block=size))
+        stages.append(Stage(first=bounds[0], last=bounds[1], available=available, ledger=ledger, bytes_per_block=size))
     return tuple(stages)
 
 

@@ -4,7 +4,7 @@ Each function returns the reason as a sentence, or None where the setting is acc
 """
 
 from kvgate.budget.accelerator import Accelerator
-from kvgate.budget.model_shape import DTYPE_BYTES, DenseMlp, FullAttention, LatentAttention, ModelShape
+from kvgate.budget.model_shape import DTYPE_BYTES, DenseMlp, FullAttention, LatentAttention, ModelShape, distinct_layers
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.versions import Accounting
 
@@ -60,7 +60,7 @@ def _tensor_refusals(shape: ModelShape, tensor: int) -> list[str]:
     if shape.num_heads % tensor:
         return [f"{shape.num_heads} attention heads are not divisible by {tensor}"]
     reasons = []
-    for layer, _ in shape.distinct_layers(0, len(shape.layers)):
+    for layer, _ in distinct_layers(shape, 0, len(shape.layers)):
         if isinstance(layer.mixer, FullAttention) and _uneven(layer.mixer.num_kv_heads, tensor):
             reasons.append(f"{layer.mixer.num_kv_heads} KV heads and {tensor} ranks do not divide each other")
         if isinstance(layer.mlp, DenseMlp) and (reason := _block_refusal(shape, layer.mlp, tensor)):

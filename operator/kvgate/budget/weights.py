@@ -19,6 +19,7 @@ from kvgate.budget.model_shape import (
     Quantization,
     SparseMlp,
     UnmodelledLayer,
+    distinct_layers,
 )
 from kvgate.budget.parallelism import Parallelism, local_heads
 from kvgate.budget.units import MIB, cdiv, round_up
@@ -60,7 +61,7 @@ def rank_weights(
     """Weights of one rank of a pipeline stage that holds the layers first ≤ i < last of `stage`."""
     first, last = stage
     plain = loaded = 0
-    for layer, count in shape.distinct_layers(first, last):
+    for layer, count in distinct_layers(shape, first, last):
         sizes = list(_layer_tensors(shape, layer, parallelism))
         plain += count * sum(sizes)
         loaded += count * sum(_allocated(size, unsplit_large_blocks=unsplit_large_blocks) for size in sizes)
