@@ -5,6 +5,7 @@ S max_num_seqs, V vocabulary, H hidden size, I intermediate size, b bytes of an 
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.interval import Interval
@@ -64,6 +65,21 @@ class Run:
     def logits_bytes(self) -> int:
         """S rows of the whole vocabulary in float32: every tensor-parallel rank gathers all of it."""
         return min(self.max_num_seqs, self.max_num_batched_tokens) * self.shape.vocab_size * 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overheads:
+    """The three terms of one rank, in bytes."""
+
+    peak_activation: Interval
+    non_torch: Interval
+    cuda_graphs: Interval
+
+
+@lru_cache(maxsize=4096)
+def overheads_of(run: Run) -> Overheads:
+    """All terms; what-ifs about the length of a context ask for the same run again and again."""
+    return Overheads(peak_activation=peak_activation(run), non_torch=non_torch(run), cuda_graphs=cuda_graphs(run))
 
 
 def peak_activation(run: Run) -> Interval:

@@ -12,7 +12,7 @@ from kvgate.budget.kv_cache_dtype import KVCacheDtype
 from kvgate.budget.kv_cache_dtype import resolve as resolve_dtype
 from kvgate.budget.kv_cache_spec import Reach
 from kvgate.budget.layout import Layout, block_size_of, layout_of
-from kvgate.budget.overheads import Run, cuda_graphs, non_torch, peak_activation
+from kvgate.budget.overheads import Run, overheads_of
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest
 from kvgate.budget.units import gib, share_of
 from kvgate.budget.versions import NEWEST, Accounting, accounting_of, parse_release
@@ -215,14 +215,15 @@ def _ledger(request: BudgetRequest, settings: Resolved, accounting: Accounting, 
         stage=stage,
     )
     weights, parameter_bytes = _weights(request, accounting, stage)
+    overheads = overheads_of(run)
     return Ledger(
         total_bytes=request.accelerator.memory_bytes,
         requested_bytes=share_of(request.accelerator.memory_bytes, settings.gpu_memory_utilization),
         weights=weights,
         parameter_bytes=parameter_bytes,
-        peak_activation=peak_activation(run),
-        non_torch=non_torch(run),
-        cuda_graphs=cuda_graphs(run),
+        peak_activation=overheads.peak_activation,
+        non_torch=overheads.non_torch,
+        cuda_graphs=overheads.cuda_graphs,
         uncertainty_bytes=_uncertainty(request, settings),
     )
 

@@ -24,9 +24,9 @@ class BatchLimits:
     max_num_seqs: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Accounting:
-    """How one release arrives at the KV cache memory of a rank."""
+    """How one release arrives at the KV cache memory of a rank; one object per release, compared by identity."""
 
     gpu_memory_utilization: Fraction = Fraction(9, 10)
     """Default share of the device's memory."""
