@@ -14,8 +14,8 @@ from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
 from kvgate.facts import Facts
-from kvgate.rules import Finding, Severity, judge_budget
-from kvgate.rules.finding import has_errors
+from kvgate.rules import BUDGET_RULES, Finding, Severity, judge_budget
+from kvgate.rules.finding import error_rules
 from kvgate.vllm_flags import memory_kinds
 
 
@@ -65,14 +65,13 @@ def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | No
     judged = judge(request, extra=facts.findings)
     adjustment = _adjustment(judged, spec)
     decision = _decide(judged.verdict, spec, adjustment, skipped=skip_reason is not None)
-    needs_help = judged.verdict in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT)
     return Assessment(
         verdict=judged.verdict,
         decision=decision,
         findings=judged.findings,
         budget=judged.budget,
         adjustment=adjustment,
-        alternatives=solver.alternatives(request, catalogue.accelerators()) if needs_help else (),
+        alternatives=solver.alternatives(request, catalogue.accelerators()) if _is_about_bytes(judged) else (),
         skip_reason=skip_reason,
     )
 
@@ -82,7 +81,14 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = ()) -> Assessm
     budget = plan(request)
     findings = (*extra, *judge_budget(budget))
     return Assessment(
-        verdict=Verdict.DOES_NOT_FIT if has_errors(findings) else budget.verdict, findings=findings, budget=budget
+        verdict=Verdict.DOES_NOT_FIT if error_rules(findings) else budget.verdict, findings=findings, budget=budget
+    )
+
+
+def _is_about_bytes(judged: Assessment) -> bool:
+    """True where another length, GPU or number of sequences could help: not where vLLM refuses a setting anyway."""
+    return (
+        judged.verdict in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT) and error_rules(judged.findings) <= BUDGET_RULES
     )
 
 
@@ -136,18 +142,14 @@ def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec
 
 
 def _adjustment(judged: Assessment, spec: InferenceDeploymentSpec) -> Adjustment | None:
-    if (
-        judged.budget is None
-        or spec.admission.policy != "Adjust"
-        or judged.verdict not in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT)
-    ):
+    if judged.budget is None or spec.admission.policy != "Adjust" or not _is_about_bytes(judged):
         return None
     asked = spec.admission.adjust
     limits = AdjustLimits(
         knobs=asked.knobs, min_max_model_len=asked.min_max_model_len, min_max_num_seqs=asked.min_max_num_seqs
     )
     adjustment = solver.adjust(judged.budget.request, limits)
-    return adjustment if adjustment and not has_errors(judge_budget(adjustment.budget)) else None
+    return adjustment if adjustment and not error_rules(judge_budget(adjustment.budget)) else None
 
 
 def _decide(

@@ -5,7 +5,8 @@ from kvgate.api.fields import field_path
 from kvgate.budget.adjust import Alternative
 from kvgate.budget.interval import Verdict
 from kvgate.engine import Assessment, Decision
-from kvgate.rules import Finding, Severity
+from kvgate.rules import BUDGET_RULES, Finding, Severity
+from kvgate.rules.finding import error_rules
 
 MAX_REFUSAL = 500
 """Characters of a refusal: kubectl prints it as one line."""
@@ -19,7 +20,6 @@ _FACT_REASONS = {
     "InvalidModelConfig": Reason.INVALID_MODEL_CONFIG,
     "UnmodelledKind": Reason.UNMODELLED_KIND,
 }
-_BUDGET_RULES = frozenset({"WeightsTooLarge", "KVCacheTooSmall", "GuaranteeNotMet"})
 
 
 def refusal(assessment: Assessment) -> str:
@@ -93,8 +93,8 @@ def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
 
 
 def _refusal_reason(assessment: Assessment) -> Reason:
-    rules = {finding.rule for finding in assessment.findings if finding.severity is Severity.ERROR}
-    return Reason.BUDGET_EXCEEDED if rules & _BUDGET_RULES else Reason.SETTING_REFUSED
+    only_bytes = error_rules(assessment.findings) <= BUDGET_RULES
+    return Reason.BUDGET_EXCEEDED if only_bytes else Reason.SETTING_REFUSED
 
 
 def _unknown_reason(assessment: Assessment) -> Reason:

@@ -24,6 +24,10 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+BUDGET_RULES = frozenset({"WeightsTooLarge", "KVCacheTooSmall", "GuaranteeNotMet"})
+"""Errors of these rules are about bytes; those of the others are settings that vLLM refuses."""
+
+
 def judge_budget(budget: Budget) -> tuple[Finding, ...]:
     """All findings of all rules."""
     return tuple(finding for rule in RULES for finding in rule(budget))

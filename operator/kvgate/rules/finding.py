@@ -1,5 +1,6 @@
 """What kvgate has to say about one setting: which rule, how bad, where, with which numbers, and what to change."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -27,6 +28,6 @@ class Finding:
     remediation: str = ""
 
 
-def has_errors(findings: tuple[Finding, ...]) -> bool:
-    """True where at least one finding is an error."""
-    return any(finding.severity is Severity.ERROR for finding in findings)
+def error_rules(findings: Iterable[Finding]) -> frozenset[str]:
+    """The rules behind the errors; empty where there are none."""
+    return frozenset(finding.rule for finding in findings if finding.severity is Severity.ERROR)

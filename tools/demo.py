@@ -1,0 +1,237 @@
+"""What `make demo` runs: kvgate's main job on a real Kubernetes API server on this machine, from check to clean-up.
+
+Every step says what it proves, and the demo ends with 0 only if each did.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from build import BuildError, ensure_assets
+from certificates import write_certificates
+from controlplane import ControlPlane
+from doors import DoorError, answers, door, free_ports, scrape
+from fake_gpus import fake_gpu_node
+from local_webhook import webhook_configuration
+from programs import ControlPlaneError, wait_until
+
+ROOT = Path(__file__).resolve().parent.parent
+KVGATE = ROOT / ".venv" / "bin" / "kvgate"
+SAMPLES = ROOT / "deploy" / "samples"
+CRD = ROOT / "crds" / "kvgate.io_inferencedeployments.yaml"
+NODES = (
+    fake_gpu_node("gpu-h100", product="NVIDIA-H100-80GB-HBM3", memory_mib=81559, gpus=8),
+    fake_gpu_node("gpu-l4", product="NVIDIA-L4", memory_mib=23034, gpus=4),
+    fake_gpu_node("gpu-l40s", product="NVIDIA-L40S", memory_mib=46068, gpus=4),
+)
+VERDICTS = {
+    "fits.yaml": ("created", "True"),
+    "too-long.yaml": ("refused", ""),
+    "adjusted.yaml": ("created", "True"),
+    "unknown.yaml": ("created", "Unknown"),
+    "tight.yaml": ("created", "True"),
+}
+"""What `kubectl apply` must say of each sample, and the status of its condition Accepted afterwards."""
+
+
+class DemoFailed(Exception):
+    """A step did not do what it says."""
+
+
+def main() -> int:
+    """Run it; the message of a failure is the last line."""
+    print(
+        "kvgate demo: vLLM deployments admitted by their KV-cache budget, on a real Kubernetes API server on this machine.\n"
+        "Loopback only, no GPU, no container engine; everything is removed at the end.",
+        flush=True,
+    )
+    started = time.monotonic()
+    try:
+        run()
+    except (DemoFailed, DoorError, BuildError, ControlPlaneError, subprocess.SubprocessError) as error:
+        notes = "\n".join(getattr(error, "__notes__", []))
+        print(f"\ndemo FAILED: {error}\n{notes}".rstrip(), file=sys.stderr)
+        return 1
+    print(f"\ndemo: every step did what it says ({time.monotonic() - started:.0f} s); nothing is left running")
+    return 0
+
+
+def run() -> None:
+    """The steps, in order."""
+    check_without_a_cluster()
+    title("The control plane: etcd, API server, controller manager, scheduler and kwok (built once per machine)")
+    assets = ensure_assets()
+    with ControlPlane(assets) as plane, tempfile.TemporaryDirectory(prefix="kvgate-demo-") as folder:
+        version = plane.kubectl("version", "-o", "json").stdout
+        say(f"Kubernetes {version.split('gitVersion')[-1].split(chr(34))[2]} answers on {plane.url}")
+        install(plane)
+        with webhook(plane, assets, Path(folder)), controller(plane, Path(folder)) as metrics_port:
+            apply_samples(plane)
+            show_state(plane)
+            show_ledger()
+            show_metrics(metrics_port)
+    title("Clean-up")
+    say("control plane, webhook and controller are stopped, their folders are gone")
+
+
+def title(text: str) -> None:
+    print(f"\n── {text}", flush=True)
+
+
+def say(text: str) -> None:
+    print("\n".join(f"   {line}" for line in text.rstrip().splitlines()), flush=True)
+
+
+def expect(condition: object, message: str) -> None:
+    if not condition:
+        raise DemoFailed(message)
+
+
+def check_without_a_cluster() -> None:
+    """The verdicts come from the files alone."""
+    title("kvgate check deploy/samples: the verdicts without a cluster")
+    done = subprocess.run([KVGATE, "check", "deploy/samples"], cwd=ROOT, capture_output=True, text=True, check=False)
+    say(done.stdout + done.stderr)
+    expect(
+        done.returncode == 1, f"kvgate check ended with {done.returncode}; 1 was due, for the sample that cannot fit"
+    )
+    expect("too-long.yaml" in done.stdout, "kvgate check did not name too-long.yaml")
+
+
+def install(plane: ControlPlane) -> None:
+    """The CRD, and GPU nodes that exist on paper."""
+    title("Install: the CRD, and three nodes with GPUs on paper (8 × H100, 4 × L4, 4 × L40S)")
+    say(plane.kubectl("apply", "-f", str(CRD)).stdout)
+    plane.kubectl("wait", "--for=condition=Established", "-f", str(CRD), "--timeout=20s")
+    plane.apply(*NODES)
+    wait_until(lambda: plane.kubectl("get", "infd", check=False).returncode == 0, "the API server serves the new kind")
+
+
+@contextmanager
+def webhook(plane: ControlPlane, assets: Path, folder: Path) -> Iterator[None]:
+    """The admission door, and the chart's configuration that sends reviews to it."""
+    title("kvgate webhook: started, and registered with the chart's own configuration")
+    write_certificates(folder)
+    port, metrics_port = free_ports(2)
+    options = (
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--metrics-host",
+        "127.0.0.1",
+        "--metrics-port",
+        str(metrics_port),
+    )
+    tls = ("--tls-cert", str(folder / "tls.crt"), "--tls-key", str(folder / "tls.key"))
+    with door("webhook", folder / "webhook.log", *options, *tls):
+        wait_until(lambda: answers(metrics_port, "/readyz"), "the webhook is ready")
+        plane.apply(webhook_configuration(assets, ca_pem=(folder / "ca.crt").read_text(), port=port))
+        wait_until(lambda: refuses(plane), "the API server asks the webhook")
+        say("ready; the API server asks it")
+        yield
+
+
+def refuses(plane: ControlPlane) -> bool:
+    """A fresh configuration is honoured after a moment; a dry run tells when."""
+    path = str(SAMPLES / "too-long.yaml")
+    return plane.kubectl("apply", "--dry-run=server", "-f", path, check=False).returncode != 0
+
+
+@contextmanager
+def controller(plane: ControlPlane, folder: Path) -> Iterator[int]:
+    """The controller, by the kubeconfig of this control plane; yields the port of its metrics."""
+    title("kvgate controller: started")
+    (port,) = free_ports(1)
+    options = ("--metrics-host", "127.0.0.1", "--metrics-port", str(port), "--kubeconfig", str(plane.kubeconfig))
+    with door("controller", folder / "controller.log", *options):
+        wait_until(lambda: answers(port, "/readyz"), "the controller is ready")
+        say("ready")
+        yield port
+
+
+def apply_samples(plane: ControlPlane) -> None:
+    """kubectl's own words."""
+    title(
+        "kubectl apply of the samples: one fits, one is refused, one is adjusted, one is unknown, one is a close call"
+    )
+    for name, (outcome, _) in VERDICTS.items():
+        say(f"$ kubectl apply -f deploy/samples/{name}")
+        done = plane.kubectl("apply", "-f", str(SAMPLES / name), check=False)
+        say(done.stdout + done.stderr)
+        refused = done.returncode != 0
+        expect(refused == (outcome == "refused"), f"{name} should be {outcome}")
+        if refused:
+            expect("Would fit" in done.stderr and "GiB" in done.stderr, "the refusal carries no numbers")
+    warned = plane.kubectl("apply", "--dry-run=server", "-f", str(SAMPLES / "tight.yaml"), check=False)
+    expect(warned.returncode == 0, "the close call is admitted")
+
+
+def show_state(plane: ControlPlane) -> None:
+    """Conditions, effective values, scheduled pods."""
+    title("kubectl get infd,pods")
+    wait_until(lambda: settled(plane), "every object has its verdict and its pods are ready", within_seconds=40)
+    say(plane.kubectl("get", "infd,pods", "-o", "wide").stdout)
+    adjusted = plane.kubectl(
+        "get", "infd", "qwen3-32b", "-o", "jsonpath={.spec.vllm.maxNumSeqs} {.status.effective.maxNumSeqs}"
+    )
+    asked, effective = map(int, adjusted.stdout.split())
+    expect(effective < asked, "the adjusted sample is not rendered with smaller values")
+    say(f"qwen3-32b asks for maxNumSeqs {asked}; rendered are {effective} (status.effective); its spec is untouched")
+
+
+def settled(plane: ControlPlane) -> bool:
+    """Accepted as it should be, and every rendered replica running."""
+    accepted, ready = (f'{{.status.conditions[?(@.type=="{kind}")].status}}' for kind in ("Accepted", "Ready"))
+    path = f"{{range .items[*]}}{{.metadata.name}}={accepted}/{ready} {{end}}"
+    states = dict(item.split("=", 1) for item in plane.kubectl("get", "infd", "-o", f"jsonpath={path}").stdout.split())
+    wanted = sorted(status for outcome, status in VERDICTS.values() if outcome == "created")
+    return sorted(state.split("/")[0] for state in states.values()) == wanted and all(
+        s.endswith("/True") for s in states.values()
+    )
+
+
+def show_ledger() -> None:
+    """Line by line, for people."""
+    title("kvgate explain: the ledger of one GPU of llama-3-1-8b")
+    flags = (
+        "--max-model-len",
+        "32768",
+        "--max-num-seqs",
+        "8",
+        "--gpu-memory-utilization",
+        "0.90",
+        "--vllm-version",
+        "0.33.0",
+    )
+    command = [KVGATE, "explain", "--model", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "H100-SXM-80GB", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    say(done.stdout + done.stderr)
+    expect(done.returncode == 0, f"kvgate explain ended with {done.returncode}")
+
+
+def show_metrics(port: int) -> None:
+    """What Prometheus scrapes."""
+    title(f"The controller's metrics (http://127.0.0.1:{port}/metrics)")
+    lines = [
+        line
+        for line in scrape(port, "/metrics").splitlines()
+        if line.startswith(("kvgate_kv_cache_headroom_bytes{", "kvgate_deployment_info{"))
+    ]
+    say("\n".join(lines))
+    for name in ("llama-3-1-8b", "qwen3-32b", "qwen3-8b"):
+        found = any(
+            f'inferencedeployment="{name}"' in line and line.startswith("kvgate_kv_cache_headroom_bytes")
+            for line in lines
+        )
+        expect(found, f"no headroom metric for {name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""kvgate's two processes, started as a user starts them: for the demo, tests and benchmarks."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+KVGATE = Path(sys.executable).parent / "kvgate"
+"""The console script of the environment that runs this."""
+
+
+class DoorError(Exception):
+    """A process of kvgate ended by itself, or not with 0 when told to stop."""
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Ports that were free a moment ago, no two alike."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return tuple(listener.getsockname()[1] for listener in sockets)
+
+
+@contextmanager
+def door(
+    name: str, log: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`kvgate NAME …` until the block ends, then SIGTERM; whatever goes wrong carries the end of its log."""
+    with log.open("wb") as output:
+        running = subprocess.Popen([KVGATE, name, *arguments], stdout=output, stderr=subprocess.STDOUT, env=environment)
+    try:
+        yield running
+        _expect_running(name, running)
+    except BaseException as error:
+        error.add_note(f"log of kvgate {name}:\n{log.read_text(errors='replace')[-3000:]}")
+        raise
+    finally:
+        code = _stop(running)
+    if code != 0:
+        raise DoorError(
+            f"kvgate {name} ended with {code} when told to stop:\n{log.read_text(errors='replace')[-3000:]}"
+        )
+
+
+def _expect_running(name: str, running: subprocess.Popen[bytes]) -> None:
+    if running.poll() is not None:
+        raise DoorError(f"kvgate {name} ended by itself with {running.returncode}")
+
+
+def _stop(running: subprocess.Popen[bytes]) -> int:
+    """SIGTERM, and SIGKILL for what does not listen."""
+    running.terminate()
+    try:
+        return running.wait(timeout=25)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        return running.wait()
+
+
+def scrape(port: int, path: str = "/metrics") -> str:
+    """What a plain-HTTP endpoint on the loopback answers. Raises OSError for anything but a success."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+def answers(port: int, path: str) -> bool:
+    """True where the endpoint answers with a success."""
+    try:
+        scrape(port, path)
+    except OSError:
+        return False
+    return True
