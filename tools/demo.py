@@ -5,6 +5,7 @@ Every step says what it proves, and the demo ends with 0 only if each did.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -23,8 +24,8 @@ from programs import ControlPlaneError, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 KVGATE = ROOT / ".venv" / "bin" / "kvgate"
-SAMPLES = ROOT / "deploy" / "samples"
-CRD = ROOT / "crds" / "kvgate.io_inferencedeployments.yaml"
+SAMPLES = Path("deploy/samples")
+CRD = Path("crds/kvgate.io_inferencedeployments.yaml")
 NODES = (
     fake_gpu_node("gpu-h100", product="NVIDIA-H100-80GB-HBM3", memory_mib=81559, gpus=8),
     fake_gpu_node("gpu-l4", product="NVIDIA-L4", memory_mib=23034, gpus=4),
@@ -52,6 +53,7 @@ def main() -> int:
         flush=True,
     )
     started = time.monotonic()
+    os.chdir(ROOT)
     try:
         run()
     except (DemoFailed, DoorError, BuildError, ControlPlaneError, subprocess.SubprocessError) as error:
@@ -96,7 +98,7 @@ def expect(condition: object, message: str) -> None:
 def check_without_a_cluster() -> None:
     """The verdicts come from the files alone."""
     title("kvgate check deploy/samples: the verdicts without a cluster")
-    done = subprocess.run([KVGATE, "check", "deploy/samples"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([KVGATE, "check", SAMPLES], capture_output=True, text=True, check=False)
     say(done.stdout + done.stderr)
     expect(
         done.returncode == 1, f"kvgate check ended with {done.returncode}; 1 was due, for the sample that cannot fit"

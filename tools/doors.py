@@ -6,6 +6,7 @@ import contextlib
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -74,6 +75,9 @@ def answers(port: int, path: str) -> bool:
     """True where the endpoint answers with a success."""
     try:
         scrape(port, path)
+    except urllib.error.HTTPError as error:
+        error.close()  # it holds the connection
+        return False
     except OSError:
         return False
     return True

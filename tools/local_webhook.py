@@ -14,15 +14,16 @@ CHART = Path(__file__).resolve().parent.parent / "charts" / "kvgate"
 
 def webhook_configuration(assets: Path, *, ca_pem: str, port: int) -> dict[str, Any]:
     """Rendered by Helm with the chart's defaults; only clientConfig is replaced."""
-    authority = base64.b64encode(ca_pem.encode()).decode()
-    values = ["webhook.certs.mode=provided", "webhook.certs.secretName=unused", f"webhook.certs.caBundle={authority}"]
-    options = [part for value in values for part in ("--set", value)]
-    rendered = subprocess.run(
-        [assets / "helm", "template", "kvgate", CHART, *options], check=True, capture_output=True, text=True
+    certificates = {"mode": "provided", "secretName": "unused", "caBundle": ca_pem}
+    command = [assets / "helm", "template", "kvgate", CHART, "--values", "-"]
+    values = yaml.safe_dump({"webhook": {"certs": certificates}})
+    rendered = subprocess.run(command, input=values, check=True, capture_output=True, text=True)
+    configuration: dict[str, Any] = next(
+        document
+        for document in yaml.safe_load_all(rendered.stdout)
+        if document and document["kind"] == "ValidatingWebhookConfiguration"
     )
-    documents = yaml.safe_load_all(rendered.stdout)
-    configuration = next(d for d in documents if d and d["kind"] == "ValidatingWebhookConfiguration")
+    authority = base64.b64encode(ca_pem.encode()).decode()
     for webhook in configuration["webhooks"]:
         webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}/validate", "caBundle": authority}
-    result: dict[str, Any] = configuration
-    return result
+    return configuration

@@ -1,0 +1,56 @@
+"""The plain-HTTP side of a process: /metrics, /livez, /readyz; and how both doors listen."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+Probe = Callable[[], tuple[bool, str]]
+"""(is it fine, and in a few words why not)."""
+
+SHUTDOWN_SECONDS = 1.0
+"""How long an answer may take to leave once the server closes."""
+
+
+def endpoint_app(registry: CollectorRegistry, *, livez: Probe, readyz: Probe) -> web.Application:
+    """Metrics and probes; the door says what alive and ready mean."""
+    app = web.Application()
+    app.router.add_get("/metrics", _metrics_handler(registry))
+    app.router.add_get("/livez", _probe_handler(livez))
+    app.router.add_get("/readyz", _probe_handler(readyz))
+    return app
+
+
+def _metrics_handler(registry: CollectorRegistry) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def metrics(request: web.Request) -> web.Response:
+        """In the format that the scraper asks for; in a thread, because thousands of series take a while."""
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        body = await asyncio.to_thread(encode, registry)
+        response = web.Response(body=body, headers={"Content-Type": content_type})
+        response.enable_compression()
+        return response
+
+    return metrics
+
+
+def _probe_handler(probe: Probe) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_: web.Request) -> web.Response:
+        fine, reason = probe()
+        return web.Response(status=200 if fine else 503, text=f"{reason}\n")
+
+    return answer
+
+
+async def listen(app: web.Application, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> web.AppRunner:
+    """Serve until `cleanup()` of what this returns. Raises OSError where the address cannot be had."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+    except OSError:
+        await runner.cleanup()
+        raise
+    return runner

@@ -1,0 +1,151 @@
+"""Every metric once, as data: the collectors, the documentation, the alerts and the dashboards read it from here.
+
+No colons: in Prometheus those belong to recording rules.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What Prometheus calls the type."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """One metric family."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+    """The last word of the name; empty for counts and flags."""
+    buckets: tuple[float, ...] = ()
+    """Upper bounds of a histogram, in its unit."""
+
+
+OWNER_LABELS = ("namespace", "inferencedeployment")
+"""Of every metric of one InferenceDeployment; pod and uid are never labels."""
+_PER_GPU = "per GPU of the tightest rank, as rendered"
+
+
+def _owned(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
+    return Metric(name=name, kind=Kind.GAUGE, help=help_, labels=(*OWNER_LABELS, *labels), unit=unit)
+
+
+DEPLOYMENT_INFO = _owned(
+    "kvgate_deployment_info",
+    "Always 1; what the InferenceDeployment runs, in its labels.",
+    "model",
+    "accelerator",
+    "kv_cache_dtype",
+    "policy",
+)
+KV_CACHE_CAPACITY_TOKENS = _owned(
+    "kvgate_kv_cache_capacity_tokens",
+    "Predicted size of one engine's KV cache in tokens, counted as vLLM's start-up log does.",
+    "bound",
+    unit="tokens",
+)
+KV_CACHE_CAPACITY_BYTES = _owned(
+    "kvgate_kv_cache_capacity_bytes", f"Predicted memory for the KV cache, {_PER_GPU}.", "bound", unit="bytes"
+)
+KV_CACHE_DEMAND_BYTES = _owned(
+    "kvgate_kv_cache_demand_bytes", f"KV cache that the guarantee needs, {_PER_GPU}.", unit="bytes"
+)
+KV_CACHE_HEADROOM_BYTES = _owned(
+    "kvgate_kv_cache_headroom_bytes",
+    f"Predicted KV cache beyond the demand, {_PER_GPU}; negative where it does not fit.",
+    "bound",
+    unit="bytes",
+)
+KV_CACHE_HEADROOM_RATIO = _owned(
+    "kvgate_kv_cache_headroom_ratio",
+    f"Headroom as a share of the expected KV cache, {_PER_GPU}; at least -1, which also stands for no KV cache at all.",
+    "bound",
+    unit="ratio",
+)
+GPU_MEMORY_BYTES = _owned(
+    "kvgate_gpu_memory_bytes",
+    f"Expected memory ledger, {_PER_GPU}: requested = weights + peak_activation + non_torch + cuda_graph + KV cache.",
+    "term",
+    unit="bytes",
+)
+CONDITION = _owned("kvgate_condition", "1 for the current status of each condition.", "type", "status")
+
+PER_DEPLOYMENT = (
+    DEPLOYMENT_INFO,
+    KV_CACHE_CAPACITY_TOKENS,
+    KV_CACHE_CAPACITY_BYTES,
+    KV_CACHE_DEMAND_BYTES,
+    KV_CACHE_HEADROOM_BYTES,
+    KV_CACHE_HEADROOM_RATIO,
+    GPU_MEMORY_BYTES,
+    CONDITION,
+)
+"""Served by the leading controller alone."""
+
+BUILD_INFO = Metric(
+    name="kvgate_build_info", kind=Kind.GAUGE, help="Always 1; the running release.", labels=("version",)
+)
+CATALOGUE_ENTRIES = Metric(
+    name="kvgate_catalogue_entries",
+    kind=Kind.GAUGE,
+    help="Entries of the catalogues of models and accelerators.",
+    labels=("catalogue",),
+)
+ADMISSION_REVIEWS = Metric(
+    name="kvgate_admission_reviews_total",
+    kind=Kind.COUNTER,
+    help="Answered admission reviews, by decision (Invalid: the schema refused), policy and operation.",
+    labels=("decision", "policy", "operation"),
+)
+ADMISSION_ERRORS = Metric(
+    name="kvgate_admission_errors_total",
+    kind=Kind.COUNTER,
+    help="Admission reviews answered with HTTP 500 because of a defect of kvgate.",
+)
+ADMISSION_REVIEW_DURATION = Metric(
+    name="kvgate_admission_review_duration_seconds",
+    kind=Kind.HISTOGRAM,
+    help="From the first byte of an admission review's body to its answer.",
+    unit="seconds",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
+)
+RECONCILES = Metric(
+    name="kvgate_reconcile_total", kind=Kind.COUNTER, help="Finished reconciles, by result.", labels=("result",)
+)
+RECONCILE_DURATION = Metric(
+    name="kvgate_reconcile_duration_seconds",
+    kind=Kind.HISTOGRAM,
+    help="Time of one reconcile, API requests included.",
+    unit="seconds",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+API_REQUESTS = Metric(
+    name="kvgate_api_requests_total",
+    kind=Kind.COUNTER,
+    help="Requests to the Kubernetes API, by verb and HTTP status.",
+    labels=("verb", "code"),
+)
+LEADER = Metric(name="kvgate_leader", kind=Kind.GAUGE, help="1 in the controller that holds the Lease, else 0.")
+
+PER_PROCESS = (
+    BUILD_INFO,
+    CATALOGUE_ENTRIES,
+    ADMISSION_REVIEWS,
+    ADMISSION_ERRORS,
+    ADMISSION_REVIEW_DURATION,
+    RECONCILES,
+    RECONCILE_DURATION,
+    API_REQUESTS,
+    LEADER,
+)
+"""A process's own: the webhook serves those of admission, the controller those of reconciling."""
+
+METRICS = (*PER_DEPLOYMENT, *PER_PROCESS)

@@ -1,0 +1,157 @@
+"""`kvgate webhook`: starts the door, stops it gracefully, and logs one JSON object per line."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from aiohttp import web
+
+from kvgate.metrics.endpoint import endpoint_app, listen
+from kvgate.metrics.exporter import new_registry
+from kvgate.webhook.server import Instruments, Traffic, validation_app, warm_up
+from kvgate.webhook.tls import Certificate, CertificateError
+
+LINGER_SECONDS = 5.0
+"""How long a stopping process still answers, while the API server learns to ask the other one."""
+DRAIN_SECONDS = 10.0
+"""How long reviews under way may take after that; the API server waits half of it."""
+CERTIFICATE_POLL_SECONDS = 10.0
+"""Well below the minute in which the kubelet updates a mounted Secret."""
+
+_log = logging.getLogger(__name__)
+
+
+class CannotStart(click.ClickException):
+    """What the user gave cannot be served."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """The options of the command."""
+
+    host: str
+    port: int
+    tls_cert: Path
+    tls_key: Path
+    metrics_host: str
+    metrics_port: int
+    linger_seconds: float = LINGER_SECONDS
+    certificate_poll_seconds: float = CERTIFICATE_POLL_SECONDS
+
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.command("webhook", context_settings={"show_default": True})
+@click.option("--host", default="0.0.0.0", help="Address of the reviews.")  # noqa: S104 - a Service sends them
+@click.option("--port", default=9443, type=click.IntRange(0, 65535), help="Port of the reviews; 0 takes any.")
+@click.option(
+    "--tls-cert", type=_FILE, required=True, help="PEM file of the certificate chain; read again when it changes."
+)
+@click.option("--tls-key", type=_FILE, required=True, help="PEM file of its key.")
+@click.option("--metrics-host", default="0.0.0.0", help="Address of /metrics, /livez and /readyz.")  # noqa: S104
+@click.option("--metrics-port", default=8080, type=click.IntRange(0, 65535), help="Their port; 0 takes any.")
+@click.option(
+    "--linger-seconds",
+    default=LINGER_SECONDS,
+    type=click.FloatRange(0, 60),
+    help="After SIGTERM: not ready, and still answering that long.",
+)
+def webhook(**options: Any) -> None:
+    """Answer admission reviews of InferenceDeployments over HTTPS."""
+    try:
+        asyncio.run(run(Settings(**options)))
+    except CertificateError as error:
+        raise CannotStart(str(error)) from None
+    except OSError as error:
+        raise CannotStart(
+            f"cannot listen: {error}; choose another --host, --port, --metrics-host or --metrics-port"
+        ) from None
+
+
+def main(argv: Sequence[str]) -> None:
+    """Entry of the console script."""
+    log_as_json()
+    webhook.main(args=list(argv), prog_name="kvgate webhook")
+
+
+async def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT, then leave as `serving` does."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with serving(settings) as ports:
+        _log.info("listening", extra={"fields": ports})
+        await stop.wait()
+        _log.info("stopping")
+    _log.info("stopped")
+
+
+@contextlib.asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[dict[str, int]]:
+    """Both listeners, as ports by name. The probes outlive the reviews, and tell that no more should come."""
+    certificate = Certificate(settings.tls_cert, settings.tls_key)
+    warm_up()
+    registry, traffic, accepting = new_registry(), Traffic(), asyncio.Event()
+    metrics = endpoint_app(registry, livez=lambda: (True, "ok"), readyz=lambda: _readiness(accepting))
+    validation = validation_app(Instruments.registered(registry), traffic)
+    async with contextlib.AsyncExitStack() as stack:
+        probes = await listen(metrics, settings.metrics_host, settings.metrics_port)
+        stack.push_async_callback(probes.cleanup)
+        reviews = await listen(validation, settings.host, settings.port, tls=certificate.context)
+        stack.push_async_callback(_leave, reviews, traffic, settings.linger_seconds)
+        watch = asyncio.create_task(certificate.watch(settings.certificate_poll_seconds))
+        stack.callback(watch.cancel)
+        accepting.set()
+        stack.callback(accepting.clear)
+        yield {"port": reviews.addresses[0][1], "metrics_port": probes.addresses[0][1]}
+
+
+async def _leave(reviews: web.AppRunner, traffic: Traffic, linger_seconds: float) -> None:
+    """Send clients away, stop accepting, let what is under way finish, close.
+
+    The wait is ours because aiohttp's own shutdown drops what has not arrived completely.
+    """
+    traffic.leaving = True
+    await asyncio.sleep(linger_seconds)
+    for site in reviews.sites:
+        await site.stop()
+    await traffic.idle(DRAIN_SECONDS)
+    await reviews.cleanup()
+
+
+def _readiness(accepting: asyncio.Event) -> tuple[bool, str]:
+    """Catalogues read, certificate served, listener up: all three are done before it accepts."""
+    return (True, "ok") if accepting.is_set() else (False, "reviews are not accepted yet, or no longer")
+
+
+class JsonLines(logging.Formatter):
+    """One object per line; a record's `fields` stand beside its event."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def log_as_json() -> None:
+    """To stderr, from INFO on."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -1,0 +1,162 @@
+"""AdmissionReview → answer: pure, no network, no API read; all it knows is the request and the catalogues.
+
+Messages: `admission.k8s.io/v1`. What is not a review for this door raises ReviewError, which is the caller's mistake; a bad
+InferenceDeployment is an answer.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from kvgate import summary
+from kvgate.api import GROUP, KIND, PLURAL, VERSION
+from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
+from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.engine import Decision, assess
+from kvgate.facts import ConfigMissing, gather
+from kvgate.rules import Finding
+
+REVIEW_API_VERSION = "admission.k8s.io/v1"
+REVIEW_KIND = "AdmissionReview"
+OPERATIONS = ("CREATE", "UPDATE")
+INVALID = "Invalid"
+"""The decision where the schema refuses, before any budget."""
+NO_POLICY = "None"
+"""The policy of an object that could not be read; its own text must not become a label."""
+MAX_WARNINGS = 4096
+"""Characters of all warnings together; the API server drops what is beyond."""
+
+_MAX_NAME = 253
+
+Json = Mapping[str, Any]
+
+
+class ReviewError(ValueError):
+    """The body is not an AdmissionReview that this door answers; the message says what is wrong."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What matters of an AdmissionRequest."""
+
+    uid: str
+    operation: str
+    namespace: str
+    name: str
+    document: Json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """The AdmissionReview to send, and what to count and log."""
+
+    request: Request
+    decision: str
+    policy: str
+    body: dict[str, Any]
+
+
+def review(body: Any) -> Answer:
+    """Judge the object of a review; a dry run is judged alike. Raises ReviewError."""
+    request = read_request(body)
+    document = {
+        key: value for key, value in request.document.items() if key != "status"
+    }  # kvgate wrote it, not the user
+    try:
+        deployment = parse_document(document)
+    except InvalidDocument as error:
+        message = "; ".join(map(_field_text, error.findings))
+        return _refused(request, INVALID, NO_POLICY, code=422, reason="Invalid", message=message)
+    return _judged(request, deployment)
+
+
+def _field_text(finding: Finding) -> str:
+    return finding.message + (f" ({finding.remediation})" if finding.remediation else "")
+
+
+def _judged(request: Request, deployment: InferenceDeployment) -> Answer:
+    spec = deployment.spec
+    assessment = assess(spec, gather(spec, _not_read_here), skip_reason=deployment.skip_reason)
+    decision, policy = assessment.decision.value, spec.admission.policy
+    if assessment.decision is Decision.REFUSE:
+        message = summary.refusal(assessment)
+        return _refused(request, decision, policy, code=403, reason="Forbidden", message=message)
+    warnings = within_limit(summary.warnings(assessment))
+    return _answer(request, decision, policy, {"allowed": True, **({"warnings": warnings} if warnings else {})})
+
+
+def _not_read_here(_: KeyRef) -> ConfigMissing:
+    return ConfigMissing(
+        message="spec.model.configFrom is not read at admission", remediation="the controller reads it and decides"
+    )
+
+
+def within_limit(lines: Sequence[str]) -> list[str]:
+    """As many warnings as the API server passes on; the last says how many it would not."""
+    room = MAX_WARNINGS - summary.MAX_WARNING
+    kept = [line for line, end in zip(lines, accumulate(map(len, lines)), strict=True) if end <= room]
+    left = len(lines) - len(kept)
+    return [*kept, f"and {left} more: see the condition Accepted"] if left else kept
+
+
+def read_request(body: Any) -> Request:
+    """The request of a review. Raises ReviewError where it is none of ours."""
+    if not isinstance(body, Mapping) or body.get("kind") != REVIEW_KIND or body.get("apiVersion") != REVIEW_API_VERSION:
+        raise ReviewError(
+            f"the body is not an {REVIEW_KIND} of {REVIEW_API_VERSION}; list v1 in admissionReviewVersions"
+        )
+    request = _mapping(body, "request")
+    uid, operation = request.get("uid"), request.get("operation")
+    if not isinstance(uid, str) or not uid:
+        raise ReviewError("request.uid is missing or empty; the API server always sends one")
+    if operation not in OPERATIONS:
+        raise ReviewError(
+            f"request.operation is {_shown(operation)}; the webhook's rules may only name {' and '.join(OPERATIONS)}"
+        )
+    _check_resource(request)
+    return Request(
+        uid=uid,
+        operation=operation,
+        namespace=str(request.get("namespace") or "")[:_MAX_NAME],
+        name=str(request.get("name") or "")[:_MAX_NAME],
+        document=_mapping(request, "object"),
+    )
+
+
+def _mapping(parent: Json, key: str) -> Json:
+    value = parent.get(key)
+    if not isinstance(value, Mapping):
+        where = "the review" if key == "request" else "the request"
+        raise ReviewError(f"{where} has no {key}; it must be an object")
+    return value
+
+
+def _check_resource(request: Json) -> None:
+    """The rules of the webhook configuration, once more: a mistake there must not pass for a verdict."""
+    expected = {
+        "kind": {"group": GROUP, "version": VERSION, "kind": KIND},
+        "resource": {"group": GROUP, "version": VERSION, "resource": PLURAL},
+    }
+    for key, value in expected.items():
+        if request.get(key) != value:
+            raise ReviewError(f"request.{key} is {_shown(request.get(key))}; this webhook answers for {value} only")
+    if request.get("subResource"):
+        raise ReviewError(
+            f"request.subResource is {_shown(request['subResource'])}; this webhook answers for the object only"
+        )
+
+
+def _shown(value: Any) -> str:
+    """Not more than fits a line: anybody may have sent it."""
+    return summary.shortened(repr(value), 120)
+
+
+def _refused(request: Request, decision: str, policy: str, *, code: int, reason: str, message: str) -> Answer:
+    status = {"code": code, "reason": reason, "message": message}
+    return _answer(request, decision, policy, {"allowed": False, "status": status})
+
+
+def _answer(request: Request, decision: str, policy: str, response: dict[str, Any]) -> Answer:
+    body = {"apiVersion": REVIEW_API_VERSION, "kind": REVIEW_KIND, "response": {"uid": request.uid, **response}}
+    return Answer(request=request, decision=decision, policy=policy, body=body)

@@ -1,0 +1,89 @@
+"""/metrics in the format that is asked for; the probes in the words of the door."""
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from kvgate.metrics.endpoint import Probe, endpoint_app, listen
+from kvgate.metrics.exporter import DeploymentCollector, DeploymentSample, new_registry
+
+SAMPLE = DeploymentSample(
+    namespace="serving",
+    name="chat",
+    model="Qwen/Qwen3-8B",
+    accelerator="L4-24GB",
+    kv_cache_dtype="auto",
+    policy="Reject",
+    capacity_bytes=(1, 2, 3),
+    headroom_ratio=(-0.5, 0.25, 0.5),
+)
+
+
+def fine() -> tuple[bool, str]:
+    return True, "ok"
+
+
+@contextlib.asynccontextmanager
+async def endpoint(registry: CollectorRegistry, readyz: Probe = fine) -> AsyncIterator[aiohttp.ClientSession]:
+    runner = await listen(endpoint_app(registry, livez=fine, readyz=readyz), "127.0.0.1", 0)
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}") as client:
+            yield client
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type", "ending"),
+    [
+        ("", "text/plain; version=0.0.4", "\n"),
+        ("text/plain;version=0.0.4", "text/plain; version=0.0.4", "\n"),
+        ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text; version=1.0.0", "# EOF\n"),
+    ],
+)
+async def test_metrics_come_in_the_format_that_is_asked_for(accept: str, content_type: str, ending: str) -> None:
+    registry, collector = new_registry(), DeploymentCollector()
+    registry.register(collector)
+    collector.publish({("serving", "chat"): SAMPLE})
+    async with endpoint(registry) as client, client.get("/metrics", headers={"Accept": accept}) as response:
+        text = await response.text()
+        assert response.headers["Content-Type"].startswith(content_type)
+        assert response.headers["Content-Encoding"] in ("gzip", "deflate")
+    assert text.endswith(ending)
+    assert (
+        'kvgate_kv_cache_headroom_ratio{bound="expected",inferencedeployment="chat",namespace="serving"} 0.25' in text
+        or 'kvgate_kv_cache_headroom_ratio{namespace="serving",inferencedeployment="chat",bound="expected"} 0.25'
+        in text
+    )
+
+
+async def test_a_strict_reader_of_openmetrics_takes_every_family() -> None:
+    registry, collector = new_registry(), DeploymentCollector()
+    registry.register(collector)
+    collector.publish({("serving", "chat"): SAMPLE})
+    accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    async with endpoint(registry) as client, client.get("/metrics", headers=accept) as response:
+        families = {family.name: family for family in text_string_to_metric_families(await response.text())}  # type: ignore[no-untyped-call]
+    assert families["kvgate_kv_cache_capacity_bytes"].unit == "bytes"
+    assert len(families["kvgate_kv_cache_capacity_bytes"].samples) == 3
+
+
+async def test_the_probes_say_what_the_door_says() -> None:
+    async with endpoint(CollectorRegistry(), lambda: (False, "standing by")) as client:
+        async with client.get("/readyz") as response:
+            assert (response.status, await response.text()) == (503, "standing by\n")
+        async with client.get("/livez") as response:
+            assert (response.status, await response.text()) == (200, "ok\n")
+
+
+async def test_a_port_that_is_taken_is_an_error_that_leaves_nothing_open() -> None:
+    app = endpoint_app(CollectorRegistry(), livez=fine, readyz=fine)
+    taken = await listen(app, "127.0.0.1", 0)
+    other = endpoint_app(CollectorRegistry(), livez=fine, readyz=fine)
+    with pytest.raises(OSError, match="address already in use"):
+        await listen(other, "127.0.0.1", taken.addresses[0][1])
+    await taken.cleanup()
