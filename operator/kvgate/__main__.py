@@ -1,23 +1,29 @@
 """The console script: starts a door, and imports only the one that is asked for."""
 
 import sys
+from importlib import import_module
 
 
 def main() -> None:
     """`kvgate controller` and `kvgate webhook` are processes; everything else is the command line."""
-    match sys.argv[1:2]:
-        case ["controller"]:
-            from kvgate.controller.command import main as controller
+    door = next(iter(sys.argv[1:2]), "")
+    if door in ("controller", "webhook"):
+        _start(door)
+    else:
+        from kvgate.cli.main import main as cli
 
-            controller(sys.argv[2:])
-        case ["webhook"]:
-            from kvgate.webhook.command import main as webhook
+        cli()
 
-            webhook(sys.argv[2:])
-        case _:
-            from kvgate.cli.main import main as cli
 
-            cli()
+def _start(door: str) -> None:
+    """The doors need more packages than the command line."""
+    try:
+        command = import_module(f"kvgate.{door}.command")
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("kvgate"):
+            raise
+        sys.exit(f"kvgate {door} needs the package {error.name}: pip install 'kvgate[operator]'")
+    command.main(sys.argv[2:])
 
 
 if __name__ == "__main__":

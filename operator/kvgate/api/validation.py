@@ -1,7 +1,7 @@
 """A document → InferenceDeployment, or findings: every schema error at once, in words, with what to do."""
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
+from copy import deepcopy
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -23,19 +23,47 @@ class InvalidDocument(ValueError):
 def parse_document(document: Mapping[str, Any]) -> InferenceDeployment:
     """The typed object. Raises InvalidDocument with all findings."""
     try:
-        return InferenceDeployment.model_validate(document)
+        deployment = InferenceDeployment.model_validate(document)
     except ValidationError as error:
-        raise InvalidDocument(tuple(_findings(error))) from None
+        raise InvalidDocument((*_findings(error), *_rules_of_the_rest(document, error))) from None
+    broken = tuple(_broken_rules(deployment))
+    if broken:
+        raise InvalidDocument(broken)
+    return deployment
+
+
+def _broken_rules(deployment: InferenceDeployment) -> Iterator[Finding]:
+    return (_finding(path, message, "") for path, message in deployment.broken_rules())
+
+
+def _rules_of_the_rest(document: Mapping[str, Any], error: ValidationError) -> Iterator[Finding]:
+    """What rules over several fields say once the wrong fields are gone; nothing where a required one is missing."""
+    rest = deepcopy(document)
+    for location in sorted((detail["loc"] for detail in error.errors() if detail["loc"]), key=str, reverse=True):
+        _remove(rest, location)
+    try:
+        yield from _broken_rules(InferenceDeployment.model_validate(rest))
+    except ValidationError:
+        return
+
+
+def _remove(node: Any, location: tuple[int | str, ...]) -> None:
+    """Without the value at a path; markers of union members are no part of the document."""
+    for part in location[:-1]:
+        try:
+            node = node[part]
+        except (KeyError, IndexError, TypeError):
+            return
+    if isinstance(node, dict):
+        node.pop(location[-1], None)
+    elif isinstance(node, list) and isinstance(location[-1], int):
+        del node[location[-1] :]
 
 
 def _findings(error: ValidationError) -> Iterator[Finding]:
     for detail in error.errors(include_url=False):
         path = _path(detail["loc"])
-        if detail["type"] == "cel":
-            for field_path, message in detail["ctx"]["problems"]:
-                yield _finding(f"{path}{field_path}".lstrip("."), message, "")
-        else:
-            yield _finding(path, *_wording(detail, path))
+        yield _finding(path, *_wording(detail, path))
 
 
 def _finding(path: str, message: str, remediation: str) -> Finding:
@@ -77,7 +105,9 @@ def _wording(detail: ErrorDetails, path: str) -> tuple[str, str]:
                 "write it without quotes, units or a decimal point",
             )
         case "string_type":
-            return f"{path} is {_shown(value)}; it must be text", f'write it in quotes: "{value}"'
+            return f"{path} is {_shown(value)}; it must be text", f'write it in quotes: "{value}"' if isinstance(
+                value, int | float
+            ) else "write text"
         case _:
             return (
                 f"{path or 'the document'} is {_shown(value)}: {detail['msg'][0].lower()}{detail['msg'][1:]}",
@@ -100,6 +130,8 @@ def _shown(value: Any) -> str:
 
 def _suggestion(location: tuple[int | str, ...]) -> str:
     """The nearest field of the same object."""
+    from difflib import get_close_matches
+
     model: Any = InferenceDeployment
     for part in location[:-1]:
         model = _member(model, part)

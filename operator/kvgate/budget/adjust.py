@@ -8,8 +8,9 @@ from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.capacity import largest
 from kvgate.budget.interval import Verdict
 from kvgate.budget.plan import Budget, plan
-from kvgate.budget.request import BudgetRequest
+from kvgate.budget.request import BudgetRequest, Guarantee
 from kvgate.budget.support import kv_cache_dtype_refusal, parallelism_refusals
+from kvgate.budget.units import cdiv
 from kvgate.budget.versions import accounting_of
 
 
@@ -102,16 +103,32 @@ def _given_back(request: BudgetRequest, start: Budget, knob: Knob) -> BudgetRequ
     if knob is Knob.KV_CACHE_DTYPE:
         kept = request.with_settings(kv_cache_dtype=start.request.settings.kv_cache_dtype)
         return kept if fits_low(kept) else request
-    field, wanted = _numeric(start, knob)
-    floor: int = getattr(request.settings, field)
-    found = largest(wanted, lambda value: fits_low(request.with_settings(**{field: value})), at_least=floor)
-    return request.with_settings(**{field: found})
-
-
-def _numeric(start: Budget, knob: Knob) -> tuple[str, int]:
     if knob is Knob.MAX_NUM_SEQS:
-        return "max_num_seqs", start.settings.max_num_seqs
-    return "max_model_len", start.settings.max_model_len
+        floor = request.settings.max_num_seqs or 1
+        return request.with_settings(max_num_seqs=_largest_seqs(request, start.settings.max_num_seqs, floor))
+    floor = request.settings.max_model_len or 1
+    return request.with_settings(max_model_len=_largest_length(request, start.settings.max_model_len, floor))
+
+
+def _largest_seqs(request: BudgetRequest, at_most: int, at_least: int = 1) -> int:
+    budget, guess = plan(request), at_most
+    if request.guarantee is Guarantee.FULL_CONTEXT and budget.usable_blocks and budget.demand:
+        guess = budget.usable_blocks.low // budget.demand.startup_blocks
+    return largest(
+        at_most, lambda value: fits_low(request.with_settings(max_num_seqs=value)), at_least=at_least, guess=guess
+    )
+
+
+def _largest_length(request: BudgetRequest, at_most: int, at_least: int = 1) -> int:
+    """The guess: the low end of the pool, dealt out to the requests that must fit, at today's tokens per block."""
+    budget, guess = plan(request), at_most
+    if budget.usable_blocks and budget.demand:
+        requests = budget.settings.max_num_seqs if request.guarantee is Guarantee.FULL_CONTEXT else 1
+        blocks = budget.usable_blocks.low // requests
+        guess = blocks * cdiv(budget.settings.max_model_len, budget.demand.startup_blocks)
+    return largest(
+        at_most, lambda value: fits_low(request.with_settings(max_model_len=value)), at_least=at_least, guess=guess
+    )
 
 
 def fits_low(request: BudgetRequest) -> bool:
@@ -139,13 +156,12 @@ def _adjustment(start: Budget, end: Budget) -> Adjustment:
 
 def largest_max_num_seqs(request: BudgetRequest, at_most: int) -> int:
     """The most sequences whose guarantee fits at the low end; 0 if not even one does."""
-    return largest(at_most, lambda value: fits_low(request.with_settings(max_num_seqs=value)))
+    return _largest_seqs(request, at_most)
 
 
 def largest_max_model_len(request: BudgetRequest) -> int:
     """The longest context whose guarantee fits at the low end, within what was asked; 0 if none does."""
-    at_most = plan(request).settings.max_model_len
-    return largest(at_most, lambda value: fits_low(request.with_settings(max_model_len=value)))
+    return _largest_length(request, plan(request).settings.max_model_len)
 
 
 def alternatives(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> tuple[Alternative, ...]:
@@ -180,10 +196,23 @@ def _next_tensor_size(request: BudgetRequest) -> int | None:
 
 def _next_accelerator(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> Accelerator | None:
     """The smallest larger GPU that fits with everything else unchanged."""
-    now = request.accelerator
-    larger = [
-        a for a in accelerators if a.vendor == now.vendor and a.memory_bytes > now.memory_bytes and not a.unified_memory
-    ]
-    return next(
-        (a for a in sorted(larger, key=lambda a: a.memory_bytes) if fits_low(replace(request, accelerator=a))), None
+    now, at_least = request.accelerator, max(request.accelerator.memory_bytes + 1, _needed_bytes(plan(request)))
+    larger = [a for a in accelerators if a.vendor == now.vendor and a.memory_bytes >= at_least and not a.unified_memory]
+    return next((a for a in sorted(larger, key=lambda a: a.memory_bytes) if _fits_on(request, a)), None)
+
+
+def _needed_bytes(budget: Budget) -> int:
+    """Weights and demand of one GPU: no smaller one can hold them, whatever the size of its blocks."""
+    stage, demand = budget.tightest, budget.demand
+    if stage is None or stage.ledger is None or demand is None:
+        return 0
+    whole_blocks = max(0, demand.blocks - demand.requests)
+    return stage.ledger.weights.low + whole_blocks * stage.bytes_per_block
+
+
+def _fits_on(request: BudgetRequest, accelerator: Accelerator) -> bool:
+    """True where the GPU holds the demand and its kernels take the cache dtype."""
+    asked, accounting = request.settings.kv_cache_dtype, accounting_of(request.vllm_version)
+    return kv_cache_dtype_refusal(asked, request.shape, accelerator, accounting) is None and fits_low(
+        replace(request, accelerator=accelerator)
     )

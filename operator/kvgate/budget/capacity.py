@@ -52,15 +52,28 @@ class KVCache:
         return largest(at_most, lambda length: self.blocks_of(length) <= usable)
 
 
-def largest(at_most: int, fits: Callable[[int], bool], *, at_least: int = 1) -> int:
-    """The largest n in [at_least, at_most] that fits, by bisection; 0 if not even the smallest does.
+def largest(at_most: int, fits: Callable[[int], bool], *, at_least: int = 1, guess: int = 0) -> int:
+    """The largest n in [at_least, at_most] that fits; 0 if not even the smallest does.
 
-    `fits` must be monotone: what does not fit at n does not fit beyond n.
+    `fits` must be monotone: what does not fit at n does not fit beyond n. A good `guess` costs two or three questions,
+    a bad one a few more than plain bisection; the answer is the same.
     """
     if at_most < at_least or not fits(at_least):
         return 0
-    low, high = at_least, at_most
+    low, high = _bracket(min(max(guess, at_least), at_most), at_least, at_most, fits)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
     return low
+
+
+def _bracket(guess: int, at_least: int, at_most: int, fits: Callable[[int], bool]) -> tuple[int, int]:
+    """(fits, cannot be beyond) around the guess, in steps that double."""
+    step = 1
+    if fits(guess):
+        while guess < at_most and fits(min(guess + step, at_most)):
+            guess, step = min(guess + step, at_most), 2 * step
+        return guess, min(guess + step, at_most + 1) - 1
+    while guess - step > at_least and not fits(guess - step):
+        guess, step = guess - step, 2 * step
+    return max(at_least, guess - step), guess - 1
