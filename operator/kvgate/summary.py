@@ -34,6 +34,7 @@ def refusal(assessment: Assessment) -> str:
         if errors and errors[0].remediation
         else ""
     )
+    closing = shortened(closing, MAX_REFUSAL // 2)
     return shortened(text, MAX_REFUSAL - len(closing)) + closing
 
 
@@ -53,8 +54,8 @@ def warnings(assessment: Assessment) -> list[str]:
         lines.append(f"kvgate.io/skip-budget: admitted although it does not fit: {assessment.skip_reason}")
     if assessment.decision is Decision.ADMIT_ADJUSTED:
         lines.append(f"adjusted: {changes_text(assessment)}")
-    elif assessment.decision is Decision.ADMIT_WITH_WARNING:
-        lines += [finding_text(finding) for finding in assessment.findings if finding.severity is not Severity.INFO]
+    elif assessment.decision is not Decision.REFUSE:
+        lines += [f.message for f in assessment.findings if f.severity is not Severity.INFO]
     return [shortened(line, MAX_WARNING) for line in lines]
 
 

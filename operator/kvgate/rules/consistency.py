@@ -56,9 +56,12 @@ def _possible_sizes(budget: Budget) -> str:
     sizes = [
         tensor
         for tensor in (1, 2, 3, 4, 5, 6, 7, 8, 16)
-        if not parallelism_refusals(budget.request.shape, replace(parallelism, tensor=tensor, decode_context=1))
+        if not parallelism_refusals(
+            budget.request.shape, replace(parallelism, tensor=tensor, pipeline=1, decode_context=1)
+        )
     ]
-    return f"set tensor_parallel_size to one of {', '.join(map(str, sizes))}"
+    listed = ", ".join(map(str, sizes))
+    return f"set tensor_parallel_size to one of {listed}" if sizes else "use another checkpoint of the model"
 
 
 def cache_dtype_exists(budget: Budget) -> Iterable[Finding]:

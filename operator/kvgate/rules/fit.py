@@ -12,7 +12,7 @@ from kvgate.rules.finding import Finding, Severity
 def weights_fit(budget: Budget) -> Iterable[Finding]:
     """The weights, activations and reserves alone overdraw the budget."""
     stage = budget.tightest
-    if stage is None or stage.ledger is None or stage.available.high >= stage.bytes_per_block:
+    if stage is None or stage.ledger is None or not _overdrawn(budget):
         return
     ledger = stage.ledger
     used = ledger.weights + ledger.peak_activation + ledger.non_torch + ledger.cuda_graphs
@@ -28,16 +28,17 @@ def weights_fit(budget: Budget) -> Iterable[Finding]:
     )
 
 
+def _overdrawn(budget: Budget) -> bool:
+    """Not even one block is left; a given kv_cache_memory_bytes is never overdrawn, only small."""
+    stage = budget.tightest
+    given = budget.request.settings.kv_cache_memory_bytes is not None
+    return stage is not None and not given and stage.available.high < stage.bytes_per_block
+
+
 def one_request_fits(budget: Budget) -> Iterable[Finding]:
     """vLLM's own start condition: one request of max_model_len beside the null block."""
     usable, demand, stage, kv_cache = budget.usable_blocks, budget.demand, budget.tightest, budget.kv_cache
-    if (
-        usable is None
-        or demand is None
-        or stage is None
-        or kv_cache is None
-        or stage.available.high < stage.bytes_per_block
-    ):
+    if usable is None or demand is None or stage is None or kv_cache is None or _overdrawn(budget):
         return
     verdict = judge(demand.startup_blocks, usable)
     if verdict is Verdict.FITS:
@@ -86,12 +87,11 @@ def _asked(budget: Budget) -> str:
 
 
 def _has(low: int, expected: int, high: int, verdict: Verdict) -> str:
-    """The side of the interval that decided."""
+    """The side of the interval that decided, first."""
+    predicted = f"({format_gib(max(0, expected))} expected)"
     if verdict is Verdict.DOES_NOT_FIT:
-        return f"at most {format_gib(max(0, high))} are available ({format_gib(max(0, expected))} expected)"
-    return (
-        f"{format_gib(max(0, expected))} are expected, between {format_gib(max(0, low))} and {format_gib(max(0, high))}"
-    )
+        return f"at most {format_gib(max(0, high))} is available {predicted}"
+    return f"{format_gib(max(0, low))} to {format_gib(max(0, high))} is available {predicted}"
 
 
 def headroom_is_thin(budget: Budget) -> Iterable[Finding]:
