@@ -25,8 +25,8 @@ check: .venv/ready  ## lint, types, layers and the fast tests; under a minute
 fix: .venv/ready  ## format, and mend what the linter can mend
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-generate: .venv/ready  ## rewrite every generated file
-	$(BIN)/kvgate generate
+generate: .venv/ready tools  ## rewrite every generated file
+	$(BIN)/kvgate generate && $(BIN)/python tests/chart/golden.py
 
 verify: generate  ## generate, then fail if anything committed is out of date
 	$(BIN)/python tools/verify_generated.py

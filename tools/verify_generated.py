@@ -11,13 +11,13 @@ def main() -> None:
     """Changed and untracked files count alike."""
     listed = subprocess.run(
         [str(ROOT / ".venv/bin/kvgate"), "generate", "--list"], cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout.split()
+    ).stdout.split() + ["deploy/install.yaml", "tests/chart/golden"]
     changed = subprocess.run(
         ["git", "status", "--porcelain", "--", *listed], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
     if changed:
         sys.exit(f"generated files are out of date; run `make generate` and commit:\n{changed}")
-    print(f"ok   {len(listed)} generated files are up to date")
+    print("ok   generated files are up to date")
 
 
 if __name__ == "__main__":

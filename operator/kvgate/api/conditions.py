@@ -1,6 +1,6 @@
 """Condition types and reasons, one sentence each, and the one function that changes a list of conditions."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from enum import StrEnum
 
 from kvgate.api.status import Condition
@@ -68,12 +68,16 @@ class Reason(StrEnum):
     """Nothing was rendered for this spec; what runs already was left alone."""
     API_FORBIDDEN = "ApiForbidden"
     """The controller may not do what it must; its role lacks a rule."""
+    API_REJECTED = "ApiRejected"
+    """The API server refused a rendered object; its own words say why."""
+    NAME_TAKEN = "NameTaken"
+    """A Deployment or Service of this name belongs to somebody else and is left alone."""
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     """The pods did not become ready in the time that loading takes."""
 
 
 def set_condition(
-    conditions: Iterable[Condition],
+    conditions: Sequence[Condition],
     kind: ConditionType,
     *,
     status: bool | None,

@@ -5,6 +5,7 @@ from pydantic.alias_generators import to_camel
 _ELSEWHERE = {
     "model": "spec.model.name",
     "config": "spec.model.configFrom",
+    "revision": "spec.model.revision",
     "accelerator": "spec.accelerator.type",
     "vllm_version": "spec.vllm.version",
     "workload": "spec.workload",

@@ -1,5 +1,7 @@
 """InferenceDeployment, kvgate.io/v1alpha1: what a user writes. The status stands in status.py."""
 
+import re
+from collections.abc import Iterable
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -154,7 +156,7 @@ class Vllm(ApiModel):
     """Share the cache of equal prefixes; omitted: vLLM's default."""
     kv_cache_memory_bytes: Annotated[int, Field(strict=True, ge=1, le=1 << 50)] | None = None
     """KV cache memory per GPU in bytes; bypasses gpuMemoryUtilization, as in vLLM."""
-    extra_args: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=4096)], ...], Field(max_length=64)] = ()
+    extra_args: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=32)] = ()
     """Further arguments for vLLM, one per item; those that a field owns are refused."""
 
 
@@ -195,7 +197,7 @@ class Admission(ApiModel):
     guarantee: Guarantee | None = None
     """What must fit: Startup (one request of maxModelLen), Workload, FullContext (maxNumSeqs requests of maxModelLen); omitted: Workload
     if a workload is declared, else FullContext."""
-    adjust: Adjust = Adjust()
+    adjust: Adjust = Adjust.model_construct()
     """Limits of policy Adjust."""
 
 
@@ -233,6 +235,14 @@ class EnvVar(ApiModel):
     """Or the key of a Secret in the same namespace."""
 
 
+RESERVED_KEY = r"^([-a-z0-9.]*[.])?(kubernetes[.]io|k8s[.]io|kvgate[.]io)/"
+"""Label and annotation keys that are not a user's to set on pods; RE2 syntax, so that CEL and Python agree."""
+
+
+def _sets_reserved_key(keys: Iterable[str] | None) -> bool:
+    return any(re.match(RESERVED_KEY, key) for key in keys or ())
+
+
 Labels = Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=64)]
 
 
@@ -249,6 +259,21 @@ class Resources(ApiModel):
 
 class Template(ApiModel):
     """The part of the pod template that is the user's to choose; everything else is rendered by kvgate."""
+
+    cel_rules: ClassVar = (
+        CelRule(
+            rule=f"!has(self.labels) || !self.labels.exists(key, key.matches('{RESERVED_KEY}'))",
+            message="keys of kubernetes.io, k8s.io and kvgate.io are not yours to set",
+            holds=lambda template: not _sets_reserved_key(template.labels),
+            field_path=".labels",
+        ),
+        CelRule(
+            rule=f"!has(self.annotations) || !self.annotations.exists(key, key.matches('{RESERVED_KEY}'))",
+            message="keys of kubernetes.io, k8s.io and kvgate.io are not yours to set",
+            holds=lambda template: not _sets_reserved_key(template.annotations),
+            field_path=".annotations",
+        ),
+    )
 
     labels: Labels | None = None
     """Further labels of the pods."""
@@ -288,15 +313,15 @@ class InferenceDeploymentSpec(ApiModel):
     """Which model is served."""
     accelerator: Accelerator
     """Which GPU it runs on."""
-    vllm: Vllm = Vllm()
+    vllm: Vllm = Vllm.model_construct()
     """vLLM's settings."""
     workload: Workload | None = None
     """What it is expected to serve."""
-    admission: Admission = Admission()
+    admission: Admission = Admission.model_construct()
     """What kvgate does when it does not fit."""
     replicas: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 1
     """Engines that run side by side; each has the whole budget."""
-    template: Template = Template()
+    template: Template = Template.model_construct()
     """The part of the pod template that is the user's to choose."""
 
 
@@ -308,6 +333,13 @@ class InferenceDeployment(ApiModel):
             rule=f"size(self.metadata.name) <= {MAX_NAME_LENGTH}",
             message=f"metadata.name must have at most {MAX_NAME_LENGTH} characters, so that the names of its pods fit 63",
             holds=lambda document: len(str(document.metadata.get("name", ""))) <= MAX_NAME_LENGTH,
+        ),
+        CelRule(
+            rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+            message="metadata.name must begin with a letter and have letters, digits and dashes only: a Service gets this name",
+            holds=lambda document: (
+                re.fullmatch("([a-z]([-a-z0-9]*[a-z0-9])?)?", str(document.metadata.get("name", ""))) is not None
+            ),
         ),
     )
 
@@ -332,4 +364,4 @@ class InferenceDeployment(ApiModel):
         """The reason in the break-glass annotation; None where it is not set or empty."""
         annotations = self.metadata.get("annotations")
         reason = annotations.get(SKIP_BUDGET_ANNOTATION) if isinstance(annotations, dict) else None
-        return str(reason).strip()[:256] or None if reason is not None else None
+        return " ".join(str(reason).split())[:256] or None if reason is not None else None  # a warning is one line

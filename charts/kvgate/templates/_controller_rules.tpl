@@ -1,0 +1,27 @@
+{{- /* Generated from operator/kvgate/permissions.py: change it there, then make generate. */ -}}
+{{- define "kvgate.controllerRules" -}}
+# what is wanted; patch is kopf's annotation with the last handled spec
+- apiGroups: [kvgate.io]
+  resources: [inferencedeployments]
+  verbs: [get, list, watch, patch]
+# conditions, effective values and the budget
+- apiGroups: [kvgate.io]
+  resources: [inferencedeployments/status]
+  verbs: [patch]
+# the engines; server-side apply of a new object needs create as well
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch, create, patch]
+# the address of the engines
+- apiGroups: ['']
+  resources: [services]
+  verbs: [get, list, watch, create, patch]
+# config.json of models, by spec.model.configFrom
+- apiGroups: ['']
+  resources: [configmaps]
+  verbs: [get]
+# one event per new reason, counted
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}

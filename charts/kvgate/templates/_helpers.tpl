@@ -1,0 +1,95 @@
+{{/* Labels of every object; the argument is a list of the root context and the component. Helm adds managed-by. */}}
+{{- define "kvgate.labels" -}}
+{{ include "kvgate.selectorLabels" . }}
+app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
+{{- end }}
+
+{{/* What selects the pods of a component: it never changes, because a Deployment's selector cannot. */}}
+{{- define "kvgate.selectorLabels" -}}
+app.kubernetes.io/name: kvgate
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{- define "kvgate.image" -}}
+{{- $tag := .Values.image.tag | default .Chart.AppVersion -}}
+{{- printf "%s%s%s" .Values.image.repository (ternary "@" ":" (hasPrefix "sha256:" $tag)) $tag -}}
+{{- end }}
+
+{{/* What both pods have in common: the restricted Pod Security Standard, and where they run. */}}
+{{- define "kvgate.podSettings" -}}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "kvgate.containerSecurityContext" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* Liveness and readiness, on the port that also serves the metrics. */}}
+{{- define "kvgate.probes" -}}
+livenessProbe:
+  httpGet: {path: /livez, port: metrics}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 3
+readinessProbe:
+  httpGet: {path: /readyz, port: metrics}
+  periodSeconds: 5
+  timeoutSeconds: 3
+  failureThreshold: 2
+{{- end }}
+
+{{/* The Secret that the webhook serves TLS with. */}}
+{{- define "kvgate.certSecretName" -}}
+{{- if eq .Values.webhook.certs.mode "provided" -}}
+{{ .Values.webhook.certs.secretName }}
+{{- else -}}
+kvgate-webhook-tls
+{{- end -}}
+{{- end }}
+
+{{/* Findings about the certificate's values, all at once. */}}
+{{- define "kvgate.checkCerts" -}}
+{{- $certs := .Values.webhook.certs -}}
+{{- $findings := list -}}
+{{- if eq $certs.mode "provided" -}}
+  {{- if not $certs.secretName -}}
+    {{- $findings = append $findings "webhook.certs.secretName is empty: mode provided needs the name of a Secret of type kubernetes.io/tls" -}}
+  {{- end -}}
+  {{- if not $certs.caBundle -}}
+    {{- $findings = append $findings "webhook.certs.caBundle is empty: mode provided needs the CA's certificate as PEM text; pass --set-file webhook.certs.caBundle=ca.crt" -}}
+  {{- else if not (contains "-----BEGIN CERTIFICATE-----" $certs.caBundle) -}}
+    {{- $findings = append $findings "webhook.certs.caBundle holds no PEM certificate (-----BEGIN CERTIFICATE-----); it is not base64 of one" -}}
+  {{- end -}}
+{{- else -}}
+  {{- range $name := list "secretName" "caBundle" -}}
+    {{- if index $certs $name -}}
+      {{- $findings = append $findings (printf "webhook.certs.%s is set, but mode %s does not use it: remove it, or set webhook.certs.mode=provided" $name $certs.mode) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- if $findings -}}
+  {{- fail (printf "\n%s" (join "\n" $findings)) -}}
+{{- end -}}
+{{- end }}

@@ -1,0 +1,90 @@
+"""An Assessment as the response object of the machine contract; what is not known is null."""
+
+from typing import Any
+
+from kvgate.budget.gpu_memory import Ledger
+from kvgate.budget.kv_cache_groups import KVCacheGroup
+from kvgate.budget.plan import Budget
+from kvgate.engine import Assessment
+from kvgate.rules.finding import Finding
+
+Json = dict[str, Any]
+
+
+def to_json(identifier: object, assessment: Assessment) -> Json:
+    """All keys, always."""
+    budget = assessment.budget
+    return {
+        "id": identifier,
+        "verdict": assessment.verdict.value,
+        "findings": [finding_json(finding) for finding in assessment.findings],
+        "ledger": _ledger(budget) if budget else None,
+        "kv_cache": _kv_cache(budget) if budget else None,
+        "error": None,
+    }
+
+
+def failed(identifier: object, error: str) -> Json:
+    """The answer to a line that could not be read as a request."""
+    return {"id": identifier, "verdict": "Unknown", "findings": [], "ledger": None, "kv_cache": None, "error": error}
+
+
+def finding_json(finding: Finding) -> Json:
+    """The five parts of a finding."""
+    return {
+        "rule": finding.rule,
+        "severity": finding.severity.value,
+        "field": finding.field,
+        "message": finding.message,
+        "remediation": finding.remediation,
+    }
+
+
+def _ledger(budget: Budget) -> Json | None:
+    """Of the tightest stage."""
+    ledger: Ledger | None = budget.tightest.ledger if budget.tightest else None
+    if ledger is None:
+        return None
+    return {
+        "total_bytes": ledger.total_bytes,
+        "requested_bytes": ledger.requested_bytes,
+        "weights_bytes": ledger.weights.expected,
+        "parameter_bytes": ledger.parameter_bytes,
+        "peak_activation_bytes": ledger.peak_activation.expected,
+        "non_torch_bytes": ledger.non_torch.expected,
+        "cuda_graph_bytes": ledger.cuda_graphs.expected,
+        "available_kv_cache_bytes": {
+            "low": ledger.available.low,
+            "expected": ledger.available.expected,
+            "high": ledger.available.high,
+        },
+    }
+
+
+def _kv_cache(budget: Budget) -> Json | None:
+    kv_cache, pool = budget.kv_cache, budget.num_blocks
+    if kv_cache is None:
+        return None
+    blocks = pool.expected if pool else None
+    longest = budget.settings.max_model_len
+    return {
+        "groups": [_group(group) for group in kv_cache.groups],
+        "bytes_per_block": kv_cache.bytes_per_block,
+        "num_blocks": blocks,
+        "num_tokens": kv_cache.num_tokens(blocks) if blocks is not None else None,
+        "max_concurrency": float(kv_cache.max_concurrency(blocks)) if blocks is not None else None,
+        "request_blocks": kv_cache.request_blocks,
+        "request_bytes": kv_cache.request_bytes,
+        "max_model_len_that_fits": kv_cache.max_model_len_that_fits(blocks, at_most=longest)
+        if blocks is not None
+        else None,
+    }
+
+
+def _group(group: KVCacheGroup) -> Json:
+    return {
+        "kind": group.spec.kind,
+        "num_layers": group.num_layers,
+        "block_size": group.spec.block_size,
+        "page_size_bytes": group.spec.page_size_bytes,
+    }

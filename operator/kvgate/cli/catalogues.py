@@ -1,0 +1,97 @@
+"""`kvgate gpus` and `kvgate models`: what is known, as a table or as JSON."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from kvgate.cli.exits import Exit
+
+Row = Mapping[str, Any]
+
+
+def _listing(command: Callable[..., None]) -> click.Command:
+    """What both commands take."""
+    output = click.option(
+        "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="For people or programs."
+    )
+    return click.command()(click.argument("filter_", metavar="[FILTER]", default="")(output(command)))
+
+
+@_listing
+def gpus(filter_: str, output: str) -> None:
+    """List accelerators; FILTER is a part of the name or the product, case does not matter."""
+    from kvgate import catalogue
+
+    rows = [
+        {
+            "name": a.name,
+            "memory_bytes": a.memory_bytes,
+            "compute_capability": "{}.{}".format(*a.compute_capability) if a.compute_capability else None,
+            "vendor": a.vendor,
+            "product": a.product,
+        }
+        for a in catalogue.accelerators()
+        if filter_.lower() in f"{a.name}\n{a.product}".lower()
+    ]
+    header = ("NAME", "MEMORY", "CAPABILITY", "VENDOR", "PRODUCT")
+    _print(rows, header, _gpu_cells, output=output, what=f"GPU matches {filter_!r}")
+
+
+def _gpu_cells(row: Row) -> Sequence[str]:
+    from kvgate.budget.units import format_gib
+
+    return row["name"], format_gib(row["memory_bytes"]), row["compute_capability"] or "-", row["vendor"], row["product"]
+
+
+@_listing
+def models(filter_: str, output: str) -> None:
+    """List models; FILTER is a part of the name or of an alias, case does not matter."""
+    from kvgate import catalogue
+
+    entries = map(catalogue.load_model, catalogue.model_names())
+    rows = [_model_row(e) for e in entries if filter_.lower() in "\n".join((e.name, *e.aliases)).lower()]
+    header = ("NAME", "ATTENTION", "LAYERS", "MAX LENGTH", "PARAMETERS", "BUDGET")
+    _print(rows, header, _model_cells, output=output, what=f"model matches {filter_!r}")
+
+
+def _model_row(entry: Any) -> Row:
+    from kvgate.hf_config import read_config
+
+    shape = read_config(entry.config, name=entry.name)
+    return {
+        "name": entry.name,
+        "aliases": list(entry.aliases),
+        "attention": list(dict.fromkeys(layer.mixer.kind for layer in shape.layers)),
+        "num_layers": len(shape.layers),
+        "max_model_len": shape.max_model_len,
+        "parameters": entry.parameters,
+        "unmodelled": list(shape.unmodelled_kinds),
+    }
+
+
+def _model_cells(row: Row) -> Sequence[str]:
+    parameters = row["parameters"]
+    budget = f"unknown: {', '.join(row['unmodelled'])}" if row["unmodelled"] else "yes"
+    size = f"{parameters / 1e9:.1f} B" if parameters else "-"
+    return row["name"], ", ".join(row["attention"]), str(row["num_layers"]), str(row["max_model_len"]), size, budget
+
+
+def _print(
+    rows: Sequence[Row], header: Sequence[str], cells: Callable[[Row], Sequence[str]], *, output: str, what: str
+) -> None:
+    if output == "json":
+        click.echo(json.dumps(rows, indent=2))
+    elif rows:
+        click.echo("\n".join(_table([header, *map(cells, rows)])))
+    if not rows:
+        click.echo(f"no {what}", err=True)
+        sys.exit(Exit.UNDECIDED)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

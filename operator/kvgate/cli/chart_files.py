@@ -1,0 +1,55 @@
+"""The generated parts of charts/kvgate: pure functions from the CRD and the permissions to the text of templates."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from kvgate.permissions import Permission
+
+CRD_TEMPLATE = "charts/kvgate/templates/crds/inferencedeployments.yaml"
+RULES_TEMPLATE = "charts/kvgate/templates/_controller_rules.tpl"
+
+_CRD_HEAD = """\
+{{{{- /* Generated from operator/kvgate/api: change it there, then make generate. */ -}}}}
+{{{{- if .Values.crds.enabled -}}}}
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: {name}
+  labels: {{{{- include "kvgate.labels" (list . "crds") | nindent 4 }}}}
+  {{{{- if .Values.crds.keep }}}}
+  annotations:
+    helm.sh/resource-policy: keep
+  {{{{- end }}}}
+"""
+_END = "{{- end }}\n"
+_RULES_HEAD = """\
+{{- /* Generated from operator/kvgate/permissions.py: change it there, then make generate. */ -}}
+{{- define "kvgate.controllerRules" -}}
+"""
+
+
+def crd_template(crd: Mapping[str, Any]) -> str:
+    """The CRD under `crds.enabled`, kept by Helm under `crds.keep`."""
+    body = yaml.safe_dump({"spec": crd["spec"]}, sort_keys=False, allow_unicode=True, width=120)
+    return _CRD_HEAD.format(name=crd["metadata"]["name"]) + _literal(body) + _END
+
+
+def rules_template(permissions: Iterable[Permission]) -> str:
+    """The rules of the controller's ClusterRole, each under the reason for it."""
+    return _RULES_HEAD + "".join(map(_rule, permissions)) + _END
+
+
+def _rule(permission: Permission) -> str:
+    rule = {
+        "apiGroups": [permission.group],
+        "resources": list(permission.resources),
+        "verbs": list(permission.verbs),
+    }
+    return f"# {permission.why}\n" + _literal(yaml.safe_dump([rule], sort_keys=False, default_flow_style=None))
+
+
+def _literal(text: str) -> str:
+    """Braces that Helm would take for a template's stay what they are."""
+    return text.replace("{{", '{{ "{{" }}')

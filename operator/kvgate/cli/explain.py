@@ -1,0 +1,102 @@
+"""`kvgate explain`: the ledger of one GPU for people, or many what-ifs for programs."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+
+from kvgate.budget.interval import Verdict
+from kvgate.cli.exits import Exit
+from kvgate.cli.settings import SETTINGS, Setting
+
+_EXITS = {
+    Verdict.FITS: Exit.FITS,
+    Verdict.MAY_NOT_FIT: Exit.FITS,
+    Verdict.DOES_NOT_FIT: Exit.FINDINGS,
+    Verdict.UNKNOWN: Exit.UNDECIDED,
+}
+
+
+def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Every setting of the contract as a flag in vLLM's spelling."""
+    for setting in reversed(SETTINGS):
+        command = _option(setting)(command)
+    return command
+
+
+def _option(setting: Setting) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    flag = f"--{setting.name.replace('_', '-')}"
+    if setting.name == "model_config":
+        return click.option(flag, type=click.File("rb"), metavar="FILE", help=setting.help)
+    if setting.is_flag:
+        spelling = f"{flag}/--no-{flag[2:]}"
+        return click.option(spelling, setting.name, default=None, help=setting.help)
+    spellings = (setting.short, flag) if setting.short else (flag,)
+    return click.option(*spellings, setting.name, metavar="VALUE", help=setting.help)
+
+
+@click.command()
+@_with_settings
+@click.option(
+    "--requests", type=click.File("rb"), metavar="FILE", help="JSON Lines, one request each; - for standard input."
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json", "jsonl"]), help="Default: text, jsonl for --requests."
+)
+def explain(requests: BinaryIO | None, output: str | None, **values: Any) -> None:
+    """Show what one GPU's memory is spent on, what the KV cache gets, and whether one request of max_model_len fits.
+
+    Exit code: 0 fits or may not fit, 1 does not fit, 2 could not be decided. With --requests: 0 once every line is answered.
+    """
+    given = {key: value for key, value in values.items() if value is not None}
+    if requests is not None:
+        _answer_all(requests, output, given)
+    else:
+        _answer_one(given, output or "text")
+
+
+def _answer_all(requests: BinaryIO, output: str | None, given: dict[str, Any]) -> None:
+    from kvgate.cli.requests import answers
+
+    if given or output in ("text", "json"):
+        raise click.UsageError(
+            "--requests takes every setting from its lines and answers in jsonl; leave out the other options"
+        )
+    for answer in answers(requests):
+        sys.stdout.write(answer + "\n")
+
+
+def _answer_one(given: dict[str, Any], output: str) -> None:
+    from kvgate.cli.answers import to_json
+    from kvgate.cli.explain_text import report
+    from kvgate.cli.requests import BadRequest, judge
+
+    try:
+        assessment = judge({**given, **_config(given.get("model_config"))})
+    except BadRequest as error:
+        raise click.UsageError(str(error)) from None
+    text = (
+        report(assessment)
+        if output == "text"
+        else json.dumps(to_json(None, assessment), indent=2 if output == "json" else None)
+    )
+    click.echo(text)
+    sys.exit(_EXITS[assessment.verdict])
+
+
+def _config(file: BinaryIO | None) -> dict[str, Any]:
+    """--model-config as the mapping that its text holds."""
+    from kvgate.hf_config import ModelConfigError
+    from kvgate.hf_config.text import parse_config_text
+
+    if file is None:
+        return {}
+    try:
+        return {"model_config": parse_config_text(file.read().decode("utf-8", errors="replace"))}
+    except ModelConfigError as error:
+        raise click.UsageError(
+            f"--model-config {Path(file.name).name}: {error}; give the config.json of the model"
+        ) from None

@@ -1,0 +1,51 @@
+"""`kvgate generate`: every generated file from its one source; `make verify` fails where a committed one differs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import yaml
+
+from kvgate.api import GROUP, PLURAL
+from kvgate.api.crd import custom_resource_definition
+from kvgate.cli.chart_files import CRD_TEMPLATE, RULES_TEMPLATE, crd_template, rules_template
+from kvgate.cli.reference import api_reference, cli_reference, metrics_reference
+from kvgate.permissions import RULES
+
+Generated = tuple[str, Callable[[], str]]
+"""A path below the root, and what writes its text."""
+
+
+def crd_yaml() -> str:
+    """The CustomResourceDefinition, for `kubectl apply -f crds/`."""
+    crd = yaml.safe_dump(custom_resource_definition(), sort_keys=False, allow_unicode=True, width=120)
+    return f"# Generated from operator/kvgate/api by `make generate`.\n{crd}"
+
+
+GENERATED: tuple[Generated, ...] = (
+    (f"crds/{GROUP}_{PLURAL}.yaml", crd_yaml),
+    (CRD_TEMPLATE, lambda: crd_template(custom_resource_definition())),
+    (RULES_TEMPLATE, lambda: rules_template(RULES)),
+    ("docs/reference/api.md", api_reference),
+    ("docs/reference/cli.md", cli_reference),
+    ("docs/reference/metrics.md", metrics_reference),
+)
+"""Every file that is generated; nothing else writes one."""
+
+
+@click.command(hidden=True)
+@click.option("--list", "only_list", is_flag=True, help="Name the files and write none.")
+@click.option(
+    "--root",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="Folder to write to; default: here.",
+)
+def generate(root: Path, *, only_list: bool) -> None:
+    """Rewrite every generated file below the root of the repository."""
+    for name, text in GENERATED:
+        path = root / name
+        if not only_list:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text(), encoding="utf-8")
+        click.echo(path)

@@ -1,0 +1,50 @@
+"""The click group: each command is imported when it is asked for."""
+
+import gc
+import os
+from importlib import import_module
+
+import click
+
+from kvgate import __version__
+
+_COMMANDS = {
+    "check": ("kvgate.cli.check", "Judge InferenceDeployments in files, folders or standard input."),
+    "explain": ("kvgate.cli.explain", "Show the memory ledger of one GPU, line by line."),
+    "gpus": ("kvgate.cli.catalogues", "List the accelerators that are known."),
+    "models": ("kvgate.cli.catalogues", "List the models that are known."),
+    "generate": ("kvgate.cli.generate", "Rewrite every generated file."),
+}
+"""Name → module and the line in the help, so that showing it imports nothing. `generate` is hidden."""
+HIDDEN = frozenset({"generate"})
+
+
+class LazyGroup(click.Group):
+    """Commands by name only; `kvgate --help` imports none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return [name for name in _COMMANDS if name not in HIDDEN]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name not in _COMMANDS:
+            return None
+        _start_fast()
+        command = getattr(import_module(_COMMANDS[cmd_name][0]), cmd_name)
+        return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
+            formatter.write_dl([("controller, webhook", "The processes of the operator; see their own --help.")])
+
+
+def _start_fast() -> None:
+    """Before pydantic is imported: no search for its plugins, which must not change a verdict, and little for garbage."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    gc.set_threshold(50_000)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="kvgate", message="%(prog)s %(version)s")
+def main() -> None:
+    """Will this vLLM deployment fit its GPUs? A verdict with numbers before anything is scheduled."""

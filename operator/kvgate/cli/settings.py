@@ -1,0 +1,149 @@
+"""The keys of a what-if: vLLM's arguments under their own names, as JSON values or as text from flags."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from kvgate.budget.model_shape import DTYPE_BYTES
+from kvgate.budget.request import AUTO_MAX_MODEL_LEN
+
+
+class Unusable(ValueError):
+    """A value of the wrong type or range; the message says what it must be."""
+
+
+Reader = Callable[[Any], Any]
+_SIZE = re.compile(r"(\d+)([kKmMgGtT]?)|(\d+\.\d+)([kmgt])")
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """One key of the contract."""
+
+    name: str
+    read: Reader
+    help: str
+    is_flag: bool = False
+    """True or false, without a value on the command line."""
+    short: str = ""
+    """A short flag that vLLM has too."""
+
+
+def text(value: Any) -> str:
+    """A name."""
+    if not isinstance(value, str) or not value.strip() or len(value) > 512:
+        raise Unusable("it must be text")
+    return value.strip()
+
+
+def truth(value: Any) -> bool:
+    """A JSON truth value."""
+    if not isinstance(value, bool):
+        raise Unusable("it must be true or false")
+    return value
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """A JSON object."""
+    if not isinstance(value, Mapping):
+        raise Unusable("it must be an object: the content of the model's config.json")
+    return value
+
+
+def whole(at_most: int, *, units: bool = False) -> Reader:
+    """A whole number from 1; with `units` also vLLM's 32k (decimal) and 32K (binary)."""
+    hint = "a whole number" + (" such as 32768, 32k (32000) or 32K (32768)" if units else "")
+
+    def read(value: Any) -> int:
+        number = _sized(value, units=units) if isinstance(value, str) else value
+        if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= at_most:
+            raise Unusable(f"it must be {hint} from 1 to {at_most}")
+        return number
+
+    return read
+
+
+def _sized(value: str, *, units: bool) -> int | None:
+    match = _SIZE.fullmatch(value.strip()) if len(value) < 30 else None
+    if match is None:
+        return None
+    digits, unit = (match[1], match[2]) if match[1] else (match[3], match[4])
+    return int(Fraction(digits) * _UNITS[unit]) if units or not unit else None
+
+
+_tokens = whole(100_000_000, units=True)
+_bytes = whole(1 << 50, units=True)
+_size = whole(1024)
+
+
+def _length(value: Any) -> int:
+    """max_model_len: tokens, or -1 or auto for the longest that fits."""
+    return AUTO_MAX_MODEL_LEN if value in (AUTO_MAX_MODEL_LEN, "-1", "auto") else int(_tokens(value))
+
+
+def _share(value: Any) -> Fraction:
+    """Exactly the decimal that is written: 0.9 is 9/10."""
+    if isinstance(value, int | float | str) and not isinstance(value, bool) and len(str(value)) <= 20:
+        try:
+            share = Fraction(str(value))
+        except (ValueError, ZeroDivisionError):
+            share = Fraction(0)
+        if 0 < share <= 1:
+            return share
+    raise Unusable("it must be a number above 0 and up to 1, such as 0.9")
+
+
+def _dtype(value: Any) -> str:
+    names = ("auto", "half", "float", *DTYPE_BYTES)
+    if value not in names:
+        raise Unusable(f"it must be one of {', '.join(names)}")
+    return str(value)
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(name="model", read=text, help="Hugging Face id; `kvgate models` lists those that are known."),
+    Setting(name="model_config", read=mapping, help="The model's config.json; wins over the catalogue."),
+    Setting(name="gpu", read=text, help="Accelerator; `kvgate gpus` lists those that are known."),
+    Setting(name="gpu_memory_bytes", read=_bytes, help="Memory of one GPU as vLLM sees it; wins over the catalogue."),
+    Setting(name="vllm_version", read=text, help="Release of vLLM."),
+    Setting(name="dtype", read=_dtype, help="Format of weights and activations that are not quantised."),
+    Setting(name="quantization", read=text, help="Quantise while loading, such as fp8.", short="-q"),
+    Setting(name="tensor_parallel_size", read=_size, help="GPUs that share every layer.", short="-tp"),
+    Setting(name="pipeline_parallel_size", read=_size, help="Stages that share the layers.", short="-pp"),
+    Setting(name="data_parallel_size", read=_size, help="Replicas of the attention within one engine.", short="-dp"),
+    Setting(name="enable_expert_parallel", read=truth, help="Deal experts out whole.", is_flag=True),
+    Setting(name="decode_context_parallel_size", read=_size, help="Ranks that share a request's cache.", short="-dcp"),
+    Setting(name="gpu_memory_utilization", read=_share, help="Share of the GPU's memory that vLLM may use."),
+    Setting(name="max_model_len", read=_length, help="Longest request: 32768, 32k, 32K, or auto."),
+    Setting(name="max_num_seqs", read=whole(1_000_000), help="Requests at the same time."),
+    Setting(name="max_num_batched_tokens", read=_tokens, help="Tokens of one forward pass."),
+    Setting(name="kv_cache_dtype", read=text, help="Format of the KV cache: auto, fp8, bfloat16 …"),
+    Setting(name="block_size", read=whole(16384), help="Tokens of a block."),
+    Setting(name="enforce_eager", read=truth, help="Run without CUDA graphs.", is_flag=True),
+    Setting(name="enable_prefix_caching", read=truth, help="Share the cache of equal prefixes.", is_flag=True),
+    Setting(name="kv_cache_memory_bytes", read=_bytes, help="KV cache memory per GPU; bypasses the ledger."),
+    Setting(name="weights_bytes", read=_bytes, help="Loaded weights per GPU, where they are known."),
+)
+"""The request keys of the contract, in the order of the help."""
+
+
+def read_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """(typed values, problems); null means that nobody set it. Keys that are not settings are left out."""
+    known, problems = {}, []
+    for setting in SETTINGS:
+        value = values.get(setting.name)
+        if value is None:
+            continue
+        try:
+            known[setting.name] = setting.read(value)
+        except Unusable as error:
+            problems.append(f"{setting.name} is {_shown(value)}; {error}")
+    return known, problems
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}…"

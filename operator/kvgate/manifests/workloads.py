@@ -1,0 +1,109 @@
+"""What is judged in a stream: InferenceDeployments, with the ConfigMaps beside them as the source for configFrom."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kvgate.api import GROUP, KIND
+from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
+from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.facts import ConfigLookup, ConfigMissing
+from kvgate.manifests.documents import Document, read_documents
+from kvgate.manifests.positions import Broken
+from kvgate.rules.finding import Finding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """One InferenceDeployment as it was found."""
+
+    document: Document
+    name: str
+    namespace: str
+    deployment: InferenceDeployment | None
+    """None where the schema refuses it."""
+    findings: tuple[Finding, ...] = ()
+    """Why the schema refuses it."""
+
+
+@dataclass(kw_only=True)
+class Manifests:
+    """Everything of one input."""
+
+    subjects: list[Subject] = field(default_factory=list)
+    broken: list[Broken] = field(default_factory=list)
+    num_others: int = 0
+    """Documents of kinds that are not judged."""
+    config_maps: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    """Data by (namespace, name)."""
+
+    def lookup(self, namespace: str) -> ConfigLookup:
+        """Finds configFrom of an object in this namespace."""
+        return lambda reference: self._config_text(namespace, reference)
+
+    def _config_text(self, namespace: str, reference: KeyRef) -> str | ConfigMissing:
+        data = self.config_maps.get((namespace, reference.name))
+        if data is None:
+            return ConfigMissing(
+                message=f"ConfigMap {namespace}/{reference.name} is not among the files that are checked",
+                remediation="check it together with the ConfigMap, or give --model-config",
+            )
+        text = data.get(reference.key)
+        if isinstance(text, str):
+            return text
+        keys = ", ".join(sorted(map(str, data))) or "no keys"
+        return ConfigMissing(
+            message=f"ConfigMap {namespace}/{reference.name} has no text under key {reference.key}; it has {keys}",
+            remediation="name the key that holds the model's config.json",
+        )
+
+
+def read_manifests(paths: Iterable[str]) -> Manifests:
+    """Read everything first: a ConfigMap may stand after the object that refers to it."""
+    found = Manifests()
+    for item in read_documents(paths):
+        if isinstance(item, Broken):
+            found.broken.append(item)
+        elif item.kind == KIND and item.api_version.startswith(f"{GROUP}/"):
+            _add_subject(found, item)
+        else:
+            found.num_others += 1
+            if item.kind == "ConfigMap":
+                _add_config_map(found, item)
+    return found
+
+
+def _add_subject(found: Manifests, document: Document) -> None:
+    value = document.load()
+    if isinstance(value, Broken):
+        found.broken.append(value)
+        return
+    name, namespace = _identity(value)
+    subject = Subject(document=document, name=name, namespace=namespace, deployment=None)
+    try:
+        found.subjects.append(replace(subject, deployment=parse_document(_without_status(value))))
+    except InvalidDocument as error:
+        in_order = sorted(error.findings, key=lambda finding: document.position_of(finding.field).line)
+        found.subjects.append(replace(subject, findings=tuple(in_order)))
+
+
+def _without_status(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an object that was read back from a cluster: kvgate wrote its status, not the user."""
+    return {key: part for key, part in value.items() if key != "status"}
+
+
+def _add_config_map(found: Manifests, document: Document) -> None:
+    value = document.load()
+    if isinstance(value, Broken):
+        found.broken.append(value)
+        return
+    name, namespace = _identity(value)
+    data = value.get("data")
+    found.config_maps[namespace, name] = data if isinstance(data, Mapping) else {}
+
+
+def _identity(value: Mapping[str, Any]) -> tuple[str, str]:
+    """(name, namespace) as far as they are written."""
+    metadata = value.get("metadata")
+    fields = metadata if isinstance(metadata, Mapping) else {}
+    return str(fields.get("name") or ""), str(fields.get("namespace") or "default")

@@ -1,0 +1,53 @@
+"""What the controller may do, and why: the chart's roles are made from this, and a test holds the audit log against it.
+
+No secrets: pods read tokens by reference. No nodes, no pods: the Deployment says what became of them. No delete: children
+go with their owner.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Permission:
+    """One rule of a role."""
+
+    group: str
+    """API group; empty for the core."""
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    why: str
+
+
+RULES: tuple[Permission, ...] = (
+    Permission(
+        group="kvgate.io",
+        resources=("inferencedeployments",),
+        verbs=("get", "list", "watch", "patch"),
+        why="what is wanted; patch is kopf's annotation with the last handled spec",
+    ),
+    Permission(
+        group="kvgate.io",
+        resources=("inferencedeployments/status",),
+        verbs=("patch",),
+        why="conditions, effective values and the budget",
+    ),
+    Permission(
+        group="apps",
+        resources=("deployments",),
+        verbs=("get", "list", "watch", "create", "patch"),
+        why="the engines; server-side apply of a new object needs create as well",
+    ),
+    Permission(
+        group="",
+        resources=("services",),
+        verbs=("get", "list", "watch", "create", "patch"),
+        why="the address of the engines",
+    ),
+    Permission(
+        group="", resources=("configmaps",), verbs=("get",), why="config.json of models, by spec.model.configFrom"
+    ),
+    Permission(
+        group="events.k8s.io", resources=("events",), verbs=("create", "patch"), why="one event per new reason, counted"
+    ),
+)
+"""Everything that the controller calls; the webhook calls nothing."""

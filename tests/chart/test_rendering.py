@@ -1,0 +1,144 @@
+"""What the chart renders: the golden files, and the facts that it shares with the code."""
+
+import base64
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chart.golden import CASES, INSTALL, golden_file, rendered_case, rendered_install
+from kvgate import __version__
+from kvgate.api.crd import custom_resource_definition
+from kvgate.cli.chart_files import CRD_TEMPLATE, crd_template
+from kvgate.permissions import RULES
+from support.assets import require_assets
+from support.chart import CHART, NAMESPACE, ROOT, documents, helm, one, render
+
+KEEP = {"helm.sh/resource-policy": "keep"}
+
+
+@pytest.fixture(scope="module")
+def binary(pytestconfig: pytest.Config) -> Path:
+    return require_assets(pytestconfig, "helm") / "helm"
+
+
+@pytest.fixture(scope="module")
+def defaults(binary: Path) -> list[dict[str, Any]]:
+    return documents(render(binary))
+
+
+def test_helm_finds_nothing_to_complain_about(binary: Path) -> None:
+    assert "0 chart(s) failed" in helm(binary, "lint", "--strict", CHART)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_case_renders_what_was_agreed(binary: Path, case: str) -> None:
+    assert rendered_case(binary, case) == golden_file(case).read_text(encoding="utf-8")
+
+
+def test_there_is_a_golden_file_for_each_case_and_no_other() -> None:
+    assert sorted(path.stem for path in golden_file("").parent.glob("*.yaml")) == CASES != []
+
+
+def test_the_file_for_those_without_helm_is_the_chart_with_its_default_values(binary: Path) -> None:
+    assert rendered_install(binary) == INSTALL.read_text(encoding="utf-8")
+
+
+def test_the_chart_and_its_image_have_the_version_of_the_package(defaults: list[dict[str, Any]]) -> None:
+    assert re.findall(r"^(?:version|appVersion): (.*)$", (CHART / "Chart.yaml").read_text(), re.MULTILINE) == [
+        __version__,
+        __version__,
+    ]
+    pods = [one(defaults, "Deployment", f"kvgate-{door}")["spec"]["template"] for door in ("controller", "webhook")]
+    assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {f"kvgate:{__version__}"}
+
+
+def test_the_chart_installs_the_crd_of_the_api_types_and_keeps_it(defaults: list[dict[str, Any]]) -> None:
+    ours = custom_resource_definition()
+    crd = one(defaults, "CustomResourceDefinition", ours["metadata"]["name"])
+    assert crd["spec"] == ours["spec"]
+    assert crd["metadata"]["annotations"] == KEEP
+
+
+def test_braces_in_a_description_are_not_taken_for_a_template(binary: Path, tmp_path: Path) -> None:
+    crd = custom_resource_definition()
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = "{{ .Values }} and {{{{"
+    shutil.copytree(CHART, tmp_path / CHART.relative_to(ROOT))
+    (tmp_path / CRD_TEMPLATE).write_text(crd_template(crd), encoding="utf-8")
+    found = documents(helm(binary, "template", tmp_path / CHART.relative_to(ROOT)))
+    assert one(found, "CustomResourceDefinition", crd["metadata"]["name"])["spec"] == crd["spec"]
+
+
+def test_a_crd_that_need_not_be_kept_has_no_annotation(binary: Path) -> None:
+    found = documents(render(binary, "--set", "crds.keep=false"))
+    assert "annotations" not in one(found, "CustomResourceDefinition", "inferencedeployments.kvgate.io")["metadata"]
+
+
+def rules() -> list[dict[str, Any]]:
+    return [{"apiGroups": [rule.group], "resources": list(rule.resources), "verbs": list(rule.verbs)} for rule in RULES]
+
+
+def test_the_controller_may_do_what_the_permissions_say(defaults: list[dict[str, Any]]) -> None:
+    assert one(defaults, "ClusterRole", "kvgate-controller")["rules"] == rules()
+    assert [document["kind"] for document in defaults if "Role" in document["kind"]] == [
+        "ClusterRole",
+        "ClusterRoleBinding",
+    ]
+
+
+def test_with_named_namespaces_it_may_do_it_there_only(binary: Path) -> None:
+    found = documents(render(binary, "--set", "watchNamespaces={team-a,team-b}"))
+    roles = [document for document in found if document["kind"] == "Role"]
+    assert [(role["metadata"]["namespace"], role["rules"]) for role in roles] == [
+        ("team-a", rules()),
+        ("team-b", rules()),
+    ]
+    assert not [document for document in found if document["kind"].startswith("ClusterRole")]
+    (container,) = one(found, "Deployment", "kvgate-controller")["spec"]["template"]["spec"]["containers"]
+    assert {"--namespace=team-a", "--namespace=team-b"} < set(container["args"])
+
+
+def test_nobody_but_the_controller_has_rights_or_a_token(defaults: list[dict[str, Any]]) -> None:
+    binding = one(defaults, "ClusterRoleBinding", "kvgate-controller")
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "kvgate-controller", "namespace": NAMESPACE}]
+    pods = {
+        door: one(defaults, "Deployment", f"kvgate-{door}")["spec"]["template"]["spec"]
+        for door in ("controller", "webhook")
+    }
+    assert {door: pod["automountServiceAccountToken"] for door, pod in pods.items()} == {
+        "controller": True,
+        "webhook": False,
+    }
+
+
+def test_a_provided_ca_reaches_the_api_server_as_base64_of_its_pem(binary: Path) -> None:
+    found = documents(rendered_case(binary, "provided"))
+    (webhook,) = one(found, "ValidatingWebhookConfiguration", "kvgate-webhook")["webhooks"]
+    pem = base64.b64decode(webhook["clientConfig"]["caBundle"]).decode()
+    assert pem.startswith("-----BEGIN CERTIFICATE-----\n")
+
+
+def test_with_cert_manager_the_ca_is_left_to_its_injector(defaults: list[dict[str, Any]]) -> None:
+    configuration = one(defaults, "ValidatingWebhookConfiguration", "kvgate-webhook")
+    assert configuration["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/kvgate-webhook"}
+    assert "caBundle" not in configuration["webhooks"][0]["clientConfig"]
+    certificate = one(defaults, "Certificate", "kvgate-webhook")["spec"]
+    pod = one(defaults, "Deployment", "kvgate-webhook")["spec"]["template"]["spec"]
+    assert {"name": "tls", "secret": {"secretName": certificate["secretName"]}} in pod["volumes"]
+    service = webhook_service(configuration)
+    assert certificate["dnsNames"] == [f"{service['name']}.{service['namespace']}.svc"]
+
+
+def webhook_service(configuration: dict[str, Any]) -> dict[str, Any]:
+    service: dict[str, Any] = configuration["webhooks"][0]["clientConfig"]["service"]
+    return service
+
+
+def test_the_image_runs_as_the_user_that_the_pods_ask_for(defaults: list[dict[str, Any]]) -> None:
+    dockerfile = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
+    (user,) = re.findall(r"^USER (\d+):(\d+)$", dockerfile, re.MULTILINE)
+    for door in ("controller", "webhook"):
+        context = one(defaults, "Deployment", f"kvgate-{door}")["spec"]["template"]["spec"]["securityContext"]
+        assert (str(context["runAsUser"]), str(context["runAsGroup"])) == user

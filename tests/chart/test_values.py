@@ -1,0 +1,128 @@
+"""The chart's values: each is used, documented and checked, and a wrong one is refused with what to do."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support.assets import require_assets
+from support.chart import CHART, HelmError, render
+
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+PEM = "-----BEGIN CERTIFICATE-----"
+PROVIDED = {"mode": "provided", "secretName": "tls", "caBundle": PEM}
+
+ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "image.repository": ({}, {"image": {"repository": "other/kvgate"}}),
+    "image.tag": ({}, {"image": {"tag": "other"}}),
+    "imagePullSecrets": ({}, {"imagePullSecrets": ["pull"]}),
+    "nodeSelector": ({}, {"nodeSelector": {"pool": "system"}}),
+    "tolerations": ({}, {"tolerations": [{"operator": "Exists"}]}),
+    "watchNamespaces": ({}, {"watchNamespaces": ["team-a"]}),
+    "crds.enabled": ({}, {"crds": {"enabled": False}}),
+    "crds.keep": ({}, {"crds": {"keep": False}}),
+    "controller.resources": ({}, {"controller": {"resources": {"requests": {"cpu": 2}}}}),
+    "webhook.replicas": ({}, {"webhook": {"replicas": 3}}),
+    "webhook.port": ({}, {"webhook": {"port": 10250}}),
+    "webhook.certs.mode": ({}, {"webhook": {"certs": PROVIDED}}),
+    "webhook.certs.secretName": (
+        {"webhook": {"certs": PROVIDED}},
+        {"webhook": {"certs": {**PROVIDED, "secretName": "other"}}},
+    ),
+    "webhook.certs.caBundle": (
+        {"webhook": {"certs": PROVIDED}},
+        {"webhook": {"certs": {**PROVIDED, "caBundle": f"{PEM} other"}}},
+    ),
+    "webhook.resources": ({}, {"webhook": {"resources": {"requests": {"cpu": 2}}}}),
+}
+"""For each value: values that render, and the same with this one changed."""
+
+
+@pytest.fixture(scope="module")
+def binary(pytestconfig: pytest.Config) -> Path:
+    return require_assets(pytestconfig, "helm") / "helm"
+
+
+def leaves(values: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that a user may set, by its path; what is empty or `resources` is one value."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value and key != "resources":
+            yield from leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
+def rendered(binary: Path, folder: Path, values: dict[str, Any]) -> str:
+    (folder / "values.json").write_text(json.dumps(values), encoding="utf-8")
+    return render(binary, "--values", folder / "values.json")
+
+
+def test_the_table_above_has_every_value() -> None:
+    assert set(ANOTHER) == {path for path, _ in leaves(VALUES)}
+
+
+@pytest.mark.parametrize("path", ANOTHER)
+def test_a_value_changes_what_is_rendered(binary: Path, tmp_path: Path, path: str) -> None:
+    before, after = ANOTHER[path]
+    assert rendered(binary, tmp_path, before) != rendered(binary, tmp_path, after)
+
+
+def test_the_readme_names_every_value_with_its_default() -> None:
+    rows = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", (CHART / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {path: yaml.safe_load(default) for path, default in rows} == dict(leaves(VALUES))
+
+
+def schema_leaves(schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    for key, child in schema["properties"].items():
+        if "properties" in child:
+            yield from schema_leaves(child, f"{path}{key}.")
+        else:
+            yield f"{path}{key}"
+
+
+def test_the_schema_knows_every_value_and_helms_own_and_no_other() -> None:
+    assert sorted(schema_leaves(SCHEMA)) == sorted(["global", *(path for path, _ in leaves(VALUES))])
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"replicas": 2}, ["additional properties 'replicas' not allowed"]),
+        ({"webhook": {"certs": {"mode": "auto"}}}, ["/webhook/certs/mode", "'certManager', 'provided'"]),
+        ({"webhook": {"port": 8080}}, ["/webhook/port"]),
+        ({"webhook": {"replicas": 0}}, ["/webhook/replicas", "minimum"]),
+        ({"watchNamespaces": ["Team"]}, ["/watchNamespaces/0", "'Team' does not match"]),
+        ({"image": {"tag": "sha256:12"}}, ["/image/tag", "'sha256:12' does not match"]),
+        (
+            {"webhook": {"certs": {"mode": "provided"}}},
+            [
+                "webhook.certs.secretName is empty: mode provided needs the name of a Secret of type kubernetes.io/tls",
+                "webhook.certs.caBundle is empty: mode provided needs the CA's certificate as PEM text",
+                "pass --set-file webhook.certs.caBundle=ca.crt",
+            ],
+        ),
+        (
+            {"webhook": {"certs": {**PROVIDED, "caBundle": "LS0tLS1CRUdJTg=="}}},
+            ["webhook.certs.caBundle holds no PEM certificate"],
+        ),
+        (
+            {"webhook": {"certs": {**PROVIDED, "mode": "certManager"}}},
+            [
+                "webhook.certs.secretName is set, but mode certManager does not use it",
+                "webhook.certs.caBundle is set, but mode certManager does not use it",
+            ],
+        ),
+    ],
+)
+def test_wrong_values_are_refused_with_what_is_wrong(
+    binary: Path, tmp_path: Path, values: dict[str, Any], said: list[str]
+) -> None:
+    with pytest.raises(HelmError) as refused:
+        rendered(binary, tmp_path, values)
+    for words in said:
+        assert words in str(refused.value)

@@ -1,0 +1,274 @@
+"""The chart on a real API server: Helm installs it, its pods are restricted, its webhook decides, its rights are enough."""
+
+import base64
+import contextlib
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from certificates import write_certificates
+from controlplane import AuditEvent, ControlPlane
+from fake_gpus import fake_gpu_node
+from kvgate.permissions import RULES
+from programs import free_port, wait_until
+from support.assets import require_assets
+from support.chart import CHART, NAMESPACE, ROOT, documents, helm, render
+from support.doors import Door, running
+
+pytestmark = pytest.mark.cluster
+
+CONTROLLER = f"system:serviceaccount:{NAMESPACE}:kvgate-controller"
+SAMPLES = ROOT / "deploy" / "samples"
+NEEDED_ELSEWHERE = {
+    ("apps", "deployments", "create"),  # asked for by each server-side apply of a new object, which is a patch
+    ("", "services", "create"),
+    ("", "configmaps", "get"),  # by spec.model.configFrom
+    ("events.k8s.io", "events", "patch"),  # by an event that comes again
+}
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+def namespace(name: str, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installation:
+    """The chart, installed by Helm; its webhook configuration leads to a port of this machine."""
+
+    plane: ControlPlane
+    helm: Path
+    certificates: Path
+    webhook_port: int
+
+    def get(self, *what: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.plane.kubectl("get", *what, "-o", "json").stdout)
+        return found
+
+    def apply(self, path: Path, *options: str) -> str:
+        """What kubectl says about it, on both channels, whether or not it is refused."""
+        result = self.plane.kubectl("apply", "-f", str(path), *options, check=False)
+        return result.stdout + result.stderr
+
+    @contextlib.contextmanager
+    def webhook(self) -> Iterator[Door]:
+        files = {"tls-cert": "tls.crt", "tls-key": "tls.key"}
+        options = [f"--{option}={self.certificates / name}" for option, name in files.items()]
+        address = ["--host=127.0.0.1", f"--port={self.webhook_port}", "--linger-seconds=0"]
+        with running("webhook", *address, *options) as door:
+            yield door
+
+
+@pytest.fixture(scope="module")
+def installation(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    assets, folder = require_assets(pytestconfig), tmp_path_factory.mktemp("certificates")
+    write_certificates(folder)
+    with ControlPlane(assets) as plane:
+        plane.apply(
+            fake_gpu_node("gpu-0", product="NVIDIA-H100-80GB-HBM3", memory_mib=81559), namespace(NAMESPACE, RESTRICTED)
+        )
+        secret = [f"--cert={folder / 'tls.crt'}", f"--key={folder / 'tls.key'}"]
+        plane.kubectl("create", "secret", "tls", "webhook-tls", "--namespace", NAMESPACE, *secret)
+        installed = Installation(plane=plane, helm=assets / "helm", certificates=folder, webhook_port=free_port())
+        install(installed)
+        lead_webhook_here(installed)
+        yield installed
+
+
+def install(installed: Installation) -> None:
+    """As in the chart's README for a certificate of one's own; it waits until everything is ready."""
+    values = ["--set=webhook.certs.mode=provided", "--set=webhook.certs.secretName=webhook-tls"]
+    authority = f"--set-file=webhook.certs.caBundle={installed.certificates / 'ca.crt'}"
+    helm(installed.helm, "install", "kvgate", CHART, *where(installed), *values, authority)
+
+
+def where(installed: Installation) -> list[str]:
+    return [f"--namespace={NAMESPACE}", f"--kubeconfig={installed.plane.kubeconfig}", "--wait", "--timeout=60s"]
+
+
+def lead_webhook_here(installed: Installation) -> None:
+    """To a Service without kube-proxy nothing leads; an address of this machine stands in, with the same CA."""
+    found = installed.get("validatingwebhookconfiguration", "kvgate-webhook")
+    authority = found["webhooks"][0]["clientConfig"]["caBundle"]
+    assert base64.b64decode(authority) == (installed.certificates / "ca.crt").read_bytes()
+    url = f"https://127.0.0.1:{installed.webhook_port}/validate"
+    patch = [{"op": "replace", "path": "/webhooks/0/clientConfig", "value": {"url": url, "caBundle": authority}}]
+    arguments = ["validatingwebhookconfiguration/kvgate-webhook", "--type=json", "-p", json.dumps(patch)]
+    installed.plane.kubectl("patch", *arguments)
+    wait_until(
+        lambda: f"127.0.0.1:{installed.webhook_port}" in installed.apply(SAMPLES / "fits.yaml", "--dry-run=server"),
+        "the API server calls the new address",
+    )
+
+
+@pytest.fixture(scope="module")
+def plane(installation: Installation) -> ControlPlane:
+    return installation.plane
+
+
+# ── the objects ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_helm_installed_it_and_everything_became_ready(installation: Installation) -> None:
+    found = installation.get("deployments", "--namespace", NAMESPACE)["items"]
+    assert {each["metadata"]["name"]: each["status"]["availableReplicas"] for each in found} == {
+        "kvgate-controller": 1,
+        "kvgate-webhook": 2,
+    }
+
+
+def test_the_crd_is_served_and_explains_itself(plane: ControlPlane) -> None:
+    plane.kubectl("wait", "crd/inferencedeployments.kvgate.io", "--for=condition=Established", "--timeout=30s")
+    assert "prompt and output together" in plane.kubectl("explain", "infd.spec.vllm.maxModelLen").stdout
+
+
+def test_the_namespace_refuses_what_is_not_restricted(plane: ControlPlane) -> None:
+    refused = plane.kubectl("run", "loose", "--image=any", "--namespace", NAMESPACE, check=False)
+    assert 'violates PodSecurity "restricted:latest"' in refused.stderr
+
+
+def test_no_pod_of_the_chart_was_refused_there(installation: Installation) -> None:
+    events = installation.get("events", "--namespace", NAMESPACE)["items"]
+    assert [event["note" if "note" in event else "message"] for event in events if event["type"] != "Normal"] == []
+    assert len(installation.get("pods", "--namespace", NAMESPACE)["items"]) == 3
+
+
+def test_only_the_controllers_pod_is_given_a_token(installation: Installation) -> None:
+    with_token = {
+        pod["metadata"]["labels"]["app.kubernetes.io/component"]
+        for pod in installation.get("pods", "--namespace", NAMESPACE)["items"]
+        if any("projected" in volume for volume in pod["spec"]["volumes"])
+    }
+    assert with_token == {"controller"}
+
+
+def test_the_webhook_has_no_rights(plane: ControlPlane) -> None:
+    who = f"--as=system:serviceaccount:{NAMESPACE}:kvgate-webhook"
+    assert plane.kubectl("auth", "can-i", "list", "infd", who, check=False).stdout.strip() == "no"
+
+
+def test_one_webhook_pod_may_be_evicted_at_a_time(installation: Installation) -> None:
+    wait_until(
+        lambda: installation.get("pdb", "kvgate-webhook", "--namespace", NAMESPACE)["status"].get("disruptionsAllowed") == 1,
+        "the PodDisruptionBudget counts both pods",
+    )  # fmt: skip
+
+
+# ── the webhook ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_too_large_is_refused_at_apply_with_the_numbers(installation: Installation) -> None:
+    with installation.webhook():
+        for options in ([], ["--dry-run=server"]):
+            said = installation.apply(SAMPLES / "too-long.yaml", *options)
+            assert 'admission webhook "validate.inferencedeployments.kvgate.io" denied the request' in said
+            assert said.count("GiB") >= 2
+    assert installation.get("infd", "--all-namespaces")["items"] == []
+
+
+def test_only_a_changed_spec_is_reviewed(installation: Installation) -> None:
+    plane, sample = installation.plane, str(SAMPLES / "fits.yaml")
+    edit = json.dumps({"spec": {"vllm": {"maxModelLen": 16384}}})
+    status = json.dumps({"status": {"observedGeneration": 1}})
+    with installation.webhook() as door:
+        plane.kubectl("apply", "-f", sample)
+        assert door.count("kvgate_admission_reviews_total") == 1
+        plane.kubectl("annotate", "-f", sample, "example.com/note=1")
+        plane.kubectl("label", "-f", sample, "example.com/team=a")
+        plane.kubectl("patch", "-f", sample, "--subresource=status", "--type=merge", "-p", status)
+        plane.kubectl("scale", "-f", sample, "--replicas=3")
+        assert door.count("kvgate_admission_reviews_total") == 1
+        plane.kubectl("patch", "-f", sample, "--type=merge", "-p", edit)
+        assert door.count("kvgate_admission_reviews_total") == 2
+        plane.kubectl("delete", "-f", sample)
+        assert door.count("kvgate_admission_reviews_total") == 2
+
+
+def test_without_a_webhook_a_spec_stays_as_it_is_and_all_else_goes_on(installation: Installation) -> None:
+    plane, sample = installation.plane, str(SAMPLES / "fits.yaml")
+    with installation.webhook():
+        plane.kubectl("apply", "-f", sample)
+    edit = json.dumps({"spec": {"vllm": {"maxNumSeqs": 2}}})
+    refused = plane.kubectl("patch", "-f", sample, "--type=merge", "-p", edit, check=False)
+    assert 'failed calling webhook "validate.inferencedeployments.kvgate.io"' in refused.stderr
+    plane.kubectl("annotate", "-f", sample, "example.com/note=1")
+    plane.kubectl("delete", "-f", sample, "--timeout=30s")
+
+
+def test_a_namespace_can_opt_out(installation: Installation) -> None:
+    plane = installation.plane
+    plane.apply(namespace("opted-out", {"kvgate.io/disable-validation": "true"}))
+    for verb in ("apply", "delete"):
+        plane.kubectl(verb, "-f", str(SAMPLES / "too-long.yaml"), "--namespace=opted-out")
+
+
+# ── the controller's rights ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def serve_one(installation: Installation, in_namespace: str, *options: str) -> list[AuditEvent]:
+    """The controller under its ServiceAccount takes one that fits from creation to its end; what it asked for."""
+    plane, sample = installation.plane, str(SAMPLES / "fits.yaml")
+    before = sum(1 for _ in plane.audit())
+    there = ["--namespace", in_namespace]
+    token = plane.kubeconfig_for("kvgate-controller", NAMESPACE)
+    with installation.webhook(), running("controller", *options, kubeconfig=token):
+        plane.kubectl("apply", "-f", sample, *there)
+        plane.kubectl("wait", "-f", sample, *there, "--for=condition=Accepted", "--timeout=30s")
+        wait_until(lambda: installation.get("deployments", *there)["items"], "its Deployment exists", within_seconds=30)
+        plane.kubectl("patch", "-f", sample, *there, "--type=merge", "-p", '{"spec": {"vllm": {"maxNumSeqs": 2}}}')
+        wait_until(lambda: settled(installation, sample, there), "the change is judged", within_seconds=30)
+        plane.kubectl("delete", "-f", sample, *there)
+    events = itertools.islice(plane.audit(), before, None)
+    return [event for event in events if event.user == CONTROLLER and event.resource]
+
+
+def settled(installation: Installation, sample: str, there: list[str]) -> bool:
+    found = installation.get("-f", sample, *there)
+    return bool(found["status"].get("observedGeneration") == found["metadata"]["generation"])
+
+
+def asked(events: list[AuditEvent]) -> set[tuple[str, str, str]]:
+    return {(event.group, "/".join(filter(None, [event.resource, event.subresource])), event.verb) for event in events}
+
+
+def declared() -> set[tuple[str, str, str]]:
+    return {(rule.group, resource, verb) for rule in RULES for resource in rule.resources for verb in rule.verbs}
+
+
+def test_the_controller_is_never_forbidden_and_asks_for_what_is_declared_and_no_more(
+    installation: Installation,
+) -> None:
+    events = serve_one(installation, "default")
+    assert [event for event in events if event.code == 403] == []
+    assert {("kvgate.io", "inferencedeployments/status", "patch"), ("apps", "deployments", "patch")} <= asked(events)
+    assert asked(events) - declared() == set()
+    assert declared() - asked(events) - NEEDED_ELSEWHERE == set()
+
+
+def test_with_roles_in_named_namespaces_it_is_never_forbidden_either(installation: Installation) -> None:
+    plane = installation.plane
+    plane.apply(namespace("team-a"), namespace("team-b"))
+    plane.kubectl("delete", "clusterrolebinding/kvgate-controller")
+    found = documents(render(installation.helm, "--set", "watchNamespaces={team-a,team-b}"))
+    plane.apply(*(document for document in found if document["kind"] in ("Role", "RoleBinding")))
+    events = serve_one(installation, "team-a", "--namespace=team-a", "--namespace=team-b")
+    assert [event for event in events if event.code == 403] == []
+    assert ("apps", "deployments", "patch") in asked(events)
+
+
+# ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_uninstalling_keeps_the_crd_and_what_users_wrote(installation: Installation) -> None:
+    plane = installation.plane
+    with installation.webhook():
+        plane.kubectl("apply", "-f", str(SAMPLES / "fits.yaml"))
+    helm(installation.helm, "uninstall", "kvgate", *where(installation))
+    assert len(installation.get("infd", "--all-namespaces")["items"]) == 1
+    assert installation.get("validatingwebhookconfigurations")["items"] == []
+    assert installation.get("deployments", "--namespace", NAMESPACE)["items"] == []

@@ -1,0 +1,172 @@
+"""`kvgate check`: lines with their place, the exit code, and the same answer for programs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kvgate.cli.main import main
+
+HEAD = """\
+apiVersion: kvgate.io/v1alpha1
+kind: InferenceDeployment
+metadata: {name: one, namespace: serving}
+"""
+FITS = HEAD + "spec: {model: {name: Qwen/Qwen3-8B}, accelerator: {type: H100-SXM-80GB}, vllm: {maxNumSeqs: 4}}\n"
+REFUSED = HEAD + "spec:\n  model: {name: Qwen/Qwen3-8B}\n  accelerator: {type: L4-24GB}\n  vllm:\n    maxNumSeqs: 64\n"
+UNKNOWN = FITS.replace("Qwen3-8B", "Qwen3-8")
+INVALID = FITS.replace("maxNumSeqs: 4", 'maxNumSeq: 4, gpuMemoryUtilization: "0,9"')
+BROKEN = "a: [1,\n"
+OTHER = "kind: Service\n"
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "vocab_size": 32000,
+    "num_hidden_layers": 22, "num_attention_heads": 32, "num_key_value_heads": 4, "max_position_embeddings": 2048,
+}  # fmt: skip
+
+
+def check(*arguments: str, stdin: str | None = None) -> Result:
+    result = CliRunner().invoke(main, ["check", *arguments], input=stdin)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def stream(*documents: str) -> str:
+    return "---\n".join(documents)
+
+
+@pytest.mark.parametrize(
+    ("documents", "code"),
+    [
+        ((FITS,), 0),
+        ((FITS, OTHER), 0),
+        ((REFUSED,), 1),
+        ((INVALID,), 1),
+        ((FITS, REFUSED), 1),
+        ((UNKNOWN,), 2),
+        ((FITS, UNKNOWN), 2),
+        ((UNKNOWN, REFUSED), 1),
+        ((BROKEN,), 2),
+        ((FITS, BROKEN), 2),
+        ((BROKEN, REFUSED), 1),
+        ((OTHER,), 2),
+        (("",), 2),
+        ((REFUSED + "  admission: {policy: Warn}\n",), 0),
+        ((REFUSED + "  admission: {policy: Adjust}\n",), 0),
+    ],
+)
+def test_the_exit_code_is_that_of_the_worst_object_which_was_judged(documents: tuple[str, ...], code: int) -> None:
+    result = check("-", stdin=stream(*documents))
+    assert result.exit_code == code, result.output
+
+
+def test_every_finding_has_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(stream(OTHER, REFUSED, INVALID))
+    output = check(str(path)).output
+    assert f"{path}:3: serving/one: DoesNotFit, refused" in output
+    assert f"{path}:9:3: error" in output
+    assert "would fit: " in output
+    assert f"{path}:15:" in output
+    assert "did you mean maxNumSeqs?" in output
+    assert 'such as "0.90"' in output
+    assert "2 InferenceDeployments: 2 refused; 1 document of other kinds was not judged" in output
+
+
+def test_all_findings_of_a_document_are_told_at_once() -> None:
+    spec = "spec: {model: {}, accelerator: {type: 7}, vllm: {tensorParallelSize: 0, maxModelLen: 32k}, replica: 2}\n"
+    answer = json.loads(check("-", "-o", "json", stdin=HEAD + spec).output)
+    fields = {finding["field"] for finding in answer["documents"][0]["findings"]}
+    assert fields == {
+        "spec.model.name", "spec.accelerator.type", "spec.vllm.tensorParallelSize", "spec.vllm.maxModelLen", "spec.replica",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["0", '"0"', '"1.5"', '"0,9"', "1.5", "0.9", "true", "null-ish"])
+def test_a_utilization_that_is_none_is_refused_with_what_to_write(value: str) -> None:
+    document = FITS.replace("maxNumSeqs: 4", f"gpuMemoryUtilization: {value}")
+    answer = json.loads(check("-", "-o", "json", stdin=document).output)
+    finding = answer["documents"][0]["findings"][0]
+    assert finding["field"] == "spec.vllm.gpuMemoryUtilization"
+    assert finding["message"]
+
+
+def test_the_json_report_has_every_key_that_is_promised() -> None:
+    answer = json.loads(check("-", "-o", "json", stdin=stream(REFUSED, FITS, BROKEN)).output)
+    refused, fits = answer["documents"]
+    assert set(refused) == {
+        "file", "line", "kind", "name", "namespace", "verdict", "decision", "reason", "message", "accelerator", "vllm_version",
+        "effective", "findings", "alternatives",
+    }  # fmt: skip
+    assert set(refused["findings"][0]) == {
+        "rule", "severity", "file", "line", "column", "field", "path", "message", "remediation",
+    }  # fmt: skip
+    assert refused["effective"] is None
+    assert fits["effective"] == {"max_model_len": 40960, "max_num_seqs": 4, "kv_cache_dtype": "auto"}
+    assert answer["summary"] == {
+        "exit_code": 1, "decisions": {"Refuse": 1, "Admit": 1}, "unreadable": 1, "other_kinds": 0,
+    }  # fmt: skip
+    assert answer["unreadable"][0]["line"] == 16
+
+
+def test_model_config_serves_models_that_the_catalogue_does_not_know(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(LLAMA))
+    document = FITS.replace("Qwen/Qwen3-8B", "ours/llama")
+    assert check("-", stdin=document).exit_code == 2
+    assert check("-", "--model-config", str(config), stdin=document).exit_code == 0
+    config.write_text("{}")
+    result = check("-", "--model-config", str(config), stdin=document)
+    assert result.exit_code == 2
+    assert "architectures is missing" in result.output
+
+
+def test_a_model_config_that_does_not_exist_is_bad_usage() -> None:
+    result = check("-", "--model-config", "none.json", stdin=FITS)
+    assert result.exit_code == 2
+    assert "none.json" in result.output
+
+
+def test_no_path_is_bad_usage() -> None:
+    assert check().exit_code == 2
+
+
+def test_a_missing_path_is_told_beside_the_others(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(FITS)
+    result = check(str(tmp_path / "x.yaml"), str(tmp_path / "none.yaml"))
+    assert result.exit_code == 2
+    assert "none.yaml:1:1: error Unreadable cannot be read: No such file" in result.output
+    assert "1 InferenceDeployment: 1 admitted; 1 document could not be read" in result.output
+
+
+def test_a_template_that_nobody_rendered_is_told() -> None:
+    result = check(
+        "-",
+        stdin=FITS.replace("name: one", 'name: "{{ .Release.Name }}"').replace(
+            "maxNumSeqs: 4", 'maxNumSeqs: "{{ 4 }}"'
+        ),
+    )
+    assert result.exit_code == 1
+    assert "helm template" in result.output
+
+
+def test_output_has_no_colours_off_a_terminal() -> None:
+    assert "\x1b" not in check("-", stdin=REFUSED).output
+
+
+def test_the_whole_process_answers_and_imports_no_operator_library(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(FITS)
+    script = (
+        "import sys\nfrom kvgate.__main__ import main\n"
+        "sys.argv = ['kvgate', 'check', sys.argv[1]]\n"
+        "try:\n    main()\nfinally:\n"
+        "    print(sorted({'kopf', 'kubernetes', 'aiohttp', 'prometheus_client', 'asyncio'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, env={**os.environ}, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"

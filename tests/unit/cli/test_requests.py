@@ -1,0 +1,239 @@
+"""The machine contract: one object in, one out, in order; what is wrong with a line is said in its answer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from kvgate.budget.units import GIB
+from kvgate.cli.main import main
+from kvgate.cli.requests import answers
+
+QWEN = {
+    "id": "q",
+    "model": "Qwen/Qwen3-8B",
+    "gpu": "NVIDIA H100 80GB HBM3",
+    "vllm_version": "0.32.0",
+    "max_model_len": 32768,
+}
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "vocab_size": 32000,
+    "num_hidden_layers": 22, "num_attention_heads": 32, "num_key_value_heads": 4, "max_position_embeddings": 2048,
+}  # fmt: skip
+
+
+def ask(*requests: Any) -> list[dict[str, Any]]:
+    lines = [request if isinstance(request, bytes) else json.dumps(request).encode() for request in requests]
+    return [json.loads(answer) for answer in answers(lines)]
+
+
+def ask_one(**changes: Any) -> dict[str, Any]:
+    return ask({**QWEN, **changes})[0]
+
+
+def rules(answer: dict[str, Any]) -> list[str]:
+    return [finding["rule"] for finding in answer["findings"]]
+
+
+def test_an_answer_has_every_key_of_the_contract() -> None:
+    answer = ask_one()
+    assert set(answer) == {"id", "verdict", "findings", "ledger", "kv_cache", "error"}
+    assert set(answer["ledger"]) == {
+        "total_bytes", "requested_bytes", "weights_bytes", "parameter_bytes", "peak_activation_bytes", "non_torch_bytes",
+        "cuda_graph_bytes", "available_kv_cache_bytes",
+    }  # fmt: skip
+    assert set(answer["ledger"]["available_kv_cache_bytes"]) == {"low", "expected", "high"}
+    assert set(answer["kv_cache"]) == {
+        "groups", "bytes_per_block", "num_blocks", "num_tokens", "max_concurrency", "request_blocks", "request_bytes",
+        "max_model_len_that_fits",
+    }  # fmt: skip
+    assert set(answer["kv_cache"]["groups"][0]) == {"kind", "num_layers", "block_size", "page_size_bytes"}
+    assert (answer["id"], answer["verdict"], answer["error"], answer["findings"]) == ("q", "Fits", None, [])
+
+
+def test_given_kv_cache_memory_gives_exact_blocks() -> None:
+    kv_cache = ask_one(kv_cache_memory_bytes=9 * GIB)["kv_cache"]
+    assert kv_cache["bytes_per_block"] == 36 * 16 * 2 * 8 * 128 * 2
+    assert (kv_cache["num_blocks"], kv_cache["num_tokens"], kv_cache["max_concurrency"]) == (4096, 65536, 2.0)
+    assert (kv_cache["request_blocks"], kv_cache["max_model_len_that_fits"]) == (2048, 32768)
+
+
+def test_a_length_that_does_not_fit_is_answered_with_the_longest_that_does() -> None:
+    answer = ask_one(kv_cache_memory_bytes=GIB)
+    assert answer["verdict"] == "DoesNotFit"
+    assert answer["kv_cache"]["max_model_len_that_fits"] == (455 - 1) * 16
+
+
+@pytest.mark.parametrize("length", [-1, "auto", "-1"])
+def test_auto_takes_the_longest_that_fits(length: object) -> None:
+    answer = ask_one(max_model_len=length, kv_cache_memory_bytes=GIB)
+    assert (answer["verdict"], answer["kv_cache"]["max_model_len_that_fits"]) == ("Fits", (455 - 1) * 16)
+
+
+@pytest.mark.parametrize(("length", "blocks"), [("32k", 2000), ("32K", 2048), ("32.768k", 2048), (32768, 2048)])
+def test_lengths_may_have_units_as_in_vllm(length: object, blocks: int) -> None:
+    assert ask_one(max_model_len=length)["kv_cache"]["request_blocks"] == blocks
+
+
+def test_null_means_that_nobody_set_it() -> None:
+    nothing = dict.fromkeys(
+        ("kv_cache_dtype", "max_num_seqs", "speculative_config", "block_size", "quantization", "strange_key")
+    )
+    assert ask_one(**nothing) == ask_one()
+
+
+def test_the_memory_of_a_request_wins_over_the_catalogue_and_is_exact() -> None:
+    by_name, stated = ask_one(), ask_one(gpu_memory_bytes=60 * GIB)
+    assert stated["ledger"]["total_bytes"] == 60 * GIB < by_name["ledger"]["total_bytes"]
+
+
+def test_a_gpu_that_is_not_listed_is_judged_by_its_memory() -> None:
+    answer = ask_one(gpu="Gaudi 9", gpu_memory_bytes=80 * GIB)
+    assert (answer["verdict"], rules(answer)) == ("Fits", ["AcceleratorNotListed"])
+
+
+@pytest.mark.parametrize("gpu", ["Gaudi 9", None])
+def test_without_a_known_gpu_or_its_memory_nothing_is_decided(gpu: str | None) -> None:
+    answer = ask_one(gpu=gpu)
+    assert (answer["verdict"], rules(answer), answer["ledger"], answer["kv_cache"]) == (
+        "Unknown",
+        ["UnknownAccelerator"],
+        None,
+        None,
+    )
+
+
+def test_an_unknown_model_names_the_nearest() -> None:
+    answer = ask_one(model="Qwen/Qwen3-8")
+    assert (answer["verdict"], rules(answer)) == ("Unknown", ["UnknownModel"])
+    assert "Qwen/Qwen3-8B" in answer["findings"][0]["remediation"]
+
+
+def test_a_config_wins_over_the_catalogue() -> None:
+    assert ask_one(model_config=LLAMA, max_model_len=2048)["kv_cache"]["groups"][0]["num_layers"] == 22
+    assert ask({"model_config": LLAMA, "gpu": "L4"})[0]["verdict"] == "Fits"
+
+
+def test_a_config_that_is_none_is_a_finding_for_every_problem() -> None:
+    answer = ask_one(model_config={"architectures": ["LlamaForCausalLM"], "vocab_size": -1})
+    assert answer["verdict"] == "Unknown"
+    assert len(answer["findings"]) > 3
+
+
+def test_a_version_that_nobody_gave_is_assumed_and_said() -> None:
+    answer = ask_one(vllm_version=None)
+    assert (answer["verdict"], rules(answer)) == ("Fits", ["VersionAssumed"])
+
+
+@pytest.mark.parametrize("version", ["latest", "0.5.4", "9" * 400])
+def test_a_version_without_accounting_is_not_guessed(version: str) -> None:
+    answer = ask_one(vllm_version=version)
+    assert (answer["verdict"], rules(answer)[-1], answer["ledger"]) == ("Unknown", "UnknownVersion", None)
+
+
+def test_keys_that_are_not_understood_are_named_and_move_nothing() -> None:
+    answer = ask_one(seed=7, trust_remote_code=True)
+    assert [f["field"] for f in answer["findings"]] == ["seed", "trust_remote_code"]
+    assert {f["severity"] for f in answer["findings"]} == {"info"}
+    assert answer["ledger"] == ask_one()["ledger"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"speculative_config": {"method": "ngram"}}, "speculative decoding"),
+        ({"lora_config": {"max_loras": 2}}, "LoRA"),
+        ({"enable_lora": True}, "LoRA"),
+        ({"cpu_offload_gb": 4}, "offloading"),
+    ],
+)
+def test_features_without_a_formula_are_unknown_and_still_have_blocks_where_the_memory_is_given(
+    changes: dict[str, Any], words: str
+) -> None:
+    answer = ask_one(**changes)
+    assert (answer["verdict"], answer["ledger"]) == ("Unknown", None)
+    assert words in answer["findings"][0]["message"]
+    assert ask_one(**changes, kv_cache_memory_bytes=9 * GIB)["kv_cache"]["num_blocks"] == 4096
+
+
+def test_features_that_are_switched_off_are_not_used() -> None:
+    assert ask_one(cpu_offload_gb=0, enable_lora=False, load_format="auto", lora_config={})["verdict"] == "Fits"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tensor_parallel_size": 3}, "not divisible"),
+        ({"pipeline_parallel_size": 37}, "37 stages"),
+        ({"pipeline_parallel_size": 1024}, "1024 stages"),
+        ({"max_model_len": 50000}, "above the 40960 tokens"),
+        ({"gpu": "T4", "kv_cache_dtype": "fp8"}, "compute capability"),
+        ({"kv_cache_dtype": "fp7"}, "no kv_cache_dtype fp7"),
+        ({"vllm_version": "0.9.0", "kv_cache_dtype": "int8_per_token_head"}, "this vLLM release has no"),
+    ],
+)
+def test_what_vllm_refuses_does_not_fit(changes: dict[str, Any], words: str) -> None:
+    answer = ask_one(**changes)
+    assert (answer["verdict"], answer["error"]) == ("DoesNotFit", None)
+    assert any(words in finding["message"] for finding in answer["findings"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model", 3), ("model_config", "text"), ("gpu", ""), ("gpu_memory_bytes", -1), ("gpu_memory_bytes", 1.5), ("dtype", "int8"),
+        ("tensor_parallel_size", 0), ("tensor_parallel_size", True), ("tensor_parallel_size", "2.5"), ("pipeline_parallel_size", 10**9),
+        ("gpu_memory_utilization", 0), ("gpu_memory_utilization", 1.5), ("gpu_memory_utilization", "0,9"), ("gpu_memory_utilization", True),
+        ("max_model_len", 0), ("max_model_len", -2), ("max_model_len", "32kk"), ("max_model_len", "1.5K"), ("max_model_len", "9" * 5000),
+        ("max_num_seqs", "4k"), ("enforce_eager", "yes"), ("enable_prefix_caching", 1), ("kv_cache_dtype", 8), ("block_size", []),
+        ("weights_bytes", {}), ("vllm_version", 0.33),
+    ],
+)  # fmt: skip
+def test_a_value_of_the_wrong_kind_is_an_error_that_names_key_value_and_what_to_do(key: str, value: object) -> None:
+    answer = ask_one(**{key: value})
+    assert answer["error"].startswith(f"{key} is ")
+    assert "must be" in answer["error"]
+    assert (answer["id"], answer["verdict"]) == ("q", "Unknown")
+
+
+def test_all_problems_are_told_at_once() -> None:
+    error = ask_one(model=3, block_size="x", enforce_eager=1)["error"]
+    assert [key in error for key in ("model is", "block_size is", "enforce_eager is")] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("line", "identifier"),
+    [
+        (b'{"id": "x", "model": ', "x"),
+        (b'{"model": NaN, "id": 7}', 7),
+        (b"[1]", None),
+        (b"null", None),
+        (b"\xff\xfe{}", None),
+        (b"[" * 100_000, None),
+        (b'{"id": "y"}', "y"),
+        (b"not json", None),
+    ],
+)
+def test_a_broken_line_is_answered_in_its_place(line: bytes, identifier: object) -> None:
+    before, broken, after = ask(QWEN, line, QWEN)
+    assert before == after
+    assert before["verdict"] == "Fits"
+    assert broken["error"]
+    assert broken["id"] == identifier
+
+
+def test_a_defect_costs_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvgate.engine.judge", lambda *_, **__: 1 // 0)
+    assert [answer["error"][:36] for answer in ask(QWEN, QWEN)] == ["kvgate failed: ZeroDivisionError: in"] * 2
+
+
+def test_the_command_answers_files_and_standard_input(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(f"{json.dumps(QWEN)}\n\nbroken\n")
+    by_file = CliRunner().invoke(main, ["explain", "--requests", str(path), "-o", "jsonl"])
+    by_stdin = CliRunner().invoke(main, ["explain", "--requests", "-"], input=path.read_text())
+    assert by_file.exit_code == by_stdin.exit_code == 0
+    assert by_file.output == by_stdin.output
+    assert len(by_file.output.splitlines()) == 2
