@@ -9,8 +9,14 @@ from typing import Any
 import yaml
 from click.testing import CliRunner
 
+from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 from kvgate.cli.main import main
+from kvgate.controller import observed as pure
+from kvgate.rendering.status import before
 from kvgate.webhook.review import INVALID, review
+
+
+NOW = "2026-11-21T12:00:00Z"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +53,42 @@ def webhook(request: Path) -> Outcome:
     return Outcome(decision="Refuse" if answer.decision == INVALID else answer.decision, message=message)
 
 
-DOORS: Mapping[str, Door] = {"command_line": command_line, "webhook": webhook}
+def controller(request: Path) -> Outcome:
+    """What a reconcile decides and writes into the condition Accepted; the webhook is not asked."""
+    document = _first_of_ours(request)
+    document["metadata"] |= {"uid": "00000000-0000-0000-0000-000000000001", "generation": 1}
+    owner = pure.read_owner(document)
+    reference = pure.config_reference(owner)
+    config = pure.config_text(reference, _config_map(request, reference)) if reference else pure.NO_CONFIG
+    observed = pure.Observed(document=document, owner=owner, config=config)
+    judged = pure.judge(owner, config) if isinstance(owner, InferenceDeployment) else None
+    intent = pure.decide(observed, judged)
+    status = pure.status_after(intent, name=document["metadata"]["name"], deployment=None, before=before(document, NOW))
+    accepted = next(condition for condition in status["conditions"] if condition["type"] == "Accepted")
+    decision = judged.assessment.decision.value if judged else "Refuse"
+    assert intent.pending == (decision != "Refuse" and judged is not None and judged.accelerator is not None)
+    return Outcome(
+        verdict=judged.assessment.verdict.value if judged else None,
+        decision=decision,
+        reason=accepted["reason"],
+        message=accepted["message"],
+    )
+
+
+DOORS: Mapping[str, Door] = {"command_line": command_line, "webhook": webhook, "controller": controller}
+
+
+def _documents(request: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(request.read_text(encoding="utf-8")))
 
 
 def _first_of_ours(request: Path) -> dict[str, Any]:
-    documents = yaml.safe_load_all(request.read_text(encoding="utf-8"))
-    return next(document for document in documents if document["kind"] == "InferenceDeployment")
+    return next(document for document in _documents(request) if document["kind"] == "InferenceDeployment")
+
+
+def _config_map(request: Path, reference: KeyRef) -> dict[str, Any] | None:
+    maps = (document for document in _documents(request) if document["kind"] == "ConfigMap")
+    return next((found for found in maps if found["metadata"]["name"] == reference.name), None)
 
 
 def _admission_review(document: dict[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,14 @@ def test_the_webhook_says_why_where_it_does_not_simply_admit(case: Path) -> None
     assert (outcome.message != "") == (outcome.decision != "Admit")
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_controller_alone_refuses_with_the_words_of_kubectl(case: Path) -> None:
+    told = DOORS["webhook"](case / "request.yaml")
+    alone = DOORS["controller"](case / "request.yaml")
+    if told.decision == "Refuse" and alone.verdict is not None:
+        assert alone.message == told.message
+
+
 def test_the_cases_cover_every_decision_and_verdict() -> None:
     answers = [expected_of(case, "command_line") for case in CASES]
     assert {answer["decision"] for answer in answers} == {"Admit", "AdmitWithWarning", "AdmitAdjusted", "Refuse"}

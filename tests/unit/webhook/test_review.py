@@ -32,7 +32,7 @@ def test_what_does_not_fit_is_refused_with_numbers_and_what_would_fit(new_review
     status = response["status"]
     assert (response["allowed"], status["code"], status["reason"]) == (False, 403, "Forbidden")
     assert "needs 5.62 GiB of KV cache per GPU" in status["message"]
-    assert "are available" in status["message"]
+    assert "is available" in status["message"]
     assert "Would fit: maxModelLen " in status["message"]
     assert len(status["message"]) <= MAX_REFUSAL
     assert "warnings" not in response
