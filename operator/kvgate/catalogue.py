@@ -1,11 +1,9 @@
 """The two catalogues: models and accelerators. Data files of our own, read once; never the network."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -13,7 +11,7 @@ import yaml
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.units import MIB
 
-_DATA = files("kvgate").joinpath("data")
+_DATA = Path(__file__).parent / "data"
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -29,14 +27,19 @@ class ModelEntry:
     parameters: int | None
 
 
-def _read(path: Traversable) -> Any:
+def _read(path: Path) -> Any:
     return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - a safe loader
+
+
+@lru_cache(maxsize=1)
+def _accelerator_entries() -> tuple[Mapping[str, Any], ...]:
+    return tuple(_read(_DATA / "accelerators.yaml")["accelerators"])
 
 
 @lru_cache(maxsize=1)
 def accelerators() -> tuple[Accelerator, ...]:
     """All accelerators, in the order of the data file."""
-    return tuple(_accelerator(entry) for entry in _read(_DATA / "accelerators.yaml")["accelerators"])
+    return tuple(_accelerator(entry) for entry in _accelerator_entries())
 
 
 def _accelerator(entry: Mapping[str, Any]) -> Accelerator:
@@ -63,7 +66,7 @@ def _accelerator(entry: Mapping[str, Any]) -> Accelerator:
 def _accelerator_names() -> dict[str, Accelerator]:
     """Every name an accelerator answers to, in lower case: short, product, label, alias."""
     names: dict[str, Accelerator] = {}
-    for entry, accelerator in zip(_read(_DATA / "accelerators.yaml")["accelerators"], accelerators(), strict=True):
+    for entry, accelerator in zip(_accelerator_entries(), accelerators(), strict=True):
         for name in (accelerator.name, accelerator.product, *accelerator.gpu_labels, *entry.get("aliases", ())):
             names.setdefault(name.lower(), accelerator)
     return names
@@ -76,8 +79,15 @@ def find_accelerator(name: str) -> Accelerator | None:
 
 def nearest_accelerators(name: str) -> tuple[str, ...]:
     """Short names of the accelerators that the user may have meant."""
-    matches = get_close_matches(name.strip().lower(), _accelerator_names(), n=6, cutoff=0.5)
+    matches = _close_matches(name.strip().lower(), _accelerator_names(), n=6, cutoff=0.5)
     return tuple(dict.fromkeys(_accelerator_names()[match].name for match in matches))[:3]
+
+
+def _close_matches(name: str, names: Iterable[str], *, n: int, cutoff: float) -> list[str]:
+    """Imported late: only those who mistyped pay."""
+    from difflib import get_close_matches
+
+    return get_close_matches(name, names, n=n, cutoff=cutoff)
 
 
 @lru_cache(maxsize=1)
@@ -123,6 +133,6 @@ def nearest_models(name: str) -> tuple[str, ...]:
     names = {**_canonical_names(), **_aliases()}
     wanted = name.strip().lower()
     by_base = {key.rpartition("/")[2]: canonical for key, canonical in names.items()}
-    matches = [by_base[match] for match in get_close_matches(wanted.rpartition("/")[2], by_base, n=3, cutoff=0.6)]
-    matches += [names[match] for match in get_close_matches(wanted, names, n=3, cutoff=0.6)]
+    matches = [by_base[match] for match in _close_matches(wanted.rpartition("/")[2], by_base, n=3, cutoff=0.6)]
+    matches += [names[match] for match in _close_matches(wanted, names, n=3, cutoff=0.6)]
     return tuple(dict.fromkeys(matches))[:3]

@@ -71,7 +71,7 @@ def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | No
         findings=judged.findings,
         budget=judged.budget,
         adjustment=adjustment,
-        alternatives=solver.alternatives(request, catalogue.accelerators()) if _is_about_bytes(judged) else (),
+        alternatives=solver.alternatives(request, catalogue.accelerators()) if is_about_bytes(judged) else (),
         skip_reason=skip_reason,
     )
 
@@ -85,7 +85,7 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = ()) -> Assessm
     )
 
 
-def _is_about_bytes(judged: Assessment) -> bool:
+def is_about_bytes(judged: Assessment) -> bool:
     """True where another length, GPU or number of sequences could help: not where vLLM refuses a setting anyway."""
     return (
         judged.verdict in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT) and error_rules(judged.findings) <= BUDGET_RULES
@@ -142,7 +142,7 @@ def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec
 
 
 def _adjustment(judged: Assessment, spec: InferenceDeploymentSpec) -> Adjustment | None:
-    if judged.budget is None or spec.admission.policy != "Adjust" or not _is_about_bytes(judged):
+    if judged.budget is None or spec.admission.policy != "Adjust" or not is_about_bytes(judged):
         return None
     asked = spec.admission.adjust
     limits = AdjustLimits(

@@ -37,8 +37,10 @@ FLAGS: tuple[OwnedFlag, ...] = (
     OwnedFlag(flag="--decode-context-parallel-size", field="decode_context_parallel_size"),
     OwnedFlag(flag="-dcp", field="decode_context_parallel_size"),
     OwnedFlag(flag="--enable-expert-parallel", field="enable_expert_parallel"),
+    OwnedFlag(flag="--no-enable-expert-parallel", field="enable_expert_parallel"),
     OwnedFlag(flag="--block-size", field="block_size"),
     OwnedFlag(flag="--enforce-eager", field="enforce_eager"),
+    OwnedFlag(flag="--no-enforce-eager", field="enforce_eager"),
     OwnedFlag(flag="--enable-prefix-caching", field="enable_prefix_caching"),
     OwnedFlag(flag="--no-enable-prefix-caching", field="enable_prefix_caching"),
     OwnedFlag(flag="--num-gpu-blocks-override", field=""),
@@ -65,7 +67,7 @@ _MIN_ABBREVIATION = 8
 def _spellings(flag: str) -> str:
     """The option as vLLM's parser reads it: `_` for `-`, unique abbreviations, `=value`, `.key`."""
     if not flag.startswith("--"):
-        return f"{flag}(=.*)?"
+        return f"{flag}.*" if len(flag) == 2 else f"{flag}(=.*)?"  # -q takes its value attached: -qfp8
     words = flag[2:].replace("-", "[-_]")
     stem, rest = _split(words, _MIN_ABBREVIATION - 2)
     optional = "".join(f"({part}" for part in rest) + ")?" * len(rest)
@@ -83,7 +85,7 @@ OWNED_FLAG_PATTERN = "^(" + "|".join(_spellings(owned.flag) for owned in FLAGS) 
 
 def owned_flag(argument: str) -> bool:
     """True where an argument sets an option that a field owns, in any spelling that vLLM's parser takes."""
-    return re.match(OWNED_FLAG_PATTERN, argument) is not None
+    return re.fullmatch(OWNED_FLAG_PATTERN, argument) is not None
 
 
 def memory_kinds(arguments: Iterable[str]) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ def layout_of(shape: ModelShape, dtype: KVCacheDtype, *, tensor: int, pipeline: 
     """The layout on one tensor-parallel rank of every stage. Raises UnmodelledKind for a layer without a formula."""
     specs = {id(layer): _spec(layer.mixer, dtype, tensor, block_size) for layer in shape.layers}
     groups = form_groups([specs[id(layer)] for layer in shape.layers])
-    stages = tuple(pairwise(accumulate(stage_sizes(len(shape.layers), pipeline), initial=0)))
+    stages = tuple(pairwise(accumulate(stage_sizes(len(shape.layers), min(pipeline, len(shape.layers))), initial=0)))
     sizes = tuple(bytes_per_block(groups, first, last) for first, last in stages)
     return Layout(groups=groups, stages=stages, stage_block_bytes=sizes)
 

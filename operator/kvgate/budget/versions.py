@@ -133,7 +133,7 @@ NEWEST: Release = _CHANGES[-1][0]
 DEFAULT_VERSION = "0.33.0"
 """What is assumed where nobody names a version."""
 
-_VERSION = re.compile(r"v?(?P<major>\d+)\.(?P<minor>\d+)(?:[.+\-]?\w[\w.+\-]*)?")
+_VERSION = re.compile(r"v?(?P<major>\d+)\.(?P<minor>\d+)(?!\d)(?:[.+\-]?\w[\w.+\-]*)?")
 
 
 def parse_release(version: str) -> Release:

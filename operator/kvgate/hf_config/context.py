@@ -11,6 +11,7 @@ _LENGTH_KEYS = (
 )  # fmt: skip
 DEFAULT_MAX_MODEL_LEN = 2048
 """What vLLM takes where a config names no length at all."""
+MAX_FACTOR = 1_000_000
 _UNSCALED = ("su", "longrope", "llama3", "mrope", "default", "proportional")
 """Kinds of rope scaling whose factor is already in max_position_embeddings."""
 
@@ -23,15 +24,18 @@ def derived_max_model_len(fields: Fields) -> int:
     kind = scaling.get("rope_type", scaling.get("type"))
     if kind is None or kind in _UNSCALED or fields.text("model_type").startswith("gemma3"):
         return length
-    return _scaled(length, str(kind), scaling)
+    return _scaled(fields, length, str(kind), scaling)
 
 
-def _scaled(length: int, kind: str, scaling: Mapping[str, Any]) -> int:
+def _scaled(fields: Fields, length: int, kind: str, scaling: Mapping[str, Any]) -> int:
     """yarn starts from the length before scaling; the others multiply what the config says."""
     factor = scaling.get("factor", 1)
-    if not isinstance(factor, int | float) or isinstance(factor, bool) or factor <= 0:
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor <= MAX_FACTOR:
+        fields.problems.append(f"the factor of rope scaling is {factor!r}; it must be a number above 0")
         return length
-    original = scaling.get("original_max_position_embeddings")
-    if kind in ("yarn", "deepseek_yarn") and isinstance(original, int):
+    scaled = Fields(scaling)
+    original = scaled.optional_count("original_max_position_embeddings")
+    fields.problems += scaled.problems
+    if kind in ("yarn", "deepseek_yarn") and original:
         length = original
-    return int(length * factor)
+    return max(1, int(length * factor))

@@ -3,6 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+HEADS = ("num_attention_heads", "n_head", "num_heads")
+HIDDEN = ("hidden_size", "n_embd", "d_model")
+LARGEST = 10**12
+"""No count in a config.json is larger: what is, is a mistake or an attack."""
+
 
 class ModelConfigError(ValueError):
     """A config.json that cannot be read as a model; `problems` has one sentence per key, each saying what to do."""
@@ -27,8 +32,8 @@ class Fields:
                 return default
             self.problems.append(f"{' or '.join(keys)} is missing; copy the model's whole config.json")
             return 1
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            self.problems.append(f"{key} is {value!r}; it must be a whole number above 0")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST:
+            self.problems.append(f"{key} is {_shown(value)}; it must be a whole number above 0")
             return 1
         return value
 
@@ -37,9 +42,19 @@ class Fields:
         key, value = self._first(keys)
         if not value:
             return 0
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            self.problems.append(f"{key} is {value!r}; it must be a whole number or null")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST:
+            self.problems.append(f"{key} is {_shown(value)}; it must be a whole number or null")
             return 0
+        return value
+
+    def share(self, *keys: str) -> float:
+        """The first of `keys` that is set, as a number above 0 and up to 1; 1 where there is none."""
+        key, value = self._first(keys)
+        if value is None:
+            return 1
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+            self.problems.append(f"{key} is {_shown(value)}; it must be a number above 0 and up to 1")
+            return 1
         return value
 
     def flag(self, *keys: str, default: bool = False) -> bool:
@@ -67,3 +82,8 @@ class Fields:
 
     def _first(self, keys: tuple[str, ...]) -> tuple[str, Any]:
         return next(((key, self.values[key]) for key in keys if self.values.get(key) is not None), (keys[0], None))
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) <= LARGEST else "a number beyond 10^12"
+    return text if len(text) <= 60 else f"{text[:57]}…"

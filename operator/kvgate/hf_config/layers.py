@@ -1,6 +1,5 @@
 """The decoder layers: which kind of attention each has, and which feed-forward block."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from kvgate.budget.model_shape import (
@@ -14,8 +13,8 @@ from kvgate.budget.model_shape import (
     SparseMlp,
 )
 from kvgate.hf_config.architectures import Architecture
-from kvgate.hf_config.fields import Fields
-from kvgate.hf_config.quantization import unquantized_modules
+from kvgate.hf_config.fields import HEADS, HIDDEN, Fields
+from kvgate.hf_config.quantization import ModuleList
 
 _LATENT_MODEL_TYPES = frozenset({
     "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe_lite", "pangu_ultra_moe", "longcat_flash",
@@ -45,10 +44,16 @@ _UNMODELLED_KEYS = {
 """Keys that mean a kind of cache without a formula here."""
 
 
+def _asks_for(key: str, value: object) -> bool:
+    """A key that is set; MiniMax-M2 lists its layers as 1, which is softmax attention."""
+    softmax = key == "attn_type_list" and isinstance(value, list) and all(kind == 1 for kind in value)
+    return bool(value) and not softmax
+
+
 def unmodelled_mixer(fields: Fields) -> str | None:
     """The kind of attention or state, beside full attention and MLA, that this config asks for; None where there is none."""
     for key, kind in _UNMODELLED_KEYS.items():
-        if fields.values.get(key):
+        if _asks_for(key, fields.values.get(key)):
             return kind
     kinds = {str(kind) for kind in fields.sequence("layer_types")} - {"full_attention", "attention"}
     if kinds:
@@ -58,18 +63,15 @@ def unmodelled_mixer(fields: Fields) -> str | None:
 
 
 def read_layers(
-    fields: Fields, known: Architecture, hidden_size: int, num_layers: int, unquantized: Sequence[str]
+    fields: Fields, known: Architecture, hidden_size: int, num_layers: int, unquantized: ModuleList
 ) -> tuple[LayerShape, ...]:
-    """One LayerShape per layer; equal layers are one object.
-
-    Raises UnknownFormat for a list of unquantised modules that it cannot read.
-    """
+    """One LayerShape per layer; equal layers are one object."""
     mixer, norms = _mixer(fields, known, hidden_size), _norm_elements(fields, known, hidden_size)
     mlps = _mlps(fields, known, num_layers)
     interned: dict[LayerShape, LayerShape] = {}
     layers = []
     for index, mlp in enumerate(mlps):
-        kept = unquantized_modules(unquantized, index)
+        kept = unquantized.modules_of(index)
         layer = LayerShape(mixer=mixer, mlp=mlp, norm_elements=norms, unquantized=kept)
         layers.append(interned.setdefault(layer, layer))
     return tuple(layers)
@@ -94,7 +96,7 @@ def _mlps(fields: Fields, known: Architecture, num_layers: int) -> tuple[Mlp, ..
 
 
 def _mixer(fields: Fields, known: Architecture, hidden_size: int) -> Mixer:
-    num_heads = fields.count("num_attention_heads", "n_head", "num_heads")
+    num_heads = fields.count(*HEADS)
     if fields.has("kv_lora_rank"):
         projections = _projections(fields)
         if fields.text("model_type") in _LATENT_MODEL_TYPES:
@@ -102,6 +104,8 @@ def _mixer(fields: Fields, known: Architecture, hidden_size: int) -> Mixer:
         width = projections.qk_nope_head_dim + projections.qk_rope_head_dim
         return replace(_full(fields, known, num_heads, width), low_rank=projections)
     head_dim = fields.optional_count("head_dim", "hidden_size_per_head", "kv_channels") or hidden_size // num_heads
+    if head_dim == 0 and not fields.problems:
+        fields.problems.append(f"{HEADS[0]} is {num_heads}, more than hidden_size {hidden_size}; one of them is wrong")
     return _full(fields, known, num_heads, head_dim)
 
 
@@ -139,14 +143,12 @@ def _projections(fields: Fields) -> LowRankProjections:
         kv_lora_rank=fields.count("kv_lora_rank"),
         qk_nope_head_dim=fields.count("qk_nope_head_dim"),
         qk_rope_head_dim=fields.count("qk_rope_head_dim"),
-        v_head_dim=fields.count(
-            "v_head_dim", default=fields.count("hidden_size") // fields.count("num_attention_heads")
-        ),
+        v_head_dim=fields.count("v_head_dim", default=fields.count(*HIDDEN) // fields.count(*HEADS)),
     )
 
 
 def _dense(fields: Fields, known: Architecture) -> DenseMlp:
-    default = None if known.gated_mlp else 4 * fields.count("hidden_size", "n_embd", "d_model")
+    default = None if known.gated_mlp else 4 * fields.count(*HIDDEN)
     size = fields.count("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner", default=default)
     if fields.text("model_type") == "qwen":
         size //= 2  # the config counts gate and up together

@@ -1,8 +1,9 @@
 """`quantization_config` → the weight format, and which modules of which layer keep the model dtype."""
 
 import re
-from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import translate
 from typing import Any
 
 from kvgate.budget.model_shape import Quantization
@@ -24,6 +25,10 @@ _MODULES = {
 
 _SAFE_EXPRESSION = re.compile(r"(?:[\w\-/^$]|\\.|\.\*?|\\d\+|\((?:\?:)?[\w\\.|\-]+\))*")
 """Expressions that cannot run away: names, wildcards, flat alternatives. A config may come from anybody."""
+
+
+MAX_COMPARISONS = 10_000
+"""Patterns × layers: beyond that, reading a config takes seconds."""
 
 
 class UnknownFormat(ValueError):
@@ -51,7 +56,10 @@ def of_argument(method: str) -> Quantization:
 def _fp8(config: Mapping[str, Any]) -> Quantization:
     block = config.get("weight_block_size")
     if block:
-        return Quantization(method="fp8", format="fp8-block", block=(int(block[0]), int(block[1])))
+        rows, columns = map(int, block)
+        if rows < 1 or columns < 1:
+            raise UnknownFormat(f"fp8 in blocks of {rows} × {columns}")
+        return Quantization(method="fp8", format="fp8-block", block=(rows, columns))
     return Quantization(
         method="fp8", format="fp8-tensor", static_activation_scale=config.get("activation_scheme") == "static"
     )
@@ -83,7 +91,9 @@ def _compressed_tensors(config: Mapping[str, Any]) -> Quantization:
             static_activation_scale=bool(activations) and not activations.get("dynamic"),
         )
     if (kind, bits, strategy) == ("int", 4, "group") and weights.get("symmetric", True):
-        return Quantization(method="compressed-tensors", format="int4-packed", group_size=int(weights["group_size"]))
+        return Quantization(
+            method="compressed-tensors", format="int4-packed", group_size=max(0, int(weights["group_size"]))
+        )
     raise UnknownFormat(f"compressed-tensors {kind or 'mixed groups'} {bits or ''} {strategy or ''}".strip())
 
 
@@ -96,31 +106,66 @@ def _group_size(config: Mapping[str, Any]) -> int:
     return max(0, int(config.get("group_size", config.get("q_group_size", 128))))
 
 
-def unquantized_names(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The checkpoint's own list of modules that were not converted, whatever it is called."""
-    names = config.get("ignore") or config.get("modules_to_not_convert") or config.get("ignored_layers") or ()
-    return tuple(str(name) for name in names)
+def unquantized_list(config: Mapping[str, Any], num_layers: int) -> "ModuleList":
+    """The checkpoint's own list of modules that were not converted, whatever it is called. Raises UnknownFormat."""
+    entries = config.get("ignore") or config.get("modules_to_not_convert") or config.get("ignored_layers") or []
+    if not isinstance(entries, list | tuple):
+        raise UnknownFormat("a list of unquantised modules that is not a list")
+    if sum("*" in str(entry) or str(entry).startswith("re:") for entry in entries) * num_layers > MAX_COMPARISONS:
+        raise UnknownFormat(f"a list of unquantised modules with {len(entries)} entries")
+    return ModuleList.of([str(entry) for entry in entries])
 
 
-def unquantized_modules(names: Iterable[str], layer: int) -> frozenset[str]:
-    """vLLM's modules of one layer that the list keeps in the model dtype."""
-    patterns = tuple(names)
-    if not patterns:
-        return frozenset()
-    return frozenset(
-        module
-        for module, parts in _MODULES.items()
-        if any(_listed(f"model.layers.{layer}.{part}", pattern) for part in parts for pattern in patterns)
-    )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModuleList:
+    """The modules that a quantised checkpoint keeps in the model dtype, by the three ways to name them."""
+
+    names: frozenset[str] = frozenset()
+    """Full names, or runs of whole components of one."""
+    globs: tuple[re.Pattern[str], ...] = ()
+    """The same with `*`, matched against `.name.`."""
+    expressions: tuple[re.Pattern[str], ...] = ()
+    """`re:`, matched from the start of the name."""
+
+    @classmethod
+    def of(cls, entries: Sequence[str]) -> "ModuleList":
+        """Raises UnknownFormat for an expression that could run away, or is none."""
+        expressions = {entry[3:] for entry in entries if entry.startswith("re:")}
+        rest = {entry for entry in entries if not entry.startswith("re:")}
+        return cls(
+            names=frozenset(entry for entry in rest if "*" not in entry),
+            globs=tuple(re.compile(translate(f"*.{entry}.*")) for entry in sorted(rest) if "*" in entry),
+            expressions=tuple(map(_expression, sorted(expressions))),
+        )
+
+    def modules_of(self, layer: int) -> frozenset[str]:
+        """vLLM's modules of one layer that the list names."""
+        if not (self.names or self.globs or self.expressions):
+            return frozenset()
+        return frozenset(
+            module
+            for module, parts in _MODULES.items()
+            if any(self._has(f"model.layers.{layer}.{part}") for part in parts)
+        )
+
+    def _has(self, name: str) -> bool:
+        return (
+            any(run in self.names for run in _runs(name))
+            or any(pattern.match(f".{name}.") for pattern in self.globs)
+            or any(pattern.match(name) for pattern in self.expressions)
+        )
 
 
-def _listed(name: str, pattern: str) -> bool:
-    """A pattern is a full name, a run of whole components of one, either with `*` for layer numbers, or `re:` and an expression."""
-    if "*" in pattern and not pattern.startswith("re:"):
-        return fnmatchcase(f".{name}.", f"*.{pattern}.*")
-    if not pattern.startswith("re:"):
-        return f".{pattern}." in f".{name}."
-    expression = pattern[3:]
-    if len(expression) > 200 or expression.count(".*") > 4 or not _SAFE_EXPRESSION.fullmatch(expression):
-        raise UnknownFormat(f"the list of unquantised modules with the expression {expression[:60]!r}")
-    return re.match(expression, name) is not None
+def _runs(name: str) -> Iterator[str]:
+    """Every run of whole components: `a.b.c` → a, a.b, a.b.c, b, b.c, c."""
+    parts = name.split(".")
+    return (".".join(parts[i:j]) for i in range(len(parts)) for j in range(i + 1, len(parts) + 1))
+
+
+def _expression(text: str) -> re.Pattern[str]:
+    if len(text) > 200 or text.count(".*") > 4 or not _SAFE_EXPRESSION.fullmatch(text):
+        raise UnknownFormat(f"the list of unquantised modules with the expression {text[:60]!r}")
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UnknownFormat(f"the list of unquantised modules with the expression {text[:60]!r} ({error})") from None

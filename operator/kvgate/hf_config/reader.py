@@ -14,9 +14,9 @@ from kvgate.budget.model_shape import (
 )
 from kvgate.hf_config.architectures import ARCHITECTURES, Architecture
 from kvgate.hf_config.context import derived_max_model_len
-from kvgate.hf_config.fields import Fields, ModelConfigError
+from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError
 from kvgate.hf_config.layers import read_layers, unmodelled_mixer
-from kvgate.hf_config.quantization import UnknownFormat, of_argument, read_quantization, unquantized_names
+from kvgate.hf_config.quantization import ModuleList, UnknownFormat, of_argument, read_quantization, unquantized_list
 
 MAX_LAYERS = 1024
 """More layers than any model has; a config with more is a mistake or an attack."""
@@ -44,16 +44,16 @@ def read_config(
     weights = _weights(fields, config, quantization, unmodelled)
     shape = _shape(fields, name or architecture, architecture, weights, unmodelled, dtype)
     if fields.problems:
-        raise ModelConfigError(tuple(fields.problems))
+        raise ModelConfigError(tuple(dict.fromkeys(fields.problems)))
     return shape
 
 
 def _unmodelled_kind(architecture: str, fields: Fields) -> str | None:
     """What has no formula here: a kind of cache, an encoder, or a class that nobody read yet."""
     kind = unmodelled_mixer(fields)
-    if kind or architecture in ARCHITECTURES:
-        return kind
-    return "multimodal encoder" if any(fields.has(key) for key in _ENCODER_KEYS) else f"architecture {architecture}"
+    if kind is None and any(fields.has(key) for key in _ENCODER_KEYS):
+        return "multimodal encoder"  # even of a known class: glm-4v and Qwen-VL share theirs with text models
+    return kind or (None if architecture in ARCHITECTURES else f"architecture {architecture}")
 
 
 def _unmodelled_shape(fields: Fields, name: str, architecture: str, kind: str) -> ModelShape:
@@ -78,7 +78,7 @@ def _weights(
     declared = fields.mapping("quantization_config", "compression_config") or config.get("quantization_config") or {}
     try:
         return read_quantization(declared) or (of_argument(quantization) if quantization else None)
-    except (UnknownFormat, ValueError, KeyError, TypeError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         unmodelled.append(str(error) if isinstance(error, UnknownFormat) else "an unreadable quantization_config")
         return None
 
@@ -92,12 +92,13 @@ def _shape(
     dtype: str | None,
 ) -> ModelShape:
     known = ARCHITECTURES[architecture]
-    hidden_size = fields.count("hidden_size", "n_embd", "d_model")
+    hidden_size = fields.count(*HIDDEN)
     num_layers = fields.count("num_hidden_layers", "num_layers", "n_layer", "n_layers")
     if num_layers > MAX_LAYERS:
         fields.problems.append(f"num_hidden_layers is {num_layers}; no model has more than {MAX_LAYERS}")
         num_layers = 1
-    layers = _layers(fields, known, hidden_size, num_layers, unmodelled)
+    listed = fields.mapping("quantization_config", "compression_config") if quantization else {}
+    layers = _layers(fields, known, hidden_size, num_layers, unmodelled, listed)
     return ModelShape(
         name=name,
         architecture=architecture,
@@ -115,19 +116,24 @@ def _shape(
         quantization=quantization,
         kv_cache_scheme=_kv_cache_scheme(fields),
         unmodelled=tuple(unmodelled),
-        num_heads=fields.count("num_attention_heads", "n_head", "num_heads"),
+        num_heads=fields.count(*HEADS),
     )
 
 
 def _layers(
-    fields: Fields, known: Architecture, hidden_size: int, num_layers: int, unmodelled: list[str]
+    fields: Fields,
+    known: Architecture,
+    hidden_size: int,
+    num_layers: int,
+    unmodelled: list[str],
+    quantization: Mapping[str, Any],
 ) -> tuple[LayerShape, ...]:
-    names = unquantized_names(fields.mapping("quantization_config", "compression_config"))
     try:
-        return read_layers(fields, known, hidden_size, num_layers, names)
+        listed = unquantized_list(quantization, num_layers)
     except UnknownFormat as error:
         unmodelled.append(str(error))
-        return read_layers(fields, known, hidden_size, num_layers, ())
+        listed = ModuleList()
+    return read_layers(fields, known, hidden_size, num_layers, listed)
 
 
 def _dtype(fields: Fields, asked: str | None) -> str:
@@ -150,10 +156,8 @@ def _rotary(fields: Fields, known: Architecture, hidden_size: int) -> tuple[Rota
     positions = fields.optional_count("max_position_embeddings", "n_positions", "seq_length")
     if known.learned_positions is not None or not positions:
         return ()
-    head_dim = fields.optional_count("qk_rope_head_dim", "head_dim") or hidden_size // fields.count(
-        "num_attention_heads", "n_head"
-    )
-    share = fields.values.get("partial_rotary_factor") or fields.values.get("rotary_pct") or 1
+    head_dim = fields.optional_count("qk_rope_head_dim", "head_dim") or hidden_size // fields.count(*HEADS)
+    share = fields.share("partial_rotary_factor", "rotary_pct")
     scaling = fields.mapping("rope_scaling", "rope_parameters")
     if scaling.get("rope_type", scaling.get("type")) in ("yarn", "deepseek_yarn", "dynamic", "linear"):
         positions = derived_max_model_len(fields)

@@ -1,0 +1,85 @@
+"""How long one judgement takes: p50 and p99 in microseconds of a warm process, one core.
+
+python benchmarks/assess_speed.py [--runs 2000]
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from statistics import quantiles
+from typing import Any
+
+from kvgate.api.v1alpha1 import InferenceDeploymentSpec
+from kvgate.api.validation import parse_document
+from kvgate.budget.adjust import AdjustLimits, adjust
+from kvgate.budget.plan import plan
+from kvgate.engine import assess, to_budget_request
+from kvgate.facts import ConfigMissing, Facts, gather
+
+Case = tuple[str, Callable[[], object]]
+NEEDS = {
+    "Qwen/Qwen3-8B": {"accelerator": "L4-24GB", "tensor": 1},
+    "meta-llama/Llama-3.1-70B-Instruct": {"accelerator": "H100-SXM-80GB", "tensor": 4},
+}
+
+
+def spec_of(model: str, *, length: int, sequences: int) -> InferenceDeploymentSpec:
+    need = NEEDS[model]
+    document: dict[str, Any] = {
+        "apiVersion": "kvgate.io/v1alpha1",
+        "kind": "InferenceDeployment",
+        "metadata": {"name": "benchmark"},
+        "spec": {
+            "model": {"name": model},
+            "accelerator": {"type": need["accelerator"]},
+            "vllm": {"maxModelLen": length, "maxNumSeqs": sequences, "tensorParallelSize": need["tensor"]},
+        },
+    }
+    return parse_document(document).spec
+
+
+def facts_of(spec: InferenceDeploymentSpec) -> Facts:
+    return gather(spec, lambda _: ConfigMissing(message="", remediation=""))
+
+
+def cases(model: str) -> list[Case]:
+    small, large = spec_of(model, length=4096, sequences=2), spec_of(model, length=40_960, sequences=256)
+    facts = facts_of(small)
+    request = to_budget_request(small, facts)
+    too_much = to_budget_request(large, facts)
+    limits = AdjustLimits()
+    return [
+        ("plan only", lambda: plan(request)),
+        ("assess, fits", lambda: assess(small, facts)),
+        ("assess, refused with alternatives", lambda: assess(large, facts)),
+        ("adjust", lambda: adjust(too_much, limits)),
+        ("gather and assess, fits", lambda: assess(small, facts_of(small))),
+    ]
+
+
+def timed(run: Callable[[], object], runs: int) -> tuple[float, float]:
+    """(p50, p99) in microseconds, after ten runs that fill the caches."""
+    for _ in range(10):
+        run()
+    seconds = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    cuts = quantiles(seconds, n=100)
+    return cuts[49] * 1e6, cuts[98] * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--runs", type=int, default=2000)
+    runs = parser.parse_args().runs
+    print(f"{'model':<36} {'mode':<34} {'p50 µs':>9} {'p99 µs':>9}")
+    for model in NEEDS:
+        for mode, run in cases(model):
+            p50, p99 = timed(run, runs)
+            print(f"{model:<36} {mode:<34} {p50:>9.0f} {p99:>9.0f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Short ways to the engine's inputs: every builder gives something plausible, overrides say what a test is about."""
+
+from fractions import Fraction
+from typing import Any
+
+from kvgate import catalogue
+from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, ModelShape
+from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
+from kvgate.budget.units import gib
+from kvgate.hf_config import read_config
+
+_PARALLEL = {"tensor", "pipeline", "data", "expert", "decode_context"}
+_REQUEST = {"shape", "accelerator", "vllm_version", "guarantee", "workload", "weights_bytes", "unmodelled_settings"}
+
+
+def new_model_shape(
+    *, num_layers: int = 32, num_heads: int = 32, num_kv_heads: int = 8, **overrides: Any
+) -> ModelShape:
+    """A Llama-3-8B; `layer` replaces the layer that all of them are."""
+    attention = FullAttention(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=128)
+    dense = LayerShape(mixer=attention, mlp=DenseMlp(intermediate_size=14336), norm_elements=2 * 4096)
+    layer = overrides.pop("layer", dense)
+    values: dict[str, Any] = {
+        "name": "test/model", "architecture": "LlamaForCausalLM", "hidden_size": 4096, "vocab_size": 128256,
+        "layers": (layer,) * num_layers, "dtype": "bfloat16", "max_model_len": 131072, "final_norm_elements": 4096,
+        "num_heads": num_heads,
+    }  # fmt: skip
+    return ModelShape(**{**values, **overrides})
+
+
+def catalogue_shape(name: str, **options: str) -> ModelShape:
+    """A model of our catalogue."""
+    entry = catalogue.find_model(name)
+    assert entry is not None, name
+    return read_config(entry.config, name=entry.name, **options)
+
+
+def catalogue_accelerator(name: str) -> Accelerator:
+    """A GPU of our catalogue."""
+    accelerator = catalogue.find_accelerator(name)
+    assert accelerator is not None, name
+    return accelerator
+
+
+def new_accelerator(*, memory_gib: float = 79.19, **overrides: Any) -> Accelerator:
+    """An H100 of 80 GB whose drivers all report the same memory."""
+    memory = gib(memory_gib)
+    values: dict[str, Any] = {
+        "name": "H100-SXM-80GB", "product": "NVIDIA H100 80GB HBM3", "memory_bytes": memory, "memory_low_bytes": memory,
+        "memory_high_bytes": memory, "compute_capability": (9, 0), "vendor": "nvidia", "nvlink": True,
+    }  # fmt: skip
+    return Accelerator(**{**values, **overrides})
+
+
+def new_request(**overrides: Any) -> BudgetRequest:
+    """Fields of the request, of its settings and of its parallelism, by name; `utilization` is a decimal string."""
+    parallelism = {key: overrides.pop(key) for key in _PARALLEL & overrides.keys()}
+    request = {key: overrides.pop(key) for key in _REQUEST & overrides.keys()}
+    if utilization := overrides.pop("utilization", None):
+        overrides["gpu_memory_utilization"] = Fraction(utilization)
+    values: dict[str, Any] = {"vllm_version": "0.33.0", "guarantee": Guarantee.STARTUP, **request}
+    values.setdefault("shape", new_model_shape())
+    values.setdefault("accelerator", new_accelerator())
+    return BudgetRequest(**values, settings=EngineSettings(**overrides, parallelism=Parallelism(**parallelism)))
+
+
+def new_workload(
+    peak_concurrency: int = 4, prompt_tokens: int = 1000, output_tokens: int = 24, **more: int
+) -> Workload:
+    return Workload(peak_concurrency=peak_concurrency, prompt_tokens=prompt_tokens, output_tokens=output_tokens, **more)
+
+
+def new_document(
+    *, name: str = "qwen", model: Any = "Qwen/Qwen3-8B", accelerator: str = "H100-SXM-80GB", **spec: Any
+) -> dict[str, Any]:
+    """An InferenceDeployment as YAML gives it; further keys are fields of the spec."""
+    return {
+        "apiVersion": "kvgate.io/v1alpha1",
+        "kind": "InferenceDeployment",
+        "metadata": {"name": name, "namespace": "serving"},
+        "spec": {
+            "model": {"name": model} if isinstance(model, str) else model,
+            "accelerator": {"type": accelerator},
+            **spec,
+        },
+    }
+
+
+def new_llama_config(**overrides: Any) -> dict[str, Any]:
+    """A small Llama's config.json; a key set to `...` is left out."""
+    values = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+        "max_position_embeddings": 8192, "num_attention_heads": 32, "num_hidden_layers": 4, "num_key_value_heads": 8,
+        "torch_dtype": "bfloat16", "vocab_size": 128256, **overrides,
+    }  # fmt: skip
+    return {key: value for key, value in values.items() if value is not ...}

@@ -1,0 +1,218 @@
+"""Documents that are wrong are told so in words: the field, the value, what to do; all at once."""
+
+from typing import Any
+
+import pytest
+
+from kvgate.api.fields import field_path
+from kvgate.api.v1alpha1 import InferenceDeployment
+from kvgate.api.validation import InvalidDocument, is_ours, parse_document
+from kvgate.rules import Finding, Severity
+from kvgate.vllm_flags import FLAGS, MEMORY_FLAGS, memory_kinds, owned_flag
+from support.builders import new_document
+
+
+def findings(document: Any) -> tuple[Finding, ...]:
+    with pytest.raises(InvalidDocument) as error:
+        parse_document(document)
+    assert all(finding.severity is Severity.ERROR for finding in error.value.findings)
+    return error.value.findings
+
+
+def vllm(**settings: Any) -> dict[str, Any]:
+    return new_document(vllm=settings)
+
+
+def test_the_smallest_document_gets_the_defaults() -> None:
+    parsed = parse_document(new_document())
+    assert (parsed.name, parsed.namespace, parsed.skip_reason) == ("qwen", "serving", None)
+    assert (parsed.spec.admission.policy, parsed.spec.replicas, parsed.spec.vllm.kv_cache_dtype) == (
+        "Reject",
+        1,
+        "auto",
+    )
+
+
+WRONG: list[tuple[dict[str, Any], str, str]] = [
+    (vllm(maxModelLen="32k"), "spec.vllm.maxModelLen", "'32k'"),
+    (vllm(maxModelLen=32768.0), "spec.vllm.maxModelLen", "32768.0"),
+    (vllm(maxModelLen=True), "spec.vllm.maxModelLen", "True"),
+    (vllm(maxModelLen=0), "spec.vllm.maxModelLen", "0"),
+    (vllm(maxModelLen=-1), "spec.vllm.maxModelLen", "-1"),
+    (vllm(maxModelLen=10**9), "spec.vllm.maxModelLen", "1000000000"),
+    (vllm(maxNumSeqs=0), "spec.vllm.maxNumSeqs", "0"),
+    (vllm(enforceEager="maybe"), "spec.vllm.enforceEager", "'maybe'"),
+    (vllm(gpuMemoryUtilization="0"), "spec.vllm.gpuMemoryUtilization", "'0'"),
+    (vllm(gpuMemoryUtilization="1.5"), "spec.vllm.gpuMemoryUtilization", "'1.5'"),
+    (vllm(gpuMemoryUtilization="0,9"), "spec.vllm.gpuMemoryUtilization", "'0,9'"),
+    (vllm(gpuMemoryUtilization="90%"), "spec.vllm.gpuMemoryUtilization", "'90%'"),
+    (vllm(gpuMemoryUtilization="0.90\n"), "spec.vllm.gpuMemoryUtilization", "'0.90"),
+    (vllm(gpuMemoryUtilization="٠.٩"), "spec.vllm.gpuMemoryUtilization", "٠.٩"),
+    (vllm(gpuMemoryUtilization=0.9), "spec.vllm.gpuMemoryUtilization", "0.9"),
+    (vllm(gpuMemoryUtilization=1), "spec.vllm.gpuMemoryUtilization", "1"),
+    (vllm(version="latest"), "spec.vllm.version", "'latest'"),
+    (vllm(version=0.33), "spec.vllm.version", "0.33"),
+    (vllm(kvCacheDtype="FP8"), "spec.vllm.kvCacheDtype", "'FP8'"),
+    (vllm(dtype="fp8"), "spec.vllm.dtype", "'fp8'"),
+    (vllm(tensorParallelSize=0), "spec.vllm.tensorParallelSize", "0"),
+    (vllm(extraArgs="--foo"), "spec.vllm.extraArgs", "'--foo'"),
+    (vllm(extraArgs=[1]), "spec.vllm.extraArgs[0]", "1"),
+    (vllm(extraArgs=["ok", ""]), "spec.vllm.extraArgs[1]", "''"),
+    (new_document(admission={"policy": "reject"}), "spec.admission.policy", "'reject'"),
+    (new_document(admission={"guarantee": "Everything"}), "spec.admission.guarantee", "'Everything'"),
+    (new_document(admission={"adjust": {"knobs": []}}), "spec.admission.adjust.knobs", "[]"),
+    (new_document(workload={"peakConcurrency": 1, "promptTokens": 1}), "spec.workload.outputTokens", "required"),
+    (new_document(replicas=-1), "spec.replicas", "-1"),
+    (new_document(model={}), "spec.model.name", "required"),
+    (new_document(model={"name": "a/b/c"}), "spec.model.name", "'a/b/c'"),
+    (new_document(model="../../etc/passwd"), "spec.model.name", "etc/passwd"),
+    (new_document(template={"env": [{"name": "1A"}]}), "spec.template.env[0].name", "'1A'"),
+    ({**new_document(), "apiVersion": "kvgate.io/v2"}, "apiVersion", "'kvgate.io/v2'"),
+    ({**new_document(), "kind": "Deployment"}, "kind", "'Deployment'"),
+    ({**new_document(), "metadata": None}, "metadata", "None"),
+    ({**new_document(), "spec": []}, "spec", "[]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("document", "path", "shown"), WRONG, ids=[f"{w[1]} {i}" for i, w in enumerate(WRONG)])
+def test_a_wrong_value_is_named_with_its_field_and_a_way_out(document: dict[str, Any], path: str, shown: str) -> None:
+    (finding,) = findings(document)
+    assert finding.field == path
+    assert path in finding.message
+    assert shown in finding.message
+    assert finding.remediation
+
+
+BROKEN_RULES: list[tuple[dict[str, Any], str, str]] = [
+    (vllm(gpuMemoryUtilization="0.0"), "spec.vllm.gpuMemoryUtilization", "above 0"),
+    (vllm(tensorParallelSize=64, pipelineParallelSize=32), "spec.vllm", "at most 1024"),
+    (vllm(extraArgs=["--max-model-len=5"]), "spec.vllm.extraArgs", "a field of the spec owns"),
+    (new_document(admission={"guarantee": "Workload"}), "spec.workload", "needs spec.workload"),
+    (new_document(name="x" * 46), "", "at most 45 characters"),
+    (new_document(model={"name": "m", "source": {}}), "spec.model.source", "exactly one"),
+    (new_document(template={"env": [{"name": "A", "value": "1", "secretKeyRef": {"name": "s", "key": "k"}}]}),
+     "spec.template.env[0]", "not both"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("document", "path", "text"), BROKEN_RULES, ids=[w[2] for w in BROKEN_RULES])
+def test_a_rule_over_several_fields_is_told(document: dict[str, Any], path: str, text: str) -> None:
+    (finding,) = findings(document)
+    assert finding.field == path
+    assert text in finding.message
+
+
+@pytest.mark.parametrize("document", [None, [], "x", 5], ids=repr)
+def test_what_is_no_object_is_told_so(document: object) -> None:
+    assert len(findings(document)) == 1
+
+
+@pytest.mark.parametrize(
+    ("document", "path", "suggestion"),
+    [
+        (vllm(maxNumSeq=3), "spec.vllm.maxNumSeq", "maxNumSeqs"),
+        (vllm(max_model_length=3), "spec.vllm.max_model_length", "maxModelLen"),
+        (vllm(tensorParallel=3), "spec.vllm.tensorParallel", "tensorParallelSize"),
+        (new_document(admision={}), "spec.admision", "admission"),
+        (new_document(admission={"adjust": {"knob": []}}), "spec.admission.adjust.knob", "knobs"),
+        (new_document(template={"env": [{"name": "A", "valu": "1"}]}), "spec.template.env[0].valu", "value"),
+    ],
+)
+def test_an_unknown_field_comes_with_a_suggestion(document: dict[str, Any], path: str, suggestion: str) -> None:
+    (finding,) = findings(document)
+    assert finding.field == path
+    assert finding.remediation == f"did you mean {suggestion}?"
+
+
+def test_a_field_like_no_other_lists_the_fields() -> None:
+    (finding,) = findings(new_document(model={"name": "m", "zzz": 1}))
+    assert "configFrom" in finding.remediation
+
+
+def test_all_findings_come_at_once() -> None:
+    document = new_document(
+        vllm={"maxModelLen": "32k", "gpuMemoryUtilization": 0.9, "maxNumSeq": 3},
+        admission={"policy": "No"}, replicas=-1, template={"tolerations": [{"effect": "x"}]},
+    )  # fmt: skip
+    del document["spec"]["model"]
+    assert {finding.field for finding in findings(document)} == {
+        "spec.model", "spec.vllm.maxModelLen", "spec.vllm.gpuMemoryUtilization", "spec.vllm.maxNumSeq", "spec.admission.policy",
+        "spec.replicas", "spec.template.tolerations[0].effect",
+    }  # fmt: skip
+
+
+def test_a_long_value_is_shown_in_part() -> None:
+    (finding,) = findings(vllm(version="x" * 100_000))
+    assert len(finding.message) + len(finding.remediation) < 300
+
+
+def test_a_large_object_in_place_of_text_is_shown_in_part() -> None:
+    (finding,) = findings(vllm(version={"a": "x" * 100_000}))
+    assert len(finding.message) + len(finding.remediation) < 300
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "--max-model-len", "--max-model-len=32768", "--max_model_len=1", "--max_model-len", "--max-model", "--max-mo=5",
+        "--gpu-memory-utilization=0.99", "--gpu_memory_util", "--tensor-parallel-size", "-tp", "-tp=4", "-q", "-q=fp8",
+        "-qfp8", "--quantization=fp8", "--no-enable-prefix-caching", "--no-enforce-eager", "--no-enable-expert-parallel",
+        "--config=x.yaml", "--host=0.0.0.0", "--model=x", "--kv_cache_dtype", "--kv-cache-memory=5", "--num-gpu-blocks-override",
+        "--served-model-name", "--device-memory-utilization=1",
+    ],
+)  # fmt: skip
+def test_an_option_that_a_field_owns_is_found_in_any_spelling(argument: str) -> None:
+    assert owned_flag(argument)
+    assert findings(vllm(extraArgs=["--seed=1", argument]))[0].field == "spec.vllm.extraArgs"
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "--seed=1", "--max-num-partial-prefills=2", "--model-impl=auto", "--enable-eplb", "--data-parallel-rank=1", "-O3",
+        "--data-parallel-size-local=1", "max-model-len", "32768", "--", "-", "--max-model-lens", "--max-model-len\n",
+        "--kv-cache-dtype-skip-layers", "x--model", "--tokenizer=x", "--port2", "--hostname", "--configure",
+    ],
+)  # fmt: skip
+def test_an_option_that_no_field_owns_is_left_alone(argument: str) -> None:
+    assert not owned_flag(argument)
+
+
+@pytest.mark.parametrize("owned", FLAGS, ids=lambda owned: owned.flag)
+def test_every_owned_option_leads_to_a_field_that_exists(owned: Any) -> None:
+    assert owned_flag(owned.flag)
+    assert owned_flag(f"{owned.flag}=x")
+    if owned.field:
+        model: Any = InferenceDeployment
+        for part in field_path(owned.field).split("."):
+            (field,) = (f for name, f in model.model_fields.items() if (f.alias or name) == part)
+            model = field.annotation
+
+
+@pytest.mark.parametrize(("flag", "kind"), MEMORY_FLAGS.items())
+def test_an_option_that_moves_memory_is_named(flag: str, kind: str) -> None:
+    spellings = [flag, f"{flag}=x", flag.replace("-", "_").replace("__", "--", 1), f"{flag}.a=1"]
+    assert [memory_kinds(["--seed=1", spelling]) for spelling in spellings] == [(kind,)] * 4
+    assert memory_kinds([flag, flag]) == (kind,)
+    assert memory_kinds([flag[2:], "--seed"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("document", "ours"),
+    [
+        (new_document(), True), ({"kind": "InferenceDeployment", "apiVersion": "kvgate.io/v9"}, True),
+        ({"kind": "InferenceDeployment", "apiVersion": "kvgate.iox/v1"}, False), ({"kind": "Deployment", "apiVersion": "apps/v1"}, False),
+        (None, False), ([], False), ({}, False),
+    ],
+)  # fmt: skip
+def test_our_documents_are_recognised(document: object, ours: bool) -> None:  # noqa: FBT001
+    assert is_ours(document) is ours
+
+
+@pytest.mark.parametrize(
+    ("annotation", "reason"), [("because", "because"), ("", None), ("  ", None), ("x" * 300, "x" * 256)]
+)
+def test_the_break_glass_annotation_is_a_reason_or_nothing(annotation: str, reason: str | None) -> None:
+    document = new_document()
+    document["metadata"]["annotations"] = {"kvgate.io/skip-budget": annotation}
+    assert parse_document(document).skip_reason == reason

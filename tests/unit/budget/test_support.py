@@ -1,0 +1,64 @@
+"""What vLLM refuses before it looks at memory; the cases are refusals and acceptances of vLLM 0.32."""
+
+from typing import Any
+
+import pytest
+
+from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.support import kv_cache_dtype_refusal, parallelism_refusals
+from kvgate.budget.versions import accounting_of
+from support.builders import catalogue_accelerator, catalogue_shape
+
+H100, A100, L40S, T4 = "H100-SXM-80GB", "A100-SXM-80GB", "L40S-48GB", "T4-16GB"
+LLAMA, DEEPSEEK = "meta-llama/Llama-3.1-8B-Instruct", "deepseek-ai/DeepSeek-V3"
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "gpu", "version", "refused"),
+    [
+        ("auto", DEEPSEEK, T4, "0.6.0", ""),
+        ("fp8", LLAMA, H100, "0.32.0", ""),
+        ("fp8", LLAMA, A100, "0.32.0", ""),
+        ("fp8", LLAMA, T4, "0.32.0", "compute capability 8.0"),
+        ("fp8", DEEPSEEK, H100, "0.32.0", ""),
+        ("fp8", DEEPSEEK, A100, "0.32.0", "compute capability 8.9"),
+        ("fp8_per_token_head", LLAMA, A100, "0.32.0", "compute capability 8.9"),
+        ("int8_per_token_head", LLAMA, A100, "0.32.0", ""),
+        ("int8_per_token_head", DEEPSEEK, H100, "0.32.0", "no attention kernel for MLA"),
+        ("fp8_ds_mla", DEEPSEEK, H100, "0.32.0", "sparse MLA"),
+        ("fp8_ds_mla", LLAMA, H100, "0.32.0", "sparse MLA"),
+        ("bfloat16", LLAMA, T4, "0.32.0", ""),
+        ("bfloat16", LLAMA, H100, "0.10.0", "has no kv_cache_dtype bfloat16"),
+        ("octave_k3v4", LLAMA, H100, "0.32.0", "has no kv_cache_dtype octave_k3v4"),
+        ("fp16", LLAMA, H100, "0.32.0", "has no kv_cache_dtype fp16"),
+        ("", LLAMA, H100, "0.32.0", "has no kv_cache_dtype"),
+    ],
+)
+def test_a_cache_dtype(name: str, model: str, gpu: str, version: str, refused: str) -> None:
+    reason = kv_cache_dtype_refusal(name, catalogue_shape(model), catalogue_accelerator(gpu), accounting_of(version))
+    assert (reason is None) is (refused == "")
+    assert refused in (reason or "")
+
+
+@pytest.mark.parametrize(
+    ("model", "sizes", "field"),
+    [
+        ("facebook/opt-125m", {"tensor": 8}, "tensor_parallel_size"),
+        ("Qwen/Qwen2.5-7B", {"tensor": 8}, "tensor_parallel_size"),
+        ("Qwen/Qwen2.5-7B", {"tensor": 4}, ""),
+        ("microsoft/phi-4", {"tensor": 4}, "tensor_parallel_size"),
+        ("microsoft/phi-4", {"tensor": 8}, "tensor_parallel_size"),
+        ("microsoft/phi-4", {"tensor": 2}, ""),
+        ("microsoft/phi-4", {"tensor": 4, "pipeline": 2}, "tensor_parallel_size"),
+        (LLAMA, {"tensor": 16}, ""),
+        (LLAMA, {"tensor": 64}, "tensor_parallel_size"),
+        (LLAMA, {"pipeline": 32}, ""),
+        (LLAMA, {"pipeline": 33}, "pipeline_parallel_size"),
+        (DEEPSEEK, {"tensor": 8, "decode_context": 8}, ""),
+        (DEEPSEEK, {"tensor": 8, "decode_context": 3}, "decode_context_parallel_size"),
+        (DEEPSEEK, {"tensor": 1, "decode_context": 2}, "decode_context_parallel_size"),
+    ],
+)
+def test_parallel_sizes(model: str, sizes: dict[str, Any], field: str) -> None:
+    fields = {name for name, _ in parallelism_refusals(catalogue_shape(model), Parallelism(**sizes))}
+    assert fields == ({field} if field else set())

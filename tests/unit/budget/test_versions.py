@@ -1,0 +1,149 @@
+"""What a release of vLLM changes: defaults, batch limits, what is deducted."""
+
+from dataclasses import asdict
+from fractions import Fraction
+
+import pytest
+
+from kvgate.budget.errors import UnknownVersion
+from kvgate.budget.plan import plan
+from kvgate.budget.units import GIB
+from kvgate.budget.versions import DEFAULT_VERSION, NEWEST, OLDEST, accounting_of, parse_release
+from support.builders import catalogue_accelerator, new_accelerator, new_request
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        ("0.33.0", (0, 33)), ("v0.11.0rc2", (0, 11)), ("0.10.2.dev5+g1f3a", (0, 10)), ("0.6", (0, 6)), (" 0.9.2 ", (0, 9)),
+        ("1.0.0", (1, 0)), ("0.20.1-cu129", (0, 20)),
+    ],
+)  # fmt: skip
+def test_a_version_is_read_as_its_minor_release(text: str, release: tuple[int, int]) -> None:
+    assert parse_release(text) == release
+
+
+@pytest.mark.parametrize(
+    "text", ["", "latest", "33", "0.", "0.x", "v", "-0.3", "0.33.", "0.33.0\n0.34", "nightly-0.33"]
+)
+def test_what_is_no_version_is_told_so(text: str) -> None:
+    with pytest.raises(UnknownVersion, match="is not a vLLM version"):
+        parse_release(text)
+
+
+@pytest.mark.parametrize("version", ["0.5.5", "0.0.1"])
+def test_a_release_before_the_first_known_is_unknown(version: str) -> None:
+    with pytest.raises(UnknownVersion, match=r"older than 0\.6"):
+        accounting_of(version)
+
+
+def test_the_default_version_is_the_newest_that_is_known() -> None:
+    assert parse_release(DEFAULT_VERSION) == NEWEST
+    assert OLDEST == (0, 6)
+
+
+@pytest.mark.parametrize("version", ["0.34.0", "1.0.0", "7.3"])
+def test_a_newer_release_counts_as_the_newest_with_a_wider_interval(version: str) -> None:
+    assert asdict(accounting_of(version)) == asdict(accounting_of(DEFAULT_VERSION))
+    known, newer = (plan(new_request(vllm_version=v)).stages[0].available for v in (DEFAULT_VERSION, version))
+    assert newer.expected == known.expected
+    assert newer.low < known.low
+    assert newer.high > known.high
+
+
+@pytest.mark.parametrize(
+    ("version", "share"),
+    [("0.6.6", 90), ("0.8.5", 90), ("0.19.1", 90), ("0.20.0", 92), ("0.33.0", 92)],
+)
+def test_the_default_utilization_is(version: str, share: int) -> None:
+    assert accounting_of(version).gpu_memory_utilization == Fraction(share, 100)
+
+
+A100, H100, B200, L4, GB10, GH200 = (
+    "A100-SXM-80GB",
+    "H100-SXM-80GB",
+    "B200-SXM-180GB",
+    "L4-24GB",
+    "GB10-128GB",
+    "GH200-120GB",
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "tokens", "seqs"),
+    [
+        ("0.8.5", A100, 8192, 1024), ("0.9.2", A100, 2048, 256), ("0.33.0", A100, 2048, 256),
+        ("0.8.5", H100, 8192, 1024), ("0.9.2", H100, 8192, 1024), ("0.33.0", H100, 8192, 1024),
+        ("0.8.5", L4, 2048, 256), ("0.33.0", L4, 2048, 256),
+        ("0.27.1", B200, 8192, 1024), ("0.28.0", B200, 16_384, 1024), ("0.33.0", B200, 16_384, 1024),
+        ("0.32.0", GB10, 8192, 1024), ("0.33.0", GB10, 2048, 256),
+        ("0.33.0", GH200, 8192, 1024), ("0.33.0", "H100-80GB-MIG-3g.40gb", 2048, 256),
+    ],
+)  # fmt: skip
+def test_the_batch_limits_of_a_card_are(version: str, gpu: str, tokens: int, seqs: int) -> None:
+    settings = plan(new_request(vllm_version=version, accelerator=catalogue_accelerator(gpu))).settings
+    assert (settings.max_num_batched_tokens, settings.max_num_seqs) == (tokens, seqs)
+
+
+@pytest.mark.parametrize(
+    ("asked", "tokens", "seqs"),
+    [
+        ({"max_model_len": 8192}, 8192, 1024),
+        ({"max_model_len": 16, "max_num_seqs": 4}, 64, 4),
+        ({"max_model_len": 1}, 1024, 1024),
+        ({"max_num_batched_tokens": 100}, 100, 100),
+        ({"max_num_batched_tokens": 100, "max_num_seqs": 512}, 100, 512),
+        ({"max_num_seqs": 1, "max_model_len": 1}, 1, 1),
+    ],
+)  # fmt: skip
+def test_limits_that_nobody_set_follow_those_that_somebody_did(asked: dict[str, int], tokens: int, seqs: int) -> None:
+    settings = plan(new_request(**asked)).settings
+    assert (settings.max_num_batched_tokens, settings.max_num_seqs) == (tokens, seqs)
+
+
+def test_v0_batches_cover_the_whole_length() -> None:
+    assert plan(new_request(vllm_version="0.6.6", max_model_len=32_768)).settings.max_num_batched_tokens == 32_768
+    assert plan(new_request(vllm_version="0.6.6", max_model_len=1024)).settings.max_num_batched_tokens == 2048
+
+
+@pytest.mark.parametrize(("version", "blocks"), [("0.28.0", 0), ("0.29.0", 1), ("0.33.0", 1)])
+def test_the_null_block_is_kept_back_since_0_29(version: str, blocks: int) -> None:
+    budget = plan(new_request(vllm_version=version, kv_cache_memory_bytes=20 * GIB))
+    assert budget.num_blocks is not None
+    assert budget.usable_blocks is not None
+    assert budget.num_blocks.expected - budget.usable_blocks.expected == blocks
+
+
+@pytest.mark.parametrize(
+    ("version", "architecture", "deducted"),
+    [
+        ("0.19.1", "MixtralForCausalLM", False), ("0.20.0", "MixtralForCausalLM", True), ("0.26.0", "MixtralForCausalLM", True),
+        ("0.22.1", "Qwen3ForCausalLM", False), ("0.22.1", "LlamaForCausalLM", True), ("0.24.0", "LlamaForCausalLM", False),
+        ("0.28.0", "LlamaForCausalLM", False), ("0.29.0", "LlamaForCausalLM", True),
+    ],
+)  # fmt: skip
+def test_cuda_graphs_come_out_of_the_budget(version: str, architecture: str, deducted: bool) -> None:  # noqa: FBT001
+    facts = accounting_of(version)
+    runner = facts.uses_v2_runner(architecture, is_dense=architecture != "MixtralForCausalLM")
+    assert facts.deducts_graphs(v2_runner=runner) is deducted
+
+
+@pytest.mark.parametrize("version", ["0.19.0", "0.33.0"])
+def test_an_eager_engine_keeps_no_graphs(version: str) -> None:
+    ledger = plan(new_request(vllm_version=version, enforce_eager=True)).stages[0].ledger
+    assert ledger is not None
+    assert (ledger.cuda_graphs.low, ledger.cuda_graphs.high) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "dtype"), [("0.11.0", "bfloat16"), ("0.20.0", "turboquant_k8v4"), ("0.33.0", "octave_k3v4")]
+)
+def test_a_cache_dtype_exists_from_its_release_on(version: str, dtype: str) -> None:
+    major, minor = parse_release(version)
+    assert dtype in accounting_of(version).kv_cache_dtypes
+    assert dtype not in accounting_of(f"{major}.{minor - 1}.9").kv_cache_dtypes
+
+
+def test_an_accelerator_without_compute_capability_is_planned() -> None:
+    gaudi = new_accelerator(compute_capability=None, vendor="intel")
+    assert plan(new_request(accelerator=gaudi)).num_blocks is not None

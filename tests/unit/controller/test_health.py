@@ -1,0 +1,55 @@
+"""When the process is alive, and when it is ready."""
+
+import pytest
+
+from kvgate.controller.health import Health
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def health(clock: Clock) -> Health:
+    health = Health(resync_seconds=300, clock=clock)
+    health.begin()
+    health.answered()
+    return health
+
+
+def test_before_the_api_server_answers_it_is_alive_and_not_ready(clock: Clock) -> None:
+    health = Health(resync_seconds=300, clock=clock)
+    assert health.livez()[0]
+    assert health.readyz() == (False, "starting")
+
+
+def test_a_loop_that_stands_still_is_dead(health: Health, clock: Clock) -> None:
+    clock.now += 9
+    assert health.livez()[0]
+    clock.now += 2
+    assert health.livez() == (False, "the event loop has not turned for 11 s")
+
+
+def test_silence_of_the_api_server_makes_it_unready_but_not_dead(health: Health, clock: Clock) -> None:
+    clock.now += 1000
+    health.beat()
+    health.trouble = "refused"
+    assert health.readyz() == (False, "refused")
+    assert health.livez()[0]
+
+
+def test_a_resync_that_never_ends_is_dead_where_the_api_server_answers(health: Health, clock: Clock) -> None:
+    clock.now += 901
+    health.beat()
+    health.answered()
+    assert health.livez() == (False, "no resync for 901 s although the API server answers")
+    health.resynced()
+    assert health.livez() == (True, "ok")

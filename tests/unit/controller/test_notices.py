@@ -1,0 +1,42 @@
+"""One event per new reason."""
+
+import pytest
+
+from kvgate.api.conditions import ConditionType, Reason, set_condition
+from kvgate.api.status import Condition
+from kvgate.controller.notices import notices
+from support.manifests import NOW
+
+Claim = tuple[ConditionType, bool | None, Reason]
+
+
+def conditions(*claims: Claim) -> tuple[Condition, ...]:
+    found: tuple[Condition, ...] = ()
+    for kind, status, reason in claims:
+        found = set_condition(found, kind, status=status, reason=reason, message="m", generation=1, now=NOW)
+    return found
+
+
+FITS: Claim = (ConditionType.ACCEPTED, True, Reason.FITS)
+WARNED: Claim = (ConditionType.ACCEPTED, True, Reason.POLICY_WARN)
+REFUSED: Claim = (ConditionType.ACCEPTED, False, Reason.BUDGET_EXCEEDED)
+STALLED: Claim = (ConditionType.STALLED, True, Reason.BUDGET_EXCEEDED)
+FORBIDDEN: Claim = (ConditionType.STALLED, True, Reason.API_FORBIDDEN)
+RUNNING: Claim = (ConditionType.STALLED, False, Reason.UP_TO_DATE)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([], [FITS, RUNNING], [("Normal", "Fits")]),
+        ([FITS], [FITS, RUNNING], []),
+        ([FITS], [REFUSED, STALLED], [("Warning", "BudgetExceeded")]),
+        ([REFUSED, STALLED], [REFUSED, STALLED], []),
+        ([REFUSED, STALLED], [FITS, RUNNING], [("Normal", "Fits")]),
+        ([FITS, RUNNING], [FITS, FORBIDDEN], [("Warning", "ApiForbidden")]),
+        ([FITS], [WARNED], [("Warning", "PolicyWarn")]),
+    ],
+)
+def test_only_a_new_reason_is_told(before: list[Claim], after: list[Claim], expected: list[tuple[str, str]]) -> None:
+    told = [(notice.kind, notice.reason) for notice in notices(conditions(*before), conditions(*after))]
+    assert told == expected

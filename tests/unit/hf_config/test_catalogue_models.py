@@ -1,0 +1,56 @@
+"""Every model of the catalogue is read: modelled with the parameters that it states, or its kinds are named."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import kvgate
+from kvgate import catalogue
+from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.weights import rank_weights
+from kvgate.hf_config import read_config
+from support.builders import catalogue_shape
+
+NAMES = catalogue.model_names()
+MODELLED = [name for name in NAMES if not catalogue_shape(name).unmodelled_kinds]
+FOLDER = Path(kvgate.__file__).parent / "data" / "models"
+
+
+def entry_of(name: str) -> dict[str, Any]:
+    entry: dict[str, Any] = yaml.safe_load((FOLDER / f"{name.replace('/', '--', 1)}.yaml").read_text(encoding="utf-8"))
+    return entry
+
+
+def test_most_of_the_catalogue_is_modelled() -> None:
+    assert len(NAMES) >= 190
+    assert len(MODELLED) >= 100
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_is_read_without_problems(name: str) -> None:
+    shape = read_config(catalogue.load_model(name).config, name=name)
+    assert shape.max_model_len >= 448
+    assert all(kind.strip() for kind in shape.unmodelled_kinds)
+
+
+@pytest.mark.parametrize("name", MODELLED)
+def test_a_modelled_model_has_the_parameters_that_it_states(name: str) -> None:
+    """Counted without the quantised formats; layers for multi-token prediction stand in no stated count here."""
+    entry, shape = entry_of(name), replace(catalogue_shape(name), quantization=None)
+    weights = rank_weights(shape, Parallelism(), (0, len(shape.layers)), unsplit_large_blocks=False)
+    stated = entry.get("parameters") or STATED[name]
+    assert weights.parameter_bytes / 2 == pytest.approx(stated, rel=0.002)
+
+
+STATED = {"microsoft/phi-2": 2_779_683_840}
+"""Parameters of models whose entry does not say them."""
+
+
+@pytest.mark.parametrize("name", [name for name in MODELLED if "safetensors_bytes" in entry_of(name)])
+def test_a_modelled_model_has_the_bytes_of_its_files(name: str) -> None:
+    shape = catalogue_shape(name)
+    weights = rank_weights(shape, Parallelism(), (0, len(shape.layers)), unsplit_large_blocks=False)
+    assert weights.parameter_bytes == pytest.approx(entry_of(name)["safetensors_bytes"], rel=0.01)

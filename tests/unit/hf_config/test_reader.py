@@ -1,0 +1,336 @@
+"""config.json → ModelShape: what is read, what is named, and what is told about a config that is wrong."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kvgate.budget.model_shape import FullAttention, LatentAttention, SparseMlp
+from kvgate.hf_config import ModelConfigError, read_config
+from kvgate.hf_config.text import parse_config_text
+from support.builders import catalogue_shape, new_llama_config
+
+
+def problems(**overrides: Any) -> tuple[str, ...]:
+    with pytest.raises(ModelConfigError) as error:
+        read_config(new_llama_config(**overrides))
+    return error.value.problems
+
+
+def test_a_llama_is_read() -> None:
+    shape = read_config(new_llama_config(), name="test/llama")
+    assert (shape.name, shape.hidden_size, len(shape.layers), shape.dtype) == ("test/llama", 4096, 4, "bfloat16")
+    assert shape.layers[0].mixer == FullAttention(num_heads=32, num_kv_heads=8, head_dim=128)
+    assert shape.unmodelled_kinds == ()
+
+
+def test_all_missing_keys_are_listed_at_once_and_once() -> None:
+    keys = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    found = problems(**dict.fromkeys(keys, ...))
+    assert len(found) == len(set(found)) == len(keys)
+    assert all(any(key in problem for problem in found) for key in keys)
+    assert all("missing" in problem for problem in found)
+
+
+@pytest.mark.parametrize(
+    "key", ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"]
+)
+@pytest.mark.parametrize("value", [0, -1, True, False, 3.5, "4096", [4096], {}, 10**13], ids=repr)
+def test_a_count_that_is_none_is_named_with_its_value(key: str, value: object) -> None:
+    found = problems(**{key: value})
+    assert len(found) == 1
+    assert found[0].startswith(f"{key} is ")
+
+
+@pytest.mark.parametrize("key", ["num_key_value_heads", "head_dim", "max_position_embeddings"])
+@pytest.mark.parametrize("value", [-1, True, 3.5, "8", 10**13], ids=repr)
+def test_an_optional_count_that_is_none_is_named_once(key: str, value: object) -> None:
+    found = problems(**{key: value})
+    assert len(found) == 1
+    assert found[0].startswith(f"{key} is ")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, 1.5, True, "0.5", [1]], ids=repr)
+def test_a_rotary_share_outside_0_to_1_is_named(value: object) -> None:
+    assert "partial_rotary_factor" in problems(partial_rotary_factor=value)[0]
+
+
+def test_a_thousand_layers_too_many_are_refused_without_building_them() -> None:
+    assert problems(num_hidden_layers=10**9) == ("num_hidden_layers is 1000000000; no model has more than 1024",)
+
+
+def test_more_heads_than_width_is_a_problem() -> None:
+    assert "more than hidden_size" in problems(num_attention_heads=8192, hidden_size=4096)[0]
+
+
+def test_heads_that_do_not_divide_the_width_round_down_as_vllm_does() -> None:
+    mixer = read_config(new_llama_config(num_attention_heads=30)).layers[0].mixer
+    assert isinstance(mixer, FullAttention)
+    assert mixer.head_dim == 136
+
+
+@pytest.mark.parametrize("value", [..., None, [], "LlamaForCausalLM", [1], {}], ids=repr)
+def test_a_config_without_architecture_is_no_model(value: object) -> None:
+    assert "architectures is missing" in problems(architectures=value)[0]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "scaling", "expected"),
+    [
+        ({"max_position_embeddings": 8192}, None, 8192),
+        ({"max_position_embeddings": ...}, None, 2048),
+        ({"max_position_embeddings": 8192, "model_max_length": 4096}, None, 4096),
+        ({"max_position_embeddings": 8192}, {"rope_type": "linear", "factor": 4.0}, 32_768),
+        ({"max_position_embeddings": 8192}, {"type": "dynamic", "factor": 2}, 16_384),
+        ({"max_position_embeddings": 131_072}, {"rope_type": "llama3", "factor": 8.0}, 131_072),
+        ({"max_position_embeddings": 131_072}, {"rope_type": "longrope", "factor": 32.0}, 131_072),
+        ({"max_position_embeddings": 163_840}, {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096}, 163_840),
+        ({"max_position_embeddings": 32_768}, {"type": "yarn", "factor": 4.0}, 131_072),
+        ({"max_position_embeddings": 32_768}, {"rope_type": "default"}, 32_768),
+        ({"max_position_embeddings": 32_768}, {"rope_theta": 10_000}, 32_768),
+    ],
+)  # fmt: skip
+def test_the_longest_context_is(lengths: dict[str, Any], scaling: object, expected: int) -> None:
+    assert read_config(new_llama_config(**lengths, rope_scaling=scaling)).max_model_len == expected
+
+
+@pytest.mark.parametrize("factor", [0, -2, True, "4", float("nan"), float("inf"), 1e300, None], ids=repr)
+def test_a_rope_factor_that_is_none_is_named_once(factor: object) -> None:
+    found = problems(rope_scaling={"rope_type": "linear", "factor": factor})
+    assert len(found) == 1
+    assert "rope" in found[0]
+
+
+def test_a_negative_original_length_is_named() -> None:
+    scaling = {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": -5}
+    assert "original_max_position_embeddings is -5" in problems(rope_scaling=scaling)[0]
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked", "expected"),
+    [
+        ("bfloat16", None, "bfloat16"),
+        ("torch.float16", None, "float16"),
+        ("float32", None, "bfloat16"),
+        (..., None, "bfloat16"),
+        ("bfloat16", "half", "float16"),
+        ("bfloat16", "float", "float32"),
+        ("float16", "auto", "float16"),
+    ],
+)
+def test_the_dtype_that_runs_is(stored: object, asked: str | None, expected: str) -> None:
+    assert read_config(new_llama_config(torch_dtype=stored), dtype=asked).dtype == expected
+
+
+def compressed_tensors(groups: object) -> dict[str, Any]:
+    return {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": groups}}
+
+
+UNMODELLED = [
+    ({"sliding_window": 4096}, "sliding-window attention"),
+    ({"sliding_window": 4096, "use_sliding_window": True}, "sliding-window attention"),
+    ({"layer_types": ["sliding_attention", "full_attention"]}, "sliding-window attention"),
+    ({"layer_types": ["linear_attention", "full_attention"]}, "linear attention layers"),
+    ({"mamba_d_state": 16}, "Mamba hybrid"),
+    ({"state_size": 16}, "Mamba"),
+    ({"hybrid_override_pattern": "M-M*"}, "Mamba hybrid"),
+    ({"linear_num_key_heads": 16}, "GDN (linear attention)"),
+    ({"linear_attn_config": {"kda_layers": [1]}}, "KDA (linear attention)"),
+    ({"attn_type_list": [0, 1]}, "linear attention"),
+    ({"attention_chunk_size": 8192}, "chunked-local attention"),
+    ({"index_topk": 2048}, "sparse MLA"),
+    ({"compress_ratios": [4]}, "compressed MLA"),
+    ({"num_kv_shared_layers": 2}, "KV sharing across layers"),
+    ({"cross_attention_layers": [3]}, "encoder-decoder cross attention"),
+    ({"block_configs": [{}]}, "per-layer block configurations"),
+    ({"conv_L_cache": 3}, "short convolution hybrid"),
+    ({"architectures": ["WhisperForConditionalGeneration"], "decoder_layers": 4}, "encoder-decoder cross attention"),
+    ({"architectures": ["NewForCausalLM"]}, "architecture NewForCausalLM"),
+    ({"architectures": ["NewVLForConditionalGeneration"], "vision_config": {"depth": 2}}, "multimodal encoder"),
+    ({"architectures": ["ChatGLMModel"], "vision_config": {"depth": 2}}, "multimodal encoder"),
+    ({"architectures": ["QWenLMHeadModel"], "visual": {"layers": 2}}, "multimodal encoder"),
+    ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}, "quantization modelopt"),
+    ({"quantization_config": {"quant_method": "mxfp4"}}, "quantization mxfp4"),
+    ({"quantization_config": {"quant_method": "bitsandbytes"}}, "quantization bitsandbytes"),
+    ({"quantization_config": {"quant_method": "gguf"}}, "quantization gguf"),
+    ({"quantization_config": {"bits": 4}}, "quantization without quant_method"),
+    ({"quantization_config": {"quant_method": "awq", "bits": 8}}, "awq with 8 bits"),
+    ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, "gptq with 3 bits"),
+    (compressed_tensors({"a": {"weights": {"type": "float", "num_bits": 4, "strategy": "tensor_group"}}}),
+     "compressed-tensors float 4 tensor_group"),
+    (compressed_tensors({"a": {}, "b": {}}), "compressed-tensors mixed groups"),
+    ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [0, 0]}}, "fp8 in blocks of 0 × 0"),
+    ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128]}}, "an unreadable quantization_config"),
+    (compressed_tensors(["x"]), "an unreadable quantization_config"),
+    ({"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": float("inf")}}, "an unreadable quantization_config"),
+    ({"quantization_config": "fp8"}, "an unreadable quantization_config"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kind"), UNMODELLED, ids=[f"{kind} {i}" for i, (_, kind) in enumerate(UNMODELLED)]
+)
+def test_what_has_no_formula_is_named(overrides: dict[str, Any], kind: str) -> None:
+    assert read_config(new_llama_config(**overrides)).unmodelled_kinds == (kind,)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"sliding_window": None},
+        {"sliding_window": 4096, "use_sliding_window": False},
+        {"layer_types": ["full_attention"] * 4},
+        {"attn_type_list": [1, 1, 1, 1]},
+        {"vision_config": None},
+        {"quantization_config": None},
+        {"quantization_config": {}},
+        {"num_experts": 0},
+    ],
+    ids=repr,
+)
+def test_a_key_that_says_nothing_leaves_the_model_as_it_is(overrides: dict[str, Any]) -> None:
+    shape = read_config(new_llama_config(**overrides))
+    assert shape.unmodelled_kinds == ()
+    assert shape.layers == read_config(new_llama_config()).layers
+
+
+EVERY_MODULE = {
+    "qkv_proj", "o_proj", "q_a_proj", "q_b_proj", "kv_a_proj", "kv_b_proj", "gate_up_proj", "down_proj", "experts", "shared_experts",
+}  # fmt: skip
+
+
+def fp8_with(*entries: str, method: str = "fp8") -> frozenset[str]:
+    quantization = {"quant_method": method, "modules_to_not_convert": list(entries)}
+    return read_config(new_llama_config(quantization_config=quantization)).layers[1].unquantized
+
+
+@pytest.mark.parametrize(
+    ("entry", "modules"),
+    [
+        ("lm_head", set()),
+        ("model.layers.1.self_attn.o_proj", {"o_proj"}),
+        ("model.layers.11.self_attn.o_proj", set()),
+        ("model.layers.1", EVERY_MODULE),
+        ("mlp.down_proj", {"down_proj"}),
+        ("down_proj", {"down_proj"}),
+        ("down", set()),
+        ("model.layers.*.self_attn.q_proj", {"qkv_proj", "q_b_proj"}),
+        ("model.layers.*.mlp.gate", set()),
+        ("*.mlp.down_proj", {"down_proj"}),
+        ("re:.*down_proj", {"down_proj"}),
+        ("re:.*mlp.(gate|up|gate_up|down)_proj", {"gate_up_proj", "down_proj"}),
+        (r"re:model\.layers\.\d+\.self_attn\.o_proj$", {"o_proj"}),
+        ("re:down_proj", set()),
+        ("", set()),
+        ("*", EVERY_MODULE),
+    ],
+)  # fmt: skip
+def test_a_list_of_unquantised_modules_names(entry: str, modules: set[str]) -> None:
+    assert fp8_with(entry) == modules
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "re:(a+)+b",
+        "re:(.*)*x",
+        "re:(a|a)*c",
+        "re:" + ".*a" * 5,
+        "re:" + "a" * 201,
+        r"re:\1",
+        r"re:\Q",
+        "re:(",
+        "re:[",
+        "re:a{1,9999}",
+        "re:a**",
+    ],
+)
+@pytest.mark.timeout(5)
+def test_an_expression_that_could_run_away_or_is_none_is_named(expression: str) -> None:
+    config = new_llama_config(quantization_config={"quant_method": "fp8", "ignore": [expression]})
+    (kind,) = read_config(config).unmodelled_kinds
+    assert kind.startswith("the list of unquantised modules with the expression")
+
+
+@pytest.mark.parametrize("entries", [5, "lm_head", {"a": 1}, True], ids=repr)
+def test_a_list_that_is_no_list_is_named(entries: object) -> None:
+    config = new_llama_config(quantization_config={"quant_method": "fp8", "ignore": entries})
+    assert read_config(config).unmodelled_kinds == ("a list of unquantised modules that is not a list",)
+
+
+@pytest.mark.timeout(5)
+@pytest.mark.parametrize(
+    "entry",
+    ["model.layers.{}.mlp.up_projx", "*a*b{}*c*", "re:.*a.*b.*c{}.*d"],
+    ids=["names", "wildcards", "expressions"],
+)
+def test_a_list_of_thousands_is_read_in_time(entry: str) -> None:
+    entries = [entry.format(i) for i in range(20_000)]
+    config = new_llama_config(num_hidden_layers=1024, quantization_config={"quant_method": "fp8", "ignore": entries})
+    assert len(read_config(config).layers) == 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[1]", "of type list"),
+        ("null", "of type NoneType"),
+        ("x" * 2_000_001, "characters"),
+    ],
+    ids=["empty", "cut", "deep", "list", "null", "long"],
+)
+def test_a_text_that_is_no_config_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(ModelConfigError, match=problem):
+        parse_config_text(text)
+
+
+def test_a_byte_order_mark_is_skipped() -> None:
+    assert parse_config_text("\ufeff" + json.dumps({"a": 1})) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "kv_heads"), [("Qwen/Qwen3-8B", 8), ("meta-llama/Llama-2-7b-hf", 32), ("THUDM/glm-4-9b", 2)]
+)
+def test_kv_heads_are_found_under_their_many_names(name: str, kv_heads: int) -> None:
+    mixer = catalogue_shape(name).layers[0].mixer
+    assert isinstance(mixer, FullAttention)
+    assert mixer.num_kv_heads == kv_heads
+
+
+@pytest.mark.parametrize(
+    ("multi_query", "new_decoder", "kv_heads"), [(True, False, 1), (False, False, 32), (True, True, 8)]
+)
+def test_falcon_has_one_kv_head_unless_it_says_otherwise(multi_query: bool, new_decoder: bool, kv_heads: int) -> None:  # noqa: FBT001
+    falcon = new_llama_config(
+        architectures=["FalconForCausalLM"], model_type="falcon", multi_query=multi_query,
+        new_decoder_architecture=new_decoder, num_kv_heads=8,
+    )  # fmt: skip
+    mixer = read_config(falcon).layers[0].mixer
+    assert isinstance(mixer, FullAttention)
+    assert mixer.num_kv_heads == kv_heads
+
+
+def test_deepseek_v3_has_three_dense_layers_and_a_latent_cache() -> None:
+    shape = catalogue_shape("deepseek-ai/DeepSeek-V3")
+    assert [isinstance(layer.mlp, SparseMlp) for layer in shape.layers] == [False] * 3 + [True] * 58
+    assert all(isinstance(layer.mixer, LatentAttention) for layer in shape.layers)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "expected"),
+    [({"num_bits": 8, "type": "float"}, "fp8"), ({"num_bits": 8, "type": "int"}, None), (None, None), (5, None)],
+    ids=repr,
+)
+def test_a_checkpoint_may_ask_for_an_fp8_cache(scheme: object, expected: str | None) -> None:
+    quantization = {"quant_method": "fp8", "kv_cache_scheme": scheme}
+    assert read_config(new_llama_config(quantization_config=quantization)).kv_cache_scheme == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "kinds"), [("fp8", ()), ("bitsandbytes", ("quantization bitsandbytes of an unquantised checkpoint",))]
+)
+def test_an_unquantised_checkpoint_may_be_converted_while_loading(method: str, kinds: tuple[str, ...]) -> None:
+    assert read_config(new_llama_config(), quantization=method).unmodelled_kinds == kinds

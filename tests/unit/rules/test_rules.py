@@ -1,0 +1,138 @@
+"""Every rule with a budget that makes it fire, and one that does not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Quantization, UnmodelledLayer
+from kvgate.budget.plan import Budget, plan
+from kvgate.budget.request import Guarantee
+from kvgate.budget.units import GIB
+from kvgate.rules import RULES, Severity, consistency, fit, judge_budget
+from kvgate.rules.finding import Finding
+from support.builders import new_accelerator, new_model_shape, new_request, new_workload
+
+Rule = Callable[[Budget], Any]
+FP8 = Quantization(method="fp8", format="fp8-tensor")
+BLOCKS = Quantization(method="fp8", format="fp8-block", block=(128, 128))
+KDA = LayerShape(mixer=UnmodelledLayer(kind="KDA"), mlp=DenseMlp(intermediate_size=0), norm_elements=0)
+ODD = LayerShape(
+    mixer=FullAttention(num_heads=12, num_kv_heads=6, head_dim=128),
+    mlp=DenseMlp(intermediate_size=14336),
+    norm_elements=0,
+)
+NARROW = LayerShape(
+    mixer=FullAttention(num_heads=64, num_kv_heads=8, head_dim=128),
+    mlp=DenseMlp(intermediate_size=3072),
+    norm_elements=0,
+)
+OLD_GPU = new_accelerator(compute_capability=(7, 5))
+WORKLOAD = {"guarantee": Guarantee.WORKLOAD, "max_model_len": 2048, "max_num_seqs": 8}
+
+ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
+FIRES: list[tuple[Rule, str, Severity, str, dict[str, Any]]] = [
+    (consistency.length_within_model, "MaxModelLenAboveModel", ERROR, "max_model_len", {"max_model_len": 131_073}),
+    (consistency.sizes_divide, "ParallelSizeRefused", ERROR, "tensor_parallel_size", {"tensor": 3}),
+    (consistency.sizes_divide, "ParallelSizeRefused", ERROR, "tensor_parallel_size",
+     {"tensor": 4, "shape": new_model_shape(layer=ODD, num_heads=12)}),
+    (consistency.sizes_divide, "ParallelSizeRefused", ERROR, "tensor_parallel_size",
+     {"tensor": 16, "shape": new_model_shape(quantization=BLOCKS, num_heads=64, layer=NARROW)}),
+    (consistency.sizes_divide, "ParallelSizeRefused", ERROR, "pipeline_parallel_size", {"pipeline": 33}),
+    (consistency.sizes_divide, "ParallelSizeRefused", ERROR, "decode_context_parallel_size", {"decode_context": 2}),
+    (consistency.cache_dtype_exists, "KVCacheDtypeRefused", ERROR, "kv_cache_dtype", {"kv_cache_dtype": "fp9"}),
+    (consistency.cache_dtype_exists, "KVCacheDtypeRefused", ERROR, "kv_cache_dtype",
+     {"kv_cache_dtype": "bfloat16", "vllm_version": "0.10.2"}),
+    (consistency.cache_dtype_exists, "KVCacheDtypeRefused", ERROR, "kv_cache_dtype", {"kv_cache_dtype": "fp8", "accelerator": OLD_GPU}),
+    (consistency.utilization_leaves_context, "UtilizationTooHigh", ERROR, "gpu_memory_utilization", {"utilization": "1"}),
+    (fit.weights_fit, "WeightsTooLarge", ERROR, "accelerator", {"accelerator": new_accelerator(memory_gib=16)}),
+    (fit.one_request_fits, "KVCacheTooSmall", ERROR, "max_model_len", {"accelerator": new_accelerator(memory_gib=24)}),
+    (fit.one_request_fits, "KVCacheTooSmall", ERROR, "max_model_len", {"kv_cache_memory_bytes": 1000}),
+    (fit.guarantee_holds, "GuaranteeNotMet", ERROR, "max_num_seqs", {"guarantee": Guarantee.FULL_CONTEXT}),
+    (fit.guarantee_holds, "GuaranteeNotMet", ERROR, "workload", {**WORKLOAD, "workload": new_workload(1000)}),
+    (consistency.workload_can_run, "ConcurrencyAboveMaxNumSeqs", WARNING, "max_num_seqs", {**WORKLOAD, "workload": new_workload(9)}),
+    (consistency.workload_can_run, "RequestAboveMaxModelLen", ERROR, "workload", {**WORKLOAD, "workload": new_workload(8, 2048, 1)}),
+    (consistency.kinds_are_modelled, "UnmodelledKind", WARNING, "model", {"shape": new_model_shape(layer=KDA)}),
+    (consistency.kinds_are_modelled, "UnmodelledKind", WARNING, "model", {"unmodelled_settings": ("LoRA",)}),
+    (consistency.kinds_are_modelled, "UnmodelledKind", WARNING, "model", {"kv_cache_dtype": "turboquant_k8v4"}),
+    (consistency.release_is_known, "ReleaseNotKnown", INFO, "vllm_version", {"vllm_version": "0.34.0"}),
+    (consistency.weights_do_not_choose_cache, "CacheKeepsModelDtype", INFO, "kv_cache_dtype", {"shape": new_model_shape(quantization=FP8)}),
+    (fit.headroom_is_thin, "ThinHeadroom", INFO, "max_num_seqs", {"kv_cache_memory_bytes": 16 * GIB + 3 * 2_097_152}),
+]  # fmt: skip
+
+SILENT: list[tuple[Rule, dict[str, Any]]] = [
+    (consistency.length_within_model, {"max_model_len": 131_072}),
+    (consistency.sizes_divide, {"tensor": 8, "pipeline": 32, "decode_context": 2}),
+    (consistency.cache_dtype_exists, {"kv_cache_dtype": "fp8"}),
+    (consistency.cache_dtype_exists, {"kv_cache_dtype": "auto", "accelerator": new_accelerator(compute_capability=(7, 0))}),
+    (consistency.utilization_leaves_context, {"utilization": "0.95"}),
+    (consistency.utilization_leaves_context, {"utilization": "1", "kv_cache_memory_bytes": GIB}),
+    (fit.weights_fit, {}),
+    (fit.weights_fit, {"kv_cache_memory_bytes": 1000}),
+    (fit.one_request_fits, {}),
+    (fit.one_request_fits, {"accelerator": new_accelerator(memory_gib=16)}),
+    (fit.guarantee_holds, {"guarantee": Guarantee.FULL_CONTEXT, "max_num_seqs": 1}),
+    (fit.guarantee_holds, {"guarantee": Guarantee.FULL_CONTEXT, "kv_cache_memory_bytes": GIB}),
+    (consistency.workload_can_run, {**WORKLOAD, "workload": new_workload(8, 2048, 0)}),
+    (consistency.workload_can_run, {**WORKLOAD, "guarantee": Guarantee.STARTUP, "workload": new_workload(9, 4096, 1)}),
+    (consistency.kinds_are_modelled, {}),
+    (consistency.release_is_known, {"vllm_version": "0.33.9"}),
+    (consistency.weights_do_not_choose_cache, {"shape": new_model_shape(quantization=FP8), "kv_cache_dtype": "fp8"}),
+    (consistency.weights_do_not_choose_cache, {"shape": new_model_shape(quantization=FP8, kv_cache_scheme="fp8")}),
+    (consistency.weights_do_not_choose_cache, {}),
+    (fit.headroom_is_thin, {"max_model_len": 4096}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "severity", "field", "settings"), FIRES, ids=[f"{c[1]} {i}" for i, c in enumerate(FIRES)]
+)
+def test_a_rule_fires(rule: Rule, name: str, severity: Severity, field: str, settings: dict[str, Any]) -> None:
+    findings: list[Finding] = list(rule(plan(new_request(**settings))))
+    assert [(f.rule, f.severity, f.field) for f in findings] == [(name, severity, field)]
+    assert findings[0].message
+    assert findings[0].remediation
+
+
+@pytest.mark.parametrize(("rule", "settings"), SILENT, ids=[f"{c[0].__name__} {i}" for i, c in enumerate(SILENT)])
+def test_a_rule_stays_silent(rule: Rule, settings: dict[str, Any]) -> None:
+    assert list(rule(plan(new_request(**settings)))) == []
+
+
+def test_every_rule_has_a_case_that_fires_and_one_that_does_not() -> None:
+    assert {rule for rule, *_ in FIRES} == set(RULES)
+    assert {rule for rule, _ in SILENT} == set(RULES)
+    assert len(RULES) == len(set(RULES))
+
+
+@pytest.mark.parametrize(("rule", "settings"), [(c[0], c[4]) for c in FIRES])
+def test_judging_a_budget_asks_every_rule(rule: Rule, settings: dict[str, Any]) -> None:
+    budget = plan(new_request(**settings))
+    assert set(rule(budget)) <= set(judge_budget(budget))
+
+
+@pytest.mark.parametrize("settings", [c[4] for c in FIRES if c[2] is Severity.ERROR and c[0] is not fit.weights_fit])
+def test_a_plan_survives_settings_that_a_rule_refuses(settings: dict[str, Any]) -> None:
+    budget = plan(new_request(**settings))
+    assert budget.verdict is not None
+    assert budget.headroom is None or budget.headroom.low <= budget.headroom.high
+
+
+def test_more_stages_than_layers_and_a_wrong_tensor_size_still_name_sizes_that_work() -> None:
+    findings = list(consistency.sizes_divide(plan(new_request(tensor=3, pipeline=1024))))
+    assert [f.field for f in findings] == ["tensor_parallel_size", "pipeline_parallel_size"]
+    assert findings[0].remediation == "set tensor_parallel_size to one of 1, 2, 4, 8, 16"
+
+
+def test_does_not_fit_always_has_an_error_that_says_why() -> None:
+    """Also where the KV memory is given, tiny, and nothing else is known."""
+    for more in ({}, {"unmodelled_settings": ("LoRA",)}):
+        budget = plan(new_request(kv_cache_memory_bytes=1, **more))
+        assert budget.verdict == "DoesNotFit"
+        assert [f.rule for f in judge_budget(budget) if f.severity is Severity.ERROR] == ["KVCacheTooSmall"]
+
+
+def test_a_maybe_is_a_warning() -> None:
+    budget = plan(new_request(accelerator=new_accelerator(memory_gib=36), max_model_len=131_072, max_num_seqs=8))
+    assert budget.verdict == "MayNotFit"
+    assert [(f.rule, f.severity) for f in judge_budget(budget)] == [("KVCacheTooSmall", Severity.WARNING)]

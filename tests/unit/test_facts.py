@@ -1,0 +1,116 @@
+"""Facts: what is found, and what is said about what is not."""
+
+import json
+
+import pytest
+
+from kvgate.api.v1alpha1 import KeyRef
+from kvgate.api.validation import parse_document
+from kvgate.facts import ConfigMissing, gather, look_up_accelerator, look_up_model, shape_of_config, shape_of_text
+from kvgate.rules import Severity
+from support.builders import new_document, new_llama_config
+
+FROM_MAP = {"name": "my/model", "configFrom": {"configMapKeyRef": {"name": "configs", "key": "config.json"}}}
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", "qwen/qwen3-8b", " Qwen/Qwen3-8B "])
+def test_a_model_is_found_by_its_name(name: str) -> None:
+    shape, findings = look_up_model(name)
+    assert shape is not None
+    assert findings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("Qwen/Qwen3-8", "Qwen/Qwen3-8B"), ("Qwen3-8B", "Qwen/Qwen3-8B"), ("xyzzy/plugh", "give its config.json")],
+)
+def test_an_unknown_model_comes_with_the_nearest_names(name: str, hint: str) -> None:
+    shape, (finding,) = look_up_model(name)
+    assert shape is None
+    assert (finding.rule, finding.severity) == ("UnknownModel", Severity.WARNING)
+    assert hint in finding.remediation
+
+
+@pytest.mark.parametrize("name", ["L4-24GB", "l4-24gb", "NVIDIA L4", "NVIDIA H100 80GB HBM3", "NVIDIA-H100-80GB-HBM3"])
+def test_an_accelerator_is_found_by_short_name_product_or_label(name: str) -> None:
+    accelerator, findings = look_up_accelerator(name)
+    assert accelerator is not None
+    assert findings == ()
+
+
+@pytest.mark.parametrize(("name", "hint"), [("H100-80G", "H100"), ("quantum", "`kvgate gpus`")])
+def test_an_unknown_accelerator_comes_with_a_hint(name: str, hint: str) -> None:
+    accelerator, (finding,) = look_up_accelerator(name)
+    assert accelerator is None
+    assert (finding.rule, finding.severity) == ("UnknownAccelerator", Severity.WARNING)
+    assert hint in finding.remediation
+
+
+def test_a_config_of_the_user_wins_over_the_catalogue() -> None:
+    spec = parse_document(new_document(model={**FROM_MAP, "name": "Qwen/Qwen3-8B"})).spec
+    asked: list[KeyRef] = []
+
+    def lookup(reference: KeyRef) -> str:
+        asked.append(reference)
+        return json.dumps(new_llama_config(num_hidden_layers=7))
+
+    facts = gather(spec, lookup)
+    assert facts.shape is not None
+    assert len(facts.shape.layers) == 7
+    assert [(reference.name, reference.key) for reference in asked] == [("configs", "config.json")]
+
+
+def test_the_catalogue_is_asked_where_there_is_no_config() -> None:
+    def lookup(reference: KeyRef) -> str:
+        raise AssertionError(reference)
+
+    assert gather(parse_document(new_document()).spec, lookup).findings == ()
+
+
+def test_a_missing_config_is_a_finding() -> None:
+    spec = parse_document(new_document(model=FROM_MAP)).spec
+    facts = gather(spec, lambda _: ConfigMissing(message="ConfigMap configs is not there", remediation="create it"))
+    (finding,) = facts.findings
+    assert (finding.rule, finding.message, finding.remediation) == (
+        "InvalidModelConfig",
+        "ConfigMap configs is not there",
+        "create it",
+    )
+    assert facts.shape is None
+    assert facts.accelerator is not None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "[]", "{}", json.dumps(new_llama_config(hidden_size="x", vocab_size=-1))]
+)
+def test_a_bad_config_says_where_and_what(text: str) -> None:
+    shape, findings = shape_of_text(text, name="m", where="ConfigMap configs, key config.json")
+    assert shape is None
+    assert findings
+    assert all(
+        f.message.startswith("ConfigMap configs, key config.json: ") and f.rule == "InvalidModelConfig"
+        for f in findings
+    )
+
+
+def test_each_problem_of_a_config_is_a_finding() -> None:
+    _, findings = shape_of_config(new_llama_config(hidden_size=..., vocab_size=-1), name="m")
+    assert len(findings) == 2
+
+
+def test_both_unknown_facts_are_told_at_once() -> None:
+    spec = parse_document(new_document(model="nobody/knows", accelerator="nothing")).spec
+    assert [f.rule for f in gather(spec, lambda _: "").findings] == ["UnknownModel", "UnknownAccelerator"]
+
+
+def test_quantization_and_dtype_of_the_spec_change_the_shape() -> None:
+    spec = parse_document(new_document(vllm={"quantization": "fp8", "dtype": "half"})).spec
+    shape = gather(spec, lambda _: "").shape
+    assert shape is not None
+    assert shape.quantization is not None
+    assert shape.dtype == "float16"
+
+
+def test_equal_lookups_give_the_same_object() -> None:
+    """Results are cached by the identity of a shape."""
+    assert look_up_model("Qwen/Qwen3-8B")[0] is look_up_model("Qwen/Qwen3-8B")[0]
