@@ -11,7 +11,8 @@ def main() -> None:
     """Changed and untracked files count alike."""
     listed = subprocess.run(
         [str(ROOT / ".venv/bin/kvgate"), "generate", "--list"], cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout.split() + ["deploy/install.yaml", "tests/chart/golden"]
+    ).stdout.split()
+    listed += ["deploy/install.yaml", "tests/chart/golden"]
     changed = subprocess.run(
         ["git", "status", "--porcelain", "--", *listed], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout

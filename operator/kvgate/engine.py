@@ -131,14 +131,15 @@ def _settings(vllm: Vllm) -> EngineSettings:
 
 
 def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec) -> BudgetRequest:
-    """maxNumSeqs omitted: the most that fit the guarantee, at most vLLM's default; 1 where not even one fits."""
+    """maxNumSeqs omitted: the most that fit the guarantee, at most vLLM's default, and no fewer than the user's floor."""
     if spec.vllm.max_num_seqs is not None:
         return request
     budget = plan(request)
     if budget.demand is None:
         return request
-    at_most = budget.settings.default_max_num_seqs
-    return request.with_settings(max_num_seqs=solver.largest_max_num_seqs(request, at_most) or 1)
+    at_most, admission = budget.settings.default_max_num_seqs, spec.admission
+    floor = admission.adjust.min_max_num_seqs if admission.policy == "Adjust" else 1
+    return request.with_settings(max_num_seqs=max(floor, solver.largest_max_num_seqs(request, at_most)))
 
 
 def _adjustment(judged: Assessment, spec: InferenceDeploymentSpec) -> Adjustment | None:

@@ -61,7 +61,8 @@ MEMORY_FLAGS: dict[str, str] = {
 }
 """Options that move GPU memory in a way without a formula here, and what a finding calls it."""
 
-_MIN_ABBREVIATION = 8
+_MIN_ABBREVIATION = 5
+"""`--` and three letters: no shorter beginning is unique, and no option of vLLM's is the beginning of one of ours."""
 
 
 def _spellings(flag: str) -> str:

@@ -70,6 +70,8 @@ class Reason(StrEnum):
     """The controller may not do what it must; its role lacks a rule."""
     API_REJECTED = "ApiRejected"
     """The API server refused a rendered object; its own words say why."""
+    API_UNAVAILABLE = "ApiUnavailable"
+    """The API server failed to take a rendered object; it is tried again."""
     NAME_TAKEN = "NameTaken"
     """A Deployment or Service of this name belongs to somebody else and is left alone."""
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"

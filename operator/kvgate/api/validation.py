@@ -25,8 +25,9 @@ def parse_document(document: Mapping[str, Any]) -> InferenceDeployment:
     try:
         deployment = InferenceDeployment.model_validate(document)
     except ValidationError as error:
-        raise InvalidDocument((*_findings(error), *_rules_of_the_rest(document, error))) from None
-    broken = tuple(_broken_rules(deployment))
+        found = (*_nameless(document), *_findings(error), *_rules_of_the_rest(document, error))
+        raise InvalidDocument(found) from None
+    broken = (*_nameless(document), *_broken_rules(deployment))
     if broken:
         raise InvalidDocument(broken)
     return deployment
@@ -34,6 +35,13 @@ def parse_document(document: Mapping[str, Any]) -> InferenceDeployment:
 
 def _broken_rules(deployment: InferenceDeployment) -> Iterator[Finding]:
     return (_finding(path, message, "") for path, message in deployment.broken_rules())
+
+
+def _nameless(document: Mapping[str, Any]) -> Iterator[Finding]:
+    """The API server says the same before any schema."""
+    metadata = document.get("metadata", {}) if isinstance(document, Mapping) else None
+    if isinstance(metadata, Mapping) and not (metadata.get("name") or metadata.get("generateName")):
+        yield _finding("metadata.name", "metadata.name is required", "add metadata.name")
 
 
 def _rules_of_the_rest(document: Mapping[str, Any], error: ValidationError) -> Iterator[Finding]:

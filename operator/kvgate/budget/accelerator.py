@@ -22,6 +22,8 @@ class Accelerator:
     unified_memory: bool = False
     """CPU and GPU share the memory: neighbours count, predictions are wide."""
     nvlink: bool = False
+    is_slice: bool = False
+    """A MIG slice: memory of its own, and no links to its neighbours."""
     gpu_labels: tuple[str, ...] = ()
     """Values of the node label `nvidia.com/gpu.product` that mean this accelerator."""
     resource: str = "nvidia.com/gpu"

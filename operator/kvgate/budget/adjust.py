@@ -185,7 +185,7 @@ def _single_changes(request: BudgetRequest, accelerators: Sequence[Accelerator])
 def _next_tensor_size(request: BudgetRequest) -> int | None:
     """The next power of two, up to 8 ranks, that the model's heads allow and that fits."""
     parallelism = request.settings.parallelism
-    for tensor in (2, 4, 8):
+    for tensor in () if request.accelerator.is_slice else (2, 4, 8):
         wider = replace(parallelism, tensor=tensor)
         if tensor <= parallelism.tensor or parallelism_refusals(request.shape, wider):
             continue
@@ -197,8 +197,13 @@ def _next_tensor_size(request: BudgetRequest) -> int | None:
 def _next_accelerator(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> Accelerator | None:
     """The smallest larger GPU that fits with everything else unchanged."""
     now, at_least = request.accelerator, max(request.accelerator.memory_bytes + 1, _needed_bytes(plan(request)))
-    larger = [a for a in accelerators if a.vendor == now.vendor and a.memory_bytes >= at_least and not a.unified_memory]
+    larger = [a for a in accelerators if _could_replace(now, a) and a.memory_bytes >= at_least]
     return next((a for a in sorted(larger, key=lambda a: a.memory_bytes) if _fits_on(request, a)), None)
+
+
+def _could_replace(now: Accelerator, other: Accelerator) -> bool:
+    """Of the same vendor, with memory of its own; a whole GPU is not traded for a slice."""
+    return other.vendor == now.vendor and not other.unified_memory and (now.is_slice or not other.is_slice)
 
 
 def _needed_bytes(budget: Budget) -> int:

@@ -133,7 +133,7 @@ class ModelShape:
     dtype: str
     """The checkpoint's own dtype as vLLM runs it: float32 checkpoints are served in bfloat16 or float16."""
     max_model_len: int
-    """The longest context that vLLM accepts without an override."""
+    """The longest context that vLLM accepts without an override; 0 where an unmodelled config leaves it open."""
     tie_word_embeddings: bool = False
     lm_head_bias: bool = False
     ends_on_every_stage: bool = False

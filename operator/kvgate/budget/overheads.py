@@ -161,7 +161,7 @@ def non_torch(run: Run) -> Interval:
         base += Interval.around(gib(0.5), below=gib(0.2), above=gib(0.5))
     if run.accelerator.unified_memory:
         base += Interval.around(gib(0.5), below=gib(1), above=gib(4))
-    if run.parallelism.tensor == 1:
+    if run.parallelism.tensor * run.parallelism.pipeline == 1:
         return base
     if not run.accelerator.nvlink:
         return base + Interval.around(gib(0.15), below=gib(0.15), above=gib(0.5))

@@ -147,7 +147,7 @@ def _plan_auto_length(request: BudgetRequest) -> Budget:
 def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved:
     """vLLM's defaults and their mutual limits (0.32, `EngineArgs._set_default_max_num_seqs_and_batched_tokens_args`)."""
     asked, limits = request.settings, accounting.batch_limits(request.accelerator)
-    max_model_len = asked.max_model_len or request.shape.max_model_len
+    max_model_len = asked.max_model_len or request.shape.max_model_len or 1
     batched = asked.max_num_batched_tokens or limits.max_num_batched_tokens
     if asked.max_num_batched_tokens is None and accounting.batched_tokens_cover_model_len:
         batched = max(max_model_len, 2048)

@@ -4,7 +4,15 @@ Each function returns the reason as a sentence, or None where the setting is acc
 """
 
 from kvgate.budget.accelerator import Accelerator
-from kvgate.budget.model_shape import DTYPE_BYTES, DenseMlp, FullAttention, LatentAttention, ModelShape, distinct_layers
+from kvgate.budget.model_shape import (
+    DTYPE_BYTES,
+    DenseMlp,
+    FullAttention,
+    LatentAttention,
+    ModelShape,
+    UnmodelledLayer,
+    distinct_layers,
+)
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.versions import Accounting
 
@@ -21,7 +29,7 @@ def kv_cache_dtype_refusal(
     if name not in accounting.kv_cache_dtypes:
         known = ", ".join(sorted(accounting.kv_cache_dtypes))
         return f"this vLLM release has no kv_cache_dtype {name}; it knows {known}"
-    if name in DTYPE_BYTES:
+    if name in DTYPE_BYTES or isinstance(shape.layers[0].mixer, UnmodelledLayer):
         return None
     latent = isinstance(shape.layers[0].mixer, LatentAttention)
     if latent and name in _PER_HEAD:

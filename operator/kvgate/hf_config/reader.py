@@ -67,7 +67,7 @@ def _unmodelled_shape(fields: Fields, name: str, architecture: str, kind: str) -
         vocab_size=fields.optional_count("vocab_size"),
         layers=(nothing,) * min(num_layers, MAX_LAYERS),
         dtype=_dtype(fields, None),
-        max_model_len=derived_max_model_len(fields),
+        max_model_len=derived_max_model_len(fields, default=0),
         num_heads=fields.optional_count("num_attention_heads", "n_head", "num_heads"),
     )
 

@@ -12,7 +12,9 @@ RULES: tuple[Rule, ...] = (
     consistency.length_within_model,  # vLLM refuses longer contexts than the model's
     consistency.sizes_divide,  # parallel sizes must divide heads, layers and blocks
     consistency.cache_dtype_exists,  # the release, the GPU and the model must have the cache dtype
+    consistency.slices_stand_alone,  # MIG slices have no links
     consistency.utilization_leaves_context,  # the CUDA context lives outside the requested share
+    consistency.cache_memory_within_gpu,  # vLLM does not check what it is given
     fit.weights_fit,  # nothing left for the cache
     fit.one_request_fits,  # vLLM's own start condition
     fit.guarantee_holds,  # what the user asks beyond it

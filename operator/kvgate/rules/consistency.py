@@ -16,7 +16,10 @@ CONTEXT_BYTES = gib(0.2)
 
 def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
     """Kinds of layers, caches, weights or features without a formula: Unknown, never a guess."""
+    refused = kv_cache_dtype_refusal_of(budget) is not None
     for kind in budget.unmodelled:
+        if refused and kind.startswith("kv_cache_dtype"):
+            continue
         yield Finding(
             rule="UnmodelledKind",
             severity=Severity.WARNING,
@@ -29,7 +32,7 @@ def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
 def length_within_model(budget: Budget) -> Iterable[Finding]:
     """max_model_len above what the model was made for."""
     limit, asked = budget.request.shape.max_model_len, budget.settings.max_model_len
-    if asked > limit:
+    if limit and asked > limit:
         yield Finding(
             rule="MaxModelLenAboveModel",
             severity=Severity.ERROR,
@@ -66,15 +69,48 @@ def _possible_sizes(budget: Budget) -> str:
 
 def cache_dtype_exists(budget: Budget) -> Iterable[Finding]:
     """A KV cache dtype that the release, the GPU or the model does not have."""
-    request = budget.request
-    name = request.settings.kv_cache_dtype
-    if reason := kv_cache_dtype_refusal(name, request.shape, request.accelerator, budget.accounting):
+    name = budget.request.settings.kv_cache_dtype
+    if reason := kv_cache_dtype_refusal_of(budget):
         yield Finding(
             rule="KVCacheDtypeRefused",
             severity=Severity.ERROR,
             field="kv_cache_dtype",
             message=f"kv_cache_dtype {name}: {reason}",
             remediation="set kv_cache_dtype to auto, or use a GPU or release that has it",
+        )
+
+
+def kv_cache_dtype_refusal_of(budget: Budget) -> str | None:
+    """Why the cache dtype that was asked for does not exist here; None where it does."""
+    request = budget.request
+    return kv_cache_dtype_refusal(
+        request.settings.kv_cache_dtype, request.shape, request.accelerator, budget.accounting
+    )
+
+
+def slices_stand_alone(budget: Budget) -> Iterable[Finding]:
+    """MIG slices cannot talk to each other, so no layer can be spread over them."""
+    accelerator, parallelism = budget.request.accelerator, budget.request.settings.parallelism
+    if accelerator.is_slice and parallelism.tensor * parallelism.pipeline > 1:
+        yield Finding(
+            rule="SlicesCannotBeJoined",
+            severity=Severity.ERROR,
+            field="tensor_parallel_size",
+            message=f"{accelerator.name} is a MIG slice: slices have no links, so tensor and pipeline sizes must be 1",
+            remediation="use one larger slice, or whole GPUs",
+        )
+
+
+def cache_memory_within_gpu(budget: Budget) -> Iterable[Finding]:
+    """kv_cache_memory_bytes that no GPU of this kind has: vLLM does not look, and dies when it allocates."""
+    given, total = budget.request.settings.kv_cache_memory_bytes, budget.request.accelerator.memory_high_bytes
+    if given is not None and given > total:
+        yield Finding(
+            rule="KVCacheMemoryAboveGpu",
+            severity=Severity.WARNING,
+            field="kv_cache_memory_bytes",
+            message=f"kv_cache_memory_bytes is {format_gib(given)}; {budget.request.accelerator.name} has {format_gib(total)}",
+            remediation="give what is left beside the weights, per GPU",
         )
 
 

@@ -88,7 +88,7 @@ def _judged(request: Request, deployment: InferenceDeployment) -> Answer:
 
 def _not_read_here(_: KeyRef) -> ConfigMissing:
     return ConfigMissing(
-        message="spec.model.configFrom is not read at admission", remediation="the controller reads it and decides"
+        message="spec.model.configFrom is not read at admission: the controller reads it and decides", remediation=""
     )
 
 

@@ -32,7 +32,7 @@ def test_most_of_the_catalogue_is_modelled() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_is_read_without_problems(name: str) -> None:
     shape = read_config(catalogue.load_model(name).config, name=name)
-    assert shape.max_model_len >= 448
+    assert shape.max_model_len >= 448 or (shape.unmodelled_kinds and shape.max_model_len == 0)
     assert all(kind.strip() for kind in shape.unmodelled_kinds)
 
 
