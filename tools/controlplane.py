@@ -301,7 +301,7 @@ class ControlPlane:
             f"--service-account-key-file={self._folder / 'sa.pub'}",
             f"--service-account-signing-key-file={self._folder / 'sa.key'}",
             "--authorization-mode=Node,RBAC",
-            "--service-cluster-ip-range=10.0.0.0/24",
+            "--service-cluster-ip-range=10.0.0.0/16",
             "--endpoint-reconciler-type=none",
             "--allow-privileged=true",
             f"--audit-policy-file={self._folder / 'audit-policy.json'}",

@@ -15,7 +15,6 @@ from kvgate.controller import observed as pure
 from kvgate.rendering.status import before
 from kvgate.webhook.review import INVALID, review
 
-
 NOW = "2026-11-21T12:00:00Z"
 
 

@@ -1,0 +1,146 @@
+"""The few requests that the controller makes, each with a time limit and errors of our own."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import aiohttp
+from kubernetes.aio.client import ApiClient, ApiException, Configuration
+from kubernetes.aio.dynamic import DynamicClient
+
+from kvgate.api import GROUP, KIND, PLURAL, VERSION
+from kvgate.api.base import Document
+from kvgate.cluster.connection import USER_AGENT, RequestObserver, request_trace
+from kvgate.cluster.errors import NotFound, Unavailable, error_of
+
+FIELD_MANAGER = "kvgate"
+REQUEST_TIMEOUT_SECONDS = 30.0
+"""Of every request: a handler that waits for ever holds up its object for ever."""
+PAGE_SIZE = 500
+"""Objects of one page of a list."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """A kind of object; these few never change, so nothing is discovered and nothing is cached in files."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+
+    @property
+    def resource(self) -> str:
+        """As RBAC and error messages write it: `deployments.apps`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str | None, name: str | None = None) -> str:
+        """Of one object, of all in a namespace, or of all."""
+        base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        place = f"/namespaces/{namespace}" if namespace else ""
+        return f"{base}{place}/{self.plural}" + (f"/{name}" if name else "")
+
+
+INFERENCE_DEPLOYMENTS = Kind(group=GROUP, version=VERSION, kind=KIND, plural=PLURAL)
+DEPLOYMENTS = Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
+SERVICES = Kind(group="", version="v1", kind="Service", plural="services")
+CONFIG_MAPS = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
+EVENTS = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events")
+
+
+class Cluster:
+    """A connection; use it in the event loop that made it, and close it there."""
+
+    def __init__(self, configuration: Configuration, observe: RequestObserver) -> None:
+        configuration.trace_configs = [request_trace(observe)]
+        self._client = ApiClient(configuration)
+        self._client.user_agent = USER_AGENT
+        self._dynamic = DynamicClient(self._client)  # type: ignore[no-untyped-call]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._client.close()  # type: ignore[no-untyped-call]
+
+    async def ping(self, timeout_seconds: float) -> None:
+        """Raises ApiError where the API server does not answer in time."""
+        await self._send("get", "version", "get", "/version", timeout_seconds=timeout_seconds)
+
+    async def find(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        """The object, or None."""
+        try:
+            return await self._send("get", kind.resource, "get", kind.path(namespace, name))
+        except NotFound:
+            return None
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
+    ) -> AsyncIterator[Document]:
+        """Page by page, so that a large cluster is never one answer. Raises NotFound where the kind is not installed."""
+        following: str | None = None
+        while following != "":
+            page = await self._send(
+                "list", kind.resource, "get", kind.path(namespace), limit=PAGE_SIZE,
+                label_selector=label_selector, _continue=following,
+            )  # fmt: skip
+            for item in page["items"]:
+                yield item
+            following = page["metadata"].get("continue", "")
+
+    async def probe(self, kind: Kind, namespace: str | None = None) -> None:
+        """List a single object: raises what listing would raise."""
+        await self._send("list", kind.resource, "get", kind.path(namespace), limit=1)
+
+    async def apply(self, kind: Kind, body: Document) -> Document:
+        """Server-side apply; fields that others set and we do not stay theirs."""
+        metadata = body["metadata"]
+        return await self._apply(kind.resource, kind.path(metadata["namespace"], metadata["name"]), body)
+
+    async def apply_status(self, kind: Kind, body: Document) -> Document:
+        """The same on the status subresource: never creates the object."""
+        metadata = body["metadata"]
+        path = kind.path(metadata["namespace"], metadata["name"])
+        return await self._apply(f"{kind.resource}/status", f"{path}/status", body)
+
+    async def create(self, kind: Kind, body: Document) -> Document:
+        """Raises Conflict where the name is taken."""
+        path = kind.path(body["metadata"]["namespace"])
+        return await self._send("create", kind.resource, "post", path, body=body)
+
+    async def merge(self, kind: Kind, namespace: str, name: str, body: Document) -> Document:
+        """A JSON merge patch."""
+        path = kind.path(namespace, name)
+        return await self._send(
+            "patch", kind.resource, "patch", path, body=body, content_type="application/merge-patch+json"
+        )
+
+    async def _apply(self, resource: str, path: str, body: Document) -> Document:
+        return await self._send(
+            "patch", resource, "patch", path, body=body, content_type="application/apply-patch+yaml",
+            field_manager=FIELD_MANAGER, force_conflicts=True,
+        )  # fmt: skip
+
+    async def _send(
+        self, verb: str, resource: str, method: str, path: str, *,
+        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS, **parameters: Any,
+    ) -> Document:  # fmt: skip
+        """The one gate to the API server."""
+        limit = aiohttp.ClientTimeout(total=timeout_seconds)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                answer = await self._dynamic.request(
+                    method, path, serialize=False, _request_timeout=limit, **parameters
+                )
+                document: Document = await answer.json()
+                return document
+        except ApiException as error:
+            raise error_of(verb, resource, error.status, error.body) from error
+        except TimeoutError as error:
+            raise Unavailable(verb, resource, f"no answer within {timeout_seconds:g} s") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise Unavailable(verb, resource, str(error) or type(error).__name__) from error

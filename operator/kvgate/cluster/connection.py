@@ -1,0 +1,101 @@
+"""Where the API server is and who we are: as kubectl finds it, else as a pod finds it."""
+
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import aiohttp
+import yaml
+from kubernetes.aio import config
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+
+from kvgate.cluster.errors import NoConfiguration
+
+RequestObserver = Callable[[str, str], None]
+"""Called with (verb, code) once per answered request; code is `error` where no answer came."""
+USER_AGENT = "kvgate-controller"
+
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_KEEPALIVE = (
+    (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+    (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 10),
+    (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+    (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+    (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 20_000),  # milliseconds
+)
+"""The kernel ends a connection that a load balancer dropped silently within 25 s; names, because not every system has all."""
+
+
+async def load_configuration(kubeconfig: str | None) -> Configuration:
+    """From --kubeconfig, $KUBECONFIG, ~/.kube/config or the pod's ServiceAccount, in this order. Raises NoConfiguration."""
+    configuration = Configuration()
+    path = kubeconfig or os.environ.get("KUBECONFIG") or _default_kubeconfig()
+    try:
+        if path is not None:
+            await config.load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=path, client_configuration=configuration
+            )
+        else:
+            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    except (config.ConfigException, OSError, yaml.YAMLError, ValueError, KeyError, TypeError) as error:
+        source = path or "no kubeconfig, and not in a cluster"
+        raise NoConfiguration(f"{source}: {error}; give --kubeconfig or set KUBECONFIG") from error
+    return configuration
+
+
+def _default_kubeconfig() -> str | None:
+    path = Path.home() / ".kube" / "config"
+    return str(path) if path.is_file() else None
+
+
+def tls_of(configuration: Configuration) -> ssl.SSLContext:
+    """As the client itself would set it up."""
+    context: ssl.SSLContext = RESTClientObject(configuration).ssl_context
+    return context
+
+
+async def watch_session(configuration: Configuration, observe: RequestObserver) -> aiohttp.ClientSession:
+    """A session for long watches: authenticated, counted, and quick to notice a dead connection."""
+    token = await configuration.get_api_key_with_prefix("BearerToken")
+    if token and " " not in token:
+        token = f"Bearer {token}"
+    connector = aiohttp.TCPConnector(limit=0, ssl=tls_of(configuration), socket_factory=_keepalive_socket)
+    return aiohttp.ClientSession(
+        connector=connector,
+        headers={"User-Agent": USER_AGENT, **({"Authorization": token} if token else {})},
+        trace_configs=[request_trace(observe)],
+        trust_env=True,
+    )
+
+
+def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    for level, name, value in _KEEPALIVE:
+        with suppress(AttributeError):
+            made.setsockopt(level, getattr(socket, name), value)
+    return made
+
+
+def request_trace(observe: RequestObserver) -> aiohttp.TraceConfig:
+    """Counts every request of a session, the watches of kopf as well."""
+    trace = aiohttp.TraceConfig()
+
+    async def ended(_: aiohttp.ClientSession, __: SimpleNamespace, end: aiohttp.TraceRequestEndParams) -> None:
+        observe(_verb(end.method, is_watch="watch" in end.url.query), str(end.response.status))
+
+    async def failed(_: aiohttp.ClientSession, __: SimpleNamespace, end: aiohttp.TraceRequestExceptionParams) -> None:
+        observe(_verb(end.method, is_watch="watch" in end.url.query), "error")
+
+    trace.on_request_end.append(ended)
+    trace.on_request_exception.append(failed)
+    return trace
+
+
+def _verb(method: str, *, is_watch: bool) -> str:
+    return "watch" if is_watch else _VERBS.get(method, method.lower())

@@ -1,0 +1,127 @@
+"""Events of events.k8s.io/v1: the same one again is counted, not repeated, and no object gets a flood of them."""
+
+import hashlib
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from kvgate.api.base import Document
+from kvgate.cluster.client import EVENTS, Cluster
+from kvgate.cluster.errors import NotFound
+
+CONTROLLER = "kvgate.io/controller"
+MAX_NOTE = 1024
+"""Characters; the API server refuses longer ones."""
+BURST = 5
+SECONDS_PER_EVENT = 10.0
+"""What one object may have: five at once, then one in ten seconds."""
+SERIES_SECONDS = 600.0
+"""How long the same event goes on with the one before."""
+MAX_REMEMBERED = 4096
+"""Events and objects that are remembered; the oldest are forgotten."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notice:
+    """What happened to an object."""
+
+    kind: Literal["Normal", "Warning"]
+    reason: str
+    action: str
+    """What kvgate was doing: Assess, Apply."""
+    note: str
+
+
+@dataclass(kw_only=True, slots=True)
+class _Series:
+    name: str
+    count: int
+    last: float
+
+
+@dataclass(kw_only=True, slots=True)
+class _Budget:
+    tokens: float
+    last: float
+
+
+class EventRecorder:
+    """Remembers what it said; one per process."""
+
+    def __init__(self, cluster: Cluster, *, instance: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._cluster = cluster
+        self._instance = instance
+        self._clock = clock
+        self._series: OrderedDict[tuple[str, str, str], _Series] = OrderedDict()
+        self._budgets: OrderedDict[str, _Budget] = OrderedDict()
+
+    async def record(self, about: Document, notice: Notice) -> bool:
+        """Whether it was written: False where the object's budget is spent. Raises ApiError."""
+        metadata, now = about["metadata"], self._clock()
+        if not self._allows(metadata["uid"], now):
+            return False
+        key = (metadata["uid"], notice.reason, hashlib.sha256(notice.note.encode()).hexdigest())
+        series = self._series.get(key)
+        if series is not None and now - series.last < SERIES_SECONDS and await self._continue(metadata, series, now):
+            return True
+        name = f"{metadata['name']}.{time.time_ns():x}"
+        await self._cluster.create(EVENTS, self._event(about, notice, name))
+        self._series[key] = _Series(name=name, count=1, last=now)
+        _forget_oldest(self._series)
+        return True
+
+    async def _continue(self, metadata: Document, series: _Series, now: float) -> bool:
+        """One more of the same; False where the event has expired meanwhile."""
+        body = {"series": {"count": series.count + 1, "lastObservedTime": _now()}}
+        try:
+            await self._cluster.merge(EVENTS, metadata["namespace"], series.name, body)
+        except NotFound:
+            return False
+        series.count, series.last = series.count + 1, now
+        return True
+
+    def _allows(self, uid: str, now: float) -> bool:
+        budget = self._budgets.setdefault(uid, _Budget(tokens=BURST, last=now))
+        budget.tokens = min(BURST, budget.tokens + (now - budget.last) / SECONDS_PER_EVENT)
+        budget.last = now
+        _forget_oldest(self._budgets)
+        if budget.tokens < 1:
+            return False
+        budget.tokens -= 1
+        return True
+
+    def _event(self, about: Document, notice: Notice, name: str) -> Document:
+        metadata = about["metadata"]
+        regarding = {key: metadata[key] for key in ("name", "namespace", "uid")}
+        return {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": metadata["namespace"]},
+            "eventTime": _now(),
+            "type": notice.kind,
+            "reason": notice.reason,
+            "action": notice.action,
+            "note": notice.note if len(notice.note) <= MAX_NOTE else notice.note[: MAX_NOTE - 1] + "…",
+            "regarding": {"apiVersion": about["apiVersion"], "kind": about["kind"], **regarding},
+            "reportingController": CONTROLLER,
+            "reportingInstance": self._instance,
+        }
+
+
+def instance_name() -> str:
+    """The pod's name, which is its host name."""
+    return (os.environ.get("HOSTNAME") or "kvgate")[:128]
+
+
+def _forget_oldest(remembered: OrderedDict[Any, Any]) -> None:
+    while len(remembered) > MAX_REMEMBERED:
+        remembered.popitem(last=False)
+
+
+def _now() -> str:
+    """RFC 3339 with microseconds and a Z, which is what MicroTime wants."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

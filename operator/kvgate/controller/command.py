@@ -1,0 +1,48 @@
+"""`kvgate controller`: starts the process, stops it on SIGTERM, and says in one sentence why it cannot start."""
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kvgate.cluster.errors import NoConfiguration
+from kvgate.controller.logs import log_as_json
+from kvgate.controller.process import CannotStart, Options, ThreadDied, run
+
+
+@click.command("controller", context_settings={"show_default": True})
+@click.option("--metrics-host", default="0.0.0.0", help="Address of /metrics, /livez and /readyz.")  # noqa: S104
+@click.option("--metrics-port", default=8080, type=click.IntRange(0, 65535), help="Their port; 0 takes any.")
+@click.option("--namespace", "namespaces", multiple=True, metavar="NS", help="Only this namespace; may be repeated.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Else KUBECONFIG, ~/.kube/config, the pod's own.",
+)
+@click.option(
+    "--resync-seconds", default=300.0, type=click.FloatRange(min=1), help="How often everything is compared, ± 20 %."
+)
+def controller(kubeconfig: Path | None, **options: Any) -> None:
+    """Reconcile InferenceDeployments. One replica: there is no leader election yet."""
+    try:
+        asyncio.run(_until_signal(Options(kubeconfig=str(kubeconfig) if kubeconfig else None, **options)))
+    except (CannotStart, NoConfiguration, ThreadDied) as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"cannot listen: {error}; choose another --metrics-host or --metrics-port") from None
+
+
+def main(argv: Sequence[str]) -> None:
+    """Entry of the console script."""
+    log_as_json()
+    controller.main(args=list(argv), prog_name="kvgate controller")
+
+
+async def _until_signal(options: Options) -> None:
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    await run(options, stopped)

@@ -1,0 +1,152 @@
+"""What is seen of one InferenceDeployment, and what follows from it: pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvgate.api.base import Document
+from kvgate.api.conditions import Reason
+from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
+from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.budget.accelerator import Accelerator
+from kvgate.engine import Assessment, assess
+from kvgate.facts import ConfigMissing, gather
+from kvgate.rendering.drift import carries
+from kvgate.rendering.labels import is_owned_by
+from kvgate.rendering.status import Before, Obstacle, invalid_status, status_of
+from kvgate.rendering.workload import Manifests, NotRendered, render
+
+NO_CONFIG = ConfigMissing(message="", remediation="")
+"""For specs that ask for none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observed:
+    """One object and its children, as the API server has them."""
+
+    document: Document
+    owner: InferenceDeployment | InvalidDocument
+    config: str | ConfigMissing = NO_CONFIG
+    """What stands behind configFrom."""
+    deployment: Document | None = None
+    service: Document | None = None
+
+    @property
+    def uid(self) -> str:
+        return str(self.document["metadata"]["uid"])
+
+    @property
+    def own_deployment(self) -> Document | None:
+        """Of that name and ours."""
+        return self.deployment if self.deployment and is_owned_by(self.deployment, self.uid) else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """An assessment, and the accelerator that the pods go to."""
+
+    assessment: Assessment
+    accelerator: Accelerator | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Intent:
+    """What is to be done, and what the status will say of it."""
+
+    owner: InferenceDeployment | InvalidDocument
+    judged: Judged | None = None
+    """None for an object that cannot be read."""
+    left_out: NotRendered | None = None
+    obstacle: Obstacle | None = None
+    deployment: Document | None = None
+    """To be applied; None where the cluster carries it already or nothing is rendered."""
+    service: Document | None = None
+
+    @property
+    def pending(self) -> bool:
+        return self.deployment is not None or self.service is not None
+
+
+def read_owner(document: Document) -> InferenceDeployment | InvalidDocument:
+    """Without the status: what we wrote ourselves, in whatever release, never makes an object unreadable."""
+    try:
+        return parse_document({key: value for key, value in document.items() if key != "status"})
+    except InvalidDocument as invalid:
+        return invalid
+
+
+def config_reference(owner: InferenceDeployment | InvalidDocument) -> KeyRef | None:
+    """The ConfigMap key to read before judging."""
+    if isinstance(owner, InvalidDocument) or owner.spec.model.config_from is None:
+        return None
+    return owner.spec.model.config_from.config_map_key_ref
+
+
+def config_text(reference: KeyRef, config_map: Mapping[str, Any] | None) -> str | ConfigMissing:
+    """The text of the key, or what is missing."""
+    if config_map is None:
+        return ConfigMissing(
+            message=f"ConfigMap {reference.name} does not exist", remediation="create it in the same namespace"
+        )
+    text = config_map.get("data", {}).get(reference.key)
+    if text is None:
+        keys = ", ".join(sorted(config_map.get("data", {}))) or "none"
+        message = f"ConfigMap {reference.name} has no key {reference.key}; its keys: {keys}"
+        return ConfigMissing(message=message, remediation="name the key that holds the model's config.json")
+    return str(text)
+
+
+def judge(owner: InferenceDeployment, config: str | ConfigMissing) -> Judged:
+    """The one engine, with the facts of the cluster."""
+    facts = gather(owner.spec, lambda _: config)
+    return Judged(assessment=assess(owner.spec, facts, skip_reason=owner.skip_reason), accelerator=facts.accelerator)
+
+
+def decide(observed: Observed, judged: Judged | None) -> Intent:
+    """Only what differs is applied; what belongs to somebody else is left alone."""
+    owner = observed.owner
+    if isinstance(owner, InvalidDocument) or judged is None:
+        return Intent(owner=owner)
+    rendered = render(owner, judged.assessment, judged.accelerator)
+    if isinstance(rendered, NotRendered):
+        return Intent(owner=owner, judged=judged, left_out=rendered)
+    intent = Intent(owner=owner, judged=judged)
+    foreign = [
+        str(wanted["kind"])
+        for live, wanted in _pairs(observed, rendered)
+        if live is not None and not is_owned_by(live, observed.uid)
+    ]
+    if foreign:
+        message = f"{' and '.join(foreign)} {owner.name} belong to somebody else; rename one or the other"
+        return replace(intent, obstacle=Obstacle(reason=Reason.NAME_TAKEN, message=message))
+    return replace(
+        intent,
+        deployment=_due(observed.deployment, rendered.deployment),
+        service=_due(observed.service, rendered.service),
+    )
+
+
+def _pairs(observed: Observed, rendered: Manifests) -> tuple[tuple[Document | None, Document], ...]:
+    return (observed.deployment, rendered.deployment), (observed.service, rendered.service)
+
+
+def _due(live: Document | None, wanted: Document) -> Document | None:
+    """None where nothing is to be done; a child on its way out is waited for."""
+    if live is not None and ("deletionTimestamp" in live["metadata"] or carries(live, wanted)):
+        return None
+    return wanted
+
+
+def status_after(intent: Intent, *, name: str, deployment: Document | None, before: Before) -> Document:
+    """The status once the intent was acted upon."""
+    if isinstance(intent.owner, InvalidDocument) or intent.judged is None:
+        findings = intent.owner.findings if isinstance(intent.owner, InvalidDocument) else ()
+        return invalid_status(name, findings, deployment=deployment, before=before)
+    return status_of(
+        intent.owner,
+        intent.judged.assessment,
+        left_out=intent.left_out,
+        obstacle=intent.obstacle,
+        deployment=deployment,
+        before=before,
+    )

@@ -1,0 +1,230 @@
+"""The process: probes and metrics in the main thread's loop, kopf in a thread of its own.
+
+One replica only: there is no leader election yet, so two replicas would both write. Writes are server-side applies of the
+same content, so an overlap during a rollout does no harm.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import kopf
+from prometheus_client import CollectorRegistry
+
+from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
+from kvgate.cluster.connection import load_configuration, watch_session
+from kvgate.cluster.errors import ApiError, Forbidden, NotFound
+from kvgate.cluster.events import EventRecorder, instance_name
+from kvgate.controller.handlers import registry_of
+from kvgate.controller.health import Health
+from kvgate.controller.reconcile import Instruments, Reconciler
+from kvgate.controller.resync import Resync
+from kvgate.controller.settings import operator_settings
+from kvgate.controller.store import Store
+from kvgate.controller.work_queue import WorkQueue
+from kvgate.metrics import registry as metrics
+from kvgate.metrics.endpoint import endpoint_app, listen
+from kvgate.metrics.exporter import DeploymentCollector, counter, histogram, new_registry
+
+PING_SECONDS = 10.0
+PING_TIMEOUT_SECONDS = 5.0
+STOP_SECONDS = 18.0
+"""For kopf's thread to end; the pod has 30."""
+
+_log = logging.getLogger(__name__)
+
+
+class CannotStart(Exception):
+    """The cluster is not prepared for us; the message says what to do."""
+
+
+class ThreadDied(Exception):
+    """kopf's thread ended by itself: nothing reconciles any more, and the process must not look alive."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """Of the command."""
+
+    metrics_host: str
+    metrics_port: int
+    kubeconfig: str | None = None
+    namespaces: Sequence[str] = ()
+    """None: the whole cluster."""
+    resync_seconds: float = 300.0
+
+
+@dataclass(kw_only=True)
+class Process:
+    """What both threads share."""
+
+    options: Options
+    registry: CollectorRegistry = field(default_factory=new_registry)
+    stop: threading.Event = field(default_factory=threading.Event)
+    died: bool = False
+    """kopf's thread ended although nobody had asked it to."""
+
+    def __post_init__(self) -> None:
+        self.health = Health(resync_seconds=self.options.resync_seconds)
+        self.collector = DeploymentCollector()
+        self.registry.register(self.collector)
+        self.requests = counter(metrics.API_REQUESTS, self.registry)
+        self.instruments = Instruments(
+            results=counter(metrics.RECONCILES, self.registry),
+            durations=histogram(metrics.RECONCILE_DURATION, self.registry),
+        )
+
+    def observe(self, verb: str, code: str) -> None:
+        """Every request of either client; the client libraries are thread-safe here."""
+        self.requests.labels(verb, code).inc()
+
+
+async def run(options: Options, stopped: asyncio.Event) -> None:
+    """Until `stopped`. Raises CannotStart, ThreadDied, NoConfiguration, OSError for a port that is taken."""
+    process = Process(options=options)
+    configuration = await load_configuration(options.kubeconfig)
+    app = endpoint_app(process.registry, livez=process.health.livez, readyz=process.health.readyz)
+    runner = await listen(app, options.metrics_host, options.metrics_port)
+    _log.info("listening", extra={"fields": {"metrics_port": runner.addresses[0][1]}})
+    try:
+        async with Cluster(configuration, process.observe) as cluster:
+            if await _wait_for_cluster(cluster, process, stopped):
+                await _work(cluster, process, stopped)
+    finally:
+        await runner.cleanup()
+    _log.info("stopped")
+
+
+async def _wait_for_cluster(cluster: Cluster, process: Process, stopped: asyncio.Event) -> bool:
+    """Until all that is watched can be listed; False where we were told to stop first."""
+    pause_seconds = 1.0
+    while not stopped.is_set():
+        try:
+            await _check(cluster, process.options.namespaces)
+        except ApiError as error:
+            process.health.trouble = str(error)
+            hint = "; the controller's role lacks a rule" if isinstance(error, Forbidden) else ""
+            fields = {"verb": error.verb, "resource": error.resource}
+            _log.error("cannot work yet: %s%s", error, hint, extra={"fields": fields})
+        else:
+            process.health.answered()
+            return True
+        await _pause(pause_seconds, stopped)
+        pause_seconds = min(pause_seconds * 2, 30.0)
+    return False
+
+
+async def _check(cluster: Cluster, namespaces: Sequence[str]) -> None:
+    for namespace in namespaces or (None,):
+        for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES):
+            try:
+                await cluster.probe(kind, namespace)
+            except NotFound as error:
+                raise CannotStart(
+                    f"the cluster does not know {kind.resource}: install the CustomResourceDefinition of kvgate first"
+                ) from error
+
+
+async def _work(cluster: Cluster, process: Process, stopped: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    thread = threading.Thread(
+        target=_thread, args=(process, lambda: loop.call_soon_threadsafe(stopped.set)), name="kopf", daemon=True
+    )
+    process.health.begin()
+    thread.start()
+    _log.info("working", extra={"fields": {"namespaces": list(process.options.namespaces) or "all"}})
+    while not stopped.is_set():
+        await _ping(cluster, process.health)
+        await _pause(PING_SECONDS, stopped)
+    process.stop.set()
+    await asyncio.to_thread(thread.join, STOP_SECONDS)
+    if process.died:
+        raise ThreadDied("kopf's thread has ended by itself; see the log above")
+    if thread.is_alive():
+        _log.error("kopf's thread did not end within %g s", STOP_SECONDS)
+
+
+async def _ping(cluster: Cluster, health: Health) -> None:
+    try:
+        await cluster.ping(PING_TIMEOUT_SECONDS)
+    except ApiError as error:
+        health.trouble = f"the API server does not answer: {error.message}"
+    else:
+        health.answered()
+
+
+async def _pause(seconds: float, stopped: asyncio.Event) -> None:
+    """Or until we are to stop."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stopped.wait()
+
+
+def _thread(process: Process, on_end: Callable[[], object]) -> None:
+    try:
+        asyncio.run(_operate(process))
+    except Exception:  # noqa: BLE001 - the main thread must hear of whatever it is
+        if not process.stop.is_set():  # told to stop amid its start, kopf finds its connections closed
+            _log.exception("kopf's thread has failed")
+    process.died = not process.stop.is_set()
+    on_end()
+
+
+async def _operate(process: Process) -> None:
+    """kopf and the background tasks, in a loop of their own: kopf cancels every task in its loop when it ends."""
+    options, configuration = process.options, await load_configuration(process.options.kubeconfig)
+    asyncio.get_running_loop().set_exception_handler(partial(_unless_stopping, process))
+    store = Store(process.collector)
+    async with Cluster(configuration, process.observe) as cluster:
+        recorder = EventRecorder(cluster, instance=instance_name())
+        reconciler = Reconciler(cluster, recorder, store, process.instruments)
+        queue = WorkQueue(reconciler)
+        resync = Resync(
+            connect=lambda: Cluster(configuration, process.observe),
+            namespaces=options.namespaces, reconciler=reconciler, queue=queue, store=store,
+        )  # fmt: skip
+        tasks = [
+            asyncio.create_task(_beat(process.health, store)),
+            asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
+        ]
+        try:
+            await kopf.operator(
+                registry=registry_of(queue, store, _login(process)),
+                settings=operator_settings(),
+                clusterwide=not options.namespaces,
+                namespaces=options.namespaces,
+                standalone=True,
+                stop_flag=process.stop,
+            )
+        finally:
+            queue.close()
+            for task in tasks:
+                task.cancel()
+
+
+def _unless_stopping(process: Process, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """As in _thread, for the tasks that kopf leaves behind."""
+    if not process.stop.is_set():
+        loop.default_exception_handler(context)
+
+
+async def _beat(health: Health, store: Store) -> None:
+    while True:
+        health.beat()
+        store.publish()
+        await asyncio.sleep(1.0)
+
+
+def _login(process: Process) -> Callable[..., object]:
+    async def login(**_: object) -> kopf.AiohttpSession:
+        """Read anew each time: kopf asks again after a 401, and tokens are renewed in files."""
+        configuration = await load_configuration(process.options.kubeconfig)
+        session = await watch_session(configuration, process.observe)
+        return kopf.AiohttpSession(server=configuration.host, aiohttp_session=session)
+
+    return login

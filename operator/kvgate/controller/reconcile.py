@@ -1,0 +1,158 @@
+"""Gather, decide, act for one object. Every trigger ends here, and in a settled cluster it writes nothing."""
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from prometheus_client import Counter, Histogram
+
+from kvgate.api.base import Document
+from kvgate.api.conditions import Reason
+from kvgate.api.status import Condition
+from kvgate.api.v1alpha1 import KeyRef
+from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
+from kvgate.cluster.errors import ApiError, Conflict, Forbidden, NotFound, Rejected, Unavailable
+from kvgate.cluster.events import EventRecorder
+from kvgate.controller import observed as pure
+from kvgate.controller.notices import notices
+from kvgate.controller.observed import Intent, Observed
+from kvgate.controller.store import Key, Store
+from kvgate.facts import ConfigMissing
+from kvgate.rendering.status import Before, Obstacle, before, halted_status, is_changed
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Instruments:
+    """What is measured of reconciles."""
+
+    results: Counter
+    durations: Histogram
+
+
+class Reconciler:
+    """Raises ApiError where the API server kept it from finishing; what users did wrong becomes conditions."""
+
+    def __init__(self, cluster: Cluster, recorder: EventRecorder, store: Store, instruments: Instruments) -> None:
+        self._cluster = cluster
+        self._recorder = recorder
+        self._store = store
+        self._instruments = instruments
+
+    async def __call__(self, key: Key) -> None:
+        """One measured run."""
+        result = "failed"
+        with self._instruments.durations.time():
+            try:
+                result = await self._run(key)
+            except Forbidden:
+                result = "forbidden"
+                raise
+            except Conflict:
+                result = "conflict"
+                raise
+            except ApiError:
+                result = "unavailable"
+                raise
+            finally:
+                self._instruments.results.labels(result).inc()
+
+    async def _run(self, key: Key) -> str:
+        document = await self._cluster.find(INFERENCE_DEPLOYMENTS, *key)
+        if document is None or "deletionTimestamp" in document["metadata"]:
+            self._store.forget(key)
+            return "gone"
+        try:
+            observed = await self._gather(document)
+        except Forbidden as error:
+            await self._halt(document, error)
+            raise
+        return await self._settle(key, observed)
+
+    async def _gather(self, document: Document) -> Observed:
+        namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
+        owner = pure.read_owner(document)
+        deployment, service, config = await asyncio.gather(
+            self._cluster.find(DEPLOYMENTS, namespace, name),
+            self._cluster.find(SERVICES, namespace, name),
+            self.config(namespace, pure.config_reference(owner)),
+        )
+        return Observed(document=document, owner=owner, config=config, deployment=deployment, service=service)
+
+    async def config(self, namespace: str, reference: KeyRef | None) -> str | ConfigMissing:
+        """The text behind configFrom; ConfigMaps are not watched, the resync sees their changes."""
+        if reference is None:
+            return pure.NO_CONFIG
+        return pure.config_text(reference, await self._cluster.find(CONFIG_MAPS, namespace, reference.name))
+
+    def is_settled(self, key: Key, observed: Observed) -> bool:
+        """Whether a run would write nothing; shows its figures if so."""
+        judged = self._store.judge(key, observed)
+        intent = pure.decide(observed, judged)
+        state = before(observed.document, _now())
+        status = pure.status_after(intent, name=key[1], deployment=observed.own_deployment, before=state)
+        settled = not intent.pending and not is_changed(state, status)
+        if settled:
+            self._store.show(key, observed, judged, status)
+        return settled
+
+    async def _settle(self, key: Key, observed: Observed) -> str:
+        judged = self._store.judge(key, observed)
+        intent, deployment, error = await self._apply(pure.decide(observed, judged), observed.own_deployment)
+        state = before(observed.document, _now())
+        status = pure.status_after(intent, name=key[1], deployment=deployment, before=state)
+        written = await self._write_status(observed.document, state, status)
+        self._store.show(key, observed, judged, status)
+        if error is not None:
+            raise error
+        return "written" if intent.pending or written else "unchanged"
+
+    async def _apply(
+        self, intent: Intent, deployment: Document | None
+    ) -> tuple[Intent, Document | None, ApiError | None]:
+        """The intent with what stood in its way, the Deployment as it is now, and an error to be passed on."""
+        try:
+            if intent.deployment is not None:
+                deployment = await self._cluster.apply(DEPLOYMENTS, intent.deployment)
+            if intent.service is not None:
+                await self._cluster.apply(SERVICES, intent.service)
+        except (Forbidden, Unavailable) as error:
+            reason = Reason.API_FORBIDDEN if isinstance(error, Forbidden) else Reason.API_UNAVAILABLE
+            return replace(intent, obstacle=Obstacle(reason=reason, message=str(error))), deployment, error
+        except (Rejected, NotFound) as error:
+            return replace(intent, obstacle=Obstacle(reason=Reason.API_REJECTED, message=str(error))), deployment, None
+        return intent, deployment, None
+
+    async def _halt(self, document: Document, error: Forbidden) -> None:
+        """Say it on the object itself, where at least that is allowed."""
+        state = before(document, _now())
+        status = halted_status(Obstacle(reason=Reason.API_FORBIDDEN, message=str(error)), state)
+        await self._write_status(document, state, status)
+
+    async def _write_status(self, document: Document, state: Before, status: Document) -> bool:
+        """Only a change is written, to this very object and none that took its name; events follow the write."""
+        if not is_changed(state, status):
+            return False
+        identity = {key: document["metadata"][key] for key in ("name", "namespace", "uid")}
+        body = {key: document[key] for key in ("apiVersion", "kind")} | {"metadata": identity, "status": status}
+        try:
+            await self._cluster.apply_status(INFERENCE_DEPLOYMENTS, body)
+        except NotFound:
+            return False
+        await self._tell(document, state, status)
+        return True
+
+    async def _tell(self, document: Document, state: Before, status: Document) -> None:
+        """An event that cannot be written is logged, and holds nothing up."""
+        for notice in notices(state.conditions, map(Condition.model_validate, status["conditions"])):
+            try:
+                await self._recorder.record(document, notice)
+            except ApiError as error:
+                _log.warning("event %s not written: %s", notice.reason, error)
+
+
+def _now() -> str:
+    """As metav1.Time is written."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,97 @@
+"""Spec and assessment → vLLM's command line, as lists: no shell ever sees it."""
+
+from collections.abc import Iterator
+
+from kvgate.api.status import Effective
+from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Model, Vllm
+from kvgate.budget.errors import UnknownVersion
+from kvgate.budget.interval import Verdict
+from kvgate.budget.versions import parse_release
+from kvgate.engine import Assessment
+from kvgate.vllm_flags import FLAGS
+
+MODEL_MOUNT = "/model"
+"""Where weights from a volume or an image stand in the container."""
+GRACE_SECONDS = 120
+"""From the first word of a pod's end to its kill; vLLM gets what the preStop pause and the exit leave of it."""
+SHUTDOWN_RESERVE_SECONDS = 20
+_SHUTDOWN_TIMEOUT_SINCE = (0, 18)
+
+
+def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> Effective:
+    """What the pods are rendered from: what was judged, or the spec's own words where nothing could be."""
+    budget = assessment.effective
+    if budget is None or assessment.verdict is Verdict.UNKNOWN:
+        vllm = spec.vllm
+        return Effective(
+            max_model_len=vllm.max_model_len, max_num_seqs=vllm.max_num_seqs, kv_cache_dtype=vllm.kv_cache_dtype
+        )
+    return Effective(
+        max_model_len=budget.settings.max_model_len,
+        max_num_seqs=budget.settings.max_num_seqs,
+        kv_cache_dtype=budget.request.settings.kv_cache_dtype,
+    )
+
+
+def command(model: Model) -> list[str]:
+    """`vllm serve MODEL`."""
+    return ["vllm", "serve", model_path(model)]
+
+
+def model_path(model: Model) -> str:
+    """A Hugging Face id, or the folder where a volume or an image is mounted."""
+    if model.source is None:
+        return model.name
+    claim = model.source.persistent_volume_claim
+    return f"{MODEL_MOUNT}/{claim.path}" if claim and claim.path else MODEL_MOUNT
+
+
+def arguments(spec: InferenceDeploymentSpec, effective: Effective) -> list[str]:
+    """Everything after the model, one option per item; `$(` is escaped so that no variable can smuggle in an option."""
+    rendered = [
+        *_model_arguments(spec.model),
+        *_setting_arguments(spec.vllm, effective),
+        *_shutdown_arguments(spec.vllm),
+        *spec.vllm.extra_args,
+    ]
+    return [argument.replace("$(", "$$(") for argument in rendered]
+
+
+def _model_arguments(model: Model) -> Iterator[str]:
+    if model.source is not None:
+        yield f"--served-model-name={model.name}"
+    elif model.revision is not None:
+        yield f"--revision={model.revision}"
+
+
+def _setting_arguments(vllm: Vllm, effective: Effective) -> Iterator[str]:
+    values = {**dict(vllm), **dict(effective)}
+    seen = set()
+    for owned in FLAGS:
+        if owned.field in seen or owned.field not in values:
+            continue
+        seen.add(owned.field)
+        yield from _option(owned.flag, owned.field, values[owned.field])
+
+
+def _option(flag: str, field: str, value: object) -> Iterator[str]:
+    """What says nothing new is left out; switches have no value."""
+    if value is None or value == "auto" or (field.endswith("_parallel_size") and value == 1):
+        return
+    if isinstance(value, bool):
+        if value:
+            yield flag
+        elif field == "enable_prefix_caching":
+            yield f"--no-{flag.removeprefix('--')}"
+    else:
+        yield f"{flag}={value}"
+
+
+def _shutdown_arguments(vllm: Vllm) -> Iterator[str]:
+    """Releases that can finish running requests get the time to do so."""
+    try:
+        release = parse_release(vllm.version)
+    except UnknownVersion:
+        return
+    if release >= _SHUTDOWN_TIMEOUT_SINCE:
+        yield f"--shutdown-timeout={GRACE_SECONDS - SHUTDOWN_RESERVE_SECONDS}"

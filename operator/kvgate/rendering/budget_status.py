@@ -1,0 +1,47 @@
+"""A Budget → status.budget."""
+
+from kvgate.api.base import Document
+from kvgate.api.status import BudgetStatus, Bytes, LedgerStatus
+from kvgate.budget.gpu_memory import Ledger
+from kvgate.budget.interval import Interval
+from kvgate.engine import Assessment, Decision
+
+
+def budget_status(assessment: Assessment) -> Document | None:
+    """Of what is rendered, or of the spec as written where nothing is; None where a part of it is not known."""
+    budget = assessment.effective
+    if budget is None or budget.kv_cache is None or budget.tightest is None:
+        return None
+    blocks, demand, headroom = budget.num_blocks, budget.demand, budget.headroom
+    if blocks is None or demand is None or headroom is None:
+        return None
+    adjusted = assessment.decision is Decision.ADMIT_ADJUSTED
+    available, ledger = budget.tightest.available, budget.tightest.ledger
+    status = BudgetStatus(
+        verdict=(budget.verdict if adjusted else assessment.verdict).value,
+        guarantee=demand.guarantee.value,
+        demand_bytes=budget.demand_bytes or 0,
+        available_kv_cache_bytes=_bytes(available),
+        headroom_bytes=_bytes(headroom),
+        headroom_percent=headroom.expected * 100 // available.expected if available.expected > 0 else -100,
+        capacity_tokens=budget.kv_cache.num_tokens(blocks.expected),
+        max_concurrency=f"{float(budget.kv_cache.max_concurrency(blocks.expected)):.2f}",
+        ledger=_ledger(ledger) if ledger else None,
+    )
+    dumped: Document = status.model_dump(by_alias=True, exclude_none=True)
+    return dumped
+
+
+def _bytes(interval: Interval) -> Bytes:
+    return Bytes(low=interval.low, expected=interval.expected, high=interval.high)
+
+
+def _ledger(ledger: Ledger) -> LedgerStatus:
+    return LedgerStatus(
+        total_bytes=ledger.total_bytes,
+        requested_bytes=ledger.requested_bytes,
+        weights_bytes=ledger.weights.expected,
+        peak_activation_bytes=ledger.peak_activation.expected,
+        non_torch_bytes=ledger.non_torch.expected,
+        cuda_graph_bytes=ledger.cuda_graphs.expected,
+    )

@@ -1,0 +1,71 @@
+"""Names, labels, owner and hash of what is rendered."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from kvgate.api import API_VERSION, GROUP, KIND
+from kvgate.api.base import Document
+from kvgate.api.v1alpha1 import InferenceDeployment
+
+OWNER_LABEL = f"{GROUP}/inferencedeployment"
+"""Joins pods, their metrics and the InferenceDeployment; its value is the name."""
+HASH_ANNOTATION = f"{GROUP}/render-hash"
+"""On a Deployment and a Service: of the whole manifest; on pods: of the pod template alone."""
+PREDICTED_TOKENS_ANNOTATION = f"{GROUP}/predicted-kv-tokens"
+"""On the Deployment and not on its pods: a better prediction must not restart an engine."""
+
+
+def selector(name: str) -> dict[str, str]:
+    """A Deployment's selector can never change: it follows from the name and nothing else."""
+    return {OWNER_LABEL: name}
+
+
+def labels(name: str) -> dict[str, str]:
+    """Of everything that is rendered."""
+    return {
+        "app.kubernetes.io/name": "vllm",
+        "app.kubernetes.io/instance": name,
+        "app.kubernetes.io/managed-by": "kvgate",
+        **selector(name),
+    }
+
+
+def metadata(owner: InferenceDeployment) -> Document:
+    """Of a child: it has its owner's name and goes when its owner goes."""
+    return {
+        "name": owner.name,
+        "namespace": owner.namespace,
+        "labels": labels(owner.name),
+        "ownerReferences": [_owner_reference(owner)],
+    }
+
+
+def _owner_reference(owner: InferenceDeployment) -> Document:
+    """Without blockOwnerDeletion: it would need a right over the owner's finalizers on some clusters."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": owner.name,
+        "uid": str(owner.metadata.get("uid", "")),
+        "controller": True,
+    }
+
+
+def is_owned_by(child: Mapping[str, Any], uid: str) -> bool:
+    """Labels can be copied by anybody; only the uid in the owner reference makes a child ours."""
+    return any(owner.get("uid") == uid for owner in child.get("metadata", {}).get("ownerReferences", ()))
+
+
+def render_hash(manifest: Mapping[str, Any]) -> str:
+    """Of the canonical JSON: 16 hexadecimal digits tell two renderings apart, and stay readable."""
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def hashed(manifest: Document) -> Document:
+    """The manifest with its own hash in its annotations."""
+    inner = manifest.get("metadata", {})
+    annotations = {**inner.get("annotations", {}), HASH_ANNOTATION: render_hash(manifest)}
+    return {**manifest, "metadata": {**inner, "annotations": annotations}}

@@ -1,0 +1,226 @@
+"""The pod template: passes the restricted Pod Security Standard, asks for its GPU by product, waits as long as loading takes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvgate.api.base import Document
+from kvgate.api.status import Effective
+from kvgate.api.v1alpha1 import EnvVar, InferenceDeployment, InferenceDeploymentSpec, KeyRef, Resources, Template
+from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.plan import Budget
+from kvgate.budget.units import GIB, cdiv
+from kvgate.rendering.args import GRACE_SECONDS, MODEL_MOUNT, arguments, command
+from kvgate.rendering.labels import HASH_ANNOTATION, labels, render_hash
+from kvgate.rendering.quantity import format_bytes, plus_bytes
+
+PORT = 8000
+CONTAINER = "vllm"
+CACHE_MOUNT = "/cache"
+USER_ID = 2000
+"""Not root; vLLM's images allow any user that has a HOME to write to."""
+PRE_STOP_SECONDS = 15
+"""Until every client has heard that the pod is leaving."""
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+LOAD_BYTES_PER_SECOND = 150_000_000
+"""A slow download; faster ones only make the startup probe succeed earlier."""
+LOAD_BASE_SECONDS = 180
+"""Start of Python, compilation, CUDA graphs."""
+MIN_LOAD_SECONDS = 600
+MAX_LOAD_SECONDS = 3600
+LOAD_STEP_SECONDS = 300
+"""Load budgets are whole steps: a better estimate of the weights must not restart pods."""
+STARTUP_PERIOD_SECONDS = 10
+
+IMAGES = {"nvidia": "vllm/vllm-openai", "amd": "vllm/vllm-openai-rocm"}
+"""vLLM's own images by vendor; for other vendors the spec must name one."""
+
+
+def image_of(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> str | None:
+    """The spec's image, or vLLM's own of that release; None where vLLM publishes none for this vendor."""
+    repository = IMAGES.get(accelerator.vendor)
+    tag = "v" + spec.vllm.version.removeprefix("v")
+    return spec.vllm.image or (f"{repository}:{tag}" if repository else None)
+
+
+def pod_template(
+    owner: InferenceDeployment, *, image: str, accelerator: Accelerator, effective: Effective, budget: Budget | None
+) -> Document:
+    """With the hash of itself as annotation: one roll per change, and none without."""
+    template = owner.spec.template
+    container = _container(owner.spec, image, accelerator, effective, load_budget_seconds(budget))
+    body: Document = {
+        "metadata": {
+            "labels": {**(template.labels or {}), **labels(owner.name)},
+            "annotations": dict(template.annotations or {}),
+        },
+        "spec": {**_pod_settings(template, accelerator), "containers": [container], "volumes": _volumes(owner.spec)},
+    }
+    body["metadata"]["annotations"][HASH_ANNOTATION] = render_hash(body)
+    return body
+
+
+def load_budget_seconds(budget: Budget | None) -> int:
+    """How long download, load and compilation may take; the longest where the weights are not known."""
+    ledgers = [stage.ledger for stage in budget.stages if stage.ledger] if budget else []
+    if budget is None or not ledgers:
+        return MAX_LOAD_SECONDS
+    ranks = budget.request.settings.parallelism.tensor
+    weights_bytes = sum(ledger.weights.expected for ledger in ledgers) * ranks
+    seconds = cdiv(weights_bytes, LOAD_BYTES_PER_SECOND) + LOAD_BASE_SECONDS
+    return min(max(cdiv(seconds, LOAD_STEP_SECONDS) * LOAD_STEP_SECONDS, MIN_LOAD_SECONDS), MAX_LOAD_SECONDS)
+
+
+def gpus(spec: InferenceDeploymentSpec) -> int:
+    """Per pod."""
+    return spec.vllm.tensor_parallel_size * spec.vllm.pipeline_parallel_size * spec.vllm.data_parallel_size
+
+
+def shared_memory_bytes(spec: InferenceDeploymentSpec) -> int:
+    """Of the /dev/shm folder: NCCL's buffers grow with the ranks that share a pod."""
+    ranks = gpus(spec)
+    return GIB if ranks == 1 else max(10, 2 * ranks) * GIB
+
+
+def _pod_settings(template: Template, accelerator: Accelerator) -> Document:
+    settings: Document = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,  # a Service called vllm would set VLLM_PORT, which vLLM reads as its own
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "tolerations": _tolerations(template, accelerator),
+    }
+    if accelerator.gpu_labels:
+        settings["affinity"] = _product_affinity(accelerator)
+    if template.node_selector:
+        settings["nodeSelector"] = dict(template.node_selector)
+    if template.image_pull_secrets:
+        settings["imagePullSecrets"] = [{"name": name} for name in template.image_pull_secrets]
+    if template.priority_class_name:
+        settings["priorityClassName"] = template.priority_class_name
+    return settings
+
+
+def _product_affinity(accelerator: Accelerator) -> Document:
+    """Only nodes whose GPU is the one that was judged; shared GPUs (…-SHARED) have another label and never match."""
+    wanted = {"key": PRODUCT_LABEL, "operator": "In", "values": list(accelerator.gpu_labels)}
+    terms = [{"matchExpressions": [wanted]}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+def _tolerations(template: Template, accelerator: Accelerator) -> list[Document]:
+    ours = {"key": accelerator.resource, "operator": "Exists", "effect": "NoSchedule"}
+    theirs = (item.model_dump(by_alias=True, exclude_none=True) for item in template.tolerations or ())
+    return [ours, *theirs]
+
+
+def _container(
+    spec: InferenceDeploymentSpec, image: str, accelerator: Accelerator, effective: Effective, load_seconds: int
+) -> Document:
+    return {
+        "name": CONTAINER,
+        "image": image,
+        "command": command(spec.model),
+        "args": arguments(spec, effective),
+        "env": _environment(spec),
+        "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+        "resources": _resources(spec, accelerator),
+        "startupProbe": _probe(
+            "/v1/models", period=STARTUP_PERIOD_SECONDS, failures=cdiv(load_seconds, STARTUP_PERIOD_SECONDS)
+        ),
+        "readinessProbe": _probe("/health", period=5, failures=3),
+        "livenessProbe": _probe("/health", period=10, failures=10),
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": False,  # nvidia-cdi-hook writes to it
+        },
+        "volumeMounts": _mounts(spec),
+    }
+
+
+def _probe(path: str, *, period: int, failures: int) -> Document:
+    return {
+        "httpGet": {"path": path, "port": "http"},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _environment(spec: InferenceDeploymentSpec) -> list[Document]:
+    """Ours first; a variable of the template with the same name wins."""
+    ours: dict[str, Document] = {
+        name: {"name": name, "value": value}
+        for name, value in {
+            "HOME": CACHE_MOUNT,
+            "USER": "vllm",  # torch asks who it is; the user id has no name in the image
+            "HF_HOME": f"{CACHE_MOUNT}/huggingface",
+            "VLLM_CACHE_ROOT": f"{CACHE_MOUNT}/vllm",
+        }.items()
+    }
+    if spec.model.source is not None:
+        ours["HF_HUB_OFFLINE"] = {"name": "HF_HUB_OFFLINE", "value": "1"}
+    if spec.model.token_secret_ref is not None:
+        ours["HF_TOKEN"] = _from_secret("HF_TOKEN", spec.model.token_secret_ref)
+    theirs = {variable.name: _variable(variable) for variable in spec.template.env or ()}
+    return list({**ours, **theirs}.values())
+
+
+def _variable(variable: EnvVar) -> Document:
+    if variable.secret_key_ref is not None:
+        return _from_secret(variable.name, variable.secret_key_ref)
+    return {"name": variable.name, "value": variable.value or ""}
+
+
+def _from_secret(name: str, reference: KeyRef) -> Document:
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": reference.name, "key": reference.key}}}
+
+
+def _resources(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Document:
+    """GPUs follow from the parallel sizes; /dev/shm counts as the container's memory and comes on top."""
+    asked, shared = spec.template.resources or Resources(), shared_memory_bytes(spec)
+    requests = _amounts(asked.requests or {}, shared)
+    limits = {**_amounts(asked.limits or {}, shared), accelerator.resource: str(gpus(spec))}
+    return {"requests": requests, "limits": limits} if requests else {"limits": limits}
+
+
+def _amounts(amounts: Mapping[Any, int | str], shared_bytes: int) -> Document:
+    return {
+        name: plus_bytes(amount, shared_bytes) if name == "memory" else str(amount) for name, amount in amounts.items()
+    }
+
+
+def _mounts(spec: InferenceDeploymentSpec) -> list[Document]:
+    mounts: list[Document] = [
+        {"name": "cache", "mountPath": CACHE_MOUNT},
+        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the path in the container
+    ]
+    model: list[Document] = [{"name": "model", "mountPath": MODEL_MOUNT, "readOnly": True}]
+    return mounts + (model if spec.model.source is not None else [])
+
+
+def _volumes(spec: InferenceDeploymentSpec) -> list[Document]:
+    claim = spec.template.cache_claim_name
+    cache = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
+    shared = {"emptyDir": {"medium": "Memory", "sizeLimit": format_bytes(shared_memory_bytes(spec))}}
+    return [{"name": "cache", **cache}, {"name": "shm", **shared}, *_model_volumes(spec)]
+
+
+def _model_volumes(spec: InferenceDeploymentSpec) -> list[Document]:
+    source = spec.model.source
+    if source is None:
+        return []
+    if source.image is not None:
+        return [{"name": "model", "image": {"reference": source.image.reference, "pullPolicy": "IfNotPresent"}}]
+    if source.persistent_volume_claim is not None:
+        claim = {"claimName": source.persistent_volume_claim.claim_name, "readOnly": True}
+        return [{"name": "model", "persistentVolumeClaim": claim}]
+    return []

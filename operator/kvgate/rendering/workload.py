@@ -1,0 +1,90 @@
+"""render(owner, assessment, accelerator) → the manifests, or why there are none."""
+
+from dataclasses import dataclass
+
+from kvgate.api.base import Document
+from kvgate.api.conditions import Reason
+from kvgate.api.v1alpha1 import InferenceDeployment
+from kvgate.budget.accelerator import Accelerator
+from kvgate.engine import Assessment, Decision
+from kvgate.rendering.args import effective_values
+from kvgate.rendering.labels import PREDICTED_TOKENS_ANNOTATION, hashed, metadata, selector
+from kvgate.rendering.pod import image_of, load_budget_seconds, pod_template
+from kvgate.rendering.service import service
+from kvgate.summary import accepted
+
+ROLLOUT_SLACK_SECONDS = 600
+"""On top of the load budget: scheduling and pulling the image."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NotRendered:
+    """Why there is nothing to run; what runs already is left alone."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifests:
+    """What is applied for one InferenceDeployment."""
+
+    deployment: Document
+    service: Document
+
+    @property
+    def both(self) -> tuple[Document, Document]:
+        return self.deployment, self.service
+
+
+def render(
+    owner: InferenceDeployment, assessment: Assessment, accelerator: Accelerator | None
+) -> Manifests | NotRendered:
+    """An unknown model is rendered as written; an unknown GPU cannot be placed."""
+    if assessment.decision is Decision.REFUSE:
+        _, reason, message = accepted(assessment)
+        return NotRendered(reason=reason, message=message)
+    if accelerator is None:
+        finding = next(f for f in assessment.findings if f.rule == "UnknownAccelerator")
+        return NotRendered(reason=Reason.UNKNOWN_ACCELERATOR, message=f"{finding.message}; {finding.remediation}")
+    image = image_of(owner.spec, accelerator)
+    if image is None:
+        message = f"vLLM publishes no image for {accelerator.vendor} accelerators; set spec.vllm.image"
+        return NotRendered(reason=Reason.NOT_RENDERED, message=message)
+    return Manifests(deployment=_deployment(owner, assessment, accelerator, image), service=service(owner))
+
+
+def _deployment(owner: InferenceDeployment, assessment: Assessment, accelerator: Accelerator, image: str) -> Document:
+    template = pod_template(
+        owner,
+        image=image,
+        accelerator=accelerator,
+        effective=effective_values(owner.spec, assessment),
+        budget=assessment.effective,
+    )
+    tokens = predicted_tokens(assessment)
+    annotations = {"annotations": {PREDICTED_TOKENS_ANNOTATION: str(tokens)}} if tokens is not None else {}
+    return hashed({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {**metadata(owner), **annotations},
+        "spec": {
+            "replicas": owner.spec.replicas,
+            "selector": {"matchLabels": selector(owner.name)},
+            "revisionHistoryLimit": 3,
+            "progressDeadlineSeconds": load_budget_seconds(assessment.effective) + ROLLOUT_SLACK_SECONDS,
+            "strategy": {  # there are no spare GPUs for a surge
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
+            },
+            "template": template,
+        },
+    })  # fmt: skip
+
+
+def predicted_tokens(assessment: Assessment) -> int | None:
+    """Expected size of the KV cache in tokens; None where it could not be computed."""
+    budget = assessment.effective
+    if budget is None or budget.kv_cache is None or budget.num_blocks is None:
+        return None
+    return budget.kv_cache.num_tokens(budget.num_blocks.expected)

@@ -1,0 +1,245 @@
+"""The controller as users run it, on a real control plane: what becomes of an InferenceDeployment."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from controlplane import ControlPlane
+from programs import wait_until
+from support.assets import require_assets
+from support.doors import Door, running
+from support.inference import Objects, inference_deployment, install
+
+pytestmark = pytest.mark.cluster
+
+TOO_MANY = {"maxNumSeqs": 64}
+"""Full-length requests of Qwen3-8B: an H100 holds nine."""
+
+
+@pytest.fixture(scope="module")
+def plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
+    with ControlPlane(require_assets(pytestconfig)) as plane:
+        install(plane)
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def door(plane: ControlPlane) -> Iterator[Door]:
+    with running("controller", "--metrics-host=127.0.0.1", "--resync-seconds=2", kubeconfig=plane.kubeconfig) as door:
+        yield door
+
+
+@pytest.fixture
+def objects(plane: ControlPlane, door: Door) -> Objects:
+    return Objects(plane=plane)
+
+
+def args(deployment: dict[str, Any]) -> list[str]:
+    found: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    return found
+
+
+def test_what_fits_runs_on_the_gpu_that_was_judged(plane: ControlPlane, objects: Objects) -> None:
+    plane.apply(inference_deployment("fits", replicas=2))
+    objects.wait_for("fits", "Ready", "True", "ReplicasReady")
+    pods = json.loads(plane.kubectl("get", "pods", "-l", "kvgate.io/inferencedeployment=fits", "-o", "json").stdout)
+    assert [pod["spec"]["nodeName"] for pod in pods["items"]] == ["gpu-0", "gpu-0"]
+    assert pods["items"][0]["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert objects.get("service", "fits")["spec"]["ports"][0]["port"] == 8000
+    status = objects.get("infd", "fits")["status"]
+    assert (status["replicas"], status["readyReplicas"]) == (2, 2)
+    assert status["budget"]["verdict"] == "Fits"
+    assert {c["type"]: c["status"] for c in status["conditions"]} == {
+        "Accepted": "True", "Adjusted": "False", "Predicted": "True", "Ready": "True", "Reconciling": "False",
+        "Stalled": "False",
+    }  # fmt: skip
+    assert objects.events("fits") == [("Normal", "Fits")]
+
+
+def test_a_refusal_has_the_numbers_and_renders_nothing(plane: ControlPlane, objects: Objects) -> None:
+    plane.apply(inference_deployment("refused", vllm=TOO_MANY))
+    message = objects.wait_for("refused", "Accepted", "False", "BudgetExceeded")
+    assert "64 requests" in message
+    assert "GiB" in message
+    assert "maxNumSeqs 9" in message
+    assert objects.condition("refused", "Stalled")[:2] == ("True", "BudgetExceeded")
+    status = objects.get("infd", "refused")["status"]
+    assert {"field": "spec.vllm.maxNumSeqs", "value": "9"} in status["alternatives"]
+    assert "effective" not in status
+    objects.settle(1.0)
+    assert objects.find("deployment", "refused") is None
+    assert objects.find("service", "refused") is None
+    assert objects.events("refused") == [("Warning", "BudgetExceeded")]
+
+
+def test_an_edit_that_does_not_fit_leaves_the_running_pods_alone(plane: ControlPlane, objects: Objects) -> None:
+    plane.apply(inference_deployment("edited"))
+    objects.wait_for("edited", "Ready", "True")
+    before = objects.get("deployment", "edited")
+    objects.patch("edited", {"spec": {"vllm": TOO_MANY}})
+    objects.wait_for("edited", "Accepted", "False", "BudgetExceeded")
+    assert "1 pods of an earlier spec were left alone" in objects.condition("edited", "Stalled")[2]
+    after, status = objects.get("deployment", "edited"), objects.get("infd", "edited")["status"]
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    assert status["effective"]["maxNumSeqs"] == 4
+    assert status["readyReplicas"] == 1
+    objects.patch("edited", {"spec": {"vllm": {"maxNumSeqs": 5}}})
+    objects.wait_for("edited", "Ready", "True")
+    assert "--max-num-seqs=5" in args(objects.get("deployment", "edited"))
+
+
+def test_adjusted_values_are_rendered_and_the_spec_stays_the_users(plane: ControlPlane, objects: Objects) -> None:
+    plane.apply(inference_deployment("adjusted", vllm=TOO_MANY, admission={"policy": "Adjust"}))
+    assert objects.wait_for("adjusted", "Adjusted", "True") == "maxNumSeqs 64 → 9"
+    objects.wait_for("adjusted", "Ready", "True")
+    document = objects.get("infd", "adjusted")
+    assert document["spec"]["vllm"]["maxNumSeqs"] == 64
+    assert document["status"]["effective"] == {"maxModelLen": 40960, "maxNumSeqs": 9, "kvCacheDtype": "auto"}
+    assert "--max-num-seqs=9" in args(objects.get("deployment", "adjusted"))
+
+
+def test_the_break_glass_reason_is_recorded(plane: ControlPlane, objects: Objects) -> None:
+    skip = {"kvgate.io/skip-budget": "load test on Tuesday"}
+    plane.apply(inference_deployment("skipped", vllm=TOO_MANY, annotations=skip))
+    assert objects.wait_for("skipped", "Accepted", "True", "BudgetSkipped").startswith("load test on Tuesday: ")
+    objects.wait_for("skipped", "Ready", "True")
+    assert ("Warning", "BudgetSkipped") in objects.events("skipped")
+    assert "--max-num-seqs=64" in args(objects.get("deployment", "skipped"))
+
+
+def test_an_unknown_model_is_rendered_as_written_and_an_unknown_gpu_is_not(
+    plane: ControlPlane, objects: Objects
+) -> None:
+    plane.apply(
+        inference_deployment("novel", model={"name": "nobody/novel-7b"}),
+        inference_deployment("nowhere", accelerator={"type": "H9000"}),
+    )
+    objects.wait_for("novel", "Accepted", "Unknown", "UnknownModel")
+    objects.wait_for("novel", "Ready", "True")
+    assert args(objects.get("deployment", "novel")) == ["--max-num-seqs=4", "--shutdown-timeout=100"]
+    objects.wait_for("nowhere", "Accepted", "Unknown", "UnknownAccelerator")
+    assert objects.condition("nowhere", "Stalled")[:2] == ("True", "UnknownAccelerator")
+    assert objects.find("deployment", "nowhere") is None
+
+
+def test_a_config_map_is_read_and_every_way_in_which_it_is_wrong_is_told(plane: ControlPlane, objects: Objects) -> None:
+    def model(key: str) -> dict[str, Any]:
+        return {"name": "nobody/novel-7b", "configFrom": {"configMapKeyRef": {"name": "novel", "key": key}}}
+
+    plane.apply(inference_deployment("config", model=model("config.json")))
+    message = objects.wait_for("config", "Accepted", "Unknown", "InvalidModelConfig")
+    assert "ConfigMap novel does not exist" in message
+    config = {
+        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 4096, "num_hidden_layers": 36,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 12288,
+        "vocab_size": 151936, "max_position_embeddings": 40960, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    data = {"config.json": json.dumps(config), "broken.json": "{"}
+    plane.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "novel"}, "data": data})
+    objects.wait_for("config", "Accepted", "True", "Fits")  # the resync has seen it: ConfigMaps are not watched
+    plane.apply(
+        inference_deployment("no-key", model=model("other.json")),
+        inference_deployment("broken", model=model("broken.json")),
+    )
+    message = objects.wait_for("no-key", "Accepted", "Unknown", "InvalidModelConfig")
+    assert "no key other.json; its keys: broken.json, config.json" in message
+    assert "ConfigMap novel, key broken.json" in objects.wait_for("broken", "Accepted", "Unknown", "InvalidModelConfig")
+
+
+def test_somebody_elses_deployment_of_that_name_is_left_alone(plane: ControlPlane, objects: Objects) -> None:
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "web"}]}}
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "template": template}
+    plane.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "taken"}, "spec": spec})
+    plane.apply(inference_deployment("taken"))
+    assert "Deployment taken" in objects.wait_for("taken", "Stalled", "True", "NameTaken")
+    assert "ownerReferences" not in objects.get("deployment", "taken")["metadata"]
+    plane.kubectl("delete", "deployment", "taken")
+    objects.wait_for("taken", "Ready", "True")
+
+
+def test_a_child_that_was_changed_or_deleted_is_put_right(plane: ControlPlane, objects: Objects) -> None:
+    plane.apply(inference_deployment("mended"))
+    objects.wait_for("mended", "Ready", "True")
+    plane.kubectl("scale", "deployment", "mended", "--replicas=3")
+    wait_until(lambda: objects.get("deployment", "mended")["spec"]["replicas"] == 1, "the replicas are put back")
+    plane.kubectl("delete", "service", "mended")
+    wait_until(lambda: objects.find("service", "mended"), "the Service is made again")
+
+
+def test_scaling_an_inference_deployment_scales_its_pods(plane: ControlPlane, objects: Objects) -> None:
+    plane.apply(inference_deployment("scaled"))
+    objects.wait_for("scaled", "Ready", "True")
+    plane.kubectl("scale", "infd", "scaled", "--replicas=3")
+    wait_until(lambda: objects.get("infd", "scaled")["status"].get("readyReplicas") == 3, "three pods are ready")
+
+
+def test_what_the_api_server_refuses_is_told_in_its_own_words(plane: ControlPlane, objects: Objects) -> None:
+    plane.apply(inference_deployment("rejected", template={"labels": {"team": "not a label value"}}))
+    assert "not a label value" in objects.wait_for("rejected", "Stalled", "True", "ApiRejected")
+    objects.patch("rejected", {"spec": {"template": {"labels": {"team": "serving"}}}})
+    objects.wait_for("rejected", "Ready", "True")
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+def test_keys_of_kubernetes_and_kvgate_are_refused_in_the_template(plane: ControlPlane, part: str) -> None:
+    document = inference_deployment("reserved", template={part: {"kvgate.io/inferencedeployment": "other"}})
+    refused = plane.kubectl("apply", "-f", "-", input=json.dumps(document), check=False)
+    assert "keys of kubernetes.io, k8s.io and kvgate.io are not yours to set" in refused.stderr
+
+
+def test_a_deleted_object_takes_its_children_and_its_metrics_along(
+    plane: ControlPlane, objects: Objects, door: Door
+) -> None:
+    plane.apply(inference_deployment("gone"))
+    objects.wait_for("gone", "Ready", "True")
+    wait_until(lambda: door.count("kvgate_deployment_info") > 0, "its metrics are served")
+    before = door.count("kvgate_deployment_info")
+    plane.kubectl("delete", "infd", "gone", "--timeout=20s")
+    for kind in ("deployment", "service"):
+        wait_until(lambda kind=kind: objects.find(kind, "gone") is None, f"the {kind} is collected")
+    wait_until(lambda: door.count("kvgate_deployment_info") == before - 1, "its metrics are gone", within_seconds=10)
+
+
+def test_a_name_that_is_used_again_gets_children_of_its_own(plane: ControlPlane, objects: Objects) -> None:
+    plane.apply(inference_deployment("again"))
+    objects.wait_for("again", "Ready", "True")
+    plane.kubectl("delete", "infd", "again", "--timeout=20s")
+    plane.apply(inference_deployment("again", vllm={"maxNumSeqs": 2}))
+    objects.wait_for("again", "Ready", "True")
+    owner = objects.get("infd", "again")["metadata"]["uid"]
+    assert objects.get("deployment", "again")["metadata"]["ownerReferences"][0]["uid"] == owner
+
+
+def test_a_settled_cluster_is_not_written_to_and_neither_is_it_after_a_restart(
+    plane: ControlPlane, objects: Objects, door: Door
+) -> None:
+    written = objects.settle()
+    assert written > 20, "the audit log must have seen the tests above"
+    time.sleep(6)  # three resyncs
+    assert len(objects.writes()) == written
+    with running("controller", "--metrics-host=127.0.0.1", kubeconfig=plane.kubeconfig) as second:
+        wait_until(lambda: second.count("kvgate_reconcile_total") >= 5, "the second one has looked at everything")
+        time.sleep(3)
+        late = objects.writes()[written:]
+    assert [(e.verb, e.resource, e.subresource, e.name) for e in late] == []
+    assert second.metrics_port != door.metrics_port
+
+
+def test_every_write_is_one_that_the_role_allows(objects: Objects) -> None:
+    from kvgate.permissions import RULES
+
+    allowed = {(r.group, resource, verb) for r in RULES for resource in r.resources for verb in r.verbs}
+    asked = {
+        (
+            e.group,
+            f"{e.resource}/{e.subresource}" if e.subresource else e.resource,
+            "create" if e.code == 201 else e.verb,
+        )
+        for e in objects.plane.audit()
+        if e.user_agent.startswith(("kvgate-controller", "kopf")) and e.resource
+    }
+    assert asked <= allowed
+    assert ("apps", "deployments", "create") in asked

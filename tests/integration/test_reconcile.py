@@ -1,0 +1,205 @@
+"""Gather, decide and act against a cluster in memory: what is asked of the API server, and what its refusals become."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, EVENTS, INFERENCE_DEPLOYMENTS, SERVICES, Kind
+from kvgate.cluster.errors import ApiError, Conflict, Forbidden, NotFound, Rejected, Unavailable
+from kvgate.cluster.events import EventRecorder
+from kvgate.controller.reconcile import Instruments, Reconciler
+from kvgate.controller.store import Store
+from kvgate.metrics import registry as metrics
+from kvgate.metrics.exporter import DeploymentCollector, counter, histogram
+from support.manifests import UID, a_document
+
+KEY = ("serving", "qwen")
+Call = tuple[str, str]
+
+
+class FakeCluster:
+    """Objects by kind; every write is remembered, and may be refused."""
+
+    def __init__(self, document: dict[str, Any] | None) -> None:
+        self.objects: dict[str, dict[str, Any] | None] = {INFERENCE_DEPLOYMENTS.plural: document}
+        self.writes: list[Call] = []
+        self.refusals: dict[Call, type[ApiError]] = {}
+
+    def _check(self, verb: str, resource: str) -> None:
+        if refusal := self.refusals.get((verb, resource)):
+            raise refusal(verb, resource, "as the test says")
+
+    async def find(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
+        self._check("get", kind.plural)
+        return self.objects.get(kind.plural)
+
+    async def apply(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+        self._check("apply", kind.plural)
+        self.writes.append(("apply", kind.plural))
+        self.objects[kind.plural] = body
+        return body
+
+    async def apply_status(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+        self._check("apply", "status")
+        self.writes.append(("apply", "status"))
+        document = self.objects[kind.plural]
+        assert document is not None
+        assert body["metadata"]["uid"] == document["metadata"]["uid"]
+        document["status"] = body["status"]
+        return document
+
+    async def create(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+        self._check("create", kind.plural)
+        self.writes.append(("create", kind.plural))
+        return body
+
+
+def new(cluster: FakeCluster) -> tuple[Reconciler, Callable[[str], float]]:
+    """A reconciler, and how often it ended with a result."""
+    registry = CollectorRegistry()
+    results = counter(metrics.RECONCILES, registry)
+    instruments = Instruments(results=results, durations=histogram(metrics.RECONCILE_DURATION, registry))
+    recorder = EventRecorder(cluster, instance="test")  # type: ignore[arg-type]
+    reconciler = Reconciler(cluster, recorder, Store(DeploymentCollector()), instruments)  # type: ignore[arg-type]
+    return reconciler, lambda result: results.labels(result)._value.get()
+
+
+def told(cluster: FakeCluster) -> dict[str, tuple[str, str]]:
+    document = cluster.objects[INFERENCE_DEPLOYMENTS.plural]
+    assert document is not None
+    return {c["type"]: (c["status"], c["reason"]) for c in document["status"]["conditions"]}
+
+
+async def test_the_first_run_applies_the_second_writes_nothing() -> None:
+    cluster = FakeCluster(a_document())
+    reconcile, count = new(cluster)
+    await reconcile(KEY)
+    assert cluster.writes == [
+        ("apply", "deployments"),
+        ("apply", "services"),
+        ("apply", "status"),
+        ("create", "events"),
+    ]
+    cluster.writes.clear()
+    await reconcile(KEY)
+    assert cluster.writes == []
+    assert (count("written"), count("unchanged")) == (1, 1)
+
+
+async def test_a_refused_spec_writes_its_status_and_nothing_else() -> None:
+    cluster = FakeCluster(a_document(vllm={"maxNumSeqs": 64}))
+    await new(cluster)[0](KEY)
+    assert cluster.writes == [("apply", "status"), ("create", "events")]
+
+
+@pytest.mark.parametrize("document", [None, "deleting"])
+async def test_an_object_that_is_gone_or_going_is_left_alone(document: str | None) -> None:
+    going = a_document()
+    going["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    cluster = FakeCluster(going if document else None)
+    reconcile, count = new(cluster)
+    await reconcile(KEY)
+    assert cluster.writes == []
+    assert count("gone") == 1
+
+
+@pytest.mark.parametrize(("refusal", "result"), [(Conflict, "conflict"), (Unavailable, "unavailable")])
+@pytest.mark.parametrize("call", [("get", "inferencedeployments"), ("apply", "deployments"), ("apply", "status")])
+async def test_a_transient_refusal_is_passed_on_and_the_next_run_finishes(
+    refusal: type[ApiError], result: str, call: Call
+) -> None:
+    cluster = FakeCluster(a_document())
+    cluster.refusals[call] = refusal
+    reconcile, count = new(cluster)
+    with pytest.raises(refusal):
+        await reconcile(KEY)
+    assert count(result) == 1
+    cluster.refusals.clear()
+    await reconcile(KEY)
+    assert told(cluster)["Accepted"] == ("True", "Fits")
+    assert cluster.objects["deployments"]
+
+
+@pytest.mark.parametrize("call", [("apply", "deployments"), ("apply", "services"), ("get", "deployments")])
+async def test_a_missing_right_is_told_on_the_object_and_passed_on(call: Call) -> None:
+    cluster = FakeCluster(a_document())
+    cluster.refusals[call] = Forbidden
+    with pytest.raises(Forbidden):
+        await new(cluster)[0](KEY)
+    assert told(cluster)["Stalled"] == ("True", "ApiForbidden")
+
+
+async def test_a_write_that_fails_is_told_while_it_is_tried_again() -> None:
+    cluster = FakeCluster(a_document())
+    cluster.refusals["apply", "services"] = Unavailable
+    reconcile, _ = new(cluster)
+    with pytest.raises(Unavailable):
+        await reconcile(KEY)
+    assert told(cluster)["Reconciling"] == ("True", "ApiUnavailable")
+    assert told(cluster)["Stalled"][0] == "False"
+    assert told(cluster)["Accepted"] == ("True", "Fits")
+    cluster.refusals.clear()
+    await reconcile(KEY)
+    assert told(cluster)["Reconciling"] == ("True", "RollingOut")
+
+
+async def test_a_manifest_that_the_api_server_rejects_is_told_and_not_tried_at_once() -> None:
+    cluster = FakeCluster(a_document())
+    cluster.refusals["apply", "deployments"] = Rejected
+    await new(cluster)[0](KEY)
+    assert told(cluster)["Stalled"] == ("True", "ApiRejected")
+    assert told(cluster)["Accepted"] == ("True", "Fits")
+
+
+async def test_an_object_that_vanishes_before_its_status_is_written_is_no_error() -> None:
+    cluster = FakeCluster(a_document())
+    cluster.refusals["apply", "status"] = NotFound
+    await new(cluster)[0](KEY)
+    assert ("create", "events") not in cluster.writes
+
+
+async def test_an_event_that_cannot_be_written_holds_nothing_up() -> None:
+    cluster = FakeCluster(a_document())
+    cluster.refusals["create", "events"] = Forbidden
+    await new(cluster)[0](KEY)
+    assert told(cluster)["Accepted"] == ("True", "Fits")
+
+
+@pytest.mark.parametrize("kind", [DEPLOYMENTS, SERVICES])
+async def test_a_child_with_another_owners_uid_is_left_alone(kind: Kind) -> None:
+    cluster = FakeCluster(a_document())
+    foreign = {"metadata": {"name": "qwen", "namespace": "serving", "ownerReferences": [{"uid": UID + "-before"}]}}
+    cluster.objects[kind.plural] = foreign
+    await new(cluster)[0](KEY)
+    assert told(cluster)["Stalled"] == ("True", "NameTaken")
+    assert cluster.objects[kind.plural] is foreign
+
+
+async def test_a_child_on_its_way_out_is_waited_for() -> None:
+    cluster = FakeCluster(a_document())
+    reconcile, _ = new(cluster)
+    await reconcile(KEY)
+    deployment = cluster.objects["deployments"]
+    assert deployment is not None
+    deployment["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    deployment["spec"]["replicas"] = 7
+    cluster.writes.clear()
+    await reconcile(KEY)
+    assert ("apply", "deployments") not in cluster.writes
+
+
+async def test_a_changed_config_map_is_judged_anew() -> None:
+    model = {"name": "nobody/x", "configFrom": {"configMapKeyRef": {"name": "x", "key": "config.json"}}}
+    cluster = FakeCluster(a_document(model=model))
+    reconcile, _ = new(cluster)
+    await reconcile(KEY)
+    assert told(cluster)["Accepted"] == ("Unknown", "InvalidModelConfig")
+    config = """{"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 4096,
+        "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+        "intermediate_size": 12288, "vocab_size": 151936, "max_position_embeddings": 40960, "torch_dtype": "bfloat16"}"""
+    cluster.objects[CONFIG_MAPS.plural] = {"data": {"config.json": config}}
+    await reconcile(KEY)
+    assert told(cluster)["Accepted"] == ("True", "Fits")
+    assert EVENTS.resource == "events.events.k8s.io"

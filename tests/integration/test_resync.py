@@ -1,0 +1,113 @@
+"""The resync: what is settled is not touched, what is not is found, and one object's trouble stays its own."""
+
+import copy
+from collections.abc import AsyncIterator
+from typing import Any, Self
+
+from prometheus_client import CollectorRegistry
+
+from kvgate.cluster.client import Kind
+from kvgate.cluster.errors import Forbidden
+from kvgate.cluster.events import EventRecorder
+from kvgate.controller.reconcile import Instruments, Reconciler
+from kvgate.controller.resync import Resync
+from kvgate.controller.store import Key, Store
+from kvgate.metrics import registry as metrics
+from kvgate.metrics.exporter import DeploymentCollector, counter, histogram
+from support.manifests import a_document
+
+NEEDS_CONFIG = {"name": "nobody/x", "configFrom": {"configMapKeyRef": {"name": "x", "key": "config.json"}}}
+
+
+class FakeCluster:
+    """Holds any number of objects; nobody may read ConfigMaps."""
+
+    def __init__(self, *documents: dict[str, Any]) -> None:
+        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
+        for document in documents:
+            name = document["metadata"]["name"]
+            document["metadata"]["uid"] = f"uid-{name}"
+            self.objects["inferencedeployments", name] = document
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def find(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
+        if kind.plural == "configmaps":
+            raise Forbidden("get", "configmaps", "no")
+        return copy.deepcopy(self.objects.get((kind.plural, name)))
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        for (plural, _), document in list(self.objects.items()):
+            if plural == kind.plural:
+                yield copy.deepcopy(document)
+
+    async def apply(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+        self.objects[kind.plural, body["metadata"]["name"]] = copy.deepcopy(body)
+        return body
+
+    async def apply_status(self, kind: Kind, body: dict[str, Any]) -> None:
+        self.objects[kind.plural, body["metadata"]["name"]]["status"] = copy.deepcopy(body["status"])
+
+    async def create(self, kind: Kind, body: dict[str, Any]) -> None:
+        return None
+
+
+class FakeQueue:
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+
+    def enqueue(self, key: Key) -> None:
+        self.keys.append(key)
+
+
+def new(cluster: FakeCluster) -> tuple[Resync, Reconciler, FakeQueue]:
+    registry, store, queue = CollectorRegistry(), Store(DeploymentCollector()), FakeQueue()
+    instruments = Instruments(
+        results=counter(metrics.RECONCILES, registry), durations=histogram(metrics.RECONCILE_DURATION, registry)
+    )
+    recorder = EventRecorder(cluster, instance="test")  # type: ignore[arg-type]
+    reconciler = Reconciler(cluster, recorder, store, instruments)  # type: ignore[arg-type]
+    resync = Resync(
+        connect=lambda: cluster,  # type: ignore[arg-type,return-value]
+        namespaces=(), reconciler=reconciler, queue=queue, store=store,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return resync, reconciler, queue
+
+
+async def test_what_is_settled_is_left_alone_and_what_changed_unseen_is_found() -> None:
+    cluster = FakeCluster(a_document("a"), a_document("b"))
+    resync, reconcile, queue = new(cluster)
+    for name in ("a", "b"):
+        await reconcile(("serving", name))
+    await resync.run_once()
+    assert queue.keys == []
+    cluster.objects["deployments", "b"]["spec"]["replicas"] = 5
+    await resync.run_once()
+    assert queue.keys == [("serving", "b")]
+
+
+async def test_an_object_whose_deletion_nobody_saw_is_found() -> None:
+    cluster = FakeCluster(a_document("a"))
+    resync, reconcile, queue = new(cluster)
+    await reconcile(("serving", "a"))
+    cluster.objects.clear()
+    await resync.run_once()
+    assert queue.keys == [("serving", "a")]
+
+
+async def test_an_object_that_no_watch_ever_told_of_is_found() -> None:
+    resync, _, queue = new(FakeCluster(a_document("a")))
+    await resync.run_once()
+    assert queue.keys == [("serving", "a")]
+
+
+async def test_a_config_map_that_may_not_be_read_troubles_no_other_object() -> None:
+    resync, _, queue = new(FakeCluster(a_document("a", model=NEEDS_CONFIG), a_document("b")))
+    await resync.run_once()
+    assert queue.keys == [("serving", "a"), ("serving", "b")]

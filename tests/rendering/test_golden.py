@@ -1,0 +1,57 @@
+"""input/CASE.yaml → output/CASE.yaml, byte for byte; README.md says how to rewrite them."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
+from kvgate.api.validation import parse_document
+from kvgate.controller.observed import config_text, judge
+from kvgate.rendering.status import before, status_of
+from kvgate.rendering.workload import Manifests, NotRendered, render
+
+FOLDER = Path(__file__).parent
+CASES = sorted(path.stem for path in (FOLDER / "input").glob("*.yaml"))
+UID = "00000000-0000-0000-0000-00000000000a"
+
+
+def read(case: str) -> tuple[InferenceDeployment, Any]:
+    text = (FOLDER / "input" / f"{case}.yaml").read_text(encoding="utf-8")
+    document, *others = yaml.safe_load_all(text)
+    document["metadata"] |= {"namespace": "serving", "uid": UID, "generation": 1}
+    return parse_document(document), next(iter(others), None)
+
+
+def rendered(case: str) -> list[dict[str, Any]]:
+    owner, config_map = read(case)
+    reference = owner.spec.model.config_from.config_map_key_ref if owner.spec.model.config_from else None
+    text = config_text(reference or KeyRef(name="none", key="none"), config_map)
+    judged = judge(owner, text)
+    outcome = render(owner, judged.assessment, judged.accelerator)
+    if isinstance(outcome, NotRendered):
+        return [{"notRendered": {"reason": outcome.reason.value, "message": outcome.message}}]
+    assert isinstance(outcome, Manifests)
+    document = {"metadata": owner.metadata}
+    status = status_of(
+        owner, judged.assessment, left_out=None, obstacle=None, deployment=None,
+        before=before(document, "2026-11-21T00:00:00Z"),
+    )  # fmt: skip
+    assert {c["type"] for c in status["conditions"]} >= {"Accepted", "Predicted", "Adjusted", "Ready"}
+    return list(outcome.both)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_rendering_is_the_golden_one(case: str) -> None:
+    text = yaml.safe_dump_all(rendered(case), sort_keys=False, allow_unicode=True, width=120)
+    golden = FOLDER / "output" / f"{case}.yaml"
+    if os.environ.get("KVGATE_UPDATE_GOLDEN") == "1":
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+def test_every_golden_output_has_an_input() -> None:
+    assert sorted(path.stem for path in (FOLDER / "output").glob("*.yaml")) == CASES
+    assert len(CASES) >= 8

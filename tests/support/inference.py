@@ -1,0 +1,116 @@
+"""InferenceDeployments on a real control plane: build, apply, read, wait, and count what the controller wrote."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controlplane import AuditEvent, ControlPlane
+from fake_gpus import fake_gpu_node
+from programs import wait_until
+
+CRD = Path(__file__).resolve().parents[2] / "crds" / "kvgate.io_inferencedeployments.yaml"
+H100 = "NVIDIA-H100-80GB-HBM3"
+USER_AGENTS = ("kvgate-controller", "kopf")
+
+
+def inference_deployment(
+    name: str, *, namespace: str = "default", annotations: Mapping[str, str] | None = None, **spec: Any
+) -> dict[str, Any]:
+    """Qwen3-8B with four full-length requests on an H100: it fits; `vllm` and other parts of the spec override."""
+    defaults = {"model": {"name": "Qwen/Qwen3-8B"}, "accelerator": {"type": "H100-SXM-80GB"}, "vllm": {"maxNumSeqs": 4}}
+    return {
+        "apiVersion": "kvgate.io/v1alpha1",
+        "kind": "InferenceDeployment",
+        "metadata": {"name": name, "namespace": namespace, "annotations": dict(annotations or {})},
+        "spec": defaults | spec,
+    }
+
+
+def install(plane: ControlPlane, *, gpus: int = 64) -> None:
+    """The CRD, served, and one node of GPUs."""
+    plane.apply(
+        yaml.safe_load(CRD.read_text(encoding="utf-8")),
+        fake_gpu_node("gpu-0", product=H100, memory_mib=81559, gpus=gpus),
+    )
+    plane.kubectl("wait", "crd/inferencedeployments.kvgate.io", "--for=condition=Established", "--timeout=20s")
+    wait_until(lambda: plane.kubectl("get", "infd", check=False).returncode == 0, "the CRD is served")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objects:
+    """What a test asks of the cluster."""
+
+    plane: ControlPlane
+
+    def find(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any] | None:
+        result = self.plane.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
+        return json.loads(result.stdout) if result.stdout.strip() else None
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
+        found = self.find(kind, name, namespace)
+        assert found is not None, f"{kind}/{name} does not exist"
+        return found
+
+    def condition(self, name: str, kind: str, namespace: str = "default") -> tuple[str, str, str]:
+        """(status, reason, message); dashes where it is not there yet."""
+        document = self.find("infd", name, namespace) or {}
+        for condition in document.get("status", {}).get("conditions", ()):
+            if condition["type"] == kind:
+                return condition["status"], condition["reason"], condition["message"]
+        return "-", "-", "-"
+
+    def wait_for(
+        self, name: str, kind: str, status: str, reason: str | None = None, *, namespace: str = "default",
+        within_seconds: float = 30.0,
+    ) -> str:  # fmt: skip
+        """The condition's message, of the present generation, once it is so."""
+
+        def holds() -> bool:
+            document = self.find("infd", name, namespace) or {}
+            generation = document.get("metadata", {}).get("generation")
+            return any(
+                c["type"] == kind and c["status"] == status and c["observedGeneration"] == generation
+                and reason in (None, c["reason"])
+                for c in document.get("status", {}).get("conditions", ())
+            )  # fmt: skip
+
+        wait_until(holds, f"{name} has {kind}={status} {reason or ''}", within_seconds=within_seconds)
+        return self.condition(name, kind, namespace)[2]
+
+    def patch(self, name: str, change: Mapping[str, Any]) -> None:
+        self.plane.kubectl("patch", "infd", name, "--type=merge", "-p", json.dumps(change))
+
+    def events(self, name: str) -> list[tuple[str, str]]:
+        """(type, reason) of the events about an InferenceDeployment."""
+        items = json.loads(self.plane.kubectl("get", "events", "-o", "json").stdout)["items"]
+        about = [item for item in items if item["involvedObject"]["name"] == name and "kvgate" in str(item)]
+        return [
+            (item["type"], item["reason"]) for item in about if item["involvedObject"]["kind"] == "InferenceDeployment"
+        ]
+
+    def writes(self, name: str | None = None) -> list[AuditEvent]:
+        """What the controller's process wrote, kopf's annotations included."""
+        return [
+            event
+            for event in self.plane.audit()
+            if event.is_write and event.user_agent.startswith(USER_AGENTS) and name in (None, event.name)
+        ]
+
+    def settle(self, quiet_seconds: float = 2.0) -> int:
+        """Wait until the controller has written nothing for so long; how many writes that makes."""
+        count, since = len(self.writes()), time.monotonic()
+
+        def quiet() -> bool:
+            nonlocal count, since
+            now = len(self.writes())
+            if now != count:
+                count, since = now, time.monotonic()
+            return time.monotonic() - since > quiet_seconds
+
+        wait_until(quiet, "the controller has nothing left to write")
+        return count
