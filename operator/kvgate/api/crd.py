@@ -7,6 +7,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from kvgate.api import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
+from kvgate.api.status import InferenceDeploymentStatus
 from kvgate.api.v1alpha1 import InferenceDeployment
 
 _KEYWORDS = frozenset({
@@ -122,6 +123,7 @@ _COLUMNS = [
 def custom_resource_definition() -> dict[str, Any]:
     """The CRD as it is committed under crds/ and installed by the chart."""
     schema = structural_schema(InferenceDeployment)
+    schema["properties"]["status"] = structural_schema(InferenceDeploymentStatus)
     schema["properties"].update(apiVersion={"type": "string"}, kind={"type": "string"}, metadata={"type": "object"})
     schema["required"] = ["spec"]
     return {

@@ -1,4 +1,4 @@
-"""InferenceDeployment, kvgate.io/v1alpha1: what a user writes. The status stands in status.py."""
+"""InferenceDeployment, kvgate.io/v1alpha1: what a user writes. What kvgate writes back stands in status.py."""
 
 import re
 from collections.abc import Iterable
@@ -9,7 +9,6 @@ from pydantic import Field
 from kvgate.api import SKIP_BUDGET_ANNOTATION
 from kvgate.api.base import ApiModel, Count, DnsName, Document, FreeForm, GpuShare, ParallelSize, Quantity, Tokens
 from kvgate.api.cel import CelRule
-from kvgate.api.status import InferenceDeploymentStatus
 from kvgate.budget.adjust import Knob
 from kvgate.budget.request import Guarantee
 from kvgate.budget.versions import DEFAULT_VERSION
@@ -348,8 +347,6 @@ class InferenceDeployment(ApiModel):
     metadata: Annotated[Document, FreeForm] = {}  # noqa: RUF012 - pydantic copies defaults
     spec: InferenceDeploymentSpec
     """What is wanted."""
-    status: InferenceDeploymentStatus | None = None
-    """What kvgate found."""
 
     @property
     def name(self) -> str:

@@ -21,7 +21,12 @@ class InvalidDocument(ValueError):
 
 
 def parse_document(document: Mapping[str, Any]) -> InferenceDeployment:
-    """The typed object. Raises InvalidDocument with all findings."""
+    """The typed object, without its status: what kvgate wrote itself, in whatever release, makes nothing unreadable.
+
+    Raises InvalidDocument with all findings.
+    """
+    if isinstance(document, Mapping):
+        document = {key: value for key, value in document.items() if key != "status"}
     try:
         deployment = InferenceDeployment.model_validate(document)
     except ValidationError as error:

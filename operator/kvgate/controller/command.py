@@ -1,6 +1,7 @@
 """`kvgate controller`: starts the process, stops it on SIGTERM, and says in one sentence why it cannot start."""
 
 import asyncio
+import logging
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Any
 import click
 
 from kvgate.cluster.errors import NoConfiguration
-from kvgate.controller.logs import log_as_json
 from kvgate.controller.process import CannotStart, Options, ThreadDied, run
+from kvgate.logs import log_as_json
 
 
 @click.command("controller", context_settings={"show_default": True})
@@ -38,6 +39,8 @@ def controller(kubeconfig: Path | None, **options: Any) -> None:
 def main(argv: Sequence[str]) -> None:
     """Entry of the console script."""
     log_as_json()
+    logging.getLogger("kopf").setLevel(logging.WARNING)  # else two lines per change
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # warns that signals are ours, as is meant
     controller.main(args=list(argv), prog_name="kvgate controller")
 
 

@@ -68,9 +68,9 @@ class Intent:
 
 
 def read_owner(document: Document) -> InferenceDeployment | InvalidDocument:
-    """Without the status: what we wrote ourselves, in whatever release, never makes an object unreadable."""
+    """The object as its owner wrote it, or why it cannot be read."""
     try:
-        return parse_document({key: value for key, value in document.items() if key != "status"})
+        return parse_document(document)
     except InvalidDocument as invalid:
         return invalid
 

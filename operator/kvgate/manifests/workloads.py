@@ -81,15 +81,10 @@ def _add_subject(found: Manifests, document: Document) -> None:
     name, namespace = _identity(value)
     subject = Subject(document=document, name=name, namespace=namespace, deployment=None)
     try:
-        found.subjects.append(replace(subject, deployment=parse_document(_without_status(value))))
+        found.subjects.append(replace(subject, deployment=parse_document(value)))
     except InvalidDocument as error:
         in_order = sorted(error.findings, key=lambda finding: document.position_of(finding.field).line)
         found.subjects.append(replace(subject, findings=tuple(in_order)))
-
-
-def _without_status(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Of an object that was read back from a cluster: kvgate wrote its status, not the user."""
-    return {key: part for key, part in value.items() if key != "status"}
 
 
 def _add_config_map(found: Manifests, document: Document) -> None:

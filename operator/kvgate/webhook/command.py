@@ -2,18 +2,17 @@
 
 import asyncio
 import contextlib
-import json
 import logging
 import signal
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 from aiohttp import web
 
+from kvgate.logs import log_as_json
 from kvgate.metrics.endpoint import endpoint_app, listen
 from kvgate.metrics.exporter import new_registry
 from kvgate.webhook.server import Instruments, Traffic, validation_app, warm_up
@@ -133,25 +132,3 @@ async def _leave(reviews: web.AppRunner, traffic: Traffic, linger_seconds: float
 def _readiness(accepting: asyncio.Event) -> tuple[bool, str]:
     """Catalogues read, certificate served, listener up: all three are done before it accepts."""
     return (True, "ok") if accepting.is_set() else (False, "reviews are not accepted yet, or no longer")
-
-
-class JsonLines(logging.Formatter):
-    """One object per line; a record's `fields` stand beside its event."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line)
-
-
-def log_as_json() -> None:
-    """To stderr, from INFO on."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])

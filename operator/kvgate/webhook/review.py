@@ -60,11 +60,8 @@ class Answer:
 def review(body: Any) -> Answer:
     """Judge the object of a review; a dry run is judged alike. Raises ReviewError."""
     request = read_request(body)
-    document = {
-        key: value for key, value in request.document.items() if key != "status"
-    }  # kvgate wrote it, not the user
     try:
-        deployment = parse_document(document)
+        deployment = parse_document(request.document)
     except InvalidDocument as error:
         message = "; ".join(map(_field_text, error.findings))
         return _refused(request, INVALID, NO_POLICY, code=422, reason="Invalid", message=message)

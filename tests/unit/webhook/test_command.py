@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kvgate.webhook.command import JsonLines, webhook
+from kvgate.logs import JsonLines
+from kvgate.webhook.command import webhook
 
 NewReview = Callable[..., dict[str, Any]]
 

@@ -1,4 +1,4 @@
-"""One JSON object per line on stderr."""
+"""What both processes log: one JSON object per line on stderr."""
 
 import json
 import logging
@@ -24,11 +24,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_as_json() -> None:
-    """From INFO on; kopf's two lines per change only where they warn."""
+    """From INFO on."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.getLogger("kopf").setLevel(logging.WARNING)
-    logging.getLogger("kopf._core.reactor.running").setLevel(
-        logging.ERROR
-    )  # warns that signals are ours, which is meant
