@@ -24,8 +24,9 @@ class Ledger:
     @property
     def available(self) -> Interval:
         """What is left for the KV cache; negative where the budget is overdrawn."""
-        terms = self.weights + self.peak_activation + self.non_torch + self.cuda_graphs
-        left = Interval.exactly(self.requested_bytes) - terms
+        terms, left = (self.weights, self.peak_activation, self.non_torch, self.cuda_graphs), self.requested_bytes
         return Interval(
-            low=left.low - self.uncertainty_bytes, expected=left.expected, high=left.high + self.uncertainty_bytes
+            low=left - sum(term.high for term in terms) - self.uncertainty_bytes,
+            expected=left - sum(term.expected for term in terms),
+            high=left - sum(term.low for term in terms) + self.uncertainty_bytes,
         )

@@ -43,9 +43,13 @@ class Interval:
         """The terms move together at worst: ends add up."""
         return Interval(low=self.low + other.low, expected=self.expected + other.expected, high=self.high + other.high)
 
-    def __sub__(self, other: "Interval") -> "Interval":
-        """What is left is low where the deduction is high."""
-        return Interval(low=self.low - other.high, expected=self.expected - other.expected, high=self.high - other.low)
+    def less(self, exactly: int) -> "Interval":
+        """What is left of it when something known is taken away."""
+        return Interval(low=self.low - exactly, expected=self.expected - exactly, high=self.high - exactly)
+
+    def times(self, count: int) -> "Interval":
+        """As many of it."""
+        return Interval(low=self.low * count, expected=self.expected * count, high=self.high * count)
 
 
 def judge(demand_bytes: int, available: Interval) -> Verdict:

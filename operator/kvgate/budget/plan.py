@@ -1,6 +1,6 @@
 """plan(BudgetRequest) → Budget: the one entry point of the arithmetic."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 from kvgate.budget.capacity import KVCache
@@ -59,12 +59,8 @@ class Budget:
     """The stage that holds the fewest blocks: it speaks for all, because the engine takes the minimum."""
     num_blocks: Interval | None = None
     """Blocks of the pool, the null block included: the minimum over the stages."""
-
-    @property
-    def usable_blocks(self) -> Interval | None:
-        """Blocks that requests can hold; below zero there is nothing for the null block either."""
-        pool = self.num_blocks
-        return pool - Interval.exactly(self.accounting.null_blocks) if pool is not None else None
+    usable_blocks: Interval | None = None
+    """Blocks that requests can hold; below zero there is nothing for the null block either."""
 
     @property
     def verdict(self) -> Verdict:
@@ -85,8 +81,7 @@ class Budget:
         usable, stage = self.usable_blocks, self.tightest
         if usable is None or stage is None or self.demand is None:
             return None
-        spare, size = usable - Interval.exactly(self.demand.blocks), stage.bytes_per_block
-        return Interval(low=spare.low * size, expected=spare.expected * size, high=spare.high * size)
+        return usable.less(self.demand.blocks).times(stage.bytes_per_block)
 
 
 def plan(request: BudgetRequest) -> Budget:
@@ -98,18 +93,14 @@ def plan(request: BudgetRequest) -> Budget:
         return _plan_auto_length(request)
     accounting = accounting_of(request.vllm_version)
     settings = resolve_settings(request, accounting)
-    budget = Budget(
-        request=request,
-        accounting=accounting,
-        settings=settings,
-        unmodelled=(*request.shape.unmodelled_kinds, *request.unmodelled_settings),
-    )
+    unmodelled = (*request.shape.unmodelled_kinds, *request.unmodelled_settings)
     try:
         dtype, layout = _layout(request)
-        kv_cache = _kv_cache(dtype, layout, request, settings, accounting)
-        stages = _stages(request, settings, accounting, layout, modelled=not budget.unmodelled)
     except UnmodelledKind as missing:
-        return replace(budget, unmodelled=tuple(dict.fromkeys((*budget.unmodelled, missing.kind))))
+        kinds = tuple(dict.fromkeys((*unmodelled, missing.kind)))
+        return Budget(request=request, accounting=accounting, settings=settings, unmodelled=kinds)
+    kv_cache = _kv_cache(dtype, layout, request, settings, accounting)
+    stages = _stages(request, settings, accounting, layout, modelled=not unmodelled)
     demand = demand_of(
         kv_cache,
         request.guarantee,
@@ -117,13 +108,18 @@ def plan(request: BudgetRequest) -> Budget:
         workload=request.workload,
         shares_prefixes=request.settings.enable_prefix_caching is not False,
     )
-    return replace(
-        budget,
+    pool = _pool(stages) if stages else None
+    return Budget(
+        request=request,
+        accounting=accounting,
+        settings=settings,
+        unmodelled=unmodelled,
         kv_cache=kv_cache,
         stages=stages,
         demand=demand,
         tightest=min(stages, key=lambda stage: stage.available.expected // stage.bytes_per_block, default=None),
-        num_blocks=_pool(stages) if stages else None,
+        num_blocks=pool,
+        usable_blocks=pool.less(accounting.null_blocks) if pool is not None else None,
     )
 
 

@@ -136,6 +136,7 @@ DEFAULT_VERSION = "0.33.0"
 _VERSION = re.compile(r"v?(?P<major>\d+)\.(?P<minor>\d+)(?!\d)(?:[.+\-]?\w[\w.+\-]*)?")
 
 
+@lru_cache(maxsize=256)
 def parse_release(version: str) -> Release:
     """`0.33.0`, `v0.11.0rc2`, `0.10.2.dev5+g1f3a` → (minor) release. Raises UnknownVersion for anything else."""
     match = _VERSION.fullmatch(version.strip())

@@ -6,7 +6,7 @@ from dataclasses import replace
 from kvgate.budget.plan import Budget
 from kvgate.budget.request import Guarantee
 from kvgate.budget.support import kv_cache_dtype_refusal, parallelism_refusals
-from kvgate.budget.units import format_gib, gib
+from kvgate.budget.units import format_gib, gib, share_of
 from kvgate.budget.versions import DEFAULT_VERSION, NEWEST, parse_release
 from kvgate.rules.finding import Finding, Severity
 
@@ -117,7 +117,7 @@ def cache_memory_within_gpu(budget: Budget) -> Iterable[Finding]:
 def utilization_leaves_context(budget: Budget) -> Iterable[Finding]:
     """gpu_memory_utilization so high that not even the CUDA context fits beside it."""
     total, share = budget.request.accelerator.memory_bytes, budget.settings.gpu_memory_utilization
-    if budget.request.settings.kv_cache_memory_bytes is None and total * share > total - CONTEXT_BYTES:
+    if budget.request.settings.kv_cache_memory_bytes is None and share_of(total, share) > total - CONTEXT_BYTES:
         yield Finding(
             rule="UtilizationTooHigh",
             severity=Severity.ERROR,
