@@ -17,7 +17,7 @@ def main() -> None:
     """Make or renew the environment; `.venv/ready` is touched only when all of it worked."""
     if sys.version_info < (3, 11):  # noqa: UP036 - whoever runs it may have an older one
         sys.exit(f"kvgate needs Python 3.11 or newer; this is {sys.version.split()[0]} (set PYTHON=…)")
-    if not (VENV / "bin" / "python").exists():
+    if not (VENV / "bin" / "pip").exists():
         print("make init: creating .venv", flush=True)
         venv.create(VENV, with_pip=True)
     print("make init: installing the pinned requirements", flush=True)

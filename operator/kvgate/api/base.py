@@ -52,6 +52,8 @@ class ApiModel(BaseModel):
 
 DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 DnsName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+Switch = Annotated[bool, Field(strict=True)]
+"""True or false and nothing that looks like it, as the API server has it."""
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 ParallelSize = Annotated[int, Field(strict=True, ge=1, le=1024)]
 Tokens = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]

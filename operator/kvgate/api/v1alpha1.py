@@ -7,7 +7,18 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION
-from kvgate.api.base import ApiModel, Count, DnsName, Document, FreeForm, GpuShare, ParallelSize, Quantity, Tokens
+from kvgate.api.base import (
+    ApiModel,
+    Count,
+    DnsName,
+    Document,
+    FreeForm,
+    GpuShare,
+    ParallelSize,
+    Quantity,
+    Switch,
+    Tokens,
+)
 from kvgate.api.cel import CelRule
 from kvgate.budget.adjust import Knob
 from kvgate.budget.request import Guarantee
@@ -145,13 +156,13 @@ class Vllm(ApiModel):
     """Replicas of the attention within one engine."""
     decode_context_parallel_size: ParallelSize = 1
     """Ranks that deal out the KV cache of a request between them."""
-    enable_expert_parallel: bool = False
+    enable_expert_parallel: Switch = False
     """Deal experts out whole instead of cutting each."""
     block_size: Annotated[int, Field(strict=True, ge=1, le=16384)] | None = None
     """Tokens of a KV cache block; omitted: vLLM's default."""
-    enforce_eager: bool = False
+    enforce_eager: Switch = False
     """Run without CUDA graphs."""
-    enable_prefix_caching: bool | None = None
+    enable_prefix_caching: Switch | None = None
     """Share the cache of equal prefixes; omitted: vLLM's default."""
     kv_cache_memory_bytes: Annotated[int, Field(strict=True, ge=1, le=1 << 50)] | None = None
     """KV cache memory per GPU in bytes; bypasses gpuMemoryUtilization, as in vLLM."""
@@ -245,14 +256,23 @@ def _sets_reserved_key(keys: Iterable[str] | None) -> bool:
 Labels = Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=64)]
 
 
+class Amounts(ApiModel):
+    """Quantities of what a container may ask for beside GPUs."""
+
+    cpu: Quantity | None = None
+    """Cores."""
+    memory: Quantity | None = None
+    """Bytes; /dev/shm comes on top."""
+    ephemeral_storage: Annotated[Quantity | None, Field(alias="ephemeral-storage")] = None
+    """Bytes on the node's disk."""
+
+
 class Resources(ApiModel):
     """CPU and memory of the vLLM container; GPUs follow from the parallel sizes."""
 
-    requests: Annotated[dict[Literal["cpu", "memory", "ephemeral-storage"], Quantity], Field(max_length=3)] | None = (
-        None
-    )
+    requests: Amounts | None = None
     """What the scheduler sets aside."""
-    limits: Annotated[dict[Literal["cpu", "memory", "ephemeral-storage"], Quantity], Field(max_length=3)] | None = None
+    limits: Amounts | None = None
     """What the container may use."""
 
 

@@ -1,11 +1,16 @@
 """The pod template: passes the restricted Pod Security Standard, asks for its GPU by product, waits as long as loading takes."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from kvgate.api.base import Document
 from kvgate.api.status import Effective
-from kvgate.api.v1alpha1 import EnvVar, InferenceDeployment, InferenceDeploymentSpec, KeyRef, Resources, Template
+from kvgate.api.v1alpha1 import (
+    Amounts,
+    EnvVar,
+    InferenceDeployment,
+    InferenceDeploymentSpec,
+    KeyRef,
+    Resources,
+    Template,
+)
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.plan import Budget
 from kvgate.budget.units import GIB, cdiv
@@ -187,14 +192,15 @@ def _from_secret(name: str, reference: KeyRef) -> Document:
 def _resources(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Document:
     """GPUs follow from the parallel sizes; /dev/shm counts as the container's memory and comes on top."""
     asked, shared = spec.template.resources or Resources(), shared_memory_bytes(spec)
-    requests = _amounts(asked.requests or {}, shared)
-    limits = {**_amounts(asked.limits or {}, shared), accelerator.resource: str(gpus(spec))}
+    requests = _amounts(asked.requests, shared)
+    limits = {**_amounts(asked.limits, shared), accelerator.resource: str(gpus(spec))}
     return {"requests": requests, "limits": limits} if requests else {"limits": limits}
 
 
-def _amounts(amounts: Mapping[Any, int | str], shared_bytes: int) -> Document:
+def _amounts(amounts: Amounts | None, shared_bytes: int) -> Document:
+    asked = amounts.model_dump(by_alias=True, exclude_none=True) if amounts else {}
     return {
-        name: plus_bytes(amount, shared_bytes) if name == "memory" else str(amount) for name, amount in amounts.items()
+        name: plus_bytes(amount, shared_bytes) if name == "memory" else str(amount) for name, amount in asked.items()
     }
 
 

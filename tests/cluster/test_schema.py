@@ -1,0 +1,158 @@
+"""The schema and CEL of the CRD on a real API server say what the command line says, document by document."""
+
+import random
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane import ControlPlane
+from kvgate.api.validation import InvalidDocument, parse_document
+from programs import ControlPlaneError, wait_until
+from support.assets import require_assets
+from support.builders import new_document
+
+pytestmark = pytest.mark.cluster
+
+CRD = Path(__file__).resolve().parents[2] / "crds" / "kvgate.io_inferencedeployments.yaml"
+COLLECTION = "/apis/kvgate.io/v1alpha1/namespaces/default/inferencedeployments"
+DRY_RUN = f"{COLLECTION}?dryRun=All&fieldValidation=Strict"
+
+VALUES: dict[str, tuple[list[Any], list[Any]]] = {
+    "model": (
+        [{"name": "Qwen/Qwen3-8B"}, {"name": "gpt2", "revision": "main"},
+         {"name": "a/b", "source": {"image": {"reference": "registry/weights:1"}}},
+         {"name": "a/b", "source": {"persistentVolumeClaim": {"claimName": "weights", "path": "models/b"}}},
+         {"name": "a/b", "configFrom": {"configMapKeyRef": {"name": "shape", "key": "config.json"}}},
+         {"name": "a/b", "tokenSecretRef": {"name": "hub", "key": "token"}}],
+        [{}, {"name": ""}, {"name": "a/b/c"}, {"name": "../x"}, {"name": "a" * 257}, {"name": 5}, {"nam": "a/b"},
+         {"name": "a/b", "source": {}}, {"name": "a/b", "tokenSecretRef": {"name": "hub", "key": "a/b"}},
+         {"name": "a/b", "source": {"image": {"reference": "x"}, "persistentVolumeClaim": {"claimName": "y"}}},
+         {"name": "a/b", "source": {"persistentVolumeClaim": {"claimName": "y", "path": "/etc"}}},
+         {"name": "a/b", "configFrom": {}}, {"name": "a/b", "revision": "a b"}],
+    ),
+    "accelerator": ([{"type": "H100-SXM-80GB"}, {"type": "NVIDIA H100 80GB HBM3"}], [{}, {"type": ""}, {"type": 1}, {"type": "x" * 254}]),
+    "vllm.version": (["0.33.0", "v0.6.6.post1"], ["latest", "", 0.33, "0"]),
+    "vllm.maxModelLen": ([1, 131072], [0, -1, "32k", 10**9, True]),
+    "vllm.maxNumSeqs": ([1, 1024], [0, 10**7, "8"]),
+    "vllm.kvCacheDtype": (["auto", "fp8_e4m3"], ["FP8", "", 8]),
+    "vllm.dtype": (["auto", "half"], ["fp8", "bf16"]),
+    "vllm.gpuMemoryUtilization": (["0.9", "1", "1.000", "0.005"], ["0", "0.000", "1.5", "0,9", ".9", 0.9, 1, "0.9999", "90%"]),
+    "vllm.tensorParallelSize": ([1, 8, 32], [0, 2048, "2"]),
+    "vllm.pipelineParallelSize": ([1, 4], [0]),
+    "vllm.dataParallelSize": ([1, 16], [0]),
+    "vllm.blockSize": ([16, 256], [0, 99999]),
+    "vllm.enforceEager": ([True, False], ["yes", 1]),
+    "vllm.kvCacheMemoryBytes": ([1, 1 << 40], [0, "1Gi"]),
+    "vllm.extraArgs": (
+        [[], ["--seed=7"], ["--trust-remote-code", "--max-lora-rank=8"], ["--model-impl=auto"]],
+        [["--max-model-len=5"], ["--max_model_len", "5"], ["--max-model=5"], ["--gpu-m=0.5"], ["-tp", "4"], ["-tp=4"], ["--port=1"],
+         ["--tensor-parallel-size.x=1"], [""], ["--host"], ["-qfp8"], "--seed", ["x" * 1025], ["a"] * 33, [1]],
+    ),
+    "workload": (
+        [{"peakConcurrency": 4, "promptTokens": 100, "outputTokens": 10}],
+        [{}, {"peakConcurrency": 4, "promptTokens": 100}, {"peakConcurrency": 0, "promptTokens": 1, "outputTokens": 1}, []],
+    ),
+    "admission": (
+        [{}, {"policy": "Warn"}, {"guarantee": "FullContext"},
+         {"policy": "Adjust", "adjust": {"knobs": ["MaxModelLen"], "minMaxNumSeqs": 2}}],
+        [{"policy": "reject"}, {"guarantee": "All"}, {"adjust": {"knobs": []}}, {"adjust": {"knobs": ["Blocks"]}},
+         {"adjust": {"minMaxModelLen": 0}}, {"polcy": "Warn"}],
+    ),
+    "replicas": ([0, 3], [-1, 1.5, "2", 10**6]),
+    "template": (
+        [{}, {"labels": {"team": "ml"}, "nodeSelector": {"zone": "a"}}, {"resources": {"requests": {"cpu": 4, "memory": "64Gi"}}},
+         {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+         {"env": [{"name": "A", "value": "1"}, {"name": "B", "secretKeyRef": {"name": "s", "key": "k"}}]},
+         {"imagePullSecrets": ["registry"], "cacheClaimName": "cache", "priorityClassName": "high"}],
+        [{"labels": {"kvgate.io/x": "1"}}, {"annotations": {"a.kubernetes.io/b": "1"}}, {"resources": {"limits": {"nvidia.com/gpu": 1}}},
+         {"resources": {"requests": {"memory": "lots"}}}, {"tolerations": [{"operator": "Like"}]}, {"env": [{"name": "1A"}]},
+         {"env": [{"name": "A", "value": "1", "secretKeyRef": {"name": "s", "key": "k"}}]}, {"hostNetwork": True}, {"volumes": []}],
+    ),
+}  # fmt: skip
+"""Field of the spec → values that are right, values that are wrong."""
+
+
+@pytest.fixture(scope="module")
+def plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
+    with ControlPlane(require_assets(pytestconfig), full=False) as plane:
+        plane.kubectl("apply", "-f", str(CRD))
+        wait_until(lambda: plane.kubectl("get", "infd", check=False).returncode == 0, "the kind is served")
+        yield plane
+
+
+def with_value(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    changed = deepcopy(document)
+    node = changed["spec"]
+    *parents, last = path.split(".")
+    for parent in parents:
+        node = node.setdefault(parent, {})
+    node[last] = value
+    return changed
+
+
+def base() -> dict[str, Any]:
+    document = new_document()
+    document["metadata"] = {"name": "qwen"}
+    return document
+
+
+def documents() -> Iterator[dict[str, Any]]:
+    """Every value alone; rules between fields; then 300 mixtures, the same in every run."""
+    for path, (right, wrong) in VALUES.items():
+        yield from (with_value(base(), path, value) for value in (*right, *wrong))
+    yield with_value(base(), "admission", {"guarantee": "Workload"})
+    yield with_value(with_value(base(), "vllm.tensorParallelSize", 1024), "vllm.dataParallelSize", 2)
+    for name in ("a" * 45, "a" * 46, "9b", "a.b", "a-b"):
+        yield {**base(), "metadata": {"name": name}}
+    choose = random.Random(20261121)
+    for _ in range(300):
+        document = base()
+        for path in choose.sample(sorted(VALUES), 5):
+            right, wrong = VALUES[path]
+            document = with_value(document, path, choose.choice(wrong if choose.random() < 0.12 else right))
+        yield document
+
+
+def refusal_of_the_server(plane: ControlPlane, document: dict[str, Any]) -> str | None:
+    try:
+        plane.request("POST", DRY_RUN, document)
+    except ControlPlaneError as error:
+        return str(error)
+    return None
+
+
+def refusal_of_the_command_line(document: dict[str, Any]) -> str | None:
+    try:
+        parse_document(document)
+    except InvalidDocument as error:
+        return str(error)
+    return None
+
+
+def test_server_and_command_line_accept_and_refuse_the_same_documents(plane: ControlPlane) -> None:
+    counts = {True: 0, False: 0}
+    for document in documents():
+        server, ours = refusal_of_the_server(plane, document), refusal_of_the_command_line(document)
+        assert (server is None) == (ours is None), (
+            f"{document['metadata']} {document['spec']}\nserver: {server}\nours: {ours}"
+        )
+        counts[server is None] += 1
+    assert min(counts.values()) >= 100
+
+
+def test_a_valid_document_comes_back_unpruned(plane: ControlPlane) -> None:
+    document = base()
+    for path, (right, _) in VALUES.items():
+        document = with_value(document, path, right[0] if path.endswith("Size") else right[-1])
+    answer = plane.request("POST", DRY_RUN, document)
+    assert parse_document(answer).spec == parse_document(document).spec
+
+
+def test_kubectl_explains_the_fields(plane: ControlPlane) -> None:
+    wait_until(
+        lambda: "Longest request" in plane.kubectl("explain", "infd.spec.vllm.maxModelLen", check=False).stdout,
+        "kubectl explain knows the field",
+    )
