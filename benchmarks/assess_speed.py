@@ -1,6 +1,8 @@
-"""How long one judgement takes: p50 and p99 in microseconds of a warm process, one core.
+"""How long one judgement takes: p50 and p99 in microseconds of a warm process, one core, beside a yardstick of the machine.
 
-python benchmarks/assess_speed.py [--runs 2000]
+    python benchmarks/assess_speed.py [--runs 2000]
+
+The target is for one mode; that it is missed is printed, not an error: it depends on the machine.
 """
 
 import argparse
@@ -17,6 +19,8 @@ from kvgate.engine import assess, to_budget_request
 from kvgate.facts import ConfigMissing, Facts, gather
 
 Case = tuple[str, Callable[[], object]]
+FITS = "assess, fits"
+FITS_P99_MICROSECONDS = 200
 NEEDS = {
     "Qwen/Qwen3-8B": {"accelerator": "L4-24GB", "tensor": 1},
     "meta-llama/Llama-3.1-70B-Instruct": {"accelerator": "H100-SXM-80GB", "tensor": 4},
@@ -50,7 +54,7 @@ def cases(model: str) -> list[Case]:
     limits = AdjustLimits()
     return [
         ("plan only", lambda: plan(request)),
-        ("assess, fits", lambda: assess(small, facts)),
+        (FITS, lambda: assess(small, facts)),
         ("assess, refused with alternatives", lambda: assess(large, facts)),
         ("adjust", lambda: adjust(too_much, limits)),
         ("gather and assess, fits", lambda: assess(small, facts_of(small))),
@@ -75,10 +79,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=2000)
     runs = parser.parse_args().runs
     print(f"{'model':<36} {'mode':<34} {'p50 µs':>9} {'p99 µs':>9}")
+    print_row("yardstick", "sum(range(1000))", *timed(lambda: sum(range(1000)), runs))
     for model in NEEDS:
         for mode, run in cases(model):
-            p50, p99 = timed(run, runs)
-            print(f"{model:<36} {mode:<34} {p50:>9.0f} {p99:>9.0f}")
+            print_row(model, mode, *timed(run, runs))
+
+
+def print_row(model: str, mode: str, p50: float, p99: float) -> None:
+    verdict = "ok" if p99 <= FITS_P99_MICROSECONDS else "MISSED"
+    target = f"   target p99 {FITS_P99_MICROSECONDS} µs   {verdict}" if mode == FITS else ""
+    print(f"{model:<36} {mode:<34} {p50:>9.0f} {p99:>9.0f}{target}")
 
 
 if __name__ == "__main__":

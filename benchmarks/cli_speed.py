@@ -2,7 +2,7 @@
 
     python benchmarks/cli_speed.py
 
-Bytecode goes to a folder of its own, so that the environment's setting for it does not count. Ends with 1 if a check fails.
+Bytecode goes to a folder of its own, so that the environment's setting for it does not count. Ends with 1 if a process fails.
 """
 
 import os

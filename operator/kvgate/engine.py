@@ -5,16 +5,16 @@ from enum import StrEnum
 from fractions import Fraction
 
 from kvgate import catalogue
+from kvgate.api.status import Effective
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Vllm
 from kvgate.budget import adjust as solver
-from kvgate.budget.adjust import AdjustLimits, Adjustment, Alternative
-from kvgate.budget.errors import UnknownVersion
+from kvgate.budget.adjust import AdjustLimits, Adjustment, Alternative, Knob
 from kvgate.budget.interval import Verdict
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
 from kvgate.facts import Facts
-from kvgate.rules import BUDGET_RULES, Finding, Severity, judge_budget
+from kvgate.rules import BUDGET_RULES, Finding, judge_budget
 from kvgate.rules.finding import error_rules
 from kvgate.vllm_flags import memory_kinds
 
@@ -42,6 +42,8 @@ class Assessment:
     alternatives: tuple[Alternative, ...] = ()
     skip_reason: str | None = None
     """The break-glass reason, where one is given."""
+    sought: tuple[Knob, ...] = ()
+    """The knobs that policy Adjust was allowed to turn; with no adjustment, none of their settings fits."""
 
     @property
     def effective(self) -> Budget | None:
@@ -51,17 +53,14 @@ class Assessment:
 
 def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Assessment:
     """Judge a spec against the facts, and apply its admission policy."""
-    if facts.shape is None or facts.accelerator is None:
+    if facts.shape is None or facts.accelerator is None or not facts.knows_version:
         return Assessment(
             verdict=Verdict.UNKNOWN,
             decision=Decision.ADMIT_WITH_WARNING,
             findings=facts.findings,
             skip_reason=skip_reason,
         )
-    try:
-        request = _with_chosen_sequences(to_budget_request(spec, facts), spec)
-    except UnknownVersion as error:
-        return _unknown_version(error, skip_reason)
+    request = _with_chosen_sequences(to_budget_request(spec, facts), spec)
     judged = judge(request, extra=facts.findings)
     adjustment = _adjustment(judged, spec)
     decision = _decide(judged.verdict, spec, adjustment, skipped=skip_reason is not None)
@@ -73,6 +72,22 @@ def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | No
         adjustment=adjustment,
         alternatives=solver.alternatives(request, catalogue.accelerators()) if is_about_bytes(judged) else (),
         skip_reason=skip_reason,
+        sought=spec.admission.adjust.knobs if spec.admission.policy == "Adjust" and is_about_bytes(judged) else (),
+    )
+
+
+def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> Effective:
+    """What the pods are rendered from: what was judged, or the spec's own words where nothing could be."""
+    budget = assessment.effective
+    if budget is None or assessment.verdict is Verdict.UNKNOWN:
+        vllm = spec.vllm
+        return Effective(
+            max_model_len=vllm.max_model_len, max_num_seqs=vllm.max_num_seqs, kv_cache_dtype=vllm.kv_cache_dtype
+        )
+    return Effective(
+        max_model_len=budget.settings.max_model_len,
+        max_num_seqs=budget.settings.max_num_seqs,
+        kv_cache_dtype=budget.request.settings.kv_cache_dtype,
     )
 
 
@@ -139,6 +154,8 @@ def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec
         return request
     at_most, admission = budget.settings.default_max_num_seqs, spec.admission
     floor = admission.adjust.min_max_num_seqs if admission.policy == "Adjust" else 1
+    if request.guarantee is Guarantee.WORKLOAD and request.workload is not None:
+        floor = max(floor, min(request.workload.peak_concurrency, at_most))
     return request.with_settings(max_num_seqs=max(floor, solver.largest_max_num_seqs(request, at_most)))
 
 
@@ -163,16 +180,3 @@ def _decide(
         return Decision.ADMIT_ADJUSTED
     refuses = verdict is Verdict.DOES_NOT_FIT and spec.admission.policy != "Warn" and not skipped
     return Decision.REFUSE if refuses else Decision.ADMIT_WITH_WARNING
-
-
-def _unknown_version(error: UnknownVersion, skip_reason: str | None) -> Assessment:
-    finding = Finding(
-        rule="UnknownVersion",
-        severity=Severity.WARNING,
-        field="vllm_version",
-        message=str(error),
-        remediation="use a release from 0.6 on",
-    )
-    return Assessment(
-        verdict=Verdict.UNKNOWN, decision=Decision.ADMIT_WITH_WARNING, findings=(finding,), skip_reason=skip_reason
-    )

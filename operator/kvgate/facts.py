@@ -8,7 +8,9 @@ from typing import Any
 from kvgate import catalogue
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec, KeyRef
 from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.model_shape import ModelShape
+from kvgate.budget.versions import OLDEST, accounting_of
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.text import parse_config_text
 from kvgate.rules.finding import Finding, Severity
@@ -32,6 +34,8 @@ class Facts:
 
     shape: ModelShape | None
     accelerator: Accelerator | None
+    knows_version: bool = True
+    """Whether the accounting of the release of vLLM is known."""
     findings: tuple[Finding, ...] = ()
 
 
@@ -39,7 +43,13 @@ def gather(spec: InferenceDeploymentSpec, lookup: ConfigLookup) -> Facts:
     """Look everything up; nothing here decides."""
     shape, model_findings = _shape(spec, lookup)
     accelerator, accelerator_findings = look_up_accelerator(spec.accelerator.type)
-    return Facts(shape=shape, accelerator=accelerator, findings=(*model_findings, *accelerator_findings))
+    version_findings = look_up_version(spec.vllm.version)
+    return Facts(
+        shape=shape,
+        accelerator=accelerator,
+        knows_version=not version_findings,
+        findings=(*model_findings, *accelerator_findings, *version_findings),
+    )
 
 
 def _shape(spec: InferenceDeploymentSpec, lookup: ConfigLookup) -> tuple[ModelShape | None, tuple[Finding, ...]]:
@@ -52,6 +62,18 @@ def _shape(spec: InferenceDeploymentSpec, lookup: ConfigLookup) -> tuple[ModelSh
         return None, (_unknown("InvalidModelConfig", "config", text.message, text.remediation),)
     return shape_of_text(
         text, name=spec.model.name, where=f"ConfigMap {reference.name}, key {reference.key}", **options
+    )
+
+
+def text_of_key(reference: KeyRef, data: Mapping[str, Any]) -> str | ConfigMissing:
+    """The text under the key, in the data of the ConfigMap that is referred to."""
+    text = data.get(reference.key)
+    if isinstance(text, str):
+        return text
+    keys = ", ".join(sorted(map(str, data))) or "none"
+    return ConfigMissing(
+        message=f"ConfigMap {reference.name} has no text under key {reference.key}; its keys: {keys}",
+        remediation="name the key that holds the model's config.json",
     )
 
 
@@ -86,20 +108,10 @@ def shape_of_text(
     try:
         return read_config(parse_config_text(text), name=name, quantization=quantization, dtype=dtype), ()
     except ModelConfigError as error:
-        return None, config_findings(error, where)
+        return None, _config_findings(error, where)
 
 
-def shape_of_config(
-    config: Mapping[str, Any], *, name: str, quantization: str | None = None, dtype: str | None = None
-) -> tuple[ModelShape | None, tuple[Finding, ...]]:
-    """As shape_of_text, for a mapping."""
-    try:
-        return read_config(config, name=name, quantization=quantization, dtype=dtype), ()
-    except ModelConfigError as error:
-        return None, config_findings(error, "model_config")
-
-
-def config_findings(error: ModelConfigError, where: str) -> tuple[Finding, ...]:
+def _config_findings(error: ModelConfigError, where: str) -> tuple[Finding, ...]:
     """What is wrong with a config.json, each problem on its own."""
     return tuple(
         _unknown(
@@ -120,6 +132,16 @@ def look_up_accelerator(name: str) -> tuple[Accelerator | None, tuple[Finding, .
     nearest = catalogue.nearest_accelerators(name)
     hint = f"did you mean {' or '.join(nearest)}?" if nearest else "`kvgate gpus` lists those that are"
     return None, (_unknown("UnknownAccelerator", "accelerator", f"accelerator {name} is not in the catalogue", hint),)
+
+
+def look_up_version(version: str) -> tuple[Finding, ...]:
+    """What keeps a release of vLLM from being judged; empty where its accounting is known."""
+    try:
+        accounting_of(version)
+    except UnknownVersion as error:
+        remediation = f"use a release from {OLDEST[0]}.{OLDEST[1]} on"
+        return (_unknown("UnknownVersion", "vllm_version", str(error), remediation),)
+    return ()
 
 
 def _unknown(rule: str, field: str, message: str, remediation: str) -> Finding:

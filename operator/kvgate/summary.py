@@ -1,5 +1,8 @@
 """An Assessment in words, the same behind every door: the refusal, the warnings, the Accepted condition."""
 
+from collections.abc import Sequence
+
+from kvgate.api import SKIP_BUDGET_ANNOTATION
 from kvgate.api.conditions import Reason
 from kvgate.api.fields import field_path
 from kvgate.budget.adjust import Alternative
@@ -25,33 +28,38 @@ _FACT_REASONS = {
 def refusal(assessment: Assessment) -> str:
     """Why it is refused, with the numbers and the single changes that would fit."""
     errors = [finding for finding in assessment.findings if finding.severity is Severity.ERROR]
-    text = "; ".join(finding.message for finding in errors)
-    changes = ", ".join(map(alternative_text, assessment.alternatives))
-    closing = (
-        f". Would fit: {changes}"
-        if changes
-        else f". {errors[0].remediation}"
-        if errors and errors[0].remediation
-        else ""
-    )
+    searched = fruitless(assessment)
+    closing = (f"; {searched}" if searched else "") + _way_out(assessment, errors)
     closing = shortened(closing, MAX_REFUSAL // 2)
-    return shortened(text, MAX_REFUSAL - len(closing)) + closing
+    return shortened("; ".join(finding.message for finding in errors), MAX_REFUSAL - len(closing)) + closing
+
+
+def fruitless(assessment: Assessment) -> str:
+    """That policy Adjust looked, and what it was allowed to turn; empty where it did not or found something."""
+    if not assessment.sought or assessment.adjustment is not None:
+        return ""
+    return f"no change of {' and '.join(assessment.sought)} within your floors fits"
+
+
+def _way_out(assessment: Assessment, errors: Sequence[Finding]) -> str:
+    changes = ", ".join(map(alternative_text, assessment.alternatives))
+    if changes:
+        return f". Would fit: {changes}"
+    return f". {errors[0].remediation}" if errors and errors[0].remediation else ""
 
 
 def alternative_text(alternative: Alternative) -> str:
     """`maxModelLen 19376`."""
-    return (
-        f"{field_path(alternative.field).rpartition('.')[2]} {alternative.value}"
-        if alternative.field != "accelerator"
-        else f"{alternative.value}"
-    )
+    if alternative.field == "accelerator":
+        return str(alternative.value)
+    return f"{field_path(alternative.field).rpartition('.')[2]} {alternative.value}"
 
 
 def warnings(assessment: Assessment) -> list[str]:
     """What an admitted object's owner should know, one line each."""
     lines = []
     if assessment.skip_reason is not None and assessment.verdict is Verdict.DOES_NOT_FIT:
-        lines.append(f"kvgate.io/skip-budget: admitted although it does not fit: {assessment.skip_reason}")
+        lines.append(f"{SKIP_BUDGET_ANNOTATION}: admitted although it does not fit: {assessment.skip_reason}")
     if assessment.decision is Decision.ADMIT_ADJUSTED:
         lines.append(f"adjusted: {changes_text(assessment)}")
     elif assessment.decision is not Decision.REFUSE:

@@ -122,6 +122,15 @@ def test_without_an_event_right_everything_else_works(plane: ControlPlane, objec
         plane.apply(inference_deployment("silent"))
         objects.wait_for("silent", "Ready", "True")
 
+        def denied() -> bool:
+            return any(
+                (e.verb, e.resource, e.code) == ("create", "events", 403) and e.user.endswith(":no-events")
+                for e in plane.audit()
+            )
+
+        wait_until(denied, "the API server denied an event", within_seconds=10)
+    assert objects.events("silent") == []
+
 
 def test_an_outage_of_the_api_server_is_survived(plane: ControlPlane, objects: Objects, tmp_path: Path) -> None:
     (port,) = free_ports(1)

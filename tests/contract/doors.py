@@ -26,6 +26,7 @@ class Outcome:
     message: str
     verdict: str | None = None
     reason: str | None = None
+    effective: Mapping[str, Any] | None = None
 
 
 Door = Callable[[Path], Outcome]
@@ -40,7 +41,11 @@ def command_line(request: Path) -> Outcome:
     findings = "; ".join(f"{f['message']} ({f['remediation']})" for f in answer["findings"])
     message = f"{answer['message']}; {findings}"
     return Outcome(
-        verdict=answer["verdict"] or "null", decision=answer["decision"], reason=answer["reason"], message=message
+        verdict=answer["verdict"] or "null",
+        decision=answer["decision"],
+        reason=answer["reason"],
+        message=message,
+        effective=answer["effective"],
     )
 
 
@@ -60,7 +65,7 @@ def controller(request: Path) -> Outcome:
     reference = pure.config_reference(owner)
     config = pure.config_text(reference, _config_map(request, reference)) if reference else pure.NO_CONFIG
     observed = pure.Observed(document=document, owner=owner, config=config)
-    judged = pure.judge(owner, config) if isinstance(owner, InferenceDeployment) else None
+    judged = pure.assess_owner(owner, config) if isinstance(owner, InferenceDeployment) else None
     intent = pure.decide(observed, judged)
     status = pure.status_after(intent, name=document["metadata"]["name"], deployment=None, before=before(document, NOW))
     accepted = next(condition for condition in status["conditions"] if condition["type"] == "Accepted")
@@ -71,6 +76,7 @@ def controller(request: Path) -> Outcome:
         decision=decision,
         reason=accepted["reason"],
         message=accepted["message"],
+        effective=status.get("effective"),
     )
 
 

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, EVENTS, INFERENCE_DEPLOYMENTS, SERVICES, Kind
 from kvgate.cluster.errors import ApiError, Conflict, Forbidden, NotFound, Rejected, Unavailable
 from kvgate.cluster.events import EventRecorder
+from kvgate.controller.observed import Awaited
 from kvgate.controller.reconcile import Instruments, Reconciler
 from kvgate.controller.store import Store
 from kvgate.metrics import registry as metrics
@@ -75,7 +76,7 @@ def told(cluster: FakeCluster) -> dict[str, tuple[str, str]]:
 async def test_the_first_run_applies_the_second_writes_nothing() -> None:
     cluster = FakeCluster(a_document())
     reconcile, count = new(cluster)
-    await reconcile(KEY)
+    assert await reconcile(KEY) is None
     assert cluster.writes == [
         ("apply", "deployments"),
         ("apply", "services"),
@@ -172,9 +173,14 @@ async def test_a_child_with_another_owners_uid_is_left_alone(kind: Kind) -> None
     cluster = FakeCluster(a_document())
     foreign = {"metadata": {"name": "qwen", "namespace": "serving", "ownerReferences": [{"uid": UID + "-before"}]}}
     cluster.objects[kind.plural] = foreign
-    await new(cluster)[0](KEY)
+    reconcile, _ = new(cluster)
+    message = f"{kind.kind} qwen belong to somebody else; rename one or the other"
+    assert await reconcile(KEY) == Awaited(uid=UID, generation=1, message=message)
     assert told(cluster)["Stalled"] == ("True", "NameTaken")
     assert cluster.objects[kind.plural] is foreign
+    cluster.objects[kind.plural] = None
+    assert await reconcile(KEY) is None
+    assert cluster.objects[kind.plural]
 
 
 async def test_a_child_on_its_way_out_is_waited_for() -> None:
@@ -194,12 +200,15 @@ async def test_a_changed_config_map_is_judged_anew() -> None:
     model = {"name": "nobody/x", "configFrom": {"configMapKeyRef": {"name": "x", "key": "config.json"}}}
     cluster = FakeCluster(a_document(model=model))
     reconcile, _ = new(cluster)
-    await reconcile(KEY)
+    assert await reconcile(KEY) == Awaited(uid=UID, generation=1, message="ConfigMap x does not exist")
     assert told(cluster)["Accepted"] == ("Unknown", "InvalidModelConfig")
+    cluster.writes.clear()
+    assert await reconcile(KEY) is not None
+    assert cluster.writes == [], "waiting writes nothing"
     config = """{"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 4096,
         "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
         "intermediate_size": 12288, "vocab_size": 151936, "max_position_embeddings": 40960, "torch_dtype": "bfloat16"}"""
     cluster.objects[CONFIG_MAPS.plural] = {"data": {"config.json": config}}
-    await reconcile(KEY)
+    assert await reconcile(KEY) is None
     assert told(cluster)["Accepted"] == ("True", "Fits")
     assert EVENTS.resource == "events.events.k8s.io"

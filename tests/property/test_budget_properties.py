@@ -12,6 +12,7 @@ from kvgate import catalogue
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.adjust import (
     AdjustLimits,
+    Alternative,
     Knob,
     adjust,
     alternatives,
@@ -20,7 +21,7 @@ from kvgate.budget.adjust import (
     largest_max_num_seqs,
 )
 from kvgate.budget.capacity import largest
-from kvgate.budget.interval import Interval, Verdict, judge
+from kvgate.budget.interval import Interval, Verdict, verdict_of
 from kvgate.budget.model_shape import LatentAttention
 from kvgate.budget.overheads import num_capture_sizes
 from kvgate.budget.parallelism import Parallelism, stage_sizes
@@ -170,19 +171,38 @@ def test_the_most_sequences_are_the_most(request: BudgetRequest) -> None:
     assert found == 1024 or not fits_low(request.with_settings(max_num_seqs=found + 1))
 
 
+def changed(request: BudgetRequest, alternative: Alternative) -> BudgetRequest:
+    """The request with the one change that is proposed."""
+    if alternative.field == "accelerator":
+        return replace(request, accelerator=catalogue_accelerator(str(alternative.value)))
+    if alternative.field == "tensor_parallel_size":
+        assert isinstance(alternative.value, int)
+        return request.with_settings(parallelism=replace(request.settings.parallelism, tensor=alternative.value))
+    return request.with_settings(**{alternative.field: alternative.value})
+
+
 @settings(max_examples=15)
 @given(requests())
 def test_every_single_change_that_is_proposed_fits(request: BudgetRequest) -> None:
-    for alternative in alternatives(request, catalogue.accelerators()):
-        if alternative.field == "accelerator":
-            changed = replace(request, accelerator=catalogue_accelerator(str(alternative.value)))
-        elif alternative.field == "tensor_parallel_size":
-            assert isinstance(alternative.value, int)
-            wider = replace(request.settings.parallelism, tensor=alternative.value)
-            changed = request.with_settings(parallelism=wider)
-        else:
-            changed = request.with_settings(**{alternative.field: alternative.value})
-        assert fits_low(changed)
+    assert all(fits_low(changed(request, one)) for one in alternatives(request, catalogue.accelerators()))
+
+
+def test_each_kind_of_change_is_proposed_where_it_helps_and_then_fits() -> None:
+    """So that the property above cannot hold for want of proposals."""
+    request = new_request(
+        shape=catalogue_shape("meta-llama/Llama-3.1-70B-Instruct"),
+        accelerator=catalogue_accelerator("H100-SXM-80GB"),
+        guarantee=Guarantee.FULL_CONTEXT,
+        max_model_len=32_768,
+        max_num_seqs=16,
+        tensor=4,
+    )
+    proposed = alternatives(request, catalogue.accelerators())
+    assert not fits_low(request)
+    assert {one.field for one in proposed} == {
+        "max_model_len", "max_num_seqs", "kv_cache_dtype", "tensor_parallel_size", "accelerator",
+    }  # fmt: skip
+    assert all(fits_low(changed(request, one)) for one in proposed)
 
 
 @given(st.sampled_from(MODELS), st.integers(0, 4))
@@ -238,7 +258,7 @@ def test_intervals_keep_their_order_through_arithmetic_and_decide_once(ends: lis
     for result in (one + other, one.less(demand), one.times(abs(demand))):
         assert result.low <= result.expected <= result.high
     assert one.less(demand).high == one.high - demand
-    verdict = judge(demand, one)
+    verdict = verdict_of(demand, one)
     assert (verdict is Verdict.FITS) is (demand <= one.low)
     assert (verdict is Verdict.DOES_NOT_FIT) is (demand > one.high)
 

@@ -9,7 +9,7 @@ import yaml
 
 from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 from kvgate.api.validation import parse_document
-from kvgate.controller.observed import config_text, judge
+from kvgate.controller.observed import assess_owner, config_text
 from kvgate.rendering.status import before, status_of
 from kvgate.rendering.workload import Manifests, NotRendered, render
 
@@ -29,7 +29,7 @@ def rendered(case: str) -> list[dict[str, Any]]:
     owner, config_map = read(case)
     reference = owner.spec.model.config_from.config_map_key_ref if owner.spec.model.config_from else None
     text = config_text(reference or KeyRef(name="none", key="none"), config_map)
-    judged = judge(owner, text)
+    judged = assess_owner(owner, text)
     outcome = render(owner, judged.assessment, judged.accelerator)
     if isinstance(outcome, NotRendered):
         return [{"notRendered": {"reason": outcome.reason.value, "message": outcome.message}}]

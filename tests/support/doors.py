@@ -23,6 +23,10 @@ class Door:
         samples = re.findall(rf"^{metric}(?:{{.*}})? (\S+)$", scrape(self.metrics_port), re.MULTILINE)
         return sum(map(float, samples))
 
+    def has(self, text: str) -> bool:
+        """Whether any sample has this text, such as a label and its value."""
+        return text in scrape(self.metrics_port)
+
 
 @contextmanager
 def running(name: str, *options: str, kubeconfig: Path | None = None) -> Iterator[Door]:

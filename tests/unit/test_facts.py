@@ -6,7 +6,7 @@ import pytest
 
 from kvgate.api.v1alpha1 import KeyRef
 from kvgate.api.validation import parse_document
-from kvgate.facts import ConfigMissing, gather, look_up_accelerator, look_up_model, shape_of_config, shape_of_text
+from kvgate.facts import ConfigMissing, gather, look_up_accelerator, look_up_model, shape_of_text
 from kvgate.rules import Severity
 from support.builders import new_document, new_llama_config
 
@@ -94,7 +94,7 @@ def test_a_bad_config_says_where_and_what(text: str) -> None:
 
 
 def test_each_problem_of_a_config_is_a_finding() -> None:
-    _, findings = shape_of_config(new_llama_config(hidden_size=..., vocab_size=-1), name="m")
+    _, findings = shape_of_text(json.dumps(new_llama_config(hidden_size=0, vocab_size=-1)), name="m", where="x")
     assert len(findings) == 2
 
 

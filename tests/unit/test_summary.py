@@ -35,6 +35,13 @@ def refused(*findings: Finding, alternatives: tuple[Alternative, ...] = ()) -> A
     )
 
 
+def test_a_fruitless_search_says_what_it_was_allowed_to_turn() -> None:
+    limits = {"adjust": {"knobs": ["MaxNumSeqs"], "minMaxNumSeqs": 250}}
+    found_none = assessed({"maxModelLen": 40960, "maxNumSeqs": 256}, policy="Adjust", admission=limits)
+    assert "no change of MaxNumSeqs within your floors fits" in refusal(found_none)
+    assert len(refusal(found_none)) <= MAX_REFUSAL
+
+
 @pytest.mark.parametrize("size", [0, 1, 400, 500, 501, 10_000])
 @pytest.mark.parametrize("fix", [0, 1, 249, 250, 499, 500, 10_000])
 @pytest.mark.parametrize("count", [1, 3])

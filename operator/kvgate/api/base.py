@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from kvgate.api.cel import CelRule
 
@@ -27,7 +27,7 @@ class ApiModel(BaseModel):
     def broken_rules(self, path: str = "") -> Iterator[tuple[str, str]]:
         """(path, message) of every rule of this object, and of those inside it, that does not hold."""
         yield from (
-            (f"{path}{rule.field_path}".lstrip("."), rule.message) for rule in self.cel_rules if not rule.holds(self)
+            (f"{path}{rule.field_path}".lstrip("."), rule.told(self)) for rule in self.cel_rules if not rule.holds(self)
         )
         for name, field in type(self).model_fields.items():
             value, inside = getattr(self, name), f"{path}.{field.alias or name}".lstrip(".")
@@ -50,7 +50,6 @@ class ApiModel(BaseModel):
         return schema
 
 
-DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 DnsName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 Switch = Annotated[bool, Field(strict=True)]
 """True or false and nothing that looks like it, as the API server has it."""
@@ -65,5 +64,18 @@ Quantity = Annotated[
     int | Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=32)],
     WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": QUANTITY_PATTERN}),
 ]
+
+
+def _distinct(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """As the API server reads lists of the types set and map."""
+    keys = [getattr(item, "name", item) for item in items]
+    twice = [str(key) for index, key in enumerate(keys) if key in keys[:index]]
+    if twice:
+        raise PydanticCustomError("distinct", "{names} stands more than once", {"names": ", ".join(twice)})
+    return items
+
+
+Distinct = AfterValidator(_distinct)
+"""For lists with x-kubernetes-list-type set, or map by name."""
 Document = dict[str, Any]
 """A Kubernetes object as YAML or JSON give it."""

@@ -1,6 +1,6 @@
 """Rules over several fields, written once: CEL for the API server, and the same in Python for the command line."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,13 @@ class CelRule:
     """The same on the parsed object."""
     field_path: str = ""
     """The field to blame, `.extraArgs`; empty: the object itself."""
+    culprits: Callable[[Any], Iterable[str]] = lambda _: ()
+    """What exactly is wrong, for the command line: CEL cannot say it."""
+
+    def told(self, value: Any) -> str:
+        """The message, with the culprits."""
+        named = ", ".join(self.culprits(value))
+        return f"{self.message}: {named}" if named else self.message
 
     def schema(self) -> dict[str, str]:
         """As an entry of x-kubernetes-validations."""

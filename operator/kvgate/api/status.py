@@ -67,7 +67,7 @@ class BudgetStatus(ApiModel):
     """What there is and what is asked, per GPU of the tightest rank."""
 
     verdict: Literal["Fits", "MayNotFit", "DoesNotFit", "Unknown"]
-    """Of the effective values."""
+    """Of the effective values, or of the spec as written where it is refused."""
     guarantee: str
     """What must fit."""
     demand_bytes: int
@@ -83,7 +83,7 @@ class BudgetStatus(ApiModel):
     max_concurrency: str
     """Expected full-length requests at once, a decimal string."""
     ledger: LedgerStatus | None = None
-    """How the GPU's memory is spent; absent where kvCacheMemoryBytes bypasses it."""
+    """How the GPU's memory is spent; kvCacheMemoryBytes bypasses it."""
 
 
 class AlternativeStatus(ApiModel):

@@ -10,6 +10,7 @@ from kvgate.api import SKIP_BUDGET_ANNOTATION
 from kvgate.api.base import (
     ApiModel,
     Count,
+    Distinct,
     DnsName,
     Document,
     FreeForm,
@@ -127,6 +128,7 @@ class Vllm(ApiModel):
             message="extraArgs sets an option that a field of the spec owns; set the field instead",
             holds=lambda vllm: not any(owned_flag(argument) for argument in vllm.extra_args),
             field_path=".extraArgs",
+            culprits=lambda vllm: (argument[:80] for argument in vllm.extra_args if owned_flag(argument)),
         ),
     )
 
@@ -173,6 +175,15 @@ class Vllm(ApiModel):
 class Workload(ApiModel):
     """What the deployment is expected to serve at its peak."""
 
+    cel_rules: ClassVar = (
+        CelRule(
+            rule="self.sharedPrefixTokens <= self.promptTokens",
+            message="sharedPrefixTokens must be at most promptTokens: the prefix is a part of the prompt",
+            holds=lambda workload: workload.shared_prefix_tokens <= workload.prompt_tokens,
+            field_path=".sharedPrefixTokens",
+        ),
+    )
+
     peak_concurrency: Count
     """Requests that run at the same time."""
     prompt_tokens: Tokens
@@ -187,7 +198,9 @@ class Adjust(ApiModel):
     """How far kvgate may go to make it fit."""
 
     knobs: Annotated[
-        tuple[Knob, ...], Field(min_length=1, max_length=3, json_schema_extra={"x-kubernetes-list-type": "set"})
+        tuple[Knob, ...],
+        Field(min_length=1, max_length=3, json_schema_extra={"x-kubernetes-list-type": "set"}),
+        Distinct,
     ] = (
         Knob.MAX_NUM_SEQS,
         Knob.MAX_MODEL_LEN,
@@ -306,7 +319,7 @@ class Template(ApiModel):
     """Further tolerations."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=64, json_schema_extra={
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
-    })] | None = None  # fmt: skip
+    }), Distinct] | None = None  # fmt: skip
     """Further environment variables."""
     image_pull_secrets: Annotated[tuple[DnsName, ...], Field(max_length=8)] | None = None
     """Names of Secrets for the image registry."""
@@ -381,4 +394,4 @@ class InferenceDeployment(ApiModel):
         """The reason in the break-glass annotation; None where it is not set or empty."""
         annotations = self.metadata.get("annotations")
         reason = annotations.get(SKIP_BUDGET_ANNOTATION) if isinstance(annotations, dict) else None
-        return " ".join(str(reason).split())[:256] or None if reason is not None else None  # a warning is one line
+        return " ".join(reason.split())[:256] or None if isinstance(reason, str) else None  # a warning is one line

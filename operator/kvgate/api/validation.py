@@ -26,13 +26,13 @@ def parse_document(document: Mapping[str, Any]) -> InferenceDeployment:
     Raises InvalidDocument with all findings.
     """
     if isinstance(document, Mapping):
-        document = {key: value for key, value in document.items() if key != "status"}
+        document = {key: _without_nulls(value) for key, value in document.items() if key != "status"}
     try:
         deployment = InferenceDeployment.model_validate(document)
     except ValidationError as error:
-        found = (*_nameless(document), *_findings(error), *_rules_of_the_rest(document, error))
+        found = (*_metadata_findings(document), *_findings(error), *_rules_of_the_rest(document, error))
         raise InvalidDocument(found) from None
-    broken = (*_nameless(document), *_broken_rules(deployment))
+    broken = (*_metadata_findings(document), *_broken_rules(deployment))
     if broken:
         raise InvalidDocument(broken)
     return deployment
@@ -42,11 +42,28 @@ def _broken_rules(deployment: InferenceDeployment) -> Iterator[Finding]:
     return (_finding(path, message, "") for path, message in deployment.broken_rules())
 
 
-def _nameless(document: Mapping[str, Any]) -> Iterator[Finding]:
-    """The API server says the same before any schema."""
+def _without_nulls(value: Any) -> Any:
+    """The API server prunes null fields before it fills in defaults."""
+    if not isinstance(value, Mapping):
+        return value
+    return {key: _without_nulls(child) for key, child in value.items() if child is not None}
+
+
+def _metadata_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
+    """What the API server says of every kind, before any schema."""
     metadata = document.get("metadata", {}) if isinstance(document, Mapping) else None
-    if isinstance(metadata, Mapping) and not (metadata.get("name") or metadata.get("generateName")):
+    if not isinstance(metadata, Mapping):
+        return
+    if not (metadata.get("name") or metadata.get("generateName")):
         yield _finding("metadata.name", "metadata.name is required", "add metadata.name")
+    for part in ("labels", "annotations"):
+        values = metadata.get(part)
+        for key, value in values.items() if isinstance(values, Mapping) else ():
+            if not isinstance(value, str):
+                path = f"metadata.{part}.{key}"
+                yield _finding(
+                    path, f"{path} is {_shown(value)}; it must be text", f'write it in quotes: "{_shown(value)}"'
+                )
 
 
 def _rules_of_the_rest(document: Mapping[str, Any], error: ValidationError) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ class Accelerator:
     is_slice: bool = False
     """A MIG slice: memory of its own, and no links to its neighbours."""
     gpu_labels: tuple[str, ...] = ()
-    """Values of the node label `nvidia.com/gpu.product` that mean this accelerator."""
+    """Values of the vendor's product label on a node that mean this accelerator."""
     resource: str = "nvidia.com/gpu"
     """Extended resource that a pod asks for."""
 

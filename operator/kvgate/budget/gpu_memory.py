@@ -22,9 +22,19 @@ class Ledger:
     """Half width that no term explains: drivers, an untried release, memory shared with the CPU."""
 
     @property
+    def terms(self) -> tuple[tuple[str, Interval], ...]:
+        """What is taken away, in the order in which vLLM takes it."""
+        return (
+            ("weights", self.weights),
+            ("peak_activation", self.peak_activation),
+            ("non_torch", self.non_torch),
+            ("cuda_graph", self.cuda_graphs),
+        )
+
+    @property
     def available(self) -> Interval:
         """What is left for the KV cache; negative where the budget is overdrawn."""
-        terms, left = (self.weights, self.peak_activation, self.non_torch, self.cuda_graphs), self.requested_bytes
+        terms, left = [term for _, term in self.terms], self.requested_bytes
         return Interval(
             low=left - sum(term.high for term in terms) - self.uncertainty_bytes,
             expected=left - sum(term.expected for term in terms),

@@ -52,10 +52,10 @@ class Interval:
         return Interval(low=self.low * count, expected=self.expected * count, high=self.high * count)
 
 
-def judge(demand_bytes: int, available: Interval) -> Verdict:
-    """Compare a demand with what may be available."""
-    if demand_bytes <= available.low:
+def verdict_of(demand: int, available: Interval) -> Verdict:
+    """Compare a demand with what may be available, both in bytes or both in blocks."""
+    if demand <= available.low:
         return Verdict.FITS
-    if demand_bytes > available.high:
+    if demand > available.high:
         return Verdict.DOES_NOT_FIT
     return Verdict.MAY_NOT_FIT

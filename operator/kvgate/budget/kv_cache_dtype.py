@@ -39,8 +39,6 @@ _PACKED = {
 }
 """(bytes per element, scale bytes per token and head), vLLM 0.32 `kv_cache_interface`."""
 
-KNOWN_NAMES = ("auto", *DTYPE_BYTES, *_PACKED)
-
 
 def resolve(name: str, *, model_dtype: str, checkpoint_scheme: str | None = None) -> KVCacheDtype:
     """The format that a `--kv-cache-dtype` means; `auto` asks the checkpoint first and then takes the model dtype.

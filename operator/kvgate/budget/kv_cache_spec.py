@@ -14,8 +14,6 @@ class Reach:
     """How far a request may grow: what a number of blocks depends on besides the spec."""
 
     max_model_len: int
-    in_flight_tokens: int = 0
-    """Tokens of the batches that may be running at once; windows must hold them too."""
     decode_context: int = 1
     """Ranks that deal out a sequence's tokens between them."""
 
@@ -56,19 +54,6 @@ class FullAttentionSpec(AttentionSpec):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SlidingWindowSpec(AttentionSpec):
-    """A window, the tokens in flight, and one block for a window that starts inside a block."""
-
-    window: int
-
-    kind = "sliding window"
-
-    def blocks(self, reach: Reach) -> int:
-        tokens = min(self.window - 1 + reach.in_flight_tokens, reach.max_model_len)
-        return cdiv(tokens, self.block_size) + 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class MLASpec:
     """One latent vector per token (`kv_lora_rank + qk_rope_head_dim`), whole on every tensor-parallel rank."""
 
@@ -95,7 +80,10 @@ class MLASpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StateSpec:
-    """A recurrent state of fixed size (Mamba, GDN, KDA): its blocks do not depend on the length."""
+    """A recurrent state of fixed size (Mamba, GDN, KDA): its blocks do not depend on the length.
+
+    The arithmetic of hybrids is here; no config is read into it yet, because their ledger has no formulas.
+    """
 
     block_size: int
     state_bytes: int
@@ -113,4 +101,4 @@ class StateSpec:
         return self.num_states
 
 
-KVCacheSpec = FullAttentionSpec | SlidingWindowSpec | MLASpec | StateSpec
+KVCacheSpec = FullAttentionSpec | MLASpec | StateSpec

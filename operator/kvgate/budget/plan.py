@@ -7,7 +7,7 @@ from kvgate.budget.capacity import KVCache
 from kvgate.budget.demand import Demand, demand_of
 from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.gpu_memory import Ledger
-from kvgate.budget.interval import Interval, Verdict, judge
+from kvgate.budget.interval import Interval, Verdict, verdict_of
 from kvgate.budget.kv_cache_dtype import KVCacheDtype
 from kvgate.budget.kv_cache_dtype import resolve as resolve_dtype
 from kvgate.budget.kv_cache_spec import Reach
@@ -39,7 +39,7 @@ class Stage:
     last: int
     available: Interval
     ledger: Ledger | None
-    """None where kv_cache_memory_bytes bypasses it."""
+    """None where a part has no formula; where kv_cache_memory_bytes bypasses it, it is told and does not decide."""
     bytes_per_block: int
 
 
@@ -63,12 +63,36 @@ class Budget:
     """Blocks that requests can hold; below zero there is nothing for the null block either."""
 
     @property
+    def num_tokens(self) -> Interval | None:
+        """Size of the KV cache as vLLM prints it."""
+        kv_cache, pool = self.kv_cache, self.num_blocks
+        if kv_cache is None or pool is None:
+            return None
+        return Interval(
+            low=kv_cache.num_tokens(pool.low),
+            expected=kv_cache.num_tokens(pool.expected),
+            high=kv_cache.num_tokens(pool.high),
+        )
+
+    @property
+    def headroom_shares(self) -> tuple[Fraction, Fraction, Fraction] | None:
+        """Low, expected and high headroom as shares of the expected KV cache, never below -1: "far too much" has no size."""
+        headroom, stage = self.headroom, self.tightest
+        if headroom is None or stage is None:
+            return None
+        whole = max(1, stage.available.expected)
+        low, expected, high = (
+            max(Fraction(-1), Fraction(e, whole)) for e in (headroom.low, headroom.expected, headroom.high)
+        )
+        return low, expected, high
+
+    @property
     def verdict(self) -> Verdict:
         """Of the arithmetic alone; what vLLM refuses for other reasons is a rule's business."""
         usable = self.usable_blocks
         if self.demand is None or usable is None:
             return Verdict.UNKNOWN
-        return judge(self.demand.blocks, usable)
+        return verdict_of(self.demand.blocks, usable)
 
     @property
     def demand_bytes(self) -> int | None:

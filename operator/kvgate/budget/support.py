@@ -57,11 +57,25 @@ def parallelism_refusals(shape: ModelShape, parallelism: Parallelism) -> tuple[t
         reasons.append(
             ("pipeline_parallel_size", f"{len(shape.layers)} layers cannot be cut into {parallelism.pipeline} stages")
         )
+    reasons += [("decode_context_parallel_size", reason) for reason in _context_refusals(shape, parallelism)]
     if parallelism.tensor % parallelism.decode_context:
         reasons.append((
             "decode_context_parallel_size", f"{parallelism.decode_context} does not divide tensor_parallel_size {parallelism.tensor}"
         ))  # fmt: skip
     return tuple(reasons)
+
+
+def _context_refusals(shape: ModelShape, parallelism: Parallelism) -> list[str]:
+    """Full attention deals out tokens only between ranks that hold the same KV heads (vLLM 0.32, `ParallelConfig` checks)."""
+    mixer, context = shape.layers[0].mixer, parallelism.decode_context
+    if context == 1 or not isinstance(mixer, FullAttention) or shape.num_heads % parallelism.tensor:
+        return []
+    copies = parallelism.tensor // mixer.num_kv_heads
+    if context > copies:
+        return [
+            f"{mixer.num_kv_heads} KV heads on {parallelism.tensor} ranks are held {max(1, copies)} times, not {context} times"
+        ]
+    return []
 
 
 def _tensor_refusals(shape: ModelShape, tensor: int) -> list[str]:

@@ -40,6 +40,8 @@ class Accounting:
     """V0 without chunked prefill: max_num_batched_tokens = max(max_model_len, 2048)."""
     null_blocks: int = 0
     """Blocks kept back before the check that one request fits."""
+    v1_engine: bool = False
+    """The V1 engine runs by default (0.8+)."""
     whole_card_non_torch: bool = False
     """All memory in use outside torch is deducted, the CUDA context included (0.8 only)."""
     nccl_in_budget: bool = True
@@ -102,7 +104,7 @@ _TURBOQUANT = {"turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "t
 
 _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     ((0, 6), {"batched_tokens_cover_model_len": True}),
-    ((0, 8), {"batched_tokens_cover_model_len": False, "large_device_bytes": 70 * GIB, "whole_card_non_torch": True}),
+    ((0, 8), {"batched_tokens_cover_model_len": False, "v1_engine": True, "large_device_bytes": 70 * GIB, "whole_card_non_torch": True}),
     ((0, 9), {"large_excludes_a100": True, "whole_card_non_torch": False}),
     ((0, 10), {"kv_cache_dtypes": {"fp8_inc"}}),
     ((0, 11), {"nccl_in_budget": False, "full_graphs": True, "kv_cache_dtypes": {"bfloat16"}}),

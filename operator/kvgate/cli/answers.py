@@ -2,13 +2,16 @@
 
 from typing import Any
 
-from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.kv_cache_groups import KVCacheGroup
 from kvgate.budget.plan import Budget
 from kvgate.engine import Assessment
 from kvgate.rules.finding import Finding
 
 Json = dict[str, Any]
+
+
+_REQUEST_KEYS = {"accelerator": "gpu", "config": "model_config"}
+"""Engine's field → the request's key, where they differ."""
 
 
 def to_json(identifier: object, assessment: Assessment) -> Json:
@@ -34,7 +37,7 @@ def finding_json(finding: Finding) -> Json:
     return {
         "rule": finding.rule,
         "severity": finding.severity.value,
-        "field": finding.field,
+        "field": _REQUEST_KEYS.get(finding.field, finding.field),
         "message": finding.message,
         "remediation": finding.remediation,
     }
@@ -42,21 +45,19 @@ def finding_json(finding: Finding) -> Json:
 
 def _ledger(budget: Budget) -> Json | None:
     """Of the tightest stage."""
-    ledger: Ledger | None = budget.tightest.ledger if budget.tightest else None
-    if ledger is None:
+    stage = budget.tightest
+    ledger = stage.ledger if stage else None
+    if stage is None or ledger is None:
         return None
     return {
         "total_bytes": ledger.total_bytes,
         "requested_bytes": ledger.requested_bytes,
-        "weights_bytes": ledger.weights.expected,
         "parameter_bytes": ledger.parameter_bytes,
-        "peak_activation_bytes": ledger.peak_activation.expected,
-        "non_torch_bytes": ledger.non_torch.expected,
-        "cuda_graph_bytes": ledger.cuda_graphs.expected,
+        **{f"{name}_bytes": term.expected for name, term in ledger.terms},
         "available_kv_cache_bytes": {
-            "low": ledger.available.low,
-            "expected": ledger.available.expected,
-            "high": ledger.available.high,
+            "low": stage.available.low,
+            "expected": stage.available.expected,
+            "high": stage.available.high,
         },
     }
 
@@ -71,7 +72,7 @@ def _kv_cache(budget: Budget) -> Json | None:
         "groups": [_group(group) for group in kv_cache.groups],
         "bytes_per_block": kv_cache.bytes_per_block,
         "num_blocks": blocks,
-        "num_tokens": kv_cache.num_tokens(blocks) if blocks is not None else None,
+        "num_tokens": budget.num_tokens.expected if budget.num_tokens else None,
         "max_concurrency": float(kv_cache.max_concurrency(blocks)) if blocks is not None else None,
         "request_blocks": kv_cache.request_blocks,
         "request_bytes": kv_cache.request_bytes,

@@ -1,7 +1,7 @@
 """`kvgate check`: the verdicts of files, with file, line and field; the same engine as the webhook."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -48,7 +48,7 @@ class Checked:
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option(
-    "--model-config", metavar="FILE", help="The config.json of a model that the catalogue does not know.",
+    "--model-config", metavar="FILE", help="The config.json for models that neither the catalogue nor configFrom knows.",
     type=click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path),
 )  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="For people or programs.")
@@ -60,7 +60,7 @@ def check(paths: tuple[str, ...], model_config: Path | None, output: str) -> Non
     """
     manifests = read_manifests(paths)
     text = model_config.read_text(encoding="utf-8", errors="replace") if model_config else None
-    checked = [judge(subject, manifests, text, str(model_config)) for subject in manifests.subjects]
+    checked = [check_subject(subject, manifests, text, str(model_config)) for subject in manifests.subjects]
     if output == "json":
         from kvgate.cli.check_json import report
     else:
@@ -69,7 +69,7 @@ def check(paths: tuple[str, ...], model_config: Path | None, output: str) -> Non
     sys.exit(exit_code(checked, manifests))
 
 
-def judge(subject: Subject, manifests: Manifests, config_text: str | None, where: str) -> Checked:
+def check_subject(subject: Subject, manifests: Manifests, config_text: str | None, where: str) -> Checked:
     """Facts from the input, then the one judgement."""
     deployment = subject.deployment
     if deployment is None:
@@ -87,8 +87,8 @@ def _with_config(known: Facts, spec: InferenceDeploymentSpec, text: str, where: 
     shape, problems = facts.shape_of_text(
         text, name=spec.model.name, where=where, quantization=spec.vllm.quantization, dtype=spec.vllm.dtype
     )
-    others = tuple(finding for finding in known.findings if finding.rule == "UnknownAccelerator")
-    return Facts(shape=shape, accelerator=known.accelerator, findings=(*problems, *others))
+    others = tuple(finding for finding in known.findings if finding.rule in ("UnknownAccelerator", "UnknownVersion"))
+    return replace(known, shape=shape, findings=(*problems, *others))
 
 
 def exit_code(checked: list[Checked], manifests: Manifests) -> Exit:

@@ -8,6 +8,7 @@ from typing import Any
 from kvgate.api import KIND
 from kvgate.api.fields import field_path
 from kvgate.cli.check import Checked, exit_code
+from kvgate.engine import Decision, effective_values
 from kvgate.manifests import Broken, Manifests
 from kvgate.rules.finding import Finding
 
@@ -59,14 +60,10 @@ def _document(item: Checked) -> Json:
 
 def _effective(item: Checked) -> Json | None:
     """What would be rendered; null where it is not."""
-    budget = item.assessment.effective if item.assessment else None
-    if budget is None or item.decision.value == "Refuse":
+    deployment, assessment = item.subject.deployment, item.assessment
+    if deployment is None or assessment is None or assessment.decision is Decision.REFUSE:
         return None
-    return {
-        "max_model_len": budget.settings.max_model_len,
-        "max_num_seqs": budget.settings.max_num_seqs,
-        "kv_cache_dtype": budget.request.settings.kv_cache_dtype,
-    }
+    return effective_values(deployment.spec, assessment).model_dump()
 
 
 def _finding(item: Checked, finding: Finding) -> Json:

@@ -5,12 +5,13 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from kvgate.api import SKIP_BUDGET_ANNOTATION
 from kvgate.api.fields import field_path
 from kvgate.cli.check import Checked
 from kvgate.engine import Decision
 from kvgate.manifests import Broken, Manifests
 from kvgate.rules.finding import Finding
-from kvgate.summary import alternative_text, changes_text
+from kvgate.summary import alternative_text, changes_text, fruitless
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _OUTCOMES = {
@@ -37,6 +38,10 @@ def _object_lines(item: Checked) -> Iterator[str]:
     for finding in item.findings:
         position = document.position_of(field_path(finding.field))
         yield from _finding_lines(f"{document.file}:{position.line}:{position.column}", finding)
+    if item.assessment and (searched := fruitless(item.assessment)):
+        yield f"  {searched}"
+    if item.assessment and item.assessment.skip_reason:
+        yield f"  {SKIP_BUDGET_ANNOTATION}: {item.assessment.skip_reason}"
     if document.is_template and item.assessment is None:
         yield "      it holds {{ }}: if it is a Helm template, render it first: helm template CHART | kvgate check -"
     if item.decision is Decision.ADMIT_ADJUSTED:

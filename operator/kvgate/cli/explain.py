@@ -72,10 +72,10 @@ def _answer_all(requests: BinaryIO, output: str | None, given: dict[str, Any]) -
 def _answer_one(given: dict[str, Any], output: str) -> None:
     from kvgate.cli.answers import to_json
     from kvgate.cli.explain_text import report
-    from kvgate.cli.requests import BadRequest, judge
+    from kvgate.cli.requests import BadRequest, assess_request
 
     try:
-        assessment = judge({**given, **_config(given.get("model_config"))})
+        assessment = assess_request({**given, **_config(given.get("model_config"))})
     except BadRequest as error:
         raise click.UsageError(str(error)) from None
     text = (

@@ -45,6 +45,14 @@ def _lines(assessment: Assessment) -> Iterator[str]:
             yield f"  would fit: {', '.join(map(alternative_text, found))}"
 
 
+_TERMS = {
+    "weights": "weights",
+    "peak_activation": "peak activation",
+    "non_torch": "non-torch",
+    "cuda_graph": "CUDA graphs",
+}
+
+
 def _title(budget: Budget) -> Iterator[str]:
     request, parallelism = budget.request, budget.request.settings.parallelism
     gpus = f"{parallelism.num_gpus} × " if parallelism.num_gpus > 1 else ""
@@ -61,13 +69,8 @@ def _ledger(ledger: Ledger) -> Iterator[str]:
     yield ""
     yield _row("GPU memory", format_gib(ledger.total_bytes))
     yield _row("requested", format_gib(ledger.requested_bytes), f"gpu_memory_utilization {share:.2f}")
-    for name, term in (
-        ("weights", ledger.weights),
-        ("peak activation", ledger.peak_activation),
-        ("non-torch", ledger.non_torch),
-        ("CUDA graphs", ledger.cuda_graphs),
-    ):
-        yield _row(f"− {name}", format_gib(term.expected), _range(term))
+    for name, term in ledger.terms:
+        yield _row(f"− {_TERMS[name]}", format_gib(term.expected), _range(term))
     yield _row("= for the KV cache", format_gib(ledger.available.expected), _range(ledger.available))
 
 
@@ -87,7 +90,7 @@ def _cache(budget: Budget) -> Iterator[str]:
     for group in kv_cache.groups:
         page = f"a block of {group.spec.block_size} tokens has {group.spec.page_size_bytes} bytes in each"
         yield _row(f"KV cache: {group.spec.kind}", f"{group.num_layers} layers", page)
-    yield _row("bytes per block", f"{kv_cache.bytes_per_block}", f"cache dtype {kv_cache.dtype.name}")
+    yield _row("bytes per block", f"{kv_cache.bytes_per_block}", f"kv_cache_dtype {kv_cache.dtype.name}")
     yield _row(
         "one request", format_gib(kv_cache.request_bytes), f"{kv_cache.request_blocks} blocks of max_model_len tokens"
     )

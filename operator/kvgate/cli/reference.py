@@ -72,20 +72,27 @@ def cli_reference() -> str:
     """Every command with its arguments and options, and the exit codes."""
     context = click.Context(main, info_name="kvgate")
     names = main.list_commands(context)
-    sections = [_command(name, context) for name in names]
+    sections = [command_section(_found(name, context), context) for name in names]
     return "\n".join([_HEAD, "# The command line\n", *sections, _exit_codes()])
 
 
-def _command(name: str, parent: click.Context) -> str:
-    command = main.get_command(parent, name)
+def _found(name: str, context: click.Context) -> click.Command:
+    command = main.get_command(context, name)
     if command is None:
         raise click.UsageError(f"{name} is not a command")
-    context = click.Context(command, info_name=name, parent=parent)
-    usage = f"kvgate {name} {' '.join(command.collect_usage_pieces(context))}"
+    return command
+
+
+def command_section(command: click.Command, parent: click.Context | None = None) -> str:
+    """Usage, help and options of one command of kvgate."""
+    context = click.Context(command, info_name=command.name, parent=parent, **command.context_settings)
+    usage = f"kvgate {command.name} {' '.join(command.collect_usage_pieces(context))}"
     records = [record for p in command.params if isinstance(p, click.Option) and (record := p.get_help_record(context))]
     options = [f"| `{_cell(spelling)}` | {_cell(text)} |" for spelling, text in records]
     table = ["| option | meaning |", "|---|---|", *options, ""]
-    return "\n".join([f"## kvgate {name}\n", f"```\n{usage}\n```\n", f"{_paragraphs(command.help or '')}\n", *table])
+    return "\n".join(
+        [f"## kvgate {command.name}\n", f"```\n{usage}\n```\n", f"{_paragraphs(command.help or '')}\n", *table]
+    )
 
 
 def _paragraphs(text: str) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 from kvgate import engine, facts
 from kvgate.budget.accelerator import Accelerator
-from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.interval import Verdict
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.parallelism import Parallelism
@@ -40,10 +39,9 @@ class BadRequest(ValueError):
 
 
 def answers(lines: Iterable[bytes]) -> Iterator[str]:
-    """One JSON text per line that is not blank."""
+    """One JSON text per line, in order; a blank line is a bad line."""
     for line in lines:
-        if line.strip():
-            yield json.dumps(_answer_line(line), separators=(",", ":"))
+        yield json.dumps(_answer_line(line), separators=(",", ":"))
 
 
 def _answer_line(line: bytes) -> Json:
@@ -51,7 +49,7 @@ def _answer_line(line: bytes) -> Json:
     try:
         values = _parsed(line)
         identifier = values.get("id")
-        return to_json(identifier, judge(values))
+        return to_json(identifier, assess_request(values))
     except BadRequest as error:
         return failed(identifier if identifier is not None else _identifier(line), str(error))
     except Exception as error:  # noqa: BLE001 - a defect of ours must cost one answer, not all that follow
@@ -78,7 +76,7 @@ def _identifier(line: bytes) -> object:
     return json.loads(match[1]) if match else None
 
 
-def judge(values: Mapping[str, Any]) -> Assessment:
+def assess_request(values: Mapping[str, Any]) -> Assessment:
     """The Startup verdict of one request. Raises BadRequest with all problems at once."""
     known, problems = read_settings(values)
     if not problems and "model" not in known and "model_config" not in known:
@@ -87,22 +85,20 @@ def judge(values: Mapping[str, Any]) -> Assessment:
         raise BadRequest("; ".join(problems))
     shape, model_findings = _shape(known)
     accelerator, accelerator_findings = _accelerator(known)
-    findings = (*model_findings, *accelerator_findings, *_remarks(values, known))
-    if shape is None or accelerator is None:
+    version = known.get("vllm_version", DEFAULT_VERSION)
+    version_findings = facts.look_up_version(version)
+    findings = (*model_findings, *accelerator_findings, *version_findings, *_remarks(values, known))
+    if shape is None or accelerator is None or version_findings:
         return Assessment(verdict=Verdict.UNKNOWN, findings=findings)
     request = BudgetRequest(
         shape=shape,
         accelerator=accelerator,
-        vllm_version=known.get("vllm_version", DEFAULT_VERSION),
+        vllm_version=version,
         settings=_engine_settings(known),
         weights_bytes=known.get("weights_bytes"),
         unmodelled_settings=_unmodelled(values),
     )
-    try:
-        return engine.judge(request, extra=findings)
-    except UnknownVersion as error:
-        finding = _warning("UnknownVersion", "vllm_version", str(error), "use a release from 0.6 on")
-        return Assessment(verdict=Verdict.UNKNOWN, findings=(*findings, finding))
+    return engine.judge(request, extra=findings)
 
 
 def _engine_settings(known: Mapping[str, Any]) -> EngineSettings:

@@ -7,7 +7,7 @@ import kopf
 
 from kvgate.api import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from kvgate.controller.store import Store
-from kvgate.controller.work_queue import RetryLater, WorkQueue
+from kvgate.controller.work_queue import WorkQueue
 
 Login = Any
 """An async function that returns kopf.AiohttpSession."""
@@ -28,10 +28,7 @@ def _register_owner(registry: kopf.OperatorRegistry, queue: WorkQueue, store: St
     @kopf.on.create(GROUP, VERSION, PLURAL, id="reconcile", registry=registry)
     @kopf.on.update(GROUP, VERSION, PLURAL, id="reconcile", registry=registry)
     async def changed(namespace: str | None, name: str, **_: Any) -> None:
-        try:
-            await queue.reconcile((namespace or "", name))
-        except RetryLater as later:
-            raise kopf.TemporaryError(str(later), delay=later.delay_seconds) from None
+        await queue.reconcile((namespace or "", name))  # the queue tries again: kopf would write and log each retry
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
     async def deleted(type: str | None, namespace: str | None, name: str, **_: Any) -> None:  # noqa: A002 - kopf's name

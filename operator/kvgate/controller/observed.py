@@ -10,7 +10,7 @@ from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.accelerator import Accelerator
 from kvgate.engine import Assessment, assess
-from kvgate.facts import ConfigMissing, gather
+from kvgate.facts import ConfigMissing, gather, text_of_key
 from kvgate.rendering.drift import carries
 from kvgate.rendering.labels import is_owned_by
 from kvgate.rendering.status import Before, Obstacle, invalid_status, status_of
@@ -67,6 +67,27 @@ class Intent:
         return self.deployment is not None or self.service is not None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Awaited:
+    """What may come without a change of anything that is watched; another generation waits anew."""
+
+    uid: str
+    generation: int
+    message: str
+
+
+def awaited_by(observed: Observed, intent: Intent) -> Awaited | None:
+    """A ConfigMap that is to come, or a name that somebody may give back."""
+    config, obstacle = observed.config, intent.obstacle
+    if isinstance(config, ConfigMissing) and config is not NO_CONFIG:
+        message = config.message
+    elif obstacle is not None and obstacle.reason is Reason.NAME_TAKEN:
+        message = obstacle.message
+    else:
+        return None
+    return Awaited(uid=observed.uid, generation=observed.document["metadata"].get("generation", 1), message=message)
+
+
 def read_owner(document: Document) -> InferenceDeployment | InvalidDocument:
     """The object as its owner wrote it, or why it cannot be read."""
     try:
@@ -88,15 +109,10 @@ def config_text(reference: KeyRef, config_map: Mapping[str, Any] | None) -> str 
         return ConfigMissing(
             message=f"ConfigMap {reference.name} does not exist", remediation="create it in the same namespace"
         )
-    text = config_map.get("data", {}).get(reference.key)
-    if text is None:
-        keys = ", ".join(sorted(config_map.get("data", {}))) or "none"
-        message = f"ConfigMap {reference.name} has no key {reference.key}; its keys: {keys}"
-        return ConfigMissing(message=message, remediation="name the key that holds the model's config.json")
-    return str(text)
+    return text_of_key(reference, config_map.get("data") or {})
 
 
-def judge(owner: InferenceDeployment, config: str | ConfigMissing) -> Judged:
+def assess_owner(owner: InferenceDeployment, config: str | ConfigMissing) -> Judged:
     """The one engine, with the facts of the cluster."""
     facts = gather(owner.spec, lambda _: config)
     return Judged(assessment=assess(owner.spec, facts, skip_reason=owner.skip_reason), accelerator=facts.accelerator)

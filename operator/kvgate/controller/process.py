@@ -183,7 +183,7 @@ async def _operate(process: Process) -> None:
     async with Cluster(configuration, process.observe) as cluster:
         recorder = EventRecorder(cluster, instance=instance_name())
         reconciler = Reconciler(cluster, recorder, store, process.instruments)
-        queue = WorkQueue(reconciler)
+        queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds)
         resync = Resync(
             connect=lambda: Cluster(configuration, process.observe),
             namespaces=options.namespaces, reconciler=reconciler, queue=queue, store=store,

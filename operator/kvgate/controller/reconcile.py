@@ -16,7 +16,7 @@ from kvgate.cluster.errors import ApiError, Conflict, Forbidden, NotFound, Rejec
 from kvgate.cluster.events import EventRecorder
 from kvgate.controller import observed as pure
 from kvgate.controller.notices import notices
-from kvgate.controller.observed import Intent, Observed
+from kvgate.controller.observed import Awaited, Intent, Observed
 from kvgate.controller.store import Key, Store
 from kvgate.facts import ConfigMissing
 from kvgate.rendering.status import Before, Obstacle, before, halted_status, is_changed
@@ -32,6 +32,14 @@ class Instruments:
     durations: Histogram
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Outcome:
+    """The result that is counted, and what is still missing."""
+
+    result: str
+    awaited: Awaited | None = None
+
+
 class Reconciler:
     """Raises ApiError where the API server kept it from finishing; what users did wrong becomes conditions."""
 
@@ -41,12 +49,13 @@ class Reconciler:
         self._store = store
         self._instruments = instruments
 
-    async def __call__(self, key: Key) -> None:
-        """One measured run."""
+    async def __call__(self, key: Key) -> Awaited | None:
+        """One measured run, and what the object waits for that no watch will tell of."""
         result = "failed"
         with self._instruments.durations.time():
             try:
-                result = await self._run(key)
+                outcome = await self._run(key)
+                result = outcome.result
             except Forbidden:
                 result = "forbidden"
                 raise
@@ -58,12 +67,13 @@ class Reconciler:
                 raise
             finally:
                 self._instruments.results.labels(result).inc()
+        return outcome.awaited
 
-    async def _run(self, key: Key) -> str:
+    async def _run(self, key: Key) -> _Outcome:
         document = await self._cluster.find(INFERENCE_DEPLOYMENTS, *key)
         if document is None or "deletionTimestamp" in document["metadata"]:
             self._store.forget(key)
-            return "gone"
+            return _Outcome(result="gone")
         try:
             observed = await self._gather(document)
         except Forbidden as error:
@@ -82,7 +92,7 @@ class Reconciler:
         return Observed(document=document, owner=owner, config=config, deployment=deployment, service=service)
 
     async def config(self, namespace: str, reference: KeyRef | None) -> str | ConfigMissing:
-        """The text behind configFrom; ConfigMaps are not watched, the resync sees their changes."""
+        """The text behind configFrom; ConfigMaps are not watched: who misses one looks again, the resync sees changes."""
         if reference is None:
             return pure.NO_CONFIG
         return pure.config_text(reference, await self._cluster.find(CONFIG_MAPS, namespace, reference.name))
@@ -98,7 +108,7 @@ class Reconciler:
             self._store.show(key, observed, judged, status)
         return settled
 
-    async def _settle(self, key: Key, observed: Observed) -> str:
+    async def _settle(self, key: Key, observed: Observed) -> _Outcome:
         judged = self._store.judge(key, observed)
         intent, deployment, error = await self._apply(pure.decide(observed, judged), observed.own_deployment)
         state = before(observed.document, _now())
@@ -107,7 +117,8 @@ class Reconciler:
         self._store.show(key, observed, judged, status)
         if error is not None:
             raise error
-        return "written" if intent.pending or written else "unchanged"
+        result = "written" if intent.pending or written else "unchanged"
+        return _Outcome(result=result, awaited=pure.awaited_by(observed, intent))
 
     async def _apply(
         self, intent: Intent, deployment: Document | None

@@ -3,7 +3,7 @@
 from kvgate.api.base import Document
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.controller.observed import Judged, Observed, judge
+from kvgate.controller.observed import Judged, Observed, assess_owner
 from kvgate.metrics.exporter import DeploymentCollector, DeploymentSample, sample_of
 
 Key = tuple[str, str]
@@ -27,7 +27,7 @@ class Store:
         question = (metadata["uid"], metadata.get("generation"), observed.owner.skip_reason, observed.config)
         known = self._judged.get(key)
         if known is None or known[0] != question:
-            known = self._judged[key] = (question, judge(observed.owner, observed.config))
+            known = self._judged[key] = (question, assess_owner(observed.owner, observed.config))
         return known[1]
 
     def show(self, key: Key, observed: Observed, judged: Judged | None, status: Document) -> None:

@@ -1,11 +1,13 @@
-"""Keys that want a reconcile: one run at a time each, again after a pause where the API server was the reason."""
+"""Keys that want a reconcile: one run at a time each, and another one where the API server or a user owes something."""
 
 import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from kvgate.cluster.errors import ApiError, Forbidden
+from kvgate.controller.observed import Awaited
 from kvgate.controller.single_flight import SingleFlight
 from kvgate.controller.store import Key
 
@@ -15,38 +17,43 @@ FIRST_RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 300.0
 FORBIDDEN_RETRY_SECONDS = 60.0
 """A role does not change by itself."""
+LOOK_AGAIN_SECONDS = 15.0
+"""For what no watch tells of: `kubectl apply` of a folder, or a deletion, takes seconds."""
 
 _log = logging.getLogger(__name__)
 
 
-class RetryLater(Exception):
-    """The same reconcile may succeed after `delay_seconds`; nothing about the object is wrong."""
-
-    def __init__(self, message: str, delay_seconds: float) -> None:
-        super().__init__(message)
-        self.delay_seconds = delay_seconds
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Wait:
+    awaited: Awaited
+    since: float
+    """Of the loop's clock."""
 
 
 class WorkQueue:
-    """Lives in kopf's event loop."""
+    """Lives in kopf's event loop; `run` says what its object waits for."""
 
-    def __init__(self, run: Callable[[Key], Awaitable[None]]) -> None:
+    def __init__(self, run: Callable[[Key], Awaitable[Awaited | None]], *, resync_seconds: float) -> None:
         self._run = run
+        self._resync_seconds = resync_seconds
         self._flight = SingleFlight(self._attempt, limit=MAX_CONCURRENT)
         self._failures: dict[Key, int] = {}
+        self._waits: dict[Key, _Wait] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def reconcile(self, key: Key) -> None:
-        """Wait for a run that begins after now. Raises RetryLater: the caller asks again, or enqueues."""
+        """Wait for a run that begins after now; where it fails, another one is enqueued."""
         await self._flight(key)
 
     def enqueue(self, key: Key, *, delay_seconds: float = 0.0) -> None:
-        """Reconcile then, and again with growing pauses until it succeeds; a later call replaces an earlier one."""
-        earlier = self._timers.pop(key, None)
-        if earlier is not None:
-            earlier.cancel()
-        self._timers[key] = asyncio.get_running_loop().call_later(delay_seconds, self._begin, key)
+        """Reconcile then, or before if an earlier moment was asked for."""
+        loop, planned = asyncio.get_running_loop(), self._timers.get(key)
+        if planned is not None:
+            if planned.when() <= loop.time() + delay_seconds:
+                return
+            planned.cancel()
+        self._timers[key] = loop.call_later(delay_seconds, self._begin, key)
 
     def close(self) -> None:
         """Nothing is begun any more."""
@@ -57,30 +64,36 @@ class WorkQueue:
 
     def _begin(self, key: Key) -> None:
         del self._timers[key]
-        task = asyncio.create_task(self._until_done(key))
+        task = asyncio.create_task(self.reconcile(key))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _until_done(self, key: Key) -> None:
-        try:
-            await self.reconcile(key)
-        except RetryLater as later:
-            self.enqueue(key, delay_seconds=later.delay_seconds)
-
     async def _attempt(self, key: Key) -> None:
         try:
-            await self._run(key)
+            awaited = await self._run(key)
         except Forbidden as error:
             _log.error("forbidden: %s", error, extra={"fields": _fields(key, error)})
             self.enqueue(key, delay_seconds=_jittered(FORBIDDEN_RETRY_SECONDS))
         except ApiError as error:
             _log.warning("will try again: %s", error, extra={"fields": _fields(key, error)})
-            raise RetryLater(str(error), self._pause_seconds(key)) from error
-        except Exception as error:
+            self.enqueue(key, delay_seconds=self._pause_seconds(key))
+        except Exception:  # noqa: BLE001 - a defect of one object's run must not end the others'
             _log.exception("reconcile failed", extra={"fields": {"namespace": key[0], "name": key[1]}})
-            raise RetryLater(repr(error), self._pause_seconds(key)) from error
+            self.enqueue(key, delay_seconds=self._pause_seconds(key))
         else:
             self._failures.pop(key, None)
+            self._look_again(key, awaited)
+
+    def _look_again(self, key: Key, awaited: Awaited | None) -> None:
+        """15, 15, 30, 60 … s apart up to the resync's interval: as long as it has waited, however many runs that made."""
+        if awaited is None:
+            self._waits.pop(key, None)
+            return
+        now, wait = asyncio.get_running_loop().time(), self._waits.get(key)
+        if wait is None or wait.awaited != awaited:
+            wait = self._waits[key] = _Wait(awaited=awaited, since=now)
+        pause_seconds = min(max(now - wait.since, LOOK_AGAIN_SECONDS), self._resync_seconds)
+        self.enqueue(key, delay_seconds=_jittered(pause_seconds))
 
     def _pause_seconds(self, key: Key) -> float:
         """1, 2, 4 … 300 s, so that an API server that comes back is not met by everybody at once."""

@@ -36,12 +36,13 @@ def read_config(
     if not isinstance(architectures, list) or not architectures or not isinstance(architectures[0], str):
         raise ModelConfigError(("architectures is missing; this is not a model's config.json",))
     architecture = architectures[0]
-    text = config.get("text_config") if isinstance(config.get("text_config"), Mapping) else config
-    fields = Fields({**config, **text} if text is not config else config)  # type: ignore[dict-item]
+    nested = config.get("text_config")
+    text = nested if isinstance(nested, Mapping) else {}
+    fields = Fields({**config, **{key: value for key, value in text.items() if value is not None}})
     if kind := _unmodelled_kind(architecture, fields):
         return _unmodelled_shape(fields, name or architecture, architecture, kind)
     unmodelled: list[str] = []
-    weights = _weights(fields, config, quantization, unmodelled)
+    weights = _weights(fields, quantization, unmodelled)
     shape = _shape(fields, name or architecture, architecture, weights, unmodelled, dtype)
     if fields.problems:
         raise ModelConfigError(tuple(dict.fromkeys(fields.problems)))
@@ -72,10 +73,8 @@ def _unmodelled_shape(fields: Fields, name: str, architecture: str, kind: str) -
     )
 
 
-def _weights(
-    fields: Fields, config: Mapping[str, Any], quantization: str | None, unmodelled: list[str]
-) -> Quantization | None:
-    declared = fields.mapping("quantization_config", "compression_config") or config.get("quantization_config") or {}
+def _weights(fields: Fields, quantization: str | None, unmodelled: list[str]) -> Quantization | None:
+    declared = fields.values.get("quantization_config") or fields.values.get("compression_config") or {}
     try:
         return read_quantization(declared) or (of_argument(quantization) if quantization else None)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -170,6 +169,3 @@ def _kv_cache_scheme(fields: Fields) -> str | None:
     if isinstance(scheme, Mapping) and scheme.get("num_bits") == 8 and scheme.get("type") == "float":
         return "fp8"
     return None
-
-
-__all__ = ["ModelConfigError", "read_config"]

@@ -7,10 +7,10 @@ from typing import Any
 from kvgate.api import GROUP, KIND
 from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 from kvgate.api.validation import InvalidDocument, parse_document
-from kvgate.facts import ConfigLookup, ConfigMissing
+from kvgate.facts import ConfigLookup, ConfigMissing, text_of_key
 from kvgate.manifests.documents import Document, read_documents
 from kvgate.manifests.positions import Broken
-from kvgate.rules.finding import Finding
+from kvgate.rules.finding import Finding, Severity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +48,7 @@ class Manifests:
                 message=f"ConfigMap {namespace}/{reference.name} is not among the files that are checked",
                 remediation="check it together with the ConfigMap, or give --model-config",
             )
-        text = data.get(reference.key)
-        if isinstance(text, str):
-            return text
-        keys = ", ".join(sorted(map(str, data))) or "no keys"
-        return ConfigMissing(
-            message=f"ConfigMap {namespace}/{reference.name} has no text under key {reference.key}; it has {keys}",
-            remediation="name the key that holds the model's config.json",
-        )
+        return text_of_key(reference, data)
 
 
 def read_manifests(paths: Iterable[str]) -> Manifests:
@@ -66,11 +59,25 @@ def read_manifests(paths: Iterable[str]) -> Manifests:
             found.broken.append(item)
         elif item.kind == KIND and item.api_version.startswith(f"{GROUP}/"):
             _add_subject(found, item)
+        elif item.api_version.startswith(f"{GROUP}/"):
+            found.broken.append(_unknown_kind(item))
         else:
             found.num_others += 1
             if item.kind == "ConfigMap":
                 _add_config_map(found, item)
     return found
+
+
+def _unknown_kind(document: Document) -> Broken:
+    """A slip of the pen in `kind` must not pass for somebody else's object."""
+    finding = Finding(
+        rule="UnknownKind",
+        severity=Severity.ERROR,
+        field="kind",
+        message=f"kind is {document.kind!r}; {GROUP} has no such kind",
+        remediation=f"write kind: {KIND}",
+    )
+    return Broken(file=document.file, position=document.position_of("kind"), finding=finding)
 
 
 def _add_subject(found: Manifests, document: Document) -> None:

@@ -12,7 +12,6 @@ from kvgate import __version__, catalogue
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.gpu_memory import Ledger
-from kvgate.budget.interval import Interval
 from kvgate.budget.plan import Budget
 from kvgate.engine import Assessment
 from kvgate.metrics import registry
@@ -71,26 +70,16 @@ def sample_of(
 
 def _figures(budget: Budget) -> dict[str, Bounds]:
     """Everything that is an interval; nothing where the budget has a part without a formula."""
-    stage, kv_cache, pool, headroom = budget.tightest, budget.kv_cache, budget.num_blocks, budget.headroom
-    if stage is None or kv_cache is None or pool is None or headroom is None:
+    stage, tokens, headroom, shares = budget.tightest, budget.num_tokens, budget.headroom, budget.headroom_shares
+    if stage is None or tokens is None or headroom is None or shares is None:
         return {}
     capacity = (max(0, stage.available.low), max(0, stage.available.expected), max(0, stage.available.high))
     return {
-        "capacity_tokens": (
-            kv_cache.num_tokens(pool.low), kv_cache.num_tokens(pool.expected), kv_cache.num_tokens(pool.high)
-        ),
+        "capacity_tokens": (tokens.low, tokens.expected, tokens.high),
         "capacity_bytes": capacity,
         "headroom_bytes": (headroom.low, headroom.expected, headroom.high),
-        "headroom_ratio": _headroom_ratio(headroom, capacity_bytes=stage.available.expected),
+        "headroom_ratio": (float(shares[0]), float(shares[1]), float(shares[2])),
     }  # fmt: skip
-
-
-def _headroom_ratio(headroom: Interval, *, capacity_bytes: int) -> Bounds:
-    """Never below -1, so that a deployment far beyond its GPU does not flatten every other line of a graph."""
-    if capacity_bytes <= 0:
-        return (-1.0, -1.0, -1.0)
-    low, expected, high = (max(-1.0, end / capacity_bytes) for end in (headroom.low, headroom.expected, headroom.high))
-    return (low, expected, high)
 
 
 def _ledger_terms(ledger: Ledger | None) -> tuple[tuple[str, int], ...]:
@@ -99,10 +88,7 @@ def _ledger_terms(ledger: Ledger | None) -> tuple[tuple[str, int], ...]:
     return (
         ("total", ledger.total_bytes),
         ("requested", ledger.requested_bytes),
-        ("weights", ledger.weights.expected),
-        ("peak_activation", ledger.peak_activation.expected),
-        ("non_torch", ledger.non_torch.expected),
-        ("cuda_graph", ledger.cuda_graphs.expected),
+        *((name, term.expected) for name, term in ledger.terms),
     )
 
 

@@ -5,9 +5,7 @@ from collections.abc import Iterator
 from kvgate.api.status import Effective
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Model, Vllm
 from kvgate.budget.errors import UnknownVersion
-from kvgate.budget.interval import Verdict
 from kvgate.budget.versions import parse_release
-from kvgate.engine import Assessment
 from kvgate.vllm_flags import FLAGS
 
 MODEL_MOUNT = "/model"
@@ -16,21 +14,6 @@ GRACE_SECONDS = 120
 """From the first word of a pod's end to its kill; vLLM gets what the preStop pause and the exit leave of it."""
 SHUTDOWN_RESERVE_SECONDS = 20
 _SHUTDOWN_TIMEOUT_SINCE = (0, 18)
-
-
-def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> Effective:
-    """What the pods are rendered from: what was judged, or the spec's own words where nothing could be."""
-    budget = assessment.effective
-    if budget is None or assessment.verdict is Verdict.UNKNOWN:
-        vllm = spec.vllm
-        return Effective(
-            max_model_len=vllm.max_model_len, max_num_seqs=vllm.max_num_seqs, kv_cache_dtype=vllm.kv_cache_dtype
-        )
-    return Effective(
-        max_model_len=budget.settings.max_model_len,
-        max_num_seqs=budget.settings.max_num_seqs,
-        kv_cache_dtype=budget.request.settings.kv_cache_dtype,
-    )
 
 
 def command(model: Model) -> list[str]:

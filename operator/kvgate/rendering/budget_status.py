@@ -1,5 +1,7 @@
 """A Budget → status.budget."""
 
+from math import floor
+
 from kvgate.api.base import Document
 from kvgate.api.status import BudgetStatus, Bytes, LedgerStatus
 from kvgate.budget.gpu_memory import Ledger
@@ -12,8 +14,8 @@ def budget_status(assessment: Assessment) -> Document | None:
     budget = assessment.effective
     if budget is None or budget.kv_cache is None or budget.tightest is None:
         return None
-    blocks, demand, headroom = budget.num_blocks, budget.demand, budget.headroom
-    if blocks is None or demand is None or headroom is None:
+    blocks, demand, headroom, shares = budget.num_blocks, budget.demand, budget.headroom, budget.headroom_shares
+    if blocks is None or demand is None or headroom is None or shares is None:
         return None
     adjusted = assessment.decision is Decision.ADMIT_ADJUSTED
     available, ledger = budget.tightest.available, budget.tightest.ledger
@@ -23,7 +25,7 @@ def budget_status(assessment: Assessment) -> Document | None:
         demand_bytes=budget.demand_bytes or 0,
         available_kv_cache_bytes=_bytes(available),
         headroom_bytes=_bytes(headroom),
-        headroom_percent=headroom.expected * 100 // available.expected if available.expected > 0 else -100,
+        headroom_percent=floor(shares[1] * 100),
         capacity_tokens=budget.kv_cache.num_tokens(blocks.expected),
         max_concurrency=f"{float(budget.kv_cache.max_concurrency(blocks.expected)):.2f}",
         ledger=_ledger(ledger) if ledger else None,
@@ -37,11 +39,5 @@ def _bytes(interval: Interval) -> Bytes:
 
 
 def _ledger(ledger: Ledger) -> LedgerStatus:
-    return LedgerStatus(
-        total_bytes=ledger.total_bytes,
-        requested_bytes=ledger.requested_bytes,
-        weights_bytes=ledger.weights.expected,
-        peak_activation_bytes=ledger.peak_activation.expected,
-        non_torch_bytes=ledger.non_torch.expected,
-        cuda_graph_bytes=ledger.cuda_graphs.expected,
-    )
+    terms = {f"{name}_bytes": term.expected for name, term in ledger.terms}
+    return LedgerStatus(total_bytes=ledger.total_bytes, requested_bytes=ledger.requested_bytes, **terms)

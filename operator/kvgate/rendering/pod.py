@@ -25,7 +25,6 @@ USER_ID = 2000
 """Not root; vLLM's images allow any user that has a HOME to write to."""
 PRE_STOP_SECONDS = 15
 """Until every client has heard that the pod is leaving."""
-PRODUCT_LABEL = "nvidia.com/gpu.product"
 LOAD_BYTES_PER_SECOND = 150_000_000
 """A slow download; faster ones only make the startup probe succeed earlier."""
 LOAD_BASE_SECONDS = 180
@@ -38,6 +37,8 @@ STARTUP_PERIOD_SECONDS = 10
 
 IMAGES = {"nvidia": "vllm/vllm-openai", "amd": "vllm/vllm-openai-rocm"}
 """vLLM's own images by vendor; for other vendors the spec must name one."""
+PRODUCT_LABELS = {"nvidia": "nvidia.com/gpu.product", "amd": "amd.com/gpu.product-name"}
+"""Node labels that name the GPU, by vendor."""
 
 
 def image_of(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> str | None:
@@ -101,7 +102,7 @@ def _pod_settings(template: Template, accelerator: Accelerator) -> Document:
         },
         "tolerations": _tolerations(template, accelerator),
     }
-    if accelerator.gpu_labels:
+    if accelerator.gpu_labels and accelerator.vendor in PRODUCT_LABELS:
         settings["affinity"] = _product_affinity(accelerator)
     if template.node_selector:
         settings["nodeSelector"] = dict(template.node_selector)
@@ -114,7 +115,7 @@ def _pod_settings(template: Template, accelerator: Accelerator) -> Document:
 
 def _product_affinity(accelerator: Accelerator) -> Document:
     """Only nodes whose GPU is the one that was judged; shared GPUs (…-SHARED) have another label and never match."""
-    wanted = {"key": PRODUCT_LABEL, "operator": "In", "values": list(accelerator.gpu_labels)}
+    wanted = {"key": PRODUCT_LABELS[accelerator.vendor], "operator": "In", "values": list(accelerator.gpu_labels)}
     terms = [{"matchExpressions": [wanted]}]
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 

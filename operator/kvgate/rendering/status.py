@@ -11,8 +11,7 @@ from kvgate.api.conditions import ConditionType, Reason, set_condition
 from kvgate.api.fields import field_path
 from kvgate.api.status import Condition, InferenceDeploymentStatus
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.engine import Assessment, Decision
-from kvgate.rendering.args import effective_values
+from kvgate.engine import Assessment, Decision, effective_values
 from kvgate.rendering.budget_status import budget_status
 from kvgate.rendering.labels import selector
 from kvgate.rendering.rollout import Rollout, rollout_of

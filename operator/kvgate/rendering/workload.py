@@ -6,8 +6,7 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.accelerator import Accelerator
-from kvgate.engine import Assessment, Decision
-from kvgate.rendering.args import effective_values
+from kvgate.engine import Assessment, Decision, effective_values
 from kvgate.rendering.labels import PREDICTED_TOKENS_ANNOTATION, hashed, metadata, selector
 from kvgate.rendering.pod import image_of, load_budget_seconds, pod_template
 from kvgate.rendering.service import service
@@ -85,6 +84,4 @@ def _deployment(owner: InferenceDeployment, assessment: Assessment, accelerator:
 def predicted_tokens(assessment: Assessment) -> int | None:
     """Expected size of the KV cache in tokens; None where it could not be computed."""
     budget = assessment.effective
-    if budget is None or budget.kv_cache is None or budget.num_blocks is None:
-        return None
-    return budget.kv_cache.num_tokens(budget.num_blocks.expected)
+    return budget.num_tokens.expected if budget and budget.num_tokens else None

@@ -11,17 +11,21 @@ Rule = Callable[[Budget], Iterable[Finding]]
 RULES: tuple[Rule, ...] = (
     consistency.length_within_model,  # vLLM refuses longer contexts than the model's
     consistency.sizes_divide,  # parallel sizes must divide heads, layers and blocks
-    consistency.cache_dtype_exists,  # the release, the GPU and the model must have the cache dtype
+    consistency.kv_cache_dtype_exists,  # the release, the GPU and the model must have the cache dtype
+    consistency.batch_holds_sequences,  # a forward pass takes a token of every sequence
+    consistency.block_size_has_kernels,  # attention kernels take multiples of 16
+    consistency.weight_format_has_kernels,  # old GPUs have no kernels for new weight formats
+    consistency.pod_fits_a_node,  # one pod holds the whole engine
     consistency.slices_stand_alone,  # MIG slices have no links
     consistency.utilization_leaves_context,  # the CUDA context lives outside the requested share
-    consistency.cache_memory_within_gpu,  # vLLM does not check what it is given
+    consistency.kv_cache_memory_within_gpu,  # vLLM does not check what it is given
     fit.weights_fit,  # nothing left for the cache
     fit.one_request_fits,  # vLLM's own start condition
     fit.guarantee_holds,  # what the user asks beyond it
     consistency.workload_can_run,  # declared requests must be able to run at all
     consistency.kinds_are_modelled,  # Unknown names its reason
     consistency.release_is_known,  # wider interval for releases that nobody read
-    consistency.weights_do_not_choose_cache,  # the most common wrong assumption
+    consistency.weights_do_not_choose_kv_cache,  # the most common wrong assumption
     fit.headroom_is_thin,  # fits, but only just
 )
 

@@ -10,6 +10,8 @@ from kvgate.budget.units import format_gib, gib, share_of
 from kvgate.budget.versions import DEFAULT_VERSION, NEWEST, parse_release
 from kvgate.rules.finding import Finding, Severity
 
+GPUS_PER_NODE = 8
+"""Of the boards that are sold; GB200 racks and their kin share links beyond that and are told so."""
 CONTEXT_BYTES = gib(0.2)
 """The least that a CUDA context takes before vLLM looks (0.23 GiB on an L4, 0.35 to 0.6 elsewhere)."""
 
@@ -20,10 +22,11 @@ def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
     for kind in budget.unmodelled:
         if refused and kind.startswith("kv_cache_dtype"):
             continue
+        field = "kv_cache_dtype" if kind.startswith("kv_cache_dtype") else "model"
         yield Finding(
             rule="UnmodelledKind",
             severity=Severity.WARNING,
-            field="model",
+            field="extra_args" if kind in budget.request.unmodelled_settings else field,
             message=f"{budget.request.shape.name}: {kind} is not modelled, so no budget can be given",
             remediation="set kv_cache_memory_bytes if you know what a GPU has left, or start it once and measure",
         )
@@ -67,7 +70,7 @@ def _possible_sizes(budget: Budget) -> str:
     return f"set tensor_parallel_size to one of {listed}" if sizes else "use another checkpoint of the model"
 
 
-def cache_dtype_exists(budget: Budget) -> Iterable[Finding]:
+def kv_cache_dtype_exists(budget: Budget) -> Iterable[Finding]:
     """A KV cache dtype that the release, the GPU or the model does not have."""
     name = budget.request.settings.kv_cache_dtype
     if reason := kv_cache_dtype_refusal_of(budget):
@@ -88,6 +91,69 @@ def kv_cache_dtype_refusal_of(budget: Budget) -> str | None:
     )
 
 
+def batch_holds_sequences(budget: Budget) -> Iterable[Finding]:
+    """One token of every running sequence must fit into a forward pass."""
+    settings = budget.settings
+    if settings.max_num_batched_tokens < settings.max_num_seqs:
+        yield Finding(
+            rule="BatchBelowMaxNumSeqs",
+            severity=Severity.ERROR,
+            field="max_num_batched_tokens",
+            message=(
+                f"max_num_batched_tokens {settings.max_num_batched_tokens} is below max_num_seqs {settings.max_num_seqs}; "
+                "vLLM refuses it"
+            ),
+            remediation=f"set max_num_batched_tokens to {settings.max_num_seqs} or more, or lower max_num_seqs",
+        )
+
+
+def block_size_has_kernels(budget: Budget) -> Iterable[Finding]:
+    """CUDA attention kernels of the V1 engine take multiples of 16 tokens (vLLM 0.32, `get_supported_kernel_block_sizes`)."""
+    size, accelerator = budget.request.settings.block_size, budget.request.accelerator
+    if size is not None and size % 16 and accelerator.vendor == "nvidia" and budget.accounting.v1_engine:
+        yield Finding(
+            rule="BlockSizeRefused",
+            severity=Severity.ERROR,
+            field="block_size",
+            message=f"block_size {size} is no multiple of 16; no attention kernel for {accelerator.name} takes it",
+            remediation="leave block_size out, or set it to 16, 32, 64 or 128",
+        )
+
+
+def weight_format_has_kernels(budget: Budget) -> Iterable[Finding]:
+    """Compute capabilities that the kernels of a weight format ask for (vLLM 0.32, `get_min_capability`)."""
+    quantization, accelerator = budget.request.shape.quantization, budget.request.accelerator
+    needed = _WEIGHT_CAPABILITY.get(quantization.method) if quantization else None
+    capability = accelerator.compute_capability
+    if quantization and needed and capability and capability < needed:
+        yield Finding(
+            rule="WeightFormatRefused",
+            severity=Severity.ERROR,
+            field="accelerator",
+            message=(
+                f"{quantization.method} weights need compute capability {needed[0]}.{needed[1]} and {accelerator.name} has "
+                f"{capability[0]}.{capability[1]}"
+            ),
+            remediation="use a newer GPU or another checkpoint of the model",
+        )
+
+
+_WEIGHT_CAPABILITY = {"fp8": (7, 5), "awq": (7, 5)}
+
+
+def pod_fits_a_node(budget: Budget) -> Iterable[Finding]:
+    """All GPUs of an engine are asked for by one pod; engines over several nodes are not rendered."""
+    count = budget.request.settings.parallelism.num_gpus
+    if count > GPUS_PER_NODE:
+        yield Finding(
+            rule="MoreGpusThanANode",
+            severity=Severity.WARNING,
+            field="tensor_parallel_size",
+            message=f"one pod asks for {count} GPUs; most nodes have {GPUS_PER_NODE}, and one engine is not spread over nodes",
+            remediation=f"keep tensor x pipeline x data parallel size at {GPUS_PER_NODE} or less, or have such nodes",
+        )
+
+
 def slices_stand_alone(budget: Budget) -> Iterable[Finding]:
     """MIG slices cannot talk to each other, so no layer can be spread over them."""
     accelerator, parallelism = budget.request.accelerator, budget.request.settings.parallelism
@@ -101,17 +167,28 @@ def slices_stand_alone(budget: Budget) -> Iterable[Finding]:
         )
 
 
-def cache_memory_within_gpu(budget: Budget) -> Iterable[Finding]:
+def kv_cache_memory_within_gpu(budget: Budget) -> Iterable[Finding]:
     """kv_cache_memory_bytes that no GPU of this kind has: vLLM does not look, and dies when it allocates."""
-    given, total = budget.request.settings.kv_cache_memory_bytes, budget.request.accelerator.memory_high_bytes
-    if given is not None and given > total:
+    given, free = budget.request.settings.kv_cache_memory_bytes, _free_beside_cache(budget)
+    if given is not None and given > free:
         yield Finding(
             rule="KVCacheMemoryAboveGpu",
             severity=Severity.WARNING,
             field="kv_cache_memory_bytes",
-            message=f"kv_cache_memory_bytes is {format_gib(given)}; {budget.request.accelerator.name} has {format_gib(total)}",
+            message=(
+                f"kv_cache_memory_bytes is {format_gib(given)}; beside the weights {budget.request.accelerator.name} has at "
+                f"most {format_gib(free)}"
+            ),
             remediation="give what is left beside the weights, per GPU",
         )
+
+
+def _free_beside_cache(budget: Budget) -> int:
+    """Bytes of one GPU beside weights, activation and driver, at their least."""
+    total, stage = budget.request.accelerator.memory_high_bytes, budget.tightest
+    if stage is None or stage.ledger is None:
+        return total
+    return max(0, total - sum(term.low for _, term in stage.ledger.terms))
 
 
 def utilization_leaves_context(budget: Budget) -> Iterable[Finding]:
@@ -130,14 +207,14 @@ def utilization_leaves_context(budget: Budget) -> Iterable[Finding]:
         )
 
 
-def weights_do_not_choose_cache(budget: Budget) -> Iterable[Finding]:
+def weights_do_not_choose_kv_cache(budget: Budget) -> Iterable[Finding]:
     """FP8 weights do not make an FP8 cache."""
     shape, kv_cache = budget.request.shape, budget.kv_cache
     if kv_cache is None or shape.quantization is None or not shape.quantization.format.startswith("fp8"):
         return
     if budget.request.settings.kv_cache_dtype == "auto" and kv_cache.dtype.bytes_per_element == 2:
         yield Finding(
-            rule="CacheKeepsModelDtype",
+            rule="KVCacheKeepsModelDtype",
             severity=Severity.INFO,
             field="kv_cache_dtype",
             message=f"the weights are fp8 and the KV cache is {kv_cache.dtype.name}: kv_cache_dtype auto follows the model dtype",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kvgate.budget.interval import Verdict, judge
+from kvgate.budget.interval import Interval, Verdict, verdict_of
 from kvgate.budget.plan import Budget
 from kvgate.budget.request import Guarantee
 from kvgate.budget.units import format_gib
@@ -15,13 +15,13 @@ def weights_fit(budget: Budget) -> Iterable[Finding]:
     if stage is None or stage.ledger is None or not _overdrawn(budget):
         return
     ledger = stage.ledger
-    used = ledger.weights + ledger.peak_activation + ledger.non_torch + ledger.cuda_graphs
+    used_bytes = sum(term.expected for _, term in ledger.terms)
     yield Finding(
         rule="WeightsTooLarge",
         severity=Severity.ERROR,
         field="accelerator",
         message=(
-            f"weights ({format_gib(ledger.weights.expected)} per GPU) and vLLM's own needs take {format_gib(used.expected)} of the "
+            f"weights ({format_gib(ledger.weights.expected)} per GPU) and vLLM's own needs take {format_gib(used_bytes)} of the "
             f"{format_gib(ledger.requested_bytes)} that gpu_memory_utilization allows; nothing is left for the KV cache"
         ),
         remediation="use more GPUs (tensor_parallel_size), a GPU with more memory, or a quantised checkpoint",
@@ -40,7 +40,7 @@ def one_request_fits(budget: Budget) -> Iterable[Finding]:
     usable, demand, stage, kv_cache = budget.usable_blocks, budget.demand, budget.tightest, budget.kv_cache
     if usable is None or demand is None or stage is None or kv_cache is None or _overdrawn(budget):
         return
-    verdict = judge(demand.startup_blocks, usable)
+    verdict = verdict_of(demand.startup_blocks, usable)
     if verdict is Verdict.FITS:
         return
     size = stage.bytes_per_block
@@ -52,7 +52,7 @@ def one_request_fits(budget: Budget) -> Iterable[Finding]:
         field="max_model_len",
         message=(
             f"one request of max_model_len {budget.settings.max_model_len} needs {format_gib(demand.startup_blocks * size)} of KV cache "
-            f"per GPU and {_has(usable.low * size, usable.expected * size, usable.high * size, verdict)}"
+            f"per GPU and {_has(usable.times(size), verdict)}"
         ),
         remediation=f"set max_model_len to {longest} or less" if longest else "use a GPU with more memory or more GPUs",
     )
@@ -63,8 +63,8 @@ def guarantee_holds(budget: Budget) -> Iterable[Finding]:
     usable, demand, stage = budget.usable_blocks, budget.demand, budget.tightest
     if usable is None or demand is None or stage is None or demand.guarantee is Guarantee.STARTUP:
         return
-    verdict = judge(demand.blocks, usable)
-    if verdict is Verdict.FITS or judge(demand.startup_blocks, usable) is Verdict.DOES_NOT_FIT:
+    verdict = verdict_of(demand.blocks, usable)
+    if verdict is Verdict.FITS or verdict_of(demand.startup_blocks, usable) is Verdict.DOES_NOT_FIT:
         return
     size = stage.bytes_per_block
     yield Finding(
@@ -73,7 +73,7 @@ def guarantee_holds(budget: Budget) -> Iterable[Finding]:
         field="workload" if demand.guarantee is Guarantee.WORKLOAD else "max_num_seqs",
         message=(
             f"{_asked(budget)} needs {format_gib(demand.blocks * size)} of KV cache per GPU and "
-            f"{_has(usable.low * size, usable.expected * size, usable.high * size, verdict)}"
+            f"{_has(usable.times(size), verdict)}"
         ),
         remediation="lower max_num_seqs or max_model_len, use an fp8 KV cache, or add GPU memory; or guarantee less",
     )
@@ -86,12 +86,12 @@ def _asked(budget: Budget) -> str:
     return f"full context ({settings.max_num_seqs} requests of {settings.max_model_len} tokens)"
 
 
-def _has(low: int, expected: int, high: int, verdict: Verdict) -> str:
+def _has(available: Interval, verdict: Verdict) -> str:
     """The side of the interval that decided, first."""
-    predicted = f"({format_gib(max(0, expected))} expected)"
+    low, expected, high = (format_gib(max(0, end)) for end in (available.low, available.expected, available.high))
     if verdict is Verdict.DOES_NOT_FIT:
-        return f"at most {format_gib(max(0, high))} is available {predicted}"
-    return f"{format_gib(max(0, low))} to {format_gib(max(0, high))} is available {predicted}"
+        return f"at most {high} is available ({expected} expected)"
+    return f"{low} to {high} is available ({expected} expected)"
 
 
 def headroom_is_thin(budget: Budget) -> Iterable[Finding]:

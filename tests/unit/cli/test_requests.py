@@ -236,4 +236,4 @@ def test_the_command_answers_files_and_standard_input(tmp_path: Path) -> None:
     by_stdin = CliRunner().invoke(main, ["explain", "--requests", "-"], input=path.read_text())
     assert by_file.exit_code == by_stdin.exit_code == 0
     assert by_file.output == by_stdin.output
-    assert len(by_file.output.splitlines()) == 2
+    assert len(by_file.output.splitlines()) == 3

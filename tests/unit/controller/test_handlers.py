@@ -6,9 +6,9 @@ from typing import Any
 import kopf
 import pytest
 
+from kvgate.api import SKIP_BUDGET_ANNOTATION
 from kvgate.controller.handlers import registry_of
 from kvgate.controller.settings import EndlessBackoffs, operator_settings
-from kvgate.controller.work_queue import RetryLater
 from support.manifests import a_document
 
 
@@ -16,12 +16,9 @@ class FakeQueue:
     def __init__(self) -> None:
         self.reconciled: list[tuple[str, str]] = []
         self.enqueued: list[tuple[str, str]] = []
-        self.error: RetryLater | None = None
 
     async def reconcile(self, key: tuple[str, str]) -> None:
         self.reconciled.append(key)
-        if self.error:
-            raise self.error
 
     def enqueue(self, key: tuple[str, str]) -> None:
         self.enqueued.append(key)
@@ -71,13 +68,6 @@ async def test_creation_change_and_restart_are_one_reconcile(registry: kopf.Oper
     assert queue.reconciled == [("serving", "qwen")]
 
 
-async def test_a_transient_error_is_kopfs_to_try_again(registry: kopf.OperatorRegistry, queue: FakeQueue) -> None:
-    queue.error = RetryLater("down", 7.0)
-    with pytest.raises(kopf.TemporaryError, match="down") as raised:
-        await changing(registry)[0].fn(namespace="serving", name="qwen")
-    assert raised.value.delay == 7.0
-
-
 async def test_a_deleted_object_is_forgotten_and_no_other(registry: kopf.OperatorRegistry, store: FakeStore) -> None:
     handler = watching(registry, "inferencedeployments")
     for kind in (None, "ADDED", "MODIFIED"):
@@ -116,7 +106,26 @@ def test_a_watch_is_tried_again_for_ever() -> None:
 
 def test_kopf_writes_under_our_name_and_posts_nothing() -> None:
     settings = operator_settings()
-    assert settings.persistence.finalizer.startswith("kvgate.io/")
+    assert settings.persistence.finalizer.startswith("kopf.kvgate.io/")
     assert not settings.posting.enabled
     assert settings.peering.standalone
     assert settings.networking.request_timeout
+
+
+def test_kopf_sees_a_change_of_our_annotation_and_none_of_its_own() -> None:
+    """kopf drops whole prefixes from what it compares: all that its storages write under, and all that are marked."""
+    persistence = operator_settings().persistence
+
+    def compared(annotations: dict[str, str]) -> Any:
+        body = kopf.Body(a_document(annotations=annotations))  # type: ignore[arg-type]
+        essence = persistence.diffbase_storage.build(body=body)
+        return persistence.progress_storage.clear(essence=essence)
+
+    patch = kopf.Patch()
+    body = kopf.Body(a_document())  # type: ignore[arg-type]
+    persistence.diffbase_storage.store(body=body, patch=patch, essence=compared({}))
+    written = dict(patch["metadata"]["annotations"])
+    assert list(written) == ["kopf.kvgate.io/last-handled-configuration"]
+    assert compared(written) == compared({})
+    skipped = compared(written | {SKIP_BUDGET_ANNOTATION: "load test"})
+    assert skipped["metadata"]["annotations"] == {SKIP_BUDGET_ANNOTATION: "load test"}

@@ -7,48 +7,75 @@ import pytest
 
 from kvgate.cluster.errors import ApiError, Conflict, Forbidden, Unavailable
 from kvgate.controller import work_queue
-from kvgate.controller.work_queue import RetryLater, WorkQueue
+from kvgate.controller.observed import Awaited
+from kvgate.controller.work_queue import WorkQueue
 
 KEY = ("serving", "qwen")
+CONFIG = Awaited(uid="uid-1", generation=1, message="ConfigMap x does not exist")
+Run = Callable[[tuple[str, str]], "asyncio.Future[Awaited | None]"]
 
 
-def failing(*errors: Exception) -> tuple[Callable[[tuple[str, str]], "asyncio.Future[None]"], list[tuple[str, str]]]:
-    """A run that raises these in turn and then succeeds, and the keys that it was called with."""
+def ending(*results: Exception | Awaited | None) -> tuple[Run, list[tuple[str, str]]]:
+    """A run that ends with these in turn and then with nothing more to do, and the keys that it was called with."""
     calls: list[tuple[str, str]] = []
 
-    async def run(key: tuple[str, str]) -> None:
+    async def run(key: tuple[str, str]) -> Awaited | None:
         calls.append(key)
-        if len(calls) <= len(errors):
-            raise errors[len(calls) - 1]
+        result = results[len(calls) - 1] if len(calls) <= len(results) else None
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     return run, calls  # type: ignore[return-value]
+
+
+def new(run: Run, *, resync_seconds: float = 300.0) -> WorkQueue:
+    return WorkQueue(run, resync_seconds=resync_seconds)
 
 
 def error(kind: type[ApiError]) -> ApiError:
     return kind("patch", "deployments.apps", "no")
 
 
+def planned(queue: WorkQueue) -> float | None:
+    """Seconds until the next run; None where there is none."""
+    timer = queue._timers.get(KEY)
+    return None if timer is None else timer.when() - asyncio.get_running_loop().time()
+
+
+def take(queue: WorkQueue) -> float:
+    """The same, and the plan is dropped."""
+    seconds = planned(queue)
+    assert seconds is not None
+    queue._timers.pop(KEY).cancel()
+    return seconds
+
+
+@pytest.fixture
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_queue, "_jittered", lambda seconds: seconds)
+
+
 @pytest.mark.parametrize("kind", [Conflict, Unavailable])
-async def test_a_transient_error_asks_for_another_try_after_growing_pauses(kind: type[ApiError]) -> None:
-    run, _ = failing(*[error(kind)] * 12)
-    queue, pauses = WorkQueue(run), []
+async def test_a_transient_error_is_tried_again_after_growing_pauses(kind: type[ApiError]) -> None:
+    run, _ = ending(*[error(kind)] * 12)
+    queue, pauses = new(run), []
     for _ in range(12):
-        with pytest.raises(RetryLater) as later:
-            await queue.reconcile(KEY)
-        pauses.append(later.value.delay_seconds)
-    assert 0.8 <= pauses[0] <= 1.2
-    assert 1.6 <= pauses[1] <= 2.4
-    assert 240 <= pauses[-1] <= 360
-    await queue.reconcile(KEY)  # succeeds, and the next failure begins from the start
+        await queue.reconcile(KEY)
+        pauses.append(take(queue))
+    assert 0.7 <= pauses[0] <= 1.2
+    assert 1.5 <= pauses[1] <= 2.4
+    assert 239 <= pauses[-1] <= 360
 
 
 async def test_a_success_ends_the_growth_of_the_pauses() -> None:
-    run, calls = failing(error(Conflict))
-    queue = WorkQueue(run)
-    with pytest.raises(RetryLater):
-        await queue.reconcile(KEY)
+    run, calls = ending(error(Conflict))
+    queue = new(run)
+    await queue.reconcile(KEY)
+    take(queue)
     await queue.reconcile(KEY)
     assert calls == [KEY, KEY]
+    assert planned(queue) is None
     assert queue._pause_seconds(KEY) < 1.3
 
 
@@ -56,8 +83,8 @@ async def test_what_is_forbidden_is_logged_with_verb_and_resource_and_tried_agai
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(work_queue, "FORBIDDEN_RETRY_SECONDS", 0.01)
-    run, calls = failing(error(Forbidden))
-    queue = WorkQueue(run)
+    run, calls = ending(error(Forbidden))
+    queue = new(run)
     await queue.reconcile(KEY)
     assert caplog.records[0].fields["verb"] == "patch"  # type: ignore[attr-defined]
     assert caplog.records[0].fields["resource"] == "deployments.apps"  # type: ignore[attr-defined]
@@ -68,8 +95,8 @@ async def test_what_is_forbidden_is_logged_with_verb_and_resource_and_tried_agai
 
 async def test_an_enqueued_key_is_tried_until_it_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_queue, "FIRST_RETRY_SECONDS", 0.001)
-    run, calls = failing(error(Unavailable), error(Conflict))
-    queue = WorkQueue(run)
+    run, calls = ending(error(Unavailable), error(Conflict))
+    queue = new(run)
     queue.enqueue(KEY)
     await asyncio.sleep(0.1)
     assert calls == [KEY] * 3
@@ -77,17 +104,65 @@ async def test_an_enqueued_key_is_tried_until_it_succeeds(monkeypatch: pytest.Mo
 
 
 async def test_a_defect_is_logged_with_its_traceback_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    run, _ = failing(ZeroDivisionError("oops"))
-    with pytest.raises(RetryLater, match="oops"):
-        await WorkQueue(run).reconcile(KEY)
+    queue = new(ending(ZeroDivisionError("oops"))[0])
+    await queue.reconcile(KEY)
     assert caplog.records[0].exc_info
+    assert take(queue) < 1.3
 
 
 async def test_many_triggers_at_once_are_one_run() -> None:
-    run, calls = failing()
-    queue = WorkQueue(run)
+    run, calls = ending()
+    queue = new(run)
     for _ in range(50):
         queue.enqueue(KEY)
     await asyncio.sleep(0.05)
     assert calls == [KEY]
     queue.close()
+
+
+@pytest.mark.parametrize("delays", [(100.0, 5.0), (5.0, 100.0)])
+async def test_of_two_moments_the_earlier_one_counts(delays: tuple[float, float]) -> None:
+    queue = new(ending()[0])
+    for delay_seconds in delays:
+        queue.enqueue(KEY, delay_seconds=delay_seconds)
+    assert 4 < take(queue) <= 5
+
+
+@pytest.mark.usefixtures("exact")
+@pytest.mark.parametrize(
+    ("waited_seconds", "resync_seconds", "pause"),
+    [(0, 300, 15), (14, 300, 15), (30, 300, 30), (120, 300, 120), (3600, 300, 300), (0, 2, 2)],
+)
+async def test_what_is_awaited_is_looked_for_again_after_as_long_as_it_was_waited_for(
+    waited_seconds: float, resync_seconds: float, pause: float
+) -> None:
+    queue = new(ending(CONFIG, CONFIG)[0], resync_seconds=resync_seconds)
+    await queue.reconcile(KEY)
+    take(queue)
+    wait = queue._waits[KEY]
+    queue._waits[KEY] = work_queue._Wait(awaited=wait.awaited, since=wait.since - waited_seconds)
+    await queue.reconcile(KEY)
+    assert take(queue) == pytest.approx(pause, abs=0.5)
+
+
+@pytest.mark.usefixtures("exact")
+async def test_many_runs_in_a_row_do_not_make_the_pause_longer() -> None:
+    queue = new(ending(*[CONFIG] * 20)[0])
+    for _ in range(20):
+        await queue.reconcile(KEY)
+    assert take(queue) == pytest.approx(15, abs=0.5)
+
+
+@pytest.mark.usefixtures("exact")
+@pytest.mark.parametrize("then", [None, Awaited(uid="uid-1", generation=2, message=CONFIG.message)])
+async def test_another_wait_begins_anew(then: Awaited | None) -> None:
+    queue = new(ending(CONFIG, then, CONFIG)[0])
+    await queue.reconcile(KEY)
+    queue._waits[KEY] = work_queue._Wait(awaited=CONFIG, since=queue._waits[KEY].since - 200)
+    take(queue)
+    await queue.reconcile(KEY)
+    if then is None:
+        assert planned(queue) is None
+        assert not queue._waits
+        await queue.reconcile(KEY)
+    assert take(queue) == pytest.approx(15, abs=0.5)

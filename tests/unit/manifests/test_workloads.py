@@ -64,7 +64,7 @@ def test_findings_of_the_schema_come_in_the_order_of_the_file(tmp_path: Path) ->
     ("namespace", "name", "key", "expected"),
     [
         ("serving", "shapes", "config.json", "{}"),
-        ("serving", "shapes", "none", "it has config.json, n"),
+        ("serving", "shapes", "none", "its keys: config.json, n"),
         ("serving", "shapes", "n", "no text under key n"),
         ("default", "shapes", "config.json", "is not among the files"),
         ("serving", "other", "config.json", "is not among the files"),

@@ -7,8 +7,9 @@ import pytest
 from kvgate.api.status import Effective
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.budget.interval import Verdict
-from kvgate.controller.observed import judge
-from kvgate.rendering.args import arguments, command, effective_values
+from kvgate.controller.observed import assess_owner
+from kvgate.engine import effective_values
+from kvgate.rendering.args import arguments, command
 from kvgate.vllm_flags import FLAGS
 from support.manifests import an_owner
 
@@ -92,6 +93,6 @@ def test_the_model_is_an_id_or_a_mounted_folder(source: dict[str, Any] | None, p
 
 def test_where_nothing_could_be_judged_the_specs_own_values_are_rendered() -> None:
     owner = an_owner(model={"name": "nobody/x"}, vllm={"maxModelLen": 77})
-    judged = judge(owner, "")
+    judged = assess_owner(owner, "")
     assert judged.assessment.verdict is Verdict.UNKNOWN
     assert effective_values(owner.spec, judged.assessment) == Effective(max_model_len=77, kv_cache_dtype="auto")

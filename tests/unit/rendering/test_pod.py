@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvgate import catalogue
-from kvgate.controller.observed import judge
+from kvgate.controller.observed import assess_owner
 from kvgate.rendering.labels import HASH_ANNOTATION, PREDICTED_TOKENS_ANNOTATION
 from kvgate.rendering.pod import load_budget_seconds
 from kvgate.rendering.workload import Manifests, render
@@ -14,7 +14,7 @@ from support.manifests import an_owner
 
 def manifests(**spec: Any) -> Manifests:
     owner = an_owner(**spec)
-    judged = judge(owner, "")
+    judged = assess_owner(owner, "")
     rendered = render(owner, judged.assessment, judged.accelerator)
     assert isinstance(rendered, Manifests)
     return rendered
@@ -96,8 +96,8 @@ def test_a_variable_of_the_template_wins_over_ours_and_stands_once() -> None:
 
 
 def test_loading_may_take_as_long_as_the_weights_need() -> None:
-    small, large = judge(an_owner(), ""), judge(an_owner(model={"name": "deepseek-ai/DeepSeek-V3"}), "")
-    unknown = judge(an_owner(model={"name": "nobody/x"}), "")
+    small, large = assess_owner(an_owner(), ""), assess_owner(an_owner(model={"name": "deepseek-ai/DeepSeek-V3"}), "")
+    unknown = assess_owner(an_owner(model={"name": "nobody/x"}), "")
     assert load_budget_seconds(small.assessment.effective) == 600
     assert load_budget_seconds(large.assessment.effective) == 3600
     assert load_budget_seconds(unknown.assessment.effective) == 3600

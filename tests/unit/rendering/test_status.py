@@ -7,7 +7,7 @@ import pytest
 from kvgate.api.conditions import Reason
 from kvgate.api.status import InferenceDeploymentStatus
 from kvgate.api.validation import InvalidDocument, parse_document
-from kvgate.controller.observed import judge
+from kvgate.controller.observed import assess_owner
 from kvgate.rendering.status import Obstacle, before, halted_status, invalid_status, is_changed, status_of
 from kvgate.rendering.workload import NotRendered, render
 from support.manifests import NOW, a_deployment, a_document, an_owner
@@ -22,7 +22,7 @@ def status(
 ) -> dict[str, Any]:  # fmt: skip
     document = a_document(**spec) | ({"status": previous} if previous else {})
     owner = an_owner(**spec)
-    judged = judge(owner, "")
+    judged = assess_owner(owner, "")
     rendered = render(owner, judged.assessment, judged.accelerator)
     found = status_of(
         owner, judged.assessment, left_out=rendered if isinstance(rendered, NotRendered) else None, obstacle=obstacle,

@@ -112,7 +112,7 @@ def test_eight_users_of_the_65536_row_do_not_fit_although_98_7_percent_is_below_
     assert budget.verdict is Verdict.DOES_NOT_FIT
 
 
-def test_q3_an_h100_nvl_at_0_75_allows_69_8_gib() -> None:
+def test_an_h100_nvl_at_0_75_allows_69_8_gib() -> None:
     """94 is GB and marketing."""
     accelerator = catalogue_accelerator("H100-NVL-94GB")
     assert accelerator.memory_bytes * 0.75 / GIB == pytest.approx(69.8, abs=0.05)
