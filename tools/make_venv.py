@@ -19,7 +19,7 @@ def main() -> None:
         sys.exit(f"kvgate needs Python 3.11 or newer; this is {sys.version.split()[0]} (set PYTHON=…)")
     if not (VENV / "bin" / "pip").exists():
         print("make init: creating .venv", flush=True)
-        venv.create(VENV, with_pip=True)
+        venv.create(VENV, with_pip=True, clear=True)
     print("make init: installing the pinned requirements", flush=True)
     pip("--require-hashes", "-r", "requirements/dev.txt", "-r", "requirements/build.txt")
     pip("--no-deps", "--no-build-isolation", "-e", ".")

@@ -56,7 +56,7 @@ class Cluster:
         configuration.trace_configs = [request_trace(observe)]
         self._client = ApiClient(configuration)
         self._client.user_agent = USER_AGENT
-        self._dynamic = DynamicClient(self._client)  # type: ignore[no-untyped-call]
+        self._dynamic = DynamicClient(self._client)
 
     async def __aenter__(self) -> Self:
         return self
@@ -65,7 +65,7 @@ class Cluster:
         await self.close()
 
     async def close(self) -> None:
-        await self._client.close()  # type: ignore[no-untyped-call]
+        await self._client.close()
 
     async def ping(self, timeout_seconds: float) -> None:
         """Raises ApiError where the API server does not answer in time."""

@@ -37,11 +37,9 @@ async def load_configuration(kubeconfig: str | None) -> Configuration:
     path = kubeconfig or os.environ.get("KUBECONFIG") or _default_kubeconfig()
     try:
         if path is not None:
-            await config.load_kube_config(  # type: ignore[no-untyped-call]
-                config_file=path, client_configuration=configuration
-            )
+            await config.load_kube_config(config_file=path, client_configuration=configuration)
         else:
-            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            config.load_incluster_config(client_configuration=configuration)
     except (config.ConfigException, OSError, yaml.YAMLError, ValueError, KeyError, TypeError) as error:
         source = path or "no kubeconfig, and not in a cluster"
         raise NoConfiguration(f"{source}: {error}; give --kubeconfig or set KUBECONFIG") from error
