@@ -40,7 +40,7 @@ def rendered(case: str) -> list[dict[str, Any]]:
         before=before(document, "2026-11-21T00:00:00Z"),
     )  # fmt: skip
     assert {c["type"] for c in status["conditions"]} >= {"Accepted", "Predicted", "Adjusted", "Ready"}
-    return list(outcome.both)
+    return [outcome.deployment, outcome.service]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -92,7 +92,7 @@ class Model(ApiModel):
     revision: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[-._/A-Za-z0-9]+$")] | None = None
     """Branch, tag or commit of the model repository."""
     config_from: ConfigFrom | None = None
-    """The model's config.json, where the catalogue does not know the model; it wins over the catalogue."""
+    """The model's config.json; wins over the catalogue."""
     source: ModelSource | None = None
     """Where the weights come from; omitted: the Hugging Face hub."""
     token_secret_ref: KeyRef | None = None

@@ -7,7 +7,6 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from kvgate.api import GROUP, KIND
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.rules.finding import Finding, Severity
 
@@ -195,12 +194,3 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for argument in get_args(annotation):
         yield from _models_in(argument)
-
-
-def is_ours(document: Any) -> bool:
-    """True for a document of our kind, whatever its version."""
-    return (
-        isinstance(document, Mapping)
-        and document.get("kind") == KIND
-        and str(document.get("apiVersion", "")).startswith(f"{GROUP}/")
-    )

@@ -15,7 +15,7 @@ from kvgate.budget.layout import Layout, block_size_of, layout_of
 from kvgate.budget.overheads import Run, overheads_of
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest
 from kvgate.budget.units import gib, share_of
-from kvgate.budget.versions import NEWEST, Accounting, accounting_of, parse_release
+from kvgate.budget.versions import Accounting, accounting_of, is_newer_than_known
 from kvgate.budget.weights import rank_weights
 
 
@@ -267,7 +267,7 @@ def _uncertainty(request: BudgetRequest, settings: Resolved) -> int:
         accelerator.memory_bytes - accelerator.memory_low_bytes,
     )
     uncertainty = share_of(spread, settings.gpu_memory_utilization)
-    if parse_release(request.vllm_version) > NEWEST:
+    if is_newer_than_known(request.vllm_version):
         uncertainty += accelerator.memory_bytes // 50
     if accelerator.vendor != "nvidia":
         uncertainty += gib(1.5)

@@ -68,6 +68,8 @@ class Accounting:
     """CUDA graphs are captured for whole decode steps as well as piecewise."""
     blackwell_graphs: bool = False
     """Compute capability 10.x captures up to 1024 tokens instead of 512."""
+    shutdown_timeout: bool = False
+    """`--shutdown-timeout` lets running requests end."""
     kv_cache_dtypes: frozenset[str] = frozenset({"auto", "fp8", "fp8_e4m3", "fp8_e5m2"})
     """Values of --kv-cache-dtype that the parser accepts."""
 
@@ -111,7 +113,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     ((0, 12), {"kv_cache_dtypes": {"fp8_ds_mla"}}),
     ((0, 13), {"expert_workspace_persists": True}),
     ((0, 17), {"sampler_rows_factor": Fraction(36, 10), "sampler_keeps_hidden_states": True}),
-    ((0, 18), {"kv_cache_dtypes": {"float16"}}),
+    ((0, 18), {"shutdown_timeout": True, "kv_cache_dtypes": {"float16"}}),
     ((0, 20), {
         "gpu_memory_utilization": Fraction(92, 100),
         "graphs_deducted": True,
@@ -145,6 +147,11 @@ def parse_release(version: str) -> Release:
     if match is None:
         raise UnknownVersion(f"{version!r} is not a vLLM version; write it as 0.33.0")
     return int(match["major"]), int(match["minor"])
+
+
+def is_newer_than_known(version: str) -> bool:
+    """True for a release that nobody has read yet."""
+    return parse_release(version) > NEWEST
 
 
 def accounting_of(version: str) -> Accounting:

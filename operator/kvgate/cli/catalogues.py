@@ -68,6 +68,8 @@ def _model_row(entry: Any) -> Row:
         "num_layers": len(shape.layers),
         "max_model_len": shape.max_model_len,
         "parameters": entry.parameters,
+        "source": entry.source,
+        "confidence": entry.confidence,
         "unmodelled": list(shape.unmodelled_kinds),
     }
 

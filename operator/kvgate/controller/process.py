@@ -29,7 +29,7 @@ from kvgate.controller.store import Store
 from kvgate.controller.work_queue import WorkQueue
 from kvgate.metrics import registry as metrics
 from kvgate.metrics.endpoint import endpoint_app, listen
-from kvgate.metrics.exporter import DeploymentCollector, counter, histogram, new_registry
+from kvgate.metrics.exporter import DeploymentCollector, counter, gauge, histogram, new_registry
 
 PING_SECONDS = 10.0
 PING_TIMEOUT_SECONDS = 5.0
@@ -55,7 +55,7 @@ class Options:
     metrics_port: int
     kubeconfig: str | None = None
     namespaces: Sequence[str] = ()
-    """None: the whole cluster."""
+    """Empty: the whole cluster."""
     resync_seconds: float = 300.0
 
 
@@ -74,6 +74,7 @@ class Process:
         self.collector = DeploymentCollector()
         self.registry.register(self.collector)
         self.requests = counter(metrics.API_REQUESTS, self.registry)
+        self.leads = gauge(metrics.LEADER, self.registry)
         self.instruments = Instruments(
             results=counter(metrics.RECONCILES, self.registry),
             durations=histogram(metrics.RECONCILE_DURATION, self.registry),
@@ -136,6 +137,7 @@ async def _work(cluster: Cluster, process: Process, stopped: asyncio.Event) -> N
         target=_thread, args=(process, lambda: loop.call_soon_threadsafe(stopped.set)), name="kopf", daemon=True
     )
     process.health.begin()
+    process.leads.set(1)
     thread.start()
     _log.info("working", extra={"fields": {"namespaces": list(process.options.namespaces) or "all"}})
     while not stopped.is_set():

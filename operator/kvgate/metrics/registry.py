@@ -31,7 +31,7 @@ class Metric:
 
 OWNER_LABELS = ("namespace", "inferencedeployment")
 """Of every metric of one InferenceDeployment; pod and uid are never labels."""
-_PER_GPU = "per GPU of the tightest rank, as rendered"
+_PER_GPU = "per GPU of the tightest rank, as rendered or, where nothing is, as written"
 
 
 def _owned(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
@@ -40,7 +40,7 @@ def _owned(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
 
 DEPLOYMENT_INFO = _owned(
     "kvgate_deployment_info",
-    "Always 1; what the InferenceDeployment runs, in its labels.",
+    "Always 1; what the InferenceDeployment asks for, in its labels.",
     "model",
     "accelerator",
     "kv_cache_dtype",
@@ -88,7 +88,7 @@ PER_DEPLOYMENT = (
     GPU_MEMORY_BYTES,
     CONDITION,
 )
-"""Served by the leading controller alone."""
+"""Served by the controller."""
 
 BUILD_INFO = Metric(
     name="kvgate_build_info", kind=Kind.GAUGE, help="Always 1; the running release.", labels=("version",)
@@ -133,7 +133,11 @@ API_REQUESTS = Metric(
     help="Requests to the Kubernetes API, by verb and HTTP status.",
     labels=("verb", "code"),
 )
-LEADER = Metric(name="kvgate_leader", kind=Kind.GAUGE, help="1 in the controller that holds the Lease, else 0.")
+LEADER = Metric(
+    name="kvgate_leader",
+    kind=Kind.GAUGE,
+    help="1 in the controller that acts; with one replica always.",
+)
 
 PER_PROCESS = (
     BUILD_INFO,

@@ -1,11 +1,12 @@
 """Spec and assessment → vLLM's command line, as lists: no shell ever sees it."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from kvgate.api.status import Effective
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Model, Vllm
 from kvgate.budget.errors import UnknownVersion
-from kvgate.budget.versions import parse_release
+from kvgate.budget.versions import accounting_of
 from kvgate.vllm_flags import FLAGS
 
 MODEL_MOUNT = "/model"
@@ -13,7 +14,6 @@ MODEL_MOUNT = "/model"
 GRACE_SECONDS = 120
 """From the first word of a pod's end to its kill; vLLM gets what the preStop pause and the exit leave of it."""
 SHUTDOWN_RESERVE_SECONDS = 20
-_SHUTDOWN_TIMEOUT_SINCE = (0, 18)
 
 
 def command(model: Model) -> list[str]:
@@ -72,9 +72,6 @@ def _option(flag: str, field: str, value: object) -> Iterator[str]:
 
 def _shutdown_arguments(vllm: Vllm) -> Iterator[str]:
     """Releases that can finish running requests get the time to do so."""
-    try:
-        release = parse_release(vllm.version)
-    except UnknownVersion:
-        return
-    if release >= _SHUTDOWN_TIMEOUT_SINCE:
-        yield f"--shutdown-timeout={GRACE_SECONDS - SHUTDOWN_RESERVE_SECONDS}"
+    with suppress(UnknownVersion):
+        if accounting_of(vllm.version).shutdown_timeout:
+            yield f"--shutdown-timeout={GRACE_SECONDS - SHUTDOWN_RESERVE_SECONDS}"

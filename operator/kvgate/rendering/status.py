@@ -21,7 +21,6 @@ from kvgate.summary import accepted, changes_text, finding_text
 
 Claim = tuple[ConditionType, bool | None, Reason, str]
 """Type, status, reason and message of one condition."""
-MAX_MESSAGE = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +103,7 @@ def invalid_status(
     name: str, findings: Iterable[Finding], *, deployment: Mapping[str, Any] | None, before: Before
 ) -> Document:
     """Of an object that this release cannot read: all findings, and what still runs."""
-    message = "; ".join(map(finding_text, findings))[:MAX_MESSAGE]
+    message = "; ".join(map(finding_text, findings))
     rollout = rollout_of(deployment) if deployment else Rollout()
     left_out = NotRendered(reason=Reason.INVALID_SPEC, message="the spec cannot be read")
     claims = [

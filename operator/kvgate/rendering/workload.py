@@ -31,10 +31,6 @@ class Manifests:
     deployment: Document
     service: Document
 
-    @property
-    def both(self) -> tuple[Document, Document]:
-        return self.deployment, self.service
-
 
 def render(
     owner: InferenceDeployment, assessment: Assessment, accelerator: Accelerator | None

@@ -7,7 +7,7 @@ from kvgate.budget.plan import Budget
 from kvgate.budget.request import Guarantee
 from kvgate.budget.support import kv_cache_dtype_refusal, parallelism_refusals
 from kvgate.budget.units import format_gib, gib, share_of
-from kvgate.budget.versions import DEFAULT_VERSION, NEWEST, parse_release
+from kvgate.budget.versions import NEWEST, is_newer_than_known
 from kvgate.rules.finding import Finding, Severity
 
 GPUS_PER_NODE = 8
@@ -250,13 +250,13 @@ def workload_can_run(budget: Budget) -> Iterable[Finding]:
 
 def release_is_known(budget: Budget) -> Iterable[Finding]:
     """A release newer than any that was read: its accounting may have changed."""
-    if parse_release(budget.request.vllm_version) > NEWEST:
+    if is_newer_than_known(budget.request.vllm_version):
         yield Finding(
             rule="ReleaseNotKnown",
             severity=Severity.INFO,
             field="vllm_version",
             message=(
-                f"vLLM {budget.request.vllm_version} is newer than {DEFAULT_VERSION}, the newest that kvgate knows: "
+                f"vLLM {budget.request.vllm_version} is newer than {NEWEST[0]}.{NEWEST[1]}, the newest that kvgate knows: "
                 "the interval is wider"
             ),
             remediation="upgrade kvgate, or hold the prediction against the first start",

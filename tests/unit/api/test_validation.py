@@ -6,7 +6,7 @@ import pytest
 
 from kvgate.api.fields import field_path
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.api.validation import InvalidDocument, is_ours, parse_document
+from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.rules import Finding, Severity
 from kvgate.vllm_flags import FLAGS, MEMORY_FLAGS, memory_kinds, owned_flag
 from support.builders import new_document
@@ -195,18 +195,6 @@ def test_an_option_that_moves_memory_is_named(flag: str, kind: str) -> None:
     assert [memory_kinds(["--seed=1", spelling]) for spelling in spellings] == [(kind,)] * 4
     assert memory_kinds([flag, flag]) == (kind,)
     assert memory_kinds([flag[2:], "--seed"]) == ()
-
-
-@pytest.mark.parametrize(
-    ("document", "ours"),
-    [
-        (new_document(), True), ({"kind": "InferenceDeployment", "apiVersion": "kvgate.io/v9"}, True),
-        ({"kind": "InferenceDeployment", "apiVersion": "kvgate.iox/v1"}, False), ({"kind": "Deployment", "apiVersion": "apps/v1"}, False),
-        (None, False), ([], False), ({}, False),
-    ],
-)  # fmt: skip
-def test_our_documents_are_recognised(document: object, ours: bool) -> None:  # noqa: FBT001
-    assert is_ours(document) is ours
 
 
 @pytest.mark.parametrize(
