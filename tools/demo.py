@@ -218,20 +218,20 @@ def show_ledger() -> None:
 
 
 def show_metrics(port: int) -> None:
-    """What Prometheus scrapes."""
+    """What Prometheus scrapes; the controller renews it once a second."""
     title(f"The controller's metrics (http://127.0.0.1:{port}/metrics)")
-    lines = [
-        line
-        for line in scrape(port, "/metrics").splitlines()
-        if line.startswith(("kvgate_kv_cache_headroom_bytes{", "kvgate_deployment_info{"))
-    ]
-    say("\n".join(lines))
-    for name in ("llama-3-1-8b", "qwen3-32b", "qwen3-8b"):
-        found = any(
-            f'inferencedeployment="{name}"' in line and line.startswith("kvgate_kv_cache_headroom_bytes")
-            for line in lines
-        )
-        expect(found, f"no headroom metric for {name}")
+    rendered = ("llama-3-1-8b", "qwen3-32b", "qwen3-8b")
+    wait_until(
+        lambda: all(headroom_of(port, name) for name in rendered), "each one's headroom is scraped", within_seconds=10
+    )
+    shown = ("kvgate_kv_cache_headroom_bytes{", "kvgate_deployment_info{")
+    say("\n".join(line for line in scrape(port).splitlines() if line.startswith(shown)))
+
+
+def headroom_of(port: int, name: str) -> list[str]:
+    """The samples of one object's headroom; empty before they are there."""
+    samples = (line for line in scrape(port).splitlines() if line.startswith("kvgate_kv_cache_headroom_bytes{"))
+    return [line for line in samples if f'inferencedeployment="{name}"' in line]
 
 
 if __name__ == "__main__":
