@@ -62,7 +62,9 @@ def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | No
         )
     request = _with_chosen_sequences(to_budget_request(spec, facts), spec)
     judged = judge(request, extra=facts.findings)
-    adjustment = _adjustment(judged, spec)
+    about_bytes = is_about_bytes(judged)
+    searches = about_bytes and spec.admission.policy == "Adjust"
+    adjustment = _adjustment(judged, spec) if searches else None
     decision = _decide(judged.verdict, spec, adjustment, skipped=skip_reason is not None)
     return Assessment(
         verdict=judged.verdict,
@@ -70,9 +72,9 @@ def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | No
         findings=judged.findings,
         budget=judged.budget,
         adjustment=adjustment,
-        alternatives=solver.alternatives(request, catalogue.accelerators()) if is_about_bytes(judged) else (),
+        alternatives=solver.alternatives(request, catalogue.accelerators()) if about_bytes else (),
         skip_reason=skip_reason,
-        sought=spec.admission.adjust.knobs if spec.admission.policy == "Adjust" and is_about_bytes(judged) else (),
+        sought=spec.admission.adjust.knobs if searches else (),
     )
 
 
@@ -160,7 +162,8 @@ def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec
 
 
 def _adjustment(judged: Assessment, spec: InferenceDeploymentSpec) -> Adjustment | None:
-    if judged.budget is None or spec.admission.policy != "Adjust" or not is_about_bytes(judged):
+    """What policy Adjust may do; None where nothing within the limits fits, or vLLM refuses what would."""
+    if judged.budget is None:
         return None
     asked = spec.admission.adjust
     limits = AdjustLimits(

@@ -105,12 +105,13 @@ def _given_back(request: BudgetRequest, start: Budget, knob: Knob) -> BudgetRequ
         return kept if fits_low(kept) else request
     if knob is Knob.MAX_NUM_SEQS:
         floor = request.settings.max_num_seqs or 1
-        return request.with_settings(max_num_seqs=_largest_seqs(request, start.settings.max_num_seqs, floor))
+        return request.with_settings(max_num_seqs=largest_max_num_seqs(request, start.settings.max_num_seqs, floor))
     floor = request.settings.max_model_len or 1
     return request.with_settings(max_model_len=_largest_length(request, start.settings.max_model_len, floor))
 
 
-def _largest_seqs(request: BudgetRequest, at_most: int, at_least: int = 1) -> int:
+def largest_max_num_seqs(request: BudgetRequest, at_most: int, at_least: int = 1) -> int:
+    """The most sequences whose guarantee fits at the low end; 0 if not even the fewest do."""
     budget, guess = plan(request), at_most
     if request.guarantee is Guarantee.FULL_CONTEXT and budget.usable_blocks and budget.demand:
         guess = budget.usable_blocks.low // budget.demand.startup_blocks
@@ -152,11 +153,6 @@ def _adjustment(start: Budget, end: Budget) -> Adjustment:
         ("kv_cache_dtype", start.request.settings.kv_cache_dtype, end.request.settings.kv_cache_dtype),
     )
     return Adjustment(budget=end, changes=tuple(Change(field=f, before=a, after=b) for f, a, b in pairs if a != b))
-
-
-def largest_max_num_seqs(request: BudgetRequest, at_most: int) -> int:
-    """The most sequences whose guarantee fits at the low end; 0 if not even one does."""
-    return _largest_seqs(request, at_most)
 
 
 def largest_max_model_len(request: BudgetRequest) -> int:

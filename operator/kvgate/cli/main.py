@@ -1,7 +1,6 @@
 """The click group: each command is imported when it is asked for."""
 
 import gc
-import os
 from importlib import import_module
 
 import click
@@ -28,7 +27,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         if cmd_name not in _COMMANDS:
             return None
-        _start_fast()
+        gc.set_threshold(50_000)  # a short life makes little garbage
         command = getattr(import_module(_COMMANDS[cmd_name][0]), cmd_name)
         return command if isinstance(command, click.Command) else None
 
@@ -36,12 +35,6 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
             formatter.write_dl([("controller, webhook", "The processes of the operator; see their own --help.")])
-
-
-def _start_fast() -> None:
-    """Before pydantic is imported: no search for its plugins, which must not change a verdict, and little for garbage."""
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    gc.set_threshold(50_000)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

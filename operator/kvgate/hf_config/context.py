@@ -16,12 +16,17 @@ _UNSCALED = ("su", "longrope", "llama3", "mrope", "default", "proportional")
 """Kinds of rope scaling whose factor is already in max_position_embeddings."""
 
 
+def rope_scaling(fields: Fields) -> tuple[Any, Mapping[str, Any]]:
+    """(kind, settings) of the rope scaling; older configs call the kind `type`."""
+    scaling = fields.mapping("rope_scaling", "rope_parameters")
+    return scaling.get("rope_type", scaling.get("type")), scaling
+
+
 def derived_max_model_len(fields: Fields, *, default: int = DEFAULT_MAX_MODEL_LEN) -> int:
     """Tokens; rope scaling multiplies where vLLM multiplies."""
     lengths = [length for key in _LENGTH_KEYS if (length := fields.optional_count(key))]
     length = min(lengths, default=default)
-    scaling = fields.mapping("rope_scaling", "rope_parameters")
-    kind = scaling.get("rope_type", scaling.get("type"))
+    kind, scaling = rope_scaling(fields)
     if not length or kind is None or kind in _UNSCALED or fields.text("model_type").startswith("gemma3"):
         return length
     return _scaled(fields, length, str(kind), scaling)

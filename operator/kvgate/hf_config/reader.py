@@ -13,7 +13,7 @@ from kvgate.budget.model_shape import (
     UnmodelledLayer,
 )
 from kvgate.hf_config.architectures import ARCHITECTURES, Architecture
-from kvgate.hf_config.context import derived_max_model_len
+from kvgate.hf_config.context import derived_max_model_len, rope_scaling
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError
 from kvgate.hf_config.layers import read_layers, unmodelled_mixer
 from kvgate.hf_config.quantization import ModuleList, UnknownFormat, of_argument, read_quantization, unquantized_list
@@ -69,7 +69,7 @@ def _unmodelled_shape(fields: Fields, name: str, architecture: str, kind: str) -
         layers=(nothing,) * min(num_layers, MAX_LAYERS),
         dtype=_dtype(fields, None),
         max_model_len=derived_max_model_len(fields, default=0),
-        num_heads=fields.optional_count("num_attention_heads", "n_head", "num_heads"),
+        num_heads=fields.optional_count(*HEADS),
     )
 
 
@@ -157,8 +157,7 @@ def _rotary(fields: Fields, known: Architecture, hidden_size: int) -> tuple[Rota
         return ()
     head_dim = fields.optional_count("qk_rope_head_dim", "head_dim") or hidden_size // fields.count(*HEADS)
     share = fields.share("partial_rotary_factor", "rotary_pct")
-    scaling = fields.mapping("rope_scaling", "rope_parameters")
-    if scaling.get("rope_type", scaling.get("type")) in ("yarn", "deepseek_yarn", "dynamic", "linear"):
+    if rope_scaling(fields)[0] in ("yarn", "deepseek_yarn", "dynamic", "linear"):
         positions = derived_max_model_len(fields)
     return (RotaryCache(max_position=positions, rotary_dim=int(head_dim * share)),)
 

@@ -10,6 +10,8 @@ from kvgate.budget.units import format_gib, gib, share_of
 from kvgate.budget.versions import NEWEST, is_newer_than_known
 from kvgate.rules.finding import Finding, Severity
 
+_WEIGHT_CAPABILITY = {"fp8": (7, 5), "awq": (7, 5)}
+"""The least compute capability by quantisation method; methods that are not here run on all that vLLM runs on."""
 GPUS_PER_NODE = 8
 """Of the boards that are sold; GB200 racks and their kin share links beyond that and are told so."""
 CONTEXT_BYTES = gib(0.2)
@@ -136,9 +138,6 @@ def weight_format_has_kernels(budget: Budget) -> Iterable[Finding]:
             ),
             remediation="use a newer GPU or another checkpoint of the model",
         )
-
-
-_WEIGHT_CAPABILITY = {"fp8": (7, 5), "awq": (7, 5)}
 
 
 def pod_fits_a_node(budget: Budget) -> Iterable[Finding]:
