@@ -17,10 +17,10 @@ from pathlib import Path
 from build import BuildError, ensure_assets
 from certificates import write_certificates
 from controlplane import ControlPlane
-from doors import DoorError, answers, door, free_ports, scrape
+from doors import DoorError, answers, door, scrape
 from fake_gpus import fake_gpu_node
 from local_webhook import webhook_configuration
-from programs import ControlPlaneError, wait_until
+from programs import ControlPlaneError, free_port, free_ports, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 KVGATE = ROOT / ".venv" / "bin" / "kvgate"
@@ -150,7 +150,7 @@ def refuses(plane: ControlPlane) -> bool:
 def controller(plane: ControlPlane, folder: Path) -> Iterator[int]:
     """The controller, by the kubeconfig of this control plane; yields the port of its metrics."""
     title("kvgate controller: started")
-    (port,) = free_ports(1)
+    port = free_port()
     options = ("--metrics-host", "127.0.0.1", "--metrics-port", str(port), "--kubeconfig", str(plane.kubeconfig))
     with door("controller", folder / "controller.log", *options):
         wait_until(lambda: answers(port, "/readyz"), "the controller is ready")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -18,15 +16,6 @@ KVGATE = Path(sys.executable).parent / "kvgate"
 
 class DoorError(Exception):
     """A process of kvgate ended by itself, or not with 0 when told to stop."""
-
-
-def free_ports(count: int) -> tuple[int, ...]:
-    """Ports that were free a moment ago, no two alike."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listener in sockets:
-            listener.bind(("127.0.0.1", 0))
-        return tuple(listener.getsockname()[1] for listener in sockets)
 
 
 @contextmanager

@@ -27,10 +27,17 @@ class ControlPlaneError(Exception):
 
 def free_port() -> int:
     """A port that was free a moment ago; whoever binds it must be ready to lose the race."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    (port,) = free_ports(1)
+    return port
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Ports that were free a moment ago, no two alike: each is held until all are known."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return tuple(listener.getsockname()[1] for listener in sockets)
 
 
 def wait_until(condition: Callable[[], object], what: str, *, within_seconds: float = 60.0) -> None:

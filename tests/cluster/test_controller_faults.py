@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from controlplane import ControlPlane
-from doors import KVGATE, answers, door, free_ports
+from doors import KVGATE, answers, door
 from kvgate.permissions import RULES
-from programs import wait_until
+from programs import free_port, wait_until
 from support.assets import require_assets
 from support.doors import running
 from support.inference import CRD, Objects, inference_deployment, install
@@ -107,7 +107,7 @@ def test_a_missing_right_to_write_the_status_is_logged_and_nothing_crashes(
 
 def test_a_missing_right_to_watch_keeps_it_from_being_ready_and_says_so(plane: ControlPlane, tmp_path: Path) -> None:
     kubeconfig, log = account(plane, "no-list", ("deployments", "list")), tmp_path / "log"
-    (port,) = free_ports(1)
+    port = free_port()
     with door("controller", log, LOOPBACK, f"--metrics-port={port}", f"--kubeconfig={kubeconfig}"):
         said = ("cannot work yet", "list deployments.apps", "role lacks a rule")
         wait_until(lambda: log_has(log, *said), "the log says what is missing", within_seconds=20)
@@ -133,7 +133,7 @@ def test_without_an_event_right_everything_else_works(plane: ControlPlane, objec
 
 
 def test_an_outage_of_the_api_server_is_survived(plane: ControlPlane, objects: Objects, tmp_path: Path) -> None:
-    (port,) = free_ports(1)
+    port = free_port()
     log = tmp_path / "log"
     options = (LOOPBACK, f"--metrics-port={port}", f"--kubeconfig={plane.kubeconfig}", "--resync-seconds=5")
     with door("controller", log, *options) as process:
@@ -202,7 +202,7 @@ def test_without_a_cluster_it_says_what_to_do_and_ends_with_1(tmp_path: Path) ->
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_stops_quickly_and_with_0_when_told_to(plane: ControlPlane, number: signal.Signals) -> None:
-    (port,) = free_ports(1)
+    port = free_port()
     command = [KVGATE, "controller", LOOPBACK, f"--metrics-port={port}", f"--kubeconfig={plane.kubeconfig}"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         wait_until(lambda: answers(port, "/readyz"), "it is ready", within_seconds=20)

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from doors import answers, door, free_ports, scrape
-from programs import wait_until
+from doors import answers, door, scrape
+from programs import free_port, wait_until
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Door:
 @contextmanager
 def running(name: str, *options: str, kubeconfig: Path | None = None) -> Iterator[Door]:
     """The door from its readiness to the end of the `with`."""
-    (port,) = free_ports(1)
+    port = free_port()
     environment = {**os.environ, **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {})}
     with (
         tempfile.TemporaryDirectory(prefix="kvgate-door-") as folder,
