@@ -214,7 +214,7 @@ def test_ranks_beyond_the_kv_heads_save_nothing(model: str, power: int) -> None:
         assert kv_cache is not None
         return kv_cache.bytes_per_block
 
-    mixer = shape.layers[0].mixer
+    mixer = shape.mixers[0]
     heads = 1 if isinstance(mixer, LatentAttention) else mixer.num_kv_heads  # type: ignore[union-attr]
     if heads % tensor and tensor % heads:
         return

@@ -5,11 +5,12 @@ from typing import Any
 
 from kvgate import catalogue
 from kvgate.budget.accelerator import Accelerator
-from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, ModelShape
+from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, ModelShape
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
 from kvgate.budget.units import gib
 from kvgate.hf_config import read_config
+from kvgate.hf_config.blocks import attention, dense_mlp, vector
 
 _PARALLEL = {"tensor", "pipeline", "data", "expert", "decode_context"}
 _REQUEST = {"shape", "accelerator", "vllm_version", "guarantee", "workload", "weights_bytes", "unmodelled_settings"}
@@ -19,15 +20,22 @@ def new_model_shape(
     *, num_layers: int = 32, num_heads: int = 32, num_kv_heads: int = 8, **overrides: Any
 ) -> ModelShape:
     """A Llama-3-8B; `layer` replaces the layer that all of them are."""
-    attention = FullAttention(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=128)
-    dense = LayerShape(mixer=attention, mlp=DenseMlp(intermediate_size=14336), norm_elements=2 * 4096)
-    layer = overrides.pop("layer", dense)
+    mixer = FullAttention(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=128)
+    layer = overrides.pop("layer", None) or new_layer(mixer)
     values: dict[str, Any] = {
         "name": "test/model", "architecture": "LlamaForCausalLM", "hidden_size": 4096, "vocab_size": 128256,
-        "layers": (layer,) * num_layers, "dtype": "bfloat16", "max_model_len": 131072, "final_norm_elements": 4096,
+        "layers": (layer,) * num_layers, "dtype": "bfloat16", "max_model_len": 131072, "last": (vector("norm", 4096),),
         "num_heads": num_heads,
     }  # fmt: skip
     return ModelShape(**{**values, **overrides})
+
+
+def new_layer(mixer: Mixer, *, intermediate_size: int = 14336, hidden_size: int = 4096) -> LayerShape:
+    """A dense layer around a mixer; only softmax attention brings weights of its own."""
+    mlp = DenseMlp(intermediate_size=intermediate_size)
+    own = tuple(attention(mixer, hidden_size)) if isinstance(mixer, FullAttention) else ()
+    matrices = (*own, *dense_mlp(mlp, hidden_size), vector("layernorm", 2 * hidden_size))
+    return LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=matrices)
 
 
 def catalogue_shape(name: str, **options: str) -> ModelShape:

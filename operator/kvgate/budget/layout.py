@@ -29,7 +29,7 @@ class Layout:
 @lru_cache(maxsize=1024)
 def layout_of(shape: ModelShape, dtype: KVCacheDtype, *, tensor: int, pipeline: int, block_size: int) -> Layout:
     """The layout on one tensor-parallel rank of every stage. Raises UnmodelledKind for a layer without a formula."""
-    specs = {id(layer): _spec(layer.mixer, dtype, tensor, block_size) for layer in shape.layers}
+    specs = {id(layer): _spec(layer.mixers[0], dtype, tensor, block_size) for layer in shape.layers}
     groups = form_groups([specs[id(layer)] for layer in shape.layers])
     stages = tuple(pairwise(accumulate(stage_sizes(len(shape.layers), min(pipeline, len(shape.layers))), initial=0)))
     sizes = tuple(bytes_per_block(groups, first, last) for first, last in stages)
@@ -41,8 +41,7 @@ def _spec(mixer: Mixer, dtype: KVCacheDtype, tensor: int, block_size: int) -> KV
         heads = local_heads(mixer.num_kv_heads, tensor)
         return FullAttentionSpec(block_size=block_size, num_kv_heads=heads, head_dim=mixer.head_dim, dtype=dtype)
     if isinstance(mixer, LatentAttention):
-        p = mixer.projections
-        return MLASpec(block_size=block_size, width=p.kv_lora_rank + p.qk_rope_head_dim, dtype=dtype)
+        return MLASpec(block_size=block_size, width=mixer.width, dtype=dtype)
     raise UnmodelledKind(mixer.kind)
 
 
@@ -53,7 +52,7 @@ def block_size_of(shape: ModelShape, accelerator: Accelerator, dtype: KVCacheDty
 
 def _kernel_block_size(shape: ModelShape, accelerator: Accelerator, dtype: KVCacheDtype) -> int:
     """MLA kernels: FLASHINFER_MLA on Blackwell takes 32, FLASHMLA (fp8 on Hopper) 64 (vLLM 0.32, backend selection)."""
-    if not isinstance(shape.layers[0].mixer, LatentAttention) or accelerator.compute_capability is None:
+    if not isinstance(shape.mixers[0], LatentAttention) or accelerator.compute_capability is None:
         return DEFAULT_BLOCK_SIZE
     major = accelerator.compute_capability[0]
     if major == 10:

@@ -1,9 +1,11 @@
-"""What a model's config.json says about memory: layers, heads, experts, formats. Bytes come later."""
+"""What a model's config.json says about memory: caches, matrices, experts, formats. Bytes come later."""
 
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+
+from kvgate.budget.matrix import Matrix, Units
+from kvgate.budget.weight_format import WeightFormat
 
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 """Bytes of one element of a model dtype."""
@@ -11,42 +13,109 @@ DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FullAttention:
-    """Softmax attention over the whole sequence: MHA, GQA and MQA differ only in the number of KV heads."""
+    """Softmax attention that caches keys and values: MHA, GQA and MQA differ only in the number of KV heads."""
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    qkv_bias: bool = False
-    output_bias: bool = False
-    head_norm_elements: int = 0
-    """Elements of norms over one head (Qwen3's q_norm and k_norm), replicated on every rank."""
-    norm_over_heads: bool = False
-    """Norms span all heads of a projection (OLMo-2, MiniMax-M2)."""
-    low_rank: "LowRankProjections | None" = None
-    """MiniCPM3 projects as MLA does and yet caches whole heads."""
+    v_head_dim: int = 0
+    """Where values are narrower than keys (MiMo-V2); 0: as wide."""
+    sliding_window: int = 0
+    """Tokens a layer looks back, as vLLM keeps it; 0: all of them."""
+    chunk_size: int = 0
+    """Tokens of a chunk that a layer attends within (Llama 4); 0: no chunks."""
+    has_sinks: bool = False
+    """A learned logit per head (gpt-oss): fewer kernels can do it."""
+    index_head_dim: int = 0
+    """Width of the sparse indexer's own cache, in model dtype (MiniMax-M3); 0: none."""
+    sees_images_both_ways: bool = False
+    """Image tokens attend to each other in both directions (Gemma 3 and 4): fewer kernels can do it."""
 
-    kind = "full attention"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LowRankProjections:
-    """Ranks and head widths of latent projections, as config.json names them."""
-
-    q_lora_rank: int | None
-    kv_lora_rank: int
-    qk_nope_head_dim: int
-    qk_rope_head_dim: int
-    v_head_dim: int
+    @property
+    def kind(self) -> str:
+        if self.sliding_window:
+            return "sliding-window attention"
+        return "chunked-local attention" if self.chunk_size else "full attention"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LatentAttention:
-    """Multi-head latent attention (MLA): the cache holds one latent vector per token, not divided by tensor parallelism."""
+    """Multi-head latent attention (MLA): one latent vector per token, not divided by tensor parallelism."""
 
     num_heads: int
-    projections: LowRankProjections
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    is_sparse: bool = False
+    """Only the tokens that an indexer picks are attended to (DeepSeek-V3.2)."""
+    index_head_dim: int = 0
+    """Width of this layer's own indexer cache; 0 where the layer has none, or uses another layer's choice (GLM-5.2)."""
 
-    kind = "MLA"
+    @property
+    def kind(self) -> str:
+        return "sparse MLA" if self.is_sparse else "MLA"
+
+    @property
+    def width(self) -> int:
+        """Elements cached per token."""
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompressedAttention:
+    """DeepSeek-V4: a window of recent tokens, and one state for every `ratio` tokens before it."""
+
+    num_heads: int
+    head_dim: int
+    sliding_window: int
+    ratio: int
+    """Tokens per compressed state: 0 (window only), 4 (with an indexer) or 128."""
+    index_head_dim: int
+
+    kind = "compressed MLA"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CrossAttention:
+    """Keys and values of the encoder's states (Whisper, Mllama)."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+
+    kind = "cross attention"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SharedCache:
+    """Attention that reads the cache of an earlier layer and owns none (Gemma 3n and 4 E)."""
+
+    num_heads: int
+    target: int
+    """Index of the layer whose cache is read; both must be on one pipeline stage."""
+
+    kind = "shared KV cache"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecurrentState:
+    """A state of fixed size per sequence: Mamba 1 and 2, GDN, KDA, linear attention, short convolution."""
+
+    kind: str
+    """`Mamba1`, `Mamba2`, `GDN`, `KDA`, `linear attention` or `short convolution`."""
+    conv: tuple[Units, ...] = ()
+    """Channels of the convolution's window, dealt out over tensor-parallel ranks."""
+    conv_taps: int = 0
+    """Past tokens that the convolution keeps: kernel size − 1."""
+    state: Units | None = None
+    """Heads (or channels) of the recurrent state, each with its own square or column."""
+    state_dtype: str | None = None
+    """What config.json says the recurrent state is kept in; None: the model dtype."""
+    fixed_state_dtype: bool = False
+    """The kernel computes in `state_dtype` whatever the user asks."""
+    keeps_checkpoint: bool = False
+    """One more block per request for a checkpoint where prefixes are cached (Mamba2, KDA of Kimi-K3)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +125,15 @@ class UnmodelledLayer:
     kind: str
 
 
-Mixer = FullAttention | LatentAttention | UnmodelledLayer
+Mixer = (
+    FullAttention
+    | LatentAttention
+    | CompressedAttention
+    | CrossAttention
+    | SharedCache
+    | RecurrentState
+    | UnmodelledLayer
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +142,6 @@ class DenseMlp:
 
     intermediate_size: int
     gated: bool = True
-    bias: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,11 +153,9 @@ class SparseMlp:
     intermediate_size: int
     """Of one expert."""
     shared_intermediate_size: int = 0
-    shared_gate: bool = False
-    router_bias: bool = False
-    """A correction term per expert (DeepSeek-V3 and its kin), float32 unless the model says otherwise."""
-    router_bytes_per_element: int | None = None
-    """The router's own precision where it is not the model's (GLM-4.5, MiniMax-M2: float32)."""
+    gated: bool = True
+    hidden_size: int = 0
+    """Width that the experts work in where it is not the model's (Nemotron-3 Super's latent experts)."""
 
 
 Mlp = DenseMlp | SparseMlp
@@ -89,28 +163,30 @@ Mlp = DenseMlp | SparseMlp
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerShape:
-    """One decoder layer."""
+    """One decoder layer: what it caches, what it computes with, and every weight it holds."""
 
-    mixer: Mixer
-    mlp: Mlp
-    norm_elements: int
-    """Elements of all norms of the layer that span the hidden size, biases included."""
-    unquantized: frozenset[str] = frozenset()
-    """Modules of this layer that a quantised checkpoint keeps in the model dtype, by vLLM's names (`qkv_proj`, `experts` …)."""
+    mixers: tuple[Mixer, ...] = ()
+    """Usually one; none in a pure feed-forward layer (Nemotron-H), two where a layer has two caches (Falcon-H1, Whisper)."""
+    mlps: tuple[Mlp, ...] = ()
+    """Usually one; Gemma-4-26B-A4B has a dense block beside its experts."""
+    matrices: tuple[Matrix, ...] = ()
+    """All weights of the layer, norms included."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Quantization:
-    """The weight format of the quantised linear layers; everything else keeps the model dtype."""
+class Encoder:
+    """A vision or audio tower and its projector."""
 
-    method: str
-    """vLLM's name: `fp8`, `awq`, `gptq`, `compressed-tensors` …"""
-    format: Literal["fp8-block", "fp8-tensor", "fp8-channel", "int4-awq", "int4-gptq", "int4-packed", "int8-gptq"]
-    group_size: int = 0
-    """Input features that share a scale; 0: one scale for all of them."""
-    block: tuple[int, int] = (0, 0)
-    """Rows and columns of an fp8 block."""
-    static_activation_scale: bool = False
+    kind: str
+    """`vision` or `audio`."""
+    matrices: tuple[tuple[Matrix, int], ...]
+    """(weight, how many of it)."""
+    hidden_size: int
+    intermediate_size: int
+    max_item_tokens: int
+    """Embeddings that the largest item gives to the language model."""
+    patches_per_token: int = 1
+    """Positions of the tower behind one embedding."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,28 +214,50 @@ class ModelShape:
     lm_head_bias: bool = False
     ends_on_every_stage: bool = False
     """Every pipeline stage holds embedding and head."""
-    final_norm_elements: int = 0
-    position_rows: int = 0
-    """Rows of a learned position embedding (GPT-2, OPT)."""
+    first: tuple[Matrix, ...] = ()
+    """Weights of the first pipeline stage beside the token embedding (learned positions)."""
+    last: tuple[Matrix, ...] = ()
+    """Weights of the last pipeline stage beside the head (the final norm)."""
+    everywhere: tuple[Matrix, ...] = ()
+    """Weights that every pipeline stage holds beside its layers."""
+    encoders: tuple[Encoder, ...] = ()
     rotary: tuple[RotaryCache, ...] = ()
-    quantization: Quantization | None = None
+    quantization: WeightFormat | None = None
+    """The format of most linear layers; each matrix has its own."""
     kv_cache_scheme: str | None = None
     """The KV cache dtype that the checkpoint asks for (`fp8`), used where the user says `auto`."""
     unmodelled: tuple[str, ...] = ()
-    """Parts beside the layers that have no formula here (a vision encoder, a quantisation format)."""
+    """Parts beside the layers that have no formula here (a quantisation format)."""
     num_heads: int = 0
     """Attention heads that tensor parallelism must divide."""
+    supports_pipeline: bool = True
+    """False for model classes that vLLM cannot cut into stages (Whisper, Codestral-Mamba)."""
 
     @property
     def is_sparse(self) -> bool:
         """True for a mixture of experts."""
-        return any(isinstance(layer.mlp, SparseMlp) for layer, _ in distinct_layers(self, 0, len(self.layers)))
+        return any(isinstance(mlp, SparseMlp) for layer, _ in self.distinct_layers for mlp in layer.mlps)
+
+    @property
+    def is_hybrid(self) -> bool:
+        """True where recurrent states stand beside attention, or alone."""
+        return any(isinstance(mixer, RecurrentState) for mixer in self.mixers)
+
+    @property
+    def mixers(self) -> tuple[Mixer, ...]:
+        """Every different mixer once, in order of appearance."""
+        return tuple(dict.fromkeys(mixer for layer, _ in self.distinct_layers for mixer in layer.mixers))
+
+    @property
+    def distinct_layers(self) -> tuple[tuple[LayerShape, int], ...]:
+        """(layer, how many) over the whole model."""
+        return distinct_layers(self, 0, len(self.layers))
 
     @property
     def unmodelled_kinds(self) -> tuple[str, ...]:
         """Every kind without a formula, named once, in order of appearance."""
-        mixers = (layer.mixer for layer, _ in distinct_layers(self, 0, len(self.layers)))
-        return tuple(dict.fromkeys((*(m.kind for m in mixers if isinstance(m, UnmodelledLayer)), *self.unmodelled)))
+        kinds = (mixer.kind for mixer in self.mixers if isinstance(mixer, UnmodelledLayer))
+        return tuple(dict.fromkeys((*kinds, *self.unmodelled)))
 
 
 @lru_cache(maxsize=4096)

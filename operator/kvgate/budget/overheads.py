@@ -50,7 +50,9 @@ class Run:
 
     @property
     def is_sparse(self) -> bool:
-        return any(isinstance(layer.mlp, SparseMlp) for layer, _ in distinct_layers(self.shape, *self.stage))
+        return any(
+            isinstance(mlp, SparseMlp) for layer, _ in distinct_layers(self.shape, *self.stage) for mlp in layer.mlps
+        )
 
     @property
     def v2_runner(self) -> bool:
@@ -107,11 +109,12 @@ def _block_bytes(run: Run) -> tuple[int, int]:
     """
     element, hidden, tokens = DTYPE_BYTES[run.shape.dtype], run.shape.hidden_size, run.max_num_batched_tokens
     widest = workspace = 0
-    for layer, _ in distinct_layers(run.shape, *run.stage):
-        if isinstance(layer.mlp, DenseMlp):
-            inner = (3 if layer.mlp.gated else 2) * layer.mlp.intermediate_size // run.parallelism.tensor
+    mlps = dict.fromkeys(mlp for layer, _ in distinct_layers(run.shape, *run.stage) for mlp in layer.mlps)
+    for mlp in mlps:
+        if isinstance(mlp, DenseMlp):
+            inner = (3 if mlp.gated else 2) * mlp.intermediate_size // run.parallelism.tensor
         else:
-            inner, kept = _expert_elements(layer.mlp, run)
+            inner, kept = _expert_elements(mlp, run)
             workspace = max(workspace, tokens * element * kept)
         widest = max(widest, tokens * element * (inner + 4 * hidden))
     return widest, workspace

@@ -11,7 +11,6 @@ from kvgate.budget.model_shape import (
     LatentAttention,
     ModelShape,
     UnmodelledLayer,
-    distinct_layers,
 )
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.versions import Accounting
@@ -29,9 +28,10 @@ def kv_cache_dtype_refusal(
     if name not in accounting.kv_cache_dtypes:
         known = ", ".join(sorted(accounting.kv_cache_dtypes))
         return f"this vLLM release has no kv_cache_dtype {name}; it knows {known}"
-    if name in DTYPE_BYTES or isinstance(shape.layers[0].mixer, UnmodelledLayer):
+    mixers = shape.mixers
+    if name in DTYPE_BYTES or any(isinstance(mixer, UnmodelledLayer) for mixer in mixers):
         return None
-    latent = isinstance(shape.layers[0].mixer, LatentAttention)
+    latent = any(isinstance(mixer, LatentAttention) for mixer in mixers)
     if latent and name in _PER_HEAD:
         return f"no attention kernel for MLA takes {name}"
     if name in _LATENT_ONLY:
@@ -67,26 +67,26 @@ def parallelism_refusals(shape: ModelShape, parallelism: Parallelism) -> tuple[t
 
 def _context_refusals(shape: ModelShape, parallelism: Parallelism) -> list[str]:
     """Full attention deals out tokens only between ranks that hold the same KV heads (vLLM 0.32, `ParallelConfig` checks)."""
-    mixer, context = shape.layers[0].mixer, parallelism.decode_context
-    if context == 1 or not isinstance(mixer, FullAttention) or shape.num_heads % parallelism.tensor:
+    context, tensor = parallelism.decode_context, parallelism.tensor
+    if context == 1 or shape.num_heads % tensor:
         return []
-    copies = parallelism.tensor // mixer.num_kv_heads
-    if context > copies:
-        return [
-            f"{mixer.num_kv_heads} KV heads on {parallelism.tensor} ranks are held {max(1, copies)} times, not {context} times"
-        ]
-    return []
+    heads = {mixer.num_kv_heads for mixer in shape.mixers if isinstance(mixer, FullAttention)}
+    return [
+        f"{count} KV heads on {tensor} ranks are held {max(1, tensor // count)} times, not {context} times"
+        for count in sorted(heads)
+        if context > tensor // count
+    ]
 
 
 def _tensor_refusals(shape: ModelShape, tensor: int) -> list[str]:
     if shape.num_heads % tensor:
         return [f"{shape.num_heads} attention heads are not divisible by {tensor}"]
-    reasons = []
-    for layer, _ in distinct_layers(shape, 0, len(shape.layers)):
-        if isinstance(layer.mixer, FullAttention) and _uneven(layer.mixer.num_kv_heads, tensor):
-            reasons.append(f"{layer.mixer.num_kv_heads} KV heads and {tensor} ranks do not divide each other")
-        if isinstance(layer.mlp, DenseMlp) and (reason := _block_refusal(shape, layer.mlp, tensor)):
-            reasons.append(reason)
+    heads = (mixer.num_kv_heads for mixer in shape.mixers if isinstance(mixer, FullAttention))
+    reasons = [
+        f"{count} KV heads and {tensor} ranks do not divide each other" for count in heads if _uneven(count, tensor)
+    ]
+    widths = (mlp for layer, _ in shape.distinct_layers for mlp in layer.mlps if isinstance(mlp, DenseMlp))
+    reasons += [reason for mlp in widths if (reason := _block_refusal(shape, mlp, tensor))]
     return list(dict.fromkeys(reasons))
 
 

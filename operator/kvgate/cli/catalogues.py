@@ -64,7 +64,7 @@ def _model_row(entry: Any) -> Row:
     return {
         "name": entry.name,
         "aliases": list(entry.aliases),
-        "attention": list(dict.fromkeys(layer.mixer.kind for layer in shape.layers)),
+        "attention": list(dict.fromkeys(mixer.kind for mixer in shape.mixers)),
         "num_layers": len(shape.layers),
         "max_model_len": shape.max_model_len,
         "parameters": entry.parameters,

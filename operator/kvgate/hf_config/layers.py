@@ -1,20 +1,23 @@
 """The decoder layers: which kind of attention each has, and which feed-forward block."""
 
-from dataclasses import replace
+from collections.abc import Iterator
 
-from kvgate.budget.model_shape import (
-    DenseMlp,
-    FullAttention,
-    LatentAttention,
-    LayerShape,
-    LowRankProjections,
-    Mixer,
-    Mlp,
-    SparseMlp,
-)
+from kvgate.budget.matrix import Matrix, Units
+from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, Mlp, SparseMlp
 from kvgate.hf_config.architectures import Architecture
+from kvgate.hf_config.blocks import (
+    LatentRanks,
+    Router,
+    attention,
+    cut_vector,
+    dense_mlp,
+    latent_attention,
+    latent_mixer,
+    sparse_mlp,
+    vector,
+)
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields
-from kvgate.hf_config.quantization import ModuleList
+from kvgate.hf_config.quantization import ModuleFormats
 
 _LATENT_MODEL_TYPES = frozenset({
     "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe_lite", "pangu_ultra_moe", "longcat_flash",
@@ -63,17 +66,20 @@ def unmodelled_mixer(fields: Fields) -> str | None:
 
 
 def read_layers(
-    fields: Fields, known: Architecture, hidden_size: int, num_layers: int, unquantized: ModuleList
+    fields: Fields, known: Architecture, hidden_size: int, num_layers: int, formats: ModuleFormats
 ) -> tuple[LayerShape, ...]:
     """One LayerShape per layer; equal layers are one object."""
-    mixer, norms = _mixer(fields, known, hidden_size), _norm_elements(fields, known, hidden_size)
-    mlps = _mlps(fields, known, num_layers)
-    interned: dict[LayerShape, LayerShape] = {}
+    mixer, attention = _attention(fields, known, hidden_size)
+    around = (*attention, vector("layernorm", _norm_elements(fields, known, hidden_size)))
+    interned: dict[tuple[Mlp, frozenset[str]], LayerShape] = {}
     layers = []
-    for index, mlp in enumerate(mlps):
-        kept = unquantized.modules_of(index)
-        layer = LayerShape(mixer=mixer, mlp=mlp, norm_elements=norms, unquantized=kept)
-        layers.append(interned.setdefault(layer, layer))
+    for index, mlp in enumerate(_mlps(fields, known, num_layers)):
+        kept = formats.unquantized(index)
+        if (mlp, kept) not in interned:
+            matrices = (*around, *_mlp_matrices(fields, known, mlp, hidden_size))
+            stored = tuple(formats.applied(matrix, kept) for matrix in matrices)
+            interned[mlp, kept] = LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=stored)
+        layers.append(interned[mlp, kept])
     return tuple(layers)
 
 
@@ -85,7 +91,7 @@ def _norm_elements(fields: Fields, known: Architecture, hidden_size: int) -> int
 
 def _mlps(fields: Fields, known: Architecture, num_layers: int) -> tuple[Mlp, ...]:
     """One per layer; a width that no layer uses need not be in the config."""
-    sparse = _sparse(fields, known)
+    sparse = _sparse(fields)
     if sparse is None:
         return (_dense(fields, known),) * num_layers
     is_sparse = _sparse_layers(fields, num_layers)
@@ -95,32 +101,54 @@ def _mlps(fields: Fields, known: Architecture, num_layers: int) -> tuple[Mlp, ..
     return tuple(sparse if here else dense for here in is_sparse)
 
 
-def _mixer(fields: Fields, known: Architecture, hidden_size: int) -> Mixer:
+def _mlp_matrices(fields: Fields, known: Architecture, mlp: Mlp, hidden_size: int) -> Iterator[Matrix]:
+    if isinstance(mlp, SparseMlp):
+        return sparse_mlp(mlp, hidden_size, _router(fields, known))
+    bias = fields.flag(known.mlp_bias_key, default=known.mlp_bias) if known.mlp_bias_key else known.mlp_bias
+    return dense_mlp(mlp, hidden_size, bias=bias)
+
+
+def _router(fields: Fields, known: Architecture) -> Router:
+    return Router(
+        bias=known.router_bias and fields.text("topk_method", default="noaux_tc") == "noaux_tc",
+        element_bytes=known.router_bytes_per_element,
+        shared_gate=known.shared_gate,
+    )
+
+
+def _attention(fields: Fields, known: Architecture, hidden_size: int) -> tuple[Mixer, tuple[Matrix, ...]]:
+    """What the attention of every layer caches, and its weights."""
     num_heads = fields.count(*HEADS)
     if fields.has("kv_lora_rank"):
-        projections = _projections(fields)
+        ranks = _latent_ranks(fields)
+        matrices = tuple(latent_attention(ranks, num_heads, hidden_size))
         if fields.text("model_type") in _LATENT_MODEL_TYPES:
-            return LatentAttention(num_heads=num_heads, projections=projections)
-        width = projections.qk_nope_head_dim + projections.qk_rope_head_dim
-        return replace(_full(fields, known, num_heads, width), low_rank=projections)
+            return latent_mixer(ranks, num_heads), matrices
+        return _full(fields, num_heads, ranks.qk_nope_head_dim + ranks.qk_rope_head_dim), matrices
     head_dim = fields.optional_count("head_dim", "hidden_size_per_head", "kv_channels") or hidden_size // num_heads
     if head_dim == 0 and not fields.problems:
         fields.problems.append(f"{HEADS[0]} is {num_heads}, more than hidden_size {hidden_size}; one of them is wrong")
-    return _full(fields, known, num_heads, head_dim)
+    mixer = _full(fields, num_heads, head_dim)
+    return mixer, tuple(_attention_matrices(fields, known, mixer, hidden_size))
 
 
-def _full(fields: Fields, known: Architecture, num_heads: int, head_dim: int) -> FullAttention:
+def _full(fields: Fields, num_heads: int, head_dim: int) -> FullAttention:
+    return FullAttention(num_heads=num_heads, num_kv_heads=_num_kv_heads(fields, num_heads), head_dim=head_dim)
+
+
+def _attention_matrices(
+    fields: Fields, known: Architecture, mixer: FullAttention, hidden_size: int
+) -> Iterator[Matrix]:
     bias = fields.flag(known.bias_key, default=known.qkv_bias) if known.bias_key else known.qkv_bias
-    normed = bool(known.head_norms) and (not known.head_norm_key or fields.flag(known.head_norm_key))
-    return FullAttention(
-        num_heads=num_heads,
-        num_kv_heads=_num_kv_heads(fields, num_heads),
-        head_dim=head_dim,
-        qkv_bias=bias,
-        output_bias=(bias and known.output_bias_follows) if known.bias_key else known.output_bias,
-        head_norm_elements=2 * head_dim if normed and known.head_norms == "head" else 0,
-        norm_over_heads=normed and known.head_norms == "heads",
-    )
+    output_bias = (bias and known.output_bias_follows) if known.bias_key else known.output_bias
+    yield from attention(mixer, hidden_size, qkv_bias=bias, output_bias=output_bias)
+    if not known.head_norms or (known.head_norm_key and not fields.flag(known.head_norm_key)):
+        return
+    if known.head_norms == "head":
+        yield vector("qk_norm", 2 * mixer.head_dim)
+    else:
+        spanning = Units(count=(mixer.num_heads + mixer.num_kv_heads) * mixer.head_dim)
+        yield cut_vector("qk_norm", spanning)
 
 
 def _num_kv_heads(fields: Fields, num_heads: int) -> int:
@@ -137,8 +165,8 @@ def _num_kv_heads(fields: Fields, num_heads: int) -> int:
     )
 
 
-def _projections(fields: Fields) -> LowRankProjections:
-    return LowRankProjections(
+def _latent_ranks(fields: Fields) -> LatentRanks:
+    return LatentRanks(
         q_lora_rank=fields.optional_count("q_lora_rank") or None,
         kv_lora_rank=fields.count("kv_lora_rank"),
         qk_nope_head_dim=fields.count("qk_nope_head_dim"),
@@ -152,11 +180,10 @@ def _dense(fields: Fields, known: Architecture) -> DenseMlp:
     size = fields.count("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner", default=default)
     if fields.text("model_type") == "qwen":
         size //= 2  # the config counts gate and up together
-    bias = fields.flag(known.mlp_bias_key, default=known.mlp_bias) if known.mlp_bias_key else known.mlp_bias
-    return DenseMlp(intermediate_size=size, gated=known.gated_mlp, bias=bias)
+    return DenseMlp(intermediate_size=size, gated=known.gated_mlp)
 
 
-def _sparse(fields: Fields, known: Architecture) -> SparseMlp | None:
+def _sparse(fields: Fields) -> SparseMlp | None:
     num_experts = fields.optional_count("num_experts", "n_routed_experts", "num_local_experts")
     if num_experts <= 1:
         return None
@@ -167,9 +194,6 @@ def _sparse(fields: Fields, known: Architecture) -> SparseMlp | None:
         intermediate_size=size,
         shared_intermediate_size=fields.optional_count("shared_expert_intermediate_size")
         or size * fields.optional_count("n_shared_experts"),
-        shared_gate=known.shared_gate,
-        router_bias=known.router_bias and fields.text("topk_method", default="noaux_tc") == "noaux_tc",
-        router_bytes_per_element=known.router_bytes_per_element,
     )
 
 

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import translate
 from typing import Any
 
-from kvgate.budget.model_shape import Quantization
+from kvgate.budget.matrix import Matrix
+from kvgate.budget.weight_format import WeightFormat
 
 _MODULES = {
     "qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.qkv_proj"),
@@ -35,7 +36,7 @@ class UnknownFormat(ValueError):
     """The weights are in a format without a formula; the message names it."""
 
 
-def read_quantization(config: Mapping[str, Any]) -> Quantization | None:
+def read_quantization(config: Mapping[str, Any]) -> WeightFormat | None:
     """The format of the quantised linears. Raises UnknownFormat, whose text is the kind that a finding names."""
     if not config:
         return None
@@ -46,52 +47,52 @@ def read_quantization(config: Mapping[str, Any]) -> Quantization | None:
     return reader(config)
 
 
-def of_argument(method: str) -> Quantization:
+def of_argument(method: str) -> WeightFormat:
     """`--quantization METHOD` on an unquantised checkpoint; only fp8 converts while loading. Raises UnknownFormat."""
     if method == "fp8":
-        return Quantization(method="fp8", format="fp8-tensor")
+        return WeightFormat(method="fp8", format="fp8-tensor")
     raise UnknownFormat(f"quantization {method} of an unquantised checkpoint")
 
 
-def _fp8(config: Mapping[str, Any]) -> Quantization:
+def _fp8(config: Mapping[str, Any]) -> WeightFormat:
     block = config.get("weight_block_size")
     if block:
         rows, columns = map(int, block)
         if rows < 1 or columns < 1:
             raise UnknownFormat(f"fp8 in blocks of {rows} × {columns}")
-        return Quantization(method="fp8", format="fp8-block", block=(rows, columns))
-    return Quantization(
+        return WeightFormat(method="fp8", format="fp8-block", block=(rows, columns))
+    return WeightFormat(
         method="fp8", format="fp8-tensor", static_activation_scale=config.get("activation_scheme") == "static"
     )
 
 
-def _awq(config: Mapping[str, Any]) -> Quantization:
+def _awq(config: Mapping[str, Any]) -> WeightFormat:
     if _bits(config) != 4:
         raise UnknownFormat(f"awq with {_bits(config)} bits")
-    return Quantization(method="awq", format="int4-awq", group_size=_group_size(config))
+    return WeightFormat(method="awq", format="int4-awq", group_size=_group_size(config))
 
 
-def _gptq(config: Mapping[str, Any]) -> Quantization:
+def _gptq(config: Mapping[str, Any]) -> WeightFormat:
     if _bits(config) not in (4, 8):
         raise UnknownFormat(f"gptq with {_bits(config)} bits")
-    return Quantization(
+    return WeightFormat(
         method="gptq", format="int4-gptq" if _bits(config) == 4 else "int8-gptq", group_size=_group_size(config)
     )
 
 
-def _compressed_tensors(config: Mapping[str, Any]) -> Quantization:
+def _compressed_tensors(config: Mapping[str, Any]) -> WeightFormat:
     groups = list((config.get("config_groups") or {}).values())
     weights = (groups[0].get("weights") or {}) if len(groups) == 1 else {}
     kind, bits, strategy = weights.get("type"), weights.get("num_bits"), weights.get("strategy")
     if (kind, bits) == ("float", 8) and strategy in ("channel", "tensor"):
         activations = groups[0].get("input_activations") or {}
-        return Quantization(
+        return WeightFormat(
             method="compressed-tensors",
             format="fp8-channel" if strategy == "channel" else "fp8-tensor",
             static_activation_scale=bool(activations) and not activations.get("dynamic"),
         )
     if (kind, bits, strategy) == ("int", 4, "group") and weights.get("symmetric", True):
-        return Quantization(
+        return WeightFormat(
             method="compressed-tensors", format="int4-packed", group_size=max(0, int(weights["group_size"]))
         )
     raise UnknownFormat(f"compressed-tensors {kind or 'mixed groups'} {bits or ''} {strategy or ''}".strip())
@@ -114,6 +115,24 @@ def unquantized_list(config: Mapping[str, Any], num_layers: int) -> "ModuleList"
     if sum("*" in str(entry) or str(entry).startswith("re:") for entry in entries) * num_layers > MAX_COMPARISONS:
         raise UnknownFormat(f"a list of unquantised modules with {len(entries)} entries")
     return ModuleList.of([str(entry) for entry in entries])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModuleFormats:
+    """Which module of which layer is stored how."""
+
+    stored: WeightFormat | None
+    exceptions: "ModuleList"
+
+    def unquantized(self, layer: int) -> frozenset[str]:
+        """vLLM's modules of one layer that keep the model dtype."""
+        return self.exceptions.modules_of(layer) if self.stored else frozenset()
+
+    def applied(self, matrix: Matrix, kept: frozenset[str]) -> Matrix:
+        """The matrix with its format; norms, routers and what is `kept` stay plain."""
+        if self.stored is None or matrix.name not in _MODULES or matrix.name in kept:
+            return matrix
+        return replace(matrix, format=self.stored)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,20 +3,28 @@
 from collections.abc import Mapping
 from typing import Any
 
+from kvgate.budget.matrix import Matrix
 from kvgate.budget.model_shape import (
     DTYPE_BYTES,
-    DenseMlp,
     LayerShape,
     ModelShape,
-    Quantization,
     RotaryCache,
     UnmodelledLayer,
 )
+from kvgate.budget.weight_format import WeightFormat
 from kvgate.hf_config.architectures import ARCHITECTURES, Architecture
+from kvgate.hf_config.blocks import replicated, vector
 from kvgate.hf_config.context import derived_max_model_len, rope_scaling
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError
 from kvgate.hf_config.layers import read_layers, unmodelled_mixer
-from kvgate.hf_config.quantization import ModuleList, UnknownFormat, of_argument, read_quantization, unquantized_list
+from kvgate.hf_config.quantization import (
+    ModuleFormats,
+    ModuleList,
+    UnknownFormat,
+    of_argument,
+    read_quantization,
+    unquantized_list,
+)
 
 MAX_LAYERS = 1024
 """More layers than any model has; a config with more is a mistake or an attack."""
@@ -60,7 +68,7 @@ def _unmodelled_kind(architecture: str, fields: Fields) -> str | None:
 def _unmodelled_shape(fields: Fields, name: str, architecture: str, kind: str) -> ModelShape:
     """Only what can be said without a formula: how many layers and heads, and how long a context."""
     num_layers = fields.optional_count("num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers") or 1
-    nothing = LayerShape(mixer=UnmodelledLayer(kind=kind), mlp=DenseMlp(intermediate_size=0), norm_elements=0)
+    nothing = LayerShape(mixers=(UnmodelledLayer(kind=kind),))
     return ModelShape(
         name=name,
         architecture=architecture,
@@ -73,7 +81,7 @@ def _unmodelled_shape(fields: Fields, name: str, architecture: str, kind: str) -
     )
 
 
-def _weights(fields: Fields, quantization: str | None, unmodelled: list[str]) -> Quantization | None:
+def _weights(fields: Fields, quantization: str | None, unmodelled: list[str]) -> WeightFormat | None:
     declared = fields.values.get("quantization_config") or fields.values.get("compression_config") or {}
     try:
         return read_quantization(declared) or (of_argument(quantization) if quantization else None)
@@ -86,7 +94,7 @@ def _shape(
     fields: Fields,
     name: str,
     architecture: str,
-    quantization: Quantization | None,
+    quantization: WeightFormat | None,
     unmodelled: list[str],
     dtype: str | None,
 ) -> ModelShape:
@@ -96,8 +104,7 @@ def _shape(
     if num_layers > MAX_LAYERS:
         fields.problems.append(f"num_hidden_layers is {num_layers}; no model has more than {MAX_LAYERS}")
         num_layers = 1
-    listed = fields.mapping("quantization_config", "compression_config") if quantization else {}
-    layers = _layers(fields, known, hidden_size, num_layers, unmodelled, listed)
+    layers = read_layers(fields, known, hidden_size, num_layers, _formats(fields, quantization, num_layers, unmodelled))
     return ModelShape(
         name=name,
         architecture=architecture,
@@ -109,8 +116,8 @@ def _shape(
         tie_word_embeddings=fields.flag("tie_word_embeddings", default=known.tied),
         lm_head_bias=known.lm_head_bias,
         ends_on_every_stage=known.ends_on_every_stage,
-        final_norm_elements=hidden_size * (2 if known.norm_bias else 1),
-        position_rows=_position_rows(fields, known),
+        first=_positions(fields, known, hidden_size),
+        last=(vector("norm", hidden_size * (2 if known.norm_bias else 1)),),
         rotary=_rotary(fields, known, hidden_size),
         quantization=quantization,
         kv_cache_scheme=_kv_cache_scheme(fields),
@@ -119,20 +126,16 @@ def _shape(
     )
 
 
-def _layers(
-    fields: Fields,
-    known: Architecture,
-    hidden_size: int,
-    num_layers: int,
-    unmodelled: list[str],
-    quantization: Mapping[str, Any],
-) -> tuple[LayerShape, ...]:
+def _formats(
+    fields: Fields, quantization: WeightFormat | None, num_layers: int, unmodelled: list[str]
+) -> ModuleFormats:
+    listed = fields.mapping("quantization_config", "compression_config") if quantization else {}
     try:
-        listed = unquantized_list(quantization, num_layers)
+        exceptions = unquantized_list(listed, num_layers)
     except UnknownFormat as error:
         unmodelled.append(str(error))
-        listed = ModuleList()
-    return read_layers(fields, known, hidden_size, num_layers, listed)
+        exceptions = ModuleList()
+    return ModuleFormats(stored=quantization, exceptions=exceptions)
 
 
 def _dtype(fields: Fields, asked: str | None) -> str:
@@ -144,10 +147,12 @@ def _dtype(fields: Fields, asked: str | None) -> str:
     return stored if stored in ("bfloat16", "float16") else "bfloat16"
 
 
-def _position_rows(fields: Fields, known: Architecture) -> int:
+def _positions(fields: Fields, known: Architecture, hidden_size: int) -> tuple[Matrix, ...]:
+    """Learned positions, of models without rotary ones."""
     if known.learned_positions is None:
-        return 0
-    return fields.count("max_position_embeddings", "n_positions") + known.learned_positions
+        return ()
+    rows = fields.count("max_position_embeddings", "n_positions") + known.learned_positions
+    return (replicated("embed_positions", rows, columns=hidden_size),)
 
 
 def _rotary(fields: Fields, known: Architecture, hidden_size: int) -> tuple[RotaryCache, ...]:

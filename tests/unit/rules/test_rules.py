@@ -6,28 +6,21 @@ from typing import Any
 import pytest
 
 from kvgate.budget.interval import Verdict
-from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Quantization, UnmodelledLayer
+from kvgate.budget.model_shape import FullAttention, LayerShape, UnmodelledLayer
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import Guarantee
 from kvgate.budget.units import GIB
+from kvgate.budget.weight_format import WeightFormat
 from kvgate.rules import RULES, Severity, consistency, fit, judge_budget
 from kvgate.rules.finding import Finding
-from support.builders import new_accelerator, new_model_shape, new_request, new_workload
+from support.builders import new_accelerator, new_layer, new_model_shape, new_request, new_workload
 
 Rule = Callable[[Budget], Any]
-FP8 = Quantization(method="fp8", format="fp8-tensor")
-BLOCKS = Quantization(method="fp8", format="fp8-block", block=(128, 128))
-KDA = LayerShape(mixer=UnmodelledLayer(kind="KDA"), mlp=DenseMlp(intermediate_size=0), norm_elements=0)
-ODD = LayerShape(
-    mixer=FullAttention(num_heads=12, num_kv_heads=6, head_dim=128),
-    mlp=DenseMlp(intermediate_size=14336),
-    norm_elements=0,
-)
-NARROW = LayerShape(
-    mixer=FullAttention(num_heads=64, num_kv_heads=8, head_dim=128),
-    mlp=DenseMlp(intermediate_size=3072),
-    norm_elements=0,
-)
+FP8 = WeightFormat(method="fp8", format="fp8-tensor")
+BLOCKS = WeightFormat(method="fp8", format="fp8-block", block=(128, 128))
+KDA = LayerShape(mixers=(UnmodelledLayer(kind="KDA"),))
+ODD = new_layer(FullAttention(num_heads=12, num_kv_heads=6, head_dim=128), intermediate_size=14336)
+NARROW = new_layer(FullAttention(num_heads=64, num_kv_heads=8, head_dim=128), intermediate_size=3072)
 OLD_GPU = new_accelerator(compute_capability=(7, 5))
 WORKLOAD = {"guarantee": Guarantee.WORKLOAD, "max_model_len": 2048, "max_num_seqs": 8}
 

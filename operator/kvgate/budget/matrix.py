@@ -1,0 +1,54 @@
+"""Weights as vLLM's model classes declare them: matrices and vectors, and how ranks share them."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kvgate.budget.weight_format import WeightFormat
+
+
+class Cut(StrEnum):
+    """What tensor parallelism does to a matrix; words are vLLM's linear layers'."""
+
+    WHOLE = "replicated"
+    """Every rank holds all of it (`ReplicatedLinear`, norms, routers)."""
+    ROWS = "column parallel"
+    """Output features are dealt out (`ColumnParallelLinear`, `QKVParallelLinear`): rows of the weight as it is stored."""
+    COLUMNS = "row parallel"
+    """Input features are dealt out (`RowParallelLinear`); a bias stays whole."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Units:
+    """`count` heads, groups or channels of `width` elements; a rank holds its share of them, and never less than one."""
+
+    count: int
+    width: int = 1
+
+    @property
+    def elements(self) -> int:
+        """All of them."""
+        return self.count * self.width
+
+    def on_rank(self, tensor: int) -> int:
+        """Elements on one of `tensor` ranks; fewer units than ranks are replicated (vLLM 0.32, `QKVParallelLinear`)."""
+        return max(1, self.count // tensor) * self.width
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matrix:
+    """One weight before it is cut; a vector is a matrix of one column."""
+
+    name: str
+    """vLLM's name of the module (`qkv_proj`), by which a checkpoint's list of exceptions finds it."""
+    rows: tuple[Units, ...]
+    """Output features; several where logical matrices are fused into one (q, k and v)."""
+    columns: int = 1
+    """Input features."""
+    cut: Cut = Cut.WHOLE
+    experts: int = 0
+    """Experts stacked into one tensor: cut like others, or dealt out whole under expert parallelism; 0: not an expert."""
+    bias: bool = False
+    element_bytes: int | None = None
+    """Its own precision where that is not the model's (float32 routers and states)."""
+    format: WeightFormat | None = None
+    """How a quantised checkpoint stores it; None: plain elements."""

@@ -1,0 +1,118 @@
+"""The weights of the blocks that layers are built from, under the names of vLLM 0.32's model classes.
+
+Every function gives whole matrices; ranks cut them later. Formats are given to them by `quantization.ModuleFormats`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvgate.budget.matrix import Cut, Matrix, Units
+from kvgate.budget.model_shape import DenseMlp, FullAttention, LatentAttention, SparseMlp
+
+
+def vector(name: str, elements: int, *, element_bytes: int | None = None) -> Matrix:
+    """A norm or another vector that every rank holds whole."""
+    return Matrix(name=name, rows=(Units(count=elements),), element_bytes=element_bytes)
+
+
+def cut_vector(name: str, *units: Units, element_bytes: int | None = None) -> Matrix:
+    """A vector that is dealt out with the heads or channels it belongs to."""
+    return Matrix(name=name, rows=units, cut=Cut.ROWS, element_bytes=element_bytes)
+
+
+def column_parallel(name: str, *rows: Units, columns: int, bias: bool = False, experts: int = 0) -> Matrix:
+    """Output features are dealt out."""
+    return Matrix(name=name, rows=rows, columns=columns, cut=Cut.ROWS, bias=bias, experts=experts)
+
+
+def row_parallel(name: str, rows: int, *, columns: int, bias: bool = False, experts: int = 0) -> Matrix:
+    """Input features are dealt out."""
+    return Matrix(name=name, rows=(Units(count=rows),), columns=columns, cut=Cut.COLUMNS, bias=bias, experts=experts)
+
+
+def replicated(name: str, rows: int, *, columns: int, bias: bool = False, element_bytes: int | None = None) -> Matrix:
+    """Every rank holds all of it."""
+    return Matrix(name=name, rows=(Units(count=rows),), columns=columns, bias=bias, element_bytes=element_bytes)
+
+
+def attention(
+    mixer: FullAttention, hidden_size: int, *, qkv_bias: bool = False, output_bias: bool = False
+) -> Iterator[Matrix]:
+    """Fused q, k and v, and the output projection."""
+    head, values = mixer.head_dim, mixer.v_head_dim or mixer.head_dim
+    queries, keys = Units(count=mixer.num_heads, width=head), Units(count=mixer.num_kv_heads, width=head)
+    values_of_heads = Units(count=mixer.num_kv_heads, width=values)
+    yield column_parallel("qkv_proj", queries, keys, values_of_heads, columns=hidden_size, bias=qkv_bias)
+    yield row_parallel("o_proj", hidden_size, columns=mixer.num_heads * values, bias=output_bias)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LatentRanks:
+    """Ranks and head widths of latent projections, as config.json names them."""
+
+    q_lora_rank: int | None
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+
+def latent_attention(ranks: LatentRanks, num_heads: int, hidden_size: int) -> Iterator[Matrix]:
+    """The down projections and their norms are whole on every rank, the rest is cut by heads."""
+    queries = Units(count=num_heads, width=ranks.qk_nope_head_dim + ranks.qk_rope_head_dim)
+    if ranks.q_lora_rank:
+        yield replicated("q_a_proj", ranks.q_lora_rank, columns=hidden_size)
+        yield vector("q_a_layernorm", ranks.q_lora_rank)
+    yield column_parallel("q_b_proj", queries, columns=ranks.q_lora_rank or hidden_size)
+    yield replicated("kv_a_proj", ranks.kv_lora_rank + ranks.qk_rope_head_dim, columns=hidden_size)
+    yield vector("kv_a_layernorm", ranks.kv_lora_rank)
+    up = Units(count=num_heads, width=ranks.qk_nope_head_dim + ranks.v_head_dim)
+    yield column_parallel("kv_b_proj", up, columns=ranks.kv_lora_rank)
+    yield row_parallel("o_proj", hidden_size, columns=num_heads * ranks.v_head_dim)
+
+
+def latent_mixer(ranks: LatentRanks, num_heads: int) -> LatentAttention:
+    """What such a layer caches."""
+    return LatentAttention(
+        num_heads=num_heads,
+        kv_lora_rank=ranks.kv_lora_rank,
+        qk_nope_head_dim=ranks.qk_nope_head_dim,
+        qk_rope_head_dim=ranks.qk_rope_head_dim,
+        v_head_dim=ranks.v_head_dim,
+    )
+
+
+def dense_mlp(mlp: DenseMlp, hidden_size: int, *, bias: bool = False) -> Iterator[Matrix]:
+    """Gate and up fused into one, and down."""
+    inner = (Units(count=mlp.intermediate_size),) * (2 if mlp.gated else 1)
+    yield column_parallel("gate_up_proj", *inner, columns=hidden_size, bias=bias)
+    yield row_parallel("down_proj", hidden_size, columns=mlp.intermediate_size, bias=bias)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Router:
+    """How a model class keeps its router, which is never cut."""
+
+    bias: bool = False
+    """A correction term per expert (DeepSeek-V3 and its kin), float32."""
+    element_bytes: int | None = None
+    """Its own precision where it is not the model's (GLM-4.5, MiniMax-M2: float32)."""
+    shared_gate: bool = False
+    """A gate of the shared expert (Qwen2-MoE)."""
+
+
+def sparse_mlp(mlp: SparseMlp, hidden_size: int, router: Router, *, bias: bool = False) -> Iterator[Matrix]:
+    """Experts are cut along their own width or dealt out whole; the shared part is an ordinary block."""
+    width = mlp.hidden_size or hidden_size
+    inner = (Units(count=mlp.intermediate_size),) * (2 if mlp.gated else 1)
+    yield column_parallel("experts", *inner, columns=width, bias=bias, experts=mlp.num_experts)
+    yield row_parallel("experts", width, columns=mlp.intermediate_size, bias=bias, experts=mlp.num_experts)
+    yield replicated("router", mlp.num_experts, columns=hidden_size, element_bytes=router.element_bytes)
+    if router.bias:
+        yield vector("router_bias", mlp.num_experts, element_bytes=4)
+    if mlp.shared_intermediate_size:
+        shared = (Units(count=mlp.shared_intermediate_size),) * (2 if mlp.gated else 1)
+        yield column_parallel("shared_experts", *shared, columns=hidden_size)
+        yield row_parallel("shared_experts", hidden_size, columns=mlp.shared_intermediate_size)
+    if router.shared_gate:
+        yield vector("shared_expert_gate", hidden_size)
