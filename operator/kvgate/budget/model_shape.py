@@ -230,6 +230,8 @@ class ModelShape:
     """Parts beside the layers that have no formula here (a quantisation format)."""
     num_heads: int = 0
     """Attention heads that tensor parallelism must divide."""
+    draft_layers: tuple[LayerShape, ...] = ()
+    """Layers of a draft model or of multi-token prediction, held by the last pipeline stage."""
     supports_pipeline: bool = True
     """False for model classes that vLLM cannot cut into stages (Whisper, Codestral-Mamba)."""
 
