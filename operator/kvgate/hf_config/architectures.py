@@ -37,6 +37,8 @@ class Architecture:
     """Every pipeline stage holds the embedding and the head, not only the first and the last."""
 
 
+PLAIN = Architecture()
+"""Two norms, a gated feed-forward block, rotary positions, no biases."""
 _LLAMA = Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias")
 
 ARCHITECTURES: dict[str, Architecture] = {

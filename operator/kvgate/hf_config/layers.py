@@ -13,11 +13,12 @@ from kvgate.hf_config.blocks import (
     dense_mlp,
     latent_attention,
     latent_mixer,
+    replicated,
     sparse_mlp,
     vector,
 )
+from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields
-from kvgate.hf_config.quantization import ModuleFormats
 
 _LATENT_MODEL_TYPES = frozenset({
     "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe_lite", "pangu_ultra_moe", "longcat_flash",
@@ -65,22 +66,29 @@ def unmodelled_mixer(fields: Fields) -> str | None:
     return "sliding-window attention" if windowed else None
 
 
-def read_layers(
-    fields: Fields, known: Architecture, hidden_size: int, num_layers: int, formats: ModuleFormats
-) -> tuple[LayerShape, ...]:
-    """One LayerShape per layer; equal layers are one object."""
+def uniform_stack(model: LanguageModel) -> Stack:
+    """Layers that all attend alike; a first few may be dense where the others hold experts."""
+    fields, known, hidden_size = model.fields, model.known, model.hidden_size
     mixer, attention = _attention(fields, known, hidden_size)
     around = (*attention, vector("layernorm", _norm_elements(fields, known, hidden_size)))
-    interned: dict[tuple[Mlp, frozenset[str]], LayerShape] = {}
     layers = []
-    for index, mlp in enumerate(_mlps(fields, known, num_layers)):
-        kept = formats.unquantized(index)
-        if (mlp, kept) not in interned:
-            matrices = (*around, *_mlp_matrices(fields, known, mlp, hidden_size))
-            stored = tuple(formats.applied(matrix, kept) for matrix in matrices)
-            interned[mlp, kept] = LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=stored)
-        layers.append(interned[mlp, kept])
-    return tuple(layers)
+    for index, mlp in enumerate(_mlps(fields, known, model.num_layers)):
+        matrices = (*around, *_mlp_matrices(fields, known, mlp, hidden_size))
+        layers.append(model.formats.stored(index, LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=matrices)))
+    return Stack(layers=tuple(layers), first=_positions(fields, known, hidden_size), last=(final_norm(model),))
+
+
+def final_norm(model: LanguageModel) -> Matrix:
+    """The norm before the head."""
+    return vector("norm", model.hidden_size * (2 if model.known.norm_bias else 1))
+
+
+def _positions(fields: Fields, known: Architecture, hidden_size: int) -> tuple[Matrix, ...]:
+    """Learned positions, of models without rotary ones."""
+    if known.learned_positions is None:
+        return ()
+    rows = fields.count("max_position_embeddings", "n_positions") + known.learned_positions
+    return (replicated("embed_positions", rows, columns=hidden_size),)
 
 
 def _norm_elements(fields: Fields, known: Architecture, hidden_size: int) -> int:

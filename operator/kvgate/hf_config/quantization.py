@@ -7,6 +7,7 @@ from fnmatch import translate
 from typing import Any
 
 from kvgate.budget.matrix import Matrix
+from kvgate.budget.model_shape import LayerShape
 from kvgate.budget.weight_format import WeightFormat
 
 _MODULES = {
@@ -117,22 +118,26 @@ def unquantized_list(config: Mapping[str, Any], num_layers: int) -> "ModuleList"
     return ModuleList.of([str(entry) for entry in entries])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ModuleFormats:
-    """Which module of which layer is stored how."""
+    """Which module of which layer is stored how; equal layers come back as one object."""
 
-    stored: WeightFormat | None
-    exceptions: "ModuleList"
+    def __init__(self, weight_format: WeightFormat | None, exceptions: "ModuleList") -> None:
+        self._format = weight_format
+        self._exceptions = exceptions
+        self._seen: dict[tuple[LayerShape, frozenset[str]], LayerShape] = {}
 
-    def unquantized(self, layer: int) -> frozenset[str]:
-        """vLLM's modules of one layer that keep the model dtype."""
-        return self.exceptions.modules_of(layer) if self.stored else frozenset()
+    def stored(self, index: int, layer: LayerShape) -> LayerShape:
+        """The layer with the format of each of its matrices; norms, routers and exceptions stay plain."""
+        kept = self._exceptions.modules_of(index) if self._format else frozenset()
+        if (layer, kept) not in self._seen:
+            matrices = tuple(self._applied(matrix, kept) for matrix in layer.matrices)
+            self._seen[layer, kept] = replace(layer, matrices=matrices)
+        return self._seen[layer, kept]
 
-    def applied(self, matrix: Matrix, kept: frozenset[str]) -> Matrix:
-        """The matrix with its format; norms, routers and what is `kept` stay plain."""
-        if self.stored is None or matrix.name not in _MODULES or matrix.name in kept:
+    def _applied(self, matrix: Matrix, kept: frozenset[str]) -> Matrix:
+        if self._format is None or matrix.name not in _MODULES or matrix.name in kept:
             return matrix
-        return replace(matrix, format=self.stored)
+        return replace(matrix, format=self._format)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,9 +1,9 @@
 """One config.json mapping → ModelShape. Key names are Hugging Face's, rules are vLLM 0.32's (`config/model.py`)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from kvgate.budget.matrix import Matrix
 from kvgate.budget.model_shape import (
     DTYPE_BYTES,
     LayerShape,
@@ -12,11 +12,12 @@ from kvgate.budget.model_shape import (
     UnmodelledLayer,
 )
 from kvgate.budget.weight_format import WeightFormat
-from kvgate.hf_config.architectures import ARCHITECTURES, Architecture
-from kvgate.hf_config.blocks import replicated, vector
+from kvgate.hf_config.architectures import Architecture
 from kvgate.hf_config.context import derived_max_model_len, rope_scaling
+from kvgate.hf_config.families import encoders_of, family_of
+from kvgate.hf_config.family import Family, LanguageModel
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError
-from kvgate.hf_config.layers import read_layers, unmodelled_mixer
+from kvgate.hf_config.layers import uniform_stack, unmodelled_mixer
 from kvgate.hf_config.quantization import (
     ModuleFormats,
     ModuleList,
@@ -47,22 +48,27 @@ def read_config(
     nested = config.get("text_config")
     text = nested if isinstance(nested, Mapping) else {}
     fields = Fields({**config, **{key: value for key, value in text.items() if value is not None}})
-    if kind := _unmodelled_kind(architecture, fields):
-        return _unmodelled_shape(fields, name or architecture, architecture, kind)
+    family = family_of(architecture)
+    kind = _unmodelled_kind(architecture, family, fields)
+    if family is None or kind:
+        return _unmodelled_shape(fields, name or architecture, architecture, kind or "")
     unmodelled: list[str] = []
     weights = _weights(fields, quantization, unmodelled)
-    shape = _shape(fields, name or architecture, architecture, weights, unmodelled, dtype)
-    if fields.problems:
-        raise ModelConfigError(tuple(dict.fromkeys(fields.problems)))
-    return shape
+    shape = _shape(fields, name or architecture, architecture, family, weights, unmodelled, dtype)
+    raw = Fields(config)
+    towers = read_towers(raw, shape.hidden_size) if (read_towers := encoders_of(architecture)) else ()
+    if fields.problems or raw.problems:
+        raise ModelConfigError(tuple(dict.fromkeys((*fields.problems, *raw.problems))))
+    return replace(shape, encoders=towers)
 
 
-def _unmodelled_kind(architecture: str, fields: Fields) -> str | None:
+def _unmodelled_kind(architecture: str, family: Family | None, fields: Fields) -> str | None:
     """What has no formula here: a kind of cache, an encoder, or a class that nobody read yet."""
-    kind = unmodelled_mixer(fields)
-    if kind is None and any(fields.has(key) for key in _ENCODER_KEYS):
+    kind = unmodelled_mixer(fields) if family is None or family.layers is uniform_stack else None
+    has_towers = encoders_of(architecture) is None and any(fields.has(key) for key in _ENCODER_KEYS)
+    if kind is None and has_towers:
         return "multimodal encoder"  # even of a known class: glm-4v and Qwen-VL share theirs with text models
-    return kind or (None if architecture in ARCHITECTURES else f"architecture {architecture}")
+    return kind or (f"architecture {architecture}" if family is None else None)
 
 
 def _unmodelled_shape(fields: Fields, name: str, architecture: str, kind: str) -> ModelShape:
@@ -94,48 +100,59 @@ def _shape(
     fields: Fields,
     name: str,
     architecture: str,
+    family: Family,
     quantization: WeightFormat | None,
     unmodelled: list[str],
     dtype: str | None,
 ) -> ModelShape:
-    known = ARCHITECTURES[architecture]
-    hidden_size = fields.count(*HIDDEN)
-    num_layers = fields.count("num_hidden_layers", "num_layers", "n_layer", "n_layers")
-    if num_layers > MAX_LAYERS:
-        fields.problems.append(f"num_hidden_layers is {num_layers}; no model has more than {MAX_LAYERS}")
-        num_layers = 1
-    layers = read_layers(fields, known, hidden_size, num_layers, _formats(fields, quantization, num_layers, unmodelled))
+    known = family.known
+    model = LanguageModel(
+        fields=fields,
+        known=known,
+        hidden_size=fields.count(*HIDDEN),
+        num_layers=_num_layers(fields),
+        formats=_formats(fields, quantization, unmodelled),
+    )
+    stack = family.layers(model)
     return ModelShape(
         name=name,
         architecture=architecture,
-        hidden_size=hidden_size,
+        hidden_size=model.hidden_size,
         vocab_size=fields.count("vocab_size", "padded_vocab_size"),
-        layers=layers,
+        layers=stack.layers,
         dtype=_dtype(fields, dtype),
         max_model_len=derived_max_model_len(fields),
         tie_word_embeddings=fields.flag("tie_word_embeddings", default=known.tied),
         lm_head_bias=known.lm_head_bias,
         ends_on_every_stage=known.ends_on_every_stage,
-        first=_positions(fields, known, hidden_size),
-        last=(vector("norm", hidden_size * (2 if known.norm_bias else 1)),),
-        rotary=_rotary(fields, known, hidden_size),
+        first=stack.first,
+        last=stack.last,
+        everywhere=stack.everywhere,
+        rotary=_rotary(fields, known, model.hidden_size),
         quantization=quantization,
         kv_cache_scheme=_kv_cache_scheme(fields),
         unmodelled=tuple(unmodelled),
-        num_heads=fields.count(*HEADS),
+        num_heads=fields.count(*HEADS, default=0),
+        supports_pipeline=family.supports_pipeline,
     )
 
 
-def _formats(
-    fields: Fields, quantization: WeightFormat | None, num_layers: int, unmodelled: list[str]
-) -> ModuleFormats:
+def _num_layers(fields: Fields) -> int:
+    num_layers = fields.count("num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers")
+    if num_layers <= MAX_LAYERS:
+        return num_layers
+    fields.problems.append(f"num_hidden_layers is {num_layers}; no model has more than {MAX_LAYERS}")
+    return 1
+
+
+def _formats(fields: Fields, quantization: WeightFormat | None, unmodelled: list[str]) -> ModuleFormats:
     listed = fields.mapping("quantization_config", "compression_config") if quantization else {}
     try:
-        exceptions = unquantized_list(listed, num_layers)
+        exceptions = unquantized_list(listed, _num_layers(Fields(fields.values)))
     except UnknownFormat as error:
         unmodelled.append(str(error))
         exceptions = ModuleList()
-    return ModuleFormats(stored=quantization, exceptions=exceptions)
+    return ModuleFormats(quantization, exceptions)
 
 
 def _dtype(fields: Fields, asked: str | None) -> str:
@@ -145,14 +162,6 @@ def _dtype(fields: Fields, asked: str | None) -> str:
         return wanted if wanted in DTYPE_BYTES else "bfloat16"
     stored = fields.text("dtype", "torch_dtype", default="float32").removeprefix("torch.")
     return stored if stored in ("bfloat16", "float16") else "bfloat16"
-
-
-def _positions(fields: Fields, known: Architecture, hidden_size: int) -> tuple[Matrix, ...]:
-    """Learned positions, of models without rotary ones."""
-    if known.learned_positions is None:
-        return ()
-    rows = fields.count("max_position_embeddings", "n_positions") + known.learned_positions
-    return (replicated("embed_positions", rows, columns=hidden_size),)
 
 
 def _rotary(fields: Fields, known: Architecture, hidden_size: int) -> tuple[RotaryCache, ...]:

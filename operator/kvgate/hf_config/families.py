@@ -1,0 +1,26 @@
+"""Model class → how it is read: one row per class, by the kind of its layers."""
+
+from kvgate.hf_config.architectures import ARCHITECTURES
+from kvgate.hf_config.encoders import ENCODERS, LANGUAGE_MODELS
+from kvgate.hf_config.family import EncoderReader, Family
+from kvgate.hf_config.latent_families import LATENT_FAMILIES
+from kvgate.hf_config.layers import uniform_stack
+from kvgate.hf_config.state_families import STATE_FAMILIES
+from kvgate.hf_config.window_families import WINDOW_FAMILIES
+
+_FAMILIES: dict[str, Family] = {
+    **{name: Family(layers=uniform_stack, known=known) for name, known in ARCHITECTURES.items()},
+    **WINDOW_FAMILIES,
+    **STATE_FAMILIES,
+    **LATENT_FAMILIES,
+}
+
+
+def family_of(architecture: str) -> Family | None:
+    """The class itself, or the class of its language model; None where nobody read it yet."""
+    return _FAMILIES.get(LANGUAGE_MODELS.get(architecture, architecture))
+
+
+def encoders_of(architecture: str) -> EncoderReader | None:
+    """How the towers of a multimodal class are read; None where it has none, or nobody read them yet."""
+    return ENCODERS.get(architecture)

@@ -1,0 +1,50 @@
+"""How a model class is read: what its reader is given, and what it gives back."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvgate.budget.matrix import Matrix
+from kvgate.budget.model_shape import Encoder, LayerShape
+from kvgate.hf_config.architectures import PLAIN, Architecture
+from kvgate.hf_config.fields import Fields
+from kvgate.hf_config.quantization import ModuleFormats
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LanguageModel:
+    """What is known of a language model before its layers are read."""
+
+    fields: Fields
+    """config.json, with the text part's keys before those around it."""
+    known: Architecture
+    hidden_size: int
+    num_layers: int
+    formats: ModuleFormats
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stack:
+    """The decoder layers, and the weights that stand around them."""
+
+    layers: tuple[LayerShape, ...]
+    """One per layer; equal ones are one object."""
+    first: tuple[Matrix, ...] = ()
+    """On the first pipeline stage, beside the token embedding."""
+    last: tuple[Matrix, ...] = ()
+    """On the last one, beside the final norm and the head."""
+    everywhere: tuple[Matrix, ...] = ()
+    """On every stage."""
+
+
+StackReader = Callable[[LanguageModel], Stack]
+EncoderReader = Callable[[Fields, int], tuple[Encoder, ...]]
+"""(config.json as it is, the language model's hidden size) → towers with their projectors."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """A model class whose layers are not all alike, or not built as the others' are."""
+
+    layers: StackReader
+    known: Architecture = PLAIN
+    supports_pipeline: bool = True
