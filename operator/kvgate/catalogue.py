@@ -25,6 +25,8 @@ class ModelEntry:
     source: str
     confidence: str
     parameters: int | None
+    safetensors_bytes: int | None
+    """What the checkpoint's weight files hold in all, where that is published."""
 
 
 def _read(path: Path) -> Any:
@@ -109,6 +111,7 @@ def load_model(name: str) -> ModelEntry:
         source=entry["source"],
         confidence=entry["confidence"],
         parameters=entry.get("parameters"),
+        safetensors_bytes=entry.get("safetensors_bytes"),
     )
 
 
