@@ -1,0 +1,45 @@
+"""Our answer to a row held against vLLM's: which figures are not equal."""
+
+from math import isclose
+from typing import Any
+
+from kvgate.cli.answers import to_json
+from kvgate.cli.requests import assess_request
+from parity.tables import Row, request_of, weights_request
+
+PLENTY_BYTES = 200 * 2**30
+"""KV memory that no setting of the table of refusals lacks."""
+_FIGURES = {
+    "bytes_per_block": "bytes_per_block",
+    "request_blocks": "request_blocks",
+    "num_blocks": "num_blocks",
+    "num_tokens": "num_tokens",
+    "longest": "max_model_len_that_fits",
+}
+"""Column → key of the answer."""
+
+
+def answer_to(row: Row, **more: Any) -> dict[str, Any]:
+    return to_json(None, assess_request({**request_of(row), **more}))
+
+
+def stage_bytes(row: Row) -> list[int | None]:
+    """Parameter bytes of a rank, stage by stage, for a row of parameter_bytes.csv; None where we have no answer."""
+    budget = assess_request(weights_request(row)).budget
+    return [stage.ledger.parameter_bytes if stage.ledger else None for stage in budget.stages] if budget else []
+
+
+def differences(row: Row) -> dict[str, tuple[object, object]]:
+    """Figure → (ours, vLLM's), where they are not equal; vLLM does not say how many blocks there are where it refuses."""
+    answer = answer_to(row)
+    kv_cache = answer["kv_cache"] or {}
+    pairs = {column: (kv_cache.get(key), int(row[column])) for column, key in _FIGURES.items() if row[column]}
+    if row["max_concurrency"]:
+        pairs["max_concurrency"] = _concurrency(kv_cache.get("max_concurrency"), float(row["max_concurrency"]))
+    pairs["verdict"] = (answer["verdict"], "Fits" if row["starts"] == "yes" else "DoesNotFit")
+    return {column: pair for column, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _concurrency(ours: float | None, theirs: float) -> tuple[float | None, float]:
+    """The table has nine digits of it."""
+    return (theirs if ours is not None and isclose(ours, theirs, rel_tol=1e-6) else ours), theirs
