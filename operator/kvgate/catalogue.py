@@ -95,9 +95,9 @@ def _close_matches(name: str, names: Iterable[str], *, n: int, cutoff: float) ->
 
 @lru_cache(maxsize=1)
 def model_names() -> tuple[str, ...]:
-    """Names of all models, sorted; one file each, so that looking one up reads one file."""
+    """Names of all models, sorted ignoring case; one file each, so that looking one up reads one file."""
     stems = (path.name.removesuffix(".yaml") for path in (_DATA / "models").iterdir() if path.name.endswith(".yaml"))
-    return tuple(sorted(stem.replace("--", "/", 1) for stem in stems))
+    return tuple(sorted((stem.replace("--", "/", 1) for stem in stems), key=str.lower))
 
 
 @lru_cache(maxsize=512)

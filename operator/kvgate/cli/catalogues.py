@@ -64,10 +64,12 @@ def _model_row(entry: Any) -> Row:
     return {
         "name": entry.name,
         "aliases": list(entry.aliases),
+        "architecture": shape.architecture,
         "attention": list(dict.fromkeys(mixer.kind for mixer in shape.mixers)),
         "num_layers": len(shape.layers),
         "max_model_len": shape.max_model_len,
         "parameters": entry.parameters,
+        "safetensors_bytes": entry.safetensors_bytes,
         "source": entry.source,
         "confidence": entry.confidence,
         "unmodelled": list(shape.unmodelled_kinds),
@@ -75,10 +77,15 @@ def _model_row(entry: Any) -> Row:
 
 
 def _model_cells(row: Row) -> Sequence[str]:
-    parameters = row["parameters"]
-    budget = f"unknown: {', '.join(row['unmodelled'])}" if row["unmodelled"] else "yes"
-    size = f"{parameters / 1e9:.1f} B" if parameters else "-"
-    return row["name"], ", ".join(row["attention"]), str(row["num_layers"]), str(row["max_model_len"]), size, budget
+    parameters, unmodelled = row["parameters"], row["unmodelled"]
+    return (
+        row["name"],
+        ", ".join(kind for kind in row["attention"] if kind not in unmodelled) or "-",
+        str(row["num_layers"]),
+        str(row["max_model_len"] or "-"),
+        f"{parameters / 1e9:.1f} B" if parameters else "-",
+        f"unknown: {', '.join(unmodelled)}" if unmodelled else "yes",
+    )
 
 
 def _print(

@@ -92,6 +92,21 @@ def test_a_catalogue_is_a_table_or_json(command: str) -> None:
     assert len({row["name"] for row in rows}) == len(rows)
 
 
+def test_models_say_what_their_files_hold_and_in_which_order_people_look() -> None:
+    rows = json.loads(run("models", "gpt-oss", "-o", "json").output)
+    assert [row["safetensors_bytes"] for row in rows if row["name"] == "openai/gpt-oss-120b"] == [65_248_815_744]
+    assert {row["architecture"] for row in rows} == {"GptOssForCausalLM"}
+    names = [line.split()[0] for line in run("models").output.splitlines()[1:]]
+    assert names == sorted(names, key=str.lower)
+
+
+def test_what_has_no_formula_is_named_once_per_model() -> None:
+    from kvgate.cli.catalogues import _model_cells
+
+    row = {"name": "m", "num_layers": 2, "max_model_len": 0, "parameters": None, "attention": ["full attention", "x"]}
+    assert _model_cells({**row, "unmodelled": ["x"]}) == ("m", "full attention", "2", "-", "-", "unknown: x")
+
+
 def test_a_catalogue_is_filtered_ignoring_case() -> None:
     assert {row["name"] for row in json.loads(run("gpus", "h100-nvl", "-o", "json").output)} >= {"H100-NVL-94GB"}
     assert run("models", "no-such-model").exit_code == 2
