@@ -93,6 +93,33 @@ def _close_matches(name: str, names: Iterable[str], *, n: int, cutoff: float) ->
     return get_close_matches(name, names, n=n, cutoff=cutoff)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelClass:
+    """When vLLM's registry had a class; each is a release that was read, empty where there is none."""
+
+    absent_in: str
+    """The last one before the class came."""
+    since: str
+    until: str
+    removed_in: str
+    """The first one without it again."""
+
+
+@lru_cache(maxsize=1)
+def _model_classes() -> dict[str, ModelClass]:
+    lines = (_DATA / "model_classes.csv").read_text(encoding="utf-8").splitlines()
+    rows = (line.split(",") for line in lines if not line.startswith(("#", "class,")))
+    return {
+        name: ModelClass(absent_in=absent_in, since=since, until=until, removed_in=removed_in)
+        for name, absent_in, since, until, removed_in in rows
+    }
+
+
+def find_model_class(architecture: str) -> ModelClass | None:
+    """None for a class that every release has, or that none is known to have."""
+    return _model_classes().get(architecture)
+
+
 @lru_cache(maxsize=1)
 def model_names() -> tuple[str, ...]:
     """Names of all models, sorted ignoring case; one file each, so that looking one up reads one file."""

@@ -10,7 +10,7 @@ from kvgate.api.v1alpha1 import InferenceDeploymentSpec, KeyRef
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.versions import OLDEST, accounting_of
+from kvgate.budget.versions import OLDEST, accounting_of, parse_patch
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.text import parse_config_text
 from kvgate.rules.finding import Finding, Severity
@@ -44,11 +44,12 @@ def gather(spec: InferenceDeploymentSpec, lookup: ConfigLookup) -> Facts:
     shape, model_findings = _shape(spec, lookup)
     accelerator, accelerator_findings = look_up_accelerator(spec.accelerator.type)
     version_findings = look_up_version(spec.vllm.version)
+    class_findings = look_up_model_class(shape, spec.vllm.version) if shape else ()
     return Facts(
         shape=shape,
         accelerator=accelerator,
         knows_version=not version_findings,
-        findings=(*model_findings, *accelerator_findings, *version_findings),
+        findings=(*model_findings, *accelerator_findings, *version_findings, *class_findings),
     )
 
 
@@ -142,6 +143,36 @@ def look_up_version(version: str) -> tuple[Finding, ...]:
         remediation = f"use a release from {OLDEST[0]}.{OLDEST[1]} on"
         return (_unknown("UnknownVersion", "vllm_version", str(error), remediation),)
     return ()
+
+
+def look_up_model_class(shape: ModelShape, version: str) -> tuple[Finding, ...]:
+    """What vLLM says of a class that the release does not have yet, or no more; empty between two releases that were read.
+
+    A class of plain full attention may still run through the Transformers backend: that is a warning.
+    """
+    known = catalogue.find_model_class(shape.architecture)
+    if known is None or look_up_version(version):
+        return ()
+    release = parse_patch(version)
+    if known.removed_in and release >= parse_patch(known.removed_in):
+        reason, remedy = f"was last in {known.until}", f"use vLLM {known.until} or older"
+        return (_not_in_release(shape, version, reason, remedy, Severity.ERROR),)
+    if known.absent_in and release <= parse_patch(known.absent_in):
+        plain = not shape.unmodelled_kinds and all(mixer.kind == "full attention" for mixer in shape.mixers)
+        reason, remedy = f"came with {known.since}", f"use vLLM {known.since} or newer"
+        return (_not_in_release(shape, version, reason, remedy, Severity.WARNING if plain else Severity.ERROR),)
+    return ()
+
+
+def _not_in_release(shape: ModelShape, version: str, reason: str, remedy: str, severity: Severity) -> Finding:
+    may = "; the Transformers backend may serve it, with another budget" if severity is Severity.WARNING else ""
+    return Finding(
+        rule="ModelClassNotInRelease",
+        severity=severity,
+        field="vllm_version",
+        message=f"vLLM {version} has no model class {shape.architecture}, which {reason}{may}",
+        remediation=remedy,
+    )
 
 
 def _unknown(rule: str, field: str, message: str, remediation: str) -> Finding:

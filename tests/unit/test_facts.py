@@ -6,9 +6,10 @@ import pytest
 
 from kvgate.api.v1alpha1 import KeyRef
 from kvgate.api.validation import parse_document
-from kvgate.facts import ConfigMissing, gather, look_up_accelerator, look_up_model, shape_of_text
+from kvgate.budget.model_shape import FullAttention
+from kvgate.facts import ConfigMissing, gather, look_up_accelerator, look_up_model, look_up_model_class, shape_of_text
 from kvgate.rules import Severity
-from support.builders import new_document, new_llama_config
+from support.builders import new_document, new_layer, new_llama_config, new_model_shape
 
 FROM_MAP = {"name": "my/model", "configFrom": {"configMapKeyRef": {"name": "configs", "key": "config.json"}}}
 
@@ -114,3 +115,32 @@ def test_quantization_and_dtype_of_the_spec_change_the_shape() -> None:
 def test_equal_lookups_give_the_same_object() -> None:
     """Results are cached by the identity of a shape."""
     assert look_up_model("Qwen/Qwen3-8B")[0] is look_up_model("Qwen/Qwen3-8B")[0]
+
+
+WINDOWED = new_layer(FullAttention(num_heads=32, num_kv_heads=8, head_dim=128, sliding_window=4096))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "version", "severity"),
+    [
+        ("LlamaForCausalLM", "0.6.6", None),
+        ("GptOssForCausalLM", "0.9.2", Severity.ERROR),
+        ("GptOssForCausalLM", "0.10.2", None),
+        ("KimiLinearForCausalLM", "0.11.0", Severity.ERROR),
+        ("KimiLinearForCausalLM", "0.11.1", None),  # not read: a public start shows that it was there
+        ("KimiLinearForCausalLM", "0.12.0", None),
+        ("MllamaForConditionalGeneration", "0.10.2", None),
+        ("MllamaForConditionalGeneration", "0.11.0", Severity.ERROR),
+        ("MadeUpForCausalLM", "0.33.0", None),
+    ],
+)
+def test_a_release_may_lack_a_model_class(architecture: str, version: str, severity: Severity | None) -> None:
+    findings = look_up_model_class(new_model_shape(layer=WINDOWED, architecture=architecture), version)
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+    assert all(architecture in finding.message for finding in findings)
+
+
+def test_a_class_of_plain_attention_may_come_through_the_transformers_backend() -> None:
+    (finding,) = look_up_model_class(new_model_shape(architecture="SeedOssForCausalLM"), "0.9.2")
+    assert finding.severity is Severity.WARNING
+    assert finding.remediation == "use vLLM 0.10.2 or newer"

@@ -137,7 +137,7 @@ NEWEST: Release = _CHANGES[-1][0]
 DEFAULT_VERSION = "0.33.0"
 """What is assumed where nobody names a version."""
 
-_VERSION = re.compile(r"v?(?P<major>\d+)\.(?P<minor>\d+)(?!\d)(?:[.+\-]?\w[\w.+\-]*)?")
+_VERSION = re.compile(r"v?(?P<major>\d+)\.(?P<minor>\d+)(?!\d)(?:\.(?P<patch>\d+)(?!\d))?(?:[.+\-]?\w[\w.+\-]*)?")
 
 
 @lru_cache(maxsize=256)
@@ -147,6 +147,12 @@ def parse_release(version: str) -> Release:
     if match is None:
         raise UnknownVersion(f"{version!r} is not a vLLM version; write it as 0.33.0")
     return int(match["major"]), int(match["minor"])
+
+
+def parse_patch(version: str) -> tuple[int, int, int]:
+    """`0.11.1` → (0, 11, 1); a development build counts as the release it leads to. Raises UnknownVersion."""
+    match = _VERSION.fullmatch(version.strip())
+    return (*parse_release(version), int(match["patch"] or 0) if match else 0)
 
 
 def is_newer_than_known(version: str) -> bool:

@@ -87,7 +87,8 @@ def assess_request(values: Mapping[str, Any]) -> Assessment:
     accelerator, accelerator_findings = _accelerator(known)
     version = known.get("vllm_version", DEFAULT_VERSION)
     version_findings = facts.look_up_version(version)
-    findings = (*model_findings, *accelerator_findings, *version_findings, *_remarks(values, known))
+    class_findings = facts.look_up_model_class(shape, version) if shape else ()
+    findings = (*model_findings, *accelerator_findings, *version_findings, *class_findings, *_remarks(values, known))
     if shape is None or accelerator is None or version_findings:
         return Assessment(verdict=Verdict.UNKNOWN, findings=findings)
     request = BudgetRequest(
