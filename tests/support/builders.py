@@ -1,5 +1,6 @@
 """Short ways to the engine's inputs: every builder gives something plausible, overrides say what a test is about."""
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -9,6 +10,7 @@ from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
 from kvgate.budget.units import gib
+from kvgate.budget.weight_format import WeightFormat
 from kvgate.hf_config import read_config
 from kvgate.hf_config.blocks import attention, dense_mlp, vector
 
@@ -30,12 +32,14 @@ def new_model_shape(
     return ModelShape(**{**values, **overrides})
 
 
-def new_layer(mixer: Mixer, *, intermediate_size: int = 14336, hidden_size: int = 4096) -> LayerShape:
-    """A dense layer around a mixer; only softmax attention brings weights of its own."""
+def new_layer(
+    mixer: Mixer, *, intermediate_size: int = 14336, hidden_size: int = 4096, stored: WeightFormat | None = None
+) -> LayerShape:
+    """A dense layer around a mixer, its linears `stored` in a format; only softmax attention brings weights of its own."""
     mlp = DenseMlp(intermediate_size=intermediate_size)
     own = tuple(attention(mixer, hidden_size)) if isinstance(mixer, FullAttention) else ()
-    matrices = (*own, *dense_mlp(mlp, hidden_size), vector("layernorm", 2 * hidden_size))
-    return LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=matrices)
+    linears = tuple(replace(matrix, format=stored) for matrix in (*own, *dense_mlp(mlp, hidden_size)))
+    return LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*linears, vector("layernorm", 2 * hidden_size)))
 
 
 def catalogue_shape(name: str, **options: str) -> ModelShape:

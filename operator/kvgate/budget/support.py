@@ -6,13 +6,10 @@ Each function returns the reason as a sentence, or None where the setting is acc
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.model_shape import (
     DTYPE_BYTES,
-    DenseMlp,
-    FullAttention,
     LatentAttention,
     ModelShape,
     UnmodelledLayer,
 )
-from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.versions import Accounting
 
 _LATENT_ONLY = frozenset({"fp8_ds_mla", "nvfp4_ds_mla"})
@@ -48,62 +45,3 @@ def _capability_refusal(name: str, accelerator: Accelerator, *, latent: bool) ->
     if capability >= needed:
         return None
     return f"{name} needs compute capability {needed[0]}.{needed[1]} and {accelerator.name} has {capability[0]}.{capability[1]}"
-
-
-def parallelism_refusals(shape: ModelShape, parallelism: Parallelism) -> tuple[tuple[str, str], ...]:
-    """(field, reason) for every parallel size that does not go with the model."""
-    reasons = [("tensor_parallel_size", reason) for reason in _tensor_refusals(shape, parallelism.tensor)]
-    if parallelism.pipeline > len(shape.layers):
-        reasons.append(
-            ("pipeline_parallel_size", f"{len(shape.layers)} layers cannot be cut into {parallelism.pipeline} stages")
-        )
-    reasons += [("decode_context_parallel_size", reason) for reason in _context_refusals(shape, parallelism)]
-    if parallelism.tensor % parallelism.decode_context:
-        reasons.append((
-            "decode_context_parallel_size", f"{parallelism.decode_context} does not divide tensor_parallel_size {parallelism.tensor}"
-        ))  # fmt: skip
-    return tuple(reasons)
-
-
-def _context_refusals(shape: ModelShape, parallelism: Parallelism) -> list[str]:
-    """Full attention deals out tokens only between ranks that hold the same KV heads (vLLM 0.32, `ParallelConfig` checks)."""
-    context, tensor = parallelism.decode_context, parallelism.tensor
-    if context == 1 or shape.num_heads % tensor:
-        return []
-    heads = {mixer.num_kv_heads for mixer in shape.mixers if isinstance(mixer, FullAttention)}
-    return [
-        f"{count} KV heads on {tensor} ranks are held {max(1, tensor // count)} times, not {context} times"
-        for count in sorted(heads)
-        if context > tensor // count
-    ]
-
-
-def _tensor_refusals(shape: ModelShape, tensor: int) -> list[str]:
-    if shape.num_heads % tensor:
-        return [f"{shape.num_heads} attention heads are not divisible by {tensor}"]
-    heads = (mixer.num_kv_heads for mixer in shape.mixers if isinstance(mixer, FullAttention))
-    reasons = [
-        f"{count} KV heads and {tensor} ranks do not divide each other" for count in heads if _uneven(count, tensor)
-    ]
-    widths = (mlp for layer, _ in shape.distinct_layers for mlp in layer.mlps if isinstance(mlp, DenseMlp))
-    reasons += [reason for mlp in widths if (reason := _block_refusal(shape, mlp, tensor))]
-    return list(dict.fromkeys(reasons))
-
-
-def _uneven(num_kv_heads: int, tensor: int) -> bool:
-    return bool(num_kv_heads % tensor and tensor % num_kv_heads)
-
-
-def _block_refusal(shape: ModelShape, mlp: DenseMlp, tensor: int) -> str | None:
-    """Blocks of quantised weights must not be cut through."""
-    if mlp.intermediate_size % tensor:
-        return f"intermediate_size {mlp.intermediate_size} is not divisible by {tensor}"
-    quantization = shape.quantization
-    if quantization is None or quantization.format != "fp8-block":
-        return None
-    rows = mlp.intermediate_size // tensor
-    return (
-        f"{rows} rows per rank cut the quantisation blocks of {quantization.block[0]}"
-        if rows % quantization.block[0]
-        else None
-    )

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from kvgate.budget.parallel_support import parallelism_refusals
 from kvgate.budget.plan import Budget
 from kvgate.budget.request import Guarantee
-from kvgate.budget.support import kv_cache_dtype_refusal, parallelism_refusals
+from kvgate.budget.support import kv_cache_dtype_refusal
 from kvgate.budget.units import format_gib, gib, share_of
 from kvgate.budget.versions import NEWEST, is_newer_than_known
 from kvgate.rules.finding import Finding, Severity

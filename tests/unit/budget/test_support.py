@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget.parallel_support import parallelism_refusals
 from kvgate.budget.parallelism import Parallelism
-from kvgate.budget.support import kv_cache_dtype_refusal, parallelism_refusals
+from kvgate.budget.support import kv_cache_dtype_refusal
 from kvgate.budget.versions import accounting_of
 from support.builders import catalogue_accelerator, catalogue_shape
 

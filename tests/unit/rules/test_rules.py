@@ -20,7 +20,7 @@ FP8 = WeightFormat(method="fp8", format="fp8-tensor")
 BLOCKS = WeightFormat(method="fp8", format="fp8-block", block=(128, 128))
 KDA = LayerShape(mixers=(UnmodelledLayer(kind="KDA"),))
 ODD = new_layer(FullAttention(num_heads=12, num_kv_heads=6, head_dim=128), intermediate_size=14336)
-NARROW = new_layer(FullAttention(num_heads=64, num_kv_heads=8, head_dim=128), intermediate_size=3072)
+NARROW = new_layer(FullAttention(num_heads=64, num_kv_heads=8, head_dim=128), intermediate_size=3072, stored=BLOCKS)
 OLD_GPU = new_accelerator(compute_capability=(7, 5))
 WORKLOAD = {"guarantee": Guarantee.WORKLOAD, "max_model_len": 2048, "max_num_seqs": 8}
 
