@@ -90,7 +90,6 @@ WEIGHTS: frozenset[str] = frozenset(
         "nvidia/Qwen3.6-27B-NVFP4",
         "openai/gpt-oss-120b",
         "openai/whisper-large-v3",
-        "openbmb/MiniCPM3-4B",
         "poolside/Laguna-XS.2-FP8",
         "Qwen/Qwen2.5-VL-7B-Instruct",
         "Qwen/Qwen3-30B-A3B",

@@ -26,10 +26,6 @@ KNOWN_DIFFERENCES = {
     ("mistralai/Devstral-2-123B-Instruct-2512", 4, 1): [88 * SCALES_PER_LAYER],
     ("mistralai/Devstral-2-123B-Instruct-2512", 4, 2): [44 * SCALES_PER_LAYER] * 2,
     ("mistralai/Devstral-2-123B-Instruct-2512", 8, 1): [88 * SCALES_PER_LAYER],
-    # models with tied ends keep the final norm on every stage
-    ("CohereForAI/c4ai-command-r-v01", 1, 2): [8192 * 2, 0],
-    ("CohereForAI/c4ai-command-r-v01", 4, 2): [8192 * 2, 0],
-    ("google/gemma-7b", 4, 2): [3072 * 2, 0],
 }
 """What vLLM has on a stage beyond our figure, by model, tensor and pipeline size; everything else is equal to the byte."""
 

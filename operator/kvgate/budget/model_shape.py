@@ -2,10 +2,20 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.weight_format import WeightFormat
+
+
+class End(StrEnum):
+    """What stands before and after the layers of a language model."""
+
+    EMBEDDING = "embedding"
+    NORM = "final norm"
+    HEAD = "head"
+
 
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 """Bytes of one element of a model dtype."""
@@ -212,10 +222,10 @@ class ModelShape:
     """The longest context that vLLM accepts without an override; 0 where an unmodelled config leaves it open."""
     tie_word_embeddings: bool = False
     lm_head_bias: bool = False
-    ends_on_every_stage: bool = False
-    """Every pipeline stage holds embedding and head."""
+    ends_everywhere: frozenset[End] = frozenset()
+    """Ends that every pipeline stage holds, and not only the first or the last one."""
     first: tuple[Matrix, ...] = ()
-    """Weights of the first pipeline stage beside the token embedding (learned positions)."""
+    """Weights that stand beside the token embedding (learned positions)."""
     last: tuple[Matrix, ...] = ()
     """Weights of the last pipeline stage beside the head (the final norm)."""
     everywhere: tuple[Matrix, ...] = ()

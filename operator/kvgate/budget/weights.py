@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kvgate.budget.matrix import Cut, Matrix
-from kvgate.budget.model_shape import DTYPE_BYTES, LatentAttention, LayerShape, ModelShape, distinct_layers
+from kvgate.budget.model_shape import DTYPE_BYTES, End, LatentAttention, LayerShape, ModelShape, distinct_layers
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.units import MIB, round_up
 from kvgate.budget.weight_format import LocalMatrix, stored_tensors
@@ -103,15 +103,17 @@ def _absorbed_bytes(shape: ModelShape, layer: LayerShape, parallelism: Paralleli
 def _end_tensors(shape: ModelShape, parallelism: Parallelism, stage: tuple[int, int]) -> Iterator[int]:
     """Embedding and head with what stands beside them; tied ends are one tensor where they share a rank."""
     element = DTYPE_BYTES[shape.dtype]
-    is_first = stage[0] == 0 or shape.ends_on_every_stage
-    is_last = stage[1] == len(shape.layers) or shape.ends_on_every_stage
+    is_first, is_last = stage[0] == 0, stage[1] == len(shape.layers)
+    has_embedding = is_first or End.EMBEDDING in shape.ends_everywhere
+    has_head = is_last or End.HEAD in shape.ends_everywhere
     rows = round_up(shape.vocab_size, VOCABULARY_MULTIPLE) // parallelism.tensor
-    if is_first:
+    if has_embedding:
         yield rows * shape.hidden_size * element
         yield from _sizes(shape.first, parallelism, element)
     if is_last:
         yield from _sizes(shape.last, parallelism, element)
-        if not (shape.tie_word_embeddings and is_first):
+    if has_head:
+        if not (shape.tie_word_embeddings and has_embedding):
             yield rows * shape.hidden_size * element
         if shape.lm_head_bias:
             yield rows * element

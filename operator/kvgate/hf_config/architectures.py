@@ -6,6 +6,8 @@ Read in vLLM 0.32's model classes; rows were checked against the parameter count
 from dataclasses import dataclass
 from typing import Literal
 
+from kvgate.budget.model_shape import End
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Architecture:
@@ -33,9 +35,12 @@ class Architecture:
     router_bias: bool = False
     router_bytes_per_element: int | None = None
     shared_gate: bool = False
-    ends_on_every_stage: bool = False
-    """Every pipeline stage holds the embedding and the head, not only the first and the last."""
+    ends_everywhere: frozenset[End] = frozenset()
+    """Ends that every pipeline stage holds, where the class makes them without asking which stage it is on."""
 
+
+ALL_ENDS = frozenset(End)
+NORM_EVERYWHERE = frozenset({End.NORM})
 
 PLAIN = Architecture()
 """Two norms, a gated feed-forward block, rotary positions, no biases."""
@@ -45,8 +50,11 @@ ARCHITECTURES: dict[str, Architecture] = {
     "AquilaForCausalLM": _LLAMA,
     "BaiChuanForCausalLM": Architecture(),
     "BaichuanForCausalLM": Architecture(),
-    "ChatGLMModel": Architecture(bias_key="add_qkv_bias", output_bias_follows=False, ends_on_every_stage=True),
-    "CohereForCausalLM": Architecture(norms=1, head_norms="heads", head_norm_key="use_qk_norm", tied=True, bias_key="attention_bias"),
+    "ChatGLMModel": Architecture(bias_key="add_qkv_bias", output_bias_follows=False, ends_everywhere=ALL_ENDS),
+    "CohereForCausalLM": Architecture(
+        norms=1, head_norms="heads", head_norm_key="use_qk_norm", tied=True, bias_key="attention_bias",
+        ends_everywhere=NORM_EVERYWHERE,
+    ),
     "DeciLMForCausalLM": _LLAMA,
     "DeepseekForCausalLM": Architecture(),
     "DeepseekV2ForCausalLM": Architecture(),
@@ -55,13 +63,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     "FalconForCausalLM": Architecture(bias_key="bias", mlp_bias_key="bias", gated_mlp=False, norms=1, norm_bias=True, tied=True),
     "GPT2LMHeadModel": Architecture(
         qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norm_bias=True, learned_positions=0, tied=True,
-        ends_on_every_stage=True,
+        ends_everywhere=ALL_ENDS,
     ),
     "GPTJForCausalLM": Architecture(mlp_bias=True, gated_mlp=False, norms=1, norm_bias=True, lm_head_bias=True),
     "GPTNeoXForCausalLM": Architecture(
         qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norm_bias=True, bias_key="attention_bias"
     ),
-    "GemmaForCausalLM": Architecture(tied=True, bias_key="attention_bias"),
+    "GemmaForCausalLM": Architecture(tied=True, bias_key="attention_bias", ends_everywhere=NORM_EVERYWHERE),
     "Glm4MoeForCausalLM": Architecture(
         bias_key="attention_bias", output_bias_follows=False, head_norms="head", head_norm_key="use_qk_norm", router_bias=True,
         router_bytes_per_element=4,
@@ -73,18 +81,18 @@ ARCHITECTURES: dict[str, Architecture] = {
     "InternLMForCausalLM": Architecture(bias_key="bias"),
     "LlamaForCausalLM": _LLAMA,
     "MiMoForCausalLM": Architecture(qkv_bias=True),
-    "MiniCPM3ForCausalLM": Architecture(tied=True),
-    "MiniCPMForCausalLM": Architecture(tied=True),
+    "MiniCPM3ForCausalLM": Architecture(tied=True, ends_everywhere=NORM_EVERYWHERE),
+    "MiniCPMForCausalLM": Architecture(tied=True, ends_everywhere=NORM_EVERYWHERE),
     "MiniMaxM2ForCausalLM": Architecture(
         head_norms="heads", head_norm_key="use_qk_norm", router_bias=True, router_bytes_per_element=4
     ),
     "Ministral3ForCausalLM": _LLAMA,
     "MistralForCausalLM": _LLAMA,
-    "MixtralForCausalLM": Architecture(ends_on_every_stage=True),
+    "MixtralForCausalLM": Architecture(ends_everywhere=ALL_ENDS),
     "NemotronForCausalLM": Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias", gated_mlp=False, norm_bias=True),
     "OPTForCausalLM": Architecture(
         qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norm_bias=True, learned_positions=2, tied=True,
-        ends_on_every_stage=True,
+        ends_everywhere=ALL_ENDS,
     ),
     "Olmo2ForCausalLM": Architecture(head_norms="heads"),
     "OlmoForCausalLM": Architecture(norms=0),
@@ -95,11 +103,11 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "QWenLMHeadModel": Architecture(qkv_bias=True),
     "Qwen2ForCausalLM": Architecture(qkv_bias=True),
-    "Qwen2MoeForCausalLM": Architecture(qkv_bias=True, shared_gate=True, ends_on_every_stage=True),
+    "Qwen2MoeForCausalLM": Architecture(qkv_bias=True, shared_gate=True, ends_everywhere=ALL_ENDS),
     "Qwen3ForCausalLM": Architecture(bias_key="attention_bias", head_norms="head"),
-    "Qwen3MoeForCausalLM": Architecture(bias_key="attention_bias", head_norms="head", ends_on_every_stage=True),
+    "Qwen3MoeForCausalLM": Architecture(bias_key="attention_bias", head_norms="head", ends_everywhere=ALL_ENDS),
     "SeedOssForCausalLM": Architecture(bias_key="attention_bias", output_bias_follows=False),
-    "StableLmForCausalLM": Architecture(bias_key="use_qkv_bias", output_bias_follows=False, norm_bias=True, ends_on_every_stage=True),
+    "StableLmForCausalLM": Architecture(bias_key="use_qkv_bias", output_bias_follows=False, norm_bias=True, ends_everywhere=ALL_ENDS),
     "Starcoder2ForCausalLM": Architecture(
         bias_key="use_bias", mlp_bias_key="use_bias", gated_mlp=False, norm_bias=True, tied=True
     ),

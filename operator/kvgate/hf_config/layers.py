@@ -1,9 +1,9 @@
 """The decoder layers: which kind of attention each has, and which feed-forward block."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kvgate.budget.matrix import Matrix, Units
-from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, Mlp, SparseMlp
+from kvgate.budget.model_shape import DenseMlp, End, FullAttention, LayerShape, Mixer, Mlp, SparseMlp
 from kvgate.hf_config.architectures import Architecture
 from kvgate.hf_config.blocks import (
     LatentRanks,
@@ -75,12 +75,17 @@ def uniform_stack(model: LanguageModel) -> Stack:
     for index, mlp in enumerate(_mlps(fields, known, model.num_layers)):
         matrices = (*around, *_mlp_matrices(fields, known, mlp, hidden_size))
         layers.append(model.formats.stored(index, LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=matrices)))
-    return Stack(layers=tuple(layers), first=_positions(fields, known, hidden_size), last=(final_norm(model),))
+    return stack(model, layers, first=_positions(fields, known, hidden_size))
 
 
-def final_norm(model: LanguageModel) -> Matrix:
-    """The norm before the head."""
-    return vector("norm", model.hidden_size * (2 if model.known.norm_bias else 1))
+def stack(
+    model: LanguageModel, layers: Iterable[LayerShape], *, first: tuple[Matrix, ...] = (), last: tuple[Matrix, ...] = ()
+) -> Stack:
+    """Layers with the norm before the head, on the stages where the class keeps it."""
+    norm = vector("norm", model.hidden_size * (2 if model.known.norm_bias else 1))
+    if End.NORM in model.known.ends_everywhere:
+        return Stack(layers=tuple(layers), first=first, last=last, everywhere=(norm,))
+    return Stack(layers=tuple(layers), first=first, last=(norm, *last))
 
 
 def _positions(fields: Fields, known: Architecture, hidden_size: int) -> tuple[Matrix, ...]:

@@ -124,7 +124,7 @@ def _shape(
         max_model_len=derived_max_model_len(fields),
         tie_word_embeddings=fields.flag("tie_word_embeddings", default=known.tied),
         lm_head_bias=known.lm_head_bias,
-        ends_on_every_stage=known.ends_on_every_stage,
+        ends_everywhere=known.ends_everywhere,
         first=stack.first,
         last=stack.last,
         everywhere=stack.everywhere,
