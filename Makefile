@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test init check fix generate verify tools chart bench run
+.PHONY: help demo test init check fix generate verify tools chart accuracy bench run
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ fix: .venv/ready  ## format, and mend what the linter can mend
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 generate: .venv/ready tools  ## rewrite every generated file
-	$(BIN)/kvgate generate && $(BIN)/python tools/process_reference.py && $(BIN)/python tests/chart/golden.py
+	$(BIN)/kvgate generate && $(BIN)/python tools/process_reference.py && $(BIN)/python tests/chart/golden.py && $(MAKE) -s accuracy >/dev/null
 
 verify: generate  ## generate, then fail if anything committed is out of date
 	$(BIN)/python tools/verify_generated.py
@@ -36,6 +36,9 @@ tools: .venv/ready  ## build the test control plane (about 15 minutes the first 
 
 chart: .venv/ready tools  ## lint and render the chart, compare with the golden files
 	$(BIN)/pytest tests/chart -q
+
+accuracy: .venv/ready  ## docs/accuracy.md: predictions beside logged starts, other planners and vLLM's own code
+	PYTHONPATH=benchmarks:tests $(BIN)/python -m accuracy
 
 bench: .venv/ready tools  ## speed and memory, each compared in one run
 	$(BIN)/python benchmarks/run_all.py

@@ -9,6 +9,8 @@ from parity.tables import Row, request_of, weights_request
 
 PLENTY_BYTES = 200 * 2**30
 """KV memory that no setting of the table of refusals lacks."""
+Pairs = dict[str, tuple[object, object]]
+"""Figure → (ours, vLLM's)."""
 _FIGURES = {
     "bytes_per_block": "bytes_per_block",
     "request_blocks": "request_blocks",
@@ -29,11 +31,11 @@ def stage_bytes(row: Row) -> list[int | None]:
     return [stage.ledger.parameter_bytes if stage.ledger else None for stage in budget.stages] if budget else []
 
 
-def differences(row: Row) -> dict[str, tuple[object, object]]:
-    """Figure → (ours, vLLM's), where they are not equal; vLLM does not say how many blocks there are where it refuses."""
+def differences(row: Row) -> Pairs:
+    """Where they are not equal; vLLM does not say how many blocks there are where it refuses."""
     answer = answer_to(row)
     kv_cache = answer["kv_cache"] or {}
-    pairs = {column: (kv_cache.get(key), int(row[column])) for column, key in _FIGURES.items() if row[column]}
+    pairs: Pairs = {column: (kv_cache.get(key), int(row[column])) for column, key in _FIGURES.items() if row[column]}
     if row["max_concurrency"]:
         pairs["max_concurrency"] = _concurrency(kv_cache.get("max_concurrency"), float(row["max_concurrency"]))
     pairs["verdict"] = (answer["verdict"], "Fits" if row["starts"] == "yes" else "DoesNotFit")

@@ -49,8 +49,12 @@ def request_of(row: Row) -> dict[str, Any]:
     values |= {key: int(row[key]) for key in _NUMBERS if row.get(key)}
     if row["enable_prefix_caching"]:
         values["enable_prefix_caching"] = row["enable_prefix_caching"] == "yes"
-    further = (argument.split("=", 1) for argument in row["further"].split())
-    return {**values, **{key: _value(text) for key, text in further}, "vllm_version": VERSION}
+    return {**values, **arguments_of(row["further"]), "vllm_version": VERSION}
+
+
+def arguments_of(text: str) -> dict[str, Any]:
+    """Further vLLM arguments, `name=value` with blanks between."""
+    return {key: _value(value) for key, value in (argument.split("=", 1) for argument in text.split())}
 
 
 def _value(text: str) -> Any:

@@ -1,0 +1,123 @@
+"""docs/accuracy.md: the figures, put into the prose of template.md."""
+
+from collections import Counter
+from collections.abc import Sequence
+from string import Template
+
+from accuracy import tables
+from accuracy.equality import arithmetic_equality, total, weights_equality
+from accuracy.explanations import worst_of
+from accuracy.groups import by_family, by_source, fitted_and_others, spread_of
+from accuracy.markdown import fixed
+from accuracy.planners import MIN_STARTS, asked_starts, read_planners
+from accuracy.predictions import Prediction, grouped, predict_pools, summarize
+from accuracy.starts import HERE, Start, read_starts
+from accuracy.verdicts import computed_verdicts, logged_verdicts, refusal_verdicts
+from parity.tables import VERSION
+
+PATH = HERE.parent.parent / "docs" / "accuracy.md"
+THIN = 5
+"""Classes with fewer starts are named among what is not known."""
+
+Values = dict[str, object]
+
+
+def document() -> str:
+    """The whole page. Raises Unexplained where one of the worst starts has no explanation."""
+    starts = read_starts()
+    predictions = predict_pools(starts)
+    values: Values = {"version": VERSION, "error_table": tables.error_table(predictions)}
+    values |= _pools(starts, predictions) | _verdicts(starts) | _planners(starts) | _equality() | _groups(predictions)
+    values |= _sample(predictions) | {"worst_table": tables.worst_table(worst_of(predictions))}
+    return Template((HERE / "template.md").read_text(encoding="utf-8")).substitute(values)
+
+
+def _pools(starts: Sequence[Start], predictions: Sequence[Prediction]) -> Values:
+    summary = summarize(predictions)
+    return {
+        "kv_starts": summary.count,
+        "unanswered": summary.count - summary.answered,
+        "inside": summary.inside,
+        "median_gib": fixed(summary.median_gib),
+        "median_percent": fixed(summary.median_percent),
+        "p90_percent": fixed(summary.p90_percent),
+        "width_percent": fixed(summary.median_width_percent),
+        "weights_from_log": sum(s.row["weights_from"] == "log" for s in starts if s.is_scored_for("kv")),
+    }
+
+
+def _verdicts(starts: Sequence[Start]) -> Values:
+    logged = logged_verdicts(starts)
+    matrices = {"logged": logged, "refusals": refusal_verdicts(), "computed": computed_verdicts()}
+    both = logged.started + logged.refused
+    return {
+        "verdict_table": tables.verdict_table(matrices),
+        "verdict_starts": logged.count,
+        "refused_starts": logged.refused.total(),
+        "wrong_verdicts": logged.wrong,
+        "open_verdicts": both["MayNotFit"] + both["Unknown"],
+    }
+
+
+def _planners(starts: Sequence[Start]) -> Values:
+    asked, planners = asked_starts(), read_planners()
+    group = [p for p in predict_pools(starts, weights_given=True) if p.start.id in asked]
+    return {
+        "planner_table": tables.planner_table(planners, group),
+        "planner_classes": tables.planner_classes(planners, group),
+        "min_starts": MIN_STARTS,
+        "asked_starts": len(group),
+        "asked_answered": summarize(group).answered,
+    }
+
+
+def _equality() -> Values:
+    arithmetic, weights = arithmetic_equality(), weights_equality()
+    settings, ranks = total(arithmetic), total(weights)
+    return {
+        "equality_table": tables.equality_table(arithmetic, weights),
+        "arithmetic_equal": settings.equal,
+        "arithmetic_rows": settings.rows,
+        "weights_equal": ranks.equal,
+        "weights_near": ranks.near,
+        "weights_rows": ranks.rows,
+    }
+
+
+def _groups(predictions: Sequence[Prediction]) -> Values:
+    sources, families = by_source(predictions), by_family(predictions)
+    source, family = spread_of(sources), spread_of(families)
+    fitted, others = fitted_and_others(predictions)
+    largest = max(map(len, sources.values()))
+    return {
+        "fitted_table": tables.fitted_table(fitted, others),
+        "fitted_starts": fitted.count,
+        "family_table": tables.family_table(families),
+        "sources": source.groups,
+        "families": family.groups,
+        "largest_share": fixed(100 * largest / len(predictions), 0),
+        "source_median": fixed(source.median_of_medians),
+        "source_low": fixed(source.lowest),
+        "source_high": fixed(source.highest),
+        "family_median": fixed(family.median_of_medians),
+        "family_low": fixed(family.lowest),
+        "family_high": fixed(family.highest),
+    }
+
+
+def _sample(predictions: Sequence[Prediction]) -> Values:
+    """Where the sample is thick, and where it is thin."""
+    release, count = Counter(p.start.row["vllm_version"] for p in predictions).most_common(1)[0]
+    thin = [
+        f"{name} ({len(group)})"
+        for heading in tables.HEADINGS
+        for name, group in grouped(predictions, heading=heading).items()
+        if len(group) < THIN
+    ]
+    return {
+        "h100_starts": sum(p.start.row["gpu"] == "NVIDIA H100 80GB HBM3" for p in predictions),
+        "most_release": release,
+        "most_release_starts": count,
+        "thin_limit": THIN,
+        "thin_classes": ", ".join(thin),
+    }

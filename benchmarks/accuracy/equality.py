@@ -1,0 +1,76 @@
+"""How many figures equal those of vLLM's own code, over the tables of tests/parity."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from parity.comparison import differences, stage_bytes
+from parity.tables import KINDS, Row, arithmetic_of, rows_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Equality:
+    """A kind of attention, or the weights of it."""
+
+    name: str
+    models: int
+    rows: int
+    equal: int
+    near: int
+    """Within 0.1 %; for weights only."""
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.equal / self.rows
+
+
+def arithmetic_equality() -> list[Equality]:
+    """By kind: rows of which every figure is equal."""
+    return [_arithmetic(kind) for kind in KINDS]
+
+
+def _arithmetic(kind: str) -> Equality:
+    rows = [row for rows in arithmetic_of(kind).values() for row in rows]
+    equal = sum(not differences(row) for row in rows)
+    return Equality(name=kind, models=_models(rows), rows=len(rows), equal=equal, near=equal)
+
+
+def weights_equality() -> list[Equality]:
+    """By kind: ranks (a model, its parallel sizes, a GPU) of which every stage is equal to the byte."""
+    kind_of = {model: kind for kind in KINDS for model in arithmetic_of(kind)}
+    groups: dict[str, list[Row]] = {kind: [] for kind in KINDS}
+    for row in rows_of("parameter_bytes.csv"):
+        groups[kind_of[row["model"]]].append(row)
+    return [_weights(kind, rows) for kind, rows in groups.items()]
+
+
+def _weights(kind: str, rows: Sequence[Row]) -> Equality:
+    errors = [_largest_error(row) for row in rows]
+    return Equality(
+        name=kind,
+        models=_models(rows),
+        rows=len(rows),
+        equal=sum(error == 0 for error in errors),
+        near=sum(error <= 0.001 for error in errors),
+    )
+
+
+def _largest_error(row: Row) -> float:
+    """Over the stages, as a share; 1 where we have no answer."""
+    theirs, ours = [int(size) for size in row["stage_bytes"].split()], stage_bytes(row)
+    if len(ours) != len(theirs):
+        return 1.0
+    return max(1.0 if size is None else abs(size / exact - 1) for size, exact in zip(ours, theirs, strict=True))
+
+
+def _models(rows: Iterable[Row]) -> int:
+    return len({row["model"] for row in rows})
+
+
+def total(groups: Sequence[Equality]) -> Equality:
+    return Equality(
+        name="all",
+        models=sum(group.models for group in groups),
+        rows=sum(group.rows for group in groups),
+        equal=sum(group.equal for group in groups),
+        near=sum(group.near for group in groups),
+    )

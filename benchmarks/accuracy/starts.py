@@ -1,0 +1,130 @@
+"""The logged starts of starts.csv, and the request that a user could have made before each of them."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvgate import catalogue
+from kvgate.budget.versions import DEFAULT_VERSION, accounting_of
+from parity.tables import arguments_of
+
+Row = dict[str, str]
+
+HERE = Path(__file__).parent
+GIB = 2**30
+
+_WORDS = ("model", "gpu", "vllm_version", "dtype", "kv_cache_dtype")
+_NUMBERS = (
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "decode_context_parallel_size",
+    "max_model_len",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+)
+_FLAGS = ("enable_expert_parallel", "enforce_eager")
+_BANDS = (((0, 11), "up to 0.10"), ((0, 20), "0.11 to 0.19"), ((0, 27), "0.20 to 0.26"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """One row; figures in GiB per GPU."""
+
+    row: Row
+    requested_gib: float
+    """gpu_memory_utilization × memory of one GPU: what errors are a share of."""
+    weights_gib: float | None
+    available_gib: float | None
+    """What vLLM logged as available KV cache memory; negative where the budget was overdrawn."""
+
+    @property
+    def id(self) -> str:
+        return self.row["id"]
+
+    @property
+    def started(self) -> bool:
+        return self.row["outcome"] == "started"
+
+    @property
+    def family(self) -> str:
+        """The model class of vLLM, which is what the formulas differ by."""
+        entry = catalogue.find_model(self.row["model"])
+        return entry.config["architectures"][0] if entry else "not in the catalogue"
+
+    @property
+    def source(self) -> str:
+        """Who published it: the repository for files, the page or the log for everything else."""
+        return self.row["source"].split("/blob/")[0]
+
+    def is_scored_for(self, purpose: str) -> bool:
+        return purpose in self.row["scored_for"].split()
+
+    def request(self, *, weights_given: bool = False) -> dict[str, Any]:
+        """Weights are part of it only where the catalogue has another checkpoint than the server had, or on demand."""
+        row = self.row
+        values: dict[str, Any] = {key: row[key] for key in _WORDS if row[key]}
+        values |= {key: int(row[key]) for key in _NUMBERS if row[key]}
+        values |= {key: row[key] == "yes" for key in _FLAGS if row[key]}
+        if row["gpu_memory_utilization"]:
+            values["gpu_memory_utilization"] = float(row["gpu_memory_utilization"])
+        if row["gpu_memory_gib"]:
+            values["gpu_memory_bytes"] = int(float(row["gpu_memory_gib"]) * GIB)
+        if self.weights_gib is not None and (weights_given or row["weights_from"] == "log"):
+            values["weights_bytes"] = int(self.weights_gib * GIB)
+        return {**values, **arguments_of(row["further"]), "id": self.id}
+
+    def classes(self) -> Iterator[tuple[str, str]]:
+        """(heading, class) by which errors are told apart."""
+        row = self.row
+        yield "Kind of model", row["kind"]
+        yield "GPU memory", f"{row['gpu_class']} GiB"
+        yield "vLLM", band_of(row["vllm_version"])
+        yield "Tensor parallelism", "1 GPU" if row["tensor_parallel_size"] == "1" else "several GPUs"
+
+
+def band_of(version: str) -> str:
+    """Releases between which the accounting changed."""
+    if not version:
+        return "not stated"
+    release = tuple(int(part) for part in version.split(".")[:2])
+    return next((name for below, name in _BANDS if release < below), "0.27 and later")
+
+
+def read_rows(name: str) -> list[Row]:
+    """A table beside this module: CSV, comments first."""
+    lines = (HERE / name).read_text(encoding="utf-8").splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+def read_starts() -> list[Start]:
+    return [_start(row) for row in read_rows("starts.csv")]
+
+
+def _start(row: Row) -> Start:
+    return Start(
+        row=row,
+        requested_gib=_memory_gib(row) * _utilization(row),
+        weights_gib=_number(row["weights_gib"]),
+        available_gib=_number(row["available_kv_gib"]),
+    )
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
+
+
+def _memory_gib(row: Row) -> float:
+    if row["gpu_memory_gib"]:
+        return float(row["gpu_memory_gib"])
+    accelerator = catalogue.find_accelerator(row["gpu"])
+    if accelerator is None:
+        raise LookupError(f"{row['id']}: the memory of its GPU is neither logged nor in the catalogue")
+    return accelerator.memory_bytes / GIB
+
+
+def _utilization(row: Row) -> float:
+    stated = row["gpu_memory_utilization"]
+    return float(stated or accounting_of(row["vllm_version"] or DEFAULT_VERSION).gpu_memory_utilization)

@@ -1,0 +1,131 @@
+"""The tables of docs/accuracy.md."""
+
+from collections.abc import Iterable, Sequence
+
+from accuracy.equality import Equality, total
+from accuracy.explanations import Explained
+from accuracy.groups import Groups
+from accuracy.markdown import fixed, signed, table
+from accuracy.planners import Comparison, Pools, best_of, compare
+from accuracy.predictions import Prediction, Summary, grouped, summarize
+from accuracy.verdicts import VERDICTS, Matrix
+
+HEADINGS = ("Kind of model", "GPU memory", "vLLM", "Tensor parallelism")
+MIN_FAMILY = 3
+"""Families with fewer starts are pooled."""
+NOTHING = "–"
+
+
+def error_table(predictions: Sequence[Prediction]) -> str:
+    head = ("", "starts", "median GiB", "p90 GiB", "bias GiB", "median %", "p90 %", "inside", "width %")
+    rows = [_error_cells("**all**", summarize(predictions))]
+    for heading in HEADINGS:
+        rows.append([f"*{heading}*", *[""] * 8])
+        rows += [_error_cells(name, summarize(group)) for name, group in grouped(predictions, heading=heading).items()]
+    return table(head, rows)
+
+
+def _error_cells(name: str, summary: Summary) -> list[object]:
+    return [
+        name,
+        summary.count,
+        fixed(summary.median_gib),
+        fixed(summary.p90_gib),
+        signed(summary.bias_gib) if summary.bias_gib is not None else NOTHING,
+        fixed(summary.median_percent),
+        fixed(summary.p90_percent),
+        f"{summary.inside} of {summary.count}",
+        fixed(summary.median_width_percent),
+    ]
+
+
+def verdict_table(matrices: dict[str, Matrix]) -> str:
+    rows = []
+    for name, matrix in matrices.items():
+        rows.append([f"{name}: started", *(matrix.started[verdict] for verdict in VERDICTS), matrix.started.total()])
+        rows.append([f"{name}: refused", *(matrix.refused[verdict] for verdict in VERDICTS), matrix.refused.total()])
+    return table(("", *(f"`{verdict}`" for verdict in VERDICTS), "all"), rows)
+
+
+def planner_table(planners: dict[str, Pools], predictions: Sequence[Prediction]) -> str:
+    found = [c for name, pools in planners.items() if (c := compare(name, pools, predictions))]
+    rows = [
+        (c.planner, f"{c.answered} of {c.starts}", fixed(c.theirs_gib), fixed(c.ours_gib), fixed(c.ratio))
+        for c in sorted(found, key=lambda c: (-c.ratio, c.planner))
+    ]
+    return table(("planner", "answers", "its median GiB", "kvgate's, same starts", "ratio"), rows)
+
+
+def planner_classes(planners: dict[str, Pools], predictions: Sequence[Prediction]) -> str:
+    names = list(planners)
+    rows = [_class_cells("**all**", planners, predictions)]
+    for heading in HEADINGS:
+        rows.append([f"*{heading}*", *[""] * (len(names) + 2)])
+        rows += [_class_cells(name, planners, group) for name, group in grouped(predictions, heading=heading).items()]
+    return table(("", "starts", *(name.split()[0] for name in names), "nearest"), rows)
+
+
+def _class_cells(label: str, planners: dict[str, Pools], predictions: Sequence[Prediction]) -> list[object]:
+    comparisons = [compare(name, pools, predictions) for name, pools in planners.items()]
+    best = best_of(comparisons)
+    return [label, len(predictions), *(_ratio(c) for c in comparisons), f"**{fixed(best.ratio)}**" if best else NOTHING]
+
+
+def _ratio(comparison: Comparison | None) -> str:
+    return fixed(comparison.ratio) if comparison else NOTHING
+
+
+def equality_table(arithmetic: Sequence[Equality], weights: Sequence[Equality]) -> str:
+    """Both by kind of attention, side by side."""
+    pairs = [*zip(arithmetic, weights, strict=True), (total(arithmetic), total(weights))]
+    rows = [
+        (of.name, of.models, of.rows, of.equal, fixed(of.percent, 1), sizes.rows, sizes.equal, sizes.near)
+        for of, sizes in pairs
+    ]
+    head = ("attention", "models", "settings", "equal", "%", "weights of ranks", "equal", "within 0.1 %")
+    return table(head, rows)
+
+
+def fitted_table(fitted: Summary, others: Summary) -> str:
+    head = ("", "starts", "median GiB", "p90 GiB", "bias GiB", "median %", "p90 %", "inside", "width %")
+    return table(head, [_error_cells("fitted on", fitted), _error_cells("not fitted on", others)])
+
+
+def family_table(families: Groups) -> str:
+    """Families of a few starts are pooled: a median of two is no figure."""
+    named = {name: group for name, group in families.items() if len(group) >= MIN_FAMILY}
+    rest = [prediction for name, group in families.items() if name not in named for prediction in group]
+    groups = {**named, f"others ({len(families) - len(named)})": rest}
+    rows = [_family_cells(name, summarize(group)) for name, group in groups.items() if group]
+    return table(("model class", "starts", "median %", "p90 %", "bias GiB"), rows)
+
+
+def _family_cells(name: str, summary: Summary) -> list[object]:
+    return [
+        name,
+        summary.count,
+        fixed(summary.median_percent),
+        fixed(summary.p90_percent),
+        signed(summary.bias_gib) if summary.bias_gib is not None else NOTHING,
+    ]
+
+
+def worst_table(worst: Iterable[Explained]) -> str:
+    rows = [(_what(each.prediction), _logged(each.prediction), _error(each.prediction), each.why) for each in worst]
+    return table(("start", "logged GiB", "error GiB", "why"), rows).replace("---:|\n", "---|\n", 1)
+
+
+def _error(prediction: Prediction) -> str:
+    return NOTHING if prediction.expected is None else signed(prediction.error_gib)
+
+
+def _what(prediction: Prediction) -> str:
+    row = prediction.start.row
+    source = f"[{row['id']}]({row['source']})" if row["source"].startswith("http") else f"{row['id']} ({row['source']})"
+    sizes = f"TP{row['tensor_parallel_size']}"
+    version = row["vllm_version"] or "release not stated"
+    return f"{row['logged_model'] or row['model']}, {row['gpu'] or 'GPU not stated'}, {sizes}, {version}: {source}"
+
+
+def _logged(prediction: Prediction) -> str:
+    return fixed(prediction.start.available_gib or 0.0)

@@ -1,0 +1,55 @@
+"""Verdicts against what happened: logged starts, settings that vLLM refuses, and settings that its own code computed."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from accuracy.predictions import predict
+from accuracy.starts import Start
+from kvgate.budget.interval import Verdict
+from parity.comparison import PLENTY_BYTES, answer_to
+from parity.tables import KINDS, arithmetic_of, rows_of
+
+VERDICTS = tuple(verdict.value for verdict in Verdict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """How often each verdict was given, where vLLM started and where it refused."""
+
+    started: Counter[str]
+    refused: Counter[str]
+
+    @property
+    def wrong(self) -> int:
+        """Certain and false: a start called DoesNotFit, a refusal called Fits."""
+        return self.started["DoesNotFit"] + self.refused["Fits"]
+
+    @property
+    def count(self) -> int:
+        return self.started.total() + self.refused.total()
+
+
+def _matrix(cases: Iterable[tuple[bool, str]]) -> Matrix:
+    judged = list(cases)
+    return Matrix(
+        started=Counter(verdict for started, verdict in judged if started),
+        refused=Counter(verdict for started, verdict in judged if not started),
+    )
+
+
+def logged_verdicts(starts: Iterable[Start]) -> Matrix:
+    return _matrix((start.started, predict(start).verdict) for start in starts if start.is_scored_for("verdict"))
+
+
+def refusal_verdicts() -> Matrix:
+    """With KV memory in plenty, so that only the setting counts; crashes of vLLM are left out."""
+    rows = [row for row in rows_of("refusals.csv") if row["scored"] == "yes"]
+    return _matrix(
+        (row["starts"] == "yes", answer_to(row, kv_cache_memory_bytes=PLENTY_BYTES)["verdict"]) for row in rows
+    )
+
+
+def computed_verdicts() -> Matrix:
+    rows = [row for kind in KINDS for rows in arithmetic_of(kind).values() for row in rows]
+    return _matrix((row["starts"] == "yes", answer_to(row)["verdict"]) for row in rows)
