@@ -10,6 +10,9 @@ from kvgate.budget.matrix import Cut, Matrix
 from kvgate.budget.model_shape import CompressedAttention, FullAttention, ModelShape, SharedCache
 from kvgate.budget.parallelism import Parallelism, stage_sizes
 
+_EXPERT_BLOCK = 64
+"""Rows and columns that the blocks of experts are cut down to where larger ones do not divide."""
+
 
 def parallelism_refusals(shape: ModelShape, parallelism: Parallelism) -> tuple[tuple[str, str], ...]:
     """(field, reason) for every parallel size that does not go with the model."""
@@ -43,6 +46,8 @@ def _matrix_refusals(matrix: Matrix, parallelism: Parallelism) -> Iterator[str]:
     """Sizes that do not divide, and blocks of scales that a cut would go through (`validate_fp8_block_shape`)."""
     tensor = 1 if matrix.experts and parallelism.expert else parallelism.tensor
     rows, columns = matrix.format.block if matrix.format else (0, 0)
+    if matrix.experts:  # vLLM 0.32 makes their blocks smaller (Qwen3-235B-A22B-FP8 on eight GPUs)
+        rows, columns = min(rows, _EXPERT_BLOCK), min(columns, _EXPERT_BLOCK)
     if matrix.cut is Cut.COLUMNS and matrix.columns % tensor:
         yield f"the {matrix.columns} inputs of {matrix.name} are not divisible by {tensor}"
     elif matrix.cut is Cut.COLUMNS and columns and (matrix.columns // tensor) % columns and tensor > 1:
