@@ -9,7 +9,7 @@ from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.kv_cache_dtype import KVCacheDtype
 from kvgate.budget.kv_cache_groups import Groups, bytes_per_block, form_groups
 from kvgate.budget.kv_cache_spec import FullAttentionSpec, KVCacheSpec, MLASpec
-from kvgate.budget.model_shape import FullAttention, LatentAttention, Mixer, ModelShape
+from kvgate.budget.model_shape import FullAttention, LatentAttention, LayerShape, Mixer, ModelShape
 from kvgate.budget.parallelism import local_heads, stage_sizes
 
 DEFAULT_BLOCK_SIZE = 16
@@ -29,15 +29,21 @@ class Layout:
 @lru_cache(maxsize=1024)
 def layout_of(shape: ModelShape, dtype: KVCacheDtype, *, tensor: int, pipeline: int, block_size: int) -> Layout:
     """The layout on one tensor-parallel rank of every stage. Raises UnmodelledKind for a layer without a formula."""
-    specs = {id(layer): _spec(layer.mixers[0], dtype, tensor, block_size) for layer in shape.layers}
+    specs = {id(layer): _spec(_only_mixer(layer), dtype, tensor, block_size) for layer in shape.layers}
     groups = form_groups([specs[id(layer)] for layer in shape.layers])
     stages = tuple(pairwise(accumulate(stage_sizes(len(shape.layers), min(pipeline, len(shape.layers))), initial=0)))
     sizes = tuple(bytes_per_block(groups, first, last) for first, last in stages)
     return Layout(groups=groups, stages=stages, stage_block_bytes=sizes)
 
 
+def _only_mixer(layer: LayerShape) -> Mixer:
+    if len(layer.mixers) != 1:
+        raise UnmodelledKind("layers with two caches, or without one")
+    return layer.mixers[0]
+
+
 def _spec(mixer: Mixer, dtype: KVCacheDtype, tensor: int, block_size: int) -> KVCacheSpec:
-    if isinstance(mixer, FullAttention):
+    if isinstance(mixer, FullAttention) and mixer.kind == "full attention" and not mixer.v_head_dim:
         heads = local_heads(mixer.num_kv_heads, tensor)
         return FullAttentionSpec(block_size=block_size, num_kv_heads=heads, head_dim=mixer.head_dim, dtype=dtype)
     if isinstance(mixer, LatentAttention):

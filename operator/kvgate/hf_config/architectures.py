@@ -3,8 +3,9 @@
 Read in vLLM 0.32's model classes; rows were checked against the parameter counts of those classes (tests/parity).
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from kvgate.budget.model_shape import End
 
@@ -37,6 +38,12 @@ class Architecture:
     shared_gate: bool = False
     ends_everywhere: frozenset[End] = frozenset()
     """Ends that every pipeline stage holds, where the class makes them without asking which stage it is on."""
+    full_attention_every: int = 0
+    """Every how many layers one has no window, where config.json does not say it; 0: none is without."""
+    window_surplus: int = 0
+    """Tokens that the class adds to config.json's window."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What transformers' config class fills in where config.json is silent."""
 
 
 ALL_ENDS = frozenset(End)

@@ -47,8 +47,8 @@ def read_config(
     architecture = architectures[0]
     nested = config.get("text_config")
     text = nested if isinstance(nested, Mapping) else {}
-    fields = Fields({**config, **{key: value for key, value in text.items() if value is not None}})
     family = family_of(architecture)
+    fields = Fields(_merged(config, text, family.known.defaults if family else {}))
     kind = _unmodelled_kind(architecture, family, fields)
     if family is None or kind:
         return _unmodelled_shape(fields, name or architecture, architecture, kind or "")
@@ -60,6 +60,12 @@ def read_config(
     if fields.problems or raw.problems:
         raise ModelConfigError(tuple(dict.fromkeys((*fields.problems, *raw.problems))))
     return replace(shape, encoders=towers)
+
+
+def _merged(config: Mapping[str, Any], text: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The text part's keys before those around it, and the defaults of the model class where neither has the key."""
+    silent = {key: value for key, value in defaults.items() if key not in config and key not in text}
+    return {**silent, **config, **{key: value for key, value in text.items() if value is not None}}
 
 
 def _unmodelled_kind(architecture: str, family: Family | None, fields: Fields) -> str | None:

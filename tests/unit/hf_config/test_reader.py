@@ -127,9 +127,6 @@ def compressed_tensors(groups: object) -> dict[str, Any]:
 
 
 UNMODELLED = [
-    ({"sliding_window": 4096}, "sliding-window attention"),
-    ({"sliding_window": 4096, "use_sliding_window": True}, "sliding-window attention"),
-    ({"layer_types": ["sliding_attention", "full_attention"]}, "sliding-window attention"),
     ({"layer_types": ["linear_attention", "full_attention"]}, "linear attention layers"),
     ({"mamba_d_state": 16}, "Mamba hybrid"),
     ({"state_size": 16}, "Mamba"),

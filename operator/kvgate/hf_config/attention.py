@@ -1,0 +1,79 @@
+"""Attention as config.json describes it: heads, widths, biases, and what a layer of it caches."""
+
+from collections.abc import Iterator
+
+from kvgate.budget.matrix import Matrix, Units
+from kvgate.budget.model_shape import FullAttention, Mixer
+from kvgate.hf_config.architectures import Architecture
+from kvgate.hf_config.blocks import LatentRanks, attention, cut_vector, latent_attention, latent_mixer, vector
+from kvgate.hf_config.fields import HEADS, HIDDEN, Fields
+
+_LATENT_MODEL_TYPES = frozenset({
+    "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe_lite", "pangu_ultra_moe", "longcat_flash",
+    "glm_moe_dsa", "kimi_linear", "deepseek_mtp", "bailing_hybrid",
+})  # fmt: skip
+"""Model types that vLLM serves with MLA where kv_lora_rank is set (0.32, `is_deepseek_mla`); MiniCPM3 is not one of them."""
+
+
+def attention_of(fields: Fields, known: Architecture, hidden_size: int) -> tuple[Mixer, tuple[Matrix, ...]]:
+    """What the attention of every layer caches, and its weights."""
+    num_heads = fields.count(*HEADS)
+    if fields.has("kv_lora_rank"):
+        ranks = _latent_ranks(fields)
+        matrices = tuple(latent_attention(ranks, num_heads, hidden_size))
+        if fields.text("model_type") in _LATENT_MODEL_TYPES:
+            return latent_mixer(ranks, num_heads), matrices
+        return _full(fields, num_heads, ranks.qk_nope_head_dim + ranks.qk_rope_head_dim), matrices
+    mixer = full_attention(fields, hidden_size)
+    return mixer, tuple(attention_matrices(fields, known, mixer, hidden_size))
+
+
+def full_attention(fields: Fields, hidden_size: int) -> FullAttention:
+    """Attention over everything before a token, with the heads that the config counts."""
+    num_heads = fields.count(*HEADS)
+    head_dim = fields.optional_count("head_dim", "hidden_size_per_head", "kv_channels") or hidden_size // num_heads
+    if head_dim == 0 and not fields.problems:
+        fields.problems.append(f"{HEADS[0]} is {num_heads}, more than hidden_size {hidden_size}; one of them is wrong")
+    return _full(fields, num_heads, head_dim)
+
+
+def _full(fields: Fields, num_heads: int, head_dim: int) -> FullAttention:
+    return FullAttention(num_heads=num_heads, num_kv_heads=_num_kv_heads(fields, num_heads), head_dim=head_dim)
+
+
+def attention_matrices(fields: Fields, known: Architecture, mixer: FullAttention, hidden_size: int) -> Iterator[Matrix]:
+    """The projections, and the norms of queries and keys."""
+    bias = fields.flag(known.bias_key, default=known.qkv_bias) if known.bias_key else known.qkv_bias
+    output_bias = (bias and known.output_bias_follows) if known.bias_key else known.output_bias
+    yield from attention(mixer, hidden_size, qkv_bias=bias, output_bias=output_bias)
+    if not known.head_norms or (known.head_norm_key and not fields.flag(known.head_norm_key)):
+        return
+    if known.head_norms == "head":
+        yield vector("qk_norm", 2 * mixer.head_dim)
+    else:
+        spanning = Units(count=(mixer.num_heads + mixer.num_kv_heads) * mixer.head_dim)
+        yield cut_vector("qk_norm", spanning)
+
+
+def _num_kv_heads(fields: Fields, num_heads: int) -> int:
+    """vLLM 0.32, `get_total_num_kv_heads`: the first key that is set; Falcon's multi_query means one head."""
+    if fields.text("model_type") == "falcon" and not fields.flag("new_decoder_architecture"):
+        return 1 if fields.flag("multi_query") else num_heads
+    return fields.count(
+        "n_head_kv",
+        "num_kv_heads",
+        "num_key_value_heads",
+        "multi_query_group_num",
+        "num_attention_groups",
+        default=num_heads,
+    )
+
+
+def _latent_ranks(fields: Fields) -> LatentRanks:
+    return LatentRanks(
+        q_lora_rank=fields.optional_count("q_lora_rank") or None,
+        kv_lora_rank=fields.count("kv_lora_rank"),
+        qk_nope_head_dim=fields.count("qk_nope_head_dim"),
+        qk_rope_head_dim=fields.count("qk_rope_head_dim"),
+        v_head_dim=fields.count("v_head_dim", default=fields.count(*HIDDEN) // fields.count(*HEADS)),
+    )

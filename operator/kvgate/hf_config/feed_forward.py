@@ -1,0 +1,72 @@
+"""Feed-forward blocks as config.json describes them: which layers are dense, which hold experts, and their weights."""
+
+from collections.abc import Iterator
+
+from kvgate.budget.matrix import Matrix
+from kvgate.budget.model_shape import DenseMlp, Mlp, SparseMlp
+from kvgate.hf_config.architectures import Architecture
+from kvgate.hf_config.blocks import Router, dense_mlp, sparse_mlp
+from kvgate.hf_config.fields import HIDDEN, Fields
+
+
+def mlps_of(fields: Fields, known: Architecture, num_layers: int) -> tuple[Mlp, ...]:
+    """One per layer; a width that no layer uses need not be in the config."""
+    sparse = sparse_of(fields)
+    if sparse is None:
+        return (dense_of(fields, known),) * num_layers
+    is_sparse = _sparse_layers(fields, num_layers)
+    if all(is_sparse):
+        return (sparse,) * num_layers
+    dense = dense_of(fields, known)
+    return tuple(sparse if here else dense for here in is_sparse)
+
+
+def mlp_matrices(fields: Fields, known: Architecture, mlp: Mlp, hidden_size: int) -> Iterator[Matrix]:
+    """The weights of a block, with the biases of the model class."""
+    if isinstance(mlp, SparseMlp):
+        return sparse_mlp(mlp, hidden_size, _router(fields, known))
+    bias = fields.flag(known.mlp_bias_key, default=known.mlp_bias) if known.mlp_bias_key else known.mlp_bias
+    return dense_mlp(mlp, hidden_size, bias=bias)
+
+
+def _router(fields: Fields, known: Architecture) -> Router:
+    return Router(
+        bias=known.router_bias and fields.text("topk_method", default="noaux_tc") == "noaux_tc",
+        element_bytes=known.router_bytes_per_element,
+        shared_gate=known.shared_gate,
+    )
+
+
+def dense_of(fields: Fields, known: Architecture) -> DenseMlp:
+    """The block of a layer without experts."""
+    default = None if known.gated_mlp else 4 * fields.count(*HIDDEN)
+    size = fields.count("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner", default=default)
+    if fields.text("model_type") == "qwen":
+        size //= 2  # the config counts gate and up together
+    return DenseMlp(intermediate_size=size, gated=known.gated_mlp)
+
+
+def sparse_of(fields: Fields) -> SparseMlp | None:
+    """The experts of a layer that has them; None in a dense model."""
+    num_experts = fields.optional_count("num_experts", "n_routed_experts", "num_local_experts")
+    if num_experts <= 1:
+        return None
+    size = fields.count("moe_intermediate_size", "intermediate_size")
+    return SparseMlp(
+        num_experts=num_experts,
+        num_experts_per_token=fields.count("num_experts_per_tok", "moe_topk", "num_experts_per_token", default=1),
+        intermediate_size=size,
+        shared_intermediate_size=fields.optional_count("shared_expert_intermediate_size")
+        or size * fields.optional_count("n_shared_experts"),
+    )
+
+
+def _sparse_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:
+    """Which layers hold experts: after the dense prefix, at the sparse step, and not listed as dense."""
+    prefix = fields.optional_count("first_k_dense_replace")
+    frequency = fields.optional_count("moe_layer_freq") or 1
+    step = fields.optional_count("decoder_sparse_step") or 1
+    dense = {index for index in fields.sequence("mlp_only_layers") if isinstance(index, int)}
+    return tuple(
+        i >= prefix and i % frequency == 0 and (i + 1) % step == 0 and i not in dense for i in range(num_layers)
+    )
