@@ -80,6 +80,7 @@ def find_accelerator(name: str) -> Accelerator | None:
     return _accelerator_names().get(name.strip().lower())
 
 
+@lru_cache(maxsize=256)
 def nearest_accelerators(name: str) -> tuple[str, ...]:
     """Short names of the accelerators that the user may have meant."""
     matches = _close_matches(name.strip().lower(), _accelerator_names(), n=6, cutoff=0.5)
@@ -159,6 +160,7 @@ def _aliases() -> dict[str, str]:
     return {alias.lower(): name for name in model_names() for alias in load_model(name).aliases}
 
 
+@lru_cache(maxsize=256)
 def nearest_models(name: str) -> tuple[str, ...]:
     """Names of the models that the user may have meant; the part after the slash counts for more than the organisation."""
     names = {**_canonical_names(), **_aliases()}

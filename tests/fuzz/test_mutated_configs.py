@@ -24,7 +24,7 @@ VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, 3, 7, -1, -4096, 10**6, 10**9, 10**30, 0.5, -0.5, 1e308, "", "0", "many", [], [0], ["full_attention"],
     ["no_such_attention"] * 5, {}, {"a": 1}, [[1, 2], {"b": None}],
 )  # fmt: skip
-GPUS = ("H100-SXM-80GB", "T4-16GB", "B200-SXM-192GB", "MI300X-192GB", "A100-SXM-40GB")
+GPUS = ("H100-SXM-80GB", "T4-16GB", "B200-SXM-180GB", "MI300X-192GB", "A100-SXM-40GB")
 
 
 @lru_cache(maxsize=1)
