@@ -59,6 +59,7 @@ def _accelerator(entry: Mapping[str, Any]) -> Accelerator:
         vendor=entry["vendor"],
         unified_memory=entry.get("unified_memory", False),
         nvlink=entry.get("interconnect") == "nvlink",
+        multiprocessors=entry.get("sm_count", 0),
         is_slice="mig_profile" in entry,
         gpu_labels=tuple(entry.get("gpu_labels", ())),
         resource=entry.get("resource", "nvidia.com/gpu"),

@@ -21,9 +21,9 @@ from kvgate.budget.adjust import (
     largest_max_num_seqs,
 )
 from kvgate.budget.capacity import largest
+from kvgate.budget.cuda_graphs import num_capture_sizes
 from kvgate.budget.interval import Interval, Verdict, verdict_of
 from kvgate.budget.model_shape import LatentAttention
-from kvgate.budget.overheads import num_capture_sizes
 from kvgate.budget.parallelism import Parallelism, stage_sizes
 from kvgate.budget.plan import plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee

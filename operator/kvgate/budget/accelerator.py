@@ -22,6 +22,8 @@ class Accelerator:
     unified_memory: bool = False
     """CPU and GPU share the memory: neighbours count, predictions are wide."""
     nvlink: bool = False
+    multiprocessors: int = 0
+    """Streaming multiprocessors or compute units: kernels keep scratch memory for each; 0: not known."""
     is_slice: bool = False
     """A MIG slice: memory of its own, and no links to its neighbours."""
     gpu_labels: tuple[str, ...] = ()

@@ -1,8 +1,10 @@
 """The ledger of one rank: total → requested → weights, activation, non-torch, CUDA graphs → what the KV cache gets."""
 
 from dataclasses import dataclass
+from math import isqrt
 
 from kvgate.budget.interval import Interval
+from kvgate.budget.term import Term
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -12,31 +14,52 @@ class Ledger:
     total_bytes: int
     requested_bytes: int
     """total × gpu_memory_utilization."""
-    weights: Interval
+    lines: tuple[Term, ...]
+    """What is taken away, in the order in which vLLM takes it: weights, peak activation, non-torch, CUDA graphs."""
     parameter_bytes: int | None
     """Plain sum of the rank's parameters; None where the weight bytes were given."""
-    peak_activation: Interval
-    non_torch: Interval
-    cuda_graphs: Interval
     uncertainty_bytes: int = 0
     """Half width that no term explains: drivers, an untried release, memory shared with the CPU."""
 
     @property
+    def weights(self) -> Interval:
+        """What the log calls "Model loading took"."""
+        return self.lines[0].amount
+
+    @property
+    def peak_activation(self) -> Interval:
+        """The peak of the profile run above the weights."""
+        return self.lines[1].amount
+
+    @property
+    def non_torch(self) -> Interval:
+        """What is taken outside torch's allocator."""
+        return self.lines[2].amount
+
+    @property
+    def cuda_graphs(self) -> Interval:
+        """The reserve for CUDA graphs; 0 where the release takes none."""
+        return self.lines[3].amount
+
+    @property
     def terms(self) -> tuple[tuple[str, Interval], ...]:
-        """What is taken away, in the order in which vLLM takes it."""
-        return (
-            ("weights", self.weights),
-            ("peak_activation", self.peak_activation),
-            ("non_torch", self.non_torch),
-            ("cuda_graph", self.cuda_graphs),
-        )
+        """(name, amount) of every line."""
+        return tuple((line.name, line.amount) for line in self.lines)
 
     @property
     def available(self) -> Interval:
-        """What is left for the KV cache; negative where the budget is overdrawn."""
-        terms, left = [term for _, term in self.terms], self.requested_bytes
-        return Interval(
-            low=left - sum(term.high for term in terms) - self.uncertainty_bytes,
-            expected=left - sum(term.expected for term in terms),
-            high=left - sum(term.low for term in terms) + self.uncertainty_bytes,
-        )
+        """What is left for the KV cache; negative where the budget is overdrawn.
+
+        The terms err independently of each other, so their half widths add up in squares; ends that all add up would be met
+        only where every term errs to the same side.
+        """
+        expected = self.requested_bytes - sum(line.amount.expected for line in self.lines)
+        amounts = [line.amount for line in self.lines]
+        below = _joint(self.uncertainty_bytes, *(amount.high - amount.expected for amount in amounts))
+        above = _joint(self.uncertainty_bytes, *(amount.expected - amount.low for amount in amounts))
+        return Interval(low=expected - below, expected=expected, high=expected + above)
+
+
+def _joint(*half_widths: int) -> int:
+    """Root of the sum of squares."""
+    return isqrt(sum(width * width for width in half_widths))

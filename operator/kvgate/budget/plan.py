@@ -12,12 +12,10 @@ from kvgate.budget.kv_cache_dtype import KVCacheDtype
 from kvgate.budget.kv_cache_dtype import resolve as resolve_dtype
 from kvgate.budget.kv_cache_spec import Reach
 from kvgate.budget.layout import Layout, block_size_of, layout_of
-from kvgate.budget.overheads import Run, overheads_of
+from kvgate.budget.ledger import ledger_of
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest
 from kvgate.budget.settings import Resolved, resolve_settings
-from kvgate.budget.units import gib, share_of
-from kvgate.budget.versions import Accounting, accounting_of, is_newer_than_known
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.versions import Accounting, accounting_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,60 +181,9 @@ def _stages(
         return ()
     stages = []
     for bounds, size in zip(layout.stages, layout.stage_block_bytes, strict=True):
-        ledger = _ledger(request, settings, accounting, bounds) if modelled else None
+        ledger = ledger_of(request, settings, accounting, bounds) if modelled else None
         available = (
             Interval.exactly(given) if given is not None else ledger.available if ledger else Interval.exactly(0)
         )
         stages.append(Stage(first=bounds[0], last=bounds[1], available=available, ledger=ledger, bytes_per_block=size))
     return tuple(stages)
-
-
-def _ledger(request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Ledger:
-    run = Run(
-        shape=request.shape,
-        accelerator=request.accelerator,
-        accounting=accounting,
-        parallelism=request.settings.parallelism,
-        max_num_seqs=settings.max_num_seqs,
-        max_num_batched_tokens=settings.max_num_batched_tokens,
-        enforce_eager=request.settings.enforce_eager,
-        stage=stage,
-    )
-    weights, parameter_bytes = _weights(request, accounting, stage)
-    overheads = overheads_of(run)
-    return Ledger(
-        total_bytes=request.accelerator.memory_bytes,
-        requested_bytes=share_of(request.accelerator.memory_bytes, settings.gpu_memory_utilization),
-        weights=weights,
-        parameter_bytes=parameter_bytes,
-        peak_activation=overheads.peak_activation,
-        non_torch=overheads.non_torch,
-        cuda_graphs=overheads.cuda_graphs,
-        uncertainty_bytes=_uncertainty(request, settings),
-    )
-
-
-def _weights(request: BudgetRequest, accounting: Accounting, stage: tuple[int, int]) -> tuple[Interval, int | None]:
-    """Loaded bytes: dense 16-bit models are known to 0.01 GiB, kernels that repack quantised or expert weights to about 1 %."""
-    if request.weights_bytes is not None:
-        return Interval.around(request.weights_bytes, below=gib(0.01), above=gib(0.01)), None
-    parallelism = request.settings.parallelism
-    weights = rank_weights(request.shape, parallelism, stage, unsplit_large_blocks=accounting.unsplit_large_blocks)
-    loose = request.shape.quantization is not None or request.shape.is_sparse
-    margin = gib(0.05) + (weights.loaded_bytes // 100 if loose else 0)
-    return Interval.around(weights.loaded_bytes, below=margin, above=margin), weights.parameter_bytes
-
-
-def _uncertainty(request: BudgetRequest, settings: Resolved) -> int:
-    """What other drivers report as total memory, and what a release or a vendor without logs may do differently."""
-    accelerator = request.accelerator
-    spread = max(
-        accelerator.memory_high_bytes - accelerator.memory_bytes,
-        accelerator.memory_bytes - accelerator.memory_low_bytes,
-    )
-    uncertainty = share_of(spread, settings.gpu_memory_utilization)
-    if is_newer_than_known(request.vllm_version):
-        uncertainty += accelerator.memory_bytes // 50
-    if accelerator.vendor != "nvidia":
-        uncertainty += gib(1.5)
-    return uncertainty

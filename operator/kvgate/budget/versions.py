@@ -46,9 +46,10 @@ class Accounting:
     """All memory in use outside torch is deducted, the CUDA context included (0.8 only)."""
     nccl_in_budget: bool = True
     """The snapshot is taken before NCCL starts, so its buffers are deducted."""
-    sampler_rows_factor: Fraction = Fraction(965, 100)
-    """Peak of the sampler's profile in units of max_num_seqs × vocabulary × 4 bytes."""
-    sampler_keeps_hidden_states: bool = False
+    sampler_half_rows: int = 19
+    """Peak of the sampler's profile in halves of max_num_seqs × vocabulary × 4 bytes, before the V2 runner: sorting takes 9.5."""
+    sampler_program_rows: bool = False
+    """The sampler keeps a scratch row for each of its programs (Triton top-k and top-p)."""
     expert_workspace_persists: bool = False
     """Expert workspaces outlive the profile run and add to its peak instead of being inside it."""
     graphs_deducted: bool = False
@@ -112,7 +113,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     ((0, 11), {"nccl_in_budget": False, "full_graphs": True, "kv_cache_dtypes": {"bfloat16"}}),
     ((0, 12), {"kv_cache_dtypes": {"fp8_ds_mla"}}),
     ((0, 13), {"expert_workspace_persists": True}),
-    ((0, 17), {"sampler_rows_factor": Fraction(36, 10), "sampler_keeps_hidden_states": True}),
+    ((0, 17), {"sampler_half_rows": 7, "sampler_program_rows": True}),
     ((0, 18), {"shutdown_timeout": True, "kv_cache_dtypes": {"float16"}}),
     ((0, 20), {
         "gpu_memory_utilization": Fraction(92, 100),
@@ -120,7 +121,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "cold_compile_floor": True,
         "kv_cache_dtypes": _TURBOQUANT | _PER_TOKEN_HEAD,
     }),
-    ((0, 22), {"unsplit_large_blocks": True, "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"})}),
+    ((0, 22), {"sampler_program_rows": False, "unsplit_large_blocks": True, "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"})}),
     ((0, 24), {"v2_runner_architectures": _DENSE_V2_FIRST}),
     ((0, 26), {"v2_runner_dense": True, "kv_cache_dtypes": {"int4_per_token_head"}}),
     ((0, 27), {"consumed_accounting": True}),

@@ -1,0 +1,90 @@
+"""The widest moment inside a layer during the profile run, and the workspaces that layers keep."""
+
+from collections.abc import Iterator
+
+from kvgate.budget.model_shape import DenseMlp, LatentAttention, LayerShape, RecurrentState, SparseMlp
+from kvgate.budget.run import Run
+from kvgate.budget.units import MIB
+
+MAX_CONTEXT_CHUNK_TOKENS = 64 * 1024
+"""MLA up-projects at most this much context at a time (`determine_chunked_prefill_workspace_size`)."""
+INDEXER_LOGITS_BYTES = 512 * MIB
+"""`VLLM_SPARSE_INDEXER_MAX_LOGITS_MB`; the profile run allocates all of it."""
+INDEXER_CONTEXTS = 40
+"""Contexts of max_model_len that the indexer of sparse MLA can gather (`get_max_prefill_buffer_size`)."""
+
+
+def block_bytes(run: Run) -> int:
+    """The most that a layer has alive at once, above what it keeps."""
+    return max((_layer_bytes(layer, run) for layer in run.layers), default=0)
+
+
+def _layer_bytes(layer: LayerShape, run: Run) -> int:
+    mixing = max((_mixer_bytes(mixer, run) for mixer in layer.mixers), default=0)
+    return max(mixing, _feed_forward_bytes(layer, run)) + _residual_bytes(run)
+
+
+def _residual_bytes(run: Run) -> int:
+    """Attention output, residual before and after, and the normed input; a rank that sums over others holds one more."""
+    return (5 if run.parallelism.tensor > 1 else 4) * run.token_bytes
+
+
+def _feed_forward_bytes(layer: LayerShape, run: Run) -> int:
+    """gate and up (2 I) live together with their product (I)."""
+    elements = 0
+    for mlp in layer.mlps:
+        if isinstance(mlp, DenseMlp):
+            elements += (3 if mlp.gated else 2) * mlp.intermediate_size // run.parallelism.tensor
+        else:
+            shared = 3 * mlp.shared_intermediate_size // run.parallelism.tensor
+            elements += shared if run.accounting.expert_workspace_persists else max(shared, _products(mlp, run))
+    return run.max_num_batched_tokens * run.element_bytes * elements
+
+
+def _mixer_bytes(mixer: object, run: Run) -> int:
+    if isinstance(mixer, LatentAttention):
+        return _latent_bytes(mixer, run)
+    return _recurrent_bytes(mixer, run) if isinstance(mixer, RecurrentState) else 0
+
+
+def _latent_bytes(mixer: LatentAttention, run: Run) -> int:
+    """Queries, outputs, and the up-projected context that the profile run allocates in place of attention."""
+    heads = max(1, mixer.num_heads // run.parallelism.tensor)
+    query = heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim) + mixer.width
+    context = min(8 * run.max_model_len, MAX_CONTEXT_CHUNK_TOKENS) * heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
+    extra = max(context * run.element_bytes, INDEXER_LOGITS_BYTES if mixer.is_sparse else 0)
+    return run.max_num_batched_tokens * query * run.element_bytes + extra
+
+
+def _recurrent_bytes(mixer: RecurrentState, run: Run) -> int:
+    """Projected channels before and after the convolution, and the states' output."""
+    tensor = run.parallelism.tensor
+    channels = sum(units.on_rank(tensor) for units in mixer.conv)
+    return run.max_num_batched_tokens * run.element_bytes * 3 * channels
+
+
+def workspace_bytes(run: Run) -> int:
+    """One buffer for all layers that stays after the profile run (0.13+, `WorkspaceManager`): the largest that any asks for."""
+    return max((size for layer in run.layers for size in _workspaces(layer, run)), default=0)
+
+
+def _workspaces(layer: LayerShape, run: Run) -> Iterator[int]:
+    for mixer in layer.mixers:
+        if isinstance(mixer, LatentAttention) and mixer.is_sparse and mixer.index_head_dim:
+            yield INDEXER_CONTEXTS * run.max_model_len * (mixer.index_head_dim + 4)
+    for mlp in layer.mlps:
+        if isinstance(mlp, SparseMlp) and run.accounting.expert_workspace_persists:
+            yield run.max_num_batched_tokens * run.element_bytes * _products(mlp, run)
+
+
+def _products(mlp: SparseMlp, run: Run) -> int:
+    """Elements per token of both matrix products of its k experts (`TritonExperts.workspace_shapes`).
+
+    gpt-oss on Hopper and Blackwell computes in kernels that need none.
+    """
+    capability, quantization = run.accelerator.compute_capability, run.shape.quantization
+    if quantization and quantization.method == "mxfp4" and capability and capability[0] in (9, 10):
+        return 0
+    size = mlp.intermediate_size if run.parallelism.expert else mlp.intermediate_size // run.parallelism.tensor
+    hidden = mlp.hidden_size or run.shape.hidden_size
+    return mlp.num_experts_per_token * (max(size, hidden) + max(2 * size, hidden))
