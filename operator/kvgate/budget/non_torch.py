@@ -33,11 +33,14 @@ def _amount(run: Run) -> Interval:
         return base if run.parallelism.pipeline == 1 else base + Interval.around(0, below=0, above=gib(0.5))
     if not run.accelerator.nvlink:
         return base + Interval.around(gib(0.15), below=gib(0.15), above=gib(0.5))
-    expected = (
-        gib(1.9)
-        if run.accelerator.compute_capability == (9, 0) and run.accelerator.memory_bytes < gib(100)
-        else gib(1.0)
-    )
+    return base + Interval.around(_nvlink_bytes(run), below=gib(0.8), above=gib(0.7))
+
+
+def _nvlink_bytes(run: Run) -> int:
+    """Before 0.11 all of NCCL; then what it takes at first use; since 0.18 also what capturing graphs makes it take."""
     if run.accounting.nccl_in_budget:
-        expected = gib(1.6)
-    return base + Interval.around(expected, below=gib(0.8), above=gib(0.7))
+        return gib(1.6)
+    if not run.accounting.captures_in_profile:
+        return gib(0.4)
+    is_h100 = run.accelerator.compute_capability == (9, 0) and run.accelerator.memory_bytes < gib(100)
+    return gib(1.9) if is_h100 else gib(1.0)

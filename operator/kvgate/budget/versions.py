@@ -52,6 +52,8 @@ class Accounting:
     """The sampler keeps a scratch row for each of its programs (Triton top-k and top-p)."""
     expert_workspace_persists: bool = False
     """Expert workspaces outlive the profile run and add to its peak instead of being inside it."""
+    captures_in_profile: bool = False
+    """CUDA graphs are captured once inside the profile run, to estimate them (V1 runner)."""
     graphs_deducted: bool = False
     """The estimate of CUDA graph memory is taken out of the budget (V1 runner)."""
     v2_runner_architectures: frozenset[str] | None = frozenset()
@@ -114,7 +116,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     ((0, 12), {"kv_cache_dtypes": {"fp8_ds_mla"}}),
     ((0, 13), {"expert_workspace_persists": True}),
     ((0, 17), {"sampler_half_rows": 7, "sampler_program_rows": True}),
-    ((0, 18), {"shutdown_timeout": True, "kv_cache_dtypes": {"float16"}}),
+    ((0, 18), {"captures_in_profile": True, "shutdown_timeout": True, "kv_cache_dtypes": {"float16"}}),
     ((0, 20), {
         "gpu_memory_utilization": Fraction(92, 100),
         "graphs_deducted": True,
