@@ -20,12 +20,12 @@ def encoder_profile(run: Run) -> EncoderProfile:
     """Of the encoder with the largest item: `budget // item` of them are encoded at once (`MultiModalBudget`)."""
     if not run.has_encoder:
         return EncoderProfile()
-    encoder = max(run.shape.encoders, key=lambda encoder: encoder.max_item_tokens)
-    if not encoder.max_item_tokens:
-        return EncoderProfile()
-    budget = max(run.max_num_batched_tokens, encoder.max_item_tokens)
-    tokens = budget // encoder.max_item_tokens * encoder.max_item_tokens
-    return _profile(encoder, tokens, run)
+    encoder, item = max(
+        ((encoder, item.tokens_within(run.max_model_len)) for encoder in run.shape.encoders for item in encoder.items),
+        key=lambda largest: largest[1],
+    )
+    budget = max(run.max_num_batched_tokens, item)
+    return _profile(encoder, budget // item * item, run)
 
 
 def _profile(encoder: Encoder, tokens: int, run: Run) -> EncoderProfile:

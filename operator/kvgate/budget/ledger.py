@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 from kvgate.budget.activation import peak_activation
+from kvgate.budget.built_shape import built_shape
 from kvgate.budget.cuda_graphs import cuda_graphs
 from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval
@@ -19,7 +20,7 @@ from kvgate.budget.weights import rank_weights
 def ledger_of(request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Ledger:
     """What any rank of the pipeline stage first ≤ i < last has, and what it spends."""
     run = Run(
-        shape=request.shape,
+        shape=built_shape(request.shape, accounting),
         accelerator=request.accelerator,
         accounting=accounting,
         parallelism=request.settings.parallelism,
@@ -51,7 +52,8 @@ def _weights(request: BudgetRequest, accounting: Accounting, stage: tuple[int, i
         given = Interval.around(request.weights_bytes, below=gib(0.01), above=gib(0.01))
         return Term(name="weights", amount=given, formula="as given", source="the request"), None
     parallelism = request.settings.parallelism
-    weights = rank_weights(request.shape, parallelism, stage, unsplit_large_blocks=accounting.unsplit_large_blocks)
+    shape = built_shape(request.shape, accounting)
+    weights = rank_weights(shape, parallelism, stage, unsplit_large_blocks=accounting.unsplit_large_blocks)
     loose = request.shape.quantization is not None or request.shape.is_sparse
     margin = gib(0.05) + (weights.loaded_bytes // 100 if loose else 0)
     term = Term(

@@ -184,19 +184,39 @@ class LayerShape:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Encoder:
-    """A vision or audio tower and its projector."""
+class MediaItem:
+    """The largest item of one modality, in embeddings that it gives to the language model."""
 
-    kind: str
-    """`vision` or `audio`."""
+    modality: str
+    """`image`, `video` or `audio`, as `--limit-mm-per-prompt` calls them."""
+    tokens: int
+    step_tokens: int = 0
+    """Such an item grows by so many tokens, as far as max_model_len allows, and has one step at least; 0: it never shrinks."""
+
+    def tokens_within(self, max_model_len: int) -> int:
+        """Of the largest item that vLLM profiles at this length."""
+        if not self.step_tokens:
+            return self.tokens
+        return min(self.tokens, max(1, max_model_len // self.step_tokens) * self.step_tokens)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Encoder:
+    """A vision or audio tower and its projector, which every pipeline stage holds."""
+
     matrices: tuple[tuple[Matrix, int], ...]
     """(weight, how many of it)."""
     hidden_size: int
     intermediate_size: int
-    max_item_tokens: int
-    """Embeddings that the largest item gives to the language model."""
+    items: tuple[MediaItem, ...]
+    """What it reads, by modality."""
     patches_per_token: int = 1
     """Positions of the tower behind one embedding."""
+
+    @property
+    def max_item_tokens(self) -> int:
+        """Embeddings of the largest item where the context is long enough for it."""
+        return max((item.tokens for item in self.items), default=0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -231,6 +251,8 @@ class ModelShape:
     everywhere: tuple[Matrix, ...] = ()
     """Weights that every pipeline stage holds beside its layers."""
     encoders: tuple[Encoder, ...] = ()
+    tied_by_wrapper: bool = False
+    """The multimodal config around the language model's says `tie_word_embeddings` by default, whatever the inner one says."""
     rotary: tuple[RotaryCache, ...] = ()
     quantization: WeightFormat | None = None
     """The format of most linear layers; each matrix has its own."""

@@ -1,8 +1,9 @@
 """Model class → how it is read: one row per class, by the kind of its layers."""
 
 from kvgate.hf_config.architectures import ARCHITECTURES
-from kvgate.hf_config.encoders import ENCODERS, LANGUAGE_MODELS
+from kvgate.hf_config.encoders import ENCODERS, LANGUAGE_MODELS, MODEL_TYPES
 from kvgate.hf_config.family import EncoderReader, Family
+from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.latent_families import LATENT_FAMILIES
 from kvgate.hf_config.layers import uniform_stack
 from kvgate.hf_config.state_families import STATE_FAMILIES
@@ -16,8 +17,11 @@ _FAMILIES: dict[str, Family] = {
 }
 
 
-def family_of(architecture: str) -> Family | None:
+def family_of(architecture: str, fields: Fields) -> Family | None:
     """The class itself, or the class of its language model; None where nobody read it yet."""
+    if architecture in ENCODERS and architecture not in LANGUAGE_MODELS:
+        named = (*fields.section("text_config").sequence("architectures"), MODEL_TYPES.get(fields.text("model_type")))
+        return next((_FAMILIES[name] for name in named if name in _FAMILIES), None)
     return _FAMILIES.get(LANGUAGE_MODELS.get(architecture, architecture))
 
 

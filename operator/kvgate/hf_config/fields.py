@@ -20,9 +20,19 @@ class ModelConfigError(ValueError):
 class Fields:
     """A view of one mapping that remembers what was wrong with it."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, values: Mapping[str, Any], *, name: str = "", problems: list[str] | None = None) -> None:
         self.values = values
-        self.problems: list[str] = []
+        self.problems: list[str] = [] if problems is None else problems
+        self._prefix = f"{name}." if name else ""
+
+    def section(self, key: str) -> "Fields":
+        """The object under a key, empty where there is none; its problems are told here, with the key before them."""
+        return Fields(self.mapping(key), name=f"{self._prefix}{key}", problems=self.problems)
+
+    def over(self, defaults: Mapping[str, Any]) -> "Fields":
+        """The same with these values where nothing is set, as a config class of transformers fills in."""
+        known = {key: value for key, value in self.values.items() if value is not None}
+        return Fields({**defaults, **known}, name=self._prefix[:-1], problems=self.problems)
 
     def count(self, *keys: str, default: int | None = None) -> int:
         """The first of `keys` that is set, as a whole number above 0; a problem (and 1) where there is none."""
@@ -30,10 +40,10 @@ class Fields:
         if value is None:
             if default is not None:
                 return default
-            self.problems.append(f"{' or '.join(keys)} is missing; copy the model's whole config.json")
+            self.problems.append(f"{self._prefix}{' or '.join(keys)} is missing; copy the model's whole config.json")
             return 1
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST:
-            self.problems.append(f"{key} is {_shown(value)}; it must be a whole number above 0")
+            self.problems.append(f"{self._prefix}{key} is {_shown(value)}; it must be a whole number above 0")
             return 1
         return value
 
@@ -43,7 +53,7 @@ class Fields:
         if not value:
             return 0
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST:
-            self.problems.append(f"{key} is {_shown(value)}; it must be a whole number or null")
+            self.problems.append(f"{self._prefix}{key} is {_shown(value)}; it must be a whole number or null")
             return 0
         return value
 
@@ -53,7 +63,7 @@ class Fields:
         if value is None:
             return 1
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-            self.problems.append(f"{key} is {_shown(value)}; it must be a number above 0 and up to 1")
+            self.problems.append(f"{self._prefix}{key} is {_shown(value)}; it must be a number above 0 and up to 1")
             return 1
         return value
 

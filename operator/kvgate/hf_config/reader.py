@@ -14,10 +14,12 @@ from kvgate.budget.model_shape import (
 from kvgate.budget.weight_format import WeightFormat
 from kvgate.hf_config.architectures import Architecture
 from kvgate.hf_config.context import derived_max_model_len, rope_scaling
+from kvgate.hf_config.encoders import TIED_BY_WRAPPER
 from kvgate.hf_config.families import encoders_of, family_of
 from kvgate.hf_config.family import Family, LanguageModel
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError
 from kvgate.hf_config.layers import uniform_stack, unmodelled_mixer
+from kvgate.hf_config.nesting import language_keys
 from kvgate.hf_config.quantization import (
     ModuleFormats,
     ModuleList,
@@ -45,10 +47,9 @@ def read_config(
     if not isinstance(architectures, list) or not architectures or not isinstance(architectures[0], str):
         raise ModelConfigError(("architectures is missing; this is not a model's config.json",))
     architecture = architectures[0]
-    nested = config.get("text_config")
-    text = nested if isinstance(nested, Mapping) else {}
-    family = family_of(architecture)
-    fields = Fields(_merged(config, text, family.known.defaults if family else {}))
+    keys = language_keys(config)
+    family = family_of(architecture, Fields(keys))
+    fields = Fields({**family.known.defaults, **keys} if family else keys)
     kind = _unmodelled_kind(architecture, family, fields)
     if family is None or kind:
         return _unmodelled_shape(fields, name or architecture, architecture, kind or "")
@@ -59,13 +60,8 @@ def read_config(
     towers = read_towers(raw, shape.hidden_size) if (read_towers := encoders_of(architecture)) else ()
     if fields.problems or raw.problems:
         raise ModelConfigError(tuple(dict.fromkeys((*fields.problems, *raw.problems))))
-    return replace(shape, encoders=towers)
-
-
-def _merged(config: Mapping[str, Any], text: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The text part's keys before those around it, and the defaults of the model class where neither has the key."""
-    silent = {key: value for key, value in defaults.items() if key not in config and key not in text}
-    return {**silent, **config, **{key: value for key, value in text.items() if value is not None}}
+    ties = architecture in TIED_BY_WRAPPER and not raw.has("tie_word_embeddings")
+    return replace(shape, encoders=towers, tied_by_wrapper=ties)
 
 
 def _unmodelled_kind(architecture: str, family: Family | None, fields: Fields) -> str | None:

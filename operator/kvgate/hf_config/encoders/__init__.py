@@ -1,9 +1,35 @@
 """Vision and audio towers: which class has which, and what their weights are."""
 
+from kvgate.hf_config.encoders.clip import llava_vision
+from kvgate.hf_config.encoders.pixtral import pixtral_vision
+from kvgate.hf_config.encoders.qwen_vision import qwen2_5_vision, qwen2_vision, qwen3_vision
 from kvgate.hf_config.family import EncoderReader
 
-LANGUAGE_MODELS: dict[str, str] = {}
-"""Multimodal class → the class of its language model."""
+LANGUAGE_MODELS: dict[str, str] = {
+    "Qwen2VLForConditionalGeneration": "Qwen2ForCausalLM",
+    "Qwen2_5_VLForConditionalGeneration": "Qwen2ForCausalLM",
+    "Qwen3VLForConditionalGeneration": "Qwen3ForCausalLM",
+    "Qwen3VLMoeForConditionalGeneration": "Qwen3MoeForCausalLM",
+}
+"""Multimodal class → the class of its language model, where it is always the same."""
 
-ENCODERS: dict[str, EncoderReader] = {}
+MODEL_TYPES: dict[str, str] = {
+    "llama": "LlamaForCausalLM",
+    "ministral3": "Ministral3ForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "mistral4": "Mistral4ForCausalLM",
+}
+"""`text_config.model_type` → the class of a language model, for multimodal classes that take any."""
+
+ENCODERS: dict[str, EncoderReader] = {
+    "LlavaForConditionalGeneration": llava_vision,
+    "Mistral3ForConditionalGeneration": pixtral_vision,
+    "Qwen2VLForConditionalGeneration": qwen2_vision,
+    "Qwen2_5_VLForConditionalGeneration": qwen2_5_vision,
+    "Qwen3VLForConditionalGeneration": qwen3_vision,
+    "Qwen3VLMoeForConditionalGeneration": qwen3_vision,
+}
 """Multimodal class → the reader of its towers."""
+
+TIED_BY_WRAPPER = frozenset({"Mistral3ForConditionalGeneration"})
+"""Multimodal classes whose config of transformers 5 ties embedding and head where config.json says nothing about it."""

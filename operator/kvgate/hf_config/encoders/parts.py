@@ -1,0 +1,74 @@
+"""What vision and audio towers are built from (vLLM 0.32's model classes): layers, patches, projectors."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from kvgate.budget.matrix import Matrix, Units
+from kvgate.budget.model_shape import DenseMlp, FullAttention
+from kvgate.hf_config.blocks import attention, column_parallel, dense_mlp, replicated, row_parallel, vector
+from kvgate.hf_config.fields import Fields
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TowerLayer:
+    """One layer of a tower; its attention caches nothing."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int = 0
+    """0: as many as heads."""
+    head_dim: int = 0
+    """0: hidden_size over heads."""
+    gated: bool = False
+    attention_bias: bool = True
+    mlp_bias: bool = True
+    norm_vectors: int = 4
+    """Vectors of the hidden size: two norms, each with a weight and a bias."""
+
+    def matrices(self) -> Iterator[Matrix]:
+        """All weights of the layer."""
+        heads = FullAttention(
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_kv_heads or self.num_heads,
+            head_dim=self.head_dim or self.hidden_size // self.num_heads,
+        )
+        bias = self.attention_bias
+        yield from attention(heads, self.hidden_size, qkv_bias=bias, output_bias=bias)
+        mlp = DenseMlp(intermediate_size=self.intermediate_size, gated=self.gated)
+        yield from dense_mlp(mlp, self.hidden_size, bias=self.mlp_bias)
+        yield vector("norm", self.norm_vectors * self.hidden_size)
+
+
+def patch_embedding(width: int, *, columns: int, bias: bool = False) -> Matrix:
+    """A picture's pixels, or a sound's frames, become positions of the tower."""
+    return replicated("patch_embed", width, columns=columns, bias=bias)
+
+
+def layer_norm(name: str, width: int) -> Matrix:
+    """Weight and bias of one norm."""
+    return vector(name, 2 * width)
+
+
+def two_linears(name: str, *, columns: int, inner: int, rows: int, bias: bool = True) -> tuple[Matrix, Matrix]:
+    """A projector: cut by its inner width, like a feed-forward block."""
+    return (
+        column_parallel(name, Units(count=inner), columns=columns, bias=bias),
+        row_parallel(name, rows, columns=inner, bias=bias),
+    )
+
+
+def counted(count: int, matrices: Iterable[Matrix]) -> Iterator[tuple[Matrix, int]]:
+    """The same weights in each of `count` layers."""
+    return ((matrix, count) for matrix in matrices)
+
+
+def built_layers(config: Fields, vision: Fields, *, default: int) -> int:
+    """Layers above the last one whose output is used are left out (vLLM 0.32, `_get_num_hidden_layers` in llava.py)."""
+    whole, used = vision.count("num_hidden_layers"), config.values.get("vision_feature_layer")
+    chosen = used if isinstance(used, list) else [default if used is None else used]
+    depths = [depth + whole + 1 if depth < 0 else depth for depth in chosen if isinstance(depth, int)]
+    if not depths or not 0 < max(depths) <= whole:
+        config.problems.append(f"vision_feature_layer is {used!r:.60}; the tower has {whole} layers")
+        return whole
+    return max(depths)

@@ -1,0 +1,58 @@
+"""Pixtral towers with the projector of Mistral Small 3.1 and its successors."""
+
+from collections.abc import Iterator
+
+from kvgate.budget.matrix import Matrix
+from kvgate.budget.model_shape import Encoder, MediaItem
+from kvgate.hf_config.blocks import replicated, vector
+from kvgate.hf_config.encoders.parts import TowerLayer, built_layers, counted, patch_embedding, two_linears
+from kvgate.hf_config.fields import Fields
+
+PIXTRAL_DEFAULTS = {
+    "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16, "image_size": 1024,
+    "patch_size": 16, "num_channels": 3,
+}  # fmt: skip
+"""What `PixtralVisionConfig` of transformers 4.57 fills in."""
+
+
+def pixtral_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
+    """Gated layers without biases; 2 × 2 patches are merged in front of the projector."""
+    vision = config.section("vision_config").over(PIXTRAL_DEFAULTS)
+    merge = config.count("spatial_merge_size", default=2)
+    layer = TowerLayer(
+        hidden_size=vision.count("hidden_size"),
+        intermediate_size=vision.count("intermediate_size"),
+        num_heads=vision.count("num_attention_heads"),
+        head_dim=vision.optional_count("head_dim"),
+        gated=True,
+        attention_bias=False,
+        mlp_bias=False,
+        norm_vectors=2,
+    )
+    side = vision.count("image_size") // (vision.count("patch_size") * merge)
+    return (
+        Encoder(
+            matrices=(
+                *counted(built_layers(config, vision, default=-1), layer.matrices()),
+                *counted(1, _patches(vision, layer.hidden_size)),
+                *counted(1, _projector(config, layer.hidden_size, hidden_size, merge)),
+            ),
+            hidden_size=layer.hidden_size,
+            intermediate_size=layer.intermediate_size,
+            items=(MediaItem(modality="image", tokens=side * side),),
+            patches_per_token=merge * merge,
+        ),
+    )
+
+
+def _patches(vision: Fields, width: int) -> Iterator[Matrix]:
+    patch = vision.count("patch_size")
+    yield patch_embedding(width, columns=vision.count("num_channels") * patch * patch)
+    yield vector("ln_pre", width)
+
+
+def _projector(config: Fields, width: int, hidden_size: int, merge: int) -> Iterator[Matrix]:
+    bias = config.flag("multimodal_projector_bias")
+    yield vector("multi_modal_projector.norm", width)
+    yield replicated("patch_merger", width, columns=width * merge * merge)
+    yield from two_linears("multi_modal_projector", columns=width, inner=hidden_size, rows=hidden_size, bias=bias)

@@ -1,0 +1,116 @@
+"""The vision towers of Qwen2-VL to Qwen3.5: patches of two frames, merged 2 × 2 before the language model."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from kvgate.budget.matrix import Matrix
+from kvgate.budget.model_shape import Encoder, MediaItem
+from kvgate.hf_config.blocks import replicated, vector
+from kvgate.hf_config.encoders.parts import TowerLayer, counted, layer_norm, patch_embedding, two_linears
+from kvgate.hf_config.fields import Fields
+
+_SHARED_DEFAULTS = {"num_heads": 16, "in_channels": 3, "temporal_patch_size": 2, "spatial_merge_size": 2}
+QWEN2_DEFAULTS = {**_SHARED_DEFAULTS, "depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "patch_size": 14}
+QWEN2_5_DEFAULTS = {**_SHARED_DEFAULTS, "depth": 32, "hidden_size": 3584, "intermediate_size": 3420, "patch_size": 14}
+QWEN3_DEFAULTS = {
+    **_SHARED_DEFAULTS, "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "patch_size": 16,
+    "num_position_embeddings": 2304, "deepstack_visual_indexes": (8, 16, 24),
+}  # fmt: skip
+"""What the vision configs of transformers 4.57 fill in (`Qwen2VLVisionConfig` and its successors)."""
+
+QWEN2_MAX_PIXELS = 12_845_056
+"""`max_pixels` of Qwen2-VL's and Qwen2.5-VL's preprocessor_config.json; every pair of frames may have as many."""
+QWEN3_MAX_PIXELS = 16_777_216
+"""`size.longest_edge` of Qwen3-VL's and Qwen3.5's preprocessor_config.json."""
+QWEN3_MAX_VIDEO_PIXELS = 25_165_824
+"""The same of video_preprocessor_config.json, over all frames of a video."""
+MAX_FRAME_PAIRS = 7
+"""vLLM profiles at most 14 frames of a video (0.32, `_MAX_FRAMES_PER_VIDEO` in qwen2_vl.py)."""
+
+
+def qwen2_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
+    """Qwen2-VL: its `hidden_size` is the language model's, it works in `embed_dim`."""
+    vision = config.section("vision_config").over(QWEN2_DEFAULTS)
+    width = vision.count("embed_dim")
+    layer = TowerLayer(
+        hidden_size=width, intermediate_size=width * vision.count("mlp_ratio"), num_heads=vision.count("num_heads")
+    )
+    merger = _merger(vision, width, hidden_size, norm=layer_norm("merger.ln_q", width))
+    return (_encoder(vision, layer, merger, images_and_videos(vision, QWEN2_MAX_PIXELS)),)
+
+
+def qwen2_5_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
+    """Qwen2.5-VL: gated feed-forward blocks, norms without bias."""
+    vision = config.section("vision_config").over(QWEN2_5_DEFAULTS)
+    layer = TowerLayer(
+        hidden_size=vision.count("hidden_size"),
+        intermediate_size=vision.count("intermediate_size"),
+        num_heads=vision.count("num_heads"),
+        gated=True,
+        norm_vectors=2,
+    )
+    merger = _merger(vision, layer.hidden_size, hidden_size, norm=vector("merger.ln_q", layer.hidden_size))
+    return (_encoder(vision, layer, merger, images_and_videos(vision, QWEN2_MAX_PIXELS)),)
+
+
+def qwen3_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
+    """Qwen3-VL and Qwen3.5; the latter names no layers for `deepstack_visual_indexes`."""
+    vision = config.section("vision_config").over(QWEN3_DEFAULTS)
+    frames_of_patch = vision.count("temporal_patch_size")
+    video = replace(image(vision, QWEN3_MAX_VIDEO_PIXELS // frames_of_patch), modality="video")
+    return (qwen3_tower(vision, hidden_size, (image(vision, QWEN3_MAX_PIXELS), video)),)
+
+
+def qwen3_tower(vision: Fields, hidden_size: int, items: tuple[MediaItem, ...]) -> Encoder:
+    """Learned positions, and a merger of its own for every layer that the language model sees besides the last."""
+    width = vision.count("hidden_size")
+    layer = TowerLayer(
+        hidden_size=width,
+        intermediate_size=vision.count("intermediate_size"),
+        num_heads=vision.count("num_heads"),
+    )
+    deep_norm = layer_norm("deepstack_merger_list.norm", width * _merged_patches(vision))
+    deep = tuple(_merger(vision, width, hidden_size, norm=deep_norm))
+    around = (
+        vector("patch_embed.bias", width),
+        replicated("pos_embed", vision.count("num_position_embeddings"), columns=width),
+        *_merger(vision, width, hidden_size, norm=layer_norm("merger.norm", width)),
+        *(deep * len(vision.sequence("deepstack_visual_indexes"))),
+    )
+    return _encoder(vision, layer, around, items)
+
+
+def image(vision: Fields, max_pixels: int) -> MediaItem:
+    """The largest picture that the processor lets through."""
+    patch = vision.count("patch_size")
+    return MediaItem(modality="image", tokens=max_pixels // (patch * patch * _merged_patches(vision)))
+
+
+def images_and_videos(vision: Fields, max_pixels: int) -> tuple[MediaItem, ...]:
+    """Frames may be as large as pictures: a video holds as many as the context has room for."""
+    picture = image(vision, max_pixels)
+    video = MediaItem(modality="video", tokens=MAX_FRAME_PAIRS * picture.tokens, step_tokens=picture.tokens)
+    return picture, video
+
+
+def _encoder(vision: Fields, layer: TowerLayer, around: Iterable[Matrix], items: tuple[MediaItem, ...]) -> Encoder:
+    pixels = vision.count("in_channels", "in_chans") * vision.count("patch_size") ** 2
+    patches = patch_embedding(layer.hidden_size, columns=pixels * vision.count("temporal_patch_size"))
+    return Encoder(
+        matrices=(*counted(1, (patches, *around)), *counted(vision.count("depth"), layer.matrices())),
+        hidden_size=layer.hidden_size,
+        intermediate_size=layer.intermediate_size,
+        items=items,
+        patches_per_token=_merged_patches(vision),
+    )
+
+
+def _merger(vision: Fields, width: int, hidden_size: int, *, norm: Matrix) -> Iterator[Matrix]:
+    """Four patches become one embedding of the language model."""
+    merged = width * _merged_patches(vision)
+    yield norm
+    yield from two_linears("merger", columns=merged, inner=merged, rows=hidden_size)
+
+
+def _merged_patches(vision: Fields) -> int:
+    return vision.count("spatial_merge_size") ** 2

@@ -1,0 +1,123 @@
+"""Vision and audio towers: weights to the parameter, what is cut and what is whole, what the largest item gives."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kvgate.budget.built_shape import built_shape
+from kvgate.budget.model_shape import MediaItem, ModelShape
+from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.versions import accounting_of
+from kvgate.budget.weights import rank_weights
+from kvgate.hf_config import ModelConfigError, read_config
+from support.builders import catalogue_shape, new_llama_config
+
+
+def rank_parameters(shape: ModelShape, tensor: int = 1) -> int:
+    stage = (0, len(shape.layers))
+    return rank_weights(shape, Parallelism(tensor=tensor), stage, unsplit_large_blocks=False).parameter_bytes // 2
+
+
+def tower_parameters(shape: ModelShape, tensor: int = 1) -> int:
+    """Of the towers alone, on one of `tensor` ranks."""
+    return rank_parameters(shape, tensor) - rank_parameters(replace(shape, encoders=()), tensor)
+
+
+def llava_config(**overrides: Any) -> dict[str, Any]:
+    vision = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
+              "image_size": 336, "patch_size": 14}  # fmt: skip
+    text = {"model_type": "llama", "vocab_size": 32064, "max_position_embeddings": 4096}
+    values = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "torch_dtype": "float16"}
+    return {**values, "vision_config": vision, "text_config": text, **overrides}
+
+
+PUBLISHED = {
+    "Qwen/Qwen2-VL-2B-Instruct": 2_208_985_600,
+    "Qwen/Qwen2-VL-7B-Instruct": 8_291_375_616,
+    "Qwen/Qwen2.5-VL-7B-Instruct": 8_292_166_656,
+    "Qwen/Qwen2.5-VL-72B-Instruct": 73_410_777_344,
+    "Qwen/Qwen3-VL-8B-Instruct": 8_767_123_696,
+    "Qwen/Qwen3-VL-30B-A3B-Instruct": 31_070_754_032,
+}
+"""Parameters of the safetensors files, towers included (https://huggingface.co, "Model size" of each)."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_model_with_its_tower_has_the_parameters_of_its_files(name: str) -> None:
+    assert rank_parameters(catalogue_shape(name)) == PUBLISHED[name]
+
+
+def test_layers_are_dealt_out_and_patches_positions_and_norms_are_whole() -> None:
+    """Qwen3-VL: 16 heads and 4304 inner channels on 8 ranks."""
+    shape = catalogue_shape("Qwen/Qwen3-VL-30B-A3B-Instruct")
+    patches, positions, norms = 1536 * 1152 + 1152, 2304 * 1152, 27 * 4 * 1152 + 2 * 1152 + 3 * 2 * 4608
+    whole_biases = 27 * 2 * 1152 + 4 * 2048
+    whole = patches + positions + norms + whole_biases
+    assert tower_parameters(shape, 8) == whole + (tower_parameters(shape) - whole) // 8
+
+
+def test_the_layers_above_the_one_that_is_used_are_not_built() -> None:
+    used, all_of_them = read_config(llava_config()), read_config(llava_config(vision_feature_layer=-1))
+    layer = 4 * 1024 + 4 * (1024 * 1024 + 1024) + 2 * 4096 * 1024 + 4096 + 1024
+    assert tower_parameters(all_of_them) - tower_parameters(used) == layer
+
+
+@pytest.mark.parametrize("layer", [-30, 25, "last", []], ids=repr)
+def test_a_layer_that_the_tower_does_not_have_is_named(layer: object) -> None:
+    with pytest.raises(ModelConfigError, match="vision_feature_layer"):
+        read_config(llava_config(vision_feature_layer=layer))
+
+
+def test_a_key_of_a_tower_is_named_with_the_object_it_stands_in() -> None:
+    with pytest.raises(ModelConfigError) as error:
+        read_config(llava_config(vision_config={"hidden_size": -1}))
+    assert error.value.problems == ("vision_config.hidden_size is -1; it must be a whole number above 0",)
+
+
+def test_what_a_nested_config_leaves_out_is_filled_in_by_its_model_type() -> None:
+    shape = read_config(llava_config())
+    assert (shape.hidden_size, len(shape.layers), shape.num_heads, shape.vocab_size) == (4096, 32, 32, 32064)
+    with pytest.raises(ModelConfigError, match="hidden_size or n_embd"):
+        read_config(new_llama_config(hidden_size=...))
+
+
+@pytest.mark.parametrize(("text", "kind"), [
+    ({"model_type": "qwen9"}, "architecture LlavaForConditionalGeneration"),
+    ({"model_type": ["llama"]}, "architecture LlavaForConditionalGeneration"),
+])  # fmt: skip
+def test_a_language_model_that_nobody_read_is_no_guess(text: dict[str, Any], kind: str) -> None:
+    assert read_config(llava_config(text_config=text)).unmodelled_kinds == (kind,)
+
+
+def test_a_language_model_named_by_its_class_needs_no_type() -> None:
+    text = {"architectures": ["LlamaForCausalLM"], **new_llama_config(architectures=...), "model_type": "vicuna"}
+    assert read_config(llava_config(text_config=text)).unmodelled_kinds == ()
+
+
+def test_a_video_has_as_many_frames_as_the_context_has_room_for() -> None:
+    """Qwen2.5-VL: budgets of 114688 (max_model_len 128000, 0.23) and 16384 (8192, 0.21) stand in published logs."""
+    (tower,) = catalogue_shape("Qwen/Qwen2.5-VL-7B-Instruct").encoders
+    assert tower.max_item_tokens == 114688
+    video = next(item for item in tower.items if item.modality == "video")
+    assert [video.tokens_within(length) for length in (8192, 40000, 128000)] == [16384, 32768, 114688]
+
+
+@pytest.mark.parametrize(("name", "tokens"), [
+    ("Qwen/Qwen3-VL-30B-A3B-Instruct", 16384),
+    ("mistralai/Mistral-Small-3.1-24B-Instruct-2503", 55 * 55),
+    ("llava-hf/llava-1.5-7b-hf", 576),
+])  # fmt: skip
+def test_a_picture_gives_the_same_embeddings_in_any_context(name: str, tokens: int) -> None:
+    (tower,) = catalogue_shape(name).encoders
+    assert tower.items[0] == MediaItem(modality="image", tokens=tokens)
+    assert tower.items[0].tokens_within(2048) == tower.max_item_tokens == tokens
+
+
+def test_mistral_3_is_tied_by_the_config_around_it_since_transformers_5() -> None:
+    """0.19.0 loaded 44.76 GiB, head included; vLLM's own classes at 0.32 have 46.68 GB."""
+    shape = catalogue_shape("mistralai/Mistral-Small-3.1-24B-Instruct-2503")
+    before, since = (built_shape(shape, accounting_of(release)) for release in ("0.19.0", "0.32.0"))
+    assert (rank_parameters(before), rank_parameters(since)) == (24_011_361_280, 23_340_272_640)
+    told = catalogue_shape("mistralai/Devstral-Small-2-24B-Instruct-2512")
+    assert not built_shape(told, accounting_of("0.32.0")).tie_word_embeddings
