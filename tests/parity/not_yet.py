@@ -4,7 +4,6 @@ ARITHMETIC: frozenset[str] = frozenset(
     {
         "ai21labs/AI21-Jamba-1.5-Mini",
         "allenai/Olmo-3-7B-Instruct",
-        "bigcode/starcoder2-15b",
         "CohereLabs/c4ai-command-a-03-2025",
         "deepseek-ai/DeepSeek-V3.2",
         "deepseek-ai/DeepSeek-V4-Flash",
@@ -21,7 +20,6 @@ ARITHMETIC: frozenset[str] = frozenset(
         "meta-llama/Llama-3.1-8B-Instruct",
         "meta-llama/Llama-4-Scout-17B-16E-Instruct",
         "meta-models/Muse-Glimmer-30B",
-        "microsoft/Phi-3-mini-128k-instruct",
         "microsoft/Phi-3.5-MoE-instruct",
         "microsoft/Phi-4-mini-instruct",
         "mistralai/Mamba-Codestral-7B-v0.1",
@@ -54,7 +52,6 @@ WEIGHTS: frozenset[str] = frozenset(
     {
         "ai21labs/AI21-Jamba-1.5-Mini",
         "allenai/Olmo-3-7B-Instruct",
-        "bigcode/starcoder2-15b",
         "CohereLabs/c4ai-command-a-03-2025",
         "deepseek-ai/DeepSeek-V3.2",
         "deepseek-ai/DeepSeek-V4-Flash",
@@ -71,11 +68,8 @@ WEIGHTS: frozenset[str] = frozenset(
         "meta-llama/Llama-3.1-8B-Instruct",
         "meta-llama/Llama-4-Scout-17B-16E-Instruct",
         "meta-models/Muse-Glimmer-30B",
-        "microsoft/Phi-3-mini-128k-instruct",
         "microsoft/Phi-3.5-MoE-instruct",
-        "microsoft/Phi-4-mini-instruct",
         "mistralai/Mamba-Codestral-7B-v0.1",
-        "mistralai/Mistral-7B-v0.1",
         "moonshotai/Kimi-K2.5",
         "moonshotai/Kimi-Linear-48B-A3B-Instruct",
         "nvidia/MiniMax-M3-NVFP4",
@@ -122,7 +116,6 @@ REFUSALS: frozenset[str] = frozenset(
 
 NEIGHBOURS: frozenset[str] = frozenset(
     {
-        "bigcode/starcoder2-15b",
         "deepseek-ai/DeepSeek-V3.2",
         "deepseek-ai/DeepSeek-V4-Flash",
         "google/gemma-3-1b-it",

@@ -115,7 +115,7 @@ def largest_max_num_seqs(request: BudgetRequest, at_most: int, at_least: int = 1
     """The most sequences whose guarantee fits at the low end; 0 if not even the fewest do."""
     budget, guess = plan(request), at_most
     if request.guarantee is Guarantee.FULL_CONTEXT and budget.usable_blocks and budget.demand:
-        guess = budget.usable_blocks.low // budget.demand.startup_blocks
+        guess = budget.usable_blocks.low // max(1, budget.demand.startup_blocks)
     return largest(
         at_most, lambda value: fits_low(request.with_settings(max_num_seqs=value)), at_least=at_least, guess=guess
     )
@@ -127,7 +127,7 @@ def _largest_length(request: BudgetRequest, at_most: int, at_least: int = 1) -> 
     if budget.usable_blocks and budget.demand:
         requests = budget.settings.max_num_seqs if request.guarantee is Guarantee.FULL_CONTEXT else 1
         blocks = budget.usable_blocks.low // requests
-        guess = blocks * cdiv(budget.settings.max_model_len, budget.demand.startup_blocks)
+        guess = blocks * cdiv(budget.settings.max_model_len, max(1, budget.demand.startup_blocks))
     return largest(
         at_most, lambda value: fits_low(request.with_settings(max_model_len=value)), at_least=at_least, guess=guess
     )

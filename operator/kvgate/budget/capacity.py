@@ -20,10 +20,12 @@ class KVCache:
     groups: Groups
     dtype: KVCacheDtype
     bytes_per_block: int
-    """Of the pipeline stage where a block is largest."""
+    """Of the pipeline stage where a block is largest; 0 for a model that keeps nothing."""
     reach: Reach
     null_blocks: int
     """Blocks that vLLM keeps for itself: 1 since 0.29, counted in num_blocks but not usable."""
+    tokens_by_concurrency: bool = True
+    """What the logged number of tokens means."""
 
     @property
     def request_blocks(self) -> int:
@@ -39,17 +41,21 @@ class KVCache:
         return request_blocks(self.groups, replace(self.reach, max_model_len=num_tokens))
 
     def max_concurrency(self, num_blocks: int) -> Fraction:
-        """Full-length requests at once, as vLLM prints it: the null block is not subtracted."""
-        return Fraction(num_blocks, self.request_blocks)
+        """Full-length requests at once, as vLLM prints it: the null block is not subtracted; 0 where nothing is kept."""
+        needed = self.request_blocks
+        return Fraction(num_blocks, needed) if needed else Fraction(0)
 
     def num_tokens(self, num_blocks: int) -> int:
-        """The `GPU KV cache size` that vLLM prints since 0.22: concurrency × max_model_len."""
-        return int(self.max_concurrency(num_blocks) * self.reach.max_model_len)
+        """The `GPU KV cache size` that vLLM prints: concurrency × max_model_len, or what one group could hold (up to 0.20)."""
+        if self.tokens_by_concurrency or not self.groups:
+            return int(self.max_concurrency(num_blocks) * self.reach.max_model_len)
+        block_size = min(group.spec.block_size or self.reach.max_model_len for group in self.groups)
+        return num_blocks // len(self.groups) * block_size * self.reach.decode_context
 
     def max_model_len_that_fits(self, num_blocks: int, *, at_most: int) -> int:
         """vLLM's `estimated maximum model length`: the longest request that fits beside the null block; 0 if none does."""
         usable = num_blocks - self.null_blocks
-        return largest(at_most, lambda length: self.blocks_of(length) <= usable)
+        return largest(at_most, lambda length: self.blocks_of(length) <= usable, guess=at_most)
 
 
 def largest(at_most: int, fits: Callable[[int], bool], *, at_least: int = 1, guess: int = 0) -> int:

@@ -1,48 +1,102 @@
 """Layers that share a block table: the groups, and the bytes one block takes.
 
-Formulas: vLLM 0.32, `v1/core/kv_cache_utils.py` (`get_kv_cache_groups`, `unify_kv_cache_spec_page_size`) and the block-size
-alignment of hybrids in `platforms/interface.py`.
+Formulas: vLLM 0.32, `v1/core/kv_cache_utils.py` (`get_kv_cache_groups`, `unify_kv_cache_spec_page_size`).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from kvgate.budget.errors import UnmodelledKind
-from kvgate.budget.kv_cache_spec import AttentionSpec, KVCacheSpec, MLASpec, Reach, StateSpec
+from kvgate.budget.kv_cache_spec import (
+    FullAttentionSpec,
+    KVCacheSpec,
+    LocalSpec,
+    MLASpec,
+    Reach,
+    SlidingWindowSpec,
+    StateSpec,
+    WindowMLASpec,
+    as_full,
+)
+from kvgate.budget.packed_groups import pack
 from kvgate.budget.units import cdiv
+
+Cache = tuple[int, KVCacheSpec]
+"""(index of the layer, what it keeps); a layer may keep several."""
+Part = tuple[KVCacheSpec, tuple[int, ...]]
+"""(spec, layers that have it)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KVCacheGroup:
-    """Layers with one spec; a block of any group occupies the bytes of the fullest group."""
+    """Caches with one block table; a block of any group occupies the bytes of the fullest group."""
 
-    spec: KVCacheSpec
-    layers: tuple[int, ...]
-    """Indices of the model's layers."""
+    parts: tuple[Part, ...]
+    """One, unless caches of one kind have pages of several sizes (vLLM's `UniformTypeKVCacheSpecs`)."""
+
+    @property
+    def spec(self) -> KVCacheSpec:
+        """Of the first part; all parts take the same blocks for a request."""
+        return self.parts[0][0]
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Indices of the model's layers, once for every cache."""
+        return tuple(layer for _, layers in self.parts for layer in layers)
 
     @property
     def num_layers(self) -> int:
-        return len(self.layers)
+        return sum(len(layers) for _, layers in self.parts)
 
-    def num_layers_between(self, first: int, last: int) -> int:
-        """Layers of a pipeline stage that holds first ≤ i < last."""
-        return sum(first <= layer < last for layer in self.layers)
+    @property
+    def page_size_bytes(self) -> int:
+        """Of one layer; where pages differ, of all of them together, as vLLM counts it."""
+        return self.spec.page_size_bytes if len(self.parts) == 1 else self.bytes_between(0, None)
+
+    def bytes_between(self, first: int, last: int | None) -> int:
+        """Bytes of one block on a pipeline stage that holds first ≤ layer < last; None: to the end."""
+        return sum(spec.page_size_bytes * _count(layers, first, last) for spec, layers in self.parts)
+
+
+def _count(layers: tuple[int, ...], first: int, last: int | None) -> int:
+    return sum(first <= layer and (last is None or layer < last) for layer in layers)
 
 
 Groups = tuple[KVCacheGroup, ...]
 
 
-def form_groups(specs: Sequence[KVCacheSpec]) -> Groups:
-    """Group the layers of the whole model (all pipeline stages together), after page sizes are made equal.
+def form_groups(caches: Sequence[Cache], *, packed: bool = False) -> Groups:
+    """Group the caches of the whole model, all pipeline stages together; none where nothing is kept.
 
-    `specs` holds one spec per layer, in layer order.
+    `packed` is the block-outermost layout, which holds pages of several sizes.
     """
-    unified = unify_page_sizes(specs)
-    buckets: dict[KVCacheSpec, list[int]] = {}
-    for layer, spec in enumerate(unified):
-        buckets.setdefault(spec, []).append(layer)
-    size = _group_size([len(layers) for layers in buckets.values()])
-    return tuple(group for spec, layers in buckets.items() for group in _deal_out(spec, layers, size))
+    if not caches:
+        return ()
+    if len({spec.family for _, spec in caches}) == 1:
+        return (KVCacheGroup(parts=_parts(caches)),)
+    if packed and len({spec.page_size_bytes for _, spec in caches}) > 1:
+        return tuple(KVCacheGroup(parts=_parts(group)) for group in pack(caches))
+    try:
+        return _equal_groups(unify_page_sizes(caches))
+    except UnmodelledKind:
+        if not _can_widen_windows(spec for _, spec in caches):
+            raise
+    return form_groups(without_local_caches(caches))
+
+
+def _parts(caches: Iterable[Cache]) -> tuple[Part, ...]:
+    """By spec, in order of first appearance."""
+    layers: dict[KVCacheSpec, list[int]] = {}
+    for layer, spec in caches:
+        layers.setdefault(spec, []).append(layer)
+    return tuple((spec, tuple(indices)) for spec, indices in layers.items())
+
+
+def _equal_groups(caches: Sequence[Cache]) -> Groups:
+    """Groups of about the same number of layers, whose pages are all of one size."""
+    parts = _parts(caches)
+    size = _group_size([len(layers) for _, layers in parts])
+    return tuple(group for spec, layers in parts for group in _deal_out(spec, layers, size))
 
 
 def _group_size(bucket_sizes: Sequence[int]) -> int:
@@ -51,44 +105,51 @@ def _group_size(bucket_sizes: Sequence[int]) -> int:
     return largest if largest < 1.5 * smallest else smallest
 
 
-def _deal_out(spec: KVCacheSpec, layers: list[int], size: int) -> list[KVCacheGroup]:
+def _deal_out(spec: KVCacheSpec, layers: tuple[int, ...], size: int) -> list[KVCacheGroup]:
     """Strided, so that pipeline stages stay balanced."""
     count = cdiv(len(layers), size)
-    return [KVCacheGroup(spec=spec, layers=tuple(layers[i::count])) for i in range(count)]
+    return [KVCacheGroup(parts=((spec, layers[i::count]),)) for i in range(count)]
 
 
-def unify_page_sizes(specs: Sequence[KVCacheSpec]) -> list[KVCacheSpec]:
+def unify_page_sizes(caches: Sequence[Cache]) -> list[Cache]:
     """Give every spec the largest page: states are padded, attention takes more tokens per block where that divides.
 
     Raises UnmodelledKind for an MLA page that does not divide: vLLM has no general rule there either.
     """
-    largest = max(spec.page_size_bytes for spec in set(specs))
-    return [_widened(spec, largest) for spec in specs]
+    specs = {spec for _, spec in caches}
+    largest = max(spec.page_size_bytes for spec in specs)
+    widened = {spec: _widened(spec, largest) for spec in specs}
+    return [(layer, widened[spec]) for layer, spec in caches]
 
 
 def _widened(spec: KVCacheSpec, page_size_bytes: int) -> KVCacheSpec:
     if spec.page_size_bytes == page_size_bytes:
         return spec
     if isinstance(spec, StateSpec):
-        return replace(spec, page_padded_bytes=page_size_bytes)
+        return spec.padded_to(page_size_bytes)
     if page_size_bytes % spec.page_size_bytes == 0:
-        return spec.with_block_size(spec.block_size * (page_size_bytes // spec.page_size_bytes))  # type: ignore[return-value]
-    if isinstance(spec, MLASpec):
+        return spec.with_block_size(spec.block_size * (page_size_bytes // spec.page_size_bytes))
+    if isinstance(spec, MLASpec | WindowMLASpec):
         raise UnmodelledKind("MLA pages of sizes that do not divide each other")
-    return replace(spec, page_padded_bytes=page_size_bytes)
+    return spec.padded_to(page_size_bytes)
 
 
-def aligned_block_size(attention: AttentionSpec | MLASpec, state_bytes: int, *, kernel_block: int = 16) -> int:
-    """Tokens of an attention block whose page is at least a recurrent state, in a hybrid model."""
-    kernel_block = max(kernel_block, attention.block_size)
-    return max(attention.block_size, kernel_block * cdiv(state_bytes, kernel_block * attention.token_bytes))
+def _can_widen_windows(specs: Iterable[KVCacheSpec]) -> bool:
+    """vLLM's only way out: MLA beside plain sliding windows."""
+    return {type(spec) for spec in specs} == {MLASpec, SlidingWindowSpec}
+
+
+def without_local_caches(caches: Sequence[Cache]) -> list[Cache]:
+    """Windows and chunks beside full attention as full attention: the hybrid KV cache manager is off."""
+    full = next((spec for _, spec in caches if isinstance(spec, FullAttentionSpec | MLASpec)), None)
+    if full is None:
+        return list(caches)
+    return [(layer, as_full(spec, full.block_size) if isinstance(spec, LocalSpec) else spec) for layer, spec in caches]
 
 
 def bytes_per_block(groups: Groups, first: int = 0, last: int | None = None) -> int:
     """Bytes of one block id on a stage that holds first ≤ layer < last: the group that holds most decides."""
-    if last is None:
-        return max(group.num_layers * group.spec.page_size_bytes for group in groups)
-    return max(group.num_layers_between(first, last) * group.spec.page_size_bytes for group in groups)
+    return max((group.bytes_between(first, last) for group in groups), default=0)
 
 
 def request_blocks(groups: Groups, reach: Reach) -> int:

@@ -3,10 +3,12 @@
 A page is one block of one layer. Formulas: vLLM 0.32, `v1/kv_cache_interface.py`.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from typing import Self
 
 from kvgate.budget.kv_cache_dtype import KVCacheDtype
-from kvgate.budget.units import cdiv
+from kvgate.budget.units import cdiv, round_up
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -16,16 +18,22 @@ class Reach:
     max_model_len: int
     decode_context: int = 1
     """Ranks that deal out a sequence's tokens between them."""
+    in_flight_tokens: int = 0
+    """Tokens of the batches in flight, which windows and chunks hold beside what they look back on."""
+    max_encoder_tokens: int = 0
+    """Encoder states that cross attention is sized for: vLLM takes max_num_batched_tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionSpec:
-    """Base of the specs that keep K and V of every head: `2 × heads × head_dim` elements per token."""
+    """Base of the specs that keep K and V of every head."""
 
     block_size: int
     """Tokens of a block."""
     num_kv_heads: int
     head_dim: int
+    v_head_dim: int = 0
+    """0: as wide as keys."""
     dtype: KVCacheDtype
     page_padded_bytes: int = 0
     """What the page is padded to, where a larger page of another group decides."""
@@ -33,14 +41,17 @@ class AttentionSpec:
     @property
     def token_bytes(self) -> int:
         """One token in one layer on one rank."""
-        return 2 * self.num_kv_heads * self.dtype.head_bytes(self.head_dim)
+        return self.num_kv_heads * self.dtype.head_bytes(self.head_dim, self.v_head_dim or self.head_dim)
 
     @property
     def page_size_bytes(self) -> int:
         return max(self.block_size * self.token_bytes, self.page_padded_bytes)
 
-    def with_block_size(self, block_size: int) -> "AttentionSpec":
+    def with_block_size(self, block_size: int) -> Self:
         return replace(self, block_size=block_size)
+
+    def padded_to(self, page_size_bytes: int) -> Self:
+        return replace(self, page_padded_bytes=page_size_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,30 +59,106 @@ class FullAttentionSpec(AttentionSpec):
     """Every token of the request is kept."""
 
     kind = "full attention"
+    shares_prefixes = True
+
+    @property
+    def family(self) -> Hashable:
+        return "full", self.block_size
 
     def blocks(self, reach: Reach) -> int:
         return cdiv(cdiv(reach.max_model_len, reach.decode_context), self.block_size)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SlidingWindowSpec(AttentionSpec):
+    """The last tokens are kept; older blocks return to the pool while the request runs."""
+
+    window: int
+    retained_tokens: int = 0
+    """Kept beside the window for draft modules that run one after another."""
+
+    kind = "sliding-window attention"
+    shares_prefixes = False
+
+    @property
+    def family(self) -> Hashable:
+        return "window", self.block_size, self.window
+
+    @property
+    def reach_back(self) -> int:
+        """Tokens before the one that is computed."""
+        return self.window - 1 + self.retained_tokens
+
+    def blocks(self, reach: Reach) -> int:
+        """One more, because a window need not begin where a block does."""
+        return cdiv(min(self.reach_back + reach.in_flight_tokens, reach.max_model_len), self.block_size) + 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChunkedLocalSpec(AttentionSpec):
+    """The chunk that is being computed is kept."""
+
+    chunk_size: int
+
+    kind = "chunked-local attention"
+    shares_prefixes = False
+
+    @property
+    def family(self) -> Hashable:
+        return "chunk", self.block_size, self.chunk_size
+
+    @property
+    def reach_back(self) -> int:
+        """Tokens of a chunk that may stand before the batch."""
+        return self.chunk_size
+
+    def blocks(self, reach: Reach) -> int:
+        return cdiv(min(self.chunk_size + reach.in_flight_tokens, reach.max_model_len), self.block_size)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CrossAttentionSpec(AttentionSpec):
+    """The encoder's states are kept, as many as a batch may bring."""
+
+    kind = "cross attention"
+    shares_prefixes = False
+
+    @property
+    def family(self) -> Hashable:
+        return "cross", self.block_size
+
+    def blocks(self, reach: Reach) -> int:
+        return cdiv(reach.max_encoder_tokens, self.block_size)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MLASpec:
-    """One latent vector per token (`kv_lora_rank + qk_rope_head_dim`), whole on every tensor-parallel rank."""
+    """One vector per token, whole on every tensor-parallel rank: MLA's own cache, or an indexer's."""
 
     block_size: int
-    width: int
-    dtype: KVCacheDtype
+    vector_bytes: int
+    tokens_per_vector: int = 1
+    """DeepSeek-V4 keeps one vector for 4 or 128 tokens."""
+    alignment: int = 1
+    """Bytes that a page is rounded up to a multiple of."""
 
     kind = "MLA"
+    shares_prefixes = True
+
+    @property
+    def family(self) -> Hashable:
+        return "full", self.block_size
 
     @property
     def token_bytes(self) -> int:
-        return self.dtype.head_bytes(self.width)
+        """One token in one layer."""
+        return self.vector_bytes // self.tokens_per_vector
 
     @property
     def page_size_bytes(self) -> int:
-        return self.block_size * self.token_bytes
+        return round_up(self.block_size // self.tokens_per_vector * self.vector_bytes, self.alignment)
 
-    def with_block_size(self, block_size: int) -> "MLASpec":
+    def with_block_size(self, block_size: int) -> Self:
         return replace(self, block_size=block_size)
 
     def blocks(self, reach: Reach) -> int:
@@ -79,26 +166,79 @@ class MLASpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StateSpec:
-    """A recurrent state of fixed size (Mamba, GDN, KDA): its blocks do not depend on the length.
-
-    The arithmetic of hybrids is here; no config is read into it yet, because their ledger has no formulas.
-    """
+class WindowMLASpec:
+    """The last vectors are kept: DeepSeek-V4's window, and the rings that its compressors read."""
 
     block_size: int
+    vector_bytes: int
+    window: int
+    alignment: int = 1
+
+    kind = "sliding-window MLA"
+    shares_prefixes = False
+
+    @property
+    def family(self) -> Hashable:
+        return "window", self.block_size, self.window
+
+    @property
+    def reach_back(self) -> int:
+        """Tokens before the one that is computed."""
+        return self.window - 1
+
+    @property
+    def page_size_bytes(self) -> int:
+        return round_up(self.block_size * self.vector_bytes, self.alignment)
+
+    def with_block_size(self, block_size: int) -> Self:
+        return replace(self, block_size=block_size)
+
+    def blocks(self, reach: Reach) -> int:
+        return cdiv(min(self.reach_back + reach.in_flight_tokens, reach.max_model_len), self.block_size) + 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StateSpec:
+    """A recurrent state of fixed size: its blocks do not depend on the length."""
+
+    block_size: int
+    """Tokens between states that prefix caching keeps; 0: one state for the whole request."""
     state_bytes: int
     num_states: int = 1
-    """1, or 2 with prefix caching (`align` mode), each plus speculative and checkpoint states."""
+    """1, or 2 where prefixes are cached (`align`), each plus speculative and checkpoint states."""
     page_padded_bytes: int = 0
 
     kind = "recurrent state"
+    shares_prefixes = False
+
+    @property
+    def family(self) -> Hashable:
+        return "state", self.block_size, self.page_size_bytes, self.num_states
 
     @property
     def page_size_bytes(self) -> int:
         return max(self.state_bytes, self.page_padded_bytes)
 
+    def padded_to(self, page_size_bytes: int) -> Self:
+        return replace(self, page_padded_bytes=page_size_bytes)
+
     def blocks(self, reach: Reach) -> int:  # noqa: ARG002 - one signature for all specs
         return self.num_states
 
 
-KVCacheSpec = FullAttentionSpec | MLASpec | StateSpec
+LocalSpec = SlidingWindowSpec | ChunkedLocalSpec
+"""What the hybrid KV cache manager is for."""
+KVCacheSpec = (
+    FullAttentionSpec | SlidingWindowSpec | ChunkedLocalSpec | CrossAttentionSpec | MLASpec | WindowMLASpec | StateSpec
+)
+
+
+def as_full(spec: AttentionSpec, block_size: int) -> FullAttentionSpec:
+    """What windows and chunks become where the hybrid KV cache manager is off."""
+    return FullAttentionSpec(
+        block_size=block_size,
+        num_kv_heads=spec.num_kv_heads,
+        head_dim=spec.head_dim,
+        v_head_dim=spec.v_head_dim,
+        dtype=spec.dtype,
+    )

@@ -1,18 +1,38 @@
-"""From a model's layers to the KV cache groups of an engine: specs per layer, and the block size a kernel wants."""
+"""From a model's layers to the KV cache groups of an engine, and what a block takes on every pipeline stage."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
-from kvgate.budget.accelerator import Accelerator
-from kvgate.budget.errors import UnmodelledKind
-from kvgate.budget.kv_cache_dtype import KVCacheDtype
-from kvgate.budget.kv_cache_groups import Groups, bytes_per_block, form_groups
-from kvgate.budget.kv_cache_spec import FullAttentionSpec, KVCacheSpec, MLASpec
-from kvgate.budget.model_shape import FullAttention, LatentAttention, LayerShape, Mixer, ModelShape
-from kvgate.budget.parallelism import local_heads, stage_sizes
+from kvgate.budget.attention_backends import HYBRID_MLA_BLOCK_SIZE
+from kvgate.budget.cache_specs import CacheSettings, specs_of
+from kvgate.budget.kv_cache_groups import Cache, Groups, bytes_per_block, form_groups, without_local_caches
+from kvgate.budget.kv_cache_spec import (
+    AttentionSpec,
+    FullAttentionSpec,
+    KVCacheSpec,
+    MLASpec,
+    SlidingWindowSpec,
+    StateSpec,
+)
+from kvgate.budget.model_shape import DTYPE_BYTES, CompressedAttention, FullAttention, ModelShape
+from kvgate.budget.parallelism import stage_sizes
+from kvgate.budget.units import cdiv, round_up
 
-DEFAULT_BLOCK_SIZE = 16
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayoutSettings:
+    """What the layout depends on beside the model and its specs."""
+
+    specs: CacheSettings
+    kernel_block: int
+    """The smallest block that every attention kernel takes."""
+    pipeline: int = 1
+    hybrid_manager: bool = True
+    """Windows and chunks are kept as such beside full attention."""
+    with_drafts: bool = False
+    """Speculative decoding: layers of the draft keep caches too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -23,44 +43,90 @@ class Layout:
     stages: tuple[tuple[int, int], ...]
     """Layers first ≤ i < last of each stage."""
     stage_block_bytes: tuple[int, ...]
-    """Bytes of one block on a rank of each stage."""
+    """Bytes of one block on a rank of each stage; 0 on one that keeps nothing."""
 
 
 @lru_cache(maxsize=1024)
-def layout_of(shape: ModelShape, dtype: KVCacheDtype, *, tensor: int, pipeline: int, block_size: int) -> Layout:
+def layout_of(shape: ModelShape, settings: LayoutSettings) -> Layout:
     """The layout on one tensor-parallel rank of every stage. Raises UnmodelledKind for a layer without a formula."""
-    specs = {id(layer): _spec(_only_mixer(layer), dtype, tensor, block_size) for layer in shape.layers}
-    groups = form_groups([specs[id(layer)] for layer in shape.layers])
-    stages = tuple(pairwise(accumulate(stage_sizes(len(shape.layers), min(pipeline, len(shape.layers))), initial=0)))
-    sizes = tuple(bytes_per_block(groups, first, last) for first, last in stages)
+    caches = caches_of(shape, settings)
+    packed = any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers)
+    groups = form_groups(caches, packed=packed)
+    count = len(shape.layers)
+    stages = tuple(pairwise(accumulate(stage_sizes(count, min(settings.pipeline, count)), initial=0)))
+    ends = (*(last for _, last in stages[:-1]), None)  # drafts follow the last layer
+    sizes = tuple(bytes_per_block(groups, first, end) for (first, _), end in zip(stages, ends, strict=True))
     return Layout(groups=groups, stages=stages, stage_block_bytes=sizes)
 
 
-def _only_mixer(layer: LayerShape) -> Mixer:
-    if len(layer.mixers) != 1:
-        raise UnmodelledKind("layers with two caches, or without one")
-    return layer.mixers[0]
+def caches_of(shape: ModelShape, settings: LayoutSettings) -> list[Cache]:
+    """Every cache of the model in the order of its layers, hybrids aligned."""
+    layers = shape.layers + (shape.draft_layers if settings.with_drafts else ())
+    specs = _with_boundaries(shape, settings.specs)
+    caches = [
+        (i, spec) for i, layer in enumerate(layers) for mixer in layer.mixers for spec in specs_of(mixer, i, specs)
+    ]
+    if not settings.hybrid_manager:
+        caches = without_local_caches(caches)
+    if "sliding_window" in specs.skipped_layers:
+        caches = _with_wider_windows(caches)
+    return aligned(caches, settings.kernel_block)
 
 
-def _spec(mixer: Mixer, dtype: KVCacheDtype, tensor: int, block_size: int) -> KVCacheSpec:
-    if isinstance(mixer, FullAttention) and mixer.kind == "full attention" and not mixer.v_head_dim:
-        heads = local_heads(mixer.num_kv_heads, tensor)
-        return FullAttentionSpec(block_size=block_size, num_kv_heads=heads, head_dim=mixer.head_dim, dtype=dtype)
-    if isinstance(mixer, LatentAttention):
-        return MLASpec(block_size=block_size, width=mixer.width, dtype=dtype)
-    raise UnmodelledKind(mixer.kind)
+def _with_boundaries(shape: ModelShape, settings: CacheSettings) -> CacheSettings:
+    """Packed formats leave out two layers at either end, and take blocks whose page covers the keys of those."""
+    mixer = next((mixer for mixer in shape.mixers if isinstance(mixer, FullAttention)), None)
+    if not settings.dtype.is_packed or shape.is_hybrid or mixer is None:
+        return settings
+    count = len(shape.layers)
+    edges = frozenset(str(i) for i in (0, 1, count - 2, count - 1))
+    slot = settings.dtype.head_bytes(mixer.head_dim, mixer.v_head_dim or mixer.head_dim)
+    block = settings.block_size * cdiv(mixer.head_dim * DTYPE_BYTES[settings.model_dtype], slot)
+    return replace(settings, block_size=block, skipped_layers=settings.skipped_layers | edges)
 
 
-def block_size_of(shape: ModelShape, accelerator: Accelerator, dtype: KVCacheDtype, asked: int | None) -> int:
-    """Tokens of a block: what the user asks, else 16, and never less than the attention kernel's own block."""
-    return max(asked or DEFAULT_BLOCK_SIZE, _kernel_block_size(shape, accelerator, dtype))
+def _with_wider_windows(caches: list[Cache]) -> list[Cache]:
+    """Windows in the model dtype beside a quantised cache: its block grows until its page covers theirs."""
+    windows = [spec for _, spec in caches if isinstance(spec, SlidingWindowSpec)]
+    full = next((spec for _, spec in caches if isinstance(spec, FullAttentionSpec)), None)
+    if not windows or full is None:
+        return caches
+    factor = cdiv(max(spec.page_size_bytes for spec in windows), full.page_size_bytes)
+    page = factor * full.page_size_bytes
+    return [(layer, _covering(spec, factor, page)) for layer, spec in caches]
 
 
-def _kernel_block_size(shape: ModelShape, accelerator: Accelerator, dtype: KVCacheDtype) -> int:
-    """MLA kernels: FLASHINFER_MLA on Blackwell takes 32, FLASHMLA (fp8 on Hopper) 64 (vLLM 0.32, backend selection)."""
-    if not isinstance(shape.mixers[0], LatentAttention) or accelerator.compute_capability is None:
-        return DEFAULT_BLOCK_SIZE
-    major = accelerator.compute_capability[0]
-    if major == 10:
-        return 32
-    return 64 if major == 9 and dtype.is_fp8 else DEFAULT_BLOCK_SIZE
+def _covering(spec: KVCacheSpec, factor: int, page_size_bytes: int) -> KVCacheSpec:
+    if isinstance(spec, SlidingWindowSpec):
+        return spec.padded_to(page_size_bytes)
+    return spec.with_block_size(factor * spec.block_size) if isinstance(spec, FullAttentionSpec) else spec
+
+
+def aligned(caches: Sequence[Cache], kernel_block: int) -> list[Cache]:
+    """Blocks of a hybrid's attention so large that a page holds a recurrent state, and states padded to that page.
+
+    vLLM 0.32, `platforms/interface.py` (`_align_hybrid_block_size`); it overrides a block size that the user asks for.
+    """
+    states = [spec for _, spec in caches if isinstance(spec, StateSpec)]
+    attention = next((spec for _, spec in caches if isinstance(spec, AttentionSpec | MLASpec)), None)
+    if not states or attention is None:
+        return list(caches)
+    block = aligned_block_size(attention, max(spec.state_bytes for spec in states), kernel_block=kernel_block)
+    page = block * attention.token_bytes
+    return [(layer, _aligned(spec, block, page)) for layer, spec in caches]
+
+
+def _aligned(spec: KVCacheSpec, block_size: int, page_size_bytes: int) -> KVCacheSpec:
+    if isinstance(spec, StateSpec):
+        padded = spec.padded_to(page_size_bytes)
+        return replace(padded, block_size=block_size) if spec.block_size else padded
+    return spec.with_block_size(block_size)
+
+
+def aligned_block_size(attention: AttentionSpec | MLASpec, state_bytes: int, *, kernel_block: int = 16) -> int:
+    """Tokens of an attention block whose page is at least a recurrent state, in a hybrid model."""
+    multiple = max(kernel_block, attention.block_size)
+    if isinstance(attention, MLASpec):
+        multiple = max(multiple, HYBRID_MLA_BLOCK_SIZE)
+    block = multiple * cdiv(state_bytes, multiple * attention.token_bytes)
+    return round_up(max(attention.block_size, block), kernel_block)

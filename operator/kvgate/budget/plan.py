@@ -1,6 +1,6 @@
 """plan(BudgetRequest) → Budget: the one entry point of the arithmetic."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from kvgate.budget.capacity import KVCache
@@ -8,14 +8,15 @@ from kvgate.budget.demand import Demand, demand_of
 from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval, Verdict, verdict_of
-from kvgate.budget.kv_cache_dtype import KVCacheDtype
-from kvgate.budget.kv_cache_dtype import resolve as resolve_dtype
-from kvgate.budget.kv_cache_spec import Reach
-from kvgate.budget.layout import Layout, block_size_of, layout_of
+from kvgate.budget.kv_cache_plan import lay_out
+from kvgate.budget.layout import Layout
 from kvgate.budget.ledger import ledger_of
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest
 from kvgate.budget.settings import Resolved, resolve_settings
 from kvgate.budget.versions import Accounting, accounting_of
+
+_UNLIMITED = 1 << 62
+"""Blocks of a pipeline stage without caches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,26 +101,22 @@ def plan(request: BudgetRequest) -> Budget:
 
     Raises UnknownVersion for a release that no accounting is known for.
     """
-    if request.settings.max_model_len == AUTO_MAX_MODEL_LEN:
-        return _plan_auto_length(request)
     accounting = accounting_of(request.vllm_version)
     settings = resolve_settings(request, accounting)
     unmodelled = (*request.shape.unmodelled_kinds, *request.unmodelled_settings)
     try:
-        dtype, layout = _layout(request)
+        kv_cache, layout = lay_out(request, settings, accounting)
     except UnmodelledKind as missing:
         kinds = tuple(dict.fromkeys((*unmodelled, missing.kind)))
         return Budget(request=request, accounting=accounting, settings=settings, unmodelled=kinds)
-    kv_cache = _kv_cache(dtype, layout, request, settings, accounting)
     stages = _stages(request, settings, accounting, layout, modelled=not unmodelled)
-    demand = demand_of(
-        kv_cache,
-        request.guarantee,
-        max_num_seqs=settings.max_num_seqs,
-        workload=request.workload,
-        shares_prefixes=request.settings.enable_prefix_caching is not False,
-    )
     pool = _pool(stages) if stages else None
+    if pool is not None and not kv_cache.groups:
+        pool = _pool_of_nothing(pool)
+    if request.settings.max_model_len == AUTO_MAX_MODEL_LEN and pool is not None:
+        kv_cache = _fitting(kv_cache, pool)
+        settings = replace(settings, max_model_len=kv_cache.reach.max_model_len)
+        request = request.with_settings(max_model_len=settings.max_model_len)
     return Budget(
         request=request,
         accounting=accounting,
@@ -127,63 +124,60 @@ def plan(request: BudgetRequest) -> Budget:
         unmodelled=unmodelled,
         kv_cache=kv_cache,
         stages=stages,
-        demand=demand,
-        tightest=min(stages, key=lambda stage: stage.available.expected // stage.bytes_per_block, default=None),
+        demand=demand_of(kv_cache, request.guarantee, settings=settings, workload=request.workload),
+        tightest=min(stages, key=lambda stage: _blocks(stage, stage.available.expected), default=None),
         num_blocks=pool,
-        usable_blocks=pool.less(accounting.null_blocks) if pool is not None else None,
+        usable_blocks=pool.less(accounting.null_blocks if kv_cache.groups else 1) if pool is not None else None,
     )
 
 
 def _pool(stages: tuple[Stage, ...]) -> Interval:
     return Interval(
-        low=min(max(0, stage.available.low) // stage.bytes_per_block for stage in stages),
-        expected=min(max(0, stage.available.expected) // stage.bytes_per_block for stage in stages),
-        high=min(max(0, stage.available.high) // stage.bytes_per_block for stage in stages),
+        low=min(_blocks(stage, stage.available.low) for stage in stages),
+        expected=min(_blocks(stage, stage.available.expected) for stage in stages),
+        high=min(_blocks(stage, stage.available.high) for stage in stages),
     )
 
 
-def _plan_auto_length(request: BudgetRequest) -> Budget:
-    """`--max-model-len auto`: vLLM starts with the longest request that fits; the low end of what there may be decides."""
-    whole = plan(request.with_settings(max_model_len=request.shape.max_model_len))
-    if whole.kv_cache is None or whole.num_blocks is None:
-        return whole
-    fitting = whole.kv_cache.max_model_len_that_fits(whole.num_blocks.low, at_most=request.shape.max_model_len)
-    return plan(request.with_settings(max_model_len=fitting)) if fitting else whole
+def _blocks(stage: Stage, available_bytes: int) -> int:
+    """A stage that keeps nothing limits nothing, unless it is overdrawn."""
+    if stage.bytes_per_block:
+        return max(0, available_bytes) // stage.bytes_per_block
+    return _UNLIMITED if available_bytes >= 0 else 0
 
 
-def _layout(request: BudgetRequest) -> tuple[KVCacheDtype, Layout]:
-    shape, asked = request.shape, request.settings
-    dtype = resolve_dtype(asked.kv_cache_dtype, model_dtype=shape.dtype, checkpoint_scheme=shape.kv_cache_scheme)
-    block_size = block_size_of(shape, request.accelerator, dtype, asked.block_size)
-    parallelism = asked.parallelism
-    layout = layout_of(shape, dtype, tensor=parallelism.tensor, pipeline=parallelism.pipeline, block_size=block_size)
-    return dtype, layout
+def _pool_of_nothing(pool: Interval) -> Interval:
+    """A model without caches has one block, which nobody can hold (vLLM 0.32, `get_kv_cache_config_from_groups`)."""
+    return Interval(low=min(pool.low, 1), expected=min(pool.expected, 1), high=min(pool.high, 1))
 
 
-def _kv_cache(
-    dtype: KVCacheDtype, layout: Layout, request: BudgetRequest, settings: Resolved, accounting: Accounting
-) -> KVCache:
-    return KVCache(
-        groups=layout.groups,
-        dtype=dtype,
-        bytes_per_block=max(layout.stage_block_bytes),
-        reach=Reach(max_model_len=settings.max_model_len, decode_context=request.settings.parallelism.decode_context),
-        null_blocks=accounting.null_blocks,
-    )
+def _fitting(kv_cache: KVCache, pool: Interval) -> KVCache:
+    """`--max-model-len auto`: vLLM starts with the longest request that fits; the low end of what there may be decides.
+
+    Batch limits stay as the model's own length made them.
+    """
+    longest = kv_cache.max_model_len_that_fits(pool.low, at_most=kv_cache.reach.max_model_len)
+    return replace(kv_cache, reach=replace(kv_cache.reach, max_model_len=longest)) if longest else kv_cache
 
 
 def _stages(
     request: BudgetRequest, settings: Resolved, accounting: Accounting, layout: Layout, *, modelled: bool
 ) -> tuple[Stage, ...]:
     """Every stage with its ledger; none where a part of the ledger has no formula and the KV memory was not given."""
-    given = request.settings.kv_cache_memory_bytes
-    if given is None and not modelled:
+    if not modelled and _given_bytes(request, 0) is None:
         return ()
     stages = []
     for bounds, size in zip(layout.stages, layout.stage_block_bytes, strict=True):
         ledger = ledger_of(request, settings, accounting, bounds) if modelled else None
+        given = _given_bytes(request, size)
         available = (
             Interval.exactly(given) if given is not None else ledger.available if ledger else Interval.exactly(0)
         )
         stages.append(Stage(first=bounds[0], last=bounds[1], available=available, ledger=ledger, bytes_per_block=size))
     return tuple(stages)
+
+
+def _given_bytes(request: BudgetRequest, bytes_per_block: int) -> int | None:
+    """What the user sets instead of what a ledger leaves: blocks, or bytes per rank."""
+    blocks = request.settings.num_gpu_blocks_override
+    return request.settings.kv_cache_memory_bytes if blocks is None else blocks * bytes_per_block

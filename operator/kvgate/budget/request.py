@@ -40,6 +40,15 @@ class Workload:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Speculation:
+    """`--speculative-config`: tokens are drafted ahead and verified together."""
+
+    method: str
+    """vLLM's name: `mtp`, `eagle`, `eagle3`, `ngram`, `draft_model` …"""
+    num_speculative_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EngineSettings:
     """vLLM's arguments under their own names; None means that vLLM decides."""
 
@@ -53,6 +62,19 @@ class EngineSettings:
     enable_prefix_caching: bool | None = None
     kv_cache_memory_bytes: int | None = None
     """Per rank; bypasses the ledger, as in vLLM."""
+    num_gpu_blocks_override: int | None = None
+    """Blocks of the pool, whatever memory there is."""
+    disable_hybrid_kv_cache_manager: bool = False
+    """Windows and chunks are kept whole, as full attention is."""
+    async_scheduling: bool | None = None
+    kv_cache_dtype_skip_layers: tuple[str, ...] = ()
+    """Layers that keep the model dtype: indices, or `sliding_window`."""
+    mamba_cache_mode: str | None = None
+    """`none` or `align`; None: by prefix caching."""
+    mamba_block_size: int | None = None
+    mamba_cache_dtype: str = "auto"
+    mamba_ssm_cache_dtype: str = "auto"
+    speculation: Speculation | None = None
     parallelism: Parallelism = SINGLE_GPU
 
 

@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
-from kvgate.budget.request import BudgetRequest
+from kvgate.budget.model_shape import CrossAttention, ModelShape, RecurrentState
+from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, EngineSettings
 from kvgate.budget.versions import Accounting
+
+_DRAFTS_ON_GPU = frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash", "ngram_gpu"})
+"""Ways of drafting that the next batch need not wait for on the CPU; asynchronous scheduling stays on with them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,12 +21,20 @@ class Resolved:
     gpu_memory_utilization: Fraction
     default_max_num_seqs: int
     """What vLLM takes for this release and GPU where nobody chooses."""
+    enable_prefix_caching: bool = True
+    caches_states: bool = False
+    """Recurrent states are kept for prefixes too."""
+    graphs_hold_states: bool = False
+    """Full CUDA graphs over recurrent states: vLLM refuses more sequences than the pool has blocks."""
+    in_flight_tokens: int = 0
+    """Tokens of the batches that are computed at the same time."""
 
 
 def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved:
     """vLLM's defaults and their mutual limits (0.32, `EngineArgs._set_default_max_num_seqs_and_batched_tokens_args`)."""
     asked, limits = request.settings, accounting.batch_limits(request.accelerator)
-    max_model_len = asked.max_model_len or request.shape.max_model_len or 1
+    length = None if asked.max_model_len == AUTO_MAX_MODEL_LEN else asked.max_model_len
+    max_model_len = length or request.shape.max_model_len or 1
     batched = asked.max_num_batched_tokens or limits.max_num_batched_tokens
     if asked.max_num_batched_tokens is None and accounting.batched_tokens_cover_model_len:
         batched = max(max_model_len, 2048)
@@ -31,10 +43,44 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
         batched = min(batched, seqs * max_model_len)
     if asked.max_num_seqs is None:
         seqs = min(seqs, batched)
+    prefixes = caches_prefixes(request.shape, asked, accounting)
     return Resolved(
         max_model_len=max_model_len,
         max_num_seqs=seqs,
         max_num_batched_tokens=batched,
         gpu_memory_utilization=asked.gpu_memory_utilization or accounting.gpu_memory_utilization,
         default_max_num_seqs=min(limits.max_num_seqs, batched),
+        enable_prefix_caching=prefixes,
+        caches_states=prefixes and request.shape.is_hybrid and asked.mamba_cache_mode != "none",
+        graphs_hold_states=request.shape.is_hybrid and accounting.checks_state_blocks and not asked.enforce_eager,
+        in_flight_tokens=batched * max_concurrent_batches(request.shape, asked, accounting),
     )
+
+
+def caches_prefixes(shape: ModelShape, asked: EngineSettings, accounting: Accounting) -> bool:
+    """On by default since V1, for hybrids later; off for models of recurrent states alone, and beside an encoder."""
+    if any(isinstance(mixer, CrossAttention) for mixer in shape.mixers):
+        return False
+    if asked.enable_prefix_caching is not None:
+        return asked.enable_prefix_caching
+    if all(isinstance(mixer, RecurrentState) for mixer in shape.mixers):
+        return False
+    return accounting.hybrid_prefix_caching if shape.is_hybrid else accounting.v1_engine
+
+
+def max_concurrent_batches(shape: ModelShape, asked: EngineSettings, accounting: Accounting) -> int:
+    """Batches whose tokens a window must hold (vLLM 0.32, `max_concurrent_batches` of both runners)."""
+    pipeline = asked.parallelism.pipeline
+    if not accounting.reserves_batches_in_flight:
+        return 1
+    if not _schedules_ahead(asked):
+        return pipeline
+    if accounting.uses_v2_runner(shape.architecture, is_dense=not shape.is_sparse):
+        return pipeline + 1
+    return 2 if pipeline == 1 else pipeline
+
+
+def _schedules_ahead(asked: EngineSettings) -> bool:
+    if asked.async_scheduling is not None:
+        return asked.async_scheduling
+    return asked.speculation is None or asked.speculation.method in _DRAFTS_ON_GPU

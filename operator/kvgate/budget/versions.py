@@ -71,6 +71,18 @@ class Accounting:
     """CUDA graphs are captured for whole decode steps as well as piecewise."""
     blackwell_graphs: bool = False
     """Compute capability 10.x captures up to 1024 tokens instead of 512."""
+    hybrid_kv_cache_manager: bool = False
+    """Windows and chunks are kept as such beside full attention."""
+    hybrid_prefix_caching: bool = False
+    """Prefixes of hybrids are cached by default; those of pure attention since V1."""
+    state_checkpoints: bool = False
+    """Cached recurrent states keep one more block where the kernel can export it."""
+    reserves_batches_in_flight: bool = False
+    """Windows hold the tokens of every batch in flight instead of one batch."""
+    checks_state_blocks: bool = False
+    """Full CUDA graphs refuse more sequences than there are blocks for recurrent states."""
+    tokens_by_concurrency: bool = False
+    """The logged size of the KV cache is concurrency × max_model_len; before, blocks of a group × block size."""
     wrapper_ties_embeddings: bool = False
     """With transformers 5 the multimodal config's `tie_word_embeddings` counts, its default included."""
     shutdown_timeout: bool = False
@@ -112,13 +124,14 @@ _TURBOQUANT = {"turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "t
 _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     ((0, 6), {"batched_tokens_cover_model_len": True}),
     ((0, 8), {"batched_tokens_cover_model_len": False, "v1_engine": True, "large_device_bytes": 70 * GIB, "whole_card_non_torch": True}),
-    ((0, 9), {"large_excludes_a100": True, "whole_card_non_torch": False}),
+    ((0, 9), {"large_excludes_a100": True, "whole_card_non_torch": False, "hybrid_kv_cache_manager": True}),
     ((0, 10), {"kv_cache_dtypes": {"fp8_inc"}}),
     ((0, 11), {"nccl_in_budget": False, "full_graphs": True, "kv_cache_dtypes": {"bfloat16"}}),
     ((0, 12), {"kv_cache_dtypes": {"fp8_ds_mla"}}),
     ((0, 13), {"expert_workspace_persists": True}),
     ((0, 17), {"sampler_half_rows": 7, "sampler_program_rows": True}),
     ((0, 18), {"captures_in_profile": True, "shutdown_timeout": True, "kv_cache_dtypes": {"float16"}}),
+    ((0, 19), {"checks_state_blocks": True}),
     ((0, 20), {
         "gpu_memory_utilization": Fraction(92, 100),
         "graphs_deducted": True,
@@ -126,9 +139,16 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "wrapper_ties_embeddings": True,
         "kv_cache_dtypes": _TURBOQUANT | _PER_TOKEN_HEAD,
     }),
+    ((0, 21), {"tokens_by_concurrency": True}),
     ((0, 22), {"sampler_program_rows": False, "unsplit_large_blocks": True, "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"})}),
     ((0, 24), {"v2_runner_architectures": _DENSE_V2_FIRST}),
-    ((0, 26), {"v2_runner_dense": True, "kv_cache_dtypes": {"int4_per_token_head"}}),
+    ((0, 26), {
+        "v2_runner_dense": True,
+        "hybrid_prefix_caching": True,
+        "state_checkpoints": True,
+        "reserves_batches_in_flight": True,
+        "kv_cache_dtypes": {"int4_per_token_head"},
+    }),
     ((0, 27), {"consumed_accounting": True}),
     ((0, 28), {"huge_device_bytes": 160 * GIB, "blackwell_graphs": True, "kv_cache_dtypes": {"nvfp4_4over6"}}),
     ((0, 29), {"null_blocks": 1, "v2_runner_architectures": None, "v2_graphs_deducted": True}),

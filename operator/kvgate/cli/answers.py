@@ -69,11 +69,11 @@ def _kv_cache(budget: Budget) -> Json | None:
     blocks = pool.expected if pool else None
     longest = budget.settings.max_model_len
     return {
-        "groups": [_group(group) for group in kv_cache.groups],
+        "groups": [_group(group, budget.settings.max_model_len) for group in kv_cache.groups],
         "bytes_per_block": kv_cache.bytes_per_block,
         "num_blocks": blocks,
         "num_tokens": budget.num_tokens.expected if budget.num_tokens else None,
-        "max_concurrency": float(kv_cache.max_concurrency(blocks)) if blocks is not None else None,
+        "max_concurrency": float(kv_cache.max_concurrency(blocks)) if blocks is not None and kv_cache.groups else None,
         "request_blocks": kv_cache.request_blocks,
         "request_bytes": kv_cache.request_bytes,
         "max_model_len_that_fits": kv_cache.max_model_len_that_fits(blocks, at_most=longest)
@@ -82,10 +82,11 @@ def _kv_cache(budget: Budget) -> Json | None:
     }
 
 
-def _group(group: KVCacheGroup) -> Json:
+def _group(group: KVCacheGroup, max_model_len: int) -> Json:
+    """A state that is kept once has a block as long as the request."""
     return {
         "kind": group.spec.kind,
         "num_layers": group.num_layers,
-        "block_size": group.spec.block_size,
-        "page_size_bytes": group.spec.page_size_bytes,
+        "block_size": group.spec.block_size or max_model_len,
+        "page_size_bytes": group.page_size_bytes,
     }

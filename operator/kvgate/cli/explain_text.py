@@ -87,9 +87,11 @@ def _cache(budget: Budget) -> Iterator[str]:
     if kv_cache is None:
         return
     yield ""
-    for group in kv_cache.groups:
-        page = f"a block of {group.spec.block_size} tokens has {group.spec.page_size_bytes} bytes in each"
-        yield _row(f"KV cache: {group.spec.kind}", f"{group.num_layers} layers", page)
+    for spec, layers in (part for group in kv_cache.groups for part in group.parts):
+        block = f"a block of {spec.block_size} tokens" if spec.block_size else "a request"
+        yield _row(
+            f"KV cache: {spec.kind}", f"{len(layers)} layers", f"{block} has {spec.page_size_bytes} bytes in each"
+        )
     yield _row("bytes per block", f"{kv_cache.bytes_per_block}", f"kv_cache_dtype {kv_cache.dtype.name}")
     yield _row(
         "one request", format_gib(kv_cache.request_bytes), f"{kv_cache.request_blocks} blocks of max_model_len tokens"

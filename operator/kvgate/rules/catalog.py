@@ -21,6 +21,7 @@ RULES: tuple[Rule, ...] = (
     consistency.kv_cache_memory_within_gpu,  # vLLM does not check what it is given
     fit.weights_fit,  # nothing left for the cache
     fit.one_request_fits,  # vLLM's own start condition
+    fit.sequences_have_states,  # vLLM's second one, for recurrent states
     fit.guarantee_holds,  # what the user asks beyond it
     consistency.workload_can_run,  # declared requests must be able to run at all
     consistency.kinds_are_modelled,  # Unknown names its reason
@@ -30,7 +31,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-BUDGET_RULES = frozenset({"WeightsTooLarge", "KVCacheTooSmall", "GuaranteeNotMet"})
+BUDGET_RULES = frozenset({"WeightsTooLarge", "KVCacheTooSmall", "MambaCacheBlocksExceeded", "GuaranteeNotMet"})
 """Errors of these rules are about bytes; those of the others are settings that vLLM refuses."""
 
 

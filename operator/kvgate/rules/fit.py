@@ -31,7 +31,8 @@ def weights_fit(budget: Budget) -> Iterable[Finding]:
 def _overdrawn(budget: Budget) -> bool:
     """Not even one block is left; a given kv_cache_memory_bytes is never overdrawn, only small."""
     stage = budget.tightest
-    given = budget.request.settings.kv_cache_memory_bytes is not None
+    asked = budget.request.settings
+    given = asked.kv_cache_memory_bytes is not None or asked.num_gpu_blocks_override is not None
     return stage is not None and not given and stage.available.high < stage.bytes_per_block
 
 
@@ -58,10 +59,37 @@ def one_request_fits(budget: Budget) -> Iterable[Finding]:
     )
 
 
+def sequences_have_states(budget: Budget) -> Iterable[Finding]:
+    """vLLM's second start condition: full CUDA graphs want a block for the recurrent state of every sequence (0.19+)."""
+    pool, demand, usable = budget.num_blocks, budget.demand, budget.usable_blocks
+    if pool is None or demand is None or usable is None:
+        return
+    verdict = verdict_of(demand.sequence_blocks, usable)
+    if verdict is Verdict.FITS or verdict_of(demand.startup_blocks, usable) is Verdict.DOES_NOT_FIT:
+        return
+    most = pool.high if verdict is Verdict.DOES_NOT_FIT else pool.low
+    yield Finding(
+        rule="MambaCacheBlocksExceeded",
+        severity=Severity.ERROR if verdict is Verdict.DOES_NOT_FIT else Severity.WARNING,
+        field="max_num_seqs",
+        message=(
+            f"max_num_seqs ({budget.settings.max_num_seqs}) exceeds available Mamba cache blocks ({most}): with full CUDA graphs "
+            f"vLLM wants one for every sequence, and {pool.low} to {pool.high} are available ({pool.expected} expected)"
+        ),
+        remediation=f"set max_num_seqs to {max(1, pool.low)} or less, or give the KV cache more memory",
+    )
+
+
 def guarantee_holds(budget: Budget) -> Iterable[Finding]:
     """The demand beyond one request: declared workload, or max_num_seqs full-length requests."""
     usable, demand, stage = budget.usable_blocks, budget.demand, budget.tightest
-    if usable is None or demand is None or stage is None or demand.guarantee is Guarantee.STARTUP:
+    if (
+        usable is None
+        or demand is None
+        or stage is None
+        or demand.guarantee is Guarantee.STARTUP
+        or demand.is_for_sequences
+    ):
         return
     verdict = verdict_of(demand.blocks, usable)
     if verdict is Verdict.FITS or verdict_of(demand.startup_blocks, usable) is Verdict.DOES_NOT_FIT:

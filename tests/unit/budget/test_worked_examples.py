@@ -9,8 +9,9 @@ import pytest
 
 from kvgate.budget.interval import Verdict
 from kvgate.budget.kv_cache_dtype import resolve
-from kvgate.budget.kv_cache_groups import Groups, aligned_block_size, bytes_per_block, form_groups, request_blocks
+from kvgate.budget.kv_cache_groups import Groups, bytes_per_block, form_groups, request_blocks
 from kvgate.budget.kv_cache_spec import FullAttentionSpec, KVCacheSpec, Reach, StateSpec
+from kvgate.budget.layout import aligned_block_size
 from kvgate.budget.parallel_support import parallelism_refusals
 from kvgate.budget.parallelism import Parallelism, stage_sizes
 from kvgate.budget.plan import Budget, plan
@@ -248,7 +249,7 @@ def qwen_groups(dtype: str, *, prefix_caching: bool = True) -> Groups:
     full = attention.with_block_size(block)
     assert isinstance(full, FullAttentionSpec)
     period: list[KVCacheSpec] = [state, state, state, full]
-    return form_groups(period * 16)
+    return form_groups(list(enumerate(period * 16)))
 
 
 def qwen_blocks(dtype: str, length: int, *, prefix_caching: bool = True) -> int:

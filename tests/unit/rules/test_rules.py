@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from kvgate.budget.interval import Verdict
-from kvgate.budget.model_shape import FullAttention, LayerShape, UnmodelledLayer
+from kvgate.budget.matrix import Units
+from kvgate.budget.model_shape import FullAttention, LayerShape, RecurrentState, UnmodelledLayer
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import Guarantee
 from kvgate.budget.units import GIB
@@ -21,6 +22,19 @@ BLOCKS = WeightFormat(method="fp8", format="fp8-block", block=(128, 128))
 KDA = LayerShape(mixers=(UnmodelledLayer(kind="KDA"),))
 ODD = new_layer(FullAttention(num_heads=12, num_kv_heads=6, head_dim=128), intermediate_size=14336)
 NARROW = new_layer(FullAttention(num_heads=64, num_kv_heads=8, head_dim=128), intermediate_size=3072, stored=BLOCKS)
+GDN = RecurrentState(
+    kind="GDN",
+    conv=(Units(count=80, width=128),),
+    conv_taps=3,
+    state=Units(count=48, width=128 * 128),
+    state_dtype="float32",
+)
+FULL = FullAttention(num_heads=24, num_kv_heads=4, head_dim=256)
+HYBRID = new_model_shape(
+    layers=(LayerShape(mixers=(GDN,)), LayerShape(mixers=(GDN,)), LayerShape(mixers=(GDN,)), new_layer(FULL)) * 16,
+    num_heads=24,
+)
+HYBRID_BLOCK = 16 * 3_211_264
 OLD_GPU = new_accelerator(compute_capability=(7, 5))
 WORKLOAD = {"guarantee": Guarantee.WORKLOAD, "max_model_len": 2048, "max_num_seqs": 8}
 
@@ -53,13 +67,15 @@ FIRES: list[tuple[Rule, str, Severity, str, dict[str, Any]]] = [
     (fit.weights_fit, "WeightsTooLarge", ERROR, "accelerator", {"accelerator": new_accelerator(memory_gib=16)}),
     (fit.one_request_fits, "KVCacheTooSmall", ERROR, "max_model_len", {"accelerator": new_accelerator(memory_gib=24)}),
     (fit.one_request_fits, "KVCacheTooSmall", ERROR, "max_model_len", {"kv_cache_memory_bytes": 1000}),
+    (fit.sequences_have_states, "MambaCacheBlocksExceeded", ERROR, "max_num_seqs",
+     {"shape": HYBRID, "max_num_seqs": 513, "kv_cache_memory_bytes": 512 * HYBRID_BLOCK}),
     (fit.guarantee_holds, "GuaranteeNotMet", ERROR, "max_num_seqs", {"guarantee": Guarantee.FULL_CONTEXT}),
     (fit.guarantee_holds, "GuaranteeNotMet", ERROR, "workload", {**WORKLOAD, "workload": new_workload(1000)}),
     (consistency.workload_can_run, "ConcurrencyAboveMaxNumSeqs", WARNING, "max_num_seqs", {**WORKLOAD, "workload": new_workload(9)}),
     (consistency.workload_can_run, "RequestAboveMaxModelLen", ERROR, "workload", {**WORKLOAD, "workload": new_workload(8, 2048, 1)}),
     (consistency.kinds_are_modelled, "UnmodelledKind", WARNING, "model", {"shape": new_model_shape(layer=KDA)}),
     (consistency.kinds_are_modelled, "UnmodelledKind", WARNING, "extra_args", {"unmodelled_settings": ("LoRA",)}),
-    (consistency.kinds_are_modelled, "UnmodelledKind", WARNING, "kv_cache_dtype", {"kv_cache_dtype": "turboquant_k8v4"}),
+    (consistency.kinds_are_modelled, "UnmodelledKind", WARNING, "kv_cache_dtype", {"kv_cache_dtype": "octave_k3v4"}),
     (consistency.release_is_known, "ReleaseNotKnown", INFO, "vllm_version", {"vllm_version": "0.34.0"}),
     (consistency.weights_do_not_choose_kv_cache, "KVCacheKeepsModelDtype", INFO, "kv_cache_dtype",
      {"shape": new_model_shape(quantization=FP8)}),
@@ -87,6 +103,12 @@ SILENT: list[tuple[Rule, dict[str, Any]]] = [
     (fit.weights_fit, {"kv_cache_memory_bytes": 1000}),
     (fit.one_request_fits, {}),
     (fit.one_request_fits, {"accelerator": new_accelerator(memory_gib=16)}),
+    (fit.sequences_have_states, {"shape": HYBRID, "max_num_seqs": 512, "kv_cache_memory_bytes": 512 * HYBRID_BLOCK}),
+    (fit.sequences_have_states,
+     {"shape": HYBRID, "max_num_seqs": 513, "kv_cache_memory_bytes": 512 * HYBRID_BLOCK, "enforce_eager": True}),
+    (fit.sequences_have_states,
+     {"shape": HYBRID, "max_num_seqs": 513, "kv_cache_memory_bytes": 512 * HYBRID_BLOCK, "vllm_version": "0.18.0"}),
+    (fit.sequences_have_states, {"max_num_seqs": 1024, "kv_cache_memory_bytes": 2 * GIB, "max_model_len": 4096}),
     (fit.guarantee_holds, {"guarantee": Guarantee.FULL_CONTEXT, "max_num_seqs": 1}),
     (fit.guarantee_holds, {"guarantee": Guarantee.FULL_CONTEXT, "kv_cache_memory_bytes": GIB}),
     (consistency.workload_can_run, {**WORKLOAD, "workload": new_workload(8, 2048, 0)}),

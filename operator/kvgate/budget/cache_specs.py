@@ -1,0 +1,192 @@
+"""From what a layer computes with to what it keeps: one spec per cache, on one tensor-parallel rank.
+
+Formulas: vLLM 0.32, `get_kv_cache_spec` of the attention layers and `MambaStateShapeCalculator`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from kvgate.budget.errors import UnmodelledKind
+from kvgate.budget.kv_cache_dtype import KVCacheDtype, plain
+from kvgate.budget.kv_cache_spec import (
+    ChunkedLocalSpec,
+    CrossAttentionSpec,
+    FullAttentionSpec,
+    KVCacheSpec,
+    MLASpec,
+    SlidingWindowSpec,
+    StateSpec,
+    WindowMLASpec,
+)
+from kvgate.budget.model_shape import (
+    DTYPE_BYTES,
+    CompressedAttention,
+    CrossAttention,
+    FullAttention,
+    LatentAttention,
+    Mixer,
+    RecurrentState,
+    SharedCache,
+)
+from kvgate.budget.parallelism import local_heads
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CacheSettings:
+    """What specs depend on beside the model."""
+
+    model_dtype: str
+    dtype: KVCacheDtype
+    block_size: int
+    """Before hybrids are aligned."""
+    tensor: int = 1
+    num_speculative_tokens: int = 0
+    retained_tokens: int = 0
+    """Kept beside sliding windows for draft modules that run one after another."""
+    caches_states: bool = False
+    """States are kept for prefixes too (`mamba_cache_mode` align)."""
+    keeps_checkpoints: bool = False
+    """This release keeps one more state where the kernel can export it."""
+    conv_dtype: str = "auto"
+    """`--mamba-cache-dtype`."""
+    state_dtype: str = "auto"
+    """`--mamba-ssm-cache-dtype`."""
+    skipped_layers: frozenset[str] = frozenset()
+    """Indices of layers that keep the model dtype; `sliding_window` stands for all that have one."""
+
+
+def specs_of(mixer: Mixer, layer: int, settings: CacheSettings) -> tuple[KVCacheSpec, ...]:
+    """What a layer keeps for a mixer. Raises UnmodelledKind for a kind without a formula."""
+    if isinstance(mixer, FullAttention):
+        return _attention(mixer, settings, dtype_of_layer(mixer, layer, settings))
+    return _specs(mixer, settings)
+
+
+@lru_cache(maxsize=1024)
+def _specs(mixer: Mixer, settings: CacheSettings) -> tuple[KVCacheSpec, ...]:
+    if isinstance(mixer, LatentAttention):
+        return tuple(_latent(mixer, settings))
+    if isinstance(mixer, CompressedAttention):
+        return tuple(_compressed(mixer, settings.block_size))
+    if isinstance(mixer, CrossAttention):
+        heads = local_heads(mixer.num_kv_heads, settings.tensor)
+        return (
+            CrossAttentionSpec(
+                block_size=settings.block_size, num_kv_heads=heads, head_dim=mixer.head_dim, dtype=settings.dtype
+            ),
+        )
+    if isinstance(mixer, RecurrentState):
+        return (_state(mixer, settings),)
+    if isinstance(mixer, SharedCache):
+        return ()
+    raise UnmodelledKind(mixer.kind)
+
+
+def dtype_of_layer(mixer: FullAttention, layer: int, settings: CacheSettings) -> KVCacheDtype:
+    """The cache's format, or the model dtype for a layer that is left out of it."""
+    skipped = settings.skipped_layers
+    if str(layer) in skipped or (mixer.sliding_window and "sliding_window" in skipped):
+        return plain(settings.model_dtype)
+    return settings.dtype
+
+
+@lru_cache(maxsize=1024)
+def _attention(mixer: FullAttention, settings: CacheSettings, dtype: KVCacheDtype) -> tuple[KVCacheSpec, ...]:
+    heads = local_heads(mixer.num_kv_heads, settings.tensor)
+    common: dict[str, Any] = {
+        "block_size": settings.block_size, "num_kv_heads": heads, "head_dim": mixer.head_dim, "v_head_dim": mixer.v_head_dim,
+        "dtype": dtype,
+    }  # fmt: skip
+    if mixer.sliding_window:
+        return (SlidingWindowSpec(**common, window=mixer.sliding_window, retained_tokens=settings.retained_tokens),)
+    if mixer.chunk_size:
+        return (ChunkedLocalSpec(**common, chunk_size=mixer.chunk_size),)
+    full = FullAttentionSpec(**common)
+    if not mixer.index_head_dim:
+        return (full,)
+    index_bytes = mixer.index_head_dim * DTYPE_BYTES[settings.model_dtype]
+    return MLASpec(block_size=settings.block_size, vector_bytes=index_bytes), full
+
+
+def _latent(mixer: LatentAttention, settings: CacheSettings) -> Iterator[KVCacheSpec]:
+    if mixer.index_head_dim:
+        yield MLASpec(block_size=settings.block_size, vector_bytes=index_bytes(mixer.index_head_dim))
+    vector_bytes = settings.dtype.latent_bytes(mixer.kv_lora_rank, mixer.qk_rope_head_dim)
+    yield MLASpec(block_size=settings.block_size, vector_bytes=vector_bytes)
+
+
+def index_bytes(index_head_dim: int) -> int:
+    """One token of a sparse indexer: fp8, and a float32 scale for every 128 elements, whatever the cache's format."""
+    return index_head_dim + index_head_dim // 128 * 4
+
+
+_COMPRESSED_ALIGNMENT = 576
+_ROTARY = 64
+_SCALE_BYTES = 8
+_WINDOW_BLOCK = 64
+
+
+def _compressed(mixer: CompressedAttention, block_size: int) -> Iterator[KVCacheSpec]:
+    """DeepSeek-V4's caches: fp8 vectors with a 16-bit rotary part and 8 bytes of scales, and float32 rings."""
+    vector_bytes = mixer.head_dim - _ROTARY + 2 * _ROTARY + _SCALE_BYTES
+    yield WindowMLASpec(
+        block_size=_WINDOW_BLOCK,
+        vector_bytes=vector_bytes,
+        window=mixer.sliding_window,
+        alignment=_COMPRESSED_ALIGNMENT,
+    )
+    if not mixer.ratio:
+        return
+    overlaps = mixer.ratio == 4
+    yield MLASpec(
+        block_size=block_size, vector_bytes=vector_bytes, tokens_per_vector=mixer.ratio, alignment=_COMPRESSED_ALIGNMENT
+    )
+    yield _ring(mixer.head_dim, mixer.ratio, overlaps=overlaps)
+    if overlaps:
+        yield MLASpec(
+            block_size=block_size, vector_bytes=index_bytes(mixer.index_head_dim), tokens_per_vector=mixer.ratio,
+            alignment=_COMPRESSED_ALIGNMENT,
+        )  # fmt: skip
+        yield _ring(mixer.index_head_dim, mixer.ratio, overlaps=True)
+
+
+def _ring(width: int, ratio: int, *, overlaps: bool) -> WindowMLASpec:
+    """What a compressor reads: values and gates of the tokens that go into one vector, of two at once where they overlap."""
+    copies = 2 if overlaps else 1
+    return WindowMLASpec(
+        block_size=4 if overlaps else 8, vector_bytes=copies * 2 * width * 4, window=copies * ratio,
+        alignment=_COMPRESSED_ALIGNMENT,
+    )  # fmt: skip
+
+
+def _state(mixer: RecurrentState, settings: CacheSettings) -> StateSpec:
+    """One state of a request, and how many of them it holds."""
+    count = 1 + settings.num_speculative_tokens
+    if settings.caches_states:
+        count += 1 + (mixer.keeps_checkpoint and settings.keeps_checkpoints)
+    block_size = settings.block_size if settings.caches_states else 0
+    return StateSpec(block_size=block_size, state_bytes=state_bytes(mixer, settings), num_states=count)
+
+
+def state_bytes(mixer: RecurrentState, settings: CacheSettings) -> int:
+    """Window of the convolution and recurrent state on one rank."""
+    conv_dtype = _or(settings.conv_dtype, settings.model_dtype)
+    taps = mixer.conv_taps + settings.num_speculative_tokens
+    channels = sum(units.on_rank(settings.tensor) for units in mixer.conv)
+    total = taps * channels * DTYPE_BYTES[conv_dtype]
+    if mixer.state is not None:
+        total += mixer.state.on_rank(settings.tensor) * DTYPE_BYTES[_recurrent_dtype(mixer, settings, conv_dtype)]
+    return total
+
+
+def _recurrent_dtype(mixer: RecurrentState, settings: CacheSettings, conv_dtype: str) -> str:
+    """The user's choice, the model's, the convolution's; linear attention has no choice of its own."""
+    if mixer.fixed_state_dtype or mixer.kind == "linear attention":
+        return mixer.state_dtype or conv_dtype
+    return _or(settings.state_dtype, mixer.state_dtype or conv_dtype)
+
+
+def _or(dtype: str, otherwise: str) -> str:
+    return otherwise if dtype == "auto" else dtype

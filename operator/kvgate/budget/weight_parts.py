@@ -1,0 +1,112 @@
+"""The weights of a rank, part by part: each part is what a model with nothing else would load."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kvgate.budget.matrix import Matrix
+from kvgate.budget.model_shape import End, LayerShape, ModelShape, RecurrentState
+from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.weights import Weights, rank_weights
+
+EXPERTS = "experts and routers"
+FEED_FORWARD = "feed-forward"
+NORMS = "norms"
+RECURRENT = "recurrent layers"
+ATTENTION = "attention"
+_OF_LAYERS = (ATTENTION, RECURRENT, FEED_FORWARD, EXPERTS, NORMS)
+_ATTENTION_NAMES = frozenset({"qkv_proj", "qk_norm", "o_proj"})
+"""Told apart by name only in layers that attend and keep a recurrent state (Falcon-H1)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightPart:
+    """One row of the table."""
+
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rank:
+    """Whose weights are asked for."""
+
+    parallelism: Parallelism
+    stage: tuple[int, int]
+    unsplit_large_blocks: bool
+
+    def weights(self, shape: ModelShape) -> Weights:
+        """Of a shape from which parts may have been taken away."""
+        return rank_weights(shape, self.parallelism, self.stage, unsplit_large_blocks=self.unsplit_large_blocks)
+
+    def plain(self, shape: ModelShape) -> int:
+        """Without what loading adds."""
+        return self.weights(shape).parameter_bytes
+
+
+def weight_parts(shape: ModelShape, rank: Rank) -> tuple[WeightPart, ...]:
+    """Every part that is there, in the order of the model; they sum to the loaded bytes."""
+    sizes = {**_parameters(shape, rank), **_loading(shape, rank)}
+    return tuple(WeightPart(name=name, size_bytes=size) for name, size in sizes.items() if size)
+
+
+def _parameters(shape: ModelShape, rank: Rank) -> dict[str, int]:
+    bare = _bare(shape)
+    ends = replace(bare, vocab_size=shape.vocab_size)
+    has_embedding = rank.stage[0] == 0 or End.EMBEDDING in shape.ends_everywhere
+    embedding = rank.plain(replace(ends, tie_word_embeddings=True, lm_head_bias=False)) if has_embedding else 0
+    sizes = {
+        "encoders": rank.plain(replace(bare, encoders=shape.encoders)),
+        "embedding": embedding + rank.plain(replace(bare, first=shape.first)),
+        **{name: rank.plain(_only(shape, bare, name)) for name in _OF_LAYERS},
+        "head": rank.plain(ends) - embedding,
+    }
+    return {**sizes, "draft layers": rank.plain(shape) - sum(sizes.values())}
+
+
+def _loading(shape: ModelShape, rank: Rank) -> dict[str, int]:
+    """What loading adds to the parameters."""
+    weights = rank.weights(shape)
+    unabsorbed = replace(shape, layers=_mapped(shape.layers, lambda layer: replace(layer, mixers=())))
+    rotary = weights.loaded_bytes - rank.weights(replace(shape, rotary=())).loaded_bytes
+    absorbed = weights.loaded_bytes - rank.weights(unabsorbed).loaded_bytes
+    rounding = weights.loaded_bytes - weights.parameter_bytes - rotary - absorbed
+    return {"rotary tables": rotary, "MLA's absorbed copies": absorbed, "allocator rounding": rounding}
+
+
+def _bare(shape: ModelShape) -> ModelShape:
+    """The same layers with no weights."""
+    return replace(
+        shape, vocab_size=0, first=(), last=(), everywhere=(), encoders=(), rotary=(), draft_layers=(),
+        layers=_mapped(shape.layers, lambda _: LayerShape()),
+    )  # fmt: skip
+
+
+def _only(shape: ModelShape, bare: ModelShape, part: str) -> ModelShape:
+    """The layers' share of one part, and that of what stands beside them."""
+
+    def kept(layer: LayerShape) -> LayerShape:
+        return LayerShape(matrices=tuple(matrix for matrix in layer.matrices if _part(matrix, layer) == part))
+
+    last, everywhere = (kept(LayerShape(matrices=matrices)).matrices for matrices in (shape.last, shape.everywhere))
+    return replace(bare, layers=_mapped(shape.layers, kept), last=last, everywhere=everywhere)
+
+
+def _mapped(layers: tuple[LayerShape, ...], change: Callable[[LayerShape], LayerShape]) -> tuple[LayerShape, ...]:
+    """Equal layers stay one object: that is how they are counted."""
+    changed = {key: change(layer) for key, layer in {id(layer): layer for layer in layers}.items()}
+    return tuple(changed[id(layer)] for layer in layers)
+
+
+def _part(matrix: Matrix, layer: LayerShape) -> str:
+    """By vLLM's names of modules."""
+    name = matrix.name
+    if matrix.experts or name.startswith(("experts", "router", "shared_expert")):
+        return EXPERTS
+    if name in ("gate_up_proj", "down_proj"):
+        return FEED_FORWARD
+    if matrix.columns == 1 and "norm" in name:
+        return NORMS
+    recurrent = [isinstance(mixer, RecurrentState) for mixer in layer.mixers]
+    if any(recurrent) and (all(recurrent) or name not in _ATTENTION_NAMES):
+        return RECURRENT
+    return ATTENTION

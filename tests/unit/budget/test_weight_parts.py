@@ -1,0 +1,77 @@
+"""The table of a rank's weights: every byte in one row, and the rows that people know from the model."""
+
+import pytest
+
+from kvgate.budget.model_shape import Encoder, LayerShape, ModelShape, RecurrentState
+from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.weight_parts import Rank, weight_parts
+from kvgate.hf_config.blocks import replicated, vector
+from support.builders import catalogue_shape, new_model_shape
+
+MODELS = [
+    "meta-llama/Llama-3.1-70B-Instruct",
+    "Qwen/Qwen3-30B-A3B-FP8",
+    "Qwen/Qwen3-0.6B",
+    "deepseek-ai/DeepSeek-V3",
+    "openai-community/gpt2",
+    "google/gemma-3-27b-it",
+    "Qwen/Qwen3.6-27B-FP8",
+    "openai/whisper-large-v3",
+]
+
+
+def parts_of(shape: ModelShape, tensor: int = 1, stage: tuple[int, int] | None = None) -> dict[str, int]:
+    rank = Rank(
+        parallelism=Parallelism(tensor=tensor), stage=stage or (0, len(shape.layers)), unsplit_large_blocks=True
+    )
+    parts = weight_parts(shape, rank)
+    assert sum(part.size_bytes for part in parts) == rank.weights(shape).loaded_bytes
+    assert all(part.size_bytes > 0 for part in parts)
+    return {part.name: part.size_bytes for part in parts}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_the_parts_are_all_that_is_loaded(name: str, tensor: int) -> None:
+    shape = catalogue_shape(name)
+    middle = len(shape.layers) // 2
+    for stage in [(0, len(shape.layers)), (0, middle), (middle, len(shape.layers))]:
+        parts_of(shape, tensor, stage)
+
+
+def test_a_70b_is_mostly_feed_forward() -> None:
+    parts = parts_of(catalogue_shape("meta-llama/Llama-3.1-70B-Instruct"))
+    assert parts["embedding"] == parts["head"] == 128_256 * 8192 * 2
+    assert parts["attention"] == 80 * (8192 * (64 + 2 * 8) * 128 + 64 * 128 * 8192) * 2
+    assert parts["feed-forward"] == 80 * 3 * 8192 * 28_672 * 2
+    assert parts["norms"] == (80 * 2 + 1) * 8192 * 2
+
+
+def test_ends_stand_on_their_stages() -> None:
+    shape = catalogue_shape("meta-llama/Llama-3.1-70B-Instruct")
+    assert "head" not in parts_of(shape, stage=(0, 40))
+    assert "embedding" not in parts_of(shape, stage=(40, 80))
+
+
+def test_tied_ends_count_once_where_they_share_a_rank() -> None:
+    shape = new_model_shape(tie_word_embeddings=True)
+    assert "head" not in parts_of(shape)
+    assert parts_of(shape, stage=(16, 32))["head"] == 128_256 * 4096 * 2
+
+
+def test_mla_keeps_absorbed_copies_and_experts_hold_the_most() -> None:
+    parts = parts_of(catalogue_shape("deepseek-ai/DeepSeek-V3"))
+    assert parts["MLA's absorbed copies"] == 61 * 128 * (128 + 128) * 512 * 2
+    assert max(parts, key=parts.__getitem__) == "experts and routers"
+
+
+def test_recurrent_layers_and_towers_have_rows_of_their_own() -> None:
+    matrices = (replicated("in_proj", 64, columns=32), vector("mixer_norm", 16))
+    state = LayerShape(mixers=(RecurrentState(kind="GDN"),), matrices=matrices)
+    tower = Encoder(
+        matrices=((replicated("qkv", 32, columns=8), 3),), hidden_size=8, intermediate_size=8, items=()
+    )  # fmt: skip
+    parts = parts_of(new_model_shape(layers=(state,) * 2, encoders=(tower,)))
+    assert parts["recurrent layers"] == 2 * 64 * 32 * 2
+    assert parts["norms"] == (2 * 16 + 4096) * 2
+    assert parts["encoders"] == 3 * 32 * 8 * 2
