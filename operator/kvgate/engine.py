@@ -1,6 +1,6 @@
 """assess(spec, facts) → Assessment: the one judgement behind the webhook, the controller and the command line."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 
@@ -13,6 +13,7 @@ from kvgate.budget.interval import Verdict
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
+from kvgate.cache_flags import cache_settings
 from kvgate.facts import Facts
 from kvgate.rules import BUDGET_RULES, Finding, judge_budget
 from kvgate.rules.finding import error_rules
@@ -118,7 +119,7 @@ def to_budget_request(spec: InferenceDeploymentSpec, facts: Facts) -> BudgetRequ
         shape=facts.shape,
         accelerator=facts.accelerator,
         vllm_version=spec.vllm.version,
-        settings=_settings(spec.vllm),
+        settings=replace(_settings(spec.vllm), **cache_settings(spec.vllm.extra_args)),
         guarantee=spec.admission.guarantee or (Guarantee.WORKLOAD if declared else Guarantee.FULL_CONTEXT),
         workload=Workload(**declared.model_dump()) if declared else None,
         unmodelled_settings=memory_kinds(spec.vllm.extra_args),

@@ -23,7 +23,6 @@ ARITHMETIC: frozenset[str] = frozenset(
         "microsoft/Phi-3.5-MoE-instruct",
         "microsoft/Phi-4-mini-instruct",
         "mistralai/Mamba-Codestral-7B-v0.1",
-        "mistralai/Mistral-7B-v0.1",
         "moonshotai/Kimi-K2.5",
         "moonshotai/Kimi-Linear-48B-A3B-Instruct",
         "nvidia/MiniMax-M3-NVFP4",

@@ -13,12 +13,14 @@ from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.request import BudgetRequest, EngineSettings
 from kvgate.budget.versions import DEFAULT_VERSION
+from kvgate.cache_flags import CACHE_FLAGS
 from kvgate.cli.answers import Json, failed, to_json
 from kvgate.cli.settings import SETTINGS, read_settings
 from kvgate.engine import Assessment
 from kvgate.rules.finding import Finding, Severity
 from kvgate.vllm_flags import MEMORY_FLAGS
 
+_CACHE = {flag.name: flag.setting for flag in CACHE_FLAGS}
 _KEYS = frozenset({setting.name for setting in SETTINGS} | {"id"})
 _MEMORY_KEYS = {flag[2:].replace("-", "_"): kind for flag, kind in MEMORY_FLAGS.items()} | {"lora_config": "LoRA"}
 """Keys that switch on what has no formula here."""
@@ -104,7 +106,8 @@ def assess_request(values: Mapping[str, Any]) -> Assessment:
 
 def _engine_settings(known: Mapping[str, Any]) -> EngineSettings:
     parallelism = Parallelism(**{field: known[key] for key, field in _PARALLEL.items() if key in known})
-    return EngineSettings(**{key: known[key] for key in _ENGINE if key in known}, parallelism=parallelism)
+    cache = {field: known[key] for key, field in _CACHE.items() if key in known}
+    return EngineSettings(**{key: known[key] for key in _ENGINE if key in known}, **cache, parallelism=parallelism)
 
 
 def _shape(known: Mapping[str, Any]) -> tuple[ModelShape | None, tuple[Finding, ...]]:

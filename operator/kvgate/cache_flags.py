@@ -1,0 +1,109 @@
+"""vLLM's options that shape the KV cache and that no field of the spec owns: as settings of a what-if, and in extraArgs."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvgate.budget.request import Speculation
+from kvgate.vllm_values import Reader, Unusable, one_of, truth, whole
+
+_MANY = 1024
+"""Layers of a model, at most."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CacheFlag:
+    """One option; its name is vLLM's."""
+
+    name: str
+    read: Reader
+    help: str
+    field: str = ""
+    """Of the engine's settings, where it is not the name."""
+    is_switch: bool = False
+    """True or false, without a value on the command line."""
+
+    @property
+    def setting(self) -> str:
+        """Name of the field."""
+        return self.field or self.name
+
+
+def _layers(value: Any) -> tuple[str, ...]:
+    """Indices of layers, or `sliding_window`: a list, or text with spaces or commas."""
+    words = value.replace(",", " ").split() if isinstance(value, str) else value
+    if not isinstance(words, list | tuple) or len(words) > _MANY:
+        raise Unusable("it must be a list of layers, such as 0,1 or sliding_window")
+    names = tuple(str(word) for word in words)
+    if not all(name == "sliding_window" or name.isdecimal() for name in names):
+        raise Unusable("it must be a list of layers, such as 0,1 or sliding_window")
+    return names
+
+
+def speculation(value: Any) -> Speculation:
+    """`--speculative-config`: an object, or its JSON text. What is drafted with decides what the draft keeps."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = None
+    if not isinstance(value, Mapping):
+        raise Unusable('it must be an object such as {"method": "mtp", "num_speculative_tokens": 1}')
+    tokens = value.get("num_speculative_tokens") or 0
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= _MANY:
+        raise Unusable(f"num_speculative_tokens must be a whole number up to {_MANY}")
+    method = value.get("method")
+    return Speculation(method=method if isinstance(method, str) else "draft_model", num_speculative_tokens=tokens)
+
+
+_dtype = one_of("auto", "float32", "float16", "bfloat16")
+
+CACHE_FLAGS: tuple[CacheFlag, ...] = (
+    CacheFlag(
+        name="num_gpu_blocks_override", read=whole(1 << 40), help="Blocks of the KV cache, whatever memory there is."
+    ),
+    CacheFlag(
+        name="disable_hybrid_kv_cache_manager", read=truth, help="Keep windows as full attention.", is_switch=True
+    ),
+    CacheFlag(name="async_scheduling", read=truth, help="Schedule the next batch while one runs.", is_switch=True),
+    CacheFlag(
+        name="kv_cache_dtype_skip_layers", read=_layers, help="Layers that keep the model dtype: 0,1 or sliding_window."
+    ),
+    CacheFlag(name="mamba_cache_mode", read=one_of("none", "align", "all"), help="How recurrent states are cached."),
+    CacheFlag(name="mamba_block_size", read=whole(1 << 30), help="Tokens between recurrent states that are cached."),
+    CacheFlag(name="mamba_cache_dtype", read=_dtype, help="Format of convolution states."),
+    CacheFlag(name="mamba_ssm_cache_dtype", read=_dtype, help="Format of recurrent states."),
+    CacheFlag(name="speculative_config", read=speculation, field="speculation", help="Speculative decoding, as JSON."),
+)
+
+
+def cache_settings(arguments: Iterable[str]) -> dict[str, Any]:
+    """Fields of the engine's settings that command-line arguments set; what vLLM would not take is left out."""
+    flags = {flag.name: flag for flag in CACHE_FLAGS}
+    found = {}
+    for name, value in _pairs(list(arguments)):
+        flag, given = (flags.get(name), value) if name in flags else (flags.get(name.removeprefix("no_")), False)
+        if flag is None or (flag.is_switch is not isinstance(given, bool)):
+            continue
+        try:
+            found[flag.setting] = flag.read(given)
+        except Unusable:
+            continue
+    return found
+
+
+def _pairs(arguments: list[str]) -> Iterator[tuple[str, str | bool]]:
+    """(name in snake case, value): `--a=b`, `--a b c`, and `--a` alone as true."""
+    for i, argument in enumerate(arguments):
+        if not argument.startswith("--"):
+            continue
+        name, equals, value = argument[2:].partition("=")
+        words = [value] if equals else _until_next(arguments[i + 1 :])
+        yield name.replace("-", "_"), " ".join(words) if words else True
+
+
+def _until_next(arguments: list[str]) -> list[str]:
+    """Words up to the next option."""
+    end = next((i for i, word in enumerate(arguments) if word.startswith("--")), len(arguments))
+    return arguments[:end]
