@@ -3,9 +3,8 @@
 Read in vLLM 0.32's model classes; rows were checked against the parameter counts of those classes (tests/parity).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from kvgate.budget.model_shape import End
 
@@ -25,8 +24,8 @@ class Architecture:
     norms: int = 2
     """Norms over the hidden size per layer."""
     norm_bias: bool = False
-    head_norms: Literal["", "head", "heads"] = ""
-    """Norms of queries and keys: over one head, or over all heads of the projection."""
+    head_norms: Literal["", "head", "heads", "whole"] = ""
+    """Norms of queries and keys: over one head, over a rank's heads, or over all heads, whole on every rank."""
     head_norm_key: str = ""
     tied: bool = False
     """Default of tie_word_embeddings."""
@@ -38,16 +37,17 @@ class Architecture:
     shared_gate: bool = False
     ends_everywhere: frozenset[End] = frozenset()
     """Ends that every pipeline stage holds, where the class makes them without asking which stage it is on."""
+    attention_gate: Literal["", "head", "element"] = ""
+    """A projection that gates what attention gives out: one value per head, or one per element."""
     full_attention_every: int = 0
     """Every how many layers one has no window, where config.json does not say it; 0: none is without."""
     window_surplus: int = 0
     """Tokens that the class adds to config.json's window."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    """What transformers' config class fills in where config.json is silent."""
 
 
 ALL_ENDS = frozenset(End)
-NORM_EVERYWHERE = frozenset({End.NORM})
+TIED_ENDS = frozenset({End.EMBEDDING, End.NORM})
+"""The embedding is the head too, and like the norm it is made on every stage."""
 
 PLAIN = Architecture()
 """Two norms, a gated feed-forward block, rotary positions, no biases."""
@@ -60,7 +60,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "ChatGLMModel": Architecture(bias_key="add_qkv_bias", output_bias_follows=False, ends_everywhere=ALL_ENDS),
     "CohereForCausalLM": Architecture(
         norms=1, head_norms="heads", head_norm_key="use_qk_norm", tied=True, bias_key="attention_bias",
-        ends_everywhere=NORM_EVERYWHERE,
+        ends_everywhere=TIED_ENDS,
     ),
     "DeciLMForCausalLM": _LLAMA,
     "DeepseekForCausalLM": Architecture(),
@@ -76,7 +76,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "GPTNeoXForCausalLM": Architecture(
         qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norm_bias=True, bias_key="attention_bias"
     ),
-    "GemmaForCausalLM": Architecture(tied=True, bias_key="attention_bias", ends_everywhere=NORM_EVERYWHERE),
+    "GemmaForCausalLM": Architecture(tied=True, bias_key="attention_bias", ends_everywhere=TIED_ENDS),
     "Glm4MoeForCausalLM": Architecture(
         bias_key="attention_bias", output_bias_follows=False, head_norms="head", head_norm_key="use_qk_norm", router_bias=True,
         router_bytes_per_element=4,
@@ -88,8 +88,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "InternLMForCausalLM": Architecture(bias_key="bias"),
     "LlamaForCausalLM": _LLAMA,
     "MiMoForCausalLM": Architecture(qkv_bias=True),
-    "MiniCPM3ForCausalLM": Architecture(tied=True, ends_everywhere=NORM_EVERYWHERE),
-    "MiniCPMForCausalLM": Architecture(tied=True, ends_everywhere=NORM_EVERYWHERE),
+    "MiniCPM3ForCausalLM": Architecture(tied=True, ends_everywhere=ALL_ENDS),
+    "MiniCPMForCausalLM": Architecture(tied=True, ends_everywhere=ALL_ENDS),
     "MiniMaxM2ForCausalLM": Architecture(
         head_norms="heads", head_norm_key="use_qk_norm", router_bias=True, router_bytes_per_element=4
     ),
@@ -101,7 +101,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norm_bias=True, learned_positions=2, tied=True,
         ends_everywhere=ALL_ENDS,
     ),
-    "Olmo2ForCausalLM": Architecture(head_norms="heads"),
+    "Olmo2ForCausalLM": Architecture(head_norms="whole", ends_everywhere=ALL_ENDS),
     "OlmoForCausalLM": Architecture(norms=0),
     "OrionForCausalLM": Architecture(norm_bias=True),
     "Phi3ForCausalLM": Architecture(),

@@ -5,7 +5,15 @@ from collections.abc import Iterator
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import FullAttention, Mixer
 from kvgate.hf_config.architectures import Architecture
-from kvgate.hf_config.blocks import LatentRanks, attention, cut_vector, latent_attention, latent_mixer, vector
+from kvgate.hf_config.blocks import (
+    LatentRanks,
+    attention,
+    column_parallel,
+    cut_vector,
+    latent_attention,
+    latent_mixer,
+    vector,
+)
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields
 
 _LATENT_MODEL_TYPES = frozenset({
@@ -46,13 +54,24 @@ def attention_matrices(fields: Fields, known: Architecture, mixer: FullAttention
     bias = fields.flag(known.bias_key, default=known.qkv_bias) if known.bias_key else known.qkv_bias
     output_bias = (bias and known.output_bias_follows) if known.bias_key else known.output_bias
     yield from attention(mixer, hidden_size, qkv_bias=bias, output_bias=output_bias)
-    if not known.head_norms or (known.head_norm_key and not fields.flag(known.head_norm_key)):
-        return
-    if known.head_norms == "head":
-        yield vector("qk_norm", 2 * mixer.head_dim)
-    else:
-        spanning = Units(count=(mixer.num_heads + mixer.num_kv_heads) * mixer.head_dim)
-        yield cut_vector("qk_norm", spanning)
+    if known.attention_gate:
+        yield output_gate(mixer, hidden_size, per_head=known.attention_gate == "head")
+    if known.head_norms and (not known.head_norm_key or fields.flag(known.head_norm_key)):
+        yield _head_norms(known, mixer)
+
+
+def output_gate(mixer: FullAttention, hidden_size: int, *, per_head: bool) -> Matrix:
+    """Gates what attention gives out, with one value for each head or for each element of it."""
+    return column_parallel(
+        "g_proj", Units(count=mixer.num_heads, width=1 if per_head else mixer.head_dim), columns=hidden_size
+    )
+
+
+def _head_norms(known: Architecture, mixer: FullAttention) -> Matrix:
+    spanned = (mixer.num_heads + mixer.num_kv_heads) * mixer.head_dim
+    if known.head_norms == "heads":
+        return cut_vector("qk_norm", Units(count=spanned))
+    return vector("qk_norm", spanned if known.head_norms == "whole" else 2 * mixer.head_dim)
 
 
 def _num_kv_heads(fields: Fields, num_heads: int) -> int:

@@ -57,15 +57,19 @@ def sparse_of(fields: Fields) -> SparseMlp | None:
         num_experts_per_token=fields.count("num_experts_per_tok", "moe_topk", "num_experts_per_token", default=1),
         intermediate_size=size,
         shared_intermediate_size=fields.optional_count("shared_expert_intermediate_size")
-        or size * fields.optional_count("n_shared_experts"),
+        or size * fields.optional_count("n_shared_experts", "num_shared_experts"),
     )
 
 
 def _sparse_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:
-    """Which layers hold experts: after the dense prefix, at the sparse step, and not listed as dense."""
+    """Which layers hold experts: as they are listed, else after the dense prefix, at the sparse step, and not listed as dense."""
+    if kinds := fields.per_layer("mlp_layer_types", num_layers):
+        return tuple(kind == "sparse" for kind in kinds)
+    if isinstance(fields.values.get("moe_layer_freq"), list):
+        return tuple(bool(here) for here in fields.per_layer("moe_layer_freq", num_layers))
     prefix = fields.optional_count("first_k_dense_replace")
     frequency = fields.optional_count("moe_layer_freq") or 1
-    step = fields.optional_count("decoder_sparse_step") or 1
+    step = fields.optional_count("decoder_sparse_step", "interleave_moe_layer_step") or 1
     dense = {index for index in fields.sequence("mlp_only_layers") if isinstance(index, int)}
     return tuple(
         i >= prefix and i % frequency == 0 and (i + 1) % step == 0 and i not in dense for i in range(num_layers)

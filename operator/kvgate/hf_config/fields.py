@@ -81,6 +81,14 @@ class Fields:
         value = self.values.get(key)
         return list(value) if isinstance(value, list | tuple) else []
 
+    def per_layer(self, key: str, num_layers: int) -> list[Any]:
+        """A list with one entry per decoder layer; empty where there is none. Entries beyond the last layer are drafts'."""
+        entries = self.sequence(key)
+        if entries and len(entries) < num_layers:
+            self.problems.append(f"{key} has {len(entries)} entries for {num_layers} layers; each layer needs one")
+            return []
+        return entries[:num_layers]
+
     def text(self, *keys: str, default: str = "") -> str:
         """The first of `keys` that is set, as text."""
         _, value = self._first(keys)

@@ -8,7 +8,7 @@ _PATHS = (("text_config",), ("thinker_config", "text_config"), ("llm_config",), 
 
 _TEXT_DEFAULTS: dict[str, Mapping[str, Any]] = {
     "gemma3_text": {
-        "vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
+        "vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
         "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072,
         "sliding_window": 4096,
     },
@@ -21,7 +21,7 @@ _TEXT_DEFAULTS: dict[str, Mapping[str, Any]] = {
         "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072, "sliding_window": 4096,
     },
 }  # fmt: skip
-"""By model_type, of the config classes of transformers 4.57; a nested config leaves out what equals them."""
+"""By model_type, of the config classes of transformers; a nested config leaves out what equals them."""
 
 
 def language_keys(config: Mapping[str, Any]) -> dict[str, Any]:

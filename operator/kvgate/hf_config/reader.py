@@ -47,9 +47,8 @@ def read_config(
     if not isinstance(architectures, list) or not architectures or not isinstance(architectures[0], str):
         raise ModelConfigError(("architectures is missing; this is not a model's config.json",))
     architecture = architectures[0]
-    keys = language_keys(config)
-    family = family_of(architecture, Fields(keys))
-    fields = Fields({**family.known.defaults, **keys} if family else keys)
+    fields = Fields(language_keys(config))
+    family = family_of(architecture, fields)
     kind = _unmodelled_kind(architecture, family, fields)
     if family is None or kind:
         return _unmodelled_shape(fields, name or architecture, architecture, kind or "")

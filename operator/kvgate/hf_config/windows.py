@@ -18,7 +18,7 @@ def layer_windows(fields: Fields, known: Architecture, num_layers: int) -> tuple
 
 def sliding_layers(fields: Fields, known: Architecture, num_layers: int) -> tuple[bool, ...]:
     """Which layers have a window, whatever its width: as `layer_types` lists them, else by the pattern of the class."""
-    if kinds := layer_types(fields, num_layers):
+    if kinds := fields.per_layer("layer_types", num_layers):
         return tuple(kind == SLIDING for kind in kinds)
     first = fields.optional_count("max_window_layers")
     if 0 < first < num_layers:
@@ -28,15 +28,6 @@ def sliding_layers(fields: Fields, known: Architecture, num_layers: int) -> tupl
         return tuple(letters[index % len(letters)] == "L" for index in range(num_layers))
     every = fields.optional_count("sliding_window_pattern", "_sliding_window_pattern") or known.full_attention_every
     return tuple(not every or (index + 1) % every != 0 for index in range(num_layers))
-
-
-def layer_types(fields: Fields, num_layers: int) -> list[str]:
-    """One kind per decoder layer; empty where the config lists none. Entries beyond the last layer are drafts'."""
-    kinds = [str(kind) for kind in fields.sequence("layer_types")]
-    if kinds and len(kinds) < num_layers:
-        fields.problems.append(f"layer_types has {len(kinds)} entries for {num_layers} layers; each layer needs one")
-        return []
-    return kinds[:num_layers]
 
 
 def other_layer_types(fields: Fields) -> set[str]:

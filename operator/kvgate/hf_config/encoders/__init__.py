@@ -6,10 +6,14 @@ from kvgate.hf_config.encoders.qwen_vision import qwen2_5_vision, qwen2_vision, 
 from kvgate.hf_config.family import EncoderReader
 
 LANGUAGE_MODELS: dict[str, str] = {
+    "Exaone4_5_ForConditionalGeneration": "Exaone4ForCausalLM",
+    "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
+    "MuseGlimmerForConditionalGeneration": "MuseGlimmerForCausalLM",
     "Qwen2VLForConditionalGeneration": "Qwen2ForCausalLM",
     "Qwen2_5_VLForConditionalGeneration": "Qwen2ForCausalLM",
     "Qwen3VLForConditionalGeneration": "Qwen3ForCausalLM",
     "Qwen3VLMoeForConditionalGeneration": "Qwen3MoeForCausalLM",
+    "VoxtralForConditionalGeneration": "LlamaForCausalLM",
 }
 """Multimodal class → the class of its language model, where it is always the same."""
 

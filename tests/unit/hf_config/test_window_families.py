@@ -1,0 +1,51 @@
+"""Classes with windows: how many layers of which attention each published model has."""
+
+from collections import Counter
+
+import pytest
+
+from kvgate.budget.model_shape import FullAttention
+from kvgate.hf_config import read_config
+from support.builders import catalogue_shape
+
+Layers = dict[int, int]
+"""Window (0: none) → layers."""
+
+
+def windows_of(name: str) -> Layers:
+    mixers = [layer.mixers[0] for layer in catalogue_shape(name).layers]
+    return dict(Counter(mixer.sliding_window for mixer in mixers if isinstance(mixer, FullAttention)))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("allenai/Olmo-3-32B-Think", {4096: 48, 0: 16}),
+        ("bigcode/starcoder2-7b", {4096: 32}),
+        ("CohereLabs/c4ai-command-a-03-2025", {4097: 48, 0: 16}),
+        ("google/gemma-2-27b-it", {4096: 23, 0: 23}),
+        ("google/gemma-2-9b-it", {4096: 21, 0: 21}),
+        ("google/gemma-3-1b-it", {512: 22, 0: 4}),
+        ("LGAI-EXAONE/EXAONE-4.0-32B", {4096: 48, 0: 16}),
+        ("microsoft/Phi-3-mini-128k-instruct", {262_144: 32}),
+        ("microsoft/Phi-3.5-MoE-instruct", {131_072: 32}),
+        ("mistralai/Mistral-7B-v0.1", {4096: 32}),
+        ("tencent/Hy3-preview", {0: 80}),
+    ],
+)
+def test_the_layers_of_a_published_model_look_back(name: str, expected: Layers) -> None:
+    assert windows_of(name) == expected
+
+
+def test_the_last_of_every_six_gemma_3_layers_has_no_window() -> None:
+    layers = catalogue_shape("google/gemma-3-1b-it").layers
+    full = [i for i, layer in enumerate(layers) if layer.mixers[0].kind == "full attention"]
+    assert full == [5, 11, 17, 23]
+
+
+def test_a_config_that_is_silent_means_the_defaults_of_its_config_class() -> None:
+    """`google/gemma-3-4b-it` names its width and depth, and leaves heads and vocabulary to transformers."""
+    text = {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34}
+    shape = read_config({"architectures": ["Gemma3ForCausalLM"], "text_config": {**text, "sliding_window": 1024}})
+    assert shape.layers[5].mixers == (FullAttention(num_heads=8, num_kv_heads=4, head_dim=256),)
+    assert (shape.vocab_size, shape.max_model_len) == (262_144, 131_072)
