@@ -17,7 +17,7 @@ from kvgate.cache_flags import cache_settings
 from kvgate.facts import Facts
 from kvgate.rules import BUDGET_RULES, Finding, judge_budget
 from kvgate.rules.finding import error_rules
-from kvgate.vllm_flags import memory_kinds
+from kvgate.vllm_flags import is_switched_on, memory_kinds
 
 
 class Decision(StrEnum):
@@ -138,6 +138,7 @@ def _settings(vllm: Vllm) -> EngineSettings:
         enforce_eager=vllm.enforce_eager,
         enable_prefix_caching=vllm.enable_prefix_caching,
         kv_cache_memory_bytes=vllm.kv_cache_memory_bytes,
+        allow_deprecated_quantization=is_switched_on("--allow-deprecated-quantization", vllm.extra_args),
         parallelism=Parallelism(
             tensor=vllm.tensor_parallel_size,
             pipeline=vllm.pipeline_parallel_size,

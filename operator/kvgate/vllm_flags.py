@@ -91,9 +91,17 @@ def owned_flag(argument: str) -> bool:
 
 def memory_kinds(arguments: Iterable[str]) -> tuple[str, ...]:
     """What the arguments switch on that has no formula here."""
-    names = (
+    return tuple(dict.fromkeys(MEMORY_FLAGS[name] for name in _names(arguments) if name in MEMORY_FLAGS))
+
+
+def is_switched_on(flag: str, arguments: Iterable[str]) -> bool:
+    """True where the arguments have a flag without a value."""
+    return flag in _names(arguments)
+
+
+def _names(arguments: Iterable[str]) -> list[str]:
+    return [
         "--" + argument.lstrip("-").split("=", 1)[0].split(".", 1)[0].replace("_", "-")
         for argument in arguments
         if argument.startswith("--")
-    )
-    return tuple(dict.fromkeys(MEMORY_FLAGS[name] for name in names if name in MEMORY_FLAGS))
+    ]

@@ -53,7 +53,13 @@ def _weights(request: BudgetRequest, accounting: Accounting, stage: tuple[int, i
         return Term(name="weights", amount=given, formula="as given", source="the request"), None
     parallelism = request.settings.parallelism
     shape = built_shape(request.shape, accounting)
-    weights = rank_weights(shape, parallelism, stage, unsplit_large_blocks=accounting.unsplit_large_blocks)
+    weights = rank_weights(
+        shape,
+        parallelism,
+        stage,
+        unsplit_large_blocks=accounting.unsplit_large_blocks,
+        compute_capability=request.accelerator.compute_capability,
+    )
     loose = request.shape.quantization is not None or request.shape.is_sparse
     margin = gib(0.05) + (weights.loaded_bytes // 100 if loose else 0)
     term = Term(

@@ -256,6 +256,8 @@ class ModelShape:
     rotary: tuple[RotaryCache, ...] = ()
     quantization: WeightFormat | None = None
     """The format of most linear layers; each matrix has its own."""
+    head_format: WeightFormat | None = None
+    """Of the output head, which few quantised checkpoints convert; None: plain elements."""
     kv_cache_scheme: str | None = None
     """The KV cache dtype that the checkpoint asks for (`fp8`), used where the user says `auto`."""
     unmodelled: tuple[str, ...] = ()

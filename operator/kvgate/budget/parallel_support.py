@@ -45,7 +45,7 @@ def _matrices(shape: ModelShape) -> tuple[Matrix, ...]:
 def _matrix_refusals(matrix: Matrix, parallelism: Parallelism) -> Iterator[str]:
     """Sizes that do not divide, and blocks of scales that a cut would go through (`validate_fp8_block_shape`)."""
     tensor = 1 if matrix.experts and parallelism.expert else parallelism.tensor
-    rows, columns = matrix.format.block if matrix.format else (0, 0)
+    rows, columns = matrix.format.block if matrix.format and not matrix.experts else (0, 0)  # experts get finer blocks
     if matrix.experts:  # vLLM 0.32 makes their blocks smaller (Qwen3-235B-A22B-FP8 on eight GPUs)
         rows, columns = min(rows, _EXPERT_BLOCK), min(columns, _EXPERT_BLOCK)
     if matrix.cut is Cut.COLUMNS and matrix.columns % tensor:

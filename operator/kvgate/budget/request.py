@@ -75,6 +75,7 @@ class EngineSettings:
     mamba_cache_dtype: str = "auto"
     mamba_ssm_cache_dtype: str = "auto"
     speculation: Speculation | None = None
+    allow_deprecated_quantization: bool = False
     parallelism: Parallelism = SINGLE_GPU
 
 

@@ -87,6 +87,8 @@ class Accounting:
     """With transformers 5 the multimodal config's `tie_word_embeddings` counts, its default included."""
     shutdown_timeout: bool = False
     """`--shutdown-timeout` lets running requests end."""
+    deprecated_quantizations: frozenset[str] = frozenset()
+    """Methods that are refused without `--allow-deprecated-quantization`."""
     kv_cache_dtypes: frozenset[str] = frozenset({"auto", "fp8", "fp8_e4m3", "fp8_e5m2"})
     """Values of --kv-cache-dtype that the parser accepts."""
 
@@ -129,6 +131,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     ((0, 11), {"nccl_in_budget": False, "full_graphs": True, "kv_cache_dtypes": {"bfloat16"}}),
     ((0, 12), {"kv_cache_dtypes": {"fp8_ds_mla"}}),
     ((0, 13), {"expert_workspace_persists": True}),
+    ((0, 14), {"deprecated_quantizations": frozenset({"fbgemm_fp8", "fp_quant"})}),
     ((0, 17), {"sampler_half_rows": 7, "sampler_program_rows": True}),
     ((0, 18), {"captures_in_profile": True, "shutdown_timeout": True, "kv_cache_dtypes": {"float16"}}),
     ((0, 19), {"checks_state_blocks": True}),

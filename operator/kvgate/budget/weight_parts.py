@@ -33,10 +33,17 @@ class Rank:
     parallelism: Parallelism
     stage: tuple[int, int]
     unsplit_large_blocks: bool
+    compute_capability: tuple[int, int] | None = None
 
     def weights(self, shape: ModelShape) -> Weights:
         """Of a shape from which parts may have been taken away."""
-        return rank_weights(shape, self.parallelism, self.stage, unsplit_large_blocks=self.unsplit_large_blocks)
+        return rank_weights(
+            shape,
+            self.parallelism,
+            self.stage,
+            unsplit_large_blocks=self.unsplit_large_blocks,
+            compute_capability=self.compute_capability,
+        )
 
     def plain(self, shape: ModelShape) -> int:
         """Without what loading adds."""

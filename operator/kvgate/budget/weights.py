@@ -5,14 +5,14 @@ copies come on top.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from kvgate.budget.matrix import Cut, Matrix
 from kvgate.budget.model_shape import DTYPE_BYTES, End, LatentAttention, LayerShape, ModelShape, distinct_layers
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.units import MIB, round_up
-from kvgate.budget.weight_format import LocalMatrix, stored_tensors
+from kvgate.budget.weight_format import LocalMatrix, mxfp4_multiples, stored_tensors
 
 VOCABULARY_MULTIPLE = 64
 """Embedding and head are padded to this many rows before they are cut (`DEFAULT_VOCAB_PADDING_SIZE`)."""
@@ -28,47 +28,86 @@ class Weights:
     """What the log calls "Model loading took"."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Storage:
+    """What decides how a rank stores a matrix."""
+
+    parallelism: Parallelism
+    element_bytes: int
+    """Of the model dtype."""
+    compute_capability: tuple[int, int] | None
+    loaded: bool = False
+    """Once kernels have converted and padded it; False: as the model class builds it."""
+
+
 @lru_cache(maxsize=4096)
 def rank_weights(
-    shape: ModelShape, parallelism: Parallelism, stage: tuple[int, int], *, unsplit_large_blocks: bool
+    shape: ModelShape,
+    parallelism: Parallelism,
+    stage: tuple[int, int],
+    *,
+    unsplit_large_blocks: bool,
+    compute_capability: tuple[int, int] | None = None,
+    with_drafts: bool = False,
 ) -> Weights:
     """Weights of one rank of a pipeline stage that holds the layers first ≤ i < last of `stage`."""
-    plain, loaded = 0, _rotary_bytes(shape)
-    for sizes, count in _tensors(shape, parallelism, stage):
-        plain += count * sum(sizes)
+    element = DTYPE_BYTES[shape.dtype]
+    built = _Storage(parallelism=parallelism, element_bytes=element, compute_capability=compute_capability)
+    plain = sum(count * sum(sizes) for sizes, count in _tensors(shape, built, stage, with_drafts=with_drafts))
+    loaded = _rotary_bytes(shape)
+    for sizes, count in _tensors(shape, replace(built, loaded=True), stage, with_drafts=with_drafts):
         loaded += count * sum(_allocated(size, unsplit_large_blocks=unsplit_large_blocks) for size in sizes)
     for layer, count in distinct_layers(shape, *stage):
         loaded += count * _absorbed_bytes(shape, layer, parallelism)
     return Weights(parameter_bytes=plain, loaded_bytes=loaded)
 
 
-def _tensors(shape: ModelShape, parallelism: Parallelism, stage: tuple[int, int]) -> Iterator[tuple[list[int], int]]:
+def _tensors(
+    shape: ModelShape, storage: _Storage, stage: tuple[int, int], *, with_drafts: bool
+) -> Iterator[tuple[list[int], int]]:
     """(bytes of each tensor, how many of such sets) of a stage."""
-    element = DTYPE_BYTES[shape.dtype]
     for layer, count in distinct_layers(shape, *stage):
-        yield _sizes(layer.matrices, parallelism, element), count
+        yield _sizes(layer.matrices, storage), count
+    if with_drafts and stage[1] == len(shape.layers):
+        for layer in shape.draft_layers:
+            yield _sizes(layer.matrices, storage), 1
     for encoder in shape.encoders:
         for matrix, count in encoder.matrices:
-            yield _sizes((matrix,), parallelism, element), count
-    yield _sizes(shape.everywhere, parallelism, element), 1
-    yield list(_end_tensors(shape, parallelism, stage)), 1
+            yield _sizes((matrix,), storage), count
+    yield _sizes(shape.everywhere, storage), 1
+    yield list(_end_tensors(shape, storage, stage)), 1
 
 
-def _sizes(matrices: Iterable[Matrix], parallelism: Parallelism, element: int) -> list[int]:
-    return [size for matrix in matrices for size in _matrix_tensors(matrix, parallelism, element)]
+def _sizes(matrices: Iterable[Matrix], storage: _Storage) -> list[int]:
+    return [size for matrix in matrices for size in _matrix_tensors(matrix, storage)]
 
 
-def _matrix_tensors(matrix: Matrix, parallelism: Parallelism, element: int) -> Iterator[int]:
+def _matrix_tensors(matrix: Matrix, storage: _Storage) -> Iterator[int]:
     """Weight, scales and bias of one matrix; experts are one tensor each for all that the rank holds."""
-    tensor = 1 if matrix.experts and parallelism.expert else parallelism.tensor
+    parallelism = storage.parallelism
     copies = parallelism.num_experts_per_rank(matrix.experts) if matrix.experts else 1
+    local = _local(matrix, storage)
+    yield from (copies * size for size in stored_tensors(local, matrix.format, loaded=storage.loaded))
+    if matrix.bias:
+        yield copies * local.rows * local.element_bytes
+
+
+def _local(matrix: Matrix, storage: _Storage) -> LocalMatrix:
+    """The rank's part of a matrix."""
+    tensor = 1 if matrix.experts and storage.parallelism.expert else storage.parallelism.tensor
     parts = tuple(part.on_rank(tensor) if matrix.cut is Cut.ROWS else part.elements for part in matrix.rows)
     columns = matrix.columns // tensor if matrix.cut is Cut.COLUMNS else matrix.columns
-    element = matrix.element_bytes or element
-    local = LocalMatrix(parts=parts, columns=columns, element_bytes=element)
-    yield from (copies * size for size in stored_tensors(local, matrix.format))
-    if matrix.bias:
-        yield copies * sum(parts) * element
+    element = matrix.element_bytes or storage.element_bytes
+    if not matrix.experts:
+        return LocalMatrix(parts=parts, columns=columns, element_bytes=element)
+    is_down = matrix.cut is Cut.COLUMNS
+    if matrix.format is not None and matrix.format.format == "mxfp4":
+        outer, inner = mxfp4_multiples(storage.compute_capability, loaded=storage.loaded)
+        parts = tuple(round_up(part, outer if is_down else inner) for part in parts)
+        columns = round_up(columns, inner if is_down else outer)
+    return LocalMatrix(
+        parts=parts, columns=columns, element_bytes=element, expert_width=columns if is_down else parts[0]
+    )
 
 
 def _allocated(size: int, *, unsplit_large_blocks: bool) -> int:
@@ -100,20 +139,21 @@ def _absorbed_bytes(shape: ModelShape, layer: LayerShape, parallelism: Paralleli
     )  # fmt: skip
 
 
-def _end_tensors(shape: ModelShape, parallelism: Parallelism, stage: tuple[int, int]) -> Iterator[int]:
+def _end_tensors(shape: ModelShape, storage: _Storage, stage: tuple[int, int]) -> Iterator[int]:
     """Embedding and head with what stands beside them; tied ends are one tensor where they share a rank."""
-    element = DTYPE_BYTES[shape.dtype]
+    element = storage.element_bytes
     is_first, is_last = stage[0] == 0, stage[1] == len(shape.layers)
     has_embedding = is_first or End.EMBEDDING in shape.ends_everywhere
     has_head = is_last or End.HEAD in shape.ends_everywhere
-    rows = round_up(shape.vocab_size, VOCABULARY_MULTIPLE) // parallelism.tensor
+    rows = round_up(shape.vocab_size, VOCABULARY_MULTIPLE) // storage.parallelism.tensor
     if has_embedding:
         yield rows * shape.hidden_size * element
-        yield from _sizes(shape.first, parallelism, element)
+        yield from _sizes(shape.first, storage)
     if is_last:
-        yield from _sizes(shape.last, parallelism, element)
+        yield from _sizes(shape.last, storage)
     if has_head:
         if not (shape.tie_word_embeddings and has_embedding):
-            yield rows * shape.hidden_size * element
+            head = LocalMatrix(parts=(rows,), columns=shape.hidden_size, element_bytes=element)
+            yield from stored_tensors(head, shape.head_format, loaded=storage.loaded)
         if shape.lm_head_bias:
             yield rows * element

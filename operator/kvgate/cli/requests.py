@@ -26,7 +26,7 @@ _MEMORY_KEYS = {flag[2:].replace("-", "_"): kind for flag, kind in MEMORY_FLAGS.
 """Keys that switch on what has no formula here."""
 _IDENTIFIER = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)')
 _ENGINE = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "kv_cache_dtype", "block_size",
-           "enforce_eager", "enable_prefix_caching", "kv_cache_memory_bytes")  # fmt: skip
+           "enforce_eager", "enable_prefix_caching", "kv_cache_memory_bytes", "allow_deprecated_quantization")  # fmt: skip
 _PARALLEL = {
     "tensor_parallel_size": "tensor",
     "pipeline_parallel_size": "pipeline",

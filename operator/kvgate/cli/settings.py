@@ -61,6 +61,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="vllm_version", read=text, help="Release of vLLM."),
     Setting(name="dtype", read=_dtype, help="Format of weights and activations that are not quantised."),
     Setting(name="quantization", read=text, help="Quantise while loading, such as fp8.", short="-q"),
+    Setting(
+        name="allow_deprecated_quantization", read=truth, help="Take weight formats that vLLM will drop.", is_flag=True
+    ),
     Setting(name="tensor_parallel_size", read=_size, help="GPUs that share every layer.", short="-tp"),
     Setting(name="pipeline_parallel_size", read=_size, help="Stages that share the layers.", short="-pp"),
     Setting(name="data_parallel_size", read=_size, help="Replicas of the attention within one engine.", short="-dp"),

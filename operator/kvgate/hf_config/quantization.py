@@ -1,195 +1,229 @@
-"""`quantization_config` → the weight format, and which modules of which layer keep the model dtype."""
+"""`quantization_config` → which module of which layer is stored how."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import translate
 from typing import Any
 
-from kvgate.budget.matrix import Matrix
-from kvgate.budget.model_shape import LayerShape
+from kvgate.budget.matrix import Matrix, Units
+from kvgate.budget.model_shape import CrossAttention, FullAttention, LayerShape, SharedCache
 from kvgate.budget.weight_format import WeightFormat
+from kvgate.hf_config import checkpoint_formats as formats
+from kvgate.hf_config.modules import MODULES, ModuleList, UnknownFormat
 
-_MODULES = {
-    "qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.qkv_proj"),
-    "o_proj": ("self_attn.o_proj",),
-    "q_a_proj": ("self_attn.q_a_proj",),
-    "q_b_proj": ("self_attn.q_b_proj", "self_attn.q_proj"),
-    "kv_a_proj": ("self_attn.kv_a_proj_with_mqa",),
-    "kv_b_proj": ("self_attn.kv_b_proj",),
-    "gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
-    "down_proj": ("mlp.down_proj",),
-    "experts": ("mlp.experts.0.gate_proj", "block_sparse_moe.experts.0.w1"),
-    "shared_experts": ("mlp.shared_experts.gate_proj", "mlp.shared_expert.gate_proj"),
+_EXPERTS = frozenset({"experts"})
+_HEADS = frozenset({"lm_head", "model.lm_head"})
+_EXCEPTION_KEYS = ("ignore", "modules_to_not_convert", "ignored_layers", "exclude_modules", "llm_int8_skip_modules")
+"""Lists of modules that keep the model dtype; fp8 checkpoints do not read `ignore` (nvidia's DeepSeek-V4 has one for its experts)."""
+_READERS: dict[str, Callable[[Mapping[str, Any]], WeightFormat]] = {
+    "fp8": formats.fp8,
+    "fbgemm_fp8": formats.fbgemm_fp8,
+    "mxfp4": formats.mxfp4,
+    "gpt_oss_mxfp4": formats.mxfp4,
+    "awq": formats.awq,
+    "gptq": formats.gptq,
+    "auto-round": formats.auto_round,
+    "bitsandbytes": formats.bitsandbytes,
+    "modelopt": formats.modelopt,
+    "modelopt_fp4": formats.modelopt,
+    "modelopt_mixed": formats.modelopt,
 }
-"""vLLM's module → the names that a checkpoint's list of unquantised modules may use."""
+"""Methods with one format for all that they quantise."""
+
+_FP8_ONLINE = WeightFormat(method="fp8", format="fp8-tensor", converts_while_loading=True)
+_ONLINE: dict[str, WeightFormat] = {
+    "fp8": _FP8_ONLINE,
+    "fp8_per_tensor": _FP8_ONLINE,
+    "fp8_per_block": replace(_FP8_ONLINE, format="fp8-block", block=(128, 128)),
+    "fp8_per_channel": replace(_FP8_ONLINE, format="fp8-channel"),
+    "mxfp8": replace(_FP8_ONLINE, format="mxfp8"),
+    "bitsandbytes": replace(_FP8_ONLINE, method="bitsandbytes", format="nf4", double_quantized=True),
+}
+"""Values of `--quantization` that convert a plain checkpoint (vLLM 0.32, `vllm/config/quantization.py`)."""
 
 
-_SAFE_EXPRESSION = re.compile(r"(?:[\w\-/^$]|\\.|\.\*?|\\d\+|\((?:\?:)?[\w\\.|\-]+\))*")
-"""Expressions that cannot run away: names, wildcards, flat alternatives. A config may come from anybody."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FormatRule:
+    """Modules that are stored alike."""
+
+    format: WeightFormat
+    modules: ModuleList | None = None
+    """Those that a list names; None: every linear layer."""
+    kinds: frozenset[str] | None = None
+    """Only vLLM's modules of these names (`experts`)."""
+
+    def applies(self, layer: int, module: str) -> bool:
+        if self.kinds is not None and module not in self.kinds:
+            return False
+        return self.modules is None or self.modules.has(layer, module)
 
 
-MAX_COMPARISONS = 10_000
-"""Patterns × layers: beyond that, reading a config takes seconds."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quantization:
+    """What a checkpoint, or an argument, says of the whole model."""
+
+    rules: tuple[FormatRule, ...]
+    """The first that applies decides; a module without one stays plain."""
+    exceptions: ModuleList
+    scales_kv_cache: bool = False
+    """Attention layers hold scales for an fp8 cache, used or not (vLLM 0.32, `BaseKVCacheMethod`)."""
+    head: WeightFormat | None = None
+
+    @property
+    def main(self) -> WeightFormat:
+        """The format by which a finding calls the checkpoint."""
+        return self.rules[0].format
 
 
-class UnknownFormat(ValueError):
-    """The weights are in a format without a formula; the message names it."""
+def read_quantization(config: Mapping[str, Any], num_layers: int, *, expert_dtype: str = "") -> Quantization | None:
+    """What a checkpoint's own config says. Raises UnknownFormat, whose text is the kind that a finding names.
 
-
-def read_quantization(config: Mapping[str, Any]) -> WeightFormat | None:
-    """The format of the quantised linears. Raises UnknownFormat, whose text is the kind that a finding names."""
+    `expert_dtype` is DeepSeek-V4's key beside it.
+    """
     if not config:
         return None
-    method = str(config.get("quant_method", "")).lower()
-    reader = {"fp8": _fp8, "awq": _awq, "gptq": _gptq, "compressed-tensors": _compressed_tensors}.get(method)
-    if reader is None:
+    nested = config.get("quantization")
+    config = nested if isinstance(nested, Mapping) else config
+    method = _method(config)
+    rules = _rules(method, config, num_layers, expert_dtype)
+    return Quantization(
+        rules=rules,
+        exceptions=_exceptions(config, num_layers),
+        scales_kv_cache=_scales_kv_cache(method, config),
+        head=_head(rules, config),
+    )
+
+
+def of_argument(method: str) -> Quantization:
+    """`--quantization METHOD` on a plain checkpoint, which is converted while it is loaded. Raises UnknownFormat."""
+    stored = _ONLINE.get(method)
+    if stored is None:
+        raise UnknownFormat(f"quantization {method} of an unquantised checkpoint")
+    return Quantization(rules=(FormatRule(format=stored),), exceptions=ModuleList())
+
+
+def kv_cache_scheme(config: object) -> str | None:
+    """The cache dtype that `auto` becomes: ModelOpt and compressed-tensors checkpoints may say so."""
+    if not isinstance(config, Mapping):
+        return None
+    nested = config.get("quantization")
+    config = nested if isinstance(nested, Mapping) else config
+    scheme = config.get("kv_cache_scheme") or config.get("kv_cache_quant_algo")
+    if isinstance(scheme, Mapping):
+        return {8: "fp8", 4: "nvfp4"}.get(scheme.get("num_bits")) if scheme.get("type") == "float" else None  # type: ignore[arg-type]
+    return {"FP8": "fp8", "NVFP4": "nvfp4"}.get(scheme.upper()) if isinstance(scheme, str) else None
+
+
+def _method(config: Mapping[str, Any]) -> str:
+    """ModelOpt's older exports do not name it."""
+    producer = config.get("producer")
+    made_by = str(producer.get("name", "")) if isinstance(producer, Mapping) else ""
+    return str(config.get("quant_method") or made_by).lower()
+
+
+def _rules(method: str, config: Mapping[str, Any], num_layers: int, expert_dtype: str) -> tuple[FormatRule, ...]:
+    if method == "compressed-tensors":
+        return _groups(config, num_layers)
+    if method not in _READERS:
         raise UnknownFormat(f"quantization {method or 'without quant_method'}")
-    return reader(config)
+    listed = _listed(config, num_layers)
+    if listed and method.startswith("modelopt"):
+        return listed
+    main = _READERS[method](config)
+    if main.format == "mxfp4":
+        return (FormatRule(format=main, kinds=_EXPERTS),)
+    if expert_dtype == "fp4":  # DeepSeek-V4: exponents for scales, and experts of their own
+        main = replace(main, scale_bytes=1)
+        experts = FormatRule(format=WeightFormat(method=method, format="mxfp4"), kinds=_EXPERTS)
+        return (*listed, experts, FormatRule(format=main))
+    return (*listed, FormatRule(format=main))
 
 
-def of_argument(method: str) -> WeightFormat:
-    """`--quantization METHOD` on an unquantised checkpoint; only fp8 converts while loading. Raises UnknownFormat."""
-    if method == "fp8":
-        return WeightFormat(method="fp8", format="fp8-tensor")
-    raise UnknownFormat(f"quantization {method} of an unquantised checkpoint")
-
-
-def _fp8(config: Mapping[str, Any]) -> WeightFormat:
-    block = config.get("weight_block_size")
-    if block:
-        rows, columns = map(int, block)
-        if rows < 1 or columns < 1:
-            raise UnknownFormat(f"fp8 in blocks of {rows} × {columns}")
-        return WeightFormat(method="fp8", format="fp8-block", block=(rows, columns))
-    return WeightFormat(
-        method="fp8", format="fp8-tensor", static_activation_scale=config.get("activation_scheme") == "static"
+def _listed(config: Mapping[str, Any], num_layers: int) -> tuple[FormatRule, ...]:
+    """`quantized_layers`: every module by name, with its algorithm."""
+    layers = config.get("quantized_layers")
+    if not isinstance(layers, Mapping):
+        return ()
+    by_algorithm: dict[str, list[str]] = {}
+    for name, entry in layers.items():
+        by_algorithm.setdefault(str(entry["quant_algo"]), []).append(str(name))
+    return tuple(
+        FormatRule(format=formats.modelopt({"quant_algo": name}), modules=ModuleList.of(modules, num_layers))
+        for name, modules in by_algorithm.items()
     )
 
 
-def _awq(config: Mapping[str, Any]) -> WeightFormat:
-    if _bits(config) != 4:
-        raise UnknownFormat(f"awq with {_bits(config)} bits")
-    return WeightFormat(method="awq", format="int4-awq", group_size=_group_size(config))
-
-
-def _gptq(config: Mapping[str, Any]) -> WeightFormat:
-    if _bits(config) not in (4, 8):
-        raise UnknownFormat(f"gptq with {_bits(config)} bits")
-    return WeightFormat(
-        method="gptq", format="int4-gptq" if _bits(config) == 4 else "int8-gptq", group_size=_group_size(config)
-    )
-
-
-def _compressed_tensors(config: Mapping[str, Any]) -> WeightFormat:
+def _groups(config: Mapping[str, Any], num_layers: int) -> tuple[FormatRule, ...]:
+    """compressed-tensors: `Linear` is every linear layer, other targets are names or expressions."""
     groups = list((config.get("config_groups") or {}).values())
-    weights = (groups[0].get("weights") or {}) if len(groups) == 1 else {}
-    kind, bits, strategy = weights.get("type"), weights.get("num_bits"), weights.get("strategy")
-    if (kind, bits) == ("float", 8) and strategy in ("channel", "tensor"):
-        activations = groups[0].get("input_activations") or {}
-        return WeightFormat(
-            method="compressed-tensors",
-            format="fp8-channel" if strategy == "channel" else "fp8-tensor",
-            static_activation_scale=bool(activations) and not activations.get("dynamic"),
-        )
-    if (kind, bits, strategy) == ("int", 4, "group") and weights.get("symmetric", True):
-        return WeightFormat(
-            method="compressed-tensors", format="int4-packed", group_size=max(0, int(weights["group_size"]))
-        )
-    raise UnknownFormat(f"compressed-tensors {kind or 'mixed groups'} {bits or ''} {strategy or ''}".strip())
+    if not groups or (config.get("sparsity_config") or {}).get("format") not in (None, "dense"):
+        raise UnknownFormat("compressed-tensors without groups, or with sparse weights")
+    rules = []
+    for group in groups:
+        targets = [str(target) for target in group.get("targets") or ["Linear"]]
+        modules = None if "Linear" in targets else ModuleList.of(targets, num_layers)
+        rules.append(FormatRule(format=formats.compressed_tensors(group), modules=modules))
+    return tuple(sorted(rules, key=lambda rule: rule.modules is None))  # names go before kinds
 
 
-def _bits(config: Mapping[str, Any]) -> Any:
-    return config.get("bits", config.get("w_bit"))
-
-
-def _group_size(config: Mapping[str, Any]) -> int:
-    """-1 in the checkpoint means one scale per output channel: 0 here."""
-    return max(0, int(config.get("group_size", config.get("q_group_size", 128))))
-
-
-def unquantized_list(config: Mapping[str, Any], num_layers: int) -> "ModuleList":
-    """The checkpoint's own list of modules that were not converted, whatever it is called. Raises UnknownFormat."""
-    entries = config.get("ignore") or config.get("modules_to_not_convert") or config.get("ignored_layers") or []
+def _exceptions(config: Mapping[str, Any], num_layers: int) -> ModuleList:
+    keys = (key for key in _EXCEPTION_KEYS if key != "ignore" or _method(config) != "fp8")
+    entries: Any = next((config[key] for key in keys if config.get(key)), [])
     if not isinstance(entries, list | tuple):
         raise UnknownFormat("a list of unquantised modules that is not a list")
-    if sum("*" in str(entry) or str(entry).startswith("re:") for entry in entries) * num_layers > MAX_COMPARISONS:
-        raise UnknownFormat(f"a list of unquantised modules with {len(entries)} entries")
-    return ModuleList.of([str(entry) for entry in entries])
+    return ModuleList.of([*map(str, entries), *_overrides(config)], num_layers)
+
+
+def _overrides(config: Mapping[str, Any]) -> list[str]:
+    """Modules that GPTQ (`dynamic`) and auto-round (`extra_config`) leave alone; other formats of single ones are unknown."""
+    names = []
+    for name in config.get("dynamic") or {}:
+        if not str(name).startswith("-:"):
+            raise UnknownFormat("gptq with several formats")
+        names.append(f"re:{name[2:]}")
+    for name, entry in (config.get("extra_config") or {}).items():
+        if int(entry.get("bits", 16)) < 16:
+            raise UnknownFormat("auto-round with several formats")
+        names.append(str(name))
+    return names
+
+
+def _scales_kv_cache(method: str, config: Mapping[str, Any]) -> bool:
+    if method.startswith("modelopt"):
+        return kv_cache_scheme(config) is not None
+    return method in ("fp8", "compressed-tensors")
+
+
+def _head(rules: tuple[FormatRule, ...], config: Mapping[str, Any]) -> WeightFormat | None:
+    """Only where a list names it, or GPTQ's flag says so."""
+    named = (rule.format for rule in rules if rule.modules is not None and rule.modules.names & _HEADS)
+    return next(named, rules[0].format if config.get("lm_head") is True else None)
 
 
 class ModuleFormats:
     """Which module of which layer is stored how; equal layers come back as one object."""
 
-    def __init__(self, weight_format: WeightFormat | None, exceptions: "ModuleList") -> None:
-        self._format = weight_format
-        self._exceptions = exceptions
-        self._seen: dict[tuple[LayerShape, frozenset[str]], LayerShape] = {}
+    def __init__(self, quantization: Quantization | None) -> None:
+        self.quantization = quantization
+        self._seen: dict[tuple[LayerShape, tuple[WeightFormat | None, ...]], LayerShape] = {}
 
     def stored(self, index: int, layer: LayerShape) -> LayerShape:
         """The layer with the format of each of its matrices; norms, routers and exceptions stay plain."""
-        kept = self._exceptions.modules_of(index) if self._format else frozenset()
-        if (layer, kept) not in self._seen:
-            matrices = tuple(self._applied(matrix, kept) for matrix in layer.matrices)
-            self._seen[layer, kept] = replace(layer, matrices=matrices)
-        return self._seen[layer, kept]
+        kinds = dict.fromkeys(matrix.name for matrix in layer.matrices)
+        found = {name: self._format_of(index, name) for name in kinds}
+        key = (layer, tuple(found.values()))
+        if key not in self._seen:
+            matrices = (replace(matrix, format=found[matrix.name]) for matrix in layer.matrices)
+            self._seen[key] = replace(layer, matrices=(*matrices, *self._scales(layer)))
+        return self._seen[key]
 
-    def _applied(self, matrix: Matrix, kept: frozenset[str]) -> Matrix:
-        if self._format is None or matrix.name not in _MODULES or matrix.name in kept:
-            return matrix
-        return replace(matrix, format=self._format)
+    def _format_of(self, index: int, module: str) -> WeightFormat | None:
+        if self.quantization is None or module not in MODULES or self.quantization.exceptions.has(index, module):
+            return None
+        return next((rule.format for rule in self.quantization.rules if rule.applies(index, module)), None)
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModuleList:
-    """The modules that a quantised checkpoint keeps in the model dtype, by the three ways to name them."""
-
-    names: frozenset[str] = frozenset()
-    """Full names, or runs of whole components of one."""
-    globs: tuple[re.Pattern[str], ...] = ()
-    """The same with `*`, matched against `.name.`."""
-    expressions: tuple[re.Pattern[str], ...] = ()
-    """`re:`, matched from the start of the name."""
-
-    @classmethod
-    def of(cls, entries: Sequence[str]) -> "ModuleList":
-        """Raises UnknownFormat for an expression that could run away, or is none."""
-        expressions = {entry[3:] for entry in entries if entry.startswith("re:")}
-        rest = {entry for entry in entries if not entry.startswith("re:")}
-        return cls(
-            names=frozenset(entry for entry in rest if "*" not in entry),
-            globs=tuple(re.compile(translate(f"*.{entry}.*")) for entry in sorted(rest) if "*" in entry),
-            expressions=tuple(map(_expression, sorted(expressions))),
-        )
-
-    def modules_of(self, layer: int) -> frozenset[str]:
-        """vLLM's modules of one layer that the list names."""
-        if not (self.names or self.globs or self.expressions):
-            return frozenset()
-        return frozenset(
-            module
-            for module, parts in _MODULES.items()
-            if any(self._has(f"model.layers.{layer}.{part}") for part in parts)
-        )
-
-    def _has(self, name: str) -> bool:
-        return (
-            any(run in self.names for run in _runs(name))
-            or any(pattern.match(f".{name}.") for pattern in self.globs)
-            or any(pattern.match(name) for pattern in self.expressions)
-        )
-
-
-def _runs(name: str) -> Iterator[str]:
-    """Every run of whole components: `a.b.c` → a, a.b, a.b.c, b, b.c, c."""
-    parts = name.split(".")
-    return (".".join(parts[i:j]) for i in range(len(parts)) for j in range(i + 1, len(parts) + 1))
-
-
-def _expression(text: str) -> re.Pattern[str]:
-    if len(text) > 200 or text.count(".*") > 4 or not _SAFE_EXPRESSION.fullmatch(text):
-        raise UnknownFormat(f"the list of unquantised modules with the expression {text[:60]!r}")
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise UnknownFormat(f"the list of unquantised modules with the expression {text[:60]!r} ({error})") from None
+    def _scales(self, layer: LayerShape) -> tuple[Matrix, ...]:
+        """Of keys, values, queries and probabilities, in the model dtype."""
+        if self.quantization is None or not self.quantization.scales_kv_cache:
+            return ()
+        count = sum(isinstance(mixer, FullAttention | SharedCache | CrossAttention) for mixer in layer.mixers)
+        return (Matrix(name="kv_scales", rows=(Units(count=4),)),) * count

@@ -11,7 +11,6 @@ from kvgate.budget.model_shape import (
     RotaryCache,
     UnmodelledLayer,
 )
-from kvgate.budget.weight_format import WeightFormat
 from kvgate.hf_config.architectures import Architecture
 from kvgate.hf_config.context import derived_max_model_len, rope_scaling
 from kvgate.hf_config.encoders import TIED_BY_WRAPPER
@@ -19,14 +18,14 @@ from kvgate.hf_config.families import encoders_of, family_of
 from kvgate.hf_config.family import Family, LanguageModel
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError
 from kvgate.hf_config.layers import uniform_stack, unmodelled_mixer
+from kvgate.hf_config.modules import UnknownFormat
 from kvgate.hf_config.nesting import language_keys
 from kvgate.hf_config.quantization import (
     ModuleFormats,
-    ModuleList,
-    UnknownFormat,
+    Quantization,
+    kv_cache_scheme,
     of_argument,
     read_quantization,
-    unquantized_list,
 )
 
 MAX_LAYERS = 1024
@@ -53,7 +52,7 @@ def read_config(
     if family is None or kind:
         return _unmodelled_shape(fields, name or architecture, architecture, kind or "")
     unmodelled: list[str] = []
-    weights = _weights(fields, quantization, unmodelled)
+    weights = _quantization(fields, quantization, unmodelled)
     shape = _shape(fields, name or architecture, architecture, family, weights, unmodelled, dtype)
     raw = Fields(config)
     towers = read_towers(raw, shape.hidden_size) if (read_towers := encoders_of(architecture)) else ()
@@ -88,10 +87,16 @@ def _unmodelled_shape(fields: Fields, name: str, architecture: str, kind: str) -
     )
 
 
-def _weights(fields: Fields, quantization: str | None, unmodelled: list[str]) -> WeightFormat | None:
-    declared = fields.values.get("quantization_config") or fields.values.get("compression_config") or {}
+def _declared(fields: Fields) -> Any:
+    return fields.values.get("quantization_config") or fields.values.get("compression_config") or {}
+
+
+def _quantization(fields: Fields, asked: str | None, unmodelled: list[str]) -> Quantization | None:
+    is_v4 = fields.text("model_type") == "deepseek_v4"
+    expert_dtype = fields.text("expert_dtype", default="fp4" if is_v4 else "")
     try:
-        return read_quantization(declared) or (of_argument(quantization) if quantization else None)
+        declared = read_quantization(_declared(fields), _num_layers(Fields(fields.values)), expert_dtype=expert_dtype)
+        return declared or (of_argument(asked) if asked else None)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         unmodelled.append(str(error) if isinstance(error, UnknownFormat) else "an unreadable quantization_config")
         return None
@@ -102,7 +107,7 @@ def _shape(
     name: str,
     architecture: str,
     family: Family,
-    quantization: WeightFormat | None,
+    quantization: Quantization | None,
     unmodelled: list[str],
     dtype: str | None,
 ) -> ModelShape:
@@ -112,7 +117,7 @@ def _shape(
         known=known,
         hidden_size=fields.count(*HIDDEN),
         num_layers=_num_layers(fields),
-        formats=_formats(fields, quantization, unmodelled),
+        formats=ModuleFormats(quantization),
     )
     stack = family.layers(model)
     return ModelShape(
@@ -130,8 +135,9 @@ def _shape(
         last=stack.last,
         everywhere=stack.everywhere,
         rotary=_rotary(fields, known, model.hidden_size),
-        quantization=quantization,
-        kv_cache_scheme=_kv_cache_scheme(fields),
+        quantization=quantization.main if quantization else None,
+        head_format=quantization.head if quantization else None,
+        kv_cache_scheme=kv_cache_scheme(_declared(fields)),
         unmodelled=tuple(unmodelled),
         num_heads=fields.count(*HEADS, default=0),
         supports_pipeline=family.supports_pipeline,
@@ -144,16 +150,6 @@ def _num_layers(fields: Fields) -> int:
         return num_layers
     fields.problems.append(f"num_hidden_layers is {num_layers}; no model has more than {MAX_LAYERS}")
     return 1
-
-
-def _formats(fields: Fields, quantization: WeightFormat | None, unmodelled: list[str]) -> ModuleFormats:
-    listed = fields.mapping("quantization_config", "compression_config") if quantization else {}
-    try:
-        exceptions = unquantized_list(listed, _num_layers(Fields(fields.values)))
-    except UnknownFormat as error:
-        unmodelled.append(str(error))
-        exceptions = ModuleList()
-    return ModuleFormats(quantization, exceptions)
 
 
 def _dtype(fields: Fields, asked: str | None) -> str:
@@ -175,11 +171,3 @@ def _rotary(fields: Fields, known: Architecture, hidden_size: int) -> tuple[Rota
     if rope_scaling(fields)[0] in ("yarn", "deepseek_yarn", "dynamic", "linear"):
         positions = derived_max_model_len(fields)
     return (RotaryCache(max_position=positions, rotary_dim=int(head_dim * share)),)
-
-
-def _kv_cache_scheme(fields: Fields) -> str | None:
-    """fp8 where a compressed-tensors or ModelOpt checkpoint carries a scheme for the cache."""
-    scheme = fields.mapping("quantization_config", "compression_config").get("kv_cache_scheme")
-    if isinstance(scheme, Mapping) and scheme.get("num_bits") == 8 and scheme.get("type") == "float":
-        return "fp8"
-    return None

@@ -5,8 +5,8 @@ from typing import Any
 
 from kvgate.hf_config.fields import ModelConfigError
 
-MAX_CHARACTERS = 2_000_000
-"""The longest published config.json (quantisation lists of thousands of layers) has a quarter of this."""
+MAX_CHARACTERS = 4_000_000
+"""The longest published config.json (MiniMax-M3-NVFP4: 22,422 modules by name) has 2.4 million."""
 
 
 def parse_config_text(text: str) -> dict[str, Any]:

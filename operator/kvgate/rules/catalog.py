@@ -15,6 +15,7 @@ RULES: tuple[Rule, ...] = (
     consistency.batch_holds_sequences,  # a forward pass takes a token of every sequence
     consistency.block_size_has_kernels,  # attention kernels take multiples of 16
     consistency.weight_format_has_kernels,  # old GPUs have no kernels for new weight formats
+    consistency.weight_format_is_kept,  # some formats need a flag before vLLM drops them
     consistency.pod_fits_a_node,  # one pod holds the whole engine
     consistency.slices_stand_alone,  # MIG slices have no links
     consistency.utilization_leaves_context,  # the CUDA context lives outside the requested share

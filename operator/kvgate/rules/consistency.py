@@ -11,7 +11,7 @@ from kvgate.budget.units import format_gib, gib, share_of
 from kvgate.budget.versions import NEWEST, is_newer_than_known
 from kvgate.rules.finding import Finding, Severity
 
-_WEIGHT_CAPABILITY = {"fp8": (7, 5), "awq": (7, 5)}
+_WEIGHT_CAPABILITY = {"fp8": (7, 5), "awq": (7, 5), "modelopt": (7, 5), "mxfp4": (8, 0)}
 """The least compute capability by quantisation method; methods that are not here run on all that vLLM runs on."""
 GPUS_PER_NODE = 8
 """Of the boards that are sold; GB200 racks and their kin share links beyond that and are told so."""
@@ -138,6 +138,21 @@ def weight_format_has_kernels(budget: Budget) -> Iterable[Finding]:
                 f"{capability[0]}.{capability[1]}"
             ),
             remediation="use a newer GPU or another checkpoint of the model",
+        )
+
+
+def weight_format_is_kept(budget: Budget) -> Iterable[Finding]:
+    """Formats that a release refuses without a flag (vLLM 0.14+, `DEPRECATED_QUANTIZATION_METHODS`)."""
+    quantization = budget.request.shape.quantization
+    if quantization is None or budget.request.settings.allow_deprecated_quantization:
+        return
+    if quantization.method in budget.accounting.deprecated_quantizations:
+        yield Finding(
+            rule="WeightFormatDeprecated",
+            severity=Severity.ERROR,
+            field="model",
+            message=f"vLLM {budget.request.vllm_version} refuses {quantization.method} weights, which it is about to drop",
+            remediation="use another checkpoint of the model, or pass --allow-deprecated-quantization in extra_args",
         )
 
 

@@ -18,6 +18,7 @@ from support.builders import new_accelerator, new_layer, new_model_shape, new_re
 
 Rule = Callable[[Budget], Any]
 FP8 = WeightFormat(method="fp8", format="fp8-tensor")
+FBGEMM = WeightFormat(method="fbgemm_fp8", format="fp8-channel")
 BLOCKS = WeightFormat(method="fp8", format="fp8-block", block=(128, 128))
 KDA = LayerShape(mixers=(UnmodelledLayer(kind="KDA"),))
 ODD = new_layer(FullAttention(num_heads=12, num_kv_heads=6, head_dim=128), intermediate_size=14336)
@@ -58,6 +59,7 @@ FIRES: list[tuple[Rule, str, Severity, str, dict[str, Any]]] = [
     (consistency.block_size_has_kernels, "BlockSizeRefused", ERROR, "block_size", {"block_size": 24}),
     (consistency.weight_format_has_kernels, "WeightFormatRefused", ERROR, "accelerator",
      {"shape": new_model_shape(quantization=FP8), "accelerator": new_accelerator(compute_capability=(7, 0))}),
+    (consistency.weight_format_is_kept, "WeightFormatDeprecated", ERROR, "model", {"shape": new_model_shape(quantization=FBGEMM)}),
     (consistency.pod_fits_a_node, "MoreGpusThanANode", WARNING, "tensor_parallel_size", {"tensor": 8, "pipeline": 2}),
     (consistency.slices_stand_alone, "SlicesCannotBeJoined", ERROR, "tensor_parallel_size",
      {"tensor": 2, "accelerator": new_accelerator(is_slice=True)}),
@@ -93,6 +95,8 @@ SILENT: list[tuple[Rule, dict[str, Any]]] = [
     (consistency.block_size_has_kernels, {"block_size": 8, "vllm_version": "0.6.6"}),
     (consistency.weight_format_has_kernels, {"shape": new_model_shape(quantization=FP8)}),
     (consistency.weight_format_has_kernels, {"accelerator": new_accelerator(compute_capability=(7, 0))}),
+    (consistency.weight_format_is_kept, {"shape": new_model_shape(quantization=FBGEMM), "vllm_version": "0.13.0"}),
+    (consistency.weight_format_is_kept, {"shape": new_model_shape(quantization=FBGEMM), "allow_deprecated_quantization": True}),
     (consistency.pod_fits_a_node, {"tensor": 8}),
     (consistency.slices_stand_alone, {"accelerator": new_accelerator(is_slice=True)}),
     (consistency.slices_stand_alone, {"tensor": 2}),

@@ -1,0 +1,141 @@
+"""The modules of a layer by all their names, and the lists of modules that a quantised checkpoint carries."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import translate
+from functools import lru_cache
+
+
+class UnknownFormat(ValueError):
+    """The weights are in a format without a formula; the message names it."""
+
+
+MAX_COMPARISONS = 10_000
+"""Patterns × layers: beyond that, reading a config takes seconds."""
+
+
+def _under(blocks: Sequence[str], modules: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{block}.{module}" for block in blocks for module in modules)
+
+
+_MLP = ("mlp", "feed_forward", "mixer")
+_SPARSE = ("mlp", "block_sparse_moe", "ffn", "feed_forward", "mixer", "moe")
+_GATED = ("gate_proj", "up_proj", "down_proj", "w1", "w3", "w2", "gate_up_proj")
+
+MODULES: dict[str, tuple[str, ...]] = {
+    # attention
+    "qkv_proj": _under(("self_attn",), ("q_proj", "k_proj", "v_proj", "qkv_proj")),
+    "o_proj": ("self_attn.o_proj",),
+    "g_proj": ("self_attn.g_proj",),
+    # latent attention and its indexers
+    "q_a_proj": ("self_attn.q_a_proj", "self_attn.fused_qkv_a_proj"),
+    "q_b_proj": ("self_attn.q_b_proj", "self_attn.q_proj"),
+    "kv_a_proj": ("self_attn.kv_a_proj_with_mqa", "self_attn.fused_qkv_a_proj"),
+    "kv_b_proj": ("self_attn.kv_b_proj",),
+    "indexer_wq_b": ("self_attn.indexer.wq_b",),
+    "indexer_wk": ("self_attn.indexer.wk",),
+    # states
+    "in_proj_qkvz": _under(("linear_attn",), ("in_proj_qkvz", "in_proj_qkv", "in_proj_z")),
+    "in_proj_ba": _under(("linear_attn",), ("in_proj_ba", "in_proj_b", "in_proj_a")),
+    "in_proj": _under(("mixer", "mamba", "conv", "short_conv", "linear_attn"), ("in_proj",)),
+    "out_proj": _under(("linear_attn", "mixer", "mamba", "conv", "short_conv", "self_attn"), ("out_proj",)),
+    # feed-forward
+    "gate_up_proj": _under(_MLP, ("gate_proj", "up_proj", "gate_up_proj", "w1", "w3")),
+    "down_proj": _under(_MLP, ("down_proj", "w2")),
+    "experts": (*_under(_SPARSE, [f"experts.0.{module}" for module in _GATED]), "experts.0.gate_proj"),
+    "shared_experts": _under(_SPARSE, _under(("shared_experts", "shared_expert"), _GATED)),
+}
+"""vLLM's module (`Matrix.name`) → the names that checkpoints use for it inside a layer; what is not here is never quantised."""
+
+_IN_LAYER = re.compile(r"(?:(?P<before>[\w.]+)\.)?layers\.(?P<layer>\d{1,6})(?:\.(?P<tail>.+))?")
+_TEXT_PARTS = frozenset({"model", "language_model", "text_model", "backbone", "transformer", "decoder"})
+"""What may stand before the layers of the language model; the layers of towers and drafts are called otherwise."""
+_LANGUAGE_MODEL = re.compile(r"^(?:model\.language_model|language_model\.model|language_model)(?=\.)")
+_SAFE_EXPRESSION = re.compile(r"(?:[\w\-/^$]|\\.|\.\*?|\\d\+|\[[\w\-]+\]|\((?:\?:)?[\w\\.|\-]+\))*")
+"""Expressions that cannot run away: names, wildcards, classes, flat alternatives. A config may come from anybody."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModuleList:
+    """Modules by the ways in which checkpoints name them; names of layers are kept by layer, without what stands before."""
+
+    names: frozenset[str] = frozenset()
+    """Full names, or runs of whole components of one."""
+    globs: tuple[re.Pattern[str], ...] = ()
+    """The same with `*`, matched against `.name.`."""
+    expressions: tuple[re.Pattern[str], ...] = ()
+    """`re:`, matched from the start of the name."""
+    layer_names: Mapping[int, set[str]] = field(default_factory=dict)
+    layer_globs: Mapping[int, set[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, entries: Iterable[str], num_layers: int) -> "ModuleList":
+        """Raises UnknownFormat for an expression that could run away, or is none, and for lists that take too long."""
+        names: set[str] = set()
+        globs: set[str] = set()
+        expressions: set[str] = set()
+        layer_names: dict[int, set[str]] = {}
+        layer_globs: dict[int, set[str]] = {}
+        for entry in entries:
+            if entry.startswith("re:"):
+                expressions.add(entry[3:])
+            elif (found := _IN_LAYER.fullmatch(entry)) and _is_text(found["before"]):
+                tail, layer = found["tail"] or "", int(found["layer"])
+                (layer_globs if "*" in tail else layer_names).setdefault(layer, set()).add(tail)
+            else:
+                (globs if "*" in entry else names).add(_LANGUAGE_MODEL.sub("model", entry))
+        patterns = (len(globs) + len(expressions)) * num_layers + sum(map(len, layer_globs.values()))
+        if patterns > MAX_COMPARISONS:
+            raise UnknownFormat(f"a list of modules with {len(globs) + len(expressions)} patterns")
+        return cls(
+            names=frozenset(names),
+            globs=tuple(_glob(f"*.{entry}.*") for entry in sorted(globs)),
+            expressions=tuple(map(_expression, sorted(expressions))),
+            layer_names=layer_names,
+            layer_globs=layer_globs,
+        )
+
+    def has(self, layer: int, module: str) -> bool:
+        """True where the list names a module of a decoder layer by any of its names."""
+        tails = MODULES.get(module, ())
+        return any(self._has_in_layer(layer, tail) or self._has(f"model.layers.{layer}.{tail}") for tail in tails)
+
+    def _has_in_layer(self, layer: int, tail: str) -> bool:
+        parts = tail.split(".")
+        names = self.layer_names.get(layer, ())
+        return any(".".join(parts[:i]) in names for i in range(len(parts) + 1)) or any(
+            _glob(f"{glob}.*").match(f"{tail}.") for glob in self.layer_globs.get(layer, ())
+        )
+
+    def _has(self, name: str) -> bool:
+        return (
+            (bool(self.names) and any(run in self.names for run in _runs(name)))
+            or any(pattern.match(f".{name}.") for pattern in self.globs)
+            or any(pattern.match(name) for pattern in self.expressions)
+        )
+
+
+def _is_text(before: str | None) -> bool:
+    return before is None or _TEXT_PARTS.issuperset(before.split("."))
+
+
+def _runs(name: str) -> Iterator[str]:
+    """Every run of whole components: `a.b.c` → a, a.b, a.b.c, b, b.c, c."""
+    parts = name.split(".")
+    return (".".join(parts[i:j]) for i in range(len(parts)) for j in range(i + 1, len(parts) + 1))
+
+
+@lru_cache(maxsize=4096)
+def _glob(text: str) -> re.Pattern[str]:
+    return re.compile(translate(text))
+
+
+def _expression(text: str) -> re.Pattern[str]:
+    if len(text) > 200 or text.count(".*") > 4 or not _SAFE_EXPRESSION.fullmatch(text):
+        raise UnknownFormat(f"a list of modules with the expression {text[:60]!r}")
+    plain = text.replace("model\\.language_model\\.", "model\\.").replace("language_model\\.model\\.", "model\\.")
+    try:
+        return re.compile(plain)
+    except re.error as error:
+        raise UnknownFormat(f"a list of modules with the expression {text[:60]!r} ({error})") from None
