@@ -31,6 +31,8 @@ class Architecture:
     """Default of tie_word_embeddings."""
     learned_positions: int | None = None
     """Rows of the position embedding beyond max_position_embeddings; None: rotary positions."""
+    positions: bool = True
+    """False where attention has no rotary positions, so that no table of them exists."""
     lm_head_bias: bool = False
     router_bias: bool = False
     router_bytes_per_element: int | None = None

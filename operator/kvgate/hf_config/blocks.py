@@ -36,11 +36,12 @@ def replicated(name: str, rows: int, *, columns: int, bias: bool = False, elemen
 
 
 def attention(
-    mixer: FullAttention, hidden_size: int, *, qkv_bias: bool = False, output_bias: bool = False
+    mixer: FullAttention, hidden_size: int, *, qkv_bias: bool = False, output_bias: bool = False, query_parts: int = 1
 ) -> Iterator[Matrix]:
-    """Fused q, k and v, and the output projection."""
+    """Fused q, k and v, and the output projection; `query_parts` is 2 where a gate of the output stands beside q."""
     head, values = mixer.head_dim, mixer.v_head_dim or mixer.head_dim
-    queries, keys = Units(count=mixer.num_heads, width=head), Units(count=mixer.num_kv_heads, width=head)
+    queries = Units(count=mixer.num_heads, width=query_parts * head)
+    keys = Units(count=mixer.num_kv_heads, width=head)
     values_of_heads = Units(count=mixer.num_kv_heads, width=values)
     yield column_parallel("qkv_proj", queries, keys, values_of_heads, columns=hidden_size, bias=qkv_bias)
     yield row_parallel("o_proj", hidden_size, columns=mixer.num_heads * values, bias=output_bias)

@@ -128,7 +128,7 @@ def _shape(
         layers=stack.layers,
         dtype=_dtype(fields, dtype),
         max_model_len=derived_max_model_len(fields),
-        tie_word_embeddings=fields.flag("tie_word_embeddings", default=known.tied),
+        tie_word_embeddings=fields.flag("tie_word_embeddings", "tie_embedding", default=known.tied),
         lm_head_bias=known.lm_head_bias,
         ends_everywhere=known.ends_everywhere,
         first=stack.first,
@@ -145,7 +145,10 @@ def _shape(
 
 
 def _num_layers(fields: Fields) -> int:
-    num_layers = fields.count("num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers")
+    listed = len(fields.sequence("layers_block_type")) or None
+    num_layers = fields.count(
+        "num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers", default=listed
+    )
     if num_layers <= MAX_LAYERS:
         return num_layers
     fields.problems.append(f"num_hidden_layers is {num_layers}; no model has more than {MAX_LAYERS}")
@@ -164,10 +167,12 @@ def _dtype(fields: Fields, asked: str | None) -> str:
 def _rotary(fields: Fields, known: Architecture, hidden_size: int) -> tuple[RotaryCache, ...]:
     """One table for the whole model; vLLM shares equal ones between layers."""
     positions = fields.optional_count("max_position_embeddings", "n_positions", "seq_length")
-    if known.learned_positions is not None or not positions:
+    nope = fields.text("position_embedding_type") == "nope" or not known.positions
+    if known.learned_positions is not None or nope or not positions:
         return ()
     head_dim = fields.optional_count("qk_rope_head_dim", "head_dim") or hidden_size // fields.count(*HEADS)
-    share = fields.share("partial_rotary_factor", "rotary_pct")
-    if rope_scaling(fields)[0] in ("yarn", "deepseek_yarn", "dynamic", "linear"):
+    kind, scaling = rope_scaling(fields)
+    share = fields.over(scaling).share("partial_rotary_factor", "rotary_pct")
+    if kind in ("yarn", "deepseek_yarn", "dynamic", "linear"):
         positions = derived_max_model_len(fields)
     return (RotaryCache(max_position=positions, rotary_dim=int(head_dim * share)),)

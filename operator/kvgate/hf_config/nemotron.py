@@ -1,0 +1,97 @@
+"""Nemotron-H and Nemotron 3: one part per layer, either a mixer or a feed-forward block (vLLM 0.32, `nemotron_h.py`)."""
+
+from collections.abc import Iterator, Sequence
+
+from kvgate.budget.matrix import Matrix
+from kvgate.budget.model_shape import DenseMlp, LayerShape, SparseMlp, UnmodelledLayer
+from kvgate.hf_config.attention import attention_of
+from kvgate.hf_config.blocks import Router, dense_mlp, replicated, sparse_mlp, vector
+from kvgate.hf_config.family import LanguageModel, Stack
+from kvgate.hf_config.fields import Fields
+from kvgate.hf_config.layers import stack
+from kvgate.hf_config.mamba import Mamba2, mamba2
+from kvgate.hf_config.mixed import of_length, state_dtype
+
+_LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+"""Words of `layers_block_type`, as the pattern spells them."""
+
+
+def nemotron_stack(model: LanguageModel) -> Stack:
+    """A layer per letter; a letter that 0.32 does not know becomes a layer without a formula."""
+    return stack(model, layers_of(model, nemotron_pattern(model.fields, model.num_layers)))
+
+
+def layers_of(model: LanguageModel, pattern: Sequence[str]) -> Iterator[LayerShape]:
+    """The layers that a pattern spells."""
+    made: dict[str, LayerShape] = {}
+    for index, letter in enumerate(pattern):
+        if letter not in made:
+            made[letter] = _layer(model, letter)
+        yield model.formats.stored(index, made[letter])
+
+
+def nemotron_pattern(fields: Fields, num_layers: int) -> list[str]:
+    """One letter per layer, from `hybrid_override_pattern` or `layers_block_type`."""
+    letters = spelled(fields, "hybrid_override_pattern", "layers_block_type") or ["M"] * num_layers
+    return of_length(fields, "hybrid_override_pattern", letters, num_layers) or ["M"] * num_layers
+
+
+def spelled(fields: Fields, pattern_key: str, list_key: str) -> list[str]:
+    """Letters of a pattern, or of the list of words that newer configs have; empty where there is neither."""
+    if pattern := fields.text(pattern_key):
+        return list(pattern)
+    return [_LETTERS.get(str(word), str(word)) for word in fields.sequence(list_key)]
+
+
+def _layer(model: LanguageModel, letter: str) -> LayerShape:
+    fields, hidden_size = model.fields, model.hidden_size
+    norm = vector("norm", hidden_size)
+    match letter:
+        case "M":
+            mixer, own = mamba2(_mamba2(fields), hidden_size)
+            return LayerShape(mixers=(mixer,), matrices=(*own, norm))
+        case "*":
+            attention, own = attention_of(fields, model.known, hidden_size)
+            return LayerShape(mixers=(attention,), matrices=(*own, norm))
+        case "-":
+            dense = DenseMlp(intermediate_size=fields.count("intermediate_size"), gated=False)
+            block = dense_mlp(dense, hidden_size, bias=fields.flag("mlp_bias"))
+            return LayerShape(mlps=(dense,), matrices=(*block, norm))
+        case "E":
+            sparse = _sparse(fields)
+            return LayerShape(mlps=(sparse,), matrices=(*_sparse_matrices(sparse, hidden_size), norm))
+    return LayerShape(mixers=(UnmodelledLayer(kind=f"layers of kind {letter[:40]}"),))
+
+
+def _mamba2(fields: Fields) -> Mamba2:
+    """The state is kept in float32 unless config.json says something else (vLLM 0.32, `NemotronHForCausalLMConfig`)."""
+    return Mamba2(
+        num_heads=fields.count("mamba_num_heads"),
+        head_dim=fields.count("mamba_head_dim"),
+        n_groups=fields.count("n_groups", default=8),
+        state_size=fields.count("ssm_state_size"),
+        conv_kernel=fields.count("conv_kernel", default=4),
+        conv_bias=fields.flag("use_conv_bias", default=True),
+        bias=fields.flag("use_bias"),
+        state_dtype=state_dtype(fields, "mamba_ssm_cache_dtype", default="float32"),
+    )
+
+
+def _sparse(fields: Fields) -> SparseMlp:
+    """Experts without a gate; in Super and Ultra they work in a narrower, latent space."""
+    shared = fields.optional_count("moe_shared_expert_intermediate_size") * fields.optional_count("n_shared_experts")
+    return SparseMlp(
+        num_experts=fields.count("n_routed_experts"),
+        num_experts_per_token=fields.count("num_experts_per_tok"),
+        intermediate_size=fields.count("moe_intermediate_size"),
+        shared_intermediate_size=shared,
+        gated=False,
+        hidden_size=fields.optional_count("moe_latent_size"),
+    )
+
+
+def _sparse_matrices(sparse: SparseMlp, hidden_size: int) -> Iterator[Matrix]:
+    yield from sparse_mlp(sparse, hidden_size, Router(bias=True))
+    if sparse.hidden_size:
+        yield replicated("fc1_latent_proj", sparse.hidden_size, columns=hidden_size)
+        yield replicated("fc2_latent_proj", hidden_size, columns=sparse.hidden_size)
