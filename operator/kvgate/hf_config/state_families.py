@@ -1,7 +1,7 @@
 """Model classes with layers that keep a recurrent state: Mamba 1 and 2, GDN, KDA, linear attention, short convolution."""
 
 from kvgate.budget.model_shape import End
-from kvgate.hf_config.architectures import ALL_ENDS, NORM_EVERYWHERE, Architecture
+from kvgate.hf_config.architectures import ALL_ENDS, Architecture
 from kvgate.hf_config.family import Family
 from kvgate.hf_config.gdn import gdn_stack
 from kvgate.hf_config.kimi import kimi_stack
@@ -18,7 +18,7 @@ from kvgate.hf_config.nemotron import nemotron_stack
 from kvgate.hf_config.short_conv import short_conv_stack
 
 _MAMBA = Architecture(tied=True, positions=False, ends_everywhere=ALL_ENDS)
-_QWEN3_5 = frozenset({End.EMBEDDING})
+_EMBEDDING = frozenset({End.EMBEDDING})
 
 STATE_FAMILIES: dict[str, Family] = {
     "BailingMoeV2_5ForCausalLM": Family(layers=bailing_stack),
@@ -27,13 +27,16 @@ STATE_FAMILIES: dict[str, Family] = {
     "FalconMambaForCausalLM": Family(layers=mamba_stack, known=_MAMBA),
     "GraniteMoeHybridForCausalLM": Family(
         layers=granite_hybrid_stack,
-        known=Architecture(tied=True, bias_key="attention_bias", ends_everywhere=NORM_EVERYWHERE),
+        known=Architecture(tied=True, bias_key="attention_bias", ends_everywhere=ALL_ENDS),
     ),
     "JambaForCausalLM": Family(layers=jamba_stack, known=Architecture(positions=False, ends_everywhere=ALL_ENDS)),
     "KimiLinearForCausalLM": Family(layers=kimi_stack, known=Architecture(positions=False)),
-    "Lfm2ForCausalLM": Family(layers=short_conv_stack, known=Architecture(tied=True, head_norms="head")),
+    "Lfm2ForCausalLM": Family(
+        layers=short_conv_stack, known=Architecture(tied=True, head_norms="head", ends_everywhere=_EMBEDDING)
+    ),
     "Lfm2MoeForCausalLM": Family(
-        layers=short_conv_stack, known=Architecture(tied=True, head_norms="head", router_bias=True)
+        layers=short_conv_stack,
+        known=Architecture(tied=True, head_norms="head", router_bias=True, ends_everywhere=_EMBEDDING),
     ),
     "Mamba2ForCausalLM": Family(layers=mamba2_stack, known=_MAMBA, supports_pipeline=False),
     "MambaForCausalLM": Family(layers=mamba_stack, known=_MAMBA),
@@ -46,7 +49,7 @@ STATE_FAMILIES: dict[str, Family] = {
         layers=gdn_stack,
         known=Architecture(shared_gate=True, ends_everywhere=frozenset({End.EMBEDDING, End.HEAD})),
     ),
-    "Qwen3_5ForCausalLM": Family(layers=gdn_stack, known=Architecture(ends_everywhere=_QWEN3_5)),
-    "Qwen3_5MoeForCausalLM": Family(layers=gdn_stack, known=Architecture(shared_gate=True, ends_everywhere=_QWEN3_5)),
+    "Qwen3_5ForCausalLM": Family(layers=gdn_stack, known=Architecture(ends_everywhere=_EMBEDDING)),
+    "Qwen3_5MoeForCausalLM": Family(layers=gdn_stack, known=Architecture(shared_gate=True, ends_everywhere=_EMBEDDING)),
 }
 """One row per class."""

@@ -13,6 +13,8 @@ LANGUAGE_MODELS: dict[str, str] = {
     "Qwen2_5_VLForConditionalGeneration": "Qwen2ForCausalLM",
     "Qwen3VLForConditionalGeneration": "Qwen3ForCausalLM",
     "Qwen3VLMoeForConditionalGeneration": "Qwen3MoeForCausalLM",
+    "Qwen3_5ForConditionalGeneration": "Qwen3_5ForCausalLM",
+    "Qwen3_5MoeForConditionalGeneration": "Qwen3_5MoeForCausalLM",
     "VoxtralForConditionalGeneration": "LlamaForCausalLM",
 }
 """Multimodal class → the class of its language model, where it is always the same."""
