@@ -6,7 +6,8 @@ from typing import Any
 
 from kvgate import catalogue
 from kvgate.budget.accelerator import Accelerator
-from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, ModelShape
+from kvgate.budget.matrix import Units
+from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, ModelShape, RecurrentState
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
 from kvgate.budget.units import gib
@@ -54,6 +55,14 @@ def catalogue_accelerator(name: str) -> Accelerator:
     accelerator = catalogue.find_accelerator(name)
     assert accelerator is not None, name
     return accelerator
+
+
+def new_gdn() -> RecurrentState:
+    """The recurrent state of Qwen3.5-27B and Qwen3.6-27B: 3,207,168 bytes in each of 48 layers."""
+    keys, values = Units(count=16, width=128), Units(count=48, width=128)
+    return RecurrentState(
+        kind="GDN", conv=(keys, keys, values), conv_taps=3, state=Units(count=48, width=128 * 128), state_dtype="float32"
+    )  # fmt: skip
 
 
 def new_accelerator(*, memory_gib: float = 79.19, **overrides: Any) -> Accelerator:

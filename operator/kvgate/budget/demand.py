@@ -55,6 +55,12 @@ def demand_of(
     )
 
 
+def blocks_of_requests(kv_cache: KVCache, requests: int, num_tokens: int) -> int:
+    """Blocks that equal requests hold at the same time, with no prefix in common."""
+    reach = replace(kv_cache.reach, max_model_len=num_tokens)
+    return sum(_blocks_at_peak(group.spec, requests, reach, 0) for group in kv_cache.groups)
+
+
 def _workload_blocks(kv_cache: KVCache, workload: Workload, *, shares_prefixes: bool) -> int:
     """Each group for itself: whole blocks of a shared prefix are held once where the group can share them."""
     reach = replace(kv_cache.reach, max_model_len=workload.request_tokens)

@@ -78,6 +78,11 @@ class EngineSettings:
     allow_deprecated_quantization: bool = False
     parallelism: Parallelism = SINGLE_GPU
 
+    @property
+    def gives_cache_memory(self) -> bool:
+        """True where bytes or blocks are given, so that what a ledger leaves does not decide."""
+        return self.kv_cache_memory_bytes is not None or self.num_gpu_blocks_override is not None
+
 
 DEFAULT_SETTINGS = EngineSettings()
 """Nothing set: vLLM decides everything."""

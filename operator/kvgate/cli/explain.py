@@ -1,6 +1,5 @@
 """`kvgate explain`: the ledger of one GPU for people, or many what-ifs for programs."""
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,10 @@ import click
 from kvgate.budget.interval import Verdict
 from kvgate.cli.exits import Exit
 from kvgate.cli.settings import SETTINGS, Setting
+from kvgate.vllm_values import Unusable
+
+DEFAULT_LENGTHS = "default"
+"""What --paging without lengths stands for."""
 
 _EXITS = {
     Verdict.FITS: Exit.FITS,
@@ -43,19 +46,31 @@ def _option(setting: Setting) -> Callable[[Callable[..., None]], Callable[..., N
 @click.option(
     "--requests", type=click.File("rb"), metavar="FILE", help="JSON Lines, one request each; - for standard input."
 )
+@click.option("--why", metavar="TERM", help="One figure alone, with its formula: weights, request, blocks …")
+@click.option(
+    "--paging",
+    is_flag=False,
+    flag_value=DEFAULT_LENGTHS,
+    metavar="[LENGTHS]",
+    help="Compare static with paged allocation and block sizes, for requests of these lengths: 2048,8k.",
+)
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json", "jsonl"]), help="Default: text, jsonl for --requests."
 )
-def explain(requests: BinaryIO | None, output: str | None, **values: Any) -> None:
+def explain(requests: BinaryIO | None, output: str | None, why: str | None, paging: str | None, **values: Any) -> None:
     """Show what one GPU's memory is spent on, what the KV cache gets, and whether one request of max_model_len fits.
 
     Exit code: 0 fits or may not fit, 1 does not fit, 2 could not be decided. With --requests: 0 once every line is answered.
     """
     given = {key: value for key, value in values.items() if value is not None}
     if requests is not None:
-        _answer_all(requests, output, given)
+        _answer_all(requests, output, {**given, **_asked(why=why, paging=paging)})
     else:
-        _answer_one(given, output or "text")
+        _answer_one(given, output or "text", _asked(why=why, paging=paging))
+
+
+def _asked(**views: str | None) -> dict[str, str]:
+    return {name: text for name, text in views.items() if text is not None}
 
 
 def _answer_all(requests: BinaryIO, output: str | None, given: dict[str, Any]) -> None:
@@ -69,20 +84,15 @@ def _answer_all(requests: BinaryIO, output: str | None, given: dict[str, Any]) -
         sys.stdout.write(answer + "\n")
 
 
-def _answer_one(given: dict[str, Any], output: str) -> None:
-    from kvgate.cli.answers import to_json
-    from kvgate.cli.explain_text import report
+def _answer_one(given: dict[str, Any], output: str, asked: dict[str, str]) -> None:
+    from kvgate.cli.explain_answer import answer
     from kvgate.cli.requests import BadRequest, assess_request
 
     try:
         assessment = assess_request({**given, **_config(given.get("model_config"))})
-    except BadRequest as error:
+        text = answer(assessment, asked, output)
+    except (BadRequest, Unusable) as error:
         raise click.UsageError(str(error)) from None
-    text = (
-        report(assessment)
-        if output == "text"
-        else json.dumps(to_json(None, assessment), indent=2 if output == "json" else None)
-    )
     click.echo(text)
     sys.exit(_EXITS[assessment.verdict])
 

@@ -24,14 +24,15 @@ class Setting:
     """A short flag that vLLM has too."""
 
 
-_tokens = whole(100_000_000, units=True)
+read_tokens: Reader = whole(100_000_000, units=True)
+"""A number of tokens."""
 _bytes = whole(1 << 50, units=True)
 _size = whole(1024)
 
 
 def _length(value: Any) -> int:
     """max_model_len: tokens, or -1 or auto for the longest that fits."""
-    return AUTO_MAX_MODEL_LEN if value in (AUTO_MAX_MODEL_LEN, "-1", "auto") else int(_tokens(value))
+    return AUTO_MAX_MODEL_LEN if value in (AUTO_MAX_MODEL_LEN, "-1", "auto") else int(read_tokens(value))
 
 
 def _share(value: Any) -> Fraction:
@@ -72,7 +73,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="gpu_memory_utilization", read=_share, help="Share of the GPU's memory that vLLM may use."),
     Setting(name="max_model_len", read=_length, help="Longest request: 32768, 32k, 32K, or auto."),
     Setting(name="max_num_seqs", read=whole(1_000_000), help="Requests at the same time."),
-    Setting(name="max_num_batched_tokens", read=_tokens, help="Tokens of one forward pass."),
+    Setting(name="max_num_batched_tokens", read=read_tokens, help="Tokens of one forward pass."),
     Setting(name="kv_cache_dtype", read=text, help="Format of the KV cache: auto, fp8, bfloat16 …"),
     Setting(name="block_size", read=whole(16384), help="Tokens of a block."),
     Setting(name="enforce_eager", read=truth, help="Run without CUDA graphs.", is_flag=True),

@@ -31,8 +31,7 @@ def weights_fit(budget: Budget) -> Iterable[Finding]:
 def _overdrawn(budget: Budget) -> bool:
     """Not even one block is left; a given kv_cache_memory_bytes is never overdrawn, only small."""
     stage = budget.tightest
-    asked = budget.request.settings
-    given = asked.kv_cache_memory_bytes is not None or asked.num_gpu_blocks_override is not None
+    given = budget.request.settings.gives_cache_memory
     return stage is not None and not given and stage.available.high < stage.bytes_per_block
 
 

@@ -1,6 +1,7 @@
 """`kvgate explain` for people, and the catalogues."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,94 @@ def test_the_help_imports_no_command_and_names_them_all() -> None:
 @pytest.mark.parametrize("name", ["chek", "exec"])
 def test_an_unknown_command_is_bad_usage(name: str) -> None:
     assert run(name).exit_code == 2
+
+
+def test_every_line_says_what_its_formula_is_made_of() -> None:
+    output = run("explain", *QWEN, "--max-num-seqs", "64").output
+    for words in (
+        "tensors as loaded: tp 1, 36 layers",
+        "profile run: T 8192, S 64, V 151936, H 4096",
+        "total × gpu_memory_utilization",
+    ):
+        assert words in output
+
+
+def test_a_group_of_the_cache_is_a_row_with_its_pages_and_blocks() -> None:
+    output = run("explain", *QWEN, "--max-model-len", "32768").output
+    assert re.search(r"full attention +36 +16 +65536 +2048\n", output)
+    assert "textbook" not in output
+
+
+def test_memory_that_is_given_is_shown_beside_the_ledger() -> None:
+    output = run("explain", *QWEN, "--kv-cache-memory-bytes", "9G").output
+    assert re.search(r"given instead +9\.00 GiB", output)
+
+
+def test_the_textbook_is_told_where_it_is_wrong() -> None:
+    output = run("explain", "--model", "deepseek-ai/DeepSeek-V3", "--gpu", "H200", "-tp", "8").output
+    assert "The textbook's 2 × 61 layers × 128 KV heads × 192" in output
+    assert "MLA keeps one vector of 1152 bytes per token and layer, whole on every rank" in output
+
+
+def test_why_shows_one_figure_with_its_formula_and_nothing_else() -> None:
+    output = run("explain", *QWEN, "--why", "weights").output
+    assert "Σ tensors of the rank" in output
+    assert re.search(r"feed-forward +10\.12 GiB", output)
+    assert "peak activation" not in output
+
+
+def test_why_and_paging_are_in_the_answer_only_where_they_are_asked_for() -> None:
+    plain = json.loads(run("explain", *QWEN, "-o", "json").output)
+    asked = json.loads(run("explain", *QWEN, "-o", "json", "--why", "num_blocks", "--paging", "2049").output)
+    assert {key: asked[key] for key in plain} == plain
+    assert set(asked) - set(plain) == {"why", "paging"}
+    assert asked["why"]["expected"] == plain["kv_cache"]["num_blocks"]
+    assert asked["paging"]["block_sizes"][0]["requests"][0]["wasted_tokens"] == 15
+
+
+def test_paging_compares_static_slots_with_blocks_on_demand() -> None:
+    arguments = ("--model", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "H100-SXM-80GB", "--vllm-version", "0.28.0")
+    pool = ("--kv-cache-memory-bytes", "64G", "--max-model-len", "32768", "--max-num-seqs", "100")
+    output = run("explain", *arguments, *pool, "--paging", "2049,4096").output
+    assert "Paging: 32768 blocks of 16 tokens; a static slot reserves max_model_len 32768 tokens, 4.00 GiB" in output
+    assert "static slots: 16 (vLLM prints 16.00x)" in output
+    assert re.search(r"256 +9 +255 +31\.88 +12\.4 % +227\n", output)
+    assert re.search(r"16\* +256 +0 +0\.00 +0\.0 % +128\n", output)
+    assert "block 256: 127.5 tokens, 15.94 MiB wasted per request" in output
+    assert (
+        "max_num_seqs lets 100 requests run at the same time, fewer than the blocks hold of 2049, 4096 tokens" in output
+    )
+
+
+def test_paging_takes_lengths_of_its_own_where_none_are_named() -> None:
+    output = run("explain", "--paging", *QWEN, "--max-model-len", "32768").output
+    assert [int(found) for found in re.findall(r"requests of (\d+) tokens:", output)] == [2048, 2049, 8192, 32_768]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--why", "weight"), "name one of total, requested, parameter, weights, peak_activation"),
+        (("--paging", "2048,many"), "a whole number such as 32768"),
+        (("--paging", "0"), "from 1 to"),
+        (("--paging", "50000"), "longer than max_model_len 40960"),
+        (("--requests", "-", "--paging", "16"), "leave out the other options"),
+        (("--requests", "-", "--why", "weights"), "leave out the other options"),
+    ],
+)
+def test_a_view_that_does_not_exist_is_bad_usage(arguments: tuple[str, ...], words: str) -> None:
+    given = () if "--requests" in arguments else QWEN
+    result = run("explain", *given, *arguments)
+    assert result.exit_code == 2
+    assert words in result.output.replace("\n", " ")
+
+
+def test_views_of_what_is_not_known_say_so() -> None:
+    result = run("explain", "--model", "nobody/nothing", "--gpu", "L4", "--why", "weights", "--paging", "16")
+    assert result.exit_code == 2
+    assert "weights: not known" in result.output
+    assert "no KV cache to divide" in result.output
+    answer = json.loads(
+        run("explain", "--model", "nobody/nothing", "--why", "weights", "--paging", "16", "-o", "json").output
+    )
+    assert (answer["why"], answer["paging"]) == (None, None)

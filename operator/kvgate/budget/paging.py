@@ -1,0 +1,151 @@
+"""Static against paged allocation: what a slot of max_model_len tokens reserves, what blocks on demand take, what is wasted.
+
+Static: every request reserves max_model_len when it begins. Paged: blocks as the request grows (vLLM 0.32,
+`v1/core/kv_cache_manager.py`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from kvgate.budget.attention_backends import kernel_block_size
+from kvgate.budget.capacity import KVCache, largest
+from kvgate.budget.demand import blocks_of_requests
+from kvgate.budget.held_bytes import held_bytes, keeps_every_token, token_bytes
+from kvgate.budget.plan import Budget, plan
+from kvgate.budget.units import round_up
+
+BLOCK_SIZES = (16, 32, 64, 128, 256)
+"""What people ask for; they are rounded up to what the model's kernels take, and hybrids are aligned beyond that."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PagedRequest:
+    """Requests of one length, with blocks of one size."""
+
+    tokens: int
+    blocks: int
+    held_bytes: int
+    """What its tokens and states take."""
+    wasted_tokens: int
+    """Slots of the last block that stay empty, where a layer keeps every token."""
+    wasted_bytes: int
+    """Empty slots, padding, and what a group with fewer layers leaves of a block."""
+    requests: int | None
+    """How many fit at the same time; None where the pool is not known."""
+
+    @property
+    def wasted_share(self) -> Fraction:
+        """Of what is held."""
+        return Fraction(self.wasted_bytes, self.held_bytes) if self.held_bytes else Fraction(0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Paged:
+    """The cache with blocks of one size."""
+
+    block_size: int
+    """Of a group that keeps every token; of the first one where none does."""
+    in_use: bool
+    """This is what the request as it stands gets."""
+    bytes_per_block: int
+    num_blocks: int | None
+    slot_bytes: int
+    """What a static slot reserves: a request of max_model_len."""
+    static_slots: int | None
+    """Requests at the same time where each reserves max_model_len."""
+    static_concurrency: Fraction | None
+    """The same as vLLM prints it, the null block included."""
+    mean_wasted_tokens: Fraction
+    """Over lengths that end anywhere in a block."""
+    mean_wasted_bytes: Fraction
+    requests: tuple[PagedRequest, ...]
+    of_each: int | None
+    """Requests of every length that fit at the same time, as many of one as of another."""
+
+    @property
+    def wasted_share(self) -> Fraction:
+        """Over one request of every length."""
+        held = sum(request.held_bytes for request in self.requests)
+        return Fraction(sum(request.wasted_bytes for request in self.requests), held) if held else Fraction(0)
+
+
+def default_lengths(max_model_len: int) -> tuple[int, ...]:
+    """A short request, one token more, a quarter and all of max_model_len."""
+    short = max(1, max_model_len // 16)
+    return tuple(sorted({short, min(short + 1, max_model_len), max(1, max_model_len // 4), max_model_len}))
+
+
+def paging_of(budget: Budget, lengths: Sequence[int]) -> tuple[Paged, ...]:
+    """Every block size that comes out differently, the smallest first; none where there is no cache or no formula for it."""
+    sizes = [
+        _paged(variant, variant.kv_cache, lengths, in_use=variant is budget)
+        for variant in _variants(budget)
+        if variant.kv_cache
+    ]
+    return tuple(sorted(sizes, key=lambda size: size.block_size))
+
+
+def _variants(budget: Budget) -> Iterator[Budget]:
+    """The budget itself, and those of other block sizes that vLLM would not turn into one that was there before."""
+    if budget.kv_cache is None or not budget.kv_cache.groups:
+        return
+    request, seen = budget.request, {_block_sizes(budget)}
+    yield budget
+    kernel_block = kernel_block_size(request.shape, request.accelerator, budget.kv_cache.dtype)
+    for size in dict.fromkeys(round_up(size, kernel_block) for size in BLOCK_SIZES):
+        variant = plan(request.with_settings(block_size=size))
+        if _block_sizes(variant) not in seen:
+            seen.add(_block_sizes(variant))
+            yield variant
+
+
+def _block_sizes(budget: Budget) -> tuple[int, ...]:
+    return tuple(group.spec.block_size for group in budget.kv_cache.groups) if budget.kv_cache else ()
+
+
+def _paged(budget: Budget, kv_cache: KVCache, lengths: Sequence[int], *, in_use: bool) -> Paged:
+    specs = [group.spec for group in kv_cache.groups]
+    growing = next((spec for spec in specs if keeps_every_token(spec)), None)
+    block_size, ranks = (growing or specs[0]).block_size, kv_cache.reach.decode_context
+    mean = Fraction(block_size * ranks - 1, 2) if growing else Fraction(0)
+    usable = budget.usable_blocks.expected if budget.usable_blocks else None
+    return Paged(
+        block_size=block_size,
+        in_use=in_use,
+        bytes_per_block=kv_cache.bytes_per_block,
+        num_blocks=budget.num_blocks.expected if budget.num_blocks else None,
+        slot_bytes=kv_cache.request_bytes,
+        static_slots=None if usable is None else max(0, usable) // kv_cache.request_blocks,
+        static_concurrency=kv_cache.max_concurrency(budget.num_blocks.expected) if budget.num_blocks else None,
+        mean_wasted_tokens=mean,
+        mean_wasted_bytes=mean / ranks * token_bytes(budget),
+        requests=tuple(_request(budget, kv_cache, tokens, block_size * ranks if growing else 1) for tokens in lengths),
+        of_each=_at_once(kv_cache, usable, lengths),
+    )
+
+
+def _request(budget: Budget, kv_cache: KVCache, tokens: int, step: int) -> PagedRequest:
+    """`step`: tokens that a block adds."""
+    blocks, held = kv_cache.blocks_of(tokens), held_bytes(budget, tokens)
+    usable = budget.usable_blocks.expected if budget.usable_blocks else None
+    return PagedRequest(
+        tokens=tokens,
+        blocks=blocks,
+        held_bytes=held,
+        wasted_tokens=-tokens % step,
+        wasted_bytes=blocks * kv_cache.bytes_per_block - held,
+        requests=_at_once(kv_cache, usable, (tokens,)),
+    )
+
+
+def _at_once(kv_cache: KVCache, usable: int | None, lengths: Sequence[int]) -> int | None:
+    """The most requests of every length that the blocks hold together."""
+    if usable is None:
+        return None
+
+    def fits(count: int) -> bool:
+        return sum(blocks_of_requests(kv_cache, count, tokens) for tokens in lengths) <= usable
+
+    each = sum(kv_cache.blocks_of(tokens) for tokens in lengths)
+    return largest(max(0, usable), fits, guess=max(0, usable) // each)
