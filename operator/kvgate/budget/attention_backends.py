@@ -15,7 +15,8 @@ SPARSE_BLOCK_SIZE = 64
 HYBRID_MLA_BLOCK_SIZE = 128
 """Least multiple that blocks of MLA beside recurrent states are aligned to."""
 _INDEXED_BLOCK_SIZE = 128
-_WIDEST_COMMON_HEAD = 256
+WIDEST_COMMON_HEAD = 256
+"""Of the heads that FlashAttention 2 and 3 and FlashInfer take."""
 _FP8_BY_ITSELF = frozenset({"GlmMoeDsaForCausalLM"})
 """Model classes that take an fp8 cache on Blackwell where nobody chooses."""
 
@@ -64,7 +65,7 @@ def _attention_block(mixer: FullAttention, accelerator: Accelerator, dtype: KVCa
     if dtype.name.startswith("ultraquant_"):
         return 64
     major = _major(accelerator)
-    is_wide = mixer.head_dim > _WIDEST_COMMON_HEAD
+    is_wide = mixer.head_dim > WIDEST_COMMON_HEAD
     return 64 if is_wide and (major == 10 or (major == 9 and dtype.is_fp8)) else DEFAULT_BLOCK_SIZE
 
 

@@ -14,6 +14,7 @@ RULES: tuple[Rule, ...] = (
     consistency.kv_cache_dtype_exists,  # the release, the GPU and the model must have the cache dtype
     consistency.batch_holds_sequences,  # a forward pass takes a token of every sequence
     consistency.block_size_has_kernels,  # attention kernels take multiples of 16
+    consistency.caches_have_kernels,  # sparse and compressed caches are particular
     consistency.weight_format_has_kernels,  # old GPUs have no kernels for new weight formats
     consistency.weight_format_is_kept,  # some formats need a flag before vLLM drops them
     consistency.pod_fits_a_node,  # one pod holds the whole engine

@@ -6,7 +6,7 @@ from dataclasses import replace
 from kvgate.budget.parallel_support import parallelism_refusals
 from kvgate.budget.plan import Budget
 from kvgate.budget.request import Guarantee
-from kvgate.budget.support import kv_cache_dtype_refusal
+from kvgate.budget.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal
 from kvgate.budget.units import format_gib, gib, share_of
 from kvgate.budget.versions import NEWEST, is_newer_than_known
 from kvgate.rules.finding import Finding, Severity
@@ -111,15 +111,32 @@ def batch_holds_sequences(budget: Budget) -> Iterable[Finding]:
 
 
 def block_size_has_kernels(budget: Budget) -> Iterable[Finding]:
-    """CUDA attention kernels of the V1 engine take multiples of 16 tokens (vLLM 0.32, `get_supported_kernel_block_sizes`)."""
-    size, accelerator = budget.request.settings.block_size, budget.request.accelerator
-    if size is not None and size % 16 and accelerator.vendor == "nvidia" and budget.accounting.v1_engine:
+    """CUDA attention kernels of the V1 engine take multiples of 16 tokens, or of more."""
+    request = budget.request
+    asked, accelerator = request.settings.block_size, request.accelerator
+    if asked is None or accelerator.vendor != "nvidia" or not budget.accounting.v1_engine:
+        return
+    if reason := block_size_refusal(request.shape, accelerator, asked):
         yield Finding(
             rule="BlockSizeRefused",
             severity=Severity.ERROR,
             field="block_size",
-            message=f"block_size {size} is no multiple of 16; no attention kernel for {accelerator.name} takes it",
-            remediation="leave block_size out, or set it to 16, 32, 64 or 128",
+            message=reason,
+            remediation="leave block_size out, or set it to a multiple that is named",
+        )
+
+
+def caches_have_kernels(budget: Budget) -> Iterable[Finding]:
+    """A kind of cache that the GPU has no kernel for, or that a setting does not go with."""
+    for field, reason in cache_refusals(budget.request):
+        yield Finding(
+            rule="CacheKernelMissing",
+            severity=Severity.ERROR,
+            field=field,
+            message=f"{budget.request.shape.name}: {reason}",
+            remediation="use a GPU of compute capability 9.0 or more"
+            if field == "accelerator"
+            else f"leave {field} out",
         )
 
 

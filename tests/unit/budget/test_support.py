@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.parallel_support import parallelism_refusals
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.support import kv_cache_dtype_refusal
 from kvgate.budget.versions import accounting_of
+from support import kinds
 from support.builders import catalogue_accelerator, catalogue_shape
 
 H100, A100, L40S, T4 = "H100-SXM-80GB", "A100-SXM-80GB", "L40S-48GB", "T4-16GB"
@@ -37,6 +39,29 @@ LLAMA, DEEPSEEK = "meta-llama/Llama-3.1-8B-Instruct", "deepseek-ai/DeepSeek-V3"
 )
 def test_a_cache_dtype(name: str, model: str, gpu: str, version: str, refused: str) -> None:
     reason = kv_cache_dtype_refusal(name, catalogue_shape(model), catalogue_accelerator(gpu), accounting_of(version))
+    assert (reason is None) is (refused == "")
+    assert refused in (reason or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "gpu", "refused"),
+    [
+        ("fp8_ds_mla", kinds.deepseek_v32(), H100, ""),
+        ("nvfp4_ds_mla", kinds.deepseek_v32(), "B200-SXM-180GB", ""),
+        ("nvfp4_ds_mla", kinds.deepseek_v32(), H100, "compute capability 10.0"),
+        ("fp8_ds_mla", kinds.kimi_linear(), H100, "sparse MLA"),
+        ("turboquant_k8v4", kinds.kimi_linear(), H100, "no attention kernel for MLA"),
+        ("fp8", kinds.deepseek_v4_flash(), A100, ""),
+        ("fp8", kinds.gpt_oss_120b(), A100, "compute capability 8.9"),
+        ("fp8", kinds.gpt_oss_120b(), L40S, ""),
+        ("fp8", kinds.gemma_4_31b(), A100, "compute capability 8.9"),
+        ("fp8", kinds.gemma_4_e4b(), A100, "compute capability 8.9"),
+        ("fp8", kinds.gemma_3_27b(), A100, ""),
+        ("fp8", kinds.qwen_35_27b(), A100, ""),
+    ],
+)
+def test_a_cache_dtype_of_a_kind_of_layer(name: str, shape: ModelShape, gpu: str, refused: str) -> None:
+    reason = kv_cache_dtype_refusal(name, shape, catalogue_accelerator(gpu), accounting_of("0.32.0"))
     assert (reason is None) is (refused == "")
     assert refused in (reason or "")
 

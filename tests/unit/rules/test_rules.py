@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from kvgate.budget.interval import Verdict
-from kvgate.budget.matrix import Units
-from kvgate.budget.model_shape import FullAttention, LayerShape, RecurrentState, UnmodelledLayer
+from kvgate.budget.model_shape import FullAttention, LayerShape, UnmodelledLayer
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import Guarantee
 from kvgate.budget.units import GIB
 from kvgate.budget.weight_format import WeightFormat
 from kvgate.rules import RULES, Severity, consistency, fit, judge_budget
 from kvgate.rules.finding import Finding
+from support import kinds
 from support.builders import new_accelerator, new_layer, new_model_shape, new_request, new_workload
 
 Rule = Callable[[Budget], Any]
@@ -23,19 +23,9 @@ BLOCKS = WeightFormat(method="fp8", format="fp8-block", block=(128, 128))
 KDA = LayerShape(mixers=(UnmodelledLayer(kind="KDA"),))
 ODD = new_layer(FullAttention(num_heads=12, num_kv_heads=6, head_dim=128), intermediate_size=14336)
 NARROW = new_layer(FullAttention(num_heads=64, num_kv_heads=8, head_dim=128), intermediate_size=3072, stored=BLOCKS)
-GDN = RecurrentState(
-    kind="GDN",
-    conv=(Units(count=80, width=128),),
-    conv_taps=3,
-    state=Units(count=48, width=128 * 128),
-    state_dtype="float32",
-)
-FULL = FullAttention(num_heads=24, num_kv_heads=4, head_dim=256)
-HYBRID = new_model_shape(
-    layers=(LayerShape(mixers=(GDN,)), LayerShape(mixers=(GDN,)), LayerShape(mixers=(GDN,)), new_layer(FULL)) * 16,
-    num_heads=24,
-)
+HYBRID = kinds.qwen_35_27b()
 HYBRID_BLOCK = 16 * 3_211_264
+SPARSE, COMPRESSED = kinds.deepseek_v32(), kinds.deepseek_v4_flash()
 OLD_GPU = new_accelerator(compute_capability=(7, 5))
 WORKLOAD = {"guarantee": Guarantee.WORKLOAD, "max_model_len": 2048, "max_num_seqs": 8}
 
@@ -57,6 +47,14 @@ FIRES: list[tuple[Rule, str, Severity, str, dict[str, Any]]] = [
     (consistency.batch_holds_sequences, "BatchBelowMaxNumSeqs", ERROR, "max_num_batched_tokens",
      {"max_num_batched_tokens": 16, "max_num_seqs": 64}),
     (consistency.block_size_has_kernels, "BlockSizeRefused", ERROR, "block_size", {"block_size": 24}),
+    (consistency.block_size_has_kernels, "BlockSizeRefused", ERROR, "block_size", {"block_size": 32, "shape": SPARSE}),
+    (consistency.block_size_has_kernels, "BlockSizeRefused", ERROR, "block_size", {"block_size": 64, "shape": COMPRESSED}),
+    (consistency.caches_have_kernels, "CacheKernelMissing", ERROR, "accelerator",
+     {"shape": SPARSE, "accelerator": new_accelerator(compute_capability=(8, 9))}),
+    (consistency.caches_have_kernels, "CacheKernelMissing", ERROR, "decode_context_parallel_size",
+     {"shape": SPARSE, "tensor": 2, "decode_context": 2}),
+    (consistency.caches_have_kernels, "CacheKernelMissing", ERROR, "disable_hybrid_kv_cache_manager",
+     {"shape": COMPRESSED, "disable_hybrid_kv_cache_manager": True}),
     (consistency.weight_format_has_kernels, "WeightFormatRefused", ERROR, "accelerator",
      {"shape": new_model_shape(quantization=FP8), "accelerator": new_accelerator(compute_capability=(7, 0))}),
     (consistency.weight_format_is_kept, "WeightFormatDeprecated", ERROR, "model", {"shape": new_model_shape(quantization=FBGEMM)}),
@@ -93,6 +91,13 @@ SILENT: list[tuple[Rule, dict[str, Any]]] = [
     (consistency.batch_holds_sequences, {"max_num_batched_tokens": 64, "max_num_seqs": 64}),
     (consistency.block_size_has_kernels, {"block_size": 48}),
     (consistency.block_size_has_kernels, {"block_size": 8, "vllm_version": "0.6.6"}),
+    (consistency.block_size_has_kernels, {"block_size": 128, "shape": COMPRESSED}),
+    (consistency.block_size_has_kernels, {"block_size": 128, "shape": SPARSE}),
+    (consistency.caches_have_kernels, {"shape": SPARSE}),
+    (consistency.caches_have_kernels, {"shape": SPARSE, "accelerator": new_accelerator(compute_capability=None)}),
+    (consistency.caches_have_kernels, {"shape": SPARSE, "tensor": 2, "decode_context": 2, "kv_cache_dtype": "fp8"}),
+    (consistency.caches_have_kernels, {"shape": COMPRESSED}),
+    (consistency.caches_have_kernels, {"disable_hybrid_kv_cache_manager": True}),
     (consistency.weight_format_has_kernels, {"shape": new_model_shape(quantization=FP8)}),
     (consistency.weight_format_has_kernels, {"accelerator": new_accelerator(compute_capability=(7, 0))}),
     (consistency.weight_format_is_kept, {"shape": new_model_shape(quantization=FBGEMM), "vllm_version": "0.13.0"}),
