@@ -8,7 +8,6 @@ ARITHMETIC: frozenset[str] = frozenset(
         "google/gemma-3-4b-it",
         "google/gemma-4-31B-it",
         "google/gemma-4-E4B-it",
-        "meta-llama/Llama-3.1-8B-Instruct",
         "meta-llama/Llama-4-Scout-17B-16E-Instruct",
         "meta-models/Muse-Glimmer-30B",
         "microsoft/Phi-3.5-MoE-instruct",
