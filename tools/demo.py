@@ -28,11 +28,13 @@ SAMPLES = Path("deploy/samples")
 CRD = Path("crds/kvgate.io_inferencedeployments.yaml")
 NODES = (
     fake_gpu_node("gpu-h100", product="NVIDIA-H100-80GB-HBM3", memory_mib=81559, gpus=8),
+    fake_gpu_node("gpu-a100", product="NVIDIA-A100-SXM4-80GB", memory_mib=81920, gpus=8),
     fake_gpu_node("gpu-l4", product="NVIDIA-L4", memory_mib=23034, gpus=4),
     fake_gpu_node("gpu-l40s", product="NVIDIA-L40S", memory_mib=46068, gpus=4),
 )
 VERDICTS = {
     "fits.yaml": ("created", "True", False),
+    "long-context.yaml": ("created", "True", False),
     "too-long.yaml": ("refused", "", False),
     "adjusted.yaml": ("created", "True", True),
     "unknown.yaml": ("created", "Unknown", True),
@@ -108,9 +110,8 @@ def check_without_a_cluster() -> None:
 
 def install(plane: ControlPlane) -> None:
     """The CRD, and GPU nodes that exist on paper."""
-    title("Install: the CRD, and three nodes with GPUs on paper (8 × H100, 4 × L4, 4 × L40S)")
+    title("Install: the CRD, and four nodes with GPUs on paper (8 × H100, 8 × A100, 4 × L4, 4 × L40S)")
     say(plane.kubectl("apply", "-f", str(CRD)).stdout)
-    plane.kubectl("wait", "--for=condition=Established", "-f", str(CRD), "--timeout=20s")
     plane.apply(*NODES)
     wait_until(lambda: plane.kubectl("get", "infd", check=False).returncode == 0, "the API server serves the new kind")
 
@@ -161,7 +162,7 @@ def controller(plane: ControlPlane, folder: Path) -> Iterator[int]:
 def apply_samples(plane: ControlPlane) -> None:
     """kubectl's own words."""
     title(
-        "kubectl apply of the samples: one fits, one is refused, one is adjusted, one is unknown, one is a close call"
+        "kubectl apply of the samples: some fit, one is refused, one is adjusted, one is unknown, one is a close call"
     )
     for name, (outcome, _, warns) in VERDICTS.items():
         say(f"$ kubectl apply -f deploy/samples/{name}")
@@ -220,7 +221,7 @@ def show_ledger() -> None:
 def show_metrics(port: int) -> None:
     """What Prometheus scrapes; the controller renews it once a second."""
     title(f"The controller's metrics (http://127.0.0.1:{port}/metrics)")
-    rendered = ("llama-3-1-8b", "qwen3-32b", "qwen3-8b")
+    rendered = ("llama-3-1-8b", "llama-3-1-70b", "qwen3-32b", "qwen3-8b")
     wait_until(
         lambda: all(headroom_of(port, name) for name in rendered), "each one's headroom is scraped", within_seconds=10
     )

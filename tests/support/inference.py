@@ -37,7 +37,6 @@ def install(plane: ControlPlane, *, gpus: int = 64) -> None:
         yaml.safe_load(CRD.read_text(encoding="utf-8")),
         fake_gpu_node("gpu-0", product=H100, memory_mib=81559, gpus=gpus),
     )
-    plane.kubectl("wait", "crd/inferencedeployments.kvgate.io", "--for=condition=Established", "--timeout=20s")
     wait_until(lambda: plane.kubectl("get", "infd", check=False).returncode == 0, "the CRD is served")
 
 

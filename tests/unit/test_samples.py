@@ -1,0 +1,80 @@
+"""The samples say in comments what happens to them; this is what happens."""
+
+from pathlib import Path
+
+import pytest
+
+from kvgate.budget.interval import Verdict
+from kvgate.budget.plan import Budget, plan
+from kvgate.budget.units import GIB
+from kvgate.cli.check import check_subject
+from kvgate.engine import Assessment, Decision
+from kvgate.manifests import read_manifests
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = {path.name: path for path in sorted((ROOT / "deploy" / "samples").glob("*.yaml"))}
+EXPECTED = {
+    "adjusted.yaml": (Verdict.DOES_NOT_FIT, Decision.ADMIT_ADJUSTED),
+    "fits.yaml": (Verdict.FITS, Decision.ADMIT),
+    "long-context.yaml": (Verdict.FITS, Decision.ADMIT),
+    "tight.yaml": (Verdict.MAY_NOT_FIT, Decision.ADMIT_WITH_WARNING),
+    "too-long.yaml": (Verdict.DOES_NOT_FIT, Decision.REFUSE),
+    "unknown.yaml": (Verdict.UNKNOWN, Decision.ADMIT_WITH_WARNING),
+}
+
+
+def assessed(name: str) -> Assessment:
+    manifests = read_manifests((str(SAMPLES[name]),))
+    (subject,) = manifests.subjects
+    assessment = check_subject(subject, manifests, None, "").assessment
+    assert assessment is not None
+    return assessment
+
+
+def budget_of(name: str) -> Budget:
+    budget = assessed(name).budget
+    assert budget is not None
+    return budget
+
+
+def verdict_with(budget: Budget, **settings: object) -> Verdict:
+    return plan(budget.request.with_settings(**settings)).verdict
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_is_decided_as_it_says(name: str) -> None:
+    assessment = assessed(name)
+    assert (assessment.verdict, assessment.decision) == EXPECTED[name]
+
+
+def test_eight_long_requests_need_32_gib_and_more_is_there() -> None:
+    budget = budget_of("fits.yaml")
+    assert budget.demand_bytes == 32 * GIB
+    assert budget.tightest is not None
+    assert budget.tightest.available.low > 32 * GIB
+
+
+def test_whole_contexts_of_a_70b_need_5_gib_each_on_eight_gpus_and_ten_of_them_fit() -> None:
+    budget = budget_of("long-context.yaml")
+    assert budget.kv_cache is not None
+    assert budget.kv_cache.request_bytes == 131_072 * 40 * 1024 == 5 * GIB
+    assert budget.demand_bytes == 40 * GIB
+    assert budget.tightest is not None
+    assert budget.tightest.ledger is not None
+    assert round(budget.tightest.ledger.weights.expected / GIB, 1) == 16.5
+    assert budget.tightest.available.expected / GIB == pytest.approx(53, abs=1.5)
+    assert verdict_with(budget, max_num_seqs=10) is Verdict.FITS
+    assert verdict_with(budget, max_num_seqs=11) is not Verdict.FITS
+
+
+def test_sixteen_whole_contexts_need_160_gib_on_four_gpus() -> None:
+    budget = budget_of("too-long.yaml")
+    assert budget.demand_bytes == 160 * GIB
+
+
+def test_the_adjusted_sample_keeps_its_floors() -> None:
+    assessment = assessed("adjusted.yaml")
+    assert assessment.effective is not None
+    assert 2 <= assessment.effective.settings.max_num_seqs < 64
+    assert assessment.effective.settings.max_model_len == 32_768
+    assert assessment.effective.verdict is Verdict.FITS
