@@ -13,7 +13,7 @@ from kvgate.facts import ConfigMissing, Facts, gather
 from support.builders import new_document, new_request
 
 FITS: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 2}
-MAYBE: dict[str, Any] = {"maxModelLen": 24_576, "maxNumSeqs": 1}
+MAYBE: dict[str, Any] = {"maxModelLen": 28_672, "maxNumSeqs": 1}
 TOO_LARGE: dict[str, Any] = {"maxModelLen": 40_960, "maxNumSeqs": 8}
 REFUSED: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 8, "tensorParallelSize": 3}
 UNKNOWN: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 8, "extraArgs": ["--enable-lora"]}

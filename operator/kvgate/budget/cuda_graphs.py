@@ -1,29 +1,35 @@
 """The reserve for CUDA graphs: how many are captured, and what vLLM's estimate takes for them."""
 
 from kvgate.budget.interval import Interval
+from kvgate.budget.model_shape import CompressedAttention, LatentAttention, RecurrentState
 from kvgate.budget.run import Run
 from kvgate.budget.term import Term
-from kvgate.budget.units import MIB, gib
+from kvgate.budget.units import MIB
 
-GRAPH_BASE_BYTES = gib(0.25)
-"""CUDA graphs, part that no count explains: four dense starts of 0.19 on H100 within 0.15 GiB."""
-GRAPH_PIECE_BYTES = round(0.34 * MIB)
-"""Per captured piece of a dense model on one GPU; the same four starts."""
-GRAPH_PIECE_COMPLEX_BYTES = round(0.6 * MIB)
-"""Per piece with experts or tensor parallelism: 0.5 to 1.0 MiB over five starts."""
-GRAPH_ESTIMATE_PERCENT = 115
-"""vLLM reserves more than it then uses: four pairs of estimate and use."""
+PIECE_BYTES = round(0.2 * MIB)
+"""Estimate of the V1 runner per layer and graph of a dense model: 22 starts of 0.19 on H100 lie at 0.13 to 0.27, one at 0.53;
+0.12 to 0.26 in six starts of 0.22 to 0.26 on other GPUs."""
+COMPLEX_PIECE_BYTES = round(0.33 * MIB)
+"""The same with experts, MLA or recurrent states: 0.23 to 0.54 in ten starts of 0.19; 0.64 (GLM-5.2) and more where it goes wrong."""
+V2_PIECE_BYTES = round(0.2 * MIB)
+"""Estimate of the V2 runner, which measures more than it multiplies: 0.15 and 0.17 in two starts (Qwen3.8-27B on RTX 3090 with
+0.29, Llama-3.1-8B on A100 with 0.31); what was then used was 0.09 to 0.19 on small GPUs, and 0.28 with V1 on H100."""
 
 
 def cuda_graphs(run: Run) -> Term:
     """The reserve that vLLM takes out of the budget for CUDA graphs; exactly 0 where the release takes none."""
     deducted = not run.enforce_eager and run.accounting.deducts_graphs(v2_runner=run.v2_runner)
+    piece = _piece_bytes(run)
+    graphs = num_piecewise_graphs(run) + num_full_graphs(run)
     return Term(
         name="cuda_graph",
-        amount=_amount(run) if deducted else Interval.exactly(0),
-        formula="1.15 × (base + piece × (piecewise × (layers + 1) + 8 × full))" if deducted else "0: not deducted",
-        source="logged pairs of estimate and use, 0.19 to 0.28",
+        amount=_spread(run, piece * run.num_layers * graphs) if deducted else Interval.exactly(0),
+        formula="piece × layers × (piecewise + full)"
+        if deducted
+        else "0: this release takes nothing out of the budget",
+        source="vLLM 0.19 and 0.29, profile_cudagraph_memory; estimates in 40 logs",
         inputs=(
+            ("piece_bytes", piece),
             ("piecewise_graphs", num_piecewise_graphs(run)),
             ("full_graphs", num_full_graphs(run)),
             ("layers", run.num_layers),
@@ -31,14 +37,27 @@ def cuda_graphs(run: Run) -> Term:
     )
 
 
-def _amount(run: Run) -> Interval:
-    is_complex = run.is_sparse or run.parallelism.tensor > 1
-    piece = GRAPH_PIECE_COMPLEX_BYTES if is_complex else GRAPH_PIECE_BYTES
-    pieces = num_piecewise_graphs(run) * (run.num_layers + 1) + 8 * num_full_graphs(run)
-    reserve = (GRAPH_BASE_BYTES + piece * pieces) * GRAPH_ESTIMATE_PERCENT // 100
-    if is_complex:
-        return Interval.around(reserve, below=reserve * 6 // 10, above=reserve * 6 // 10)
-    return Interval.around(reserve, below=reserve // 3, above=reserve // 3)
+def _piece_bytes(run: Run) -> int:
+    if run.v2_runner:
+        return V2_PIECE_BYTES
+    return COMPLEX_PIECE_BYTES if _is_complex(run) else PIECE_BYTES
+
+
+def _is_complex(run: Run) -> bool:
+    """Layers of many small kernels."""
+    return run.is_sparse or any(
+        isinstance(mixer, LatentAttention | CompressedAttention | RecurrentState)
+        for layer in run.layers
+        for mixer in layer.mixers
+    )
+
+
+def _spread(run: Run, reserve: int) -> Interval:
+    """vLLM captures two graphs of each kind and multiplies the second, in steps of the driver's 2 MiB: a coarse figure."""
+    if _is_complex(run):
+        return Interval.around(reserve, below=reserve * 6 // 10, above=2 * reserve)
+    alone = run.parallelism.tensor == 1
+    return Interval.around(reserve, below=reserve // 2, above=reserve * 8 // 10 if alone else reserve)
 
 
 def num_piecewise_graphs(run: Run) -> int:

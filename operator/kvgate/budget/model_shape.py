@@ -280,6 +280,11 @@ class ModelShape:
         return any(isinstance(mixer, RecurrentState) for mixer in self.mixers)
 
     @property
+    def is_dense(self) -> bool:
+        """Neither experts nor recurrent states."""
+        return not (self.is_sparse or self.is_hybrid)
+
+    @property
     def mixers(self) -> tuple[Mixer, ...]:
         """Every different mixer once, in order of appearance."""
         return tuple(dict.fromkeys(mixer for layer, _ in self.distinct_layers for mixer in layer.mixers))

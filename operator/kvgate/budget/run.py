@@ -51,9 +51,7 @@ class Run:
 
     @property
     def v2_runner(self) -> bool:
-        return self.accounting.uses_v2_runner(
-            self.shape.architecture, is_dense=not self.shape.is_sparse and not self.shape.is_hybrid
-        )
+        return self.accounting.uses_v2_runner(self.shape.architecture, is_dense=self.shape.is_dense)
 
     @property
     def element_bytes(self) -> int:

@@ -6,6 +6,9 @@ from kvgate.budget.units import cdiv
 HALF = 2
 """Rows are counted in halves of S × V × 4: logits in the model's 16-bit dtype are one half."""
 
+UNSORTED_HALF_ROWS = 7
+"""Of a sampler that does not sort."""
+
 
 def sampler_bytes(run: Run) -> int:
     """Peak of the sampler's dummy run (0 on stages without the head), what was alive before it included.
@@ -29,6 +32,13 @@ def _scratch_bytes(run: Run) -> int:
     if not run.accounting.sampler_program_rows:
         return 0
     return min(run.sampler_rows, run.accelerator.multiprocessors) * run.shape.vocab_size * 4
+
+
+def spared_by_flashinfer_bytes(run: Run) -> int:
+    """Where FlashInfer is installed, V1 before 0.12 samples with it, without sorting: six starts sorted, two did not."""
+    if not (run.has_sampler and run.accounting.samples_with_flashinfer_if_installed):
+        return 0
+    return run.logits_bytes * (run.accounting.sampler_half_rows - UNSORTED_HALF_ROWS) // HALF
 
 
 def penalty_bytes(run: Run) -> int:

@@ -11,6 +11,10 @@ _DRAFTS_ON_GPU = frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash", "
 """Ways of drafting that the next batch need not wait for on the CPU; asynchronous scheduling stays on with them."""
 
 
+V0_LONGEST_WHOLE_PROMPT = 32 * 1024
+"""V0 cuts prompts in chunks of 2048 tokens where the context may be longer than this (0.6 and 0.7, `EngineArgs`)."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resolved:
     """The settings as vLLM runs them, defaults filled in."""
@@ -37,7 +41,7 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
     max_model_len = length or request.shape.max_model_len or 1
     batched = asked.max_num_batched_tokens or limits.max_num_batched_tokens
     if asked.max_num_batched_tokens is None and accounting.batched_tokens_cover_model_len:
-        batched = max(max_model_len, 2048)
+        batched = max(max_model_len, 2048) if max_model_len <= V0_LONGEST_WHOLE_PROMPT else 2048
     seqs = asked.max_num_seqs or limits.max_num_seqs
     if asked.max_num_batched_tokens is None:
         batched = min(batched, seqs * max_model_len)
@@ -75,7 +79,7 @@ def max_concurrent_batches(shape: ModelShape, asked: EngineSettings, accounting:
         return 1
     if not _schedules_ahead(asked):
         return pipeline
-    if accounting.uses_v2_runner(shape.architecture, is_dense=not shape.is_sparse):
+    if accounting.uses_v2_runner(shape.architecture, is_dense=shape.is_dense):
         return pipeline + 1
     return 2 if pipeline == 1 else pipeline
 

@@ -48,12 +48,14 @@ class Accounting:
     """The snapshot is taken before NCCL starts, so its buffers are deducted."""
     sampler_half_rows: int = 19
     """Peak of the sampler's profile in halves of max_num_seqs × vocabulary × 4 bytes, before the V2 runner: sorting takes 9.5."""
+    samples_with_flashinfer_if_installed: bool = False
+    """Which sampler runs depends on the image; the sorting one is expected."""
     sampler_program_rows: bool = False
     """The sampler keeps a scratch row for each of its programs (Triton top-k and top-p)."""
     expert_workspace_persists: bool = False
     """Expert workspaces outlive the profile run and add to its peak instead of being inside it."""
-    captures_in_profile: bool = False
-    """CUDA graphs are captured once inside the profile run, to estimate them (V1 runner)."""
+    estimates_graphs: bool = False
+    """A few CUDA graphs are captured before the KV cache is sized, to estimate them all (V1 runner)."""
     graphs_deducted: bool = False
     """The estimate of CUDA graph memory is taken out of the budget (V1 runner)."""
     v2_runner_architectures: frozenset[str] | None = frozenset()
@@ -63,8 +65,12 @@ class Accounting:
     v2_graphs_deducted: bool = False
     consumed_accounting: bool = False
     """Everything still allocated after the profile counts, persistent buffers included."""
-    cold_compile_floor: bool = False
-    """Compiling inside the measured window lifts the peak (seen from about 0.20 on)."""
+    compiler_tries_kernels: bool = False
+    """torch.compile measures combined kernels inside the profile run, on inputs that it makes up (`benchmark_combo_kernel`)."""
+    cold_compile_seen: bool = False
+    """Starts with an empty compile cache have shown that in their peak."""
+    counts_fragments: bool = False
+    """Blocks of which only a piece is still in use count whole: what the card has lost counts, and large blocks are cut."""
     unsplit_large_blocks: bool = False
     """Weights are loaded under max_split_size_mb = 20: large blocks keep their tail."""
     full_graphs: bool = False
@@ -102,6 +108,10 @@ class Accounting:
         """True where the reserve for CUDA graphs comes out of the KV cache."""
         return self.v2_graphs_deducted if v2_runner else self.graphs_deducted
 
+    def captures_graphs(self, *, v2_runner: bool) -> bool:
+        """True where graphs are captured before the KV cache is sized."""
+        return self.v2_graphs_deducted if v2_runner else self.estimates_graphs
+
     def batch_limits(self, accelerator: Accelerator) -> BatchLimits:
         """Defaults by device memory and name (`EngineArgs.get_batch_defaults`)."""
         if self.huge_device_bytes is not None and accelerator.memory_bytes >= self.huge_device_bytes:
@@ -125,20 +135,25 @@ _TURBOQUANT = {"turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "t
 
 _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     ((0, 6), {"batched_tokens_cover_model_len": True}),
-    ((0, 8), {"batched_tokens_cover_model_len": False, "v1_engine": True, "large_device_bytes": 70 * GIB, "whole_card_non_torch": True}),
+    ((0, 8), {
+        "batched_tokens_cover_model_len": False,
+        "v1_engine": True,
+        "samples_with_flashinfer_if_installed": True,
+        "large_device_bytes": 70 * GIB,
+        "whole_card_non_torch": True,
+    }),
     ((0, 9), {"large_excludes_a100": True, "whole_card_non_torch": False, "hybrid_kv_cache_manager": True}),
     ((0, 10), {"kv_cache_dtypes": {"fp8_inc"}}),
     ((0, 11), {"nccl_in_budget": False, "full_graphs": True, "kv_cache_dtypes": {"bfloat16"}}),
-    ((0, 12), {"kv_cache_dtypes": {"fp8_ds_mla"}}),
+    ((0, 12), {"samples_with_flashinfer_if_installed": False, "compiler_tries_kernels": True, "kv_cache_dtypes": {"fp8_ds_mla"}}),
     ((0, 13), {"expert_workspace_persists": True}),
     ((0, 14), {"deprecated_quantizations": frozenset({"fbgemm_fp8", "fp_quant"})}),
     ((0, 17), {"sampler_half_rows": 7, "sampler_program_rows": True}),
-    ((0, 18), {"captures_in_profile": True, "shutdown_timeout": True, "kv_cache_dtypes": {"float16"}}),
-    ((0, 19), {"checks_state_blocks": True}),
+    ((0, 18), {"estimates_graphs": True, "shutdown_timeout": True, "kv_cache_dtypes": {"float16"}}),
+    ((0, 19), {"checks_state_blocks": True, "cold_compile_seen": True}),
     ((0, 20), {
         "gpu_memory_utilization": Fraction(92, 100),
         "graphs_deducted": True,
-        "cold_compile_floor": True,
         "wrapper_ties_embeddings": True,
         "kv_cache_dtypes": _TURBOQUANT | _PER_TOKEN_HEAD,
     }),
@@ -152,10 +167,11 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "reserves_batches_in_flight": True,
         "kv_cache_dtypes": {"int4_per_token_head"},
     }),
-    ((0, 27), {"consumed_accounting": True}),
+    ((0, 27), {"consumed_accounting": True, "counts_fragments": True}),
     ((0, 28), {"huge_device_bytes": 160 * GIB, "blackwell_graphs": True, "kv_cache_dtypes": {"nvfp4_4over6"}}),
     ((0, 29), {"null_blocks": 1, "v2_runner_architectures": None, "v2_graphs_deducted": True}),
     ((0, 30), {"kv_cache_dtypes": {"nvfp4_ds_mla"}}),
+    ((0, 31), {"counts_fragments": False}),
     ((0, 32), {"kv_cache_dtypes": {"ultraquant_4bit"}}),
     ((0, 33), {"large_excludes_gb10": True, "kv_cache_dtypes": {"octave_k3v4", "octave_k3v3", "octave_k3v3_compact"}}),
 )  # fmt: skip

@@ -181,6 +181,6 @@ def test_does_not_fit_always_has_an_error_that_says_why() -> None:
 
 
 def test_a_maybe_is_a_warning() -> None:
-    budget = plan(new_request(accelerator=new_accelerator(memory_gib=35.5), max_model_len=131_072, max_num_seqs=8))
+    budget = plan(new_request(accelerator=new_accelerator(memory_gib=34.75), max_model_len=131_072, max_num_seqs=8))
     assert budget.verdict == "MayNotFit"
     assert [(f.rule, f.severity) for f in judge_budget(budget)] == [("KVCacheTooSmall", Severity.WARNING)]

@@ -1,0 +1,64 @@
+"""The reserve for CUDA graphs: how many are captured, and vLLM's estimate against logs."""
+
+import pytest
+
+from kvgate.budget.cuda_graphs import num_capture_sizes
+from kvgate.budget.gpu_memory import Ledger
+from kvgate.budget.plan import plan
+from kvgate.budget.units import gib
+from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_request
+
+
+@pytest.mark.parametrize(
+    ("limit", "count"), [(1, 1), (2, 2), (8, 4), (32, 7), (128, 19), (256, 35), (512, 51), (1024, 83)]
+)
+def test_capture_sizes(limit: int, count: int) -> None:
+    assert num_capture_sizes(limit) == count
+
+
+def inputs(ledger: Ledger | None) -> dict[str, int | str]:
+    assert ledger is not None
+    return dict(ledger.lines[3].inputs)
+
+
+@pytest.mark.parametrize(
+    ("max_num_seqs", "batched", "capability", "version", "piecewise", "full"),
+    [
+        (1024, 8192, (9, 0), "0.33.0", 51, 51),
+        (256, 2048, (8, 0), "0.33.0", 51, 35),
+        (128, 2048, (8, 6), "0.33.0", 35, 19),
+        (8, 2048, (8, 6), "0.33.0", 5, 4),
+        (1024, 16384, (10, 0), "0.33.0", 83, 83),
+        (1024, 16384, (10, 0), "0.27.1", 51, 51),
+    ],
+)
+def test_how_many_are_captured(
+    max_num_seqs: int, batched: int, capability: tuple[int, int], version: str, piecewise: int, full: int
+) -> None:
+    request = new_request(
+        accelerator=new_accelerator(compute_capability=capability), vllm_version=version, max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=batched,
+    )  # fmt: skip
+    found = inputs(plan(request).stages[0].ledger)
+    assert (found["piecewise_graphs"], found["full_graphs"], found["layers"]) == (piecewise, full, 32)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "version", "settings", "estimate_gib", "source"),
+    [
+        ("Qwen/Qwen3-8B", "RTX-4090-24GB", "0.21.0", {}, 0.52, "https://github.com/LMCache/LMCache/issues/3430"),
+        ("Qwen/Qwen2.5-7B-Instruct", "A10G-24GB", "0.24.0", {}, 0.63, "public log, index id 62752965317"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "A100-SXM-80GB", "0.31.0", {}, 0.46, "public log, index id 70682754770"),
+    ],
+)
+def test_the_logged_estimate_lies_in_the_interval(
+    model: str, gpu: str, version: str, settings: dict[str, int], estimate_gib: float, source: str
+) -> None:
+    """What 0.31 logs as peak activation holds the estimate: 1.44 less the embedding table of 0.98 GiB."""
+    assert source
+    request = new_request(
+        shape=catalogue_shape(model), accelerator=catalogue_accelerator(gpu), vllm_version=version, **settings
+    )
+    ledger = plan(request).stages[0].ledger
+    assert ledger is not None
+    assert ledger.cuda_graphs.low <= gib(estimate_gib) <= ledger.cuda_graphs.high
