@@ -47,7 +47,11 @@ class Matrix:
     cut: Cut = Cut.WHOLE
     experts: int = 0
     """Experts stacked into one tensor: cut like others, or dealt out whole under expert parallelism; 0: not an expert."""
+    least_width: int = 0
+    """Of an expert on a rank: tensor parallelism does not make it narrower, it is padded instead (Kimi)."""
     bias: bool = False
+    computes_in_float32: bool = False
+    """Kept in float32 on GPUs without a kernel that multiplies bfloat16 into it (routers of Nemotron 3)."""
     element_bytes: int | None = None
     """Its own precision where that is not the model's (float32 routers and states)."""
     format: WeightFormat | None = None

@@ -94,20 +94,46 @@ def _matrix_tensors(matrix: Matrix, storage: _Storage) -> Iterator[int]:
 
 def _local(matrix: Matrix, storage: _Storage) -> LocalMatrix:
     """The rank's part of a matrix."""
-    tensor = 1 if matrix.experts and storage.parallelism.expert else storage.parallelism.tensor
+    if matrix.experts:
+        return _local_expert(matrix, storage)
+    tensor = storage.parallelism.tensor
     parts = tuple(part.on_rank(tensor) if matrix.cut is Cut.ROWS else part.elements for part in matrix.rows)
     columns = matrix.columns // tensor if matrix.cut is Cut.COLUMNS else matrix.columns
-    element = matrix.element_bytes or storage.element_bytes
-    if not matrix.experts:
-        return LocalMatrix(parts=parts, columns=columns, element_bytes=element)
-    is_down = matrix.cut is Cut.COLUMNS
-    if matrix.format is not None and matrix.format.format == "mxfp4":
-        outer, inner = mxfp4_multiples(storage.compute_capability, loaded=storage.loaded)
-        parts = tuple(round_up(part, outer if is_down else inner) for part in parts)
-        columns = round_up(columns, inner if is_down else outer)
+    is_wide = matrix.computes_in_float32 and not _multiplies_into_float32(storage.compute_capability)
+    element = 4 if is_wide else matrix.element_bytes or storage.element_bytes
+    return LocalMatrix(parts=parts, columns=columns, element_bytes=element)
+
+
+def _multiplies_into_float32(compute_capability: tuple[int, int] | None) -> bool:
+    """Hopper and data-centre Blackwell (vLLM 0.32, `GateLinear`)."""
+    return compute_capability is None or compute_capability == (9, 0) or compute_capability[0] == 10
+
+
+def _local_expert(matrix: Matrix, storage: _Storage) -> LocalMatrix:
+    """Cut along its inner width, or dealt out whole; classes and kernels pad what is left."""
+    tensor, is_down = storage.parallelism.tensor, matrix.cut is Cut.COLUMNS
+    whole = matrix.columns if is_down else matrix.rows[0].elements
+    if tensor > 1:
+        whole = max(whole, matrix.least_width * tensor)
+    outer_multiple, inner_multiple = _expert_multiples(matrix, storage)
+    inner = round_up(whole // (1 if storage.parallelism.expert else tensor), inner_multiple)
+    outer = round_up(matrix.rows[0].elements if is_down else matrix.columns, outer_multiple)
     return LocalMatrix(
-        parts=parts, columns=columns, element_bytes=element, expert_width=columns if is_down else parts[0]
+        parts=(outer,) if is_down else (inner,) * len(matrix.rows),
+        columns=inner if is_down else outer,
+        element_bytes=matrix.element_bytes or storage.element_bytes,
+        expert_width=inner,
     )
+
+
+def _expert_multiples(matrix: Matrix, storage: _Storage) -> tuple[int, int]:
+    """To what the (outer, inner) width is rounded; FlashInfer's kernel on Blackwell takes plain ones in steps of 128."""
+    if matrix.format is None:
+        is_blackwell = storage.compute_capability is not None and storage.compute_capability[0] == 10
+        return 1, 128 if is_blackwell else 1
+    if matrix.format.format == "mxfp4":
+        return mxfp4_multiples(storage.compute_capability, loaded=storage.loaded)
+    return 1, 1
 
 
 def _allocated(size: int, *, unsplit_large_blocks: bool) -> int:

@@ -4,7 +4,7 @@ Every function gives whole matrices; ranks cut them later. Formats are given to 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvgate.budget.matrix import Cut, Matrix, Units
 from kvgate.budget.model_shape import DenseMlp, FullAttention, LatentAttention, SparseMlp
@@ -98,17 +98,24 @@ class Router:
     """A correction term per expert (DeepSeek-V3 and its kin), float32."""
     element_bytes: int | None = None
     """Its own precision where it is not the model's (GLM-4.5, MiniMax-M2: float32)."""
+    computes_in_float32: bool = False
+    """float32 where the GPU has no kernel that multiplies bfloat16 into it (Nemotron 3)."""
     shared_gate: bool = False
     """A gate of the shared expert (Qwen2-MoE)."""
 
 
-def sparse_mlp(mlp: SparseMlp, hidden_size: int, router: Router, *, bias: bool = False) -> Iterator[Matrix]:
+def sparse_mlp(
+    mlp: SparseMlp, hidden_size: int, router: Router, *, bias: bool = False, least_width: int = 0
+) -> Iterator[Matrix]:
     """Experts are cut along their own width or dealt out whole; the shared part is an ordinary block."""
     width = mlp.hidden_size or hidden_size
     inner = (Units(count=mlp.intermediate_size),) * (2 if mlp.gated else 1)
-    yield column_parallel("experts", *inner, columns=width, bias=bias, experts=mlp.num_experts)
-    yield row_parallel("experts", width, columns=mlp.intermediate_size, bias=bias, experts=mlp.num_experts)
-    yield replicated("router", mlp.num_experts, columns=hidden_size, element_bytes=router.element_bytes)
+    up = column_parallel("experts", *inner, columns=width, bias=bias, experts=mlp.num_experts)
+    down = row_parallel("experts", width, columns=mlp.intermediate_size, bias=bias, experts=mlp.num_experts)
+    gate = replicated("router", mlp.num_experts, columns=hidden_size, element_bytes=router.element_bytes)
+    yield replace(up, least_width=least_width)
+    yield replace(down, least_width=least_width)
+    yield replace(gate, computes_in_float32=router.computes_in_float32)
     if router.bias:
         yield vector("router_bias", mlp.num_experts, element_bytes=4)
     if mlp.shared_intermediate_size:

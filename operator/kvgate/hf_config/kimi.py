@@ -109,7 +109,8 @@ def _block(fields: Fields, mlp: Mlp, hidden_size: int) -> Iterator[Matrix]:
     if not isinstance(mlp, SparseMlp):
         yield from dense_mlp(mlp, hidden_size)
         return
-    yield from sparse_mlp(mlp, hidden_size, Router(bias=True))
+    least_width = fields.count("min_moe_intermediate_per_partition", default=256)
+    yield from sparse_mlp(mlp, hidden_size, Router(bias=True), least_width=least_width)
     if mlp.hidden_size:
         yield replicated("routed_expert_down_proj", mlp.hidden_size, columns=hidden_size)
         yield replicated("routed_expert_up_proj", hidden_size, columns=mlp.hidden_size)

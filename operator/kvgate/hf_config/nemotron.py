@@ -91,7 +91,7 @@ def _sparse(fields: Fields) -> SparseMlp:
 
 
 def _sparse_matrices(sparse: SparseMlp, hidden_size: int) -> Iterator[Matrix]:
-    yield from sparse_mlp(sparse, hidden_size, Router(bias=True))
+    yield from sparse_mlp(sparse, hidden_size, Router(bias=True, computes_in_float32=True))
     if sparse.hidden_size:
         yield replicated("fc1_latent_proj", sparse.hidden_size, columns=hidden_size)
         yield replicated("fc2_latent_proj", hidden_size, columns=sparse.hidden_size)

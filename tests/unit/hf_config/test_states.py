@@ -1,6 +1,7 @@
 """Classes with recurrent states: which layer is what, what a layer keeps of a sequence, and what a config must say."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from kvgate.budget.model_shape import (
     SparseMlp,
     UnmodelledLayer,
 )
+from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config
 from support.builders import catalogue_shape
 
@@ -262,3 +265,32 @@ def test_kimi_counts_its_full_layers_from_one() -> None:
     assert [index + 1 for index, layer in enumerate(layers) if isinstance(layer.mixers[0], LatentAttention)] == [
         4, 8, 12, 16, 20, 24, 27,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "elements_of_experts"),
+    [
+        (Parallelism(), 256 * 1024),
+        (Parallelism(tensor=4), 256 * 256),
+        (Parallelism(tensor=8), 256 * 256),
+        (Parallelism(tensor=8, expert=True), 32 * 8 * 256),
+    ],
+)
+def test_kimis_experts_are_padded_to_256_where_they_would_be_narrower(
+    parallelism: Parallelism, elements_of_experts: int
+) -> None:
+    shape = catalogue_shape(KIMI)
+    layer = shape.layers[-1]
+    bare = replace(layer, matrices=tuple(matrix for matrix in layer.matrices if matrix.experts))
+    sizes = [
+        rank_weights(replace(shape, layers=(part,) * 2), parallelism, (0, 2), unsplit_large_blocks=False)
+        for part in (bare, replace(bare, matrices=()))
+    ]
+    assert sizes[0].parameter_bytes - sizes[1].parameter_bytes == 2 * elements_of_experts * 3 * 2304 * 2
+
+
+@pytest.mark.parametrize(("capability", "wide"), [((8, 0), 2), ((8, 9), 2), ((9, 0), 1), ((12, 0), 2), (None, 1)])
+def test_nemotrons_routers_are_float32_where_no_kernel_helps(capability: tuple[int, int] | None, wide: int) -> None:
+    shape = catalogue_shape(NANO)
+    weights = rank_weights(shape, Parallelism(), (0, 52), unsplit_large_blocks=False, compute_capability=capability)
+    assert weights.parameter_bytes == 63_155_889_408 + (wide - 1) * 23 * 128 * 2688 * 2
