@@ -55,7 +55,20 @@ class KVCache:
     def max_model_len_that_fits(self, num_blocks: int, *, at_most: int) -> int:
         """vLLM's `estimated maximum model length`: the longest request that fits beside the null block; 0 if none does."""
         usable = num_blocks - self.null_blocks
-        return largest(at_most, lambda length: self.blocks_of(length) <= usable, guess=at_most)
+        if self.blocks_of(at_most) <= usable:
+            return at_most
+        guess = self._length_of(usable, at_most)
+        return largest(at_most, lambda length: self.blocks_of(length) <= usable, guess=guess)
+
+    def _length_of(self, blocks: int, at_most: int) -> int:
+        """About the tokens that blocks hold: every cache still grows, or windows are full and only whole caches grow."""
+        reach = replace(self.reach, max_model_len=at_most)
+        specs = [group.spec for group in self.groups if group.spec.block_size]
+        growth = sum(1 / spec.block_size for spec in specs)
+        whole = sum(1 / spec.block_size for spec in specs if spec.shares_prefixes)
+        full = sum(group.spec.blocks(reach) for group in self.groups if not group.spec.shares_prefixes)
+        early, late = blocks / (growth or 1), (blocks - full) / (whole or 1)
+        return int(max(early, late) * self.reach.decode_context)
 
 
 def largest(at_most: int, fits: Callable[[int], bool], *, at_least: int = 1, guess: int = 0) -> int:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.model_shape import DTYPE_BYTES
@@ -22,9 +23,9 @@ class Side:
         return cdiv(head_dim * self.bytes_per_element.numerator, self.bytes_per_element.denominator) + self.extra_bytes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class KVCacheDtype:
-    """One format; scales that are kept inside the page count, those beside it do not."""
+    """One format, one object each; scales that are kept inside the page count, those beside it do not."""
 
     name: str
     keys: Side
@@ -91,12 +92,14 @@ _FORMATS = {
 """(keys, values), vLLM 0.32 `kv_cache_interface` and the quantisers' own configs."""
 
 
+@lru_cache(maxsize=64)
 def plain(dtype: str) -> KVCacheDtype:
     """A model dtype as it is."""
     keys, values = _both(Fraction(DTYPE_BYTES[dtype]))
     return KVCacheDtype(name=dtype, keys=keys, values=values)
 
 
+@lru_cache(maxsize=256)
 def resolve(name: str, *, model_dtype: str, checkpoint_scheme: str | None = None) -> KVCacheDtype:
     """The format that a `--kv-cache-dtype` means; `auto` asks the checkpoint first and then takes the model dtype.
 

@@ -287,7 +287,7 @@ class ModelShape:
     @property
     def mixers(self) -> tuple[Mixer, ...]:
         """Every different mixer once, in order of appearance."""
-        return tuple(dict.fromkeys(mixer for layer, _ in self.distinct_layers for mixer in layer.mixers))
+        return _mixers(self)
 
     @property
     def distinct_layers(self) -> tuple[tuple[LayerShape, int], ...]:
@@ -307,3 +307,8 @@ def distinct_layers(shape: ModelShape, first: int, last: int) -> tuple[tuple[Lay
     part = shape.layers[first:last]
     by_identity, counts = {id(layer): layer for layer in part}, Counter(map(id, part))
     return tuple((by_identity[key], count) for key, count in counts.items())
+
+
+@lru_cache(maxsize=4096)
+def _mixers(shape: ModelShape) -> tuple[Mixer, ...]:
+    return tuple(dict.fromkeys(mixer for layer, _ in shape.distinct_layers for mixer in layer.mixers))
