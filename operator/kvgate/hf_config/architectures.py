@@ -8,6 +8,8 @@ from typing import Literal
 
 from kvgate.budget.model_shape import End
 
+Gate = Literal["", "head", "element"]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Architecture:
@@ -21,6 +23,8 @@ class Architecture:
     mlp_bias: bool = False
     mlp_bias_key: str = ""
     gated_mlp: bool = True
+    fused_mlp: bool = True
+    """Gate and up are one matrix."""
     norms: int = 2
     """Norms over the hidden size per layer."""
     norm_bias: bool = False
@@ -37,9 +41,11 @@ class Architecture:
     router_bias: bool = False
     router_bytes_per_element: int | None = None
     shared_gate: bool = False
+    expert_bias: bool = False
+    """Experts and their router have biases (gpt-oss)."""
     ends_everywhere: frozenset[End] = frozenset()
     """Ends that every pipeline stage holds, where the class makes them without asking which stage it is on."""
-    attention_gate: Literal["", "head", "element"] = ""
+    attention_gate: Gate = ""
     """A projection that gates what attention gives out: one value per head, or one per element."""
     full_attention_every: int = 0
     """Every how many layers one has no window, where config.json does not say it; 0: none is without."""

@@ -54,6 +54,8 @@ def attention_matrices(fields: Fields, known: Architecture, mixer: FullAttention
     bias = fields.flag(known.bias_key, default=known.qkv_bias) if known.bias_key else known.qkv_bias
     output_bias = (bias and known.output_bias_follows) if known.bias_key else known.output_bias
     yield from attention(mixer, hidden_size, qkv_bias=bias, output_bias=output_bias)
+    if mixer.has_sinks:
+        yield cut_vector("sinks", Units(count=mixer.num_heads))
     if known.attention_gate:
         yield output_gate(mixer, hidden_size, per_head=known.attention_gate == "head")
     if known.head_norms and (not known.head_norm_key or fields.flag(known.head_norm_key)):

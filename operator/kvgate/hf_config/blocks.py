@@ -83,11 +83,16 @@ def latent_mixer(ranks: LatentRanks, num_heads: int) -> LatentAttention:
     )
 
 
-def dense_mlp(mlp: DenseMlp, hidden_size: int, *, bias: bool = False) -> Iterator[Matrix]:
-    """Gate and up fused into one, and down."""
-    inner = (Units(count=mlp.intermediate_size),) * (2 if mlp.gated else 1)
-    yield column_parallel("gate_up_proj", *inner, columns=hidden_size, bias=bias)
+def dense_mlp(mlp: DenseMlp, hidden_size: int, *, bias: bool = False, fused: bool = True) -> Iterator[Matrix]:
+    """Gate and up, fused into one but for Laguna's, and down."""
+    yield from _up("gate_up_proj", mlp.intermediate_size, hidden_size, gated=mlp.gated, bias=bias, fused=fused)
     yield row_parallel("down_proj", hidden_size, columns=mlp.intermediate_size, bias=bias)
+
+
+def _up(name: str, size: int, hidden_size: int, *, gated: bool, bias: bool = False, fused: bool) -> Iterator[Matrix]:
+    parts = (Units(count=size),) * (2 if gated else 1)
+    for rows in (parts,) if fused else [(part,) for part in parts]:
+        yield column_parallel(name, *rows, columns=hidden_size, bias=bias)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +107,10 @@ class Router:
     """float32 where the GPU has no kernel that multiplies bfloat16 into it (Nemotron 3)."""
     shared_gate: bool = False
     """A gate of the shared expert (Qwen2-MoE)."""
+    linear_bias: bool = False
+    """A bias of the projection itself (gpt-oss)."""
+    fused_shared: bool = True
+    """Gate and up of the shared part are one matrix."""
 
 
 def sparse_mlp(
@@ -112,15 +121,17 @@ def sparse_mlp(
     inner = (Units(count=mlp.intermediate_size),) * (2 if mlp.gated else 1)
     up = column_parallel("experts", *inner, columns=width, bias=bias, experts=mlp.num_experts)
     down = row_parallel("experts", width, columns=mlp.intermediate_size, bias=bias, experts=mlp.num_experts)
-    gate = replicated("router", mlp.num_experts, columns=hidden_size, element_bytes=router.element_bytes)
+    gate = replicated(
+        "router", mlp.num_experts, columns=hidden_size, bias=router.linear_bias, element_bytes=router.element_bytes
+    )
     yield replace(up, least_width=least_width)
     yield replace(down, least_width=least_width)
     yield replace(gate, computes_in_float32=router.computes_in_float32)
     if router.bias:
         yield vector("router_bias", mlp.num_experts, element_bytes=4)
     if mlp.shared_intermediate_size:
-        shared = (Units(count=mlp.shared_intermediate_size),) * (2 if mlp.gated else 1)
-        yield column_parallel("shared_experts", *shared, columns=hidden_size)
+        shared = mlp.shared_intermediate_size
+        yield from _up("shared_experts", shared, hidden_size, gated=mlp.gated, fused=router.fused_shared)
         yield row_parallel("shared_experts", hidden_size, columns=mlp.shared_intermediate_size)
     if router.shared_gate:
         yield vector("shared_expert_gate", hidden_size)

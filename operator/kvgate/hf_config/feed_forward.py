@@ -24,9 +24,9 @@ def mlps_of(fields: Fields, known: Architecture, num_layers: int) -> tuple[Mlp, 
 def mlp_matrices(fields: Fields, known: Architecture, mlp: Mlp, hidden_size: int) -> Iterator[Matrix]:
     """The weights of a block, with the biases of the model class."""
     if isinstance(mlp, SparseMlp):
-        return sparse_mlp(mlp, hidden_size, _router(fields, known))
+        return sparse_mlp(mlp, hidden_size, _router(fields, known), bias=known.expert_bias)
     bias = fields.flag(known.mlp_bias_key, default=known.mlp_bias) if known.mlp_bias_key else known.mlp_bias
-    return dense_mlp(mlp, hidden_size, bias=bias)
+    return dense_mlp(mlp, hidden_size, bias=bias, fused=known.fused_mlp)
 
 
 def _router(fields: Fields, known: Architecture) -> Router:
@@ -34,6 +34,8 @@ def _router(fields: Fields, known: Architecture) -> Router:
         bias=known.router_bias and fields.text("topk_method", default="noaux_tc") == "noaux_tc",
         element_bytes=known.router_bytes_per_element,
         shared_gate=known.shared_gate,
+        linear_bias=known.expert_bias,
+        fused_shared=known.fused_mlp,
     )
 
 

@@ -85,9 +85,22 @@ class Fields:
         """A list with one entry per decoder layer; empty where there is none. Entries beyond the last layer are drafts'."""
         entries = self.sequence(key)
         if entries and len(entries) < num_layers:
-            self.problems.append(f"{key} has {len(entries)} entries for {num_layers} layers; each layer needs one")
+            self.problems.append(
+                f"{self._prefix}{key} has {len(entries)} entries for {num_layers} layers; each layer needs one"
+            )
             return []
         return entries[:num_layers]
+
+    def counts_per_layer(self, key: str, num_layers: int, *, default: int) -> tuple[int, ...]:
+        """As per_layer, of whole numbers above 0; the default for every layer where there is no list."""
+        entries = self.per_layer(key, num_layers) or [default] * num_layers
+        for entry in entries:
+            if isinstance(entry, bool) or not isinstance(entry, int) or not 0 < entry <= LARGEST:
+                self.problems.append(
+                    f"{self._prefix}{key} has {_shown(entry)}; every entry must be a whole number above 0"
+                )
+                return (default,) * num_layers
+        return tuple(entries)
 
     def text(self, *keys: str, default: str = "") -> str:
         """The first of `keys` that is set, as text."""

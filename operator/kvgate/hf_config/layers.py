@@ -1,12 +1,12 @@
 """The decoder layers of classes whose layers differ in nothing but their window and their feed-forward block."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kvgate.budget.matrix import Matrix
-from kvgate.budget.model_shape import End, FullAttention, LayerShape, Mixer
+from kvgate.budget.model_shape import End, FullAttention, LayerShape, Mixer, Mlp
 from kvgate.hf_config.architectures import Architecture
-from kvgate.hf_config.attention import attention_of
+from kvgate.hf_config.attention import attention_matrices, attention_of
 from kvgate.hf_config.blocks import replicated, vector
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import mlp_matrices, mlps_of
@@ -54,13 +54,31 @@ def uniform_stack(model: LanguageModel) -> Stack:
     """Layers that all attend with the same heads; a first few may be dense where the others hold experts."""
     fields, known, hidden_size = model.fields, model.known, model.hidden_size
     mixer, attention = attention_of(fields, known, hidden_size)
-    around = (*attention, vector("layernorm", _norm_elements(fields, known, hidden_size)))
     windows = layer_windows(fields, known, model.num_layers)
-    layers = []
-    for index, mlp in enumerate(mlps_of(fields, known, model.num_layers)):
-        matrices = (*around, *mlp_matrices(fields, known, mlp, hidden_size))
-        mixers = (_windowed(mixer, windows[index]),)
-        layers.append(model.formats.stored(index, LayerShape(mixers=mixers, mlps=(mlp,), matrices=matrices)))
+    attentions = [(_windowed(mixer, window), attention) for window in windows]
+    return _stack_of(model, attentions, mlps_of(fields, known, model.num_layers))
+
+
+def attention_stack(model: LanguageModel, mixers: Sequence[FullAttention], mlps: Sequence[Mlp] = ()) -> Stack:
+    """Layers that may attend with heads of their own; `mlps` where the class reads its blocks in its own way."""
+    fields, known, hidden_size = model.fields, model.known, model.hidden_size
+    matrices = {mixer: tuple(attention_matrices(fields, known, mixer, hidden_size)) for mixer in mixers}
+    attentions = [(mixer, matrices[mixer]) for mixer in mixers]
+    return _stack_of(model, attentions, mlps or mlps_of(fields, known, model.num_layers))
+
+
+def _stack_of(
+    model: LanguageModel, attentions: Sequence[tuple[Mixer, tuple[Matrix, ...]]], mlps: Sequence[Mlp]
+) -> Stack:
+    fields, known, hidden_size = model.fields, model.known, model.hidden_size
+    norms = vector("layernorm", _norm_elements(fields, known, hidden_size))
+    blocks = {mlp: tuple(mlp_matrices(fields, known, mlp, hidden_size)) for mlp in dict.fromkeys(mlps)}
+    layers = [
+        model.formats.stored(
+            index, LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*attention, norms, *blocks[mlp]))
+        )
+        for index, ((mixer, attention), mlp) in enumerate(zip(attentions, mlps, strict=True))
+    ]
     return stack(model, layers, first=_positions(fields, known, hidden_size))
 
 

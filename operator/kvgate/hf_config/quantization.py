@@ -64,8 +64,8 @@ class Quantization:
     rules: tuple[FormatRule, ...]
     """The first that applies decides; a module without one stays plain."""
     exceptions: ModuleList
-    scales_kv_cache: bool = False
-    """Attention layers hold scales for an fp8 cache, used or not (vLLM 0.32, `BaseKVCacheMethod`)."""
+    cache_scales: tuple[Matrix, ...] = ()
+    """Scales for an fp8 cache that attention layers hold, used or not (vLLM 0.32, `BaseKVCacheMethod`)."""
     head: WeightFormat | None = None
 
     @property
@@ -88,7 +88,7 @@ def read_quantization(config: Mapping[str, Any], num_layers: int, *, expert_dtyp
     return Quantization(
         rules=rules,
         exceptions=_exceptions(config, num_layers),
-        scales_kv_cache=_scales_kv_cache(method, config),
+        cache_scales=_cache_scales(method, config),
         head=_head(rules, config),
     )
 
@@ -187,10 +187,18 @@ def _overrides(config: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def _scales_kv_cache(method: str, config: Mapping[str, Any]) -> bool:
-    if method.startswith("modelopt"):
-        return kv_cache_scheme(config) is not None
-    return method in ("fp8", "compressed-tensors")
+_PLAIN_SCALES = (Matrix(name="kv_scales", rows=(Units(count=4),)),)
+"""Of keys, values, queries and probabilities, in the model dtype."""
+_STATIC_SCALES = tuple(Matrix(name="kv_scales", rows=(Units(count=3),), element_bytes=size) for size in (None, 4))
+"""Where compressed-tensors has a scheme for the cache (Laguna-XS.2-FP8: 18 bytes in 6 elements)."""
+
+
+def _cache_scales(method: str, config: Mapping[str, Any]) -> tuple[Matrix, ...]:
+    has_scheme = kv_cache_scheme(config) is not None
+    if method == "compressed-tensors" and has_scheme:
+        return _STATIC_SCALES
+    always = method in ("fp8", "compressed-tensors")
+    return _PLAIN_SCALES if always or (has_scheme and method.startswith("modelopt")) else ()
 
 
 def _head(rules: tuple[FormatRule, ...], config: Mapping[str, Any]) -> WeightFormat | None:
@@ -222,8 +230,7 @@ class ModuleFormats:
         return next((rule.format for rule in self.quantization.rules if rule.applies(index, module)), None)
 
     def _scales(self, layer: LayerShape) -> tuple[Matrix, ...]:
-        """Of keys, values, queries and probabilities, in the model dtype."""
-        if self.quantization is None or not self.quantization.scales_kv_cache:
+        if self.quantization is None:
             return ()
         count = sum(isinstance(mixer, FullAttention | SharedCache | CrossAttention) for mixer in layer.mixers)
-        return (Matrix(name="kv_scales", rows=(Units(count=4),)),) * count
+        return self.quantization.cache_scales * count

@@ -70,8 +70,10 @@ def test_a_modelled_model_has_the_parameters_that_it_states(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in MODELLED if "safetensors_bytes" in entry_of(name)])
 def test_a_modelled_model_has_the_bytes_of_its_files(name: str) -> None:
+    """On a Hopper, where the experts of gpt-oss are not padded."""
     shape, stated = catalogue_shape(name), catalogue.load_model(name).safetensors_bytes
-    weights = rank_weights(shape, Parallelism(), (0, len(shape.layers)), unsplit_large_blocks=False)
+    stage = (0, len(shape.layers))
+    weights = rank_weights(shape, Parallelism(), stage, unsplit_large_blocks=False, compute_capability=(9, 0))
     assert weights.parameter_bytes == pytest.approx(stated, rel=0.01)
 
 

@@ -8,6 +8,7 @@ from kvgate.hf_config.family import EncoderReader
 LANGUAGE_MODELS: dict[str, str] = {
     "Exaone4_5_ForConditionalGeneration": "Exaone4ForCausalLM",
     "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
+    "Llama4ForConditionalGeneration": "Llama4ForCausalLM",
     "MuseGlimmerForConditionalGeneration": "MuseGlimmerForCausalLM",
     "Qwen2VLForConditionalGeneration": "Qwen2ForCausalLM",
     "Qwen2_5_VLForConditionalGeneration": "Qwen2ForCausalLM",
