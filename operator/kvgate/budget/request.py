@@ -72,6 +72,7 @@ class EngineSettings:
     mamba_cache_mode: str | None = None
     """`none` or `align`; None: by prefix caching."""
     mamba_block_size: int | None = None
+    """Tokens of a block of states that are kept once; it moves no bytes."""
     mamba_cache_dtype: str = "auto"
     mamba_ssm_cache_dtype: str = "auto"
     speculation: Speculation | None = None

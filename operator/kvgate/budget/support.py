@@ -21,6 +21,7 @@ from kvgate.budget.model_shape import (
     LatentAttention,
     Mixer,
     ModelShape,
+    RecurrentState,
     UnmodelledLayer,
 )
 from kvgate.budget.request import BudgetRequest
@@ -104,6 +105,19 @@ def cache_refusals(request: BudgetRequest) -> Iterator[tuple[str, str]]:
         yield (
             "disable_hybrid_kv_cache_manager",
             "compressed layers need the hybrid KV cache manager; vLLM crashes without it",
+        )
+    yield from _state_refusals(shape, asked.mamba_ssm_cache_dtype)
+
+
+def _state_refusals(shape: ModelShape, asked: str) -> Iterator[tuple[str, str]]:
+    """Pages are sized by what is asked, and some kernels keep their own dtype all the same (Kimi-Linear)."""
+    fixed = {
+        mixer.state_dtype for mixer in shape.mixers if isinstance(mixer, RecurrentState) and mixer.fixed_state_dtype
+    }
+    if asked != "auto" and any(dtype and DTYPE_BYTES[asked] < DTYPE_BYTES[dtype] for dtype in fixed):
+        yield (
+            "mamba_ssm_cache_dtype",
+            f"the kernel keeps wider states than {asked}, which its pages do not hold; vLLM crashes",
         )
 
 

@@ -68,8 +68,9 @@ def _kv_cache(budget: Budget) -> Json | None:
         return None
     blocks = pool.expected if pool else None
     longest = budget.settings.max_model_len
+    whole = budget.request.settings.mamba_block_size or longest
     return {
-        "groups": [_group(group, budget.settings.max_model_len) for group in kv_cache.groups],
+        "groups": [_group(group, whole) for group in kv_cache.groups],
         "bytes_per_block": kv_cache.bytes_per_block,
         "num_blocks": blocks,
         "num_tokens": budget.num_tokens.expected if budget.num_tokens else None,
@@ -82,11 +83,11 @@ def _kv_cache(budget: Budget) -> Json | None:
     }
 
 
-def _group(group: KVCacheGroup, max_model_len: int) -> Json:
-    """A state that is kept once has a block as long as the request."""
+def _group(group: KVCacheGroup, whole: int) -> Json:
+    """A state that is kept once has a block as long as the whole request, unless the user says otherwise."""
     return {
         "kind": group.spec.kind,
         "num_layers": group.num_layers,
-        "block_size": group.spec.block_size or max_model_len,
+        "block_size": group.spec.block_size or whole,
         "page_size_bytes": group.page_size_bytes,
     }
