@@ -34,6 +34,8 @@ class Stack:
     """On the last one, beside the final norm and the head."""
     everywhere: tuple[Matrix, ...] = ()
     """On every stage."""
+    drafts: tuple[LayerShape, ...] = ()
+    """Layers of multi-token prediction, which only speculative decoding loads."""
 
 
 StackReader = Callable[[LanguageModel], Stack]

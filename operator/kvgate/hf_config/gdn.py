@@ -1,13 +1,15 @@
 """Gated delta nets beside gated softmax attention: Qwen3-Next and Qwen3.5 (vLLM 0.32, `QwenGatedDeltaNetAttention`)."""
 
+from dataclasses import replace
+
 from kvgate.budget.matrix import Matrix, Units
-from kvgate.budget.model_shape import RecurrentState
+from kvgate.budget.model_shape import LayerShape, Mlp, RecurrentState
 from kvgate.hf_config.attention import full_attention
 from kvgate.hf_config.blocks import attention, column_parallel, cut_vector, row_parallel, vector
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import mlps_of
 from kvgate.hf_config.fields import Fields
-from kvgate.hf_config.mixed import Part, every, listed_kinds, mixed_stack, parts_of, state_dtype
+from kvgate.hf_config.mixed import Part, every, layer_of, listed_kinds, mixed_stack, parts_of, state_dtype
 
 _LINEAR, _FULL = "linear_attention", "full_attention"
 
@@ -17,7 +19,22 @@ def gdn_stack(model: LanguageModel) -> Stack:
     fields = model.fields
     kinds = listed_kinds(fields, "layer_types", model.num_layers) or _kinds_of_interval(fields, model.num_layers)
     known = {_LINEAR: _delta_net(fields, model.hidden_size), _FULL: gated_attention(fields, model.hidden_size)}
-    return mixed_stack(model, parts_of(kinds, known), mlps_of(fields, model.known, model.num_layers))
+    mlps = mlps_of(fields, model.known, model.num_layers)
+    return mixed_stack(model, parts_of(kinds, known), mlps, drafts=_drafts(model, known[_FULL], mlps[-1]))
+
+
+def _drafts(model: LanguageModel, full: Part, mlp: Mlp) -> tuple[LayerShape, ...]:
+    """Softmax layers that draft, behind one projection of embedding and hidden state (vLLM 0.32, `Qwen3NextMTP`, `Qwen3_5MTP`)."""
+    hidden_size = model.hidden_size
+    count = model.fields.count("mtp_num_hidden_layers", "num_nextn_predict_layers", default=1)
+    layer = layer_of(model, full, mlp)
+    fusion = (
+        column_parallel("fc", Units(count=hidden_size), columns=2 * hidden_size),
+        vector("mtp_norms", 3 * hidden_size),
+    )
+    first = replace(layer, matrices=(*fusion, *layer.matrices))
+    layers = (first, *(layer,) * (min(count, model.num_layers) - 1))
+    return tuple(model.formats.stored(f"mtp.layers.{index}", layer) for index, layer in enumerate(layers))
 
 
 def _kinds_of_interval(fields: Fields, num_layers: int) -> list[str]:

@@ -87,13 +87,18 @@ def _windowed(mixer: Mixer, window: int) -> Mixer:
 
 
 def stack(
-    model: LanguageModel, layers: Iterable[LayerShape], *, first: tuple[Matrix, ...] = (), last: tuple[Matrix, ...] = ()
+    model: LanguageModel,
+    layers: Iterable[LayerShape],
+    *,
+    first: tuple[Matrix, ...] = (),
+    last: tuple[Matrix, ...] = (),
+    drafts: tuple[LayerShape, ...] = (),
 ) -> Stack:
     """Layers with the norm before the head, on the stages where the class keeps it."""
     norm = vector("norm", model.hidden_size * (2 if model.known.norm_bias else 1))
     if End.NORM in model.known.ends_everywhere:
-        return Stack(layers=tuple(layers), first=first, last=last, everywhere=(norm,))
-    return Stack(layers=tuple(layers), first=first, last=(norm, *last))
+        return Stack(layers=tuple(layers), first=first, last=last, everywhere=(norm,), drafts=drafts)
+    return Stack(layers=tuple(layers), first=first, last=(norm, *last), drafts=drafts)
 
 
 def _positions(fields: Fields, known: Architecture, hidden_size: int) -> tuple[Matrix, ...]:

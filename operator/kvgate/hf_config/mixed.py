@@ -16,16 +16,19 @@ Part = tuple[Mixer, tuple[Matrix, ...]]
 
 
 def mixed_stack(
-    model: LanguageModel, parts: Sequence[Part], mlps: Sequence[Mlp], *, last: tuple[Matrix, ...] = ()
+    model: LanguageModel, parts: Sequence[Part], mlps: Sequence[Mlp], *, drafts: tuple[LayerShape, ...] = ()
 ) -> Stack:
-    """A mixer and a feed-forward block in every layer, a norm before each."""
-    norms = vector("layernorm", 2 * model.hidden_size)
-    blocks = {mlp: tuple(mlp_matrices(model.fields, model.known, mlp, model.hidden_size)) for mlp in set(mlps)}
-    layers = (
-        LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*own, *blocks[mlp], norms))
-        for (mixer, own), mlp in zip(parts, mlps, strict=True)
-    )
-    return stack(model, (model.formats.stored(index, layer) for index, layer in enumerate(layers)), last=last)
+    """A mixer and a feed-forward block in every layer."""
+    made = {pair: layer_of(model, *pair) for pair in set(zip(parts, mlps, strict=True))}
+    layers = (made[pair] for pair in zip(parts, mlps, strict=True))
+    return stack(model, (model.formats.stored(index, layer) for index, layer in enumerate(layers)), drafts=drafts)
+
+
+def layer_of(model: LanguageModel, part: Part, mlp: Mlp) -> LayerShape:
+    """A mixer and a feed-forward block, a norm before each."""
+    mixer, own = part
+    block = mlp_matrices(model.fields, model.known, mlp, model.hidden_size)
+    return LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*own, *block, vector("layernorm", 2 * model.hidden_size)))
 
 
 def parts_of(kinds: Sequence[str], known: Mapping[str, Part]) -> list[Part]:
@@ -35,15 +38,7 @@ def parts_of(kinds: Sequence[str], known: Mapping[str, Part]) -> list[Part]:
 
 def listed_kinds(fields: Fields, key: str, num_layers: int) -> list[str]:
     """One word per decoder layer; empty where config.json lists none."""
-    return of_length(fields, key, [str(kind) for kind in fields.sequence(key)], num_layers)
-
-
-def of_length(fields: Fields, key: str, kinds: list[str], num_layers: int) -> list[str]:
-    """The same; a problem, and empty, where there is another number of them than of layers."""
-    if kinds and len(kinds) != num_layers:
-        fields.problems.append(f"{key} has {len(kinds)} entries for {num_layers} layers; each layer needs one")
-        return []
-    return kinds
+    return [str(kind) for kind in fields.per_layer(key, num_layers)]
 
 
 def every(num_layers: int, period: int, offset: int, *, here: str, elsewhere: str) -> list[str]:

@@ -11,6 +11,9 @@ class UnknownFormat(ValueError):
     """The weights are in a format without a formula; the message names it."""
 
 
+Place = int | str
+"""Index of a decoder layer, or the whole name of a layer that stands elsewhere (`mtp.layers.0`)."""
+
 MAX_COMPARISONS = 10_000
 """Patterns × layers: beyond that, reading a config takes seconds."""
 
@@ -96,10 +99,12 @@ class ModuleList:
             layer_globs=layer_globs,
         )
 
-    def has(self, layer: int, module: str) -> bool:
-        """True where the list names a module of a decoder layer by any of its names."""
+    def has(self, place: Place, module: str) -> bool:
+        """True where the list names a module of a layer by any of its names."""
         tails = MODULES.get(module, ())
-        return any(self._has_in_layer(layer, tail) or self._has(f"model.layers.{layer}.{tail}") for tail in tails)
+        if isinstance(place, str):
+            return any(self._has(f"{place}.{tail}") for tail in tails)
+        return any(self._has_in_layer(place, tail) or self._has(f"model.layers.{place}.{tail}") for tail in tails)
 
     def _has_in_layer(self, layer: int, tail: str) -> bool:
         parts = tail.split(".")

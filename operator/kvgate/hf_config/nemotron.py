@@ -1,16 +1,17 @@
 """Nemotron-H and Nemotron 3: one part per layer, either a mixer or a feed-forward block (vLLM 0.32, `nemotron_h.py`)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 
-from kvgate.budget.matrix import Matrix
+from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import DenseMlp, LayerShape, SparseMlp, UnmodelledLayer
 from kvgate.hf_config.attention import attention_of
-from kvgate.hf_config.blocks import Router, dense_mlp, replicated, sparse_mlp, vector
+from kvgate.hf_config.blocks import Router, column_parallel, dense_mlp, replicated, sparse_mlp, vector
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.layers import stack
 from kvgate.hf_config.mamba import Mamba2, mamba2
-from kvgate.hf_config.mixed import of_length, state_dtype
+from kvgate.hf_config.mixed import state_dtype
 
 _LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
 """Words of `layers_block_type`, as the pattern spells them."""
@@ -18,25 +19,42 @@ _LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
 
 def nemotron_stack(model: LanguageModel) -> Stack:
     """A layer per letter; a letter that 0.32 does not know becomes a layer without a formula."""
-    return stack(model, layers_of(model, nemotron_pattern(model.fields, model.num_layers)))
+    pattern = _pattern(model.fields, model.num_layers)
+    made = {letter: _layer(model, letter) for letter in set(pattern)}
+    layers = (model.formats.stored(index, made[letter]) for index, letter in enumerate(pattern))
+    return stack(model, layers, drafts=_drafts(model))
 
 
-def layers_of(model: LanguageModel, pattern: Sequence[str]) -> Iterator[LayerShape]:
-    """The layers that a pattern spells."""
-    made: dict[str, LayerShape] = {}
-    for index, letter in enumerate(pattern):
-        if letter not in made:
-            made[letter] = _layer(model, letter)
-        yield model.formats.stored(index, made[letter])
+def _drafts(model: LanguageModel) -> tuple[LayerShape, ...]:
+    """The layers of one step of multi-token prediction (vLLM 0.32, `NemotronHMTP`); the first fuses, the last has a norm."""
+    fields, hidden_size = model.fields, model.hidden_size
+    if not fields.optional_count("num_nextn_predict_layers"):
+        return ()
+    layers = [
+        _layer(model, letter) for letter in _spelled(fields, "mtp_hybrid_override_pattern", "mtp_layers_block_type")
+    ]
+    fusion = (
+        column_parallel("eh_proj", Units(count=hidden_size), columns=2 * hidden_size),
+        vector("fusion_norms", 2 * hidden_size),
+    )
+    layers[:1] = [replace(layer, matrices=(*fusion, *layer.matrices)) for layer in layers[:1]]
+    layers[-1:] = [
+        replace(layer, matrices=(*layer.matrices, vector("final_layernorm", hidden_size))) for layer in layers[-1:]
+    ]
+    return tuple(model.formats.stored(f"mtp.layers.{index}", layer) for index, layer in enumerate(layers))
 
 
-def nemotron_pattern(fields: Fields, num_layers: int) -> list[str]:
+def _pattern(fields: Fields, num_layers: int) -> list[str]:
     """One letter per layer, from `hybrid_override_pattern` or `layers_block_type`."""
-    letters = spelled(fields, "hybrid_override_pattern", "layers_block_type") or ["M"] * num_layers
-    return of_length(fields, "hybrid_override_pattern", letters, num_layers) or ["M"] * num_layers
+    letters = _spelled(fields, "hybrid_override_pattern", "layers_block_type")
+    if letters and len(letters) != num_layers:
+        fields.problems.append(
+            f"hybrid_override_pattern has {len(letters)} entries for {num_layers} layers; each layer needs one"
+        )
+    return letters if len(letters) == num_layers else ["M"] * num_layers
 
 
-def spelled(fields: Fields, pattern_key: str, list_key: str) -> list[str]:
+def _spelled(fields: Fields, pattern_key: str, list_key: str) -> list[str]:
     """Letters of a pattern, or of the list of words that newer configs have; empty where there is neither."""
     if pattern := fields.text(pattern_key):
         return list(pattern)

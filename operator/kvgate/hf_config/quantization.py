@@ -8,7 +8,7 @@ from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import CrossAttention, FullAttention, LayerShape, SharedCache
 from kvgate.budget.weight_format import WeightFormat
 from kvgate.hf_config import checkpoint_formats as formats
-from kvgate.hf_config.modules import MODULES, ModuleList, UnknownFormat
+from kvgate.hf_config.modules import MODULES, ModuleList, Place, UnknownFormat
 
 _EXPERTS = frozenset({"experts"})
 _HEADS = frozenset({"lm_head", "model.lm_head"})
@@ -51,10 +51,10 @@ class FormatRule:
     kinds: frozenset[str] | None = None
     """Only vLLM's modules of these names (`experts`)."""
 
-    def applies(self, layer: int, module: str) -> bool:
+    def applies(self, place: Place, module: str) -> bool:
         if self.kinds is not None and module not in self.kinds:
             return False
-        return self.modules is None or self.modules.has(layer, module)
+        return self.modules is None or self.modules.has(place, module)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -214,20 +214,20 @@ class ModuleFormats:
         self.quantization = quantization
         self._seen: dict[tuple[LayerShape, tuple[WeightFormat | None, ...]], LayerShape] = {}
 
-    def stored(self, index: int, layer: LayerShape) -> LayerShape:
+    def stored(self, place: Place, layer: LayerShape) -> LayerShape:
         """The layer with the format of each of its matrices; norms, routers and exceptions stay plain."""
         kinds = dict.fromkeys(matrix.name for matrix in layer.matrices)
-        found = {name: self._format_of(index, name) for name in kinds}
+        found = {name: self._format_of(place, name) for name in kinds}
         key = (layer, tuple(found.values()))
         if key not in self._seen:
             matrices = (replace(matrix, format=found[matrix.name]) for matrix in layer.matrices)
             self._seen[key] = replace(layer, matrices=(*matrices, *self._scales(layer)))
         return self._seen[key]
 
-    def _format_of(self, index: int, module: str) -> WeightFormat | None:
-        if self.quantization is None or module not in MODULES or self.quantization.exceptions.has(index, module):
+    def _format_of(self, place: Place, module: str) -> WeightFormat | None:
+        if self.quantization is None or module not in MODULES or self.quantization.exceptions.has(place, module):
             return None
-        return next((rule.format for rule in self.quantization.rules if rule.applies(index, module)), None)
+        return next((rule.format for rule in self.quantization.rules if rule.applies(place, module)), None)
 
     def _scales(self, layer: LayerShape) -> tuple[Matrix, ...]:
         if self.quantization is None:

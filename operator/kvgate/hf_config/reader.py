@@ -134,6 +134,7 @@ def _shape(
         first=stack.first,
         last=stack.last,
         everywhere=stack.everywhere,
+        draft_layers=stack.drafts,
         rotary=_rotary(fields, known, model.hidden_size),
         quantization=quantization.main if quantization else None,
         head_format=quantization.head if quantization else None,

@@ -173,7 +173,7 @@ GRANITE, KIMI = "ibm-granite/granite-4.0-h-small", "moonshotai/Kimi-Linear-48B-A
     ("model", "key", "value", "entries", "layers"),
     [
         (NEXT, "layer_types", ["linear_attention"] * 47, 47, 48),
-        (GRANITE, "layer_types", ["mamba"] * 41, 41, 40),
+        (GRANITE, "layer_types", ["mamba"] * 39, 39, 40),
         (LFM2, "layer_types", ["conv"], 1, 16),
         ("MiniMaxAI/MiniMax-M1-80k", "attn_type_list", [0, 1], 2, 80),
         (NANO, "hybrid_override_pattern", "ME" * 3, 6, 52),
@@ -294,3 +294,47 @@ def test_nemotrons_routers_are_float32_where_no_kernel_helps(capability: tuple[i
     shape = catalogue_shape(NANO)
     weights = rank_weights(shape, Parallelism(), (0, 52), unsplit_large_blocks=False, compute_capability=capability)
     assert weights.parameter_bytes == 63_155_889_408 + (wide - 1) * 23 * 128 * 2688 * 2
+
+
+# ---- layers that draft
+
+
+def drafted_bytes(model: str) -> int:
+    shape = catalogue_shape(model)
+    without, with_drafts = (
+        rank_weights(shape, Parallelism(), (0, len(shape.layers)), unsplit_large_blocks=False, with_drafts=drafts)
+        for drafts in (False, True)
+    )
+    return with_drafts.parameter_bytes - without.parameter_bytes
+
+
+@pytest.mark.parametrize(
+    ("model", "mixers", "size_bytes"),
+    [
+        (NEXT, ["full attention"], 3_300_942_848),  # 79.7 billion parameters without it, 81.3 billion published
+        ("Qwen/Qwen3.8-2.4T-A95B", ["full attention"], 52_756_055_040),
+        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", ["full attention"], 5_884_651_520),
+        (NANO, [], 0),
+    ],
+)
+def test_draft_layers_are_read_and_stand_apart(model: str, mixers: list[str], size_bytes: int) -> None:
+    drafts = catalogue_shape(model).draft_layers
+    assert [mixer.kind for layer in drafts for mixer in layer.mixers] == mixers
+    assert drafted_bytes(model) == size_bytes
+
+
+def test_nemotron_drafts_with_the_layers_of_its_pattern() -> None:
+    words = catalogue_shape("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16").draft_layers
+    assert [[mixer.kind for mixer in layer.mixers] for layer in words] == [["full attention"], []]
+    names = [[matrix.name for matrix in layer.matrices] for layer in words]
+    assert "eh_proj" in names[0]
+    assert "final_layernorm" in names[-1]
+
+
+def test_drafts_have_the_formats_that_their_own_names_ask_for() -> None:
+    """Qwen3.8 in FP8 leaves the shared expert and the fusion of its draft in bfloat16."""
+    (draft,) = catalogue_shape("Qwen/Qwen3.8-2.4T-A95B-FP8").draft_layers
+    formats = {matrix.name: matrix.format for matrix in draft.matrices}
+    assert formats["experts"] is not None
+    assert formats["shared_experts"] is None
+    assert formats["fc"] is None
