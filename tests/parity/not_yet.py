@@ -2,8 +2,6 @@
 
 ARITHMETIC: frozenset[str] = frozenset(
     {
-        "deepseek-ai/DeepSeek-V3.2",
-        "deepseek-ai/DeepSeek-V4-Flash",
         "google/gemma-3-12b-it",
         "google/gemma-3-4b-it",
         "google/gemma-4-31B-it",
@@ -19,16 +17,12 @@ ARITHMETIC: frozenset[str] = frozenset(
         "Qwen/Qwen3.5-27B",
         "Qwen/Qwen3.5-35B-A3B",
         "Qwen/Qwen3.6-35B-A3B",
-        "zai-org/GLM-5.2",
-        "zai-org/GLM-5.3-FP8",
     }
 )
 """Models with a row in kv_arithmetic that differs."""
 
 WEIGHTS: frozenset[str] = frozenset(
     {
-        "deepseek-ai/DeepSeek-V3.2",
-        "deepseek-ai/DeepSeek-V4-Flash",
         "google/gemma-3-12b-it",
         "google/gemma-3-4b-it",
         "google/gemma-4-31B-it",
@@ -43,23 +37,16 @@ WEIGHTS: frozenset[str] = frozenset(
         "Qwen/Qwen3.5-27B",
         "Qwen/Qwen3.5-35B-A3B",
         "Qwen/Qwen3.6-35B-A3B",
-        "zai-org/GLM-5.2",
-        "zai-org/GLM-5.3-FP8",
     }
 )
 """Models with a rank whose parameter bytes differ."""
 
 REFUSALS: frozenset[str] = frozenset(
     {
-        "block_size too small for the compressed layers: vLLM crashes",
-        "decode-context parallelism of sparse MLA without an fp8_ds_mla cache",
         "decode-context parallelism with sliding-window layers",
-        "no attention backend for sparse MLA on this GPU",
-        "no attention backend takes this block_size",
         "no attention backend takes this kv_cache_dtype",
         "no attention backend with decode-context parallelism takes these images",
         "tensor_parallel_size does not divide the attention heads",
-        "the hybrid KV cache manager cannot be disabled for compressed layers: vLLM crashes",
         "the model class has no pipeline parallelism",
     }
 )
@@ -67,15 +54,11 @@ REFUSALS: frozenset[str] = frozenset(
 
 NEIGHBOURS: frozenset[str] = frozenset(
     {
-        "deepseek-ai/DeepSeek-V3.2",
-        "deepseek-ai/DeepSeek-V4-Flash",
         "google/gemma-3-4b-it",
         "google/gemma-4-E4B-it",
         "meta-models/Muse-Glimmer-30B",
         "moonshotai/Kimi-K2.5",
         "openai/whisper-large-v3",
-        "zai-org/GLM-5.2",
-        "zai-org/GLM-5.3-FP8",
     }
 )
 """Models with a setting that vLLM starts, beside a refused one, that we do not call Fits."""

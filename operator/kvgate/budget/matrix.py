@@ -19,10 +19,12 @@ class Cut(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Units:
-    """`count` heads, groups or channels of `width` elements; a rank holds its share of them, and never less than one."""
+    """`count` heads, groups or channels of `width` elements; a rank holds its share of them, and never less than `least`."""
 
     count: int
     width: int = 1
+    least: int = 1
+    """Of a rank, padded up where a kernel takes no fewer."""
 
     @property
     def elements(self) -> int:
@@ -31,7 +33,7 @@ class Units:
 
     def on_rank(self, tensor: int) -> int:
         """Elements on one of `tensor` ranks; fewer units than ranks are replicated (vLLM 0.32, `QKVParallelLinear`)."""
-        return max(1, self.count // tensor) * self.width
+        return max(self.least, self.count // tensor) * self.width
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -143,7 +143,7 @@ def _packed(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
     bits, groups = _bits(stored), _groups(matrix, stored)
     yield matrix.rows * matrix.columns * bits // 8
     yield 2 * groups * matrix.rows
-    yield 16
+    yield 4 if matrix.expert_width else 16
     if stored.has_zero_points:
         yield groups * matrix.rows * bits // 8
 

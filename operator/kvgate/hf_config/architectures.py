@@ -72,8 +72,6 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "DeciLMForCausalLM": _LLAMA,
     "DeepseekForCausalLM": Architecture(),
-    "DeepseekV2ForCausalLM": Architecture(),
-    "DeepseekV3ForCausalLM": Architecture(router_bias=True),
     "ExaoneForCausalLM": Architecture(),
     "FalconForCausalLM": Architecture(bias_key="bias", mlp_bias_key="bias", gated_mlp=False, norms=1, norm_bias=True, tied=True),
     "GPT2LMHeadModel": Architecture(
@@ -89,7 +87,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         bias_key="attention_bias", output_bias_follows=False, head_norms="head", head_norm_key="use_qk_norm", router_bias=True,
         router_bytes_per_element=4,
     ),
-    "Glm4MoeLiteForCausalLM": Architecture(router_bias=True),
     "GraniteForCausalLM": Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias"),
     "InternLM2ForCausalLM": Architecture(bias_key="bias"),
     "InternLM3ForCausalLM": Architecture(bias_key="qkv_bias"),

@@ -18,7 +18,7 @@ from kvgate.hf_config.fields import HEADS, HIDDEN, Fields
 
 _LATENT_MODEL_TYPES = frozenset({
     "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe_lite", "pangu_ultra_moe", "longcat_flash",
-    "glm_moe_dsa", "kimi_linear", "deepseek_mtp", "bailing_hybrid",
+    "glm_moe_dsa", "kimi_linear", "deepseek_mtp", "bailing_hybrid", "mistral4",
 })  # fmt: skip
 """Model types that vLLM serves with MLA where kv_lora_rank is set (0.32, `is_deepseek_mla`); MiniCPM3 is not one of them."""
 

@@ -36,8 +36,16 @@ MODULES: dict[str, tuple[str, ...]] = {
     "q_b_proj": ("self_attn.q_b_proj", "self_attn.q_proj"),
     "kv_a_proj": ("self_attn.kv_a_proj_with_mqa", "self_attn.fused_qkv_a_proj"),
     "kv_b_proj": ("self_attn.kv_b_proj",),
-    "indexer_wq_b": ("self_attn.indexer.wq_b",),
-    "indexer_wk": ("self_attn.indexer.wk",),
+    "indexer_wq_b": _under(("self_attn", "attn"), ("indexer.wq_b",)),
+    "index_q_proj": ("self_attn.index_q_proj",),
+    "index_k_proj": ("self_attn.index_k_proj",),
+    # DeepSeek-V4
+    "fused_wqa_wkv": _under(("attn",), ("fused_wqa_wkv", "wq_a", "wkv")),
+    "wq_b": ("attn.wq_b",),
+    "wo_a": ("attn.wo_a",),
+    "wo_b": ("attn.wo_b",),
+    "e_proj": ("e_proj",),
+    "h_proj": ("h_proj",),
     # states
     "in_proj_qkvz": _under(("linear_attn",), ("in_proj_qkvz", "in_proj_qkv", "in_proj_z")),
     "in_proj_ba": _under(("linear_attn",), ("in_proj_ba", "in_proj_b", "in_proj_a")),
