@@ -12,7 +12,13 @@ def main() -> None:
     listed = subprocess.run(
         [str(ROOT / ".venv/bin/kvgate"), "generate", "--list"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout.split()
-    listed += ["docs/accuracy.md", "docs/reference/processes.md", "deploy/install.yaml", "tests/chart/golden"]
+    listed += [
+        "docs/accuracy.md",
+        "docs/concepts/ledger.svg",
+        "docs/reference/processes.md",
+        "deploy/install.yaml",
+        "tests/chart/golden",
+    ]
     changed = subprocess.run(
         ["git", "status", "--porcelain", "--", *listed], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout

@@ -39,7 +39,7 @@ class Explanation:
 
 def _number(inputs: Mapping[str, int | str], name: str) -> str:
     """Of an input by its name or by the beginning of it."""
-    key = next((key for key in (name, f"{name}_bytes", f"{name}_graphs") if key in inputs), None)
+    key = next((key for key in (f"{name}_bytes", name, f"{name}_graphs") if key in inputs), None)
     if key is None:
         return name
     value = inputs[key]

@@ -16,14 +16,12 @@ def answer(assessment: Assessment, asked: Mapping[str, str], output: str) -> str
 
 
 def _text(assessment: Assessment, asked: Mapping[str, str]) -> str:
-    """The report; one figure instead of it where it is asked why, and the paging after either."""
+    """The report, or the views alone; where nothing is known the report says why."""
     budget = assessment.budget
-    if "why" not in asked:
-        parts = [report(assessment)]
-    else:
+    parts = [*title(budget)] if budget and asked else [report(assessment)]
+    if "why" in asked:
         from kvgate.cli.why import why_text
 
-        parts = [*title(budget)] if budget else []
         parts += ["", why_text(budget, asked["why"])]
     if "paging" in asked:
         from kvgate.cli.paging_report import paging_text

@@ -76,7 +76,7 @@ _SHORT = {
         "profile run",
         {"max_num_batched_tokens": "T {}", "sampler_rows": "S {}", "vocabulary": "V {}", "hidden_size": "H {}"},
     ),
-    "non_torch": ("driver and links", {"ranks": "ranks {}", "links": "{}"}),
+    "non_torch": ("driver and links", {"tensor_parallel_size": "tp {}", "links": "{}"}),
     "cuda_graph": (
         "captured graphs",
         {"piecewise_graphs": "{} piecewise", "full_graphs": "{} full", "layers": "{} layers"},

@@ -20,7 +20,7 @@ def why_text(budget: Budget | None, term: str) -> str:
     """Figure, formula, numbers, source, doubt, inputs, and what it is made of. Raises Unusable for an unknown term."""
     explanation = _explanation(budget, term)
     if explanation is None:
-        return f"{term}: not known; a formula or a fact is missing (see kvgate explain without --why)"
+        return f"{term}: not known; kvgate explain without --why says what is missing"
     return "\n".join(_lines(explanation))
 
 

@@ -29,9 +29,11 @@ def explained(budget: Budget, term: str) -> Explanation:
 def value_of(told: Explanation) -> float:
     """The formula, computed from its inputs."""
     formula = re.sub("|".join(SPELLED), lambda match: SPELLED[match[0]], told.formula)
-    names = {name.removesuffix("_bytes"): value for name, value in told.inputs} | dict(told.inputs)
-    numbers = {name: float(value) if isinstance(value, str) else value for name, value in names.items()}
-    return float(eval(formula, {"math": math}, numbers))
+    names = dict(told.inputs) | {
+        re.sub("_(bytes|graphs)$", "", name): value for name, value in told.inputs if name != "links"
+    }
+    share = names.get("gpu_memory_utilization", 0)
+    return float(eval(formula, {"math": math}, {**names, "gpu_memory_utilization": float(share)}))
 
 
 @pytest.mark.parametrize("term", ["available", "bytes_per_block", "blocks", "tokens", "request"])
@@ -115,3 +117,21 @@ def test_what_has_no_formula_is_not_explained() -> None:
 )
 def test_bytes_are_told_in_the_unit_in_which_they_have_digits(size: int, text: str) -> None:
     assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize("version", ["0.11.0", "0.19.0", "0.26.0", "0.33.0"])
+@pytest.mark.parametrize(
+    ("model", "tensor"),
+    [
+        (LLAMA, 1),
+        ("Qwen/Qwen3-VL-30B-A3B-Instruct", 2),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", 4),
+        ("deepseek-ai/DeepSeek-V3", 8),
+    ],
+)
+@pytest.mark.parametrize("term", ["peak_activation", "non_torch", "cuda_graph"])
+def test_a_formula_of_the_ledger_gives_its_figure(term: str, model: str, tensor: int, version: str) -> None:
+    budget = plan(new_request(shape=catalogue_shape(model), tensor=tensor, vllm_version=version))
+    told = explained(budget, term)
+    if told.amount.high:
+        assert value_of(told) == pytest.approx(told.amount.expected, abs=1)
