@@ -67,7 +67,7 @@ def _delta_attention(kda: Fields, hidden_size: int) -> Part:
         state=Units(count=heads.count, width=head_dim * head_dim),
         state_dtype="float32",
         fixed_state_dtype=True,
-        keeps_checkpoint=full_rank,
+        keeps_checkpoint=full_rank and kda.has("gate_lower_bound"),  # FlashKDA, whose gate is bounded
     )
     return mixer, tuple(_delta_matrices(heads, taps, hidden_size, full_rank=full_rank))
 

@@ -40,8 +40,8 @@ STATE_FAMILIES: dict[str, Family] = {
     ),
     "Mamba2ForCausalLM": Family(layers=mamba2_stack, known=_MAMBA, supports_pipeline=False),
     "MambaForCausalLM": Family(layers=mamba_stack, known=_MAMBA),
-    "MiniMaxM1ForCausalLM": Family(layers=minimax_stack),
-    "MiniMaxText01ForCausalLM": Family(layers=minimax_stack),
+    "MiniMaxM1ForCausalLM": Family(layers=minimax_stack, supports_pipeline=False),
+    "MiniMaxText01ForCausalLM": Family(layers=minimax_stack, supports_pipeline=False),
     "NemotronHForCausalLM": Family(
         layers=nemotron_stack, known=Architecture(positions=False, ends_everywhere=ALL_ENDS)
     ),

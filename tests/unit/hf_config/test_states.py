@@ -139,8 +139,9 @@ def test_attention_without_positions_needs_no_table_of_them(model: str) -> None:
     assert catalogue_shape(model).rotary == ()
 
 
-def test_vllm_cannot_cut_codestral_mamba_into_stages() -> None:
+def test_some_classes_cannot_be_cut_into_stages() -> None:
     assert not catalogue_shape("mistralai/Mamba-Codestral-7B-v0.1").supports_pipeline
+    assert not catalogue_shape("MiniMaxAI/MiniMax-M1-80k").supports_pipeline
     assert catalogue_shape("state-spaces/mamba-2.8b-hf").supports_pipeline
 
 
