@@ -7,7 +7,7 @@ from string import Template
 from accuracy import tables
 from accuracy.equality import arithmetic_equality, total, weights_equality
 from accuracy.explanations import worst_of
-from accuracy.groups import by_family, by_source, fitted_and_others, spread_of
+from accuracy.groups import by_family, by_source, spread_of, with_and_without_terms
 from accuracy.markdown import fixed
 from accuracy.planners import MIN_STARTS, asked_starts, read_planners
 from accuracy.predictions import Prediction, grouped, predict_pools, summarize
@@ -87,11 +87,9 @@ def _equality() -> Values:
 def _groups(predictions: Sequence[Prediction]) -> Values:
     sources, families = by_source(predictions), by_family(predictions)
     source, family = spread_of(sources), spread_of(families)
-    fitted, others = fitted_and_others(predictions)
     largest = max(map(len, sources.values()))
     return {
-        "fitted_table": tables.fitted_table(fitted, others),
-        "fitted_starts": fitted.count,
+        "terms_table": tables.terms_table(*with_and_without_terms(predictions)),
         "family_table": tables.family_table(families),
         "sources": source.groups,
         "families": family.groups,

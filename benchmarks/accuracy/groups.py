@@ -1,11 +1,10 @@
-"""Do a few friendly sources or families carry the figures? Errors with one of them left out, and where nothing was fitted."""
+"""Do a few friendly sources or families carry the figures? Errors with one of them left out, and where logs hide the terms."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from accuracy.predictions import Prediction, Summary, summarize
-from accuracy.starts import read_rows
 
 Groups = dict[str, list[Prediction]]
 
@@ -51,13 +50,8 @@ def _median(predictions: Iterable[Prediction]) -> float:
     return median(prediction.error_percent for prediction in predictions)
 
 
-def fitted_starts() -> set[str]:
-    """Starts that a constant of the ledger was fitted on, by their ids."""
-    return {row["id"] for row in read_rows("fitted_on.csv")}
-
-
-def fitted_and_others(predictions: Sequence[Prediction]) -> tuple[Summary, Summary]:
-    fitted = fitted_starts()
-    inside = [prediction for prediction in predictions if prediction.start.id in fitted]
-    outside = [prediction for prediction in predictions if prediction.start.id not in fitted]
-    return summarize(inside), summarize(outside)
+def with_and_without_terms(predictions: Sequence[Prediction]) -> tuple[Summary, Summary]:
+    """Starts that constants of the ledger could be read off, and starts of which only the sum is known."""
+    shown = [prediction for prediction in predictions if prediction.start.shows_terms]
+    hidden = [prediction for prediction in predictions if not prediction.start.shows_terms]
+    return summarize(shown), summarize(hidden)

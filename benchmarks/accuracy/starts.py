@@ -25,6 +25,7 @@ _NUMBERS = (
     "max_num_seqs",
     "max_num_batched_tokens",
 )
+_TERMS = ("activation_peak_gib", "non_torch_gib", "consumed_gib", "cudagraph_gib")
 _FLAGS = ("enable_expert_parallel", "enforce_eager")
 _BANDS = (((0, 11), "up to 0.10"), ((0, 20), "0.11 to 0.19"), ((0, 27), "0.20 to 0.26"))
 
@@ -58,6 +59,11 @@ class Start:
     def source(self) -> str:
         """Who published it: the repository for files, the page or the log for everything else."""
         return self.row["source"].split("/blob/")[0]
+
+    @property
+    def shows_terms(self) -> bool:
+        """Whether a constant could be read off it: the log has a term of its own, or there is NCCL in the sum."""
+        return self.row["tensor_parallel_size"] != "1" or any(self.row[term] for term in _TERMS)
 
     def is_scored_for(self, purpose: str) -> bool:
         return purpose in self.row["scored_for"].split()

@@ -14,15 +14,15 @@ HEADINGS = ("Kind of model", "GPU memory", "vLLM", "Tensor parallelism")
 MIN_FAMILY = 3
 """Families with fewer starts are pooled."""
 NOTHING = "–"
+_ERROR_HEAD = ("", "starts", "median GiB", "p90 GiB", "bias GiB", "median %", "p90 %", "inside", "width %")
 
 
 def error_table(predictions: Sequence[Prediction]) -> str:
-    head = ("", "starts", "median GiB", "p90 GiB", "bias GiB", "median %", "p90 %", "inside", "width %")
     rows = [_error_cells("**all**", summarize(predictions))]
     for heading in HEADINGS:
         rows.append([f"*{heading}*", *[""] * 8])
         rows += [_error_cells(name, summarize(group)) for name, group in grouped(predictions, heading=heading).items()]
-    return table(head, rows)
+    return table(_ERROR_HEAD, rows)
 
 
 def _error_cells(name: str, summary: Summary) -> list[object]:
@@ -86,9 +86,9 @@ def equality_table(arithmetic: Sequence[Equality], weights: Sequence[Equality]) 
     return table(head, rows)
 
 
-def fitted_table(fitted: Summary, others: Summary) -> str:
-    head = ("", "starts", "median GiB", "p90 GiB", "bias GiB", "median %", "p90 %", "inside", "width %")
-    return table(head, [_error_cells("fitted on", fitted), _error_cells("not fitted on", others)])
+def terms_table(shown: Summary, hidden: Summary) -> str:
+    rows = [_error_cells("the log has terms", shown), _error_cells("only the sum is known", hidden)]
+    return table(_ERROR_HEAD, rows)
 
 
 def family_table(families: Groups) -> str:

@@ -8,21 +8,19 @@ from collections import Counter
 import pytest
 
 from accuracy.explanations import read_explanations
-from accuracy.groups import fitted_starts
 from accuracy.planners import asked_starts, compare, read_planners
 from accuracy.predictions import Prediction, percentile, predict_pools, summarize
 from accuracy.starts import Start, read_starts
 from accuracy.verdicts import logged_verdicts
 from kvgate import catalogue
 
-MAX_MEDIAN_PERCENT = 0.65
-MAX_P90_PERCENT_OF_ANSWERED = 7.5
-MIN_ANSWERED_SHARE = 0.73
-MIN_INSIDE_SHARE_OF_ANSWERED = 0.88
-"""0.90 before multimodal models were answered: both starts of 0.11 with towers lie outside, those of 0.19 inside."""
-MAX_MEDIAN_WIDTH_PERCENT = 4.5
-MAX_OPEN_VERDICTS_SHARE = 0.32
-MAX_RATIO_TO_ANY_PLANNER = 0.25
+MAX_MEDIAN_PERCENT = 0.12
+MAX_P90_PERCENT_OF_ANSWERED = 1.8
+MIN_ANSWERED_SHARE = 0.89
+MIN_INSIDE_SHARE_OF_ANSWERED = 0.95
+MAX_MEDIAN_WIDTH_PERCENT = 2.0
+MAX_OPEN_VERDICTS_SHARE = 0.16
+MAX_RATIO_TO_ANY_PLANNER = 0.05
 
 
 @pytest.fixture(scope="module")
@@ -75,5 +73,4 @@ def test_every_start_is_named_once_with_its_source_and_a_model_of_the_catalogue(
 def test_the_other_tables_are_about_these_starts(starts: list[Start]) -> None:
     names = {start.id for start in starts}
     assert names >= asked_starts()
-    assert names >= fitted_starts()
     assert names >= read_explanations().keys()
