@@ -57,13 +57,23 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
         kernel_block=kernel_block,
         pipeline=asked.parallelism.pipeline,
         hybrid_manager=accounting.hybrid_kv_cache_manager and not asked.disable_hybrid_kv_cache_manager,
-        with_drafts=asked.speculation is not None,
+        with_drafts=_with_drafts(asked),
     )
+
+
+def _with_drafts(asked: EngineSettings) -> bool:
+    """True where the layers that draft are the checkpoint's own. Raises UnmodelledKind where nobody knows them."""
+    speculation = asked.speculation
+    if speculation is None:
+        return False
+    if speculation.uses_another_model:
+        raise UnmodelledKind(f"drafts by {speculation.method}")
+    return speculation.uses_own_layers
 
 
 def _retained_tokens(shape: ModelShape, asked: EngineSettings) -> int:
     """Draft modules that run one after another look back one token further each (vLLM 0.32, `SlidingWindowSpec`)."""
     speculation = asked.speculation
-    if speculation is None or speculation.method != "mtp" or len(shape.draft_layers) < 2:
+    if speculation is None or not speculation.uses_own_layers or len(shape.draft_layers) < 2:
         return 0
     return speculation.num_speculative_tokens - 1

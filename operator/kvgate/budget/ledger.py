@@ -51,7 +51,7 @@ def _weights(request: BudgetRequest, accounting: Accounting, stage: tuple[int, i
     if request.weights_bytes is not None:
         given = Interval.around(request.weights_bytes, below=gib(0.01), above=gib(0.01))
         return Term(name="weights", amount=given, formula="as given", source="the request"), None
-    parallelism = request.settings.parallelism
+    parallelism, speculation = request.settings.parallelism, request.settings.speculation
     shape = built_shape(request.shape, accounting)
     weights = rank_weights(
         shape,
@@ -59,6 +59,7 @@ def _weights(request: BudgetRequest, accounting: Accounting, stage: tuple[int, i
         stage,
         unsplit_large_blocks=accounting.unsplit_large_blocks,
         compute_capability=request.accelerator.compute_capability,
+        with_drafts=speculation is not None and speculation.uses_own_layers,
     )
     loose = request.shape.quantization is not None or request.shape.is_sparse
     margin = gib(0.05) + (weights.loaded_bytes // 100 if loose else 0)

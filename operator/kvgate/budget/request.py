@@ -47,6 +47,16 @@ class Speculation:
     """vLLM's name: `mtp`, `eagle`, `eagle3`, `ngram`, `draft_model` …"""
     num_speculative_tokens: int
 
+    @property
+    def uses_own_layers(self) -> bool:
+        """Multi-token prediction: what drafts is part of the checkpoint (`mtp`, `deepseek_mtp` …)."""
+        return self.method == "mtp" or self.method.endswith("_mtp")
+
+    @property
+    def uses_another_model(self) -> bool:
+        """What drafts has layers of its own that the model's config says nothing about."""
+        return not self.uses_own_layers and self.method not in ("ngram", "ngram_gpu", "suffix")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineSettings:

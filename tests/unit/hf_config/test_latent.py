@@ -4,8 +4,12 @@ import pytest
 
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import CompressedAttention, FullAttention, LatentAttention, LayerShape
+from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.plan import plan
+from kvgate.budget.request import Speculation
+from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config
-from support.builders import catalogue_shape
+from support.builders import catalogue_shape, new_request
 
 DEEPSEEK = {
     "architectures": ["DeepseekV32ForCausalLM"], "model_type": "deepseek_v32", "hidden_size": 1024, "intermediate_size": 2048,
@@ -79,6 +83,35 @@ def test_multi_token_prediction_waits_for_speculative_decoding() -> None:
     assert len(shape.layers) == 61
     assert draft.mixers == shape.layers[-1].mixers
     assert total(draft) == pytest.approx(11.5e9, rel=0.01)
+
+
+def test_what_drafts_decides_whether_the_checkpoint_s_own_layers_are_held() -> None:
+    shape, cached = catalogue_shape("deepseek-ai/DeepSeek-V3"), []
+    for method in ("ngram", "mtp", "deepseek_mtp"):
+        speculation = Speculation(method=method, num_speculative_tokens=1)
+        kv_cache = plan(new_request(shape=shape, kv_cache_memory_bytes=2**36, speculation=speculation)).kv_cache
+        assert kv_cache is not None
+        cached.append(kv_cache.bytes_per_block // (16 * 576 * 2))
+    assert cached == [61, 62, 62]
+    other = Speculation(method="eagle3", num_speculative_tokens=1)
+    unknown = plan(new_request(shape=shape, kv_cache_memory_bytes=2**36, speculation=other))
+    assert unknown.kv_cache is None
+    assert "drafts by eagle3" in unknown.unmodelled
+
+
+def test_the_last_stage_holds_the_layers_that_draft() -> None:
+    shape = catalogue_shape("deepseek-ai/DeepSeek-V3")
+    stages = [(0, 31), (31, 61)]
+    without, with_drafts = (
+        [
+            rank_weights(shape, Parallelism(pipeline=2), stage, unsplit_large_blocks=True, with_drafts=drafts)
+            for stage in stages
+        ]
+        for drafts in (False, True)
+    )
+    more = [b.parameter_bytes - a.parameter_bytes for a, b in zip(without, with_drafts, strict=True)]
+    assert more[0] == 0
+    assert more[1] == pytest.approx(11.5e9, rel=0.05)
 
 
 def test_mistral_4_is_latent() -> None:
