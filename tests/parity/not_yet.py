@@ -7,8 +7,6 @@ ARITHMETIC: frozenset[str] = frozenset(
         "google/gemma-4-31B-it",
         "google/gemma-4-E4B-it",
         "meta-models/Muse-Glimmer-30B",
-        "microsoft/Phi-3.5-MoE-instruct",
-        "microsoft/Phi-4-mini-instruct",
         "moonshotai/Kimi-K2.5",
         "nvidia/MiniMax-M3-NVFP4",
         "nvidia/Qwen3.6-27B-NVFP4",

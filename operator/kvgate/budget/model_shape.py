@@ -240,6 +240,8 @@ class ModelShape:
     """The checkpoint's own dtype as vLLM runs it: float32 checkpoints are served in bfloat16 or float16."""
     max_model_len: int
     """The longest context that vLLM accepts without an override; 0 where an unmodelled config leaves it open."""
+    default_max_model_len: int = 0
+    """What vLLM takes where nobody chooses, if that is less (LongRoPE); 0: the longest."""
     tie_word_embeddings: bool = False
     lm_head_bias: bool = False
     ends_everywhere: frozenset[End] = frozenset()

@@ -37,8 +37,7 @@ class Resolved:
 def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved:
     """vLLM's defaults and their mutual limits (0.32, `EngineArgs._set_default_max_num_seqs_and_batched_tokens_args`)."""
     asked, limits = request.settings, accounting.batch_limits(request.accelerator)
-    length = None if asked.max_model_len == AUTO_MAX_MODEL_LEN else asked.max_model_len
-    max_model_len = length or request.shape.max_model_len or 1
+    max_model_len = _max_model_len(request, accounting)
     batched = asked.max_num_batched_tokens or limits.max_num_batched_tokens
     if asked.max_num_batched_tokens is None and accounting.batched_tokens_cover_model_len:
         batched = max(max_model_len, 2048) if max_model_len <= V0_LONGEST_WHOLE_PROMPT else 2048
@@ -59,6 +58,15 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
         graphs_hold_states=request.shape.is_hybrid and accounting.checks_state_blocks and not asked.enforce_eager,
         in_flight_tokens=batched * max_concurrent_batches(request.shape, asked, accounting),
     )
+
+
+def _max_model_len(request: BudgetRequest, accounting: Accounting) -> int:
+    """What is asked; else, and as the start of the search for `auto`, the model's own (`get_and_verify_max_len`)."""
+    asked, shape = request.settings.max_model_len, request.shape
+    if asked is not None and asked != AUTO_MAX_MODEL_LEN:
+        return asked
+    default = shape.default_max_model_len if accounting.defaults_to_unscaled_length else 0
+    return default or shape.max_model_len or 1
 
 
 def caches_prefixes(shape: ModelShape, asked: EngineSettings, accounting: Accounting) -> bool:

@@ -87,6 +87,8 @@ class Accounting:
     """Windows hold the tokens of every batch in flight instead of one batch."""
     checks_state_blocks: bool = False
     """Full CUDA graphs refuse more sequences than there are blocks for recurrent states."""
+    defaults_to_unscaled_length: bool = False
+    """LongRoPE models run at the length before scaling unless the user asks for more."""
     tokens_by_concurrency: bool = False
     """The logged size of the KV cache is concurrency × max_model_len; before, blocks of a group × block size."""
     wrapper_ties_embeddings: bool = False
@@ -145,7 +147,12 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     ((0, 9), {"large_excludes_a100": True, "whole_card_non_torch": False, "hybrid_kv_cache_manager": True}),
     ((0, 10), {"kv_cache_dtypes": {"fp8_inc"}}),
     ((0, 11), {"nccl_in_budget": False, "full_graphs": True, "kv_cache_dtypes": {"bfloat16"}}),
-    ((0, 12), {"samples_with_flashinfer_if_installed": False, "compiler_tries_kernels": True, "kv_cache_dtypes": {"fp8_ds_mla"}}),
+    ((0, 12), {
+        "defaults_to_unscaled_length": True,
+        "samples_with_flashinfer_if_installed": False,
+        "compiler_tries_kernels": True,
+        "kv_cache_dtypes": {"fp8_ds_mla"},
+    }),
     ((0, 13), {"expert_workspace_persists": True}),
     ((0, 14), {"deprecated_quantizations": frozenset({"fbgemm_fp8", "fp_quant"})}),
     ((0, 17), {"sampler_half_rows": 7, "sampler_program_rows": True}),

@@ -32,6 +32,12 @@ def derived_max_model_len(fields: Fields, *, default: int = DEFAULT_MAX_MODEL_LE
     return _scaled(fields, length, str(kind), scaling)
 
 
+def default_max_model_len(fields: Fields) -> int:
+    """LongRoPE: the length before scaling, lest short sequences suffer; 0 where the derived length is the default."""
+    kind, _ = rope_scaling(fields)
+    return (fields.optional_count("original_max_position_embeddings") or 0) if kind in ("longrope", "su") else 0
+
+
 def _scaled(fields: Fields, length: int, kind: str, scaling: Mapping[str, Any]) -> int:
     """yarn starts from the length before scaling; the others multiply what the config says."""
     factor = scaling.get("factor", 1)

@@ -12,7 +12,7 @@ from kvgate.budget.model_shape import (
     UnmodelledLayer,
 )
 from kvgate.hf_config.architectures import Architecture
-from kvgate.hf_config.context import derived_max_model_len, rope_scaling
+from kvgate.hf_config.context import default_max_model_len, derived_max_model_len, rope_scaling
 from kvgate.hf_config.encoders import TIED_BY_WRAPPER
 from kvgate.hf_config.families import encoders_of, family_of
 from kvgate.hf_config.family import Family, LanguageModel
@@ -128,6 +128,7 @@ def _shape(
         layers=stack.layers,
         dtype=_dtype(fields, dtype),
         max_model_len=derived_max_model_len(fields),
+        default_max_model_len=default_max_model_len(fields),
         tie_word_embeddings=fields.flag("tie_word_embeddings", "tie_embedding", default=known.tied),
         lm_head_bias=known.lm_head_bias,
         ends_everywhere=known.ends_everywhere,

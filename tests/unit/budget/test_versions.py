@@ -9,7 +9,7 @@ from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.plan import plan
 from kvgate.budget.units import GIB
 from kvgate.budget.versions import DEFAULT_VERSION, NEWEST, OLDEST, accounting_of, parse_release
-from support.builders import catalogue_accelerator, new_accelerator, new_request
+from support.builders import catalogue_accelerator, new_accelerator, new_model_shape, new_request
 
 
 @pytest.mark.parametrize(
@@ -147,3 +147,11 @@ def test_a_cache_dtype_exists_from_its_release_on(version: str, dtype: str) -> N
 def test_an_accelerator_without_compute_capability_is_planned() -> None:
     gaudi = new_accelerator(compute_capability=None, vendor="intel")
     assert plan(new_request(accelerator=gaudi)).num_blocks is not None
+
+
+@pytest.mark.parametrize(("version", "length"), [("0.11.0", 131_072), ("0.12.0", 4096), ("0.33.0", 4096)])
+def test_longrope_runs_unscaled_unless_more_is_asked(version: str, length: int) -> None:
+    shape = new_model_shape(max_model_len=131_072, default_max_model_len=4096)
+    assert plan(new_request(shape=shape, vllm_version=version)).settings.max_model_len == length
+    asked = plan(new_request(shape=shape, vllm_version=version, max_model_len=32_768))
+    assert asked.settings.max_model_len == 32_768

@@ -94,6 +94,17 @@ def test_the_longest_context_is(lengths: dict[str, Any], scaling: object, expect
     assert read_config(new_llama_config(**lengths, rope_scaling=scaling)).max_model_len == expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "original", "expected"),
+    [("longrope", 4096, 4096), ("su", 4096, 4096), ("longrope", ..., 0), ("yarn", 4096, 0)],
+)
+def test_longrope_is_served_unscaled_where_nobody_asks_for_more(kind: str, original: object, expected: int) -> None:
+    config = new_llama_config(
+        max_position_embeddings=131_072, original_max_position_embeddings=original, rope_scaling={"type": kind}
+    )
+    assert read_config(config).default_max_model_len == expected
+
+
 @pytest.mark.parametrize("factor", [0, -2, True, "4", float("nan"), float("inf"), 1e300, None], ids=repr)
 def test_a_rope_factor_that_is_none_is_named_once(factor: object) -> None:
     found = problems(rope_scaling={"rope_type": "linear", "factor": factor})
