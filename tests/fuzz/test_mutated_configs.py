@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from kvgate import catalogue
 from kvgate.budget.interval import Verdict
-from kvgate.cli.requests import BadRequest, assess_request
 from kvgate.engine import Assessment
+from kvgate.what_if import BadRequest, assess_request
 
 Path = tuple[str, ...]
 

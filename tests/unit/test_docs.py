@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvgate.budget.units import GIB
-from kvgate.cli.requests import assess_request
+from kvgate.what_if import assess_request
 from ledger_picture import QUESTION, TARGET, picture
 
 ROOT = Path(__file__).resolve().parents[2]

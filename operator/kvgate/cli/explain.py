@@ -9,8 +9,8 @@ import click
 
 from kvgate.budget.interval import Verdict
 from kvgate.cli.exits import Exit
-from kvgate.cli.settings import SETTINGS, Setting
 from kvgate.vllm_values import Unusable
+from kvgate.what_if_settings import SETTINGS, Setting
 
 DEFAULT_LENGTHS = "default"
 """What --paging without lengths stands for."""
@@ -86,7 +86,7 @@ def _answer_all(requests: BinaryIO, output: str | None, given: dict[str, Any]) -
 
 def _answer_one(given: dict[str, Any], output: str, asked: dict[str, str]) -> None:
     from kvgate.cli.explain_answer import answer
-    from kvgate.cli.requests import BadRequest, assess_request
+    from kvgate.what_if import BadRequest, assess_request
 
     try:
         assessment = assess_request({**given, **_config(given.get("model_config"))})

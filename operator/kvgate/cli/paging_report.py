@@ -7,8 +7,8 @@ from kvgate.budget.paging import Paged, PagedRequest, default_lengths, paging_of
 from kvgate.budget.plan import Budget
 from kvgate.budget.units import MIB, format_gib
 from kvgate.cli.explain import DEFAULT_LENGTHS
-from kvgate.cli.settings import read_tokens
 from kvgate.vllm_values import Unusable
+from kvgate.what_if_settings import read_tokens
 
 
 def _lengths(text: str, longest: int) -> tuple[int, ...]:

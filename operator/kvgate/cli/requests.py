@@ -3,41 +3,12 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
-from kvgate import engine, facts
-from kvgate.budget.accelerator import Accelerator
-from kvgate.budget.interval import Verdict
-from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.parallelism import Parallelism
-from kvgate.budget.request import BudgetRequest, EngineSettings
-from kvgate.budget.versions import DEFAULT_VERSION
-from kvgate.cache_flags import CACHE_FLAGS
 from kvgate.cli.answers import Json, failed, to_json
-from kvgate.cli.settings import SETTINGS, read_settings
-from kvgate.engine import Assessment
-from kvgate.rules.finding import Finding, Severity
-from kvgate.vllm_flags import MEMORY_FLAGS
+from kvgate.what_if import BadRequest, assess_request
 
-_CACHE = {flag.name: flag.setting for flag in CACHE_FLAGS}
-_KEYS = frozenset({setting.name for setting in SETTINGS} | {"id"})
-_MEMORY_KEYS = {flag[2:].replace("-", "_"): kind for flag, kind in MEMORY_FLAGS.items()} | {"lora_config": "LoRA"}
-"""Keys that switch on what has no formula here."""
 _IDENTIFIER = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)')
-_ENGINE = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "kv_cache_dtype", "block_size",
-           "enforce_eager", "enable_prefix_caching", "kv_cache_memory_bytes", "allow_deprecated_quantization")  # fmt: skip
-_PARALLEL = {
-    "tensor_parallel_size": "tensor",
-    "pipeline_parallel_size": "pipeline",
-    "data_parallel_size": "data",
-    "enable_expert_parallel": "expert",
-    "decode_context_parallel_size": "decode_context",
-}
-
-
-class BadRequest(ValueError):
-    """A line that asks nothing that can be answered; the message names every problem."""
 
 
 def answers(lines: Iterable[bytes]) -> Iterator[str]:
@@ -76,111 +47,3 @@ def _identifier(line: bytes) -> object:
     """The id of a line that is broken elsewhere."""
     match = _IDENTIFIER.search(line.decode("utf-8", errors="replace"))
     return json.loads(match[1]) if match else None
-
-
-def assess_request(values: Mapping[str, Any]) -> Assessment:
-    """The Startup verdict of one request. Raises BadRequest with all problems at once."""
-    known, problems = read_settings(values)
-    if not problems and "model" not in known and "model_config" not in known:
-        problems.append("model and model_config are missing; give a Hugging Face id, or the model's config.json")
-    if problems:
-        raise BadRequest("; ".join(problems))
-    shape, model_findings = _shape(known)
-    accelerator, accelerator_findings = _accelerator(known)
-    version = known.get("vllm_version", DEFAULT_VERSION)
-    version_findings = facts.look_up_version(version)
-    class_findings = facts.look_up_model_class(shape, version) if shape else ()
-    findings = (*model_findings, *accelerator_findings, *version_findings, *class_findings, *_remarks(values, known))
-    if shape is None or accelerator is None or version_findings:
-        return Assessment(verdict=Verdict.UNKNOWN, findings=findings)
-    request = BudgetRequest(
-        shape=shape,
-        accelerator=accelerator,
-        vllm_version=version,
-        settings=_engine_settings(known),
-        weights_bytes=known.get("weights_bytes"),
-        unmodelled_settings=_unmodelled(values),
-    )
-    return engine.judge(request, extra=findings)
-
-
-def _engine_settings(known: Mapping[str, Any]) -> EngineSettings:
-    parallelism = Parallelism(**{field: known[key] for key, field in _PARALLEL.items() if key in known})
-    cache = {field: known[key] for key, field in _CACHE.items() if key in known}
-    return EngineSettings(**{key: known[key] for key in _ENGINE if key in known}, **cache, parallelism=parallelism)
-
-
-def _shape(known: Mapping[str, Any]) -> tuple[ModelShape | None, tuple[Finding, ...]]:
-    """By the text of the config, so that many requests about one model read it once."""
-    name, config = known.get("model", ""), known.get("model_config")
-    quantization, dtype = known.get("quantization"), known.get("dtype")
-    if config is None:
-        return facts.look_up_model(name, quantization=quantization, dtype=dtype)
-    return facts.shape_of_text(
-        json.dumps(config), name=name, where="model_config", quantization=quantization, dtype=dtype
-    )
-
-
-def _accelerator(known: Mapping[str, Any]) -> tuple[Accelerator | None, tuple[Finding, ...]]:
-    """The catalogue's, with the memory that the request states; a nameless one where only the memory is known."""
-    name, memory_bytes = known.get("gpu"), known.get("gpu_memory_bytes")
-    accelerator, findings = facts.look_up_accelerator(name) if name else (None, (_NO_GPU,))
-    if memory_bytes is None:
-        return accelerator, findings
-    if accelerator is None:
-        accelerator = _unnamed(name or "this GPU")
-        findings = (_unlisted(accelerator.name),)
-    exact = {"memory_bytes": memory_bytes, "memory_low_bytes": memory_bytes, "memory_high_bytes": memory_bytes}
-    return replace(accelerator, **exact), findings
-
-
-def _unnamed(name: str) -> Accelerator:
-    """Vendor and capabilities are not known: the interval is wide, and nothing is refused for them."""
-    return Accelerator(
-        name=name, product=name, memory_bytes=0, memory_low_bytes=0, memory_high_bytes=0, compute_capability=None, vendor="unknown"
-    )  # fmt: skip
-
-
-def _unlisted(name: str) -> Finding:
-    return _info(
-        "AcceleratorNotListed",
-        "gpu",
-        f"{name} is not in the catalogue: gpu_memory_bytes is used and its capabilities are not judged",
-        "`kvgate gpus` lists those that are known",
-    )
-
-
-def _unmodelled(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the request switches on that has no formula here, named once."""
-    return tuple(dict.fromkeys(kind for key, kind in _MEMORY_KEYS.items() if _is_set(values.get(key))))
-
-
-def _is_set(value: object) -> bool:
-    return bool(value) and value != "auto"
-
-
-def _remarks(values: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Finding]:
-    """What was assumed, and what was not understood."""
-    if "vllm_version" not in known:
-        yield _info(
-            "VersionAssumed",
-            "vllm_version",
-            f"no vllm_version is given: {DEFAULT_VERSION} is assumed",
-            "give vllm_version",
-        )
-    for key, value in values.items():
-        if key not in _KEYS and key not in _MEMORY_KEYS and value is not None:
-            yield _info("SettingNotUnderstood", key, f"{key} is not understood here and moves no number", "")
-
-
-def _info(rule: str, field: str, message: str, remediation: str) -> Finding:
-    return Finding(rule=rule, severity=Severity.INFO, field=field, message=message, remediation=remediation)
-
-
-def _warning(rule: str, field: str, message: str, remediation: str) -> Finding:
-    return Finding(rule=rule, severity=Severity.WARNING, field=field, message=message, remediation=remediation)
-
-
-_NO_GPU = _warning(
-    "UnknownAccelerator", "gpu", "neither gpu nor gpu_memory_bytes is given", "give a name that `kvgate gpus` lists"
-)

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kvgate.cli.main import main
-from kvgate.cli.settings import SETTINGS
+from kvgate.what_if_settings import SETTINGS
 
 QWEN = ("--model", "Qwen/Qwen3-8B", "--gpu", "H100-SXM-80GB")
 
