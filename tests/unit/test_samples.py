@@ -1,18 +1,13 @@
 """The samples say in comments what happens to them; this is what happens."""
 
-from pathlib import Path
-
 import pytest
 
 from kvgate.budget.interval import Verdict
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.units import GIB
-from kvgate.cli.check import check_subject
-from kvgate.engine import Assessment, Decision
-from kvgate.manifests import read_manifests
+from kvgate.engine import Decision
+from support.samples import SAMPLES, judged
 
-ROOT = Path(__file__).resolve().parents[2]
-SAMPLES = {path.name: path for path in sorted((ROOT / "deploy" / "samples").glob("*.yaml"))}
 EXPECTED = {
     "adjusted.yaml": (Verdict.DOES_NOT_FIT, Decision.ADMIT_ADJUSTED),
     "fits.yaml": (Verdict.FITS, Decision.ADMIT),
@@ -23,16 +18,8 @@ EXPECTED = {
 }
 
 
-def assessed(name: str) -> Assessment:
-    manifests = read_manifests((str(SAMPLES[name]),))
-    (subject,) = manifests.subjects
-    assessment = check_subject(subject, manifests, None, "").assessment
-    assert assessment is not None
-    return assessment
-
-
 def budget_of(name: str) -> Budget:
-    budget = assessed(name).budget
+    budget = judged(name)[1].budget
     assert budget is not None
     return budget
 
@@ -43,7 +30,7 @@ def verdict_with(budget: Budget, **settings: object) -> Verdict:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_sample_is_decided_as_it_says(name: str) -> None:
-    assessment = assessed(name)
+    _, assessment = judged(name)
     assert (assessment.verdict, assessment.decision) == EXPECTED[name]
 
 
@@ -73,7 +60,7 @@ def test_sixteen_whole_contexts_need_160_gib_on_four_gpus() -> None:
 
 
 def test_the_adjusted_sample_keeps_its_floors() -> None:
-    assessment = assessed("adjusted.yaml")
+    _, assessment = judged("adjusted.yaml")
     assert assessment.effective is not None
     assert 2 <= assessment.effective.settings.max_num_seqs < 64
     assert assessment.effective.settings.max_model_len == 32_768

@@ -7,10 +7,13 @@ from kvgate.budget.capacity import KVCache
 from kvgate.budget.explanation import Explanation, Inputs, of_term
 from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval
+from kvgate.budget.ledger import weights_of
+from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.plan import Budget, Stage
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import format_gib
-from kvgate.budget.weight_parts import Rank, WeightPart, weight_parts
+from kvgate.budget.weight_parts import WeightPart, weight_parts
+from kvgate.budget.weights import Weights
 
 _CAPACITY = "vLLM 0.32, v1/core/kv_cache_utils.py"
 _EXACT = "it is exact: vLLM's own arithmetic on whole blocks"
@@ -82,12 +85,11 @@ def _weight_table(budget: Budget, stage: Stage) -> tuple[WeightPart, ...]:
     request = budget.request
     if request.weights_bytes is not None:
         return ()
-    rank = Rank(
-        parallelism=request.settings.parallelism,
-        stage=(stage.first, stage.last),
-        unsplit_large_blocks=budget.accounting.unsplit_large_blocks,
-    )
-    return weight_parts(built_shape(request.shape, budget.accounting), rank)
+
+    def weigh(shape: ModelShape) -> Weights:
+        return weights_of(shape, request, budget.accounting, (stage.first, stage.last))
+
+    return weight_parts(built_shape(request.shape, budget.accounting), (stage.first, stage.last), weigh)
 
 
 def _total(budget: Budget, _stage: Stage, ledger: Ledger) -> Explanation:

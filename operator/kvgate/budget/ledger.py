@@ -7,6 +7,7 @@ from kvgate.budget.built_shape import built_shape
 from kvgate.budget.cuda_graphs import cuda_graphs
 from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval
+from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.non_torch import non_torch
 from kvgate.budget.request import BudgetRequest
 from kvgate.budget.run import Run
@@ -14,7 +15,7 @@ from kvgate.budget.settings import Resolved
 from kvgate.budget.term import Term
 from kvgate.budget.units import gib, share_of
 from kvgate.budget.versions import Accounting, is_newer_than_known
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.weights import Weights, rank_weights
 
 
 def ledger_of(request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Ledger:
@@ -51,16 +52,7 @@ def _weights(request: BudgetRequest, accounting: Accounting, stage: tuple[int, i
     if request.weights_bytes is not None:
         given = Interval.around(request.weights_bytes, below=gib(0.01), above=gib(0.01))
         return Term(name="weights", amount=given, formula="as given", source="the request"), None
-    parallelism, speculation = request.settings.parallelism, request.settings.speculation
-    shape = built_shape(request.shape, accounting)
-    weights = rank_weights(
-        shape,
-        parallelism,
-        stage,
-        unsplit_large_blocks=accounting.unsplit_large_blocks,
-        compute_capability=request.accelerator.compute_capability,
-        with_drafts=speculation is not None and speculation.uses_own_layers,
-    )
+    weights = weights_of(built_shape(request.shape, accounting), request, accounting, stage)
     loose = request.shape.quantization is not None or request.shape.is_sparse
     margin = gib(0.05) + (weights.loaded_bytes // 100 if loose else 0)
     term = Term(
@@ -70,12 +62,25 @@ def _weights(request: BudgetRequest, accounting: Accounting, stage: tuple[int, i
         source="vLLM 0.32, model classes; 11 starts within 4 MiB",
         inputs=(
             ("parameter_bytes", weights.parameter_bytes),
-            ("tensor_parallel_size", parallelism.tensor),
+            ("tensor_parallel_size", request.settings.parallelism.tensor),
             ("layers", stage[1] - stage[0]),
             ("quantization", request.shape.quantization.method if request.shape.quantization else "none"),
         ),
     )
     return term, weights.parameter_bytes
+
+
+def weights_of(shape: ModelShape, request: BudgetRequest, accounting: Accounting, stage: tuple[int, int]) -> Weights:
+    """Of a shape, or of a part of one, as the request's engine loads it."""
+    speculation = request.settings.speculation
+    return rank_weights(
+        shape,
+        request.settings.parallelism,
+        stage,
+        unsplit_large_blocks=accounting.unsplit_large_blocks,
+        compute_capability=request.accelerator.compute_capability,
+        with_drafts=speculation is not None and speculation.uses_own_layers,
+    )
 
 
 def _uncertainty(request: BudgetRequest, settings: Resolved) -> int:

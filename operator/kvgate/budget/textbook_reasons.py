@@ -85,7 +85,11 @@ def _latent_caches(budget: Budget, kv_cache: KVCache, mixers: Counter[Mixer]) ->
     if _count(mixers, CompressedAttention):
         ratios = Counter(mixer.ratio for mixer in mixers.elements() if isinstance(mixer, CompressedAttention))
         vectors = " and ".join(f"one vector for {ratio} tokens in {n} layers" for ratio, n in ratios.items() if ratio)
-        yield f"MLA keeps a window of recent tokens in every layer, {vectors}, and what the compressors read"
+        flight = kv_cache.reach.in_flight_tokens
+        yield (
+            f"MLA keeps a window of recent tokens in every layer, with {flight} in flight, {vectors}, and what the "
+            "compressors read"
+        )
 
 
 def _has_indexer(mixer: Mixer) -> bool:

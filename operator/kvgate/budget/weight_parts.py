@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 from kvgate.budget.matrix import Matrix
 from kvgate.budget.model_shape import End, LayerShape, ModelShape, RecurrentState
-from kvgate.budget.parallelism import Parallelism
-from kvgate.budget.weights import Weights, rank_weights
+from kvgate.budget.weights import Weights
 
 EXPERTS = "experts and routers"
 FEED_FORWARD = "feed-forward"
@@ -26,58 +25,41 @@ class WeightPart:
     size_bytes: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rank:
-    """Whose weights are asked for."""
-
-    parallelism: Parallelism
-    stage: tuple[int, int]
-    unsplit_large_blocks: bool
-    compute_capability: tuple[int, int] | None = None
-
-    def weights(self, shape: ModelShape) -> Weights:
-        """Of a shape from which parts may have been taken away."""
-        return rank_weights(
-            shape,
-            self.parallelism,
-            self.stage,
-            unsplit_large_blocks=self.unsplit_large_blocks,
-            compute_capability=self.compute_capability,
-        )
-
-    def plain(self, shape: ModelShape) -> int:
-        """Without what loading adds."""
-        return self.weights(shape).parameter_bytes
+Weigh = Callable[[ModelShape], Weights]
+"""Of a rank: the weights of a shape from which parts may have been taken away."""
 
 
-def weight_parts(shape: ModelShape, rank: Rank) -> tuple[WeightPart, ...]:
+def weight_parts(shape: ModelShape, stage: tuple[int, int], weigh: Weigh) -> tuple[WeightPart, ...]:
     """Every part that is there, in the order of the model; they sum to the loaded bytes."""
-    sizes = {**_parameters(shape, rank), **_loading(shape, rank)}
+    sizes = {**_parameters(shape, stage, weigh), **_loading(shape, weigh)}
     return tuple(WeightPart(name=name, size_bytes=size) for name, size in sizes.items() if size)
 
 
-def _parameters(shape: ModelShape, rank: Rank) -> dict[str, int]:
+def _parameters(shape: ModelShape, stage: tuple[int, int], weigh: Weigh) -> dict[str, int]:
+    def plain(part: ModelShape) -> int:
+        return weigh(part).parameter_bytes
+
     bare = _bare(shape)
     ends = replace(bare, vocab_size=shape.vocab_size)
-    has_embedding = rank.stage[0] == 0 or End.EMBEDDING in shape.ends_everywhere
-    embedding = rank.plain(replace(ends, tie_word_embeddings=True, lm_head_bias=False)) if has_embedding else 0
+    has_embedding = stage[0] == 0 or End.EMBEDDING in shape.ends_everywhere
+    embedding = plain(replace(ends, tie_word_embeddings=True, lm_head_bias=False)) if has_embedding else 0
     sizes = {
-        "encoders": rank.plain(replace(bare, encoders=shape.encoders)),
-        "embedding": embedding + rank.plain(replace(bare, first=shape.first)),
-        **{name: rank.plain(_only(shape, bare, name)) for name in _OF_LAYERS},
-        "head": rank.plain(ends) - embedding,
+        "encoders": plain(replace(bare, encoders=shape.encoders)),
+        "embedding": embedding + plain(replace(bare, first=shape.first)),
+        **{name: plain(_only(shape, bare, name)) for name in _OF_LAYERS},
+        "head": plain(ends) - embedding,
     }
-    return {**sizes, "draft layers": rank.plain(shape) - sum(sizes.values())}
+    return {**sizes, "draft layers": plain(shape) - sum(sizes.values())}
 
 
-def _loading(shape: ModelShape, rank: Rank) -> dict[str, int]:
+def _loading(shape: ModelShape, weigh: Weigh) -> dict[str, int]:
     """What loading adds to the parameters."""
-    weights = rank.weights(shape)
+    weights = weigh(shape)
     unabsorbed = replace(shape, layers=_mapped(shape.layers, lambda layer: replace(layer, mixers=())))
-    rotary = weights.loaded_bytes - rank.weights(replace(shape, rotary=())).loaded_bytes
-    absorbed = weights.loaded_bytes - rank.weights(unabsorbed).loaded_bytes
+    rotary = weights.loaded_bytes - weigh(replace(shape, rotary=())).loaded_bytes
+    absorbed = weights.loaded_bytes - weigh(unabsorbed).loaded_bytes
     rounding = weights.loaded_bytes - weights.parameter_bytes - rotary - absorbed
-    return {"rotary tables": rotary, "MLA's absorbed copies": absorbed, "allocator rounding": rounding}
+    return {"rotary tables": rotary, "MLA's absorbed copies": absorbed, "padding, allocator rounding": rounding}
 
 
 def _bare(shape: ModelShape) -> ModelShape:

@@ -2,11 +2,13 @@
 
 import pytest
 
+from kvgate.budget.ledger import weights_of
 from kvgate.budget.model_shape import Encoder, LayerShape, ModelShape, RecurrentState
-from kvgate.budget.parallelism import Parallelism
-from kvgate.budget.weight_parts import Rank, weight_parts
+from kvgate.budget.versions import accounting_of
+from kvgate.budget.weight_parts import weight_parts
+from kvgate.budget.weights import Weights
 from kvgate.hf_config.blocks import replicated, vector
-from support.builders import catalogue_shape, new_model_shape
+from support.builders import catalogue_shape, new_model_shape, new_request
 
 MODELS = [
     "meta-llama/Llama-3.1-70B-Instruct",
@@ -17,15 +19,20 @@ MODELS = [
     "google/gemma-3-27b-it",
     "Qwen/Qwen3.6-27B-FP8",
     "openai/whisper-large-v3",
+    "openai/gpt-oss-20b",
+    "Qwen/Qwen3-VL-8B-Instruct",
 ]
 
 
 def parts_of(shape: ModelShape, tensor: int = 1, stage: tuple[int, int] | None = None) -> dict[str, int]:
-    rank = Rank(
-        parallelism=Parallelism(tensor=tensor), stage=stage or (0, len(shape.layers)), unsplit_large_blocks=True
-    )
-    parts = weight_parts(shape, rank)
-    assert sum(part.size_bytes for part in parts) == rank.weights(shape).loaded_bytes
+    layers = stage or (0, len(shape.layers))
+    request = new_request(shape=shape, tensor=tensor)
+
+    def weigh(part: ModelShape) -> Weights:
+        return weights_of(part, request, accounting_of(request.vllm_version), layers)
+
+    parts = weight_parts(shape, layers, weigh)
+    assert sum(part.size_bytes for part in parts) == weigh(shape).loaded_bytes
     assert all(part.size_bytes > 0 for part in parts)
     return {part.name: part.size_bytes for part in parts}
 

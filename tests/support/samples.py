@@ -1,0 +1,18 @@
+"""deploy/samples, judged as the command line judges them."""
+
+from pathlib import Path
+
+from kvgate.cli.check import check_subject
+from kvgate.engine import Assessment
+from kvgate.manifests import Subject, read_manifests
+
+SAMPLES = {path.name: path for path in sorted((Path(__file__).parents[2] / "deploy" / "samples").glob("*.yaml"))}
+
+
+def judged(name: str) -> tuple[Subject, Assessment]:
+    """The one object of a sample, and what becomes of it."""
+    manifests = read_manifests((str(SAMPLES[name]),))
+    (subject,) = manifests.subjects
+    assessment = check_subject(subject, manifests, None, "").assessment
+    assert assessment is not None
+    return subject, assessment
