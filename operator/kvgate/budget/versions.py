@@ -201,6 +201,7 @@ def parse_release(version: str) -> Release:
     return int(match["major"]), int(match["minor"])
 
 
+@lru_cache(maxsize=1024)
 def parse_patch(version: str) -> tuple[int, int, int]:
     """`0.11.1` → (0, 11, 1); a development build counts as the release it leads to. Raises UnknownVersion."""
     match = _VERSION.fullmatch(version.strip())

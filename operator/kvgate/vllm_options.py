@@ -1,0 +1,135 @@
+"""Every option of `vllm serve` by release: names, types, choices, defaults; one table for reading and for rendering.
+
+Releases are those that were read; where an option came or went between two of them, nothing is said about what lies between.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from kvgate.budget.versions import parse_patch
+
+_TABLE = Path(__file__).parent / "data" / "vllm_options.json"
+Patch = tuple[int, int, int]
+"""(0, 11, 1): options come and go with patch releases too."""
+History = tuple[tuple[Patch, Any], ...]
+"""(since, value), oldest first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Option:
+    """One option over all releases."""
+
+    flag: str
+    dest: str
+    """vLLM's name of the setting."""
+    since: Patch
+    absent_in: Patch | None
+    """The last release read without it before it came; None: the oldest had it."""
+    until: Patch | None
+    removed_in: Patch | None
+    """The first release read without it again."""
+    types: History
+    choices: History
+    defaults: History
+    aliases: History
+    negatable: History
+    """Whether `--no-…` exists as well."""
+    deprecated_since: Patch | None
+    replacement: str
+    abbreviates: History
+    """After it was removed: the longer option that its name is taken for."""
+
+    def is_in(self, release: Patch) -> bool | None:
+        """None where the release lies between one with it and one without."""
+        if release >= self.since:
+            if self.removed_in is None or self.until is None or release <= self.until:
+                return True
+            return False if release >= self.removed_in else None
+        return False if self.absent_in is not None and release <= self.absent_in else None
+
+    def type_in(self, release: Patch) -> str:
+        """`int`, `bool`, `json`, `int(1k,1K)|auto` …; a trailing `?` takes the text None as null."""
+        return str(_at(self.types, release) or "str")
+
+    def choices_in(self, release: Patch) -> tuple[str, ...]:
+        return tuple(_at(self.choices, release) or ())
+
+    def default_in(self, release: Patch) -> Any:
+        return _at(self.defaults, release)
+
+    def aliases_in(self, release: Patch) -> tuple[str, ...]:
+        return tuple(_at(self.aliases, release) or ())
+
+    def is_negatable_in(self, release: Patch) -> bool:
+        return bool(_at(self.negatable, release))
+
+
+def _at(history: History, release: Patch) -> Any:
+    """The value of the release; before the first entry, the first one."""
+    known = [value for since, value in history if since <= release]
+    return known[-1] if known else history[0][1] if history else None
+
+
+@lru_cache(maxsize=1)
+def _table() -> Mapping[str, Any]:
+    loaded: Mapping[str, Any] = json.loads(_TABLE.read_text(encoding="utf-8"))
+    return loaded
+
+
+@lru_cache(maxsize=1)
+def releases_read() -> tuple[str, ...]:
+    """The releases behind the table, oldest first."""
+    return tuple(_table()["about"]["releases"])
+
+
+@lru_cache(maxsize=1)
+def options() -> Mapping[str, Option]:
+    """All options by their long name."""
+    return {row["flag"]: _option(row) for row in _table()["options"]}
+
+
+def _option(row: Mapping[str, Any]) -> Option:
+    removed_in = row.get("removed_in")
+    return Option(
+        flag=row["flag"],
+        dest=row["dest"],
+        since=parse_patch(row["since"]),
+        absent_in=_neighbour(row["since"], -1),
+        until=_neighbour(removed_in, -1) if removed_in else None,
+        removed_in=parse_patch(removed_in) if removed_in else None,
+        types=_history(row, "type"),
+        choices=_history(row, "choices"),
+        defaults=_history(row, "default"),
+        aliases=_history(row, "aliases"),
+        negatable=_history(row, "has_no_form"),
+        deprecated_since=parse_patch(row["deprecated_since"]) if "deprecated_since" in row else None,
+        replacement=row.get("replacement", ""),
+        abbreviates=_history(row, "abbreviation_of"),
+    )
+
+
+def _history(row: Mapping[str, Any], key: str) -> History:
+    return tuple((parse_patch(since), value) for since, value in row.get(key, ()))
+
+
+def _neighbour(release: str, step: int) -> Patch | None:
+    """The release read before (or after) another one."""
+    index = releases_read().index(release) + step
+    return parse_patch(releases_read()[index]) if 0 <= index < len(releases_read()) else None
+
+
+@lru_cache(maxsize=64)
+def spellings(release: Patch) -> Mapping[str, Option]:
+    """Every spelling, short ones and `--no-…` included, of the options that the release has or may have."""
+    names: dict[str, Option] = {}
+    for option in options().values():
+        if option.is_in(release) is False:
+            continue
+        negative = (f"--no-{option.flag[2:]}",) if option.is_negatable_in(release) else ()
+        for name in (option.flag, *option.aliases_in(release), *negative):
+            names.setdefault(name, option)
+    return names
