@@ -49,6 +49,14 @@ def whole(at_most: int, *, units: bool = False) -> Reader:
     return read
 
 
+def read_size(value: str) -> int:
+    """`32768`, `32k` (decimal), `32K` (binary), `1.5k`. Raises Unusable."""
+    number = _sized(value, units=True)
+    if number is None:
+        raise Unusable("it must be a whole number such as 32768, 32k (32000) or 32K (32768)")
+    return number
+
+
 def _sized(value: str, *, units: bool) -> int | None:
     match = _SIZE.fullmatch(value.strip()) if len(value) < 30 else None
     if match is None:

@@ -10,7 +10,7 @@ from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.interval import Verdict
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.parallelism import Parallelism
-from kvgate.budget.request import BudgetRequest, EngineSettings
+from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee
 from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.cache_flags import CACHE_FLAGS
 from kvgate.engine import Assessment
@@ -37,8 +37,8 @@ class BadRequest(ValueError):
     """A line that asks nothing that can be answered; the message names every problem."""
 
 
-def assess_request(values: Mapping[str, Any]) -> Assessment:
-    """The Startup verdict of one request. Raises BadRequest with all problems at once."""
+def assess_request(values: Mapping[str, Any], *, guarantee: Guarantee = Guarantee.STARTUP) -> Assessment:
+    """The verdict of one request. Raises BadRequest with all problems at once."""
     known, problems = read_settings(values)
     if not problems and "model" not in known and "model_config" not in known:
         problems.append("model and model_config are missing; give a Hugging Face id, or the model's config.json")
@@ -57,6 +57,7 @@ def assess_request(values: Mapping[str, Any]) -> Assessment:
         accelerator=accelerator,
         vllm_version=version,
         settings=_engine_settings(known),
+        guarantee=guarantee,
         weights_bytes=known.get("weights_bytes"),
         unmodelled_settings=_unmodelled(values),
     )

@@ -7,7 +7,7 @@ import yaml
 
 from kvgate.rules.finding import Finding, Severity
 
-_STEP = re.compile(r"\[(\d+)\]|\.?([^.\[\]]+)")
+_STEP = re.compile(r'\[(\d+)\]|\["([^"]*)"\]|\.?([^.\[\]]+)')
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +36,8 @@ def broken(file: str, position: Position, message: str, remediation: str, *, rul
 def locate(node: yaml.Node, path: str) -> yaml.Node:
     """The node to show for `spec.vllm.extraArgs[1]`: the field's key, or that of its nearest parent which is written."""
     shown = node
-    for index, name in _STEP.findall(path):
+    for index, quoted, plain in _STEP.findall(path):
+        name = quoted or plain
         if index and isinstance(node, yaml.SequenceNode) and int(index) < len(node.value):
             node = shown = node.value[int(index)]
         elif name and isinstance(node, yaml.MappingNode) and (entry := _entry(node, name)):

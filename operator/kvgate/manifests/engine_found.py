@@ -1,0 +1,47 @@
+"""One vLLM engine in somebody's document: the words of its command line, and what it runs on."""
+
+from dataclasses import dataclass, field
+
+from kvgate.manifests.documents import Document
+from kvgate.manifests.vllm_args import Argument
+from kvgate.manifests.written import NOTHING, Written
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hint:
+    """Something that tells the accelerator: a node label, a resource name, a platform's own field."""
+
+    name: str
+    """`nvidia.com/gpu.product`, `cloud.google.com/gke-accelerator`, `resource`, `instance type` …"""
+    value: str
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundEngine:
+    """What a reader takes out of a document; several in one where prefill and decode are told apart."""
+
+    platform: str
+    """`deployment`, `production-stack`, `kserve` …: what a finding calls it."""
+    document: Document
+    name: str
+    path: str
+    """Of the engine in the document."""
+    arguments: tuple[Argument, ...] = ()
+    """As after `vllm serve`; a platform's own fields come first, as the platform puts them."""
+    model: Written = NOTHING
+    """Where the platform has a field of its own for it: an id, `hf://…`, `pvc://…`."""
+    image: Written = NOTHING
+    version: Written = NOTHING
+    """Where it stands apart from the image's tag."""
+    num_gpus: Written = NOTHING
+    """GPUs of one pod."""
+    num_pods: int = 1
+    """Pods that one engine spans (LeaderWorkerSet)."""
+    hints: tuple[Hint, ...] = ()
+    remarks: tuple[tuple[str, str], ...] = ()
+    """(path, what was not understood there)."""
+    is_wrapped: bool = False
+    """Another program takes the options and hands on vLLM's: one that vLLM does not know may be that program's."""
+    probes: tuple[Written, ...] = field(default=())
+    """Startup, readiness and liveness probes, for the time that they give a start."""

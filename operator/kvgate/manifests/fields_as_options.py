@@ -1,0 +1,34 @@
+"""A platform's own fields as the options that the platform makes of them: `maxModelLen: 4096` → `--max-model-len=4096`."""
+
+import json
+from collections.abc import Iterator, Mapping
+
+from kvgate.manifests.vllm_args import Argument
+from kvgate.manifests.written import Written
+
+
+def as_options(fields: Written, options: Mapping[str, str]) -> Iterator[Argument]:
+    """One argument for every field that is written and has an option."""
+    for name, flag in options.items():
+        yield from as_option(fields.get(*name.split(".")), flag)
+
+
+def as_option(field: Written, flag: str) -> Iterator[Argument]:
+    """A switch alone (`--no-…` where it is off), anything else with its value; nothing where nothing is written."""
+    if isinstance(field.value, bool):
+        yield Argument(text=flag if field.value else f"--no-{flag[2:]}", path=field.path)
+    elif isinstance(field.value, Mapping | list):
+        yield Argument(text=f"{flag}={json.dumps(field.value)}", path=field.path)
+    elif field.text:
+        yield Argument(text=f"{flag}={field.text}", path=field.path)
+
+
+def any_options(fields: Written) -> Iterator[Argument]:
+    """Every field by vLLM's own name, with `_` or `-`."""
+    for name, field in fields.fields():
+        yield from as_option(field, f"--{name.replace('_', '-')}")
+
+
+def words_of(field: Written) -> list[Argument]:
+    """A list of words as it stands."""
+    return [Argument(text=item.text, path=item.path) for item in field.items()]

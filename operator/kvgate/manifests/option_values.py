@@ -1,0 +1,106 @@
+"""Values of vLLM's options from text, by the types of its parser (`FlexibleArgumentParser`, `human_readable_int`)."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kvgate.vllm_values import Unusable, read_size
+
+
+class BadValue(ValueError):
+    """The parser would refuse it; the message says what it must be."""
+
+
+def takes_no_value(kind: str) -> bool:
+    """Switches."""
+    return kind == "bool"
+
+
+def takes_several(kind: str) -> bool:
+    """Lists take all words up to the next option."""
+    return kind.startswith("list[")
+
+
+def read_value(texts: Sequence[str], kind: str, choices: tuple[str, ...], key: str = "") -> Any:
+    """The value; `key` is that of a dotted option (`--compilation-config.mode 3`). Raises BadValue."""
+    if key:
+        return _nested(key, _loose(texts[0]))
+    base = kind.removesuffix("?")
+    if base != kind and texts[0] in ("None", ""):
+        return None
+    value = [_scalar(text, base[5:-1]) for text in texts] if takes_several(kind) else _scalar(texts[0], base)
+    if choices and not takes_several(kind) and str(value) not in choices:
+        raise BadValue(f"it must be one of {', '.join(choices)}")
+    return value
+
+
+def _scalar(text: str, kind: str) -> Any:
+    kind = kind.removesuffix("|bare")
+    if kind.endswith("|auto") and text in ("auto", "-1"):
+        return -1
+    reader = _READERS.get(kind.removesuffix("|auto").partition(":")[0])
+    return reader(text) if reader else text
+
+
+def _int(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise BadValue("it must be a whole number") from None
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadValue("it must be a number") from None
+
+
+def _sized(text: str) -> int:
+    try:
+        return int(text) if text.lstrip("-").isdecimal() else read_size(text)
+    except Unusable:
+        raise BadValue("it must be a whole number such as 32768, 32k (32000) or 32K (32768)") from None
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadValue("it must be JSON") from None
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _pairs(text: str) -> dict[str, int]:
+    """`image=4,video=1`, as releases before 0.8 took it."""
+    pairs = (pair.partition("=") for pair in text.split(","))
+    return {name: _int(number) for name, _, number in pairs}
+
+
+def _loose(text: str) -> Any:
+    """The value of a dotted key: JSON where it is some, else the text itself."""
+    return _json_or_text(text)
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    """`a.b` → {a: {b: value}}."""
+    for name in reversed(key.split(".")):
+        value = {name: value}
+    nested: dict[str, Any] = value
+    return nested
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "int": _int,
+    "float": _float,
+    "int(1k,1K)": _sized,
+    "json": _json,
+    "json|str": _json_or_text,
+    "kv-list": _pairs,
+}

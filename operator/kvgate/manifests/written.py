@@ -1,0 +1,59 @@
+"""A value as somebody wrote it, with the path that leads to it: how readers walk through other people's documents."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """`spec.template.containers[0]` and what stands there; None where nothing is written."""
+
+    value: Any
+    path: str = ""
+
+    def get(self, *names: str) -> "Written":
+        """A field below this one, through as many levels; what is not written keeps the path that it would have."""
+        here = self
+        for name in names:
+            value = here.value.get(name) if isinstance(here.value, Mapping) else None
+            here = Written(value=value, path=f"{here.path}{_step(name, first=not here.path)}")
+        return here
+
+    def items(self) -> list["Written"]:
+        """The elements of a list; none where there is no list."""
+        values = self.value if isinstance(self.value, list) else []
+        return [Written(value=value, path=f"{self.path}[{index}]") for index, value in enumerate(values)]
+
+    def fields(self) -> Iterator[tuple[str, "Written"]]:
+        """The fields of an object."""
+        for name in self.value if isinstance(self.value, Mapping) else ():
+            yield str(name), self.get(str(name))
+
+    @property
+    def text(self) -> str:
+        """A scalar as vLLM's command line would get it; empty where there is none."""
+        if isinstance(self.value, bool):
+            return "true" if self.value else "false"
+        return str(self.value) if isinstance(self.value, str | int | float) else ""
+
+    @property
+    def count(self) -> int | None:
+        """A whole number, also where it is written as text (`nvidia.com/gpu: "4"`)."""
+        text = self.text.strip()
+        return int(text) if text.isdecimal() and len(text) < 7 else None
+
+    @property
+    def is_set(self) -> bool:
+        return self.value not in (None, "", [], {})
+
+
+def _step(name: str, *, first: bool) -> str:
+    """`.image`, or `["nvidia.com/gpu"]` where the name holds what paths are made of."""
+    if any(mark in name for mark in ".[]"):
+        return f'["{name}"]'
+    return name if first else f".{name}"
+
+
+NOTHING = Written(value=None)
+"""Where nothing is written."""

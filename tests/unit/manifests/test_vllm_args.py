@@ -1,0 +1,89 @@
+"""Command lines as vLLM's own parser reads them."""
+
+import shlex
+from typing import Any
+
+import pytest
+
+from kvgate.manifests.vllm_args import Argument, CommandLine, parse_arguments
+
+
+def parsed(line: str, release: tuple[int, int, int] = (0, 33, 0)) -> CommandLine:
+    words = [Argument(text=text, path=f"args[{index}]") for index, text in enumerate(shlex.split(line))]
+    return parse_arguments(words, release)
+
+
+def values(line: CommandLine) -> dict[str, Any]:
+    return {name: setting.value for name, setting in line.settings.items()}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--max-model-len 32k", {"max_model_len": 32_000}),
+        ("--max-model-len 32K", {"max_model_len": 32_768}),
+        ("--max-model-len=1.5k", {"max_model_len": 1500}),
+        ("--max-model-len auto", {"max_model_len": -1}),
+        ("--max-model-len -1", {"max_model_len": -1}),
+        ("--gpu_memory_utilization=0.9", {"gpu_memory_utilization": 0.9}),
+        ("-tp 2", {"tensor_parallel_size": 2}),
+        ("-tp=2", {"tensor_parallel_size": 2}),
+        ("--enforce-eager", {"enforce_eager": True}),
+        ("--no-enable-prefix-caching", {"enable_prefix_caching": False}),
+        ("--max-num-batched-token=8192", {"max_num_batched_tokens": 8192}),
+        ("--compilation-config.mode 3 --compilation-config.level 1", {"compilation_config": {"mode": 3, "level": 1}}),
+        ("-O3", {"optimization_level": "3"}),
+        ("-O 2", {"optimization_level": "2"}),
+        ("""--speculative-config '{"method": "mtp"}'""", {"speculative_config": {"method": "mtp"}}),
+        ("--quantization None", {"quantization": None}),
+        ("--lora-modules a=b c=d --seed 1", {"lora_modules": ["a=b", "c=d"], "seed": 1}),
+    ],
+)  # fmt: skip
+def test_an_option_is_read(line: str, expected: dict[str, Any]) -> None:
+    read = parsed(line)
+    assert read.problems == []
+    assert values(read) == expected
+
+
+def test_the_last_duplicate_counts_and_the_first_is_told() -> None:
+    read = parsed("--max-model-len 1 --max-model-len 2")
+    assert values(read) == {"max_model_len": 2}
+    assert [(setting.value, setting.path) for setting in read.repeated] == [(1, "args[1]")]
+
+
+def test_the_model_may_be_the_first_word() -> None:
+    read = parsed("Qwen/Qwen3-8B --enforce-eager")
+    assert [word.text for word in read.positionals] == ["Qwen/Qwen3-8B"]
+
+
+@pytest.mark.parametrize(
+    ("line", "release", "rule", "hint"),
+    [
+        ("--max-modle-len 3", (0, 33, 0), "OptionUnknown", "--max-model-len"),
+        ("--swap-space 4", (0, 18, 0), "OptionRemoved", "leave it out"),
+        ("--cuda-graph-sizes 1 2", (0, 13, 0), "OptionRemoved", "--cudagraph-capture-sizes"),
+        ("--kv-cache-memory-bytes 1", (0, 9, 2), "OptionNotYet", "or newer"),
+        ("--disable-log-requests", (0, 11, 0), "OptionDeprecated", "--no-enable-log-requests"),
+        ("--max-model-len lots", (0, 33, 0), "OptionValue", "32k"),
+        ("--tensor-parallel-size two", (0, 33, 0), "OptionValue", "whole number"),
+        ("--enforce-eager=true", (0, 33, 0), "OptionValue", "alone"),
+        ("--max-model-len", (0, 33, 0), "OptionValue", "int"),
+        ("--kv-cache-dtype fp9", (0, 12, 0), "OptionValue", "fp8_e5m2"),
+        ("--speculative-config {", (0, 33, 0), "OptionValue", "JSON"),
+        ("--max-num 3", (0, 33, 0), "OptionAmbiguous", "--max-num-seqs"),
+    ],
+)
+def test_what_the_parser_refuses_is_a_problem_at_its_word(
+    line: str, release: tuple[int, int, int], rule: str, hint: str
+) -> None:
+    (problem,) = parsed(line, release).problems
+    assert problem.rule == rule
+    assert problem.path == "args[0]"
+    assert hint in problem.remediation
+
+
+@pytest.mark.parametrize(("release", "problems"), [((0, 17, 1), 0), ((0, 17, 5), 0), ((0, 18, 0), 1)])
+def test_nothing_is_said_between_a_release_with_an_option_and_one_without(
+    release: tuple[int, int, int], problems: int
+) -> None:
+    assert len(parsed("--swap-space 4", release).problems) == problems
