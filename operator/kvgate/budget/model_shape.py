@@ -221,10 +221,12 @@ class Encoder:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RotaryCache:
-    """One cosine and sine table, kept in the model dtype on every rank."""
+    """One cosine and sine table, kept whole on every rank."""
 
     max_position: int
     rotary_dim: int
+    element_bytes: int | None = None
+    """Its own precision where that is not the model's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -150,7 +150,8 @@ def _allocated(size: int, *, unsplit_large_blocks: bool) -> int:
 
 
 def _rotary_bytes(shape: ModelShape) -> int:
-    return sum(table.max_position * table.rotary_dim * DTYPE_BYTES[shape.dtype] for table in shape.rotary)
+    element = DTYPE_BYTES[shape.dtype]
+    return sum(table.max_position * table.rotary_dim * (table.element_bytes or element) for table in shape.rotary)
 
 
 def _absorbed_bytes(shape: ModelShape, layer: LayerShape, parallelism: Parallelism) -> int:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from kvgate.budget.matrix import Matrix, Units
-from kvgate.budget.model_shape import CompressedAttention, LayerShape, SparseMlp
+from kvgate.budget.model_shape import CompressedAttention, LayerShape, RotaryCache, SparseMlp
 from kvgate.hf_config.blocks import Router, column_parallel, cut_vector, replicated, row_parallel, sparse_mlp, vector
+from kvgate.hf_config.context import derived_max_model_len
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import sparse_of
 from kvgate.hf_config.fields import HEADS, Fields
@@ -28,7 +29,14 @@ def deepseek_v4_stack(model: LanguageModel) -> Stack:
         last=(vector("norm", hidden_size),),
         everywhere=(_mixing("hc_head", fields, hidden_size, outputs=fields.count("hc_mult"), scales=1),),
         drafts=_drafts(model),
+        rotary=_tables(fields, len(set(map(bool, ratios or [0])))),
     )
+
+
+def _tables(fields: Fields, count: int) -> tuple[RotaryCache, ...]:
+    """One for windows and one, of another base, for compressed states; in float32."""
+    positions, width = derived_max_model_len(fields), fields.count("qk_rope_head_dim")
+    return (RotaryCache(max_position=positions, rotary_dim=width, element_bytes=4),) * count
 
 
 def _layer(model: LanguageModel, index: int, ratio: int, *, more: tuple[Matrix, ...] = ()) -> LayerShape:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvgate.budget.matrix import Matrix
-from kvgate.budget.model_shape import Encoder, LayerShape
+from kvgate.budget.model_shape import Encoder, LayerShape, RotaryCache
 from kvgate.hf_config.architectures import PLAIN, Architecture
 from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.quantization import ModuleFormats
@@ -36,6 +36,8 @@ class Stack:
     """On every stage."""
     drafts: tuple[LayerShape, ...] = ()
     """Layers of multi-token prediction, which only speculative decoding loads."""
+    rotary: tuple[RotaryCache, ...] | None = None
+    """Where they are not the one that the whole config describes."""
 
 
 StackReader = Callable[[LanguageModel], Stack]

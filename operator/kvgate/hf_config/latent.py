@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kvgate.budget.matrix import Matrix
-from kvgate.budget.model_shape import LatentAttention, LayerShape, Mlp
+from kvgate.budget.model_shape import LatentAttention, LayerShape, Mlp, RotaryCache
 from kvgate.hf_config.attention import attention_of
 from kvgate.hf_config.blocks import replicated, vector
+from kvgate.hf_config.context import derived_max_model_len, rope_scaling
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import mlp_matrices, mlps_of
 from kvgate.hf_config.fields import Fields
@@ -20,7 +21,16 @@ def latent_stack(model: LanguageModel) -> Stack:
         _indexed_layers(model.fields, model.num_layers),
     )
     layers = (_layer(model, index, mlp, is_indexed=indexed[index]) for index, mlp in enumerate(mlps))
-    return stack(model, layers, drafts=_drafts(model, mlps[-1]))
+    built = stack(model, layers, drafts=_drafts(model, mlps[-1]))
+    return replace(built, rotary=_yarn_tables(model.fields)) if model.fields.has("index_topk") else built
+
+
+def _yarn_tables(fields: Fields) -> tuple[RotaryCache, ...] | None:
+    """Scaled by yarn, attention and indexer keep one each, in float32 (V3.2); else they share the model's (GLM-5)."""
+    if rope_scaling(fields)[0] not in ("yarn", "deepseek_yarn"):
+        return None
+    positions = derived_max_model_len(fields)
+    return (RotaryCache(max_position=positions, rotary_dim=fields.count("qk_rope_head_dim"), element_bytes=4),) * 2
 
 
 def _layer(

@@ -136,7 +136,7 @@ def _shape(
         last=stack.last,
         everywhere=stack.everywhere,
         draft_layers=stack.drafts,
-        rotary=_rotary(fields, known, model.hidden_size),
+        rotary=_rotary(fields, known, model.hidden_size) if stack.rotary is None else stack.rotary,
         quantization=quantization.main if quantization else None,
         head_format=quantization.head if quantization else None,
         kv_cache_scheme=kv_cache_scheme(_declared(fields)),

@@ -23,7 +23,7 @@ V4 = {
     "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1, "num_hidden_layers": 4, "num_attention_heads": 128,
     "head_dim": 128, "q_lora_rank": 256, "o_lora_rank": 64, "o_groups": 4, "vocab_size": 4096, "torch_dtype": "bfloat16",
     "max_position_embeddings": 4096, "sliding_window": 128, "index_head_dim": 32, "index_n_heads": 4, "index_topk": 64,
-    "hc_mult": 4, "num_hash_layers": 1, "compress_ratios": [0, 4, 128, 4, 0],
+    "hc_mult": 4, "qk_rope_head_dim": 32, "num_hash_layers": 1, "compress_ratios": [0, 4, 128, 4, 0],
 }  # fmt: skip
 
 
@@ -83,6 +83,17 @@ def test_multi_token_prediction_waits_for_speculative_decoding() -> None:
     assert len(shape.layers) == 61
     assert draft.mixers == shape.layers[-1].mixers
     assert total(draft) == pytest.approx(11.5e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("deepseek-ai/DeepSeek-V3", 20_971_520), ("deepseek-ai/DeepSeek-V3.2", 83_886_080), ("zai-org/GLM-5.2", 134_217_728),
+     ("deepseek-ai/DeepSeek-V4-Flash", 536_870_912)],
+)  # fmt: skip
+def test_rotary_tables(name: str, size: int) -> None:
+    """Buffers of vLLM 0.32's model classes on the meta device."""
+    tables = catalogue_shape(name).rotary
+    assert sum(table.max_position * table.rotary_dim * (table.element_bytes or 2) for table in tables) == size
 
 
 def test_what_drafts_decides_whether_the_checkpoint_s_own_layers_are_held() -> None:
