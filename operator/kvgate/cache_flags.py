@@ -1,11 +1,14 @@
-"""vLLM's options that shape the KV cache and that no field of the spec owns: as settings of a what-if, and in extraArgs."""
+"""vLLM's options that shape the KV cache or what is left for it, and that no field of the spec owns.
+
+As settings of a what-if, and in extraArgs.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvgate.budget.request import Speculation
+from kvgate.budget.request import GRAPH_MODES, GraphSettings, Speculation
 from kvgate.vllm_values import Reader, Unusable, one_of, truth, whole
 
 _MANY = 1024
@@ -41,19 +44,60 @@ def _layers(value: Any) -> tuple[str, ...]:
     return names
 
 
-def speculation(value: Any) -> Speculation:
-    """`--speculative-config`: an object, or its JSON text. What is drafted with decides what the draft keeps."""
+def _object(value: Any, example: str) -> Mapping[str, Any]:
+    """A JSON object, or its text."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except ValueError:
             value = None
     if not isinstance(value, Mapping):
-        raise Unusable('it must be an object such as {"method": "mtp", "num_speculative_tokens": 1}')
-    tokens = value.get("num_speculative_tokens") or 0
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= _MANY:
-        raise Unusable(f"num_speculative_tokens must be a whole number up to {_MANY}")
-    method = value.get("method")
+        raise Unusable(f"it must be an object such as {example}")
+    return value
+
+
+def _whole(value: Any, at_most: int, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= at_most:
+        raise Unusable(f"{what} must be a whole number up to {at_most}")
+    return value
+
+
+def _limits(value: Any) -> tuple[tuple[str, int], ...]:
+    """`--limit-mm-per-prompt`: items, or an object with their `count`; text such as `image=2,video=0` was taken before 0.9."""
+    if isinstance(value, str) and "=" in value and "{" not in value:
+        pairs = (part.partition("=") for part in value.split(","))
+        value = {name.strip(): int(count) if count.strip().isdecimal() else None for name, _, count in pairs}
+    limits = _object(value, '{"image": 1, "video": 0}')
+    counts = {
+        str(name): limit.get("count", 1) if isinstance(limit, Mapping) else limit for name, limit in limits.items()
+    }
+    return tuple((name, _whole(count, _MANY * _MANY, "a count of items")) for name, count in counts.items())
+
+
+def graph_settings(value: Any) -> GraphSettings:
+    """`--compilation-config`: what it says about CUDA graphs; a number is a level of optimisation."""
+    if isinstance(value, int) or (isinstance(value, str) and value.strip().isdecimal()):
+        return GraphSettings(mode="NONE" if int(value) == 0 else None)
+    config = _object(value, '{"cudagraph_mode": "PIECEWISE"}')
+    mode, sizes, largest = (
+        config.get(key) for key in ("cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size")
+    )
+    if mode is not None and str(mode).upper() not in GRAPH_MODES:
+        raise Unusable(f"cudagraph_mode must be one of {', '.join(GRAPH_MODES)}")
+    if sizes is not None and not isinstance(sizes, list | tuple):
+        raise Unusable("cudagraph_capture_sizes must be a list of numbers")
+    return GraphSettings(
+        mode=None if mode is None else str(mode).upper(),
+        capture_sizes=None if sizes is None else tuple(_whole(size, 1 << 20, "a capture size") for size in sizes),
+        max_capture_size=None if largest is None else _whole(largest, 1 << 20, "max_cudagraph_capture_size"),
+    )
+
+
+def speculation(value: Any) -> Speculation:
+    """`--speculative-config`: an object, or its JSON text. What is drafted with decides what the draft keeps."""
+    config = _object(value, '{"method": "mtp", "num_speculative_tokens": 1}')
+    tokens = _whole(config.get("num_speculative_tokens") or 0, _MANY, "num_speculative_tokens")
+    method = config.get("method")
     return Speculation(method=method if isinstance(method, str) else "draft_model", num_speculative_tokens=tokens)
 
 
@@ -75,6 +119,10 @@ CACHE_FLAGS: tuple[CacheFlag, ...] = (
     CacheFlag(name="mamba_cache_dtype", read=_dtype, help="Format of convolution states."),
     CacheFlag(name="mamba_ssm_cache_dtype", read=_dtype, help="Format of recurrent states."),
     CacheFlag(name="speculative_config", read=speculation, field="speculation", help="Speculative decoding, as JSON."),
+    CacheFlag(name="language_model_only", read=truth, help="Take no images and no sounds.", is_switch=True),
+    CacheFlag(name="skip_mm_profiling", read=truth, help="Keep no memory for encoders.", is_switch=True),
+    CacheFlag(name="limit_mm_per_prompt", read=_limits, help='Items of a prompt, as JSON: {"image": 0}.'),
+    CacheFlag(name="compilation_config", read=graph_settings, field="graphs", help="CUDA graphs, as JSON."),
 )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.request import EngineSettings, Speculation
+from kvgate.budget.request import EngineSettings, GraphSettings, Speculation
 from kvgate.cache_flags import CACHE_FLAGS, cache_settings, speculation
 from kvgate.vllm_flags import owned_flag
 from kvgate.vllm_values import Unusable
@@ -33,6 +33,18 @@ def test_every_flag_sets_a_field_of_the_engine() -> None:
             ["--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}'],
             {"speculation": Speculation(method="mtp", num_speculative_tokens=2)},
         ),
+        (["--language-model-only"], {"language_model_only": True}),
+        (["--skip-mm-profiling", "--seed=1"], {"skip_mm_profiling": True}),
+        (["--limit-mm-per-prompt", '{"image": 2, "video": {"count": 0}}'], {"limit_mm_per_prompt": (("image", 2), ("video", 0))}),
+        (["--limit-mm-per-prompt=image=0,video=1"], {"limit_mm_per_prompt": (("image", 0), ("video", 1))}),
+        (["--limit-mm-per-prompt", "image=many"], {}),
+        (["--compilation-config", '{"cudagraph_mode": "piecewise"}'], {"graphs": GraphSettings(mode="PIECEWISE")}),
+        (["--compilation-config=0"], {"graphs": GraphSettings(mode="NONE")}),
+        (["--compilation-config=3"], {"graphs": GraphSettings()}),
+        (["--compilation-config", '{"cudagraph_capture_sizes": [1, 2], "max_cudagraph_capture_size": 2}'],
+         {"graphs": GraphSettings(capture_sizes=(1, 2), max_capture_size=2)}),
+        (["--compilation-config", '{"cudagraph_mode": "SOMETIMES"}'], {}),
+        (["--compilation-config", '{"cudagraph_capture_sizes": 8}'], {}),
     ],
 )  # fmt: skip
 def test_arguments_are_read_as_vllm_reads_them(arguments: list[str], expected: dict[str, Any]) -> None:

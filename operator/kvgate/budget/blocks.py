@@ -8,6 +8,8 @@ from kvgate.budget.units import MIB
 
 MAX_CONTEXT_CHUNK_TOKENS = 64 * 1024
 """MLA up-projects at most this much context at a time (`determine_chunked_prefill_workspace_size`)."""
+INT8_ACTIVATIONS = "int8-channel"
+"""W8A8: one start, Mistral Small 3.1 with 0.19 on H100, agrees to 0.01 GiB. What Inductor fuses (fp8) needs no copy."""
 INDEXER_LOGITS_BYTES = 512 * MIB
 """`VLLM_SPARSE_INDEXER_MAX_LOGITS_MB`; the profile run allocates all of it."""
 INDEXER_CONTEXTS = 40
@@ -30,15 +32,19 @@ def _residual_bytes(run: Run) -> int:
 
 
 def _feed_forward_bytes(layer: LayerShape, run: Run) -> int:
-    """gate and up (2 I) live together with their product (I)."""
-    elements = 0
+    """gate and up (2 I) live together with their product (I), and with that in 8 bits where a kernel of its own makes it so."""
+    elements, quantized = 0, 0
     for mlp in layer.mlps:
         if isinstance(mlp, DenseMlp):
             elements += (3 if mlp.gated else 2) * mlp.intermediate_size // run.parallelism.tensor
+            quantized += mlp.intermediate_size // run.parallelism.tensor
         else:
             shared = 3 * mlp.shared_intermediate_size // run.parallelism.tensor
             elements += shared if run.accounting.expert_workspace_persists else max(shared, _products(mlp, run))
-    return run.max_num_batched_tokens * run.element_bytes * elements
+    stored = run.shape.quantization
+    if stored is None or stored.format != INT8_ACTIVATIONS:
+        quantized = 0
+    return run.max_num_batched_tokens * (run.element_bytes * elements + quantized)
 
 
 def _mixer_bytes(mixer: object, run: Run) -> int:

@@ -27,7 +27,7 @@ def compilation(run: Run) -> Compilation:
     counted. Combined kernels are tried since 0.12, but no start before 0.19 has shown it. Where an encoder feeds the model,
     the table is not part of the compiled graph.
     """
-    if run.enforce_eager or run.stage[0] != 0 or run.has_encoder or not run.accounting.compiler_tries_kernels:
+    if run.enforce_eager or run.stage[0] != 0 or run.takes_embeddings or not run.accounting.compiler_tries_kernels:
         return Compilation()
     rows = round_up(run.shape.vocab_size, VOCABULARY_MULTIPLE) // run.parallelism.tensor
     table = rows * run.shape.hidden_size * run.element_bytes

@@ -18,7 +18,7 @@ V2_PIECE_BYTES = round(0.2 * MIB)
 
 def cuda_graphs(run: Run) -> Term:
     """The reserve that vLLM takes out of the budget for CUDA graphs; exactly 0 where the release takes none."""
-    deducted = not run.enforce_eager and run.accounting.deducts_graphs(v2_runner=run.v2_runner)
+    deducted = captures_graphs(run) and run.accounting.deducts_graphs(v2_runner=run.v2_runner)
     piece = _piece_bytes(run)
     graphs = num_piecewise_graphs(run) + num_full_graphs(run)
     return Term(
@@ -60,18 +60,31 @@ def _spread(run: Run, reserve: int) -> Interval:
     return Interval.around(reserve, below=reserve // 2, above=reserve * 8 // 10 if alone else reserve)
 
 
+def captures_graphs(run: Run) -> bool:
+    """Neither `--enforce-eager` nor a compilation config turns them off."""
+    return not run.enforce_eager and run.graphs.mode != "NONE"
+
+
 def num_piecewise_graphs(run: Run) -> int:
-    """Batch sizes that are captured: up to 2 S, 512 (1024 on compute capability 10.x since 0.28) and T."""
-    is_blackwell = run.accelerator.compute_capability is not None and run.accelerator.compute_capability[0] == 10
-    ceiling = 1024 if is_blackwell and run.accounting.blackwell_graphs else 512
-    return num_capture_sizes(min(2 * run.max_num_seqs, ceiling, run.max_num_batched_tokens))
+    """Batch sizes that are captured piece by piece."""
+    return 0 if run.graphs.mode in ("NONE", "FULL", "FULL_DECODE_ONLY") else _num_sizes(run, run.max_num_batched_tokens)
 
 
 def num_full_graphs(run: Run) -> int:
     """Whole decode steps are captured up to S sequences."""
-    if not run.accounting.full_graphs:
+    mode = run.graphs.mode or ("FULL_AND_PIECEWISE" if run.accounting.full_graphs else "PIECEWISE")
+    if mode in ("NONE", "PIECEWISE"):
         return 0
-    return min(num_capture_sizes(run.max_num_seqs), num_piecewise_graphs(run))
+    return _num_sizes(run, min(run.max_num_seqs, run.max_num_batched_tokens))
+
+
+def _num_sizes(run: Run, limit: int) -> int:
+    """Sizes up to `limit`: those given, else up to 2 S and 512 (1024 on compute capability 10.x since 0.28)."""
+    if run.graphs.capture_sizes is not None:
+        return sum(size <= limit for size in run.graphs.capture_sizes)
+    is_blackwell = run.accelerator.compute_capability is not None and run.accelerator.compute_capability[0] == 10
+    ceiling = 1024 if is_blackwell and run.accounting.blackwell_graphs else 512
+    return num_capture_sizes(min(limit, run.graphs.max_capture_size or min(2 * run.max_num_seqs, ceiling)))
 
 
 def num_capture_sizes(limit: int) -> int:

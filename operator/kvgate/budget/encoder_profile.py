@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kvgate.budget.model_shape import Encoder
+from kvgate.budget.model_shape import Encoder, MediaItem
 from kvgate.budget.run import Run
 
 
@@ -11,34 +11,55 @@ class EncoderProfile:
     """Bytes of one rank."""
 
     item_tokens: int = 0
-    """Embeddings of the largest item."""
+    """Embeddings of the largest item, as vLLM reckons."""
     peak_bytes: int = 0
     """While the encoder runs; the language model follows."""
     worst_bytes: int = 0
-    """The same at its highest: what a video may have of frames differs between releases by more than a factor of two."""
+    """The same at its highest: what a video may have of frames has changed between releases by more than a factor of two."""
     kept_bytes: int = 0
     """Dummy inputs and embeddings, alive until the profile run ends."""
 
 
 def encoder_profile(run: Run) -> EncoderProfile:
     """Of the modality with the largest item: as many of them as the budget holds are encoded at once (`MultiModalBudget`)."""
-    profiles = [_profile(encoder, run) for encoder in run.shape.encoders] if run.has_encoder else []
+    if not run.has_encoder:
+        return EncoderProfile()
+    profiles = [
+        _profile(encoder, item, run)
+        for encoder in run.shape.encoders
+        for item in encoder.items
+        if item.modality in run.modalities
+    ]
     return max(profiles, key=lambda profile: profile.item_tokens, default=EncoderProfile())
 
 
-def _profile(encoder: Encoder, run: Run) -> EncoderProfile:
-    """Inside a block of the tower: two intermediate and four hidden sizes per patch (two starts of Qwen3.5)."""
-    item = max((item.tokens_within(run.max_model_len) for item in encoder.items), default=0)
-    if not item:
-        return EncoderProfile()
-    budget = max(run.max_num_batched_tokens, item)
-    tokens = budget // item * item
-    patches = tokens * encoder.patches_per_token
+def _profile(encoder: Encoder, item: MediaItem, run: Run) -> EncoderProfile:
+    """Inside a block of the tower: two intermediate and four hidden sizes per patch, to 0.01 GiB in Qwen3.5-4B.
+
+    What stays: the pixels, and the embeddings of all items. Gemma-3 and Mistral Small 3.1 (0.19) agree to 0.01 GiB, Llava (0.10)
+    too; Qwen3-VL (0.11) to 0.1.
+    """
+    one = item.tokens_within(run.max_model_len)
+    reckoned = max(one, item.reckoned_tokens) if run.accounting.pads_encoder_outputs else one
+    budget = max(run.max_num_batched_tokens, reckoned)
+    count = budget // max(1, reckoned)
+    patches = count * one * encoder.patches_per_token
     width = 2 * encoder.intermediate_size // run.parallelism.tensor + 4 * encoder.hidden_size
-    block = patches * run.element_bytes * width
     inputs = patches * run.element_bytes * _input_elements(encoder)
-    embeddings = tokens * run.shape.hidden_size * run.element_bytes
-    return EncoderProfile(item_tokens=item, peak_bytes=inputs + max(block, embeddings), kept_bytes=inputs + embeddings)
+    embeddings = count * _kept_tokens(run, one, reckoned, budget) * encoder.embedding_parts
+    embeddings *= run.shape.hidden_size * run.element_bytes
+    peak = inputs + max(patches * run.element_bytes * width, embeddings)
+    return EncoderProfile(
+        item_tokens=reckoned,
+        peak_bytes=peak,
+        worst_bytes=2 * peak if item.modality == "video" else peak + peak // 3,
+        kept_bytes=inputs + embeddings,
+    )
+
+
+def _kept_tokens(run: Run, one: int, reckoned: int, budget: int) -> int:
+    """Embeddings that are kept for one item."""
+    return {"budget": budget, "item": reckoned}.get(run.accounting.pads_encoder_outputs, one)
 
 
 def _input_elements(encoder: Encoder) -> int:

@@ -20,8 +20,9 @@ from kvgate.budget.weights import Weights, rank_weights
 
 def ledger_of(request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Ledger:
     """What any rank of the pipeline stage first ≤ i < last has, and what it spends."""
+    modalities = _modalities(request)
     run = Run(
-        shape=built_shape(request.shape, accounting),
+        shape=built_shape(request.shape, accounting, request.settings),
         accelerator=request.accelerator,
         accounting=accounting,
         parallelism=request.settings.parallelism,
@@ -29,6 +30,9 @@ def ledger_of(request: BudgetRequest, settings: Resolved, accounting: Accounting
         max_num_seqs=settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         enforce_eager=request.settings.enforce_eager,
+        graphs=request.settings.graphs,
+        modalities=() if request.settings.skip_mm_profiling else modalities,
+        takes_embeddings=bool(modalities),
         stage=stage,
     )
     weights, parameter_bytes = _weights(request, accounting, stage)
@@ -39,6 +43,12 @@ def ledger_of(request: BudgetRequest, settings: Resolved, accounting: Accounting
         parameter_bytes=parameter_bytes,
         uncertainty_bytes=_uncertainty(request, settings),
     )
+
+
+def _modalities(request: BudgetRequest) -> tuple[str, ...]:
+    """What prompts may hold beside text."""
+    items = (item.modality for encoder in request.shape.encoders for item in encoder.items)
+    return tuple(modality for modality in items if request.settings.takes(modality))
 
 
 @lru_cache(maxsize=4096)
@@ -52,7 +62,7 @@ def _weights(request: BudgetRequest, accounting: Accounting, stage: tuple[int, i
     if request.weights_bytes is not None:
         given = Interval.around(request.weights_bytes, below=gib(0.01), above=gib(0.01))
         return Term(name="weights", amount=given, formula="as given", source="the request"), None
-    weights = weights_of(built_shape(request.shape, accounting), request, accounting, stage)
+    weights = weights_of(built_shape(request.shape, accounting, request.settings), request, accounting, stage)
     loose = request.shape.quantization is not None or request.shape.is_sparse
     margin = gib(0.05) + (weights.loaded_bytes // 100 if loose else 0)
     term = Term(

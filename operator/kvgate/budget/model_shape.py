@@ -192,6 +192,8 @@ class MediaItem:
     tokens: int
     step_tokens: int = 0
     """Such an item grows by so many tokens, as far as max_model_len allows, and has one step at least; 0: it never shrinks."""
+    reckoned_tokens: int = 0
+    """What vLLM 0.11 to 0.13 reckoned with where that was more: timestamps of as many frames as a video may have (Qwen3-VL)."""
 
     def tokens_within(self, max_model_len: int) -> int:
         """Of the largest item that vLLM profiles at this length."""
@@ -212,6 +214,8 @@ class Encoder:
     """What it reads, by modality."""
     patches_per_token: int = 1
     """Positions of the tower behind one embedding."""
+    embedding_parts: int = 1
+    """Hidden sizes of the language model in one embedding: more where layers inside it see the picture too (Qwen3-VL)."""
 
     @property
     def max_item_tokens(self) -> int:

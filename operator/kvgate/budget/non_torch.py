@@ -1,5 +1,6 @@
 """Memory that the driver and NCCL take after the snapshot, outside torch's allocator."""
 
+from kvgate.budget.cuda_graphs import captures_graphs
 from kvgate.budget.interval import Interval
 from kvgate.budget.run import Run
 from kvgate.budget.term import Term
@@ -62,7 +63,7 @@ def _kernels(run: Run) -> Interval:
 
 def _captures(run: Run) -> bool:
     """From 0.27 on the figure is read before graphs are captured, and what they make NCCL take stands in their estimate."""
-    return not run.enforce_eager and run.accounting.captures_graphs(v2_runner=run.v2_runner)
+    return captures_graphs(run) and run.accounting.captures_graphs(v2_runner=run.v2_runner)
 
 
 def _links(run: Run) -> Interval:

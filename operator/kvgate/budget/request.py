@@ -58,6 +58,22 @@ class Speculation:
         return not self.uses_own_layers and self.method not in ("ngram", "ngram_gpu", "suffix")
 
 
+GRAPH_MODES = ("NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
+"""`cudagraph_mode`: of whole steps, of the pieces between attention layers, or both."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphSettings:
+    """`--compilation-config`: which CUDA graphs are captured; None means that vLLM decides."""
+
+    mode: str | None = None
+    capture_sizes: tuple[int, ...] | None = None
+    max_capture_size: int | None = None
+
+
+DEFAULT_GRAPHS = GraphSettings()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineSettings:
     """vLLM's arguments under their own names; None means that vLLM decides."""
@@ -87,12 +103,23 @@ class EngineSettings:
     mamba_ssm_cache_dtype: str = "auto"
     speculation: Speculation | None = None
     allow_deprecated_quantization: bool = False
+    language_model_only: bool = False
+    """Images and sounds are refused; their encoders are not run, and not loaded by releases that can leave them out."""
+    skip_mm_profiling: bool = False
+    """Encoders are loaded and run, but no memory is kept for that."""
+    limit_mm_per_prompt: tuple[tuple[str, int], ...] = ()
+    """(modality, items of a prompt at most); 0 is for one modality what language_model_only is for all."""
+    graphs: GraphSettings = DEFAULT_GRAPHS
     parallelism: Parallelism = SINGLE_GPU
 
     @property
     def gives_cache_memory(self) -> bool:
         """True where bytes or blocks are given, so that what a ledger leaves does not decide."""
         return self.kv_cache_memory_bytes is not None or self.num_gpu_blocks_override is not None
+
+    def takes(self, modality: str) -> bool:
+        """True where prompts may hold such items."""
+        return not self.language_model_only and dict(self.limit_mm_per_prompt).get(modality, 1) > 0
 
 
 DEFAULT_SETTINGS = EngineSettings()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.model_shape import DTYPE_BYTES, LayerShape, ModelShape, SparseMlp, distinct_layers
 from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.request import DEFAULT_GRAPHS, GraphSettings
 from kvgate.budget.versions import Accounting
 
 
@@ -25,6 +26,11 @@ class Run:
     max_num_seqs: int
     max_num_batched_tokens: int
     enforce_eager: bool
+    graphs: GraphSettings = DEFAULT_GRAPHS
+    modalities: tuple[str, ...] = ()
+    """What is encoded in the profile run: `image`, `video`, `audio`."""
+    takes_embeddings: bool = False
+    """Prompts may hold images or sounds, so the language model is fed with embeddings, not with tokens."""
     stage: tuple[int, int]
 
     @property
@@ -42,8 +48,8 @@ class Run:
 
     @property
     def has_encoder(self) -> bool:
-        """The first stage profiles the largest images or sounds before the language model."""
-        return self.stage[0] == 0 and bool(self.shape.encoders)
+        """The first stage encodes the largest images or sounds before the language model runs."""
+        return self.stage[0] == 0 and bool(self.modalities)
 
     @property
     def is_sparse(self) -> bool:

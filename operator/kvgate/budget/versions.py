@@ -48,6 +48,10 @@ class Accounting:
     """The snapshot is taken before NCCL starts, so its buffers are deducted."""
     sampler_half_rows: int = 19
     """Peak of the sampler's profile in halves of max_num_seqs × vocabulary × 4 bytes, before the V2 runner: sorting takes 9.5."""
+    leaves_out_unused_encoders: bool = False
+    """Encoders are not loaded where no prompt may hold what they read."""
+    pads_encoder_outputs: str = ""
+    """The profile run keeps as many embeddings for every item as the `budget`, or as the largest `item` is reckoned to have."""
     samples_with_flashinfer_if_installed: bool = False
     """Which sampler runs depends on the image; the sorting one is expected."""
     sampler_program_rows: bool = False
@@ -146,16 +150,17 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     }),
     ((0, 9), {"large_excludes_a100": True, "whole_card_non_torch": False, "hybrid_kv_cache_manager": True}),
     ((0, 10), {"kv_cache_dtypes": {"fp8_inc"}}),
-    ((0, 11), {"nccl_in_budget": False, "full_graphs": True, "kv_cache_dtypes": {"bfloat16"}}),
+    ((0, 11), {"pads_encoder_outputs": "budget", "nccl_in_budget": False, "full_graphs": True, "kv_cache_dtypes": {"bfloat16"}}),
     ((0, 12), {
         "defaults_to_unscaled_length": True,
+        "pads_encoder_outputs": "item",
         "samples_with_flashinfer_if_installed": False,
         "compiler_tries_kernels": True,
         "kv_cache_dtypes": {"fp8_ds_mla"},
     }),
     ((0, 13), {"expert_workspace_persists": True}),
-    ((0, 14), {"deprecated_quantizations": frozenset({"fbgemm_fp8", "fp_quant"})}),
-    ((0, 17), {"sampler_half_rows": 7, "sampler_program_rows": True}),
+    ((0, 14), {"pads_encoder_outputs": "", "deprecated_quantizations": frozenset({"fbgemm_fp8", "fp_quant"})}),
+    ((0, 17), {"sampler_half_rows": 7, "sampler_program_rows": True, "leaves_out_unused_encoders": True}),
     ((0, 18), {"estimates_graphs": True, "shutdown_timeout": True, "kv_cache_dtypes": {"float16"}}),
     ((0, 19), {"checks_state_blocks": True, "cold_compile_seen": True}),
     ((0, 20), {

@@ -5,6 +5,7 @@ import pytest
 from kvgate.budget.cuda_graphs import num_capture_sizes
 from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.plan import plan
+from kvgate.budget.request import GraphSettings
 from kvgate.budget.units import gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_request
 
@@ -62,3 +63,22 @@ def test_the_logged_estimate_lies_in_the_interval(
     ledger = plan(request).stages[0].ledger
     assert ledger is not None
     assert ledger.cuda_graphs.low <= gib(estimate_gib) <= ledger.cuda_graphs.high
+
+
+@pytest.mark.parametrize(
+    ("graphs", "piecewise", "full"),
+    [
+        (GraphSettings(), 51, 35),
+        (GraphSettings(mode="PIECEWISE"), 51, 0),
+        (GraphSettings(mode="FULL_DECODE_ONLY"), 0, 35),
+        (GraphSettings(capture_sizes=(1, 2, 4, 8, 512)), 5, 4),
+        (GraphSettings(max_capture_size=64), 11, 11),
+        (GraphSettings(mode="NONE"), 0, 0),
+    ],
+)
+def test_a_compilation_config_decides(graphs: GraphSettings, piecewise: int, full: int) -> None:
+    ledger = plan(new_request(max_num_seqs=256, graphs=graphs)).stages[0].ledger
+    assert ledger is not None
+    found = inputs(ledger)
+    assert (found["piecewise_graphs"], found["full_graphs"]) == (piecewise, full)
+    assert (ledger.cuda_graphs.expected > 0) is (piecewise + full > 0)

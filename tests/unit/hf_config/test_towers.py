@@ -8,6 +8,7 @@ import pytest
 from kvgate.budget.built_shape import built_shape
 from kvgate.budget.model_shape import MediaItem, ModelShape
 from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.request import EngineSettings
 from kvgate.budget.versions import accounting_of
 from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config
@@ -117,7 +118,7 @@ def test_a_picture_gives_the_same_embeddings_in_any_context(name: str, tokens: i
 def test_mistral_3_is_tied_by_the_config_around_it_since_transformers_5() -> None:
     """0.19.0 loaded 44.76 GiB, head included; vLLM's own classes at 0.32 have 46.68 GB."""
     shape = catalogue_shape("mistralai/Mistral-Small-3.1-24B-Instruct-2503")
-    before, since = (built_shape(shape, accounting_of(release)) for release in ("0.19.0", "0.32.0"))
+    before, since = (built_shape(shape, accounting_of(release), EngineSettings()) for release in ("0.19.0", "0.32.0"))
     assert (rank_parameters(before), rank_parameters(since)) == (24_011_361_280, 23_340_272_640)
     told = catalogue_shape("mistralai/Devstral-Small-2-24B-Instruct-2512")
-    assert not built_shape(told, accounting_of("0.32.0")).tie_word_embeddings
+    assert not built_shape(told, accounting_of("0.32.0"), EngineSettings()).tie_word_embeddings

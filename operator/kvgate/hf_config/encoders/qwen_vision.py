@@ -24,6 +24,8 @@ QWEN3_MAX_PIXELS = 16_777_216
 """`size.longest_edge` of Qwen3-VL's and Qwen3.5's preprocessor_config.json."""
 QWEN3_MAX_VIDEO_PIXELS = 25_165_824
 """The same of video_preprocessor_config.json, over all frames of a video."""
+QWEN3_RECKONED_TOKENS = 153_600
+"""24,576 frames in pairs, 12.5 tokens each with their timestamps (0.11 to 0.13, `get_max_video_tokens` in qwen3_vl.py)."""
 MAX_FRAME_PAIRS = 7
 """vLLM profiles at most 14 frames of a video (0.32, `_MAX_FRAMES_PER_VIDEO` in qwen2_vl.py)."""
 
@@ -57,7 +59,11 @@ def qwen3_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     """Qwen3-VL and Qwen3.5; the latter names no layers for `deepstack_visual_indexes`."""
     vision = config.section("vision_config").over(QWEN3_DEFAULTS)
     frames_of_patch = vision.count("temporal_patch_size")
-    video = replace(image(vision, QWEN3_MAX_VIDEO_PIXELS // frames_of_patch), modality="video")
+    video = replace(
+        image(vision, QWEN3_MAX_VIDEO_PIXELS // frames_of_patch),
+        modality="video",
+        reckoned_tokens=QWEN3_RECKONED_TOKENS,
+    )
     return (qwen3_tower(vision, hidden_size, (image(vision, QWEN3_MAX_PIXELS), video)),)
 
 
@@ -77,7 +83,8 @@ def qwen3_tower(vision: Fields, hidden_size: int, items: tuple[MediaItem, ...]) 
         *_merger(vision, width, hidden_size, norm=layer_norm("merger.norm", width)),
         *(deep * len(vision.sequence("deepstack_visual_indexes"))),
     )
-    return _encoder(vision, layer, around, items)
+    parts = 1 + len(vision.sequence("deepstack_visual_indexes"))
+    return replace(_encoder(vision, layer, around, items), embedding_parts=parts)
 
 
 def image(vision: Fields, max_pixels: int) -> MediaItem:

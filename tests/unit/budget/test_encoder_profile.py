@@ -1,0 +1,88 @@
+"""What encoding the largest images takes, and what of it stays while the language model is profiled."""
+
+from typing import Any
+
+import pytest
+
+from kvgate.budget.gpu_memory import Ledger
+from kvgate.budget.plan import plan
+from kvgate.budget.units import GIB, gib
+from support.builders import catalogue_accelerator, catalogue_shape, new_request
+
+MISTRAL = "mistralai/Mistral-Small-3.1-24B-Instruct-2503"
+SERIES = "https://github.com/llm-d-incubation/llm-d-planner/tree/d3121e05/accuracy/results/v0.19.0/logs"
+
+
+def ledger(model: str, version: str, gpu: str = "H100-SXM-80GB", **settings: Any) -> Ledger:
+    request = new_request(
+        shape=catalogue_shape(model), accelerator=catalogue_accelerator(gpu), vllm_version=version, **settings
+    )
+    found = plan(request).stages[0].ledger
+    assert found is not None
+    return found
+
+
+def parts(found: Ledger) -> dict[str, int]:
+    return {name: value for name, value in found.lines[1].inputs if isinstance(value, int)}
+
+
+def test_two_images_of_1540_pixels_stay_beside_the_sampler() -> None:
+    """2.03 GiB logged (SERIES, mistralai-mistral-small)."""
+    found = ledger(MISTRAL, "0.19.0")
+    image, patches, hidden = 55 * 55, 110 * 110, 5120
+    assert parts(found)["encoder_kept_bytes"] == 2 * (patches * 14 * 14 * 3 * 2 + image * hidden * 2)
+    assert found.peak_activation.expected / GIB == pytest.approx(2.03, abs=0.02)
+
+
+def test_an_image_is_one_item_of_the_batch_at_least() -> None:
+    few, many = (parts(ledger(MISTRAL, "0.19.0", max_num_batched_tokens=tokens)) for tokens in (2048, 8192))
+    assert many["encoder_kept_bytes"] == 2 * few["encoder_kept_bytes"]
+    assert many["encoder_bytes"] == 2 * few["encoder_bytes"]
+
+
+def test_0_11_kept_the_whole_budget_for_every_item() -> None:
+    kept = [parts(ledger(MISTRAL, version))["encoder_kept_bytes"] for version in ("0.10.2", "0.11.0", "0.14.0")]
+    assert kept[0] == kept[2]
+    assert kept[1] - kept[0] == 2 * (8192 - 55 * 55) * 5120 * 2
+
+
+def test_a_video_of_qwen3_vl_was_reckoned_with_its_timestamps() -> None:
+    """2.31 GiB left on an RTX 3090 with 0.11.0 and weights of 14.77 (public log, index id 42588844709)."""
+    settings = {"tensor": 4, "max_model_len": 65_536, "max_num_batched_tokens": 2048}
+    found = ledger("Qwen/Qwen3-VL-30B-A3B-Instruct", "0.11.0", "RTX-3090-24GB", **settings)
+    embeddings, pixels = 153_600 * 4 * 2048 * 2, 12_288 * 4 * 1536 * 2
+    assert parts(found)["encoder_kept_bytes"] == embeddings + pixels
+    left = found.available.expected + found.weights.expected - gib(14.77)
+    assert left / GIB == pytest.approx(2.31, abs=0.1)
+    later = ledger("Qwen/Qwen3-VL-30B-A3B-Instruct", "0.17.0", "RTX-3090-24GB", **settings)
+    assert parts(later)["encoder_kept_bytes"] == 16_384 * 4 * (2048 * 2 + 1536 * 2)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"language_model_only": True},
+        {"skip_mm_profiling": True},
+        {"limit_mm_per_prompt": (("image", 0),)},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_settings_that_leave_encoders_out_of_the_profile(settings: dict[str, Any]) -> None:
+    assert parts(ledger(MISTRAL, "0.33.0"))["encoder_bytes"] > 0
+    found = parts(ledger(MISTRAL, "0.33.0", **settings))
+    assert (found["encoder_bytes"], found["encoder_kept_bytes"]) == (0, 0)
+
+
+def test_an_encoder_that_nobody_may_use_is_not_loaded_since_0_17() -> None:
+    tower = [
+        ledger(MISTRAL, version).weights.expected - ledger(MISTRAL, version, language_model_only=True).weights.expected
+        for version in ("0.16.0", "0.17.0")
+    ]
+    assert tower[0] == 0
+    assert gib(0.6) < tower[1] < gib(1.2)
+    assert ledger(MISTRAL, "0.17.0", skip_mm_profiling=True).weights == ledger(MISTRAL, "0.17.0").weights
+
+
+def test_text_alone_is_compiled_with_its_embedding_table() -> None:
+    assert parts(ledger(MISTRAL, "0.33.0"))["compiler_bytes"] == 0
+    assert parts(ledger(MISTRAL, "0.33.0", language_model_only=True))["compiler_bytes"] == 131_072 * 5120 * 2
