@@ -89,7 +89,9 @@ def _weight_table(budget: Budget, stage: Stage) -> tuple[WeightPart, ...]:
     def weigh(shape: ModelShape) -> Weights:
         return weights_of(shape, request, budget.accounting, (stage.first, stage.last))
 
-    return weight_parts(built_shape(request.shape, budget.accounting, request.settings), (stage.first, stage.last), weigh)
+    return weight_parts(
+        built_shape(request.shape, budget.accounting, request.settings), (stage.first, stage.last), weigh
+    )
 
 
 def _total(budget: Budget, _stage: Stage, ledger: Ledger) -> Explanation:
