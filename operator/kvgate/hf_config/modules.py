@@ -28,9 +28,12 @@ _GATED = ("gate_proj", "up_proj", "down_proj", "w1", "w3", "w2", "gate_up_proj")
 
 MODULES: dict[str, tuple[str, ...]] = {
     # attention
-    "qkv_proj": _under(("self_attn",), ("q_proj", "k_proj", "v_proj", "qkv_proj")),
-    "o_proj": ("self_attn.o_proj",),
-    "g_proj": ("self_attn.g_proj",),
+    "qkv_proj": (
+        *_under(("self_attn", "mixer"), ("q_proj", "k_proj", "v_proj", "qkv_proj")),
+        "attention.query_key_value",
+    ),
+    "o_proj": ("self_attn.o_proj", "mixer.o_proj", "self_attn.out_proj"),
+    "g_proj": ("self_attn.g_proj", "attention.g_proj"),
     # latent attention and its indexers
     "q_a_proj": ("self_attn.q_a_proj", "self_attn.fused_qkv_a_proj"),
     "q_b_proj": ("self_attn.q_b_proj", "self_attn.q_proj"),
@@ -49,13 +52,29 @@ MODULES: dict[str, tuple[str, ...]] = {
     # states
     "in_proj_qkvz": _under(("linear_attn",), ("in_proj_qkvz", "in_proj_qkv", "in_proj_z")),
     "in_proj_ba": _under(("linear_attn",), ("in_proj_ba", "in_proj_b", "in_proj_a")),
+    **{
+        name: (f"self_attn.{name}",)
+        for name in ("f_a_proj", "f_b_proj", "g_a_proj", "g_b_proj", "b_proj", "output_gate")
+    },
+    "dense": ("attention.dense",),
     "in_proj": _under(("mixer", "mamba", "conv", "short_conv", "linear_attn"), ("in_proj",)),
     "out_proj": _under(("linear_attn", "mixer", "mamba", "conv", "short_conv", "self_attn"), ("out_proj",)),
     # feed-forward
     "gate_up_proj": _under(_MLP, ("gate_proj", "up_proj", "gate_up_proj", "w1", "w3")),
     "down_proj": _under(_MLP, ("down_proj", "w2")),
-    "experts": (*_under(_SPARSE, [f"experts.0.{module}" for module in _GATED]), "experts.0.gate_proj"),
-    "shared_experts": _under(_SPARSE, _under(("shared_experts", "shared_expert"), _GATED)),
+    "experts": (
+        *_under(_SPARSE, [f"experts.0.{module}" for module in _GATED]),
+        "experts.0.gate_proj",
+        "block_sparse_moe.input_linear",
+        "block_sparse_moe.output_linear",
+    ),
+    "shared_experts": (
+        *_under(_SPARSE, _under(("shared_experts", "shared_expert"), _GATED)),
+        "shared_mlp.input_linear",
+        "shared_mlp.output_linear",
+    ),
+    "fc1_latent_proj": ("mixer.fc1_latent_proj",),
+    "fc2_latent_proj": ("mixer.fc2_latent_proj",),
 }
 """vLLM's module (`Matrix.name`) → the names that checkpoints use for it inside a layer; what is not here is never quantised."""
 

@@ -339,3 +339,22 @@ def test_drafts_have_the_formats_that_their_own_names_ask_for() -> None:
     assert formats["experts"] is not None
     assert formats["shared_experts"] is None
     assert formats["fc"] is None
+
+
+@pytest.mark.parametrize(
+    ("model", "plain"),
+    [
+        (
+            NEXT,
+            {"A_log", "conv1d", "dt_bias", "layernorm", "linear_attn_norm", "qk_norm", "router", "shared_expert_gate"},
+        ),
+        (NANO, {"A", "D", "conv1d", "dt_bias", "mixer_norm", "norm", "router", "router_bias"}),
+        (KIMI, {"A_log", "conv1d", "dt_bias", "kv_a_layernorm", "layernorm", "o_norm", "router", "router_bias"}),
+        (GRANITE, {"A", "D", "conv1d", "dt_bias", "layernorm", "mixer_norm", "router"}),
+        ("ai21labs/Jamba-v0.1", {"A", "D", "conv1d", "dt_proj", "layernorm", "mixer_norms", "router", "x_proj"}),
+        ("MiniMaxAI/MiniMax-M1-80k", {"attention_norm", "layernorm", "router"}),
+    ],
+)
+def test_converting_while_loading_leaves_states_norms_and_routers_alone(model: str, plain: set[str]) -> None:
+    shape = catalogue_shape(model, quantization="fp8")
+    assert {matrix.name for layer in shape.layers for matrix in layer.matrices if matrix.format is None} == plain
