@@ -10,7 +10,6 @@ ARITHMETIC: frozenset[str] = frozenset(
         "moonshotai/Kimi-K2.5",
         "nvidia/MiniMax-M3-NVFP4",
         "nvidia/Qwen3.6-27B-NVFP4",
-        "openai/whisper-large-v3",
         "Qwen/Qwen3.5-122B-A10B",
         "Qwen/Qwen3.5-27B",
         "Qwen/Qwen3.5-35B-A3B",
@@ -30,7 +29,6 @@ WEIGHTS: frozenset[str] = frozenset(
         "moonshotai/Kimi-K2.5",
         "nvidia/MiniMax-M3-NVFP4",
         "nvidia/Qwen3.6-27B-NVFP4",
-        "openai/whisper-large-v3",
         "Qwen/Qwen3.5-122B-A10B",
         "Qwen/Qwen3.5-27B",
         "Qwen/Qwen3.5-35B-A3B",
@@ -44,8 +42,6 @@ REFUSALS: frozenset[str] = frozenset(
         "decode-context parallelism with sliding-window layers",
         "no attention backend takes this kv_cache_dtype",
         "no attention backend with decode-context parallelism takes these images",
-        "tensor_parallel_size does not divide the attention heads",
-        "the model class has no pipeline parallelism",
     }
 )
 """Reasons for which vLLM refuses a setting that we do not refuse."""
@@ -56,7 +52,6 @@ NEIGHBOURS: frozenset[str] = frozenset(
         "google/gemma-4-E4B-it",
         "meta-models/Muse-Glimmer-30B",
         "moonshotai/Kimi-K2.5",
-        "openai/whisper-large-v3",
     }
 )
 """Models with a setting that vLLM starts, beside a refused one, that we do not call Fits."""

@@ -276,6 +276,8 @@ class ModelShape:
     """Layers of a draft model or of multi-token prediction, held by the last pipeline stage."""
     supports_pipeline: bool = True
     """False for model classes that vLLM cannot cut into stages (Whisper, Codestral-Mamba)."""
+    own_ends: bool = False
+    """Embedding and head stand in `first` and `last`: Whisper keeps them whole, embedding models have no head."""
 
     @property
     def is_sparse(self) -> bool:

@@ -174,10 +174,13 @@ def _end_tensors(shape: ModelShape, storage: _Storage, stage: tuple[int, int]) -
     has_head = is_last or End.HEAD in shape.ends_everywhere
     rows = round_up(shape.vocab_size, VOCABULARY_MULTIPLE) // storage.parallelism.tensor
     if has_embedding:
-        yield rows * shape.hidden_size * element
         yield from _sizes(shape.first, storage)
     if is_last:
         yield from _sizes(shape.last, storage)
+    if shape.own_ends:
+        return
+    if has_embedding:
+        yield rows * shape.hidden_size * element
     if has_head:
         if not (shape.tie_word_embeddings and has_embedding):
             head = LocalMatrix(parts=(rows,), columns=shape.hidden_size, element_bytes=element)

@@ -59,10 +59,10 @@ TIED_ENDS = frozenset({End.EMBEDDING, End.NORM})
 
 PLAIN = Architecture()
 """Two norms, a gated feed-forward block, rotary positions, no biases."""
-_LLAMA = Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias")
+LLAMA = Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias")
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "AquilaForCausalLM": _LLAMA,
+    "AquilaForCausalLM": LLAMA,
     "BaiChuanForCausalLM": Architecture(),
     "BaichuanForCausalLM": Architecture(),
     "ChatGLMModel": Architecture(bias_key="add_qkv_bias", output_bias_follows=False, ends_everywhere=ALL_ENDS),
@@ -70,7 +70,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         norms=1, head_norms="heads", head_norm_key="use_qk_norm", tied=True, bias_key="attention_bias",
         ends_everywhere=TIED_ENDS,
     ),
-    "DeciLMForCausalLM": _LLAMA,
     "DeepseekForCausalLM": Architecture(),
     "ExaoneForCausalLM": Architecture(),
     "FalconForCausalLM": Architecture(bias_key="bias", mlp_bias_key="bias", gated_mlp=False, norms=1, norm_bias=True, tied=True),
@@ -91,15 +90,15 @@ ARCHITECTURES: dict[str, Architecture] = {
     "InternLM2ForCausalLM": Architecture(bias_key="bias"),
     "InternLM3ForCausalLM": Architecture(bias_key="qkv_bias"),
     "InternLMForCausalLM": Architecture(bias_key="bias"),
-    "LlamaForCausalLM": _LLAMA,
+    "LlamaForCausalLM": LLAMA,
     "MiMoForCausalLM": Architecture(qkv_bias=True),
     "MiniCPM3ForCausalLM": Architecture(tied=True, ends_everywhere=ALL_ENDS),
     "MiniCPMForCausalLM": Architecture(tied=True, ends_everywhere=ALL_ENDS),
     "MiniMaxM2ForCausalLM": Architecture(
         head_norms="heads", head_norm_key="use_qk_norm", router_bias=True, router_bytes_per_element=4
     ),
-    "Ministral3ForCausalLM": _LLAMA,
-    "MistralForCausalLM": _LLAMA,
+    "Ministral3ForCausalLM": LLAMA,
+    "MistralForCausalLM": LLAMA,
     "MixtralForCausalLM": Architecture(ends_everywhere=ALL_ENDS),
     "NemotronForCausalLM": Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias", gated_mlp=False, norm_bias=True),
     "OPTForCausalLM": Architecture(
@@ -124,5 +123,5 @@ ARCHITECTURES: dict[str, Architecture] = {
         bias_key="use_bias", mlp_bias_key="use_bias", gated_mlp=False, norm_bias=True, tied=True
     ),
     "XverseForCausalLM": Architecture(),
-    "YiForCausalLM": _LLAMA,
+    "YiForCausalLM": LLAMA,
 }  # fmt: skip

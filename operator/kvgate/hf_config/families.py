@@ -19,7 +19,7 @@ _FAMILIES: dict[str, Family] = {
 
 def family_of(architecture: str, fields: Fields) -> Family | None:
     """The class itself, or the class of its language model; None where nobody read it yet."""
-    if architecture in ENCODERS and architecture not in LANGUAGE_MODELS:
+    if architecture in ENCODERS and architecture not in LANGUAGE_MODELS and architecture not in _FAMILIES:
         named = (*fields.section("text_config").sequence("architectures"), MODEL_TYPES.get(fields.text("model_type")))
         return next((_FAMILIES[name] for name in named if name in _FAMILIES), None)
     return _FAMILIES.get(LANGUAGE_MODELS.get(architecture, architecture))

@@ -52,3 +52,5 @@ class Family:
     layers: StackReader
     known: Architecture = PLAIN
     supports_pipeline: bool = True
+    own_ends: bool = False
+    """The stack holds embedding and head itself, because they are unlike the others', or missing."""

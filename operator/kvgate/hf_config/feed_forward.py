@@ -42,7 +42,9 @@ def _router(fields: Fields, known: Architecture) -> Router:
 def dense_of(fields: Fields, known: Architecture) -> DenseMlp:
     """The block of a layer without experts."""
     default = None if known.gated_mlp else 4 * fields.count(*HIDDEN)
-    size = fields.count("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner", default=default)
+    size = fields.count(
+        "intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner", "ff_intermediate_size", default=default
+    )
     if fields.text("model_type") == "qwen":
         size //= 2  # the config counts gate and up together
     return DenseMlp(intermediate_size=size, gated=known.gated_mlp)

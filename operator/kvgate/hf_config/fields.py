@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-HEADS = ("num_attention_heads", "n_head", "num_heads")
+HEADS = ("num_attention_heads", "n_head", "num_heads", "decoder_attention_heads")
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 LARGEST = 10**12
 """No count in a config.json is larger: what is, is a mistake or an attack."""
@@ -64,6 +64,16 @@ class Fields:
             return 1
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
             self.problems.append(f"{self._prefix}{key} is {_shown(value)}; it must be a number above 0 and up to 1")
+            return 1
+        return value
+
+    def number(self, key: str, *, most: float) -> float:
+        """A number above 0 and up to `most`; a problem (and 1) where there is none."""
+        value = self.values.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+            self.problems.append(
+                f"{self._prefix}{key} is {_shown(value)}; it must be a number above 0 and up to {most:g}"
+            )
             return 1
         return value
 

@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from kvgate.budget.matrix import Matrix
+from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import End, FullAttention, LayerShape, Mixer, Mlp
+from kvgate.budget.units import round_up
+from kvgate.budget.weights import VOCABULARY_MULTIPLE
 from kvgate.hf_config.architectures import Architecture
 from kvgate.hf_config.attention import attention_matrices, attention_of
-from kvgate.hf_config.blocks import replicated, vector
+from kvgate.hf_config.blocks import column_parallel, replicated, vector
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import mlp_matrices, mlps_of
 from kvgate.hf_config.fields import Fields
@@ -59,6 +61,14 @@ def uniform_stack(model: LanguageModel) -> Stack:
     return _stack_of(model, attentions, mlps_of(fields, known, model.num_layers))
 
 
+def headless_stack(model: LanguageModel) -> Stack:
+    """An embedding model of such layers: nothing after the last norm."""
+    whole = uniform_stack(model)
+    rows = round_up(model.fields.count("vocab_size"), VOCABULARY_MULTIPLE)
+    embedding = column_parallel("embed_tokens", Units(count=rows), columns=model.hidden_size)
+    return replace(whole, first=(embedding, *whole.first))
+
+
 def attention_stack(model: LanguageModel, mixers: Sequence[FullAttention], mlps: Sequence[Mlp] = ()) -> Stack:
     """Layers that may attend with heads of their own; `mlps` where the class reads its blocks in its own way."""
     fields, known, hidden_size = model.fields, model.known, model.hidden_size
@@ -74,12 +84,24 @@ def _stack_of(
     norms = vector("layernorm", _norm_elements(fields, known, hidden_size))
     blocks = {mlp: tuple(mlp_matrices(fields, known, mlp, hidden_size)) for mlp in dict.fromkeys(mlps)}
     layers = [
-        model.formats.stored(
-            index, LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*attention, norms, *blocks[mlp]))
-        )
-        for index, ((mixer, attention), mlp) in enumerate(zip(attentions, mlps, strict=True))
+        LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*attention, norms, *blocks[mlp]))
+        for (mixer, attention), mlp in zip(attentions, mlps, strict=True)
     ]
-    return stack(model, layers, first=_positions(fields, known, hidden_size))
+    return stack(
+        model,
+        [model.formats.stored(index, layer) for index, layer in enumerate(layers)],
+        first=_positions(fields, known, hidden_size),
+        drafts=_drafts(model, layers[-1]),
+    )
+
+
+def _drafts(model: LanguageModel, last: LayerShape) -> tuple[LayerShape, ...]:
+    """Layers of multi-token prediction: the last one again behind a projection of two hidden states (vLLM 0.32, `glm4_moe_mtp.py`)."""
+    width = model.hidden_size
+    more = (replicated("eh_proj", width, columns=2 * width), vector("mtp_norms", 3 * width))
+    layer = replace(last, matrices=(*last.matrices, *more))
+    count = min(model.fields.optional_count("num_nextn_predict_layers"), model.num_layers)
+    return tuple(model.formats.stored(model.num_layers + index, layer) for index in range(count))
 
 
 def _windowed(mixer: Mixer, window: int) -> Mixer:

@@ -17,7 +17,7 @@ from kvgate.hf_config.encoders import TIED_BY_WRAPPER
 from kvgate.hf_config.families import encoders_of, family_of
 from kvgate.hf_config.family import Family, LanguageModel
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError
-from kvgate.hf_config.layers import uniform_stack, unmodelled_mixer
+from kvgate.hf_config.layers import headless_stack, uniform_stack, unmodelled_mixer
 from kvgate.hf_config.modules import UnknownFormat
 from kvgate.hf_config.nesting import language_keys
 from kvgate.hf_config.quantization import (
@@ -64,7 +64,7 @@ def read_config(
 
 def _unmodelled_kind(architecture: str, family: Family | None, fields: Fields) -> str | None:
     """What has no formula here: a kind of cache, an encoder, or a class that nobody read yet."""
-    kind = unmodelled_mixer(fields) if family is None or family.layers is uniform_stack else None
+    kind = unmodelled_mixer(fields) if family is None or family.layers in (uniform_stack, headless_stack) else None
     has_towers = encoders_of(architecture) is None and any(fields.has(key) for key in _ENCODER_KEYS)
     if kind is None and has_towers:
         return "multimodal encoder"  # even of a known class: glm-4v and Qwen-VL share theirs with text models
@@ -143,13 +143,14 @@ def _shape(
         unmodelled=tuple(unmodelled),
         num_heads=fields.count(*HEADS, default=0),
         supports_pipeline=family.supports_pipeline,
+        own_ends=family.own_ends,
     )
 
 
 def _num_layers(fields: Fields) -> int:
     listed = len(fields.sequence("layers_block_type")) or None
     num_layers = fields.count(
-        "num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers", default=listed
+        "decoder_layers", "num_hidden_layers", "num_layers", "n_layer", "n_layers", default=listed
     )
     if num_layers <= MAX_LAYERS:
         return num_layers

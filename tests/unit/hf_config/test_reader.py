@@ -152,7 +152,7 @@ UNMODELLED = [
     ({"cross_attention_layers": [3]}, "encoder-decoder cross attention"),
     ({"block_configs": [{}]}, "per-layer block configurations"),
     ({"conv_L_cache": 3}, "short convolution hybrid"),
-    ({"architectures": ["WhisperForConditionalGeneration"], "decoder_layers": 4}, "encoder-decoder cross attention"),
+    ({"decoder_layers": 4}, "encoder-decoder cross attention"),
     ({"architectures": ["NewForCausalLM"]}, "architecture NewForCausalLM"),
     ({"architectures": ["NewVLForConditionalGeneration"], "vision_config": {"depth": 2}}, "multimodal encoder"),
     ({"architectures": ["ChatGLMModel"], "vision_config": {"depth": 2}}, "multimodal encoder"),

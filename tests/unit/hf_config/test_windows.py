@@ -63,3 +63,11 @@ def test_a_window_that_is_no_count_is_named_once(window: object) -> None:
     with pytest.raises(ModelConfigError) as error:
         windows(sliding_window=window)
     assert [problem.split()[0] for problem in error.value.problems] == ["sliding_window"]
+
+
+def test_layers_of_multi_token_prediction_are_like_the_last_one() -> None:
+    """GLM-4.5, MiMo, Hy3, Step: each has a projection of two hidden states and three norms more."""
+    shape = read_config(new_llama_config(num_nextn_predict_layers=2))
+    assert [draft.mixers for draft in shape.draft_layers] == [shape.layers[-1].mixers] * 2
+    more = [m for m in shape.draft_layers[0].matrices if m not in shape.layers[-1].matrices]
+    assert [(m.name, m.rows[0].count, m.columns) for m in more] == [("eh_proj", 4096, 8192), ("mtp_norms", 12288, 1)]

@@ -3,12 +3,16 @@
 from kvgate.hf_config.encoders.clip import llava_vision
 from kvgate.hf_config.encoders.pixtral import pixtral_vision
 from kvgate.hf_config.encoders.qwen_vision import qwen2_5_vision, qwen2_vision, qwen3_vision
+from kvgate.hf_config.encoders.whisper import whisper_audio
 from kvgate.hf_config.family import EncoderReader
 
 LANGUAGE_MODELS: dict[str, str] = {
     "Exaone4_5_ForConditionalGeneration": "Exaone4ForCausalLM",
     "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
+    "Gemma4ForConditionalGeneration": "Gemma4ForCausalLM",
+    "Gemma4UnifiedForConditionalGeneration": "Gemma4ForCausalLM",
     "Llama4ForConditionalGeneration": "Llama4ForCausalLM",
+    "MllamaForConditionalGeneration": "MllamaForCausalLM",
     "MuseGlimmerForConditionalGeneration": "MuseGlimmerForCausalLM",
     "Qwen2VLForConditionalGeneration": "Qwen2ForCausalLM",
     "Qwen2_5_VLForConditionalGeneration": "Qwen2ForCausalLM",
@@ -35,6 +39,7 @@ ENCODERS: dict[str, EncoderReader] = {
     "Qwen2_5_VLForConditionalGeneration": qwen2_5_vision,
     "Qwen3VLForConditionalGeneration": qwen3_vision,
     "Qwen3VLMoeForConditionalGeneration": qwen3_vision,
+    "WhisperForConditionalGeneration": whisper_audio,
 }
 """Multimodal class → the reader of its towers."""
 

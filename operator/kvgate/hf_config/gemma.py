@@ -1,0 +1,118 @@
+"""Gemma 3, and Gemma 4: two head widths, layers that read another layer's cache, experts beside a dense block, embeddings by layer."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from kvgate.budget.matrix import Matrix, Units
+from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, Mlp, SharedCache, SparseMlp
+from kvgate.hf_config.attention import attention_matrices, full_attention
+from kvgate.hf_config.blocks import Router, column_parallel, dense_mlp, replicated, row_parallel, sparse_mlp, vector
+from kvgate.hf_config.family import LanguageModel, Stack
+from kvgate.hf_config.fields import Fields
+from kvgate.hf_config.layers import attention_stack, stack
+from kvgate.hf_config.windows import layer_windows
+
+
+def gemma3_stack(model: LanguageModel) -> Stack:
+    """With a vision tower, the tokens of an image see each other in both directions."""
+    fields = model.fields
+    base = replace(full_attention(fields, model.hidden_size), sees_images_both_ways=fields.has("vision_config"))
+    windows = layer_windows(fields, model.known, model.num_layers)
+    return attention_stack(model, [replace(base, sliding_window=window) for window in windows])
+
+
+def gemma4_stack(model: LanguageModel) -> Stack:
+    """The last `num_kv_shared_layers` layers read the cache of the last layer of their type before them."""
+    attentions = _attentions(model)
+    mixers = shared_caches(attentions, model.fields.optional_count("num_kv_shared_layers"))
+    layers = []
+    for index, (attention, mixer) in enumerate(zip(attentions, mixers, strict=True)):
+        shares = isinstance(mixer, SharedCache)
+        mlps = _mlps(model.fields, widened=shares)
+        own = _queries(attention, model.hidden_size) if shares else _attention(model, attention)
+        matrices = (*own, *_around(model, mlps))
+        layers.append(model.formats.stored(index, LayerShape(mixers=(mixer,), mlps=mlps, matrices=matrices)))
+    whole = stack(model, layers)
+    return replace(whole, everywhere=(*whole.everywhere, *_embeddings_by_layer(model)))
+
+
+def _attentions(model: LanguageModel) -> list[FullAttention]:
+    """Layers without a window have heads of their own width, and with `attention_k_eq_v` fewer of them."""
+    fields = model.fields
+    base = full_attention(fields, model.hidden_size)
+    base = replace(base, sees_images_both_ways=fields.text("use_bidirectional_attention") == "vision")
+    num_kv_heads = fields.optional_count("num_global_key_value_heads") if fields.flag("attention_k_eq_v") else 0
+    full = replace(
+        base,
+        head_dim=fields.optional_count("global_head_dim") or base.head_dim,
+        num_kv_heads=num_kv_heads or base.num_kv_heads,
+    )
+    windows = layer_windows(fields, model.known, model.num_layers)
+    return [replace(base, sliding_window=window) if window else full for window in windows]
+
+
+def shared_caches(attentions: Sequence[FullAttention], num_shared: int) -> list[Mixer]:
+    """The mixers of all layers, where the last ones read the cache of an earlier layer with the same window."""
+    first = len(attentions) - num_shared
+    targets = {attention.sliding_window: index for index, attention in enumerate(attentions[: max(0, first)])}
+    return [
+        SharedCache(num_heads=attention.num_heads, target=targets[attention.sliding_window])
+        if index >= first and attention.sliding_window in targets
+        else attention
+        for index, attention in enumerate(attentions)
+    ]
+
+
+def _mlps(fields: Fields, *, widened: bool) -> tuple[Mlp, ...]:
+    dense = DenseMlp(intermediate_size=fields.count("intermediate_size"))
+    if widened and fields.flag("use_double_wide_mlp"):
+        dense = replace(dense, intermediate_size=2 * dense.intermediate_size)
+    if not fields.flag("enable_moe_block", "use_second_mlp_block"):
+        return (dense,)
+    sparse = SparseMlp(
+        num_experts=fields.count("num_experts"),
+        num_experts_per_token=fields.count("top_k_experts", default=1),
+        intermediate_size=fields.count("moe_intermediate_size", "expert_intermediate_size"),
+    )
+    return (dense, sparse)
+
+
+def _attention(model: LanguageModel, attention: FullAttention) -> Iterator[Matrix]:
+    return attention_matrices(model.fields, model.known, attention, model.hidden_size)
+
+
+def _queries(attention: FullAttention, hidden_size: int) -> Iterator[Matrix]:
+    """A layer that reads another one's keys and values projects queries alone (vLLM 0.32)."""
+    queries = Units(count=attention.num_heads, width=attention.head_dim)
+    yield column_parallel("qkv_proj", queries, columns=hidden_size)
+    yield row_parallel("o_proj", hidden_size, columns=queries.elements)
+    yield vector("qk_norm", attention.head_dim)
+
+
+def _around(model: LanguageModel, mlps: tuple[Mlp, ...]) -> Iterator[Matrix]:
+    hidden_size = model.hidden_size
+    yield vector("layernorm", 4 * hidden_size)
+    for mlp in mlps:
+        if isinstance(mlp, DenseMlp):
+            yield from dense_mlp(mlp, hidden_size)
+        else:
+            yield from sparse_mlp(mlp, hidden_size, Router())
+            yield vector("router_scale", hidden_size + mlp.num_experts)
+            yield vector("layernorm", 3 * hidden_size)
+    if width := model.fields.optional_count("hidden_size_per_layer_input"):
+        yield replicated("per_layer_input_gate", width, columns=hidden_size)
+        yield replicated("per_layer_projection", hidden_size, columns=width)
+        yield vector("layernorm", hidden_size)
+
+
+def _embeddings_by_layer(model: LanguageModel) -> Iterator[Matrix]:
+    """A second embedding with a slice for every layer, and the projection of the first one to its width."""
+    fields = model.fields
+    width = fields.optional_count("hidden_size_per_layer_input")
+    if not width:
+        return
+    all_layers = width * model.num_layers
+    rows = fields.count("vocab_size_per_layer_input", "vocab_size")
+    yield column_parallel("embed_tokens_per_layer", Units(count=rows), columns=all_layers)
+    yield column_parallel("per_layer_model_projection", Units(count=all_layers), columns=model.hidden_size)
+    yield vector("per_layer_projection_norm", width)
