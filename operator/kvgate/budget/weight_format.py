@@ -37,11 +37,6 @@ class WeightFormat:
     converts_while_loading: bool = False
     """The checkpoint is plain: the matrix is built in the model dtype, and converted when it is loaded."""
 
-    @property
-    def repacks(self) -> bool:
-        """True where kernels reorder, pad or copy what was loaded, as they like: sizes after loading are less certain."""
-        return self.format in ("mxfp4", "nvfp4", "nvfp4-weights", "mxfp8", "nf4") or self.converts_while_loading
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalMatrix:
