@@ -71,4 +71,6 @@ def _margin(run: Run) -> int:
     margin = DENSE_MARGIN_BYTES + run.token_bytes // 2
     if run.is_sparse:
         margin += gib(0.1) + workspace_bytes(run) // 10
+    if run.draft_tokens:
+        margin += gib(0.2) + run.logits_bytes
     return margin + (4 * run.token_bytes if run.element_bytes == FLOAT32_BYTES else 0)

@@ -54,7 +54,7 @@ def _is_complex(run: Run) -> bool:
 
 def _spread(run: Run, reserve: int) -> Interval:
     """vLLM captures two graphs of each kind and multiplies the second, in steps of the driver's 2 MiB: a coarse figure."""
-    if _is_complex(run):
+    if _is_complex(run) or run.draft_tokens:
         return Interval.around(reserve, below=reserve * 6 // 10, above=2 * reserve)
     alone = run.parallelism.tensor == 1
     return Interval.around(reserve, below=reserve // 2, above=reserve * 8 // 10 if alone else reserve)
@@ -75,16 +75,21 @@ def num_full_graphs(run: Run) -> int:
     mode = run.graphs.mode or ("FULL_AND_PIECEWISE" if run.accounting.full_graphs else "PIECEWISE")
     if mode in ("NONE", "PIECEWISE"):
         return 0
-    return _num_sizes(run, min(run.max_num_seqs, run.max_num_batched_tokens))
+    return _num_sizes(run, min(_decode_tokens(run), run.max_num_batched_tokens))
+
+
+def _decode_tokens(run: Run) -> int:
+    """Of a whole decode step: drafts are verified with the token before them."""
+    return run.max_num_seqs * (1 + run.draft_tokens)
 
 
 def _num_sizes(run: Run, limit: int) -> int:
-    """Sizes up to `limit`: those given, else up to 2 S and 512 (1024 on compute capability 10.x since 0.28)."""
+    """Sizes up to `limit`: those given, else up to two decode steps and 512 (1024 on compute capability 10.x since 0.28)."""
     if run.graphs.capture_sizes is not None:
         return sum(size <= limit for size in run.graphs.capture_sizes)
     is_blackwell = run.accelerator.compute_capability is not None and run.accelerator.compute_capability[0] == 10
     ceiling = 1024 if is_blackwell and run.accounting.blackwell_graphs else 512
-    return num_capture_sizes(min(limit, run.graphs.max_capture_size or min(2 * run.max_num_seqs, ceiling)))
+    return num_capture_sizes(min(limit, run.graphs.max_capture_size or min(2 * _decode_tokens(run), ceiling)))
 
 
 def num_capture_sizes(limit: int) -> int:

@@ -31,6 +31,8 @@ class Run:
     """What is encoded in the profile run: `image`, `video`, `audio`."""
     takes_embeddings: bool = False
     """Prompts may hold images or sounds, so the language model is fed with embeddings, not with tokens."""
+    draft_tokens: int = 0
+    """Tokens drafted ahead per step and verified together."""
     stage: tuple[int, int]
 
     @property

@@ -9,6 +9,9 @@ HALF = 2
 UNSORTED_HALF_ROWS = 7
 """Of a sampler that does not sort."""
 
+DRAFT_HALF_ROWS = 4
+"""V1 verifies drafts on 2 S rows in 16 bits and keeps a copy of S rows in 32 (0.19, `RejectionSampler.forward`); no start tells."""
+
 
 def sampler_bytes(run: Run) -> int:
     """Peak of the sampler's dummy run (0 on stages without the head), what was alive before it included.
@@ -24,6 +27,7 @@ def sampler_bytes(run: Run) -> int:
     if run.v2_runner:
         return run.logits_bytes * run.element_bytes // 4 + run.token_bytes + rows
     halves = run.accounting.sampler_half_rows - (1 if run.element_bytes == 4 else 0)
+    halves += DRAFT_HALF_ROWS if run.draft_tokens else 0
     return run.logits_bytes * halves // HALF + run.token_bytes + 2 * rows + _scratch_bytes(run)
 
 
