@@ -94,7 +94,7 @@ def _mentions(container: Written, name: str) -> bool:
 def _words(field: Written, values: Mapping[str, Written]) -> Iterator[Argument]:
     """One word per element; docker-compose and some platforms write one line."""
     if isinstance(field.value, str):
-        yield from (Argument(text=text, path=field.path) for text in _split(_expanded(field.value, values)))
+        yield from _words_of_text(_expanded(field.value, values), field.path, {})
     for item in field.items():
         yield Argument(text=_expanded(item.text, values), path=item.path)
 
@@ -109,9 +109,18 @@ def _through_shell(words: list[Argument], values: Mapping[str, Written]) -> list
     after = words[words.index(script) + 1 :]
     parameters = [word for word in after if word.text != "--"]
     line: list[Argument] = []
-    for text in _split(_shell_expanded(script.text, values)):
-        line += parameters if text in ("$@", "${@}", '"$@"') else [Argument(text=text, path=script.path)]
+    for word in _words_of_text(script.text, script.path, values):
+        line += parameters if word.text in ("$@", "${@}") else [word]
     return line
+
+
+def _words_of_text(text: str, path: str, values: Mapping[str, Written]) -> Iterator[Argument]:
+    """The words of a script, each with its line: found in the text as it is written, where no variable hides it."""
+    start = 0
+    for word in _split(_shell_expanded(text, values)):
+        found = text.find(word, start)
+        start = start if found < 0 else found
+        yield Argument(text=word, path=path, line=text.count("\n", 0, start))
 
 
 def _shell_expanded(text: str, values: Mapping[str, Written]) -> str:

@@ -42,9 +42,13 @@ class Document:
     def position(self) -> Position:
         return self._at(self.node)
 
-    def position_of(self, path: str) -> Position:
-        """Of a field, or of its nearest parent that is written."""
-        return self._at(locate(self.node, path))
+    def position_of(self, path: str, line: int = 0) -> Position:
+        """Of a field, or of its nearest parent that is written; of a line in it where it is a text of several."""
+        shown, value = locate(self.node, path)
+        if not line or not isinstance(value, yaml.ScalarNode):
+            return self._at(shown)
+        first = value.start_mark.line + (1 if value.style in ("|", ">") else 0)
+        return Position(line=self.line_offset + first + line + 1)
 
     def _at(self, node: yaml.Node) -> Position:
         return Position(line=self.line_offset + node.start_mark.line + 1, column=node.start_mark.column + 1)

@@ -32,6 +32,8 @@ class Located:
 
     finding: Finding
     path: str
+    line: int = 0
+    """Lines below the first one, where the field is a text of several."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +66,11 @@ class _Reading:
     findings: list[Located] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
 
-    def add(self, rule: str, severity: Severity, name: str, path: str, message: str, remediation: str) -> None:
+    def add(
+        self, rule: str, severity: Severity, name: str, path: str, message: str, remediation: str, line: int = 0
+    ) -> None:
         finding = Finding(rule=rule, severity=severity, field=name, message=message, remediation=remediation)
-        self.findings.append(Located(finding=finding, path=path))
+        self.findings.append(Located(finding=finding, path=path, line=line))
 
 
 def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
@@ -109,10 +113,14 @@ def _read_problems(reading: _Reading) -> None:
         wrapped = reading.engine.is_wrapped and problem.rule in ("OptionUnknown", "OptionAmbiguous")
         quiet = wrapped or problem.rule == "OptionDeprecated"
         severity = Severity.INFO if wrapped else Severity.WARNING if quiet else Severity.ERROR
-        reading.add(problem.rule, severity, "arguments", problem.path, problem.message, problem.remediation)
+        reading.add(
+            problem.rule, severity, "arguments", problem.at.path, problem.message, problem.remediation, problem.at.line
+        )
     for setting in reading.line.repeated:
         message = f"{setting.name} is set to {setting.text} here and again later; the later one counts"
-        reading.add("OptionRepeated", Severity.WARNING, setting.name, setting.path, message, "keep one of them")
+        reading.add(
+            "OptionRepeated", Severity.WARNING, setting.name, setting.path, message, "keep one of them", setting.line
+        )
     for path, remark in reading.engine.remarks:
         reading.add("NotUnderstood", Severity.INFO, "", path, remark, "")
 
@@ -185,7 +193,7 @@ def _asked(reading: _Reading, values: Mapping[str, Any]) -> Assessment | None:
 def _located(reading: _Reading, finding: Finding) -> Located:
     setting = reading.line.settings.get(finding.field)
     if setting:
-        return Located(finding=finding, path=setting.path)
+        return Located(finding=finding, path=setting.path, line=setting.line)
     own = {"model": reading.engine.model.path, "gpu": reading.engine.hints[0].path if reading.engine.hints else "",
            "vllm_version": reading.engine.image.path}  # fmt: skip
     return Located(finding=finding, path=own.get(finding.field) or reading.engine.path)

@@ -33,8 +33,8 @@ def broken(file: str, position: Position, message: str, remediation: str, *, rul
     return Broken(file=file, position=position, finding=finding)
 
 
-def locate(node: yaml.Node, path: str) -> yaml.Node:
-    """The node to show for `spec.vllm.extraArgs[1]`: the field's key, or that of its nearest parent which is written."""
+def locate(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node]:
+    """(what to show, the value) for `spec.vllm.extraArgs[1]`: the field's key, or that of its nearest parent which is written."""
     shown = node
     for index, quoted, plain in _STEP.findall(path):
         name = quoted or plain
@@ -44,7 +44,7 @@ def locate(node: yaml.Node, path: str) -> yaml.Node:
             shown, node = entry
         else:
             break
-    return shown
+    return shown, node
 
 
 def _entry(node: yaml.MappingNode, name: str) -> tuple[yaml.Node, yaml.Node] | None:

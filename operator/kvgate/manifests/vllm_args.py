@@ -19,6 +19,8 @@ class Argument:
 
     text: str
     path: str
+    line: int = 0
+    """Lines below the first one, where the field is a text of several."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +33,7 @@ class Setting:
     text: str
     """As it is written."""
     path: str
+    line: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,9 +41,13 @@ class ArgumentProblem:
     """What the parser says of a word; `rule` is a finding's."""
 
     rule: str
-    path: str
+    at: Argument
     message: str
     remediation: str
+
+    @property
+    def path(self) -> str:
+        return self.at.path
 
 
 @dataclass(slots=True)
@@ -59,7 +66,11 @@ class CommandLine:
         before = self.settings.get(setting.name)
         if before and isinstance(before.value, dict) and isinstance(setting.value, dict):
             setting = Setting(
-                name=setting.name, value={**before.value, **setting.value}, text=setting.text, path=setting.path
+                name=setting.name,
+                value={**before.value, **setting.value},
+                text=setting.text,
+                path=setting.path,
+                line=setting.line,
             )
         elif before:
             self.repeated.append(before)
@@ -138,9 +149,9 @@ def _read_value(
     if takes_no_value(kind):
         if attached is not None:
             line.problems.append(_surplus(word, option, attached))
-        line.put(Setting(name=option.dest, value=not negated, text=word.text, path=word.path))
+        line.put(Setting(name=option.dest, value=not negated, text=word.text, path=word.path, line=word.line))
         return
-    texts, path = _texts(word, kind, attached, rest)
+    texts, at = _texts(word, kind, attached, rest)
     if not texts:
         if "bare" not in kind:
             line.problems.append(_missing(word, option, kind))
@@ -150,20 +161,20 @@ def _read_value(
     except BadValue as error:
         line.problems.append(_invalid(word, option, " ".join(texts), str(error)))
         return
-    line.put(Setting(name=option.dest, value=value, text=" ".join(texts), path=path))
+    line.put(Setting(name=option.dest, value=value, text=" ".join(texts), path=at.path, line=at.line))
 
 
-def _texts(word: Argument, kind: str, attached: str | None, rest: list[Argument]) -> tuple[list[str], str]:
-    """The words that belong to the option, and where its value stands."""
+def _texts(word: Argument, kind: str, attached: str | None, rest: list[Argument]) -> tuple[list[str], Argument]:
+    """The words that belong to the option, and the one where its value stands."""
     if attached is not None:
-        return [attached], word.path
+        return [attached], word
     if not rest or _is_flag(rest[0].text):
-        return [], word.path
-    path = rest[0].path
-    taken = [rest.pop(0).text]
+        return [], word
+    first = rest.pop(0)
+    taken = [first.text]
     while takes_several(kind) and rest and not _is_flag(rest[0].text):
         taken.append(rest.pop(0).text)
-    return taken, path
+    return taken, first
 
 
 def _skip_value(equals: str, rest: list[Argument]) -> None:
@@ -189,14 +200,14 @@ def _unknown(word: Argument, name: str, several: Option | tuple[str, ...] | None
     if isinstance(several, tuple):
         remedy = f"write it out: {', '.join(several)}"
         return ArgumentProblem(
-            rule="OptionAmbiguous", path=word.path, message=f"{name} begins several options", remediation=remedy
+            rule="OptionAmbiguous", at=word, message=f"{name} begins several options", remediation=remedy
         )
     if known is not None:
         return _not_in_release(word, known, release)
     near = get_close_matches(_canonical(name), [s for s in spellings(release) if s.startswith("--")], n=1, cutoff=0.75)
     remedy = f"did you mean {near[0]}?" if near else "see `vllm serve --help=all` of your release"
     message = f"{name} is no option of vLLM; it does not start"
-    return ArgumentProblem(rule="OptionUnknown", path=word.path, message=message, remediation=remedy)
+    return ArgumentProblem(rule="OptionUnknown", at=word, message=message, remediation=remedy)
 
 
 def _not_in_release(word: Argument, option: Option, release: Patch) -> ArgumentProblem:
@@ -206,33 +217,31 @@ def _not_in_release(word: Argument, option: Option, release: Patch) -> ArgumentP
         last = ".".join(map(str, option.until or option.since))
         remedy = f"use {option.replacement}" if option.replacement.startswith("-") else "leave it out"
         message = f"{option.flag} is gone since {'.'.join(map(str, option.removed_in))} (last in {last}); vLLM {shown} does not start"
-        return ArgumentProblem(rule="OptionRemoved", path=word.path, message=message, remediation=remedy)
+        return ArgumentProblem(rule="OptionRemoved", at=word, message=message, remediation=remedy)
     since = ".".join(map(str, option.since))
     message = f"{option.flag} came with {since}; vLLM {shown} does not start with it"
     return ArgumentProblem(
-        rule="OptionNotYet", path=word.path, message=message, remediation=f"use vLLM {since} or newer, or leave it out"
+        rule="OptionNotYet", at=word, message=message, remediation=f"use vLLM {since} or newer, or leave it out"
     )
 
 
 def _deprecated(word: Argument, option: Option) -> ArgumentProblem:
     remedy = f"use {option.replacement}" if option.replacement.startswith("-") else "leave it out"
     message = f"{option.flag} is deprecated and will be removed"
-    return ArgumentProblem(rule="OptionDeprecated", path=word.path, message=message, remediation=remedy)
+    return ArgumentProblem(rule="OptionDeprecated", at=word, message=message, remediation=remedy)
 
 
 def _surplus(word: Argument, option: Option, attached: str) -> ArgumentProblem:
     message = f"{option.flag} takes no value, and {attached!r} is one; vLLM does not start"
-    return ArgumentProblem(
-        rule="OptionValue", path=word.path, message=message, remediation=f"write {option.flag} alone"
-    )
+    return ArgumentProblem(rule="OptionValue", at=word, message=message, remediation=f"write {option.flag} alone")
 
 
 def _missing(word: Argument, option: Option, kind: str) -> ArgumentProblem:
     message = f"{option.flag} has no value"
-    return ArgumentProblem(rule="OptionValue", path=word.path, message=message, remediation=f"give one of type {kind}")
+    return ArgumentProblem(rule="OptionValue", at=word, message=message, remediation=f"give one of type {kind}")
 
 
 def _invalid(word: Argument, option: Option, text: str, reason: str) -> ArgumentProblem:
     shown = text if len(text) <= 60 else f"{text[:57]}…"
     message = f"{option.flag} is {shown!r}; vLLM does not start"
-    return ArgumentProblem(rule="OptionValue", path=word.path, message=message, remediation=reason)
+    return ArgumentProblem(rule="OptionValue", at=word, message=message, remediation=reason)
