@@ -4,7 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ SUFFIXES = (".yaml", ".yml", ".json")
 """What is read in a folder; a file that is named is read whatever its name."""
 STDIN = "-"
 
+_ENGINE_WORDS = re.compile(r"vllm|kserve|kubeai|kaito\.sh|llm_configs|modelartifacts|dynamo", re.IGNORECASE)
+_COMMENT = re.compile(r"#\s*(kvgate:.*)$", re.MULTILINE)
 _MARKER = re.compile(r"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^%.*$", re.MULTILINE)
 _TEMPLATE_HELP = "this looks like a Helm template; render it first: helm template CHART | kvgate check -"
@@ -37,6 +39,10 @@ class Document:
     node: yaml.Node
     is_template: bool = False
     """Its text holds `{{`: a finding may be about a template that nobody rendered."""
+    mentions_engine: bool = False
+    """Its text holds a word that every document of a known platform has one of."""
+    comments: tuple[tuple[int, str], ...] = ()
+    """(line in the file, text) of comments that are for kvgate."""
 
     @property
     def position(self) -> Position:
@@ -131,7 +137,15 @@ def _parsed(file: str, data: bytes) -> Iterator[Document | Broken]:
             node = None
         if node is None:
             continue
-        document = Document(file=file, index=index, line_offset=line_offset, node=node, is_template="{{" in chunk)
+        document = Document(
+            file=file,
+            index=index,
+            line_offset=line_offset,
+            node=node,
+            is_template="{{" in chunk,
+            mentions_engine=_ENGINE_WORDS.search(chunk) is not None,
+            comments=tuple(_comments(chunk, line_offset)),
+        )
         yield from _items(document)
         index += 1
 
@@ -167,6 +181,12 @@ def _without_prefix(chunk: str) -> str:
     return f"   {chunk[3:]}" if chunk.startswith("...") else chunk
 
 
+def _comments(chunk: str, line_offset: int) -> Iterator[tuple[int, str]]:
+    if "kvgate:" in chunk:
+        for match in _COMMENT.finditer(chunk):
+            yield line_offset + chunk.count("\n", 0, match.start()) + 1, match[1].strip()
+
+
 def _items(document: Document) -> Iterator[Document]:
     """The document, or the items of a List."""
     items = None
@@ -176,13 +196,7 @@ def _items(document: Document) -> Iterator[Document]:
         yield document
         return
     for node in items.value:
-        yield Document(
-            file=document.file,
-            index=document.index,
-            line_offset=document.line_offset,
-            node=node,
-            is_template=document.is_template,
-        )
+        yield replace(document, node=node)
 
 
 def _yaml_broken(error: YamlError, file: str, line_offset: int, *, is_template: bool) -> Broken:

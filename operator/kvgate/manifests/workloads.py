@@ -1,4 +1,4 @@
-"""What is judged in a stream: InferenceDeployments, with the ConfigMaps beside them as the source for configFrom."""
+"""What is judged in a stream: InferenceDeployments and other platforms' engines, with the ConfigMaps beside them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,11 +31,18 @@ class Manifests:
     """Everything of one input."""
 
     subjects: list[Subject] = field(default_factory=list)
+    others: list[Document] = field(default_factory=list)
+    """Documents of other platforms in which an engine may be found."""
     broken: list[Broken] = field(default_factory=list)
     num_others: int = 0
-    """Documents of kinds that are not judged."""
+    """Documents that have nothing to do with vLLM."""
     config_maps: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     """Data by (namespace, name)."""
+
+    def config_value(self, namespace: str, name: str, key: str) -> str | None:
+        """The text under a key of a ConfigMap, where it is in the same input."""
+        text = self.config_maps.get((namespace, name), {}).get(key)
+        return text if isinstance(text, str) else None
 
     def lookup(self, namespace: str) -> ConfigLookup:
         """Finds configFrom of an object in this namespace."""
@@ -61,10 +68,13 @@ def read_manifests(paths: Iterable[str]) -> Manifests:
             _add_subject(found, item)
         elif item.api_version.startswith(f"{GROUP}/"):
             found.broken.append(_unknown_kind(item))
+        elif item.kind == "ConfigMap":
+            found.num_others += 1
+            _add_config_map(found, item)
+        elif item.mentions_engine:
+            found.others.append(item)
         else:
             found.num_others += 1
-            if item.kind == "ConfigMap":
-                _add_config_map(found, item)
     return found
 
 

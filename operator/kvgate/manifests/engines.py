@@ -1,0 +1,92 @@
+"""The engines of an input: every document of another platform through its reader, with what stands beside it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from kvgate.manifests.catalog import engines_in
+from kvgate.manifests.documents import Document
+from kvgate.manifests.engine_found import FoundEngine
+from kvgate.manifests.pods import Input
+from kvgate.manifests.positions import Broken
+from kvgate.manifests.workloads import Manifests
+from kvgate.manifests.written import Written
+
+_SUPPORTING_KINDS = frozenset({
+    "LLMInferenceServiceConfig", "ClusterServingRuntime", "ServingRuntime", "Service", "Ingress", "HTTPRoute", "Gateway", "Secret",
+    "ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "PersistentVolumeClaim", "PersistentVolume",
+    "HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy", "Namespace", "ServiceMonitor", "PodMonitor", "PrometheusRule",
+    "ScaledObject", "CustomResourceDefinition", "InferencePool", "InferenceModel", "InferenceObjective", "Certificate", "Issuer",
+    "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "Kustomization", "VirtualService", "DestinationRule",
+    "EnvoyFilter",
+})  # fmt: skip
+"""Kinds that stand beside an engine and never hold one."""
+
+
+@dataclass(kw_only=True)
+class EnginesFound:
+    """What the documents of other platforms hold."""
+
+    engines: list[FoundEngine] = field(default_factory=list)
+    not_understood: list[Document] = field(default_factory=list)
+    """They speak of vLLM, and no reader finds an engine in them."""
+    broken: list[Broken] = field(default_factory=list)
+    num_others: int = 0
+
+
+def find_engines(manifests: Manifests) -> EnginesFound:
+    """Every engine, in the order of the input."""
+    found, roots = EnginesFound(), dict(_roots(manifests))
+    for document in manifests.others:
+        root = roots[id(document)]
+        if isinstance(root, Broken):
+            found.broken.append(root)
+        else:
+            _add(found, _input(manifests, document, root, roots))
+    return found
+
+
+def _roots(manifests: Manifests) -> Iterator[tuple[int, Written | Broken]]:
+    for document in manifests.others:
+        value = document.load()
+        yield id(document), value if isinstance(value, Broken) else Written(value=value)
+
+
+def _input(manifests: Manifests, document: Document, root: Written, roots: dict[int, Written | Broken]) -> Input:
+    namespace = root.get("metadata", "namespace").text or "default"
+    return Input(
+        document=document,
+        root=root,
+        config_value=partial(manifests.config_value, namespace),
+        find=partial(_found, manifests, roots),
+    )
+
+
+def _found(manifests: Manifests, roots: dict[int, Written | Broken], kind: str, name: str) -> Written | None:
+    """Another document of the input, by kind and name."""
+    for document in manifests.others:
+        root = roots[id(document)]
+        if document.kind == kind and isinstance(root, Written) and root.get("metadata", "name").text == name:
+            return root
+    return None
+
+
+def _add(found: EnginesFound, given: Input) -> None:
+    engines = engines_in(given)
+    if engines:
+        found.engines += engines
+    elif engines is None and given.document.kind not in _SUPPORTING_KINDS and _speaks_of_vllm(given.root.value):
+        found.not_understood.append(given.document)
+    else:
+        found.num_others += 1
+
+
+def _speaks_of_vllm(value: object) -> bool:
+    """A value, not a name or a label, tells of vLLM."""
+    if isinstance(value, dict):
+        return any(
+            _speaks_of_vllm(child) for key, child in value.items() if key not in ("metadata", "labels", "annotations")
+        )
+    if isinstance(value, list):
+        return any(map(_speaks_of_vllm, value))
+    return isinstance(value, str) and "vllm" in value.lower()
