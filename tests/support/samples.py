@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kvgate.cli.check import check_subject
+from kvgate.cli.checked import check_subject
 from kvgate.engine import Assessment
 from kvgate.manifests import Subject, read_manifests
 

@@ -1,48 +1,24 @@
 """`kvgate check`: the verdicts of files, with file, line and field; the same engine as the webhook."""
 
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import click
 
-from kvgate import engine, facts, summary
-from kvgate.api.conditions import Reason
-from kvgate.api.v1alpha1 import InferenceDeploymentSpec
-from kvgate.cli.exits import Exit
-from kvgate.engine import Assessment, Decision
-from kvgate.facts import Facts
-from kvgate.manifests import Manifests, Subject, read_manifests
-from kvgate.rules.finding import Finding
+from kvgate.cli.check_report import Report, in_order, of_document, of_engine, of_ours
+from kvgate.cli.checked import check_subject
+from kvgate.manifests import read_manifests
+from kvgate.manifests.engines import find_engines
+from kvgate.manifests.judged import Defaults, judge_engine
+from kvgate.rules.finding import Severity
 
-
-@dataclass(frozen=True, kw_only=True)
-class Checked:
-    """One object and what became of it."""
-
-    subject: Subject
-    assessment: Assessment | None
-    """None where the schema refuses the object."""
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        return self.assessment.findings if self.assessment else self.subject.findings
-
-    @property
-    def decision(self) -> Decision:
-        return self.assessment.decision if self.assessment else Decision.REFUSE
-
-    @property
-    def verdict(self) -> str | None:
-        """None where there is nothing to judge: the object is not valid."""
-        return self.assessment.verdict.value if self.assessment else None
-
-    @property
-    def reason(self) -> tuple[Reason, str]:
-        """Reason and message of the condition Accepted, as webhook and controller word them."""
-        if self.assessment is None:
-            return Reason.INVALID_SPEC, "; ".join(finding.message for finding in self.findings)
-        return summary.accepted(self.assessment)[1:]
+OUTPUTS = {
+    "text": "kvgate.cli.check_text",
+    "json": "kvgate.cli.check_json",
+}
+"""Name → the module whose `render` makes it; only one of them is imported."""
 
 
 @click.command()
@@ -51,49 +27,44 @@ class Checked:
     "--model-config", metavar="FILE", help="The config.json for models that neither the catalogue nor configFrom knows.",
     type=click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path),
 )  # fmt: skip
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="For people or programs.")
-def check(paths: tuple[str, ...], model_config: Path | None, output: str) -> None:
-    """Judge every InferenceDeployment in PATH: files, folders, or - for standard input.
+@click.option("--accelerator", metavar="NAME", help="For manifests that do not say what they run on.")
+@click.option("--vllm-version", metavar="VERSION", help="For manifests whose image does not say it.")
+@click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", help="What makes the exit code 1.")
+@click.option("-o", "--output", type=click.Choice(list(OUTPUTS)), default="text", help="For people or programs.")
+def check(
+    paths: tuple[str, ...],
+    model_config: Path | None,
+    accelerator: str | None,
+    vllm_version: str | None,
+    fail_on: str,
+    output: str,
+) -> None:
+    """Judge every vLLM engine in PATH: files, folders, or - for standard input.
 
-    ConfigMaps in the same input serve configFrom. Exit code: 0 everything is admitted, 1 an object would be refused,
-    2 something could not be decided.
+    InferenceDeployments by their policy, other platforms' manifests and Helm values by vLLM's own start condition. ConfigMaps
+    in the same input are read where they are referred to. Exit code: 0 everything starts, 1 something does not, 2 nothing
+    could be decided.
     """
+    defaults = Defaults(accelerator=accelerator, vllm_version=vllm_version)
+    report = run(paths, model_config, defaults)
+    render: Callable[[Report], str] = import_module(OUTPUTS[output]).render
+    click.echo(render(report))
+    sys.exit(report.exit_code(Severity(fail_on)))
+
+
+def run(paths: tuple[str, ...], model_config: Path | None, defaults: Defaults) -> Report:
+    """Read, judge, and put in order."""
     manifests = read_manifests(paths)
     text = model_config.read_text(encoding="utf-8", errors="replace") if model_config else None
-    checked = [check_subject(subject, manifests, text, str(model_config)) for subject in manifests.subjects]
-    if output == "json":
-        from kvgate.cli.check_json import report
-    else:
-        from kvgate.cli.check_text import report
-    click.echo(report(checked, manifests, paths))
-    sys.exit(exit_code(checked, manifests))
-
-
-def check_subject(subject: Subject, manifests: Manifests, config_text: str | None, where: str) -> Checked:
-    """Facts from the input, then the one judgement."""
-    deployment = subject.deployment
-    if deployment is None:
-        return Checked(subject=subject, assessment=None)
-    known = facts.gather(deployment.spec, manifests.lookup(subject.namespace))
-    if known.shape is None and config_text is not None:
-        known = _with_config(known, deployment.spec, config_text, where)
-    return Checked(
-        subject=subject, assessment=engine.assess(deployment.spec, known, skip_reason=deployment.skip_reason)
+    found = find_engines(manifests)
+    items = [
+        *(of_ours(check_subject(subject, manifests, text, str(model_config))) for subject in manifests.subjects),
+        *(of_engine(judge_engine(engine, defaults)) for engine in found.engines),
+        *map(of_document, found.not_understood),
+    ]
+    return Report(
+        items=in_order(items),
+        unreadable=(*manifests.broken, *found.broken),
+        num_others=manifests.num_others + found.num_others,
+        paths=paths,
     )
-
-
-def _with_config(known: Facts, spec: InferenceDeploymentSpec, text: str, where: str) -> Facts:
-    """The facts with the model that --model-config describes."""
-    shape, problems = facts.shape_of_text(
-        text, name=spec.model.name, where=where, quantization=spec.vllm.quantization, dtype=spec.vllm.dtype
-    )
-    others = tuple(finding for finding in known.findings if finding.rule in ("UnknownAccelerator", "UnknownVersion"))
-    return replace(known, shape=shape, findings=(*problems, *others))
-
-
-def exit_code(checked: list[Checked], manifests: Manifests) -> Exit:
-    """A refusal wins over what could not be decided; warnings do not count."""
-    if any(item.decision is Decision.REFUSE for item in checked):
-        return Exit.FINDINGS
-    undecided = not checked or manifests.broken or any(item.verdict == "Unknown" for item in checked)
-    return Exit.UNDECIDED if undecided else Exit.FITS

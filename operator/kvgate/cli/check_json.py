@@ -2,81 +2,89 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
-from kvgate.api import KIND
 from kvgate.api.fields import field_path
-from kvgate.cli.check import Checked, exit_code
+from kvgate.cli.check_report import Item, Placed, Report
 from kvgate.engine import Decision, effective_values
-from kvgate.manifests import Broken, Manifests
-from kvgate.rules.finding import Finding
+from kvgate.manifests import Broken
 
 Json = dict[str, Any]
 
 
-def report(checked: Sequence[Checked], manifests: Manifests, paths: Sequence[str]) -> str:  # noqa: ARG001 - as check_text
-    """{documents, unreadable, summary}."""
+def render(report: Report) -> str:
+    """{documents, unreadable, summary}; one document per engine found."""
     return json.dumps(
         {
-            "documents": [_document(item) for item in checked],
-            "unreadable": [_unreadable(item) for item in manifests.broken],
+            "documents": [_document(item) for item in report.items],
+            "unreadable": [_unreadable(item) for item in report.unreadable],
             "summary": {
-                "exit_code": int(exit_code(list(checked), manifests)),
-                "decisions": dict(Counter(item.decision.value for item in checked)),
-                "unreadable": len(manifests.broken),
-                "other_kinds": manifests.num_others,
+                "exit_code": int(report.exit_code()),
+                "verdicts": dict(Counter(item.verdict or "None" for item in report.items)),
+                "decisions": dict(Counter(item.checked.decision.value for item in report.items if item.checked)),
+                "unreadable": len(report.unreadable),
+                "other_kinds": report.num_others,
             },
         },
         indent=2,
     )
 
 
-def _document(item: Checked) -> Json:
-    subject, document, assessment = item.subject, item.subject.document, item.assessment
-    spec = subject.deployment.spec if subject.deployment else None
-    reason, message = item.reason
+def _document(item: Item) -> Json:
     return {
-        "file": document.file,
-        "line": document.position.line,
-        "kind": KIND,
-        "name": subject.name,
-        "namespace": subject.namespace,
+        "file": item.document.file,
+        "line": item.line,
+        "path": item.path,
+        "kind": item.kind,
+        "name": item.name,
+        "namespace": item.namespace,
+        "platform": item.platform,
         "verdict": item.verdict,
-        "decision": item.decision.value,
-        "reason": reason.value,
-        "message": message,
-        "accelerator": spec.accelerator.type if spec else None,
-        "vllm_version": spec.vllm.version if spec else None,
-        "effective": _effective(item),
-        "findings": [_finding(item, finding) for finding in item.findings],
-        "alternatives": [
-            {"field": a.field, "path": field_path(a.field), "value": a.value} for a in assessment.alternatives
-        ]
-        if assessment
-        else [],
+        "accelerator": item.accelerator,
+        "vllm_version": item.vllm_version,
+        "assumed": list(item.assumed),
+        "findings": [placed_json(placed) for placed in item.findings],
+        **(_decision(item) if item.checked else {}),
     }
 
 
-def _effective(item: Checked) -> Json | None:
+def _decision(item: Item) -> Json:
+    """What goes with one of our own objects."""
+    checked = item.checked
+    if checked is None:
+        return {}
+    reason, message = checked.reason
+    alternatives = checked.assessment.alternatives if checked.assessment else ()
+    return {
+        "decision": checked.decision.value,
+        "reason": reason.value,
+        "message": message,
+        "effective": _effective(item),
+        "alternatives": [{"field": a.field, "path": field_path(a.field), "value": a.value} for a in alternatives],
+    }
+
+
+def _effective(item: Item) -> Json | None:
     """What would be rendered; null where it is not."""
-    deployment, assessment = item.subject.deployment, item.assessment
-    if deployment is None or assessment is None or assessment.decision is Decision.REFUSE:
+    checked = item.checked
+    if checked is None or checked.assessment is None or checked.subject.deployment is None:
         return None
-    return effective_values(deployment.spec, assessment).model_dump()
+    if checked.decision is Decision.REFUSE:
+        return None
+    return effective_values(checked.subject.deployment.spec, checked.assessment).model_dump()
 
 
-def _finding(item: Checked, finding: Finding) -> Json:
-    path = field_path(finding.field)
-    position = item.subject.document.position_of(path)
+def placed_json(placed: Placed) -> Json:
+    """One finding with its place."""
+    finding = placed.finding
     return {
         "rule": finding.rule,
         "severity": finding.severity.value,
-        "file": item.subject.document.file,
-        "line": position.line,
-        "column": position.column,
+        "file": placed.file,
+        "line": placed.line,
+        "column": placed.column,
+        "path": placed.path,
         "field": finding.field,
-        "path": path,
         "message": finding.message,
         "remediation": finding.remediation,
     }

@@ -24,6 +24,8 @@ class FoundEngine:
     platform: str
     """`deployment`, `production-stack`, `kserve` …: what a finding calls it."""
     document: Document
+    root: Written = NOTHING
+    """The whole document."""
     name: str
     path: str
     """Of the engine in the document."""
@@ -45,3 +47,9 @@ class FoundEngine:
     """Another program takes the options and hands on vLLM's: one that vLLM does not know may be that program's."""
     probes: tuple[Written, ...] = field(default=())
     """Startup, readiness and liveness probes, for the time that they give a start."""
+
+    @property
+    def namespace(self) -> str:
+        """Of the object; empty in values files."""
+        metadata = self.root.get("metadata")
+        return metadata.get("namespace").text or ("default" if metadata.is_set else "")

@@ -26,6 +26,7 @@ def read_workspace(given: Input) -> Iterator[FoundEngine]:
     yield FoundEngine(
         platform="kaito",
         document=given.document,
+        root=given.root,
         name=given.name,
         path=inference.path,
         arguments=arguments,

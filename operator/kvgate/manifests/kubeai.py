@@ -20,6 +20,7 @@ def read_model(given: Input) -> Iterator[FoundEngine]:
     yield FoundEngine(
         platform="kubeai",
         document=given.document,
+        root=given.root,
         name=given.name,
         path=spec.path,
         arguments=tuple(words_of(spec.get("args"))),

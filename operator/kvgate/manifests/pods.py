@@ -77,6 +77,7 @@ def engine_of_container(given: Input, container: Written, *, platform: str) -> F
     return FoundEngine(
         platform=platform,
         document=given.document,
+        root=given.root,
         name=given.name or container.get("name").text,
         path=container.path,
         arguments=found.arguments,

@@ -34,6 +34,7 @@ def read_values(given: Input) -> Iterator[FoundEngine]:
         yield FoundEngine(
             platform="production-stack",
             document=given.document,
+            root=given.root,
             name=spec.get("name").text,
             path=spec.path,
             arguments=(*as_options(config, _CONFIG), *words_of(config.get("extraArgs"))),
@@ -55,6 +56,7 @@ def read_runtime(given: Input) -> Iterator[FoundEngine]:
     yield FoundEngine(
         platform="production-stack",
         document=given.document,
+        root=given.root,
         name=given.name,
         path=spec.path,
         arguments=(

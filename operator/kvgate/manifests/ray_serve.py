@@ -35,7 +35,7 @@ def read_ray_service(given: Input) -> Iterator[FoundEngine]:
     try:
         loaded = yaml.safe_load(field.text)
     except yaml.YAMLError as error:
-        yield FoundEngine(platform="ray-serve", document=given.document, name=given.name, path=field.path,
+        yield FoundEngine(platform="ray-serve", document=given.document, root=given.root, name=given.name, path=field.path,
                           remarks=((field.path, f"serveConfigV2 is not YAML: {error}"),))  # fmt: skip
         return
     for application in Written(value=loaded).get("applications").items():
@@ -59,6 +59,7 @@ def _engine(given: Input, config: Written, path: str, *, at: str = "") -> FoundE
     return FoundEngine(
         platform="ray-serve",
         document=given.document,
+        root=given.root,
         name=loading.get("model_id").text or given.name,
         path=path,
         arguments=arguments,

@@ -47,10 +47,10 @@ def stream(*documents: str) -> str:
         ((INVALID,), 1),
         ((FITS, REFUSED), 1),
         ((UNKNOWN,), 2),
-        ((FITS, UNKNOWN), 2),
+        ((FITS, UNKNOWN), 0),
         ((UNKNOWN, REFUSED), 1),
         ((BROKEN,), 2),
-        ((FITS, BROKEN), 2),
+        ((FITS, BROKEN), 1),
         ((BROKEN, REFUSED), 1),
         ((OTHER,), 2),
         (("",), 2),
@@ -98,8 +98,8 @@ def test_the_json_report_has_every_key_that_is_promised() -> None:
     answer = json.loads(check("-", "-o", "json", stdin=stream(REFUSED, FITS, BROKEN)).output)
     refused, fits = answer["documents"]
     assert set(refused) == {
-        "file", "line", "kind", "name", "namespace", "verdict", "decision", "reason", "message", "accelerator", "vllm_version",
-        "effective", "findings", "alternatives",
+        "file", "line", "path", "kind", "name", "namespace", "platform", "verdict", "decision", "reason", "message", "accelerator",
+        "vllm_version", "assumed", "effective", "findings", "alternatives",
     }  # fmt: skip
     assert set(refused["findings"][0]) == {
         "rule", "severity", "file", "line", "column", "field", "path", "message", "remediation",
@@ -107,7 +107,8 @@ def test_the_json_report_has_every_key_that_is_promised() -> None:
     assert refused["effective"] is None
     assert fits["effective"] == {"max_model_len": 40960, "max_num_seqs": 4, "kv_cache_dtype": "auto"}
     assert answer["summary"] == {
-        "exit_code": 1, "decisions": {"Refuse": 1, "Admit": 1}, "unreadable": 1, "other_kinds": 0,
+        "exit_code": 1, "verdicts": {"DoesNotFit": 1, "Fits": 1}, "decisions": {"Refuse": 1, "Admit": 1}, "unreadable": 1,
+        "other_kinds": 0,
     }  # fmt: skip
     assert answer["unreadable"][0]["line"] == 16
 
@@ -137,7 +138,7 @@ def test_no_path_is_bad_usage() -> None:
 def test_a_missing_path_is_told_beside_the_others(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(FITS)
     result = check(str(tmp_path / "x.yaml"), str(tmp_path / "none.yaml"))
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert "none.yaml:1:1: error Unreadable cannot be read: No such file" in result.output
     assert "1 InferenceDeployment: 1 admitted; 1 document could not be read" in result.output
 

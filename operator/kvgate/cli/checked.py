@@ -1,0 +1,62 @@
+"""One InferenceDeployment and what became of it."""
+
+from dataclasses import dataclass, replace
+
+from kvgate import engine, facts, summary
+from kvgate.api.conditions import Reason
+from kvgate.api.v1alpha1 import InferenceDeploymentSpec
+from kvgate.engine import Assessment, Decision
+from kvgate.facts import Facts
+from kvgate.manifests import Manifests, Subject
+from kvgate.rules.finding import Finding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """One object and what became of it."""
+
+    subject: Subject
+    assessment: Assessment | None
+    """None where the schema refuses the object."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.assessment.findings if self.assessment else self.subject.findings
+
+    @property
+    def decision(self) -> Decision:
+        return self.assessment.decision if self.assessment else Decision.REFUSE
+
+    @property
+    def verdict(self) -> str | None:
+        """None where there is nothing to judge: the object is not valid."""
+        return self.assessment.verdict.value if self.assessment else None
+
+    @property
+    def reason(self) -> tuple[Reason, str]:
+        """Reason and message of the condition Accepted, as webhook and controller word them."""
+        if self.assessment is None:
+            return Reason.INVALID_SPEC, "; ".join(finding.message for finding in self.findings)
+        return summary.accepted(self.assessment)[1:]
+
+
+def check_subject(subject: Subject, manifests: Manifests, config_text: str | None, where: str) -> Checked:
+    """Facts from the input, then the one judgement."""
+    deployment = subject.deployment
+    if deployment is None:
+        return Checked(subject=subject, assessment=None)
+    known = facts.gather(deployment.spec, manifests.lookup(subject.namespace))
+    if known.shape is None and config_text is not None:
+        known = _with_config(known, deployment.spec, config_text, where)
+    return Checked(
+        subject=subject, assessment=engine.assess(deployment.spec, known, skip_reason=deployment.skip_reason)
+    )
+
+
+def _with_config(known: Facts, spec: InferenceDeploymentSpec, text: str, where: str) -> Facts:
+    """The facts with the model that --model-config describes."""
+    shape, problems = facts.shape_of_text(
+        text, name=spec.model.name, where=where, quantization=spec.vllm.quantization, dtype=spec.vllm.dtype
+    )
+    others = tuple(finding for finding in known.findings if finding.rule in ("UnknownAccelerator", "UnknownVersion"))
+    return replace(known, shape=shape, findings=(*problems, *others))
