@@ -52,7 +52,6 @@ FLAGS: tuple[OwnedFlag, ...] = (
 """Long and short spellings; vLLM also takes `_` for `-` and unique abbreviations (see owned_flag)."""
 
 MEMORY_FLAGS: dict[str, str] = {
-    "--speculative-config": "speculative decoding",
     "--speculative-model": "speculative decoding",
     "--enable-lora": "LoRA",
     "--cpu-offload-gb": "weight offloading to the CPU",

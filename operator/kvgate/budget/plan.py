@@ -103,7 +103,7 @@ def plan(request: BudgetRequest) -> Budget:
     """
     accounting = accounting_of(request.vllm_version)
     settings = resolve_settings(request, accounting)
-    unmodelled = (*request.shape.unmodelled_kinds, *request.unmodelled_settings)
+    unmodelled = (*request.shape.unmodelled_kinds, *_unmodelled_drafts(request), *request.unmodelled_settings)
     try:
         kv_cache, layout = lay_out(request, settings, accounting)
     except UnmodelledKind as missing:
@@ -129,6 +129,13 @@ def plan(request: BudgetRequest) -> Budget:
         num_blocks=pool,
         usable_blocks=pool.less(accounting.null_blocks if kv_cache.groups else 1) if pool is not None else None,
     )
+
+
+def _unmodelled_drafts(request: BudgetRequest) -> tuple[str, ...]:
+    """Drafts by layers that should be the checkpoint's own, and of which its config says nothing."""
+    speculation = request.settings.speculation
+    missing = speculation is not None and speculation.uses_own_layers and not request.shape.draft_layers
+    return ("drafts by layers that the config does not describe",) if missing else ()
 
 
 def _pool(stages: tuple[Stage, ...]) -> Interval:

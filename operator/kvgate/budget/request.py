@@ -139,7 +139,7 @@ class BudgetRequest:
     weights_bytes: int | None = None
     """Per rank, where it is known better than by formula."""
     unmodelled_settings: tuple[str, ...] = ()
-    """Arguments that move memory in a way without a formula here (speculative decoding, LoRA)."""
+    """Arguments that move memory in a way without a formula here (LoRA, offloading of weights)."""
 
     def with_settings(self, **changes: object) -> "BudgetRequest":
         """The same question with other arguments: how what-ifs are asked."""

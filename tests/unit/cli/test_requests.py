@@ -143,7 +143,7 @@ def test_keys_that_are_not_understood_are_named_and_move_nothing() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"speculative_config": {"method": "ngram"}}, "speculative decoding"),
+        ({"speculative_config": {"method": "mtp", "num_speculative_tokens": 1}}, "drafts by layers"),
         ({"lora_config": {"max_loras": 2}}, "LoRA"),
         ({"enable_lora": True}, "LoRA"),
         ({"cpu_offload_gb": 4}, "offloading"),
