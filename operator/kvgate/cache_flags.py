@@ -121,6 +121,7 @@ CACHE_FLAGS: tuple[CacheFlag, ...] = (
     CacheFlag(name="speculative_config", read=speculation, field="speculation", help="Speculative decoding, as JSON."),
     CacheFlag(name="language_model_only", read=truth, help="Take no images and no sounds.", is_switch=True),
     CacheFlag(name="skip_mm_profiling", read=truth, help="Keep no memory for encoders.", is_switch=True),
+    CacheFlag(name="mm_encoder_tp_mode", read=one_of("weights", "data"), help="Cut encoders, or hold them whole."),
     CacheFlag(name="limit_mm_per_prompt", read=_limits, help='Items of a prompt, as JSON: {"image": 0}.'),
     CacheFlag(name="compilation_config", read=graph_settings, field="graphs", help="CUDA graphs, as JSON."),
 )

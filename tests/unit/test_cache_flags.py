@@ -25,6 +25,7 @@ def test_every_flag_sets_a_field_of_the_engine() -> None:
         (["--mamba-ssm-cache-dtype=float32"], {"mamba_ssm_cache_dtype": "float32"}),
         (["--mamba_cache_dtype", "bfloat16"], {"mamba_cache_dtype": "bfloat16"}),
         (["--mamba-cache-dtype", "fp9"], {}),
+        (["--mm-encoder-tp-mode=data"], {"mm_encoder_tp_mode": "data"}),
         (["--mamba-cache-dtype"], {}),
         (["--mamba-block-size", "1024", "--mamba-cache-mode=none"], {"mamba_block_size": 1024, "mamba_cache_mode": "none"}),
         (["--kv-cache-dtype-skip-layers", "0", "1", "--seed=1"], {"kv_cache_dtype_skip_layers": ("0", "1")}),

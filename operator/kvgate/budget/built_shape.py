@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 from functools import lru_cache
-from itertools import compress
 
+from kvgate.budget.matrix import whole
 from kvgate.budget.model_shape import Encoder, ModelShape
 from kvgate.budget.request import EngineSettings
 from kvgate.budget.versions import Accounting
@@ -12,8 +12,9 @@ from kvgate.budget.versions import Accounting
 def built_shape(shape: ModelShape, accounting: Accounting, settings: EngineSettings) -> ModelShape:
     """The model as this release builds it with these settings; the same object for the same question."""
     ties = shape.tied_by_wrapper and accounting.wrapper_ties_embeddings and not shape.tie_word_embeddings
-    kept = tuple(_is_built(encoder, accounting, settings) for encoder in shape.encoders)
-    return shape if all(kept) and not ties else _built(shape, kept, ties=ties)
+    left_out = tuple(not _is_built(encoder, accounting, settings) for encoder in shape.encoders)
+    uncut = tuple(_is_uncut(encoder, settings) for encoder in shape.encoders)
+    return _built(shape, left_out, uncut, ties=ties) if ties or any(left_out) or any(uncut) else shape
 
 
 def _is_built(encoder: Encoder, accounting: Accounting, settings: EngineSettings) -> bool:
@@ -21,7 +22,17 @@ def _is_built(encoder: Encoder, accounting: Accounting, settings: EngineSettings
     return not accounting.leaves_out_unused_encoders or any(settings.takes(item.modality) for item in encoder.items)
 
 
+def _is_uncut(encoder: Encoder, settings: EngineSettings) -> bool:
+    """Whole on every rank if asked for, and where its heads do not divide (vLLM 0.32, `is_vit_use_data_parallel`)."""
+    return settings.mm_encoder_tp_mode == "data" or encoder.num_heads % settings.parallelism.tensor > 0
+
+
 @lru_cache(maxsize=1024)
-def _built(shape: ModelShape, kept: tuple[bool, ...], *, ties: bool) -> ModelShape:
-    encoders = tuple(compress(shape.encoders, kept))
+def _built(shape: ModelShape, left_out: tuple[bool, ...], uncut: tuple[bool, ...], *, ties: bool) -> ModelShape:
+    every = zip(shape.encoders, left_out, uncut, strict=True)
+    encoders = tuple(_uncut(encoder) if is_uncut else encoder for encoder, is_out, is_uncut in every if not is_out)
     return replace(shape, encoders=encoders, tie_word_embeddings=shape.tie_word_embeddings or ties)
+
+
+def _uncut(encoder: Encoder) -> Encoder:
+    return replace(encoder, matrices=tuple((whole(matrix), count) for matrix, count in encoder.matrices))

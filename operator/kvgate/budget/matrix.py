@@ -1,6 +1,6 @@
 """Weights as vLLM's model classes declare them: matrices and vectors, and how ranks share them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from kvgate.budget.weight_format import WeightFormat
@@ -58,3 +58,8 @@ class Matrix:
     """Its own precision where that is not the model's (float32 routers and states)."""
     format: WeightFormat | None = None
     """How a quantised checkpoint stores it; None: plain elements."""
+
+
+def whole(matrix: Matrix) -> Matrix:
+    """The same on every rank, whatever tensor parallelism does to others (`disable_tp`)."""
+    return replace(matrix, cut=Cut.WHOLE)

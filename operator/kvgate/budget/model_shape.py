@@ -216,6 +216,8 @@ class Encoder:
     """Positions of the tower behind one embedding."""
     embedding_parts: int = 1
     """Hidden sizes of the language model in one embedding: more where layers inside it see the picture too (Qwen3-VL)."""
+    num_heads: int = 0
+    """Heads of a tower that every rank holds whole where tensor parallelism does not divide them; 0: no such way out."""
 
     @property
     def max_item_tokens(self) -> int:

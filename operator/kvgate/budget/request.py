@@ -109,6 +109,8 @@ class EngineSettings:
     """Encoders are loaded and run, but no memory is kept for that."""
     limit_mm_per_prompt: tuple[tuple[str, int], ...] = ()
     """(modality, items of a prompt at most); 0 is for one modality what language_model_only is for all."""
+    mm_encoder_tp_mode: str = "weights"
+    """`weights`: tensor parallelism cuts encoders; `data`: every rank holds them whole."""
     graphs: GraphSettings = DEFAULT_GRAPHS
     parallelism: Parallelism = SINGLE_GPU
 

@@ -134,7 +134,7 @@ def _gptq(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
 
 
 def _packed(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
-    """compressed-tensors: the shape of the unpacked matrix is kept beside it."""
+    """compressed-tensors: the shape of the unpacked matrix is kept beside it, an expert's in the model dtype."""
     bits, groups = _bits(stored), _groups(matrix, stored)
     yield matrix.rows * matrix.columns * bits // 8
     yield 2 * groups * matrix.rows

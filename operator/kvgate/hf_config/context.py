@@ -29,7 +29,7 @@ def derived_max_model_len(fields: Fields, *, default: int = DEFAULT_MAX_MODEL_LE
     kind, scaling = rope_scaling(fields)
     if not length or kind is None or kind in _UNSCALED or fields.text("model_type").startswith("gemma3"):
         return length
-    return _scaled(fields, length, str(kind), scaling)
+    return scaled_length(fields, length, str(kind), scaling)
 
 
 def default_max_model_len(fields: Fields) -> int:
@@ -38,7 +38,7 @@ def default_max_model_len(fields: Fields) -> int:
     return (fields.optional_count("original_max_position_embeddings") or 0) if kind in ("longrope", "su") else 0
 
 
-def _scaled(fields: Fields, length: int, kind: str, scaling: Mapping[str, Any]) -> int:
+def scaled_length(fields: Fields, length: int, kind: str, scaling: Mapping[str, Any]) -> int:
     """yarn starts from the length before scaling; the others multiply what the config says."""
     factor = scaling.get("factor", 1)
     if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor <= MAX_FACTOR:

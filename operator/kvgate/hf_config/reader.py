@@ -8,11 +8,9 @@ from kvgate.budget.model_shape import (
     DTYPE_BYTES,
     LayerShape,
     ModelShape,
-    RotaryCache,
     UnmodelledLayer,
 )
-from kvgate.hf_config.architectures import Architecture
-from kvgate.hf_config.context import default_max_model_len, derived_max_model_len, rope_scaling
+from kvgate.hf_config.context import default_max_model_len, derived_max_model_len
 from kvgate.hf_config.encoders import TIED_BY_WRAPPER
 from kvgate.hf_config.families import encoders_of, family_of
 from kvgate.hf_config.family import Family, LanguageModel
@@ -27,6 +25,7 @@ from kvgate.hf_config.quantization import (
     of_argument,
     read_quantization,
 )
+from kvgate.hf_config.rotary import rotary_tables
 
 MAX_LAYERS = 1024
 """More layers than any model has; a config with more is a mistake or an attack."""
@@ -136,7 +135,7 @@ def _shape(
         last=stack.last,
         everywhere=stack.everywhere,
         draft_layers=stack.drafts,
-        rotary=_rotary(fields, known, model.hidden_size) if stack.rotary is None else stack.rotary,
+        rotary=rotary_tables(fields, known, model.hidden_size) if stack.rotary is None else stack.rotary,
         quantization=quantization.main if quantization else None,
         head_format=quantization.head if quantization else None,
         kv_cache_scheme=kv_cache_scheme(_declared(fields)),
@@ -165,17 +164,3 @@ def _dtype(fields: Fields, asked: str | None) -> str:
         return wanted if wanted in DTYPE_BYTES else "bfloat16"
     stored = fields.text("dtype", "torch_dtype", default="float32").removeprefix("torch.")
     return stored if stored in ("bfloat16", "float16") else "bfloat16"
-
-
-def _rotary(fields: Fields, known: Architecture, hidden_size: int) -> tuple[RotaryCache, ...]:
-    """One table for the whole model; vLLM shares equal ones between layers."""
-    positions = fields.optional_count("max_position_embeddings", "n_positions", "seq_length")
-    nope = fields.text("position_embedding_type") == "nope" or not known.positions
-    if known.learned_positions is not None or nope or not positions:
-        return ()
-    head_dim = fields.optional_count("qk_rope_head_dim", "head_dim") or hidden_size // fields.count(*HEADS)
-    kind, scaling = rope_scaling(fields)
-    share = fields.over(scaling).share("partial_rotary_factor", "rotary_pct")
-    if kind in ("yarn", "deepseek_yarn", "dynamic", "linear"):
-        positions = derived_max_model_len(fields)
-    return (RotaryCache(max_position=positions, rotary_dim=int(head_dim * share)),)

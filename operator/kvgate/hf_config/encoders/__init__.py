@@ -1,8 +1,14 @@
 """Vision and audio towers: which class has which, and what their weights are."""
 
 from kvgate.hf_config.encoders.clip import llava_vision
+from kvgate.hf_config.encoders.gemma4 import gemma4_towers, gemma4_unified
+from kvgate.hf_config.encoders.llama4_vision import llama4_vision
+from kvgate.hf_config.encoders.minimax_vision import minimax_vision
+from kvgate.hf_config.encoders.moonvit import moonvit
+from kvgate.hf_config.encoders.muse_vision import muse_vision
 from kvgate.hf_config.encoders.pixtral import pixtral_vision
-from kvgate.hf_config.encoders.qwen_vision import qwen2_5_vision, qwen2_vision, qwen3_vision
+from kvgate.hf_config.encoders.qwen_vision import qwen2_5_vision, qwen2_vision, qwen3_5_vision, qwen3_vision
+from kvgate.hf_config.encoders.siglip import gemma3_vision
 from kvgate.hf_config.encoders.whisper import whisper_audio
 from kvgate.hf_config.family import EncoderReader
 
@@ -11,7 +17,10 @@ LANGUAGE_MODELS: dict[str, str] = {
     "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
     "Gemma4ForConditionalGeneration": "Gemma4ForCausalLM",
     "Gemma4UnifiedForConditionalGeneration": "Gemma4ForCausalLM",
+    "KimiK25ForConditionalGeneration": "DeepseekV3ForCausalLM",
+    "KimiK3ForConditionalGeneration": "KimiLinearForCausalLM",
     "Llama4ForConditionalGeneration": "Llama4ForCausalLM",
+    "MiniMaxM3SparseForConditionalGeneration": "MiniMaxM3SparseForCausalLM",
     "MllamaForConditionalGeneration": "MllamaForCausalLM",
     "MuseGlimmerForConditionalGeneration": "MuseGlimmerForCausalLM",
     "Qwen2VLForConditionalGeneration": "Qwen2ForCausalLM",
@@ -33,6 +42,17 @@ MODEL_TYPES: dict[str, str] = {
 """`text_config.model_type` → the class of a language model, for multimodal classes that take any."""
 
 ENCODERS: dict[str, EncoderReader] = {
+    "Exaone4_5_ForConditionalGeneration": qwen2_5_vision,
+    "Gemma3ForConditionalGeneration": gemma3_vision,
+    "Gemma4ForConditionalGeneration": gemma4_towers,
+    "Gemma4UnifiedForConditionalGeneration": gemma4_unified,
+    "KimiK25ForConditionalGeneration": moonvit,
+    "KimiK3ForConditionalGeneration": moonvit,
+    "Llama4ForConditionalGeneration": llama4_vision,
+    "MiniMaxM3SparseForConditionalGeneration": minimax_vision,
+    "MuseGlimmerForConditionalGeneration": muse_vision,
+    "Qwen3_5ForConditionalGeneration": qwen3_5_vision,
+    "Qwen3_5MoeForConditionalGeneration": qwen3_5_vision,
     "LlavaForConditionalGeneration": llava_vision,
     "Mistral3ForConditionalGeneration": pixtral_vision,
     "Qwen2VLForConditionalGeneration": qwen2_vision,

@@ -42,12 +42,13 @@ def qwen2_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
 
 
 def qwen2_5_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
-    """Qwen2.5-VL: gated feed-forward blocks, norms without bias."""
+    """Qwen2.5-VL: gated feed-forward blocks, norms without bias; EXAONE 4.5 shares heads of keys and values."""
     vision = config.section("vision_config").over(QWEN2_5_DEFAULTS)
     layer = TowerLayer(
         hidden_size=vision.count("hidden_size"),
         intermediate_size=vision.count("intermediate_size"),
         num_heads=vision.count("num_heads"),
+        num_kv_heads=vision.optional_count("num_key_value_heads"),
         gated=True,
         norm_vectors=2,
     )
@@ -56,15 +57,25 @@ def qwen2_5_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
 
 
 def qwen3_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
-    """Qwen3-VL and Qwen3.5; the latter names no layers for `deepstack_visual_indexes`."""
+    """Qwen3-VL: the language model's first layers see what inner layers of the tower give."""
     vision = config.section("vision_config").over(QWEN3_DEFAULTS)
+    return (qwen3_tower(vision, hidden_size, _qwen3_items(vision)),)
+
+
+def qwen3_5_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
+    """Qwen3.5: the same tower, read at its end alone."""
+    vision = config.section("vision_config").over({**QWEN3_DEFAULTS, "deepstack_visual_indexes": ()})
+    return (qwen3_tower(vision, hidden_size, _qwen3_items(vision)),)
+
+
+def _qwen3_items(vision: Fields) -> tuple[MediaItem, ...]:
     frames_of_patch = vision.count("temporal_patch_size")
     video = replace(
         image(vision, QWEN3_MAX_VIDEO_PIXELS // frames_of_patch),
         modality="video",
         reckoned_tokens=QWEN3_RECKONED_TOKENS,
     )
-    return (qwen3_tower(vision, hidden_size, (image(vision, QWEN3_MAX_PIXELS), video)),)
+    return image(vision, QWEN3_MAX_PIXELS), video
 
 
 def qwen3_tower(vision: Fields, hidden_size: int, items: tuple[MediaItem, ...]) -> Encoder:

@@ -1,0 +1,130 @@
+"""The towers of Gemma 4, which transformers builds and vLLM cuts nowhere, and the embedders of its unified variant."""
+
+from collections.abc import Iterator
+
+from kvgate.budget.matrix import Matrix, Units, whole
+from kvgate.budget.model_shape import Encoder, MediaItem
+from kvgate.hf_config.blocks import column_parallel, replicated, vector
+from kvgate.hf_config.encoders.parts import TowerLayer, counted, layer_norm, patch_embedding
+from kvgate.hf_config.fields import Fields
+
+VISION_DEFAULTS = {
+    "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 16, "num_attention_heads": 12, "head_dim": 64,
+    "patch_size": 16, "pooling_kernel_size": 3, "position_embedding_size": 10240, "default_output_length": 280,
+}  # fmt: skip
+AUDIO_DEFAULTS = {
+    "hidden_size": 1024, "num_hidden_layers": 12, "num_attention_heads": 8, "conv_kernel_size": 5, "output_proj_dims": 1536,
+    "subsampling_conv_channels": (128, 32),
+}  # fmt: skip
+"""What `Gemma4VisionConfig` and `Gemma4AudioConfig` of transformers 5 fill in."""
+
+VIDEO_TOKENS = 32 * (70 + 2 + 6)
+"""32 frames of 70 tokens, with their borders and timestamps (vLLM 0.32, gemma4_mm.py)."""
+AUDIO_TOKENS = 750
+"""30 seconds, 25 tokens each (`audio_seq_length` of the processor)."""
+
+
+def gemma4_towers(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
+    """Pictures and videos share a tower; only the E models hear."""
+    vision = _vision(config.section("vision_config").over(VISION_DEFAULTS), hidden_size)
+    if not config.has("audio_config"):
+        return (vision,)
+    return vision, _audio(config.section("audio_config").over(AUDIO_DEFAULTS), hidden_size)
+
+
+def _vision(vision: Fields, hidden_size: int) -> Encoder:
+    width, patch = vision.count("hidden_size"), vision.count("patch_size")
+    layer = TowerLayer(
+        hidden_size=width,
+        intermediate_size=vision.count("intermediate_size"),
+        num_heads=vision.count("num_attention_heads"),
+        num_kv_heads=vision.optional_count("num_key_value_heads"),
+        head_dim=vision.count("head_dim"),
+        gated=True,
+        attention_bias=False,
+        mlp_bias=False,
+    )
+    layers = (*map(whole, layer.matrices()), vector("qk_norm", 2 * layer.head_dim))
+    around = (
+        patch_embedding(width, columns=3 * patch * patch),
+        replicated("position_embedding_table", 2 * vision.count("position_embedding_size"), columns=width),
+        replicated("embed_vision", hidden_size, columns=width),
+    )
+    return Encoder(
+        matrices=(*counted(vision.count("num_hidden_layers"), layers), *counted(1, around)),
+        hidden_size=width,
+        intermediate_size=layer.intermediate_size,
+        items=_seen(vision.count("default_output_length")),
+        patches_per_token=vision.count("pooling_kernel_size") ** 2,
+    )
+
+
+def _seen(image_tokens: int) -> tuple[MediaItem, ...]:
+    return MediaItem(modality="image", tokens=image_tokens), MediaItem(modality="video", tokens=VIDEO_TOKENS)
+
+
+def _audio(audio: Fields, hidden_size: int) -> Encoder:
+    width, outer = audio.count("hidden_size"), audio.count("output_proj_dims")
+    layers = _conformer(width, width // audio.count("num_attention_heads"), audio.count("conv_kernel_size"))
+    around = (
+        *_subsampling(audio, width),
+        replicated("output_proj", outer, columns=width, bias=True),
+        replicated("embed_audio", hidden_size, columns=outer),
+    )
+    return Encoder(
+        matrices=(*counted(audio.count("num_hidden_layers"), layers), *counted(1, around)),
+        hidden_size=width,
+        intermediate_size=4 * width,
+        items=(MediaItem(modality="audio", tokens=AUDIO_TOKENS),),
+    )
+
+
+def _conformer(width: int, head_dim: int, kernel: int) -> Iterator[Matrix]:
+    """Two halves of a feed-forward block around attention over relative positions and a convolution."""
+    for _ in range(2):
+        yield replicated("ffw_layer_1", 4 * width, columns=width)
+        yield replicated("ffw_layer_2", width, columns=4 * width)
+    for name in ("q_proj", "k_proj", "v_proj", "post", "relative_k_proj", "linear_end"):
+        yield replicated(name, width, columns=width)
+    yield replicated("linear_start", 2 * width, columns=width)
+    yield replicated("depthwise_conv1d", width, columns=kernel)
+    yield vector("per_dim_scale", head_dim)
+    yield vector("norm", 9 * width)
+
+
+def _subsampling(audio: Fields, width: int) -> Iterator[Matrix]:
+    """Two convolutions of 3 × 3, each with a norm, that leave a quarter of the frequencies."""
+    channels = [size for size in audio.sequence("subsampling_conv_channels") if isinstance(size, int) and size > 0]
+    if len(channels) != 2:
+        audio.problems.append("audio_config.subsampling_conv_channels must be two whole numbers")
+        return
+    first, second = channels
+    yield replicated("subsample_conv", first, columns=9)
+    yield replicated("subsample_conv", second, columns=9 * first)
+    yield vector("subsample_norm", first + second)
+    yield patch_embedding(width, columns=first // 4 * second)
+
+
+def gemma4_unified(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
+    """No towers: patches and frames are projected straight into the language model; the norms have weights and biases."""
+    return tuple(_embedders(config, hidden_size))
+
+
+def _embedders(config: Fields, hidden_size: int) -> Iterator[Encoder]:
+    if config.has("vision_config"):
+        vision = config.section("vision_config")
+        width, pixels = vision.count("mm_embed_dim"), 3 * vision.count("model_patch_size") ** 2
+        dense = column_parallel("patch_embed", Units(count=width), columns=pixels, bias=True)
+        positions = replicated("pos_embedding", 2 * vision.count("mm_posemb_size"), columns=width)
+        norms = layer_norm("norm", pixels + 2 * width)
+        projection = replicated("embed_vision", hidden_size, columns=vision.count("output_proj_dims", default=width))
+        items = _seen(vision.count("num_soft_tokens", default=280))
+        yield _embedder((dense, positions, norms, projection), width, items)
+    if config.has("audio_config"):
+        width = config.section("audio_config").count("output_proj_dims", "hidden_size")
+        projection = replicated("embed_audio", hidden_size, columns=width)
+        yield _embedder((projection,), width, (MediaItem(modality="audio", tokens=AUDIO_TOKENS),))
+
+
+def _embedder(matrices: tuple[Matrix, ...], width: int, items: tuple[MediaItem, ...]) -> Encoder:
+    return Encoder(matrices=tuple(counted(1, matrices)), hidden_size=width, intermediate_size=0, items=items)

@@ -1,0 +1,48 @@
+"""Cosine and sine tables of rotary positions: one for every way in which a model's layers turn their heads."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kvgate.budget.model_shape import RotaryCache
+from kvgate.hf_config.architectures import Architecture
+from kvgate.hf_config.context import rope_scaling, scaled_length
+from kvgate.hf_config.fields import HEADS, Fields
+
+MROPE_POSITIONS = 4
+"""vLLM makes room for the positions of pictures and videos too (0.32, `MRotaryEmbedding`), unless they are interleaved."""
+_WHOLE_HEADS = "proportional"
+"""Gemma 4 keeps the whole head in its table although it turns a part of it."""
+
+
+def rotary_tables(fields: Fields, known: Architecture, hidden_size: int) -> tuple[RotaryCache, ...]:
+    """One for the whole model, or one by kind of layer; models with other positions have none."""
+    positions = fields.optional_count("max_position_embeddings", "n_positions", "seq_length")
+    nope = fields.text("position_embedding_type") == "nope" or not known.positions
+    if known.learned_positions is not None or nope or not positions:
+        return ()
+    width = fields.optional_count("qk_rope_head_dim", "head_dim") or hidden_size // fields.count(*HEADS)
+    return tuple(_tables(fields, positions, width))
+
+
+def _tables(fields: Fields, positions: int, width: int) -> Iterator[RotaryCache]:
+    by_layers = {kind: rope for kind, rope in fields.mapping("rope_parameters").items() if isinstance(rope, Mapping)}
+    for kind, rope in by_layers.items():
+        full_width = fields.optional_count("global_head_dim") if kind == "full_attention" else 0
+        yield _table(fields, rope, positions, full_width or width)
+    if by_layers:
+        return
+    rope = rope_scaling(fields)[1]
+    yield _table(fields, rope, positions, width)
+    if fields.text("model_type").startswith("gemma3"):  # windows turn without scaling
+        yield _table(fields, {}, positions, width)
+
+
+def _table(fields: Fields, rope: Mapping[str, Any], positions: int, width: int) -> RotaryCache:
+    kind = rope.get("rope_type", rope.get("type"))
+    share = fields.over(rope).share("partial_rotary_factor", "rotary_pct")
+    dimensions = width if kind == _WHOLE_HEADS else int(width * share)
+    if rope.get("mrope_section") and not rope.get("mrope_interleaved"):
+        positions *= MROPE_POSITIONS
+    if kind in ("yarn", "deepseek_yarn", "dynamic", "linear"):
+        positions = scaled_length(fields, positions, str(kind), rope)
+    return RotaryCache(max_position=positions, rotary_dim=dimensions)
