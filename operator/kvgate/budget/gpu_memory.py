@@ -1,6 +1,6 @@
 """The ledger of one rank: total → requested → weights, activation, non-torch, CUDA graphs → what the KV cache gets."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isqrt
 
 from kvgate.budget.interval import Interval
@@ -20,6 +20,8 @@ class Ledger:
     """Plain sum of the rank's parameters; None where the weight bytes were given."""
     uncertainty_bytes: int = 0
     """Half width that no term explains: drivers, an untried release, memory shared with the CPU."""
+    available: Interval = field(init=False)
+    """What is left for the KV cache; negative where the budget is overdrawn."""
 
     @property
     def weights(self) -> Interval:
@@ -46,18 +48,16 @@ class Ledger:
         """(name, amount) of every line."""
         return tuple((line.name, line.amount) for line in self.lines)
 
-    @property
-    def available(self) -> Interval:
-        """What is left for the KV cache; negative where the budget is overdrawn.
-
-        The terms err independently of each other, so their half widths add up in squares; ends that all add up would be met
+    def __post_init__(self) -> None:
+        """The terms err independently of each other, so their half widths add up in squares; ends that all add up would be met
         only where every term errs to the same side.
-        """
-        expected = self.requested_bytes - sum(line.amount.expected for line in self.lines)
+        """  # fmt: skip
         amounts = [line.amount for line in self.lines]
+        expected = self.requested_bytes - sum(amount.expected for amount in amounts)
         below = _joint(self.uncertainty_bytes, *(amount.high - amount.expected for amount in amounts))
         above = _joint(self.uncertainty_bytes, *(amount.expected - amount.low for amount in amounts))
-        return Interval(low=expected - below, expected=expected, high=expected + above)
+        available = Interval(low=expected - below, expected=expected, high=expected + above)
+        object.__setattr__(self, "available", available)
 
 
 def _joint(*half_widths: int) -> int:

@@ -1,15 +1,17 @@
 """From a request to the ledger of one rank: every term with its formula, and what no term explains."""
 
 from functools import lru_cache
+from sys import maxsize
 
 from kvgate.budget.activation import peak_activation
+from kvgate.budget.blocks import MAX_CONTEXT_CHUNK_TOKENS
 from kvgate.budget.built_shape import built_shape
 from kvgate.budget.cuda_graphs import cuda_graphs
 from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval
-from kvgate.budget.model_shape import CompressedAttention, ModelShape
+from kvgate.budget.model_shape import CompressedAttention, LatentAttention, ModelShape
 from kvgate.budget.non_torch import non_torch
-from kvgate.budget.request import BudgetRequest
+from kvgate.budget.request import BudgetRequest, EngineSettings
 from kvgate.budget.run import Run
 from kvgate.budget.settings import Resolved
 from kvgate.budget.term import Term
@@ -20,51 +22,86 @@ from kvgate.budget.weights import Weights, rank_weights
 
 def ledger_of(request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Ledger:
     """What any rank of the pipeline stage first ≤ i < last has, and what it spends."""
-    modalities = _modalities(request)
+    asked, modalities = request.settings, _modalities(request)
+    shape = built_shape(request.shape, accounting, asked)
     run = Run(
-        shape=built_shape(request.shape, accounting, request.settings),
+        shape=shape,
         accelerator=request.accelerator,
         accounting=accounting,
-        parallelism=request.settings.parallelism,
-        max_model_len=settings.max_model_len,
+        parallelism=asked.parallelism,
+        max_model_len=_length_that_counts(shape, settings.max_model_len),
         max_num_seqs=settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
-        enforce_eager=request.settings.enforce_eager,
-        graphs=request.settings.graphs,
-        modalities=() if request.settings.skip_mm_profiling else modalities,
+        enforce_eager=asked.enforce_eager,
+        graphs=asked.graphs,
+        modalities=() if asked.skip_mm_profiling else modalities,
         takes_embeddings=bool(modalities),
-        draft_tokens=request.settings.speculation.num_speculative_tokens if request.settings.speculation else 0,
+        draft_tokens=asked.speculation.num_speculative_tokens if asked.speculation else 0,
         stage=stage,
     )
-    weights, parameter_bytes = _weights(request, accounting, stage)
-    return Ledger(
-        total_bytes=request.accelerator.memory_bytes,
-        requested_bytes=share_of(request.accelerator.memory_bytes, settings.gpu_memory_utilization),
-        lines=(weights, *_overheads(run)),
-        parameter_bytes=parameter_bytes,
-        uncertainty_bytes=_uncertainty(request, settings),
+    return _ledger(
+        run,
+        share_of(request.accelerator.memory_bytes, settings.gpu_memory_utilization),
+        _uncertainty(request, settings),
+        weights_bytes=request.weights_bytes,
+        with_drafts=_holds_drafts(asked),
     )
 
 
 def _modalities(request: BudgetRequest) -> tuple[str, ...]:
     """What prompts may hold beside text."""
+    if not request.shape.encoders:
+        return ()
     items = (item.modality for encoder in request.shape.encoders for item in encoder.items)
     return tuple(modality for modality in items if request.settings.takes(modality))
 
 
+def _length_that_counts(shape: ModelShape, max_model_len: int) -> int:
+    """Lengths that take the same memory are one length: what-ifs about the context ask for the same run again and again."""
+    return min(max_model_len, _longest_that_counts(shape))
+
+
+@lru_cache(maxsize=1024)
+def _longest_that_counts(shape: ModelShape) -> int:
+    """Videos grow with the context, sparse MLA's buffers do, and MLA's up to the chunks that it up-projects."""
+    latent = [mixer for mixer in shape.mixers if isinstance(mixer, LatentAttention)]
+    if any(item.step_tokens for encoder in shape.encoders for item in encoder.items) or any(
+        m.is_sparse for m in latent
+    ):
+        return maxsize
+    return MAX_CONTEXT_CHUNK_TOKENS if latent else 1
+
+
 @lru_cache(maxsize=4096)
-def _overheads(run: Run) -> tuple[Term, ...]:
-    """All terms beside the weights; what-ifs ask for the same run again and again."""
-    return peak_activation(run), non_torch(run), cuda_graphs(run)
+def _ledger(
+    run: Run, requested_bytes: int, uncertainty_bytes: int, *, weights_bytes: int | None, with_drafts: bool
+) -> Ledger:
+    """All terms; the same question has the same object for an answer."""
+    if weights_bytes is not None:
+        given = Interval.around(weights_bytes, below=gib(0.01), above=gib(0.01))
+        weights, plain = Term(name="weights", amount=given, formula="as given", source="the request"), None
+    else:
+        weights, plain = _weights(run, with_drafts=with_drafts)
+    return Ledger(
+        total_bytes=run.accelerator.memory_bytes,
+        requested_bytes=requested_bytes,
+        lines=(weights, peak_activation(run), non_torch(run), cuda_graphs(run)),
+        parameter_bytes=plain,
+        uncertainty_bytes=uncertainty_bytes,
+    )
 
 
-def _weights(request: BudgetRequest, accounting: Accounting, stage: tuple[int, int]) -> tuple[Term, int | None]:
-    """Loaded bytes: dense 16-bit models are known to 0.01 GiB, kernels that repack quantised or expert weights to about 1 %."""
-    if request.weights_bytes is not None:
-        given = Interval.around(request.weights_bytes, below=gib(0.01), above=gib(0.01))
-        return Term(name="weights", amount=given, formula="as given", source="the request"), None
-    weights = weights_of(built_shape(request.shape, accounting, request.settings), request, accounting, stage)
-    margin = _weights_margin(request.shape, weights.loaded_bytes)
+def _weights(run: Run, *, with_drafts: bool) -> tuple[Term, int]:
+    """Loaded bytes, and the plain sum of the parameters."""
+    weights = rank_weights(
+        run.shape,
+        run.parallelism,
+        run.stage,
+        unsplit_large_blocks=run.accounting.unsplit_large_blocks,
+        compute_capability=run.accelerator.compute_capability,
+        with_drafts=with_drafts,
+    )
+    margin = _weights_margin(run.shape, weights.loaded_bytes)
     term = Term(
         name="weights",
         amount=Interval.around(weights.loaded_bytes, below=margin, above=margin),
@@ -72,24 +109,27 @@ def _weights(request: BudgetRequest, accounting: Accounting, stage: tuple[int, i
         source="vLLM 0.32, model classes; 11 starts within 4 MiB",
         inputs=(
             ("parameter_bytes", weights.parameter_bytes),
-            ("tensor_parallel_size", request.settings.parallelism.tensor),
-            ("layers", stage[1] - stage[0]),
-            ("quantization", request.shape.quantization.method if request.shape.quantization else "none"),
+            ("tensor_parallel_size", run.parallelism.tensor),
+            ("layers", run.num_layers),
+            ("quantization", run.shape.quantization.method if run.shape.quantization else "none"),
         ),
     )
     return term, weights.parameter_bytes
 
 
+def _holds_drafts(asked: EngineSettings) -> bool:
+    return asked.speculation is not None and asked.speculation.uses_own_layers
+
+
 def weights_of(shape: ModelShape, request: BudgetRequest, accounting: Accounting, stage: tuple[int, int]) -> Weights:
     """Of a shape, or of a part of one, as the request's engine loads it."""
-    speculation = request.settings.speculation
     return rank_weights(
         shape,
         request.settings.parallelism,
         stage,
         unsplit_large_blocks=accounting.unsplit_large_blocks,
         compute_capability=request.accelerator.compute_capability,
-        with_drafts=speculation is not None and speculation.uses_own_layers,
+        with_drafts=_holds_drafts(request.settings),
     )
 
 
