@@ -44,6 +44,8 @@ def state_bytes(shape: ModelShape, tensor: int) -> int:
     [
         ("Qwen/Qwen3-Next-80B-A3B-Instruct", {"GDN": 36, "full attention": 12}),
         ("Qwen/Qwen3.8-2.4T-A95B", {"GDN": 69, "full attention": 23}),
+        ("Qwen/Qwen3.5-27B", {"GDN": 48, "full attention": 16}),
+        ("moonshotai/Kimi-K3", {"KDA": 69, "MLA": 24}),
         ("ai21labs/AI21-Jamba-1.5-Mini", {"Mamba1": 28, "full attention": 4}),
         ("ibm-granite/granite-4.0-h-small", {"Mamba2": 36, "full attention": 4}),
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", {"Mamba2": 23, "full attention": 6, "none": 23}),
@@ -68,6 +70,9 @@ def test_every_layer_has_its_kind(model: str, expected: dict[str, int]) -> None:
     [
         ("Qwen/Qwen3-Next-80B-A3B-Instruct", 1, 1_097_728),
         ("Qwen/Qwen3-Next-80B-A3B-Instruct", 4, 274_432),
+        ("Qwen/Qwen3.5-27B", 1, 3_207_168),
+        ("Qwen/Qwen3.5-27B", 8, 400_896),
+        ("moonshotai/Kimi-K3", 1, 6_512_640),
         ("ibm-granite/granite-4.0-h-small", 1, 2_147_840),
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 1, 2_134_016),
         ("nvidia/Nemotron-H-56B-Base-8K", 1, 16_900_096),
@@ -114,6 +119,14 @@ def test_only_mamba2_keeps_checkpoints_of_prefixes() -> None:
     }
     assert {kind for kind, kept in keeps.items() if kept} == {"Mamba2"}
     assert len(keeps) == 6
+
+
+def test_kimi_k3_has_the_bytes_that_vllm_builds() -> None:
+    """Latent experts in MXFP4, gates of full rank, attention over residuals, and the tower: 1560.86 GB on one rank."""
+    shape = catalogue_shape("moonshotai/Kimi-K3")
+    weights = rank_weights(shape, Parallelism(), (0, 93), unsplit_large_blocks=False, compute_capability=(9, 0))
+    assert round(weights.parameter_bytes / 1e9, 2) == 1560.86
+    assert all(mixer.keeps_checkpoint for mixer in shape.mixers if isinstance(mixer, RecurrentState))
 
 
 def test_latent_experts_work_in_their_own_width() -> None:
