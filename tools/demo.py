@@ -29,12 +29,14 @@ CRD = Path("crds/kvgate.io_inferencedeployments.yaml")
 NODES = (
     fake_gpu_node("gpu-h100", product="NVIDIA-H100-80GB-HBM3", memory_mib=81559, gpus=8),
     fake_gpu_node("gpu-a100", product="NVIDIA-A100-SXM4-80GB", memory_mib=81920, gpus=8),
+    fake_gpu_node("gpu-h100-nvl", product="NVIDIA-H100-NVL", memory_mib=95830, gpus=4),
     fake_gpu_node("gpu-l4", product="NVIDIA-L4", memory_mib=23034, gpus=4),
     fake_gpu_node("gpu-l40s", product="NVIDIA-L40S", memory_mib=46068, gpus=4),
 )
 VERDICTS = {
     "fits.yaml": ("created", "True", False),
     "long-context.yaml": ("created", "True", False),
+    "hybrid.yaml": ("created", "True", False),
     "too-long.yaml": ("refused", "", False),
     "adjusted.yaml": ("created", "True", True),
     "unknown.yaml": ("created", "Unknown", True),
@@ -110,7 +112,7 @@ def check_without_a_cluster() -> None:
 
 def install(plane: ControlPlane) -> None:
     """The CRD, and GPU nodes that exist on paper."""
-    title("Install: the CRD, and four nodes with GPUs on paper (8 × H100, 8 × A100, 4 × L4, 4 × L40S)")
+    title("Install: the CRD, and five nodes with GPUs on paper (8 × H100, 4 × H100 NVL, 8 × A100, 4 × L4, 4 × L40S)")
     say(plane.kubectl("apply", "-f", str(CRD)).stdout)
     plane.apply(*NODES)
     wait_until(lambda: plane.kubectl("get", "infd", check=False).returncode == 0, "the API server serves the new kind")
@@ -201,18 +203,9 @@ def settled(plane: ControlPlane) -> bool:
 
 def show_ledger() -> None:
     """Line by line, for people."""
-    title("kvgate explain: the ledger of one GPU of llama-3-1-8b")
-    flags = (
-        "--max-model-len",
-        "32768",
-        "--max-num-seqs",
-        "8",
-        "--gpu-memory-utilization",
-        "0.90",
-        "--vllm-version",
-        "0.33.0",
-    )
-    command = [KVGATE, "explain", "--model", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "H100-SXM-80GB", *flags]
+    title("kvgate explain: the ledger of the GPU of qwen3-6-27b, and why a request takes 4.31 GiB and not 16")
+    flags = "--vllm-version 0.33.0 --max-model-len 131072 --max-num-seqs 8 --kv-cache-dtype fp8 --gpu-memory-utilization 0.75"
+    command = [KVGATE, "explain", "--model", "Qwen/Qwen3.6-27B-FP8", "--gpu", "H100-NVL-94GB", *flags.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     say(done.stdout + done.stderr)
     expect(done.returncode == 0, f"kvgate explain ended with {done.returncode}")
@@ -221,7 +214,7 @@ def show_ledger() -> None:
 def show_metrics(port: int) -> None:
     """What Prometheus scrapes; the controller renews it once a second."""
     title(f"The controller's metrics (http://127.0.0.1:{port}/metrics)")
-    rendered = ("llama-3-1-8b", "llama-3-1-70b", "qwen3-32b", "qwen3-8b")
+    rendered = ("llama-3-1-8b", "llama-3-1-70b", "qwen3-6-27b", "qwen3-32b", "qwen3-8b")
     wait_until(
         lambda: all(headroom_of(port, name) for name in rendered), "each one's headroom is scraped", within_seconds=10
     )

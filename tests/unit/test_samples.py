@@ -4,6 +4,7 @@ import pytest
 
 from kvgate.budget.interval import Verdict
 from kvgate.budget.plan import Budget, plan
+from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB
 from kvgate.engine import Decision
 from support.samples import SAMPLES, judged
@@ -11,6 +12,7 @@ from support.samples import SAMPLES, judged
 EXPECTED = {
     "adjusted.yaml": (Verdict.DOES_NOT_FIT, Decision.ADMIT_ADJUSTED),
     "fits.yaml": (Verdict.FITS, Decision.ADMIT),
+    "hybrid.yaml": (Verdict.FITS, Decision.ADMIT),
     "long-context.yaml": (Verdict.FITS, Decision.ADMIT),
     "tight.yaml": (Verdict.MAY_NOT_FIT, Decision.ADMIT_WITH_WARNING),
     "too-long.yaml": (Verdict.DOES_NOT_FIT, Decision.REFUSE),
@@ -52,6 +54,23 @@ def test_whole_contexts_of_a_70b_need_5_gib_each_on_eight_gpus_and_ten_of_them_f
     assert budget.tightest.available.expected / GIB == pytest.approx(55, abs=1)
     assert verdict_with(budget, max_num_seqs=10) is Verdict.FITS
     assert verdict_with(budget, max_num_seqs=12) is Verdict.DOES_NOT_FIT
+
+
+def test_eight_whole_contexts_of_a_hybrid_take_720_blocks_where_the_textbook_says_that_not_even_three_fit() -> None:
+    budget = budget_of("hybrid.yaml")
+    assert budget.kv_cache is not None
+    assert (budget.kv_cache.request_blocks, budget.kv_cache.bytes_per_block) == (90, 51_380_224)
+    assert round(budget.kv_cache.request_bytes / GIB, 2) == 4.31
+    assert budget.demand is not None
+    assert budget.demand.blocks == 720
+    assert budget.usable_blocks is not None
+    assert budget.usable_blocks.low >= 720
+    assert budget.usable_blocks.expected == pytest.approx(820, abs=30)
+    textbook = textbook_of(budget)
+    assert textbook is not None
+    assert textbook.request_bytes == 16 * GIB
+    assert budget.tightest is not None
+    assert budget.tightest.available.high < 3 * textbook.request_bytes
 
 
 def test_sixteen_whole_contexts_need_160_gib_on_four_gpus() -> None:
