@@ -123,6 +123,7 @@ def to_budget_request(spec: InferenceDeploymentSpec, facts: Facts) -> BudgetRequ
         guarantee=spec.admission.guarantee or (Guarantee.WORKLOAD if declared else Guarantee.FULL_CONTEXT),
         workload=Workload(**declared.model_dump()) if declared else None,
         unmodelled_settings=memory_kinds(spec.vllm.extra_args),
+        is_whole=True,
     )
 
 

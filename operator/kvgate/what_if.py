@@ -37,8 +37,13 @@ class BadRequest(ValueError):
     """A line that asks nothing that can be answered; the message names every problem."""
 
 
-def assess_request(values: Mapping[str, Any], *, guarantee: Guarantee = Guarantee.STARTUP) -> Assessment:
-    """The verdict of one request. Raises BadRequest with all problems at once."""
+def assess_request(
+    values: Mapping[str, Any], *, guarantee: Guarantee = Guarantee.STARTUP, is_whole: bool = False
+) -> Assessment:
+    """The verdict of one request. Raises BadRequest with all problems at once.
+
+    `is_whole`: the values are all that vLLM is started with, so that the rest is its defaults.
+    """
     known, problems = read_settings(values)
     if not problems and "model" not in known and "model_config" not in known:
         problems.append("model and model_config are missing; give a Hugging Face id, or the model's config.json")
@@ -58,6 +63,7 @@ def assess_request(values: Mapping[str, Any], *, guarantee: Guarantee = Guarante
         vllm_version=version,
         settings=_engine_settings(known),
         guarantee=guarantee,
+        is_whole=is_whole,
         weights_bytes=known.get("weights_bytes"),
         unmodelled_settings=_unmodelled(values),
     )

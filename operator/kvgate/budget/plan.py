@@ -19,6 +19,9 @@ _UNLIMITED = 1 << 62
 """Blocks of a pipeline stage without caches."""
 
 
+_SEVERITY = (Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.DOES_NOT_FIT)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
     """One pipeline stage: the layers first ≤ i < last, and the memory of any of its ranks."""
@@ -80,7 +83,17 @@ class Budget:
         usable = self.usable_blocks
         if self.demand is None or usable is None:
             return Verdict.UNKNOWN
-        return verdict_of(self.demand.blocks, usable)
+        verdict = verdict_of(self.demand.blocks, usable)
+        if verdict is Verdict.DOES_NOT_FIT and self.guesses_sequences and self.demand.is_for_sequences:
+            verdict = max(Verdict.MAY_NOT_FIT, verdict_of(self.demand.startup_blocks, usable), key=_SEVERITY.index)
+        return verdict
+
+    @property
+    def guesses_sequences(self) -> bool:
+        """max_num_seqs is vLLM's default only because nobody told us another, beside memory that is predicted too."""
+        pool, request = self.num_blocks, self.request
+        unsaid = request.settings.max_num_seqs is None and not request.is_whole
+        return unsaid and pool is not None and pool.low < pool.high
 
     @property
     def demand_bytes(self) -> int | None:

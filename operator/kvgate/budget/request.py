@@ -143,6 +143,9 @@ class BudgetRequest:
     unmodelled_settings: tuple[str, ...] = ()
     """Arguments that move memory in a way without a formula here (LoRA, offloading of weights)."""
 
+    is_whole: bool = False
+    """Nothing was left out: what is None is vLLM's default, not something that nobody told us."""
+
     def with_settings(self, **changes: object) -> "BudgetRequest":
         """The same question with other arguments: how what-ifs are asked."""
         return replace(self, settings=replace(self.settings, **changes))  # type: ignore[arg-type]

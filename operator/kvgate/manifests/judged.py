@@ -177,7 +177,7 @@ def _model(reading: _Reading) -> str:
 
 def _asked(reading: _Reading, values: Mapping[str, Any]) -> Assessment | None:
     try:
-        assessment = assess_request(values)
+        assessment = assess_request(values, is_whole=True)
     except BadRequest as error:
         reading.add(
             "InvalidSetting", Severity.ERROR, "", reading.engine.path, str(error), "give a value that vLLM takes"
@@ -203,7 +203,7 @@ def _oversubscription(reading: _Reading, values: Mapping[str, Any], assessment: 
     """max_num_seqs full-length requests do not fit: preemptions under load. A warning, because the default is nobody's choice."""
     if assessment.verdict not in (Verdict.FITS, Verdict.MAY_NOT_FIT):
         return
-    whole = assess_request(values, guarantee=Guarantee.FULL_CONTEXT)
+    whole = assess_request(values, guarantee=Guarantee.FULL_CONTEXT, is_whole=True)
     for finding in whole.findings:
         if finding.rule == "GuaranteeNotMet":
             softened = Finding(

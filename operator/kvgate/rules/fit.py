@@ -66,10 +66,11 @@ def sequences_have_states(budget: Budget) -> Iterable[Finding]:
     verdict = verdict_of(demand.sequence_blocks, usable)
     if verdict is Verdict.FITS or verdict_of(demand.startup_blocks, usable) is Verdict.DOES_NOT_FIT:
         return
-    most = pool.high if verdict is Verdict.DOES_NOT_FIT else pool.low
+    refused = verdict is Verdict.DOES_NOT_FIT
+    most = pool.high if refused else pool.low
     yield Finding(
         rule="MambaCacheBlocksExceeded",
-        severity=Severity.ERROR if verdict is Verdict.DOES_NOT_FIT else Severity.WARNING,
+        severity=Severity.ERROR if refused and not budget.guesses_sequences else Severity.WARNING,
         field="max_num_seqs",
         message=(
             f"max_num_seqs ({budget.settings.max_num_seqs}) exceeds available Mamba cache blocks ({most}): with full CUDA graphs "
