@@ -92,7 +92,8 @@ def _ledger(ledger: Ledger) -> Iterator[str]:
     yield _row("requested", format_gib(ledger.requested_bytes), f"total × gpu_memory_utilization {share:.2f}")
     for line in ledger.lines:
         yield _row(f"− {_TERMS[line.name]}", format_gib(line.amount.expected), _range(line.amount), _short(line))
-    yield _row("= for the KV cache", format_gib(ledger.available.expected), _range(ledger.available))
+    available = ledger.available
+    yield _row("= for the KV cache", format_gib(available.expected), _range(available), "requested − all of these")
 
 
 def _short(line: Term) -> str:
@@ -121,9 +122,11 @@ def _cache(budget: Budget) -> Iterator[str]:
         "one request", format_gib(kv_cache.request_bytes), f"{kv_cache.request_blocks} blocks of max_model_len tokens"
     )
     if pool is not None:
-        yield _row("blocks", f"{pool.expected}", f"{pool.low} to {pool.high}")
-        yield _row("tokens", f"{kv_cache.num_tokens(pool.expected)}")
-        yield _row("full requests", f"{float(kv_cache.max_concurrency(pool.expected)):.2f}", "at the same time")
+        yield _row("blocks", f"{pool.expected}", f"{pool.low} to {pool.high}", "KV cache / bytes per block")
+        yield _row(
+            "full requests", f"{float(kv_cache.max_concurrency(pool.expected)):.2f}", "blocks / those of a request"
+        )
+        yield _row("tokens", f"{kv_cache.num_tokens(pool.expected)}", "as vLLM logs the size of the cache")
     yield from _textbook(budget, kv_cache)
 
 
