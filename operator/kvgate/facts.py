@@ -1,7 +1,7 @@
 """What is known about a spec before it is judged: the model's shape, the accelerator, and findings about what is not."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -98,7 +98,11 @@ def look_up_model(
 @lru_cache(maxsize=1024)
 def _catalogue_shape(name: str, quantization: str | None, dtype: str | None) -> ModelShape | None:
     entry = catalogue.find_model(name)
-    return read_config(entry.config, name=entry.name, quantization=quantization, dtype=dtype) if entry else None
+    if entry is None:
+        return None
+    shape = read_config(entry.config, name=entry.name, quantization=quantization, dtype=dtype)
+    as_stored = quantization is None and dtype in (None, "auto")
+    return replace(shape, checkpoint_bytes=entry.safetensors_bytes or 0) if as_stored else shape
 
 
 @lru_cache(maxsize=256)

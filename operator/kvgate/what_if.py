@@ -50,6 +50,8 @@ def assess_request(
     if problems:
         raise BadRequest("; ".join(problems))
     shape, model_findings = _shape(known)
+    if shape is not None and "checkpoint_bytes" in known:
+        shape = replace(shape, checkpoint_bytes=known["checkpoint_bytes"])
     accelerator, accelerator_findings = _accelerator(known)
     version = known.get("vllm_version", DEFAULT_VERSION)
     version_findings = facts.look_up_version(version)

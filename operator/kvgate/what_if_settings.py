@@ -80,6 +80,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="enable_prefix_caching", read=truth, help="Share the cache of equal prefixes.", is_flag=True),
     Setting(name="kv_cache_memory_bytes", read=_bytes, help="KV cache memory per GPU; bypasses the ledger."),
     *(Setting(name=flag.name, read=flag.read, help=flag.help, is_flag=flag.is_switch) for flag in CACHE_FLAGS),
+    Setting(
+        name="checkpoint_bytes", read=_bytes, help="All tensors of the checkpoint: total_size of its safetensors index."
+    ),
     Setting(name="weights_bytes", read=_bytes, help="Loaded weights per GPU, where they are known."),
 )
 """The request keys of the contract, in the order of the help."""

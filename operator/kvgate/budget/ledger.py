@@ -6,6 +6,7 @@ from sys import maxsize
 from kvgate.budget.activation import peak_activation
 from kvgate.budget.blocks import MAX_CONTEXT_CHUNK_TOKENS
 from kvgate.budget.built_shape import built_shape
+from kvgate.budget.checkpoint import checkpoint_ratio
 from kvgate.budget.cuda_graphs import cuda_graphs
 from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval
@@ -101,10 +102,12 @@ def _weights(run: Run, *, with_drafts: bool) -> tuple[Term, int]:
         compute_capability=run.accelerator.compute_capability,
         with_drafts=with_drafts,
     )
-    margin = _weights_margin(run.shape, weights.loaded_bytes)
+    ratio = checkpoint_ratio(run.shape)
+    loaded_bytes = int(weights.loaded_bytes * ratio)
+    margin = _weights_margin(run.shape, loaded_bytes) + abs(loaded_bytes - weights.loaded_bytes) // 10
     term = Term(
         name="weights",
-        amount=Interval.around(weights.loaded_bytes, below=margin, above=margin),
+        amount=Interval.around(loaded_bytes, below=margin, above=margin),
         formula="Σ tensors of the rank, each in the allocator's block + rotary tables + absorbed MLA matrices",
         source="vLLM 0.32, model classes; 11 starts within 4 MiB",
         inputs=(
@@ -112,9 +115,10 @@ def _weights(run: Run, *, with_drafts: bool) -> tuple[Term, int]:
             ("tensor_parallel_size", run.parallelism.tensor),
             ("layers", run.num_layers),
             ("quantization", run.shape.quantization.method if run.shape.quantization else "none"),
+            *((("checkpoint_bytes", run.shape.checkpoint_bytes),) if ratio != 1 else ()),
         ),
     )
-    return term, weights.parameter_bytes
+    return term, int(weights.parameter_bytes * ratio)
 
 
 def _holds_drafts(asked: EngineSettings) -> bool:

@@ -270,6 +270,8 @@ class ModelShape:
     """Of the output head, which few quantised checkpoints convert; None: plain elements."""
     kv_cache_scheme: str | None = None
     """The KV cache dtype that the checkpoint asks for (`fp8`), used where the user says `auto`."""
+    checkpoint_bytes: int = 0
+    """All tensors of the checkpoint, as its safetensors index says; 0: not known."""
     unmodelled: tuple[str, ...] = ()
     """Parts beside the layers that have no formula here (a quantisation format)."""
     num_heads: int = 0

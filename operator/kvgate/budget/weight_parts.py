@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from kvgate.budget.checkpoint import checkpoint_ratio
 from kvgate.budget.matrix import Matrix
 from kvgate.budget.model_shape import End, LayerShape, ModelShape, RecurrentState
 from kvgate.budget.weights import Weights
@@ -31,7 +32,9 @@ Weigh = Callable[[ModelShape], Weights]
 
 def weight_parts(shape: ModelShape, stage: tuple[int, int], weigh: Weigh) -> tuple[WeightPart, ...]:
     """Every part that is there, in the order of the model; they sum to the loaded bytes."""
-    sizes = {**_parameters(shape, stage, weigh), **_loading(shape, weigh)}
+    loaded = weigh(shape).loaded_bytes
+    beyond = int(loaded * checkpoint_ratio(shape)) - loaded
+    sizes = {**_parameters(shape, stage, weigh), **_loading(shape, weigh), "beyond what the config describes": beyond}
     return tuple(WeightPart(name=name, size_bytes=size) for name, size in sizes.items() if size)
 
 

@@ -28,6 +28,7 @@ RULES: tuple[Rule, ...] = (
     consistency.workload_can_run,  # declared requests must be able to run at all
     consistency.kinds_are_modelled,  # Unknown names its reason
     consistency.release_is_known,  # wider interval for releases that nobody read
+    consistency.checkpoint_decides_weights,  # the index of a checkpoint wins over the formulas
     consistency.weights_do_not_choose_kv_cache,  # the most common wrong assumption
     fit.headroom_is_thin,  # fits, but only just
 )

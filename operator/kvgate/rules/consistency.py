@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from kvgate.budget.checkpoint import checkpoint_ratio
 from kvgate.budget.parallel_support import parallelism_refusals
 from kvgate.budget.plan import Budget
 from kvgate.budget.request import Guarantee
@@ -236,6 +237,22 @@ def utilization_leaves_context(budget: Budget) -> Iterable[Finding]:
                 "for the CUDA context, which takes more"
             ),
             remediation="set gpu_memory_utilization to 0.95 or less",
+        )
+
+
+def checkpoint_decides_weights(budget: Budget) -> Iterable[Finding]:
+    """The checkpoint's index and the formulas count different bytes: the index is right about the total."""
+    shape, ratio = budget.request.shape, checkpoint_ratio(budget.request.shape)
+    if ratio != 1 and budget.request.weights_bytes is None:
+        yield Finding(
+            rule="CheckpointDecidesWeights",
+            severity=Severity.INFO,
+            field="checkpoint_bytes",
+            message=(
+                f"the checkpoint holds {format_gib(shape.checkpoint_bytes)} and its config describes "
+                f"{format_gib(int(shape.checkpoint_bytes / ratio))}: the weights of every rank are scaled to the checkpoint"
+            ),
+            remediation="see that config.json and checkpoint belong together",
         )
 
 

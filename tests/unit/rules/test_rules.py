@@ -79,6 +79,8 @@ FIRES: list[tuple[Rule, str, Severity, str, dict[str, Any]]] = [
     (consistency.kinds_are_modelled, "UnmodelledKind", WARNING, "extra_args", {"unmodelled_settings": ("LoRA",)}),
     (consistency.kinds_are_modelled, "UnmodelledKind", WARNING, "kv_cache_dtype", {"kv_cache_dtype": "octave_k3v4"}),
     (consistency.release_is_known, "ReleaseNotKnown", INFO, "vllm_version", {"vllm_version": "0.34.0"}),
+    (consistency.checkpoint_decides_weights, "CheckpointDecidesWeights", INFO, "checkpoint_bytes",
+     {"shape": new_model_shape(checkpoint_bytes=20 * GIB)}),
     (consistency.weights_do_not_choose_kv_cache, "KVCacheKeepsModelDtype", INFO, "kv_cache_dtype",
      {"shape": new_model_shape(quantization=FP8)}),
     (fit.headroom_is_thin, "ThinHeadroom", INFO, "max_num_seqs", {"kv_cache_memory_bytes": 16 * GIB + 3 * 2_097_152}),
@@ -131,6 +133,7 @@ SILENT: list[tuple[Rule, dict[str, Any]]] = [
     (consistency.weights_do_not_choose_kv_cache, {"shape": new_model_shape(quantization=FP8), "kv_cache_dtype": "fp8"}),
     (consistency.weights_do_not_choose_kv_cache, {"shape": new_model_shape(quantization=FP8, kv_cache_scheme="fp8")}),
     (consistency.weights_do_not_choose_kv_cache, {}),
+    (consistency.checkpoint_decides_weights, {}),
     (fit.headroom_is_thin, {"max_model_len": 4096}),
 ]  # fmt: skip
 
