@@ -86,7 +86,7 @@ def assert_could_be(assessment: Assessment) -> None:
     for stage in budget.stages:
         ledger = stage.ledger
         assert ledger is not None
-        assert ledger.weights.low > 0
+        assert 0 <= ledger.weights.low <= ledger.weights.expected > 0
         assert all(term.low >= 0 for name, term in ledger.terms if name != "cuda_graph")
         assert 0 < stage.available.low <= stage.available.high <= ledger.total_bytes
         assert stage.bytes_per_block > 0 or budget.kv_cache is None

@@ -93,14 +93,16 @@ def compressed_tensors(group: Mapping[str, Any]) -> WeightFormat:
     )
     if form is None:
         raise UnknownFormat(f"compressed-tensors {kind or 'without weights'} {bits or ''} {strategy or ''}".strip())
-    rows, columns = weights.get("block_structure") or (0, 0)
+    rows, columns = map(int, weights.get("block_structure") or (0, 0))
+    if form == "fp8-block" and min(rows, columns) < 1:
+        raise UnknownFormat(f"compressed-tensors in blocks of {rows} × {columns}")
     if form == "nvfp4" and not activations:
         form = "nvfp4-weights"
     return WeightFormat(
         method="compressed-tensors",
         format=form,
         group_size=size,
-        block=(int(rows), int(columns)),
+        block=(rows, columns),
         static_activation_scale=bool(activations) and activations.get("dynamic") is False,
         has_zero_points=not weights.get("symmetric", True),
     )

@@ -168,6 +168,8 @@ UNMODELLED = [
      "compressed-tensors float 4 tensor_group"),
     (compressed_tensors({"a": {}, "b": {}}), "compressed-tensors without weights"),
     ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [0, 0]}}, "fp8 in blocks of 0 × 0"),
+    (compressed_tensors({"a": {"weights": {"type": "float", "num_bits": 8, "strategy": "block"}}}),
+     "compressed-tensors in blocks of 0 × 0"),
     ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128]}}, "an unreadable quantization_config"),
     (compressed_tensors(["x"]), "an unreadable quantization_config"),
     ({"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": float("inf")}}, "an unreadable quantization_config"),
