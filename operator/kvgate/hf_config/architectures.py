@@ -36,7 +36,11 @@ class Architecture:
     learned_positions: int | None = None
     """Rows of the position embedding beyond max_position_embeddings; None: rotary positions."""
     positions: bool = True
-    """False where attention has no rotary positions, so that no table of them exists."""
+    """False where no table of rotary positions is kept: there are none, or transformers' own code runs the model."""
+    rotary_share: float = 1
+    """Default of partial_rotary_factor."""
+    rotary_bytes: int | None = None
+    """Bytes of an element of the table where that is not the model's."""
     lm_head_bias: bool = False
     router_bias: bool = False
     router_bytes_per_element: int | None = None
@@ -65,7 +69,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "AquilaForCausalLM": LLAMA,
     "BaiChuanForCausalLM": Architecture(),
     "BaichuanForCausalLM": Architecture(),
-    "ChatGLMModel": Architecture(bias_key="add_qkv_bias", output_bias_follows=False, ends_everywhere=ALL_ENDS),
+    "ChatGLMModel": Architecture(
+        bias_key="add_qkv_bias", output_bias_follows=False, ends_everywhere=ALL_ENDS, rotary_share=0.5
+    ),
     "CohereForCausalLM": Architecture(
         norms=1, head_norms="heads", head_norm_key="use_qk_norm", tied=True, bias_key="attention_bias",
         ends_everywhere=TIED_ENDS,
@@ -79,12 +85,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "GPTJForCausalLM": Architecture(mlp_bias=True, gated_mlp=False, norms=1, norm_bias=True, lm_head_bias=True),
     "GPTNeoXForCausalLM": Architecture(
-        qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norm_bias=True, bias_key="attention_bias"
+        qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norm_bias=True, bias_key="attention_bias",
+        positions=False,
     ),
     "GemmaForCausalLM": Architecture(tied=True, bias_key="attention_bias", ends_everywhere=TIED_ENDS),
     "Glm4MoeForCausalLM": Architecture(
         bias_key="attention_bias", output_bias_follows=False, head_norms="head", head_norm_key="use_qk_norm", router_bias=True,
-        router_bytes_per_element=4,
+        router_bytes_per_element=4, rotary_share=0.5,
     ),
     "GraniteForCausalLM": Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias"),
     "InternLM2ForCausalLM": Architecture(bias_key="bias"),
@@ -120,7 +127,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "SeedOssForCausalLM": Architecture(bias_key="attention_bias", output_bias_follows=False),
     "StableLmForCausalLM": Architecture(bias_key="use_qkv_bias", output_bias_follows=False, norm_bias=True, ends_everywhere=ALL_ENDS),
     "Starcoder2ForCausalLM": Architecture(
-        bias_key="use_bias", mlp_bias_key="use_bias", gated_mlp=False, norm_bias=True, tied=True
+        bias_key="use_bias", mlp_bias_key="use_bias", gated_mlp=False, norm_bias=True, tied=True, positions=False
     ),
     "XverseForCausalLM": Architecture(),
     "YiForCausalLM": LLAMA,

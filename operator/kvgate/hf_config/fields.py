@@ -57,11 +57,11 @@ class Fields:
             return 0
         return value
 
-    def share(self, *keys: str) -> float:
-        """The first of `keys` that is set, as a number above 0 and up to 1; 1 where there is none."""
+    def share(self, *keys: str, default: float = 1) -> float:
+        """The first of `keys` that is set, as a number above 0 and up to 1."""
         key, value = self._first(keys)
         if value is None:
-            return 1
+            return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
             self.problems.append(f"{self._prefix}{key} is {_shown(value)}; it must be a number above 0 and up to 1")
             return 1

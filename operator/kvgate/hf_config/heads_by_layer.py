@@ -9,6 +9,7 @@ from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import mlps_of
 from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.layers import attention_stack
+from kvgate.hf_config.rotary import rotary_tables
 from kvgate.hf_config.windows import layer_windows
 
 
@@ -85,7 +86,8 @@ def mimo_stack(model: LanguageModel) -> Stack:
         has_sinks=fields.flag("add_swa_attention_sink_bias"),
     )
     pattern = fields.per_layer("hybrid_layer_pattern", model.num_layers) or [0] * model.num_layers
-    return attention_stack(model, [windowed if kind == 1 else full for kind in pattern])
+    whole = attention_stack(model, [windowed if kind == 1 else full for kind in pattern])
+    return replace(whole, rotary=rotary_tables(fields, model.known, model.hidden_size) * 2)  # with bases of their own
 
 
 def _narrower(v_head_dim: int, head_dim: int) -> int:

@@ -9,7 +9,7 @@ _PATHS = (("text_config",), ("thinker_config", "text_config"), ("llm_config",), 
 _TEXT_DEFAULTS: dict[str, Mapping[str, Any]] = {
     "gemma3_text": {
         "vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
-        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 163840,
         "sliding_window": 4096,
     },
     "llama": {

@@ -10,6 +10,7 @@ from kvgate.hf_config.fields import HEADS, Fields
 
 MROPE_POSITIONS = 4
 """vLLM makes room for the positions of pictures and videos too (0.32, `MRotaryEmbedding`), unless they are interleaved."""
+_SHARES = ("partial_rotary_factor", "rotary_pct")
 _WHOLE_HEADS = "proportional"
 """Gemma 4 keeps the whole head in its table although it turns a part of it."""
 
@@ -21,28 +22,31 @@ def rotary_tables(fields: Fields, known: Architecture, hidden_size: int) -> tupl
     if known.learned_positions is not None or nope or not positions:
         return ()
     width = fields.optional_count("qk_rope_head_dim", "head_dim") or hidden_size // fields.count(*HEADS)
-    return tuple(_tables(fields, positions, width))
+    return tuple(_tables(fields, known, positions, width))
 
 
-def _tables(fields: Fields, positions: int, width: int) -> Iterator[RotaryCache]:
+def _tables(fields: Fields, known: Architecture, positions: int, width: int) -> Iterator[RotaryCache]:
     by_layers = {kind: rope for kind, rope in fields.mapping("rope_parameters").items() if isinstance(rope, Mapping)}
     for kind, rope in by_layers.items():
         full_width = fields.optional_count("global_head_dim") if kind == "full_attention" else 0
-        yield _table(fields, rope, positions, full_width or width)
+        yield _table(fields, known, rope, positions, full_width or width)
     if by_layers:
         return
     rope = rope_scaling(fields)[1]
-    yield _table(fields, rope, positions, width)
+    yield _table(fields, known, rope, positions, width)
     if fields.text("model_type").startswith("gemma3"):  # windows turn without scaling
-        yield _table(fields, {}, positions, width)
+        yield _table(fields, known, {}, positions, width)
 
 
-def _table(fields: Fields, rope: Mapping[str, Any], positions: int, width: int) -> RotaryCache:
+def _table(fields: Fields, known: Architecture, rope: Mapping[str, Any], positions: int, width: int) -> RotaryCache:
     kind = rope.get("rope_type", rope.get("type"))
-    share = fields.over(rope).share("partial_rotary_factor", "rotary_pct")
+    around = fields.share(*_SHARES, default=known.rotary_share)
+    share = Fields(rope, name="rope_parameters", problems=fields.problems).share(*_SHARES, default=around)
     dimensions = width if kind == _WHOLE_HEADS else int(width * share)
     if rope.get("mrope_section") and not rope.get("mrope_interleaved"):
         positions *= MROPE_POSITIONS
     if kind in ("yarn", "deepseek_yarn", "dynamic", "linear"):
         positions = scaled_length(fields, positions, str(kind), rope)
-    return RotaryCache(max_position=positions, rotary_dim=dimensions)
+    if kind in ("longrope", "su"):  # one part for short sequences, one for long ones
+        positions += fields.over(rope).optional_count("original_max_position_embeddings")
+    return RotaryCache(max_position=positions, rotary_dim=dimensions, element_bytes=known.rotary_bytes)

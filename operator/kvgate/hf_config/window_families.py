@@ -22,7 +22,7 @@ _UNIFORM: dict[str, Architecture] = {
         head_norms="head", head_norm_key="qk_norm", router_bias=True, router_bytes_per_element=4, ends_everywhere=ALL_ENDS
     ),
     "MuseGlimmerForCausalLM": Architecture(norms=4, attention_gate="element", ends_everywhere=ALL_ENDS),
-    "Olmo3ForCausalLM": Architecture(head_norms="whole", bias_key="attention_bias", full_attention_every=4),
+    "Olmo3ForCausalLM": Architecture(head_norms="whole", bias_key="attention_bias", full_attention_every=4, positions=False),
     "Phi3SmallForCausalLM": Architecture(
         qkv_bias=True, output_bias=True, mlp_bias=True, norm_bias=True, tied=True, ends_everywhere=ALL_ENDS
     ),
@@ -62,7 +62,7 @@ WINDOW_FAMILIES: dict[str, Family] = {
     ),
     "GptOssForCausalLM": Family(
         layers=gpt_oss_stack,
-        known=Architecture(qkv_bias=True, output_bias=True, expert_bias=True, ends_everywhere=ALL_ENDS),
+        known=Architecture(qkv_bias=True, output_bias=True, expert_bias=True, ends_everywhere=ALL_ENDS, rotary_bytes=4),
     ),
     "LagunaForCausalLM": Family(
         layers=laguna_stack,
