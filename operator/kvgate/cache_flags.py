@@ -110,6 +110,7 @@ CACHE_FLAGS: tuple[CacheFlag, ...] = (
     CacheFlag(
         name="disable_hybrid_kv_cache_manager", read=truth, help="Keep windows as full attention.", is_switch=True
     ),
+    CacheFlag(name="enable_chunked_prefill", read=truth, help="Cut long prompts into several batches.", is_switch=True),
     CacheFlag(name="async_scheduling", read=truth, help="Schedule the next batch while one runs.", is_switch=True),
     CacheFlag(
         name="kv_cache_dtype_skip_layers", read=_layers, help="Layers that keep the model dtype: 0,1 or sliding_window."

@@ -134,6 +134,7 @@ def _settings(vllm: Vllm) -> EngineSettings:
         max_num_seqs=vllm.max_num_seqs,
         max_num_batched_tokens=vllm.max_num_batched_tokens,
         gpu_memory_utilization=Fraction(share) if share else None,
+        dtype=vllm.dtype or "auto",
         kv_cache_dtype=vllm.kv_cache_dtype,
         block_size=vllm.block_size,
         enforce_eager=vllm.enforce_eager,

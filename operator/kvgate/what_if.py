@@ -22,7 +22,7 @@ _CACHE = {flag.name: flag.setting for flag in CACHE_FLAGS}
 _KEYS = frozenset({setting.name for setting in SETTINGS} | {"id"})
 _MEMORY_KEYS = {flag[2:].replace("-", "_"): kind for flag, kind in MEMORY_FLAGS.items()} | {"lora_config": "LoRA"}
 """Keys that switch on what has no formula here."""
-_ENGINE = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "kv_cache_dtype", "block_size",
+_ENGINE = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "dtype", "kv_cache_dtype", "block_size",
            "enforce_eager", "enable_prefix_caching", "kv_cache_memory_bytes", "allow_deprecated_quantization")  # fmt: skip
 _PARALLEL = {
     "tensor_parallel_size": "tensor",

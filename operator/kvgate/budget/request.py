@@ -82,6 +82,8 @@ class EngineSettings:
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     gpu_memory_utilization: Fraction | None = None
+    dtype: str = "auto"
+    """As asked; the shape has what it comes to."""
     kv_cache_dtype: str = "auto"
     block_size: int | None = None
     enforce_eager: bool = False
@@ -93,6 +95,8 @@ class EngineSettings:
     disable_hybrid_kv_cache_manager: bool = False
     """Windows and chunks are kept whole, as full attention is."""
     async_scheduling: bool | None = None
+    enable_chunked_prefill: bool | None = None
+    """False: a whole prompt must fit into one batch."""
     kv_cache_dtype_skip_layers: tuple[str, ...] = ()
     """Layers that keep the model dtype: indices, or `sliding_window`."""
     mamba_cache_mode: str | None = None

@@ -43,6 +43,8 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
         batched = max(max_model_len, 2048) if max_model_len <= V0_LONGEST_WHOLE_PROMPT else 2048
     seqs = asked.max_num_seqs or limits.max_num_seqs
     if asked.max_num_batched_tokens is None:
+        whole_prompts = asked.enable_chunked_prefill is False
+        batched = max(batched, max_model_len) if whole_prompts else batched
         batched = min(batched, seqs * max_model_len)
     if asked.max_num_seqs is None:
         seqs = min(seqs, batched)

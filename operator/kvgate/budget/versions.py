@@ -101,6 +101,8 @@ class Accounting:
     """`--shutdown-timeout` lets running requests end."""
     deprecated_quantizations: frozenset[str] = frozenset()
     """Methods that are refused without `--allow-deprecated-quantization`."""
+    falls_back_to_float16: bool = False
+    """A model of bfloat16 is served in float16 where the GPU has none (`_resolve_auto_dtype`)."""
     kv_cache_dtypes: frozenset[str] = frozenset({"auto", "fp8", "fp8_e4m3", "fp8_e5m2"})
     """Values of --kv-cache-dtype that the parser accepts."""
 
@@ -148,7 +150,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "large_device_bytes": 70 * GIB,
         "whole_card_non_torch": True,
     }),
-    ((0, 9), {"large_excludes_a100": True, "whole_card_non_torch": False, "hybrid_kv_cache_manager": True}),
+    ((0, 9), {"falls_back_to_float16": True, "large_excludes_a100": True, "whole_card_non_torch": False, "hybrid_kv_cache_manager": True}),
     ((0, 10), {"kv_cache_dtypes": {"fp8_inc"}}),
     ((0, 11), {"pads_encoder_outputs": "budget", "nccl_in_budget": False, "full_graphs": True, "kv_cache_dtypes": {"bfloat16"}}),
     ((0, 12), {

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from kvgate.budget.plan import Budget
-from kvgate.rules import consistency, fit
+from kvgate.rules import consistency, fit, start_up
 from kvgate.rules.finding import Finding
 
 Rule = Callable[[Budget], Iterable[Finding]]
@@ -19,7 +19,11 @@ RULES: tuple[Rule, ...] = (
     consistency.weight_format_is_kept,  # some formats need a flag before vLLM drops them
     consistency.pod_fits_a_node,  # one pod holds the whole engine
     consistency.slices_stand_alone,  # MIG slices have no links
-    consistency.utilization_leaves_context,  # the CUDA context lives outside the requested share
+    start_up.slack_holds_context,  # the CUDA context lives outside the requested share
+    start_up.sampler_fits_beside_budget,  # so does the sampler's warm-up
+    start_up.whole_prompts_fit_a_batch,  # without chunked prefill
+    start_up.media_fit_a_batch,  # an image is never cut
+    start_up.dtype_has_kernels,  # bfloat16 on GPUs before Ampere
     consistency.kv_cache_memory_within_gpu,  # vLLM does not check what it is given
     fit.weights_fit,  # nothing left for the cache
     fit.one_request_fits,  # vLLM's own start condition

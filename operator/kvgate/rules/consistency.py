@@ -8,7 +8,7 @@ from kvgate.budget.parallel_support import parallelism_refusals
 from kvgate.budget.plan import Budget
 from kvgate.budget.request import Guarantee
 from kvgate.budget.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal
-from kvgate.budget.units import format_gib, gib, share_of
+from kvgate.budget.units import format_gib
 from kvgate.budget.versions import NEWEST, is_newer_than_known
 from kvgate.rules.finding import Finding, Severity
 
@@ -16,8 +16,6 @@ _WEIGHT_CAPABILITY = {"fp8": (7, 5), "awq": (7, 5), "modelopt": (7, 5), "mxfp4":
 """The least compute capability by quantisation method; methods that are not here run on all that vLLM runs on."""
 GPUS_PER_NODE = 8
 """Of the boards that are sold; GB200 racks and their kin share links beyond that and are told so."""
-CONTEXT_BYTES = gib(0.2)
-"""The least that a CUDA context takes before vLLM looks (0.23 GiB on an L4, 0.35 to 0.6 elsewhere)."""
 
 
 def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
@@ -222,22 +220,6 @@ def _free_beside_cache(budget: Budget) -> int:
     if stage is None or stage.ledger is None:
         return total
     return max(0, total - sum(term.low for _, term in stage.ledger.terms))
-
-
-def utilization_leaves_context(budget: Budget) -> Iterable[Finding]:
-    """gpu_memory_utilization so high that not even the CUDA context fits beside it."""
-    total, share = budget.request.accelerator.memory_bytes, budget.settings.gpu_memory_utilization
-    if budget.request.settings.kv_cache_memory_bytes is None and share_of(total, share) > total - CONTEXT_BYTES:
-        yield Finding(
-            rule="UtilizationTooHigh",
-            severity=Severity.ERROR,
-            field="gpu_memory_utilization",
-            message=(
-                f"gpu_memory_utilization {float(share):g} leaves {format_gib(int(total * (1 - share)))} "
-                "for the CUDA context, which takes more"
-            ),
-            remediation="set gpu_memory_utilization to 0.95 or less",
-        )
 
 
 def checkpoint_decides_weights(budget: Budget) -> Iterable[Finding]:

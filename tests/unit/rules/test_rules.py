@@ -11,10 +11,10 @@ from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import Guarantee
 from kvgate.budget.units import GIB
 from kvgate.budget.weight_format import WeightFormat
-from kvgate.rules import RULES, Severity, consistency, fit, judge_budget
+from kvgate.rules import RULES, Severity, consistency, fit, judge_budget, start_up
 from kvgate.rules.finding import Finding
 from support import kinds
-from support.builders import new_accelerator, new_layer, new_model_shape, new_request, new_workload
+from support.builders import catalogue_shape, new_accelerator, new_layer, new_model_shape, new_request, new_workload
 
 Rule = Callable[[Budget], Any]
 FP8 = WeightFormat(method="fp8", format="fp8-tensor")
@@ -26,6 +26,7 @@ NARROW = new_layer(FullAttention(num_heads=64, num_kv_heads=8, head_dim=128), in
 HYBRID = kinds.qwen_35_27b()
 HYBRID_BLOCK = 16 * 3_211_264
 SPARSE, COMPRESSED = kinds.deepseek_v32(), kinds.deepseek_v4_flash()
+GEMMA = catalogue_shape("google/gemma-3-4b-it")
 OLD_GPU = new_accelerator(compute_capability=(7, 5))
 WORKLOAD = {"guarantee": Guarantee.WORKLOAD, "max_model_len": 2048, "max_num_seqs": 8}
 
@@ -65,7 +66,16 @@ FIRES: list[tuple[Rule, str, Severity, str, dict[str, Any]]] = [
      {"tensor": 2, "accelerator": new_accelerator(is_slice=True)}),
     (consistency.kv_cache_memory_within_gpu, "KVCacheMemoryAboveGpu", WARNING, "kv_cache_memory_bytes",
      {"kv_cache_memory_bytes": 70 * GIB}),
-    (consistency.utilization_leaves_context, "UtilizationTooHigh", ERROR, "gpu_memory_utilization", {"utilization": "1"}),
+    (start_up.slack_holds_context, "UtilizationTooHigh", ERROR, "gpu_memory_utilization", {"utilization": "1"}),
+    (start_up.slack_holds_context, "UtilizationTooHigh", WARNING, "gpu_memory_utilization", {"utilization": "0.996"}),
+    (start_up.sampler_fits_beside_budget, "SamplerWarmUpIsTight", WARNING, "max_num_seqs",
+     {"utilization": "0.99", "max_num_seqs": 1024}),
+    (start_up.whole_prompts_fit_a_batch, "BatchBelowMaxModelLen", ERROR, "max_num_batched_tokens",
+     {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048, "max_model_len": 2049}),
+    (start_up.dtype_has_kernels, "DtypeRefused", ERROR, "dtype", {"accelerator": OLD_GPU, "dtype": "bfloat16"}),
+    (start_up.dtype_has_kernels, "DtypeRefused", ERROR, "dtype", {"accelerator": OLD_GPU, "vllm_version": "0.8.5"}),
+    (start_up.media_fit_a_batch, "BatchBelowMediaItem", WARNING, "max_num_batched_tokens",
+     {"shape": GEMMA, "max_num_batched_tokens": 128}),
     (fit.weights_fit, "WeightsTooLarge", ERROR, "accelerator", {"accelerator": new_accelerator(memory_gib=16)}),
     (fit.one_request_fits, "KVCacheTooSmall", ERROR, "max_model_len", {"accelerator": new_accelerator(memory_gib=24)}),
     (fit.one_request_fits, "KVCacheTooSmall", ERROR, "max_model_len", {"kv_cache_memory_bytes": 1000}),
@@ -112,8 +122,15 @@ SILENT: list[tuple[Rule, dict[str, Any]]] = [
     (consistency.slices_stand_alone, {"accelerator": new_accelerator(is_slice=True)}),
     (consistency.slices_stand_alone, {"tensor": 2}),
     (consistency.kv_cache_memory_within_gpu, {"kv_cache_memory_bytes": 62 * GIB}),
-    (consistency.utilization_leaves_context, {"utilization": "0.95"}),
-    (consistency.utilization_leaves_context, {"utilization": "1", "kv_cache_memory_bytes": GIB}),
+    (start_up.slack_holds_context, {"utilization": "0.95"}),
+    (start_up.slack_holds_context, {"utilization": "1", "kv_cache_memory_bytes": GIB}),
+    (start_up.sampler_fits_beside_budget, {"utilization": "0.99", "max_num_seqs": 64}),
+    (start_up.whole_prompts_fit_a_batch, {"enable_chunked_prefill": False, "max_model_len": 100_000}),
+    (start_up.whole_prompts_fit_a_batch, {"max_num_batched_tokens": 2048, "max_model_len": 2049}),
+    (start_up.dtype_has_kernels, {"accelerator": OLD_GPU}),
+    (start_up.dtype_has_kernels, {"dtype": "bfloat16"}),
+    (start_up.media_fit_a_batch, {"shape": GEMMA, "max_num_batched_tokens": 4096}),
+    (start_up.media_fit_a_batch, {"shape": GEMMA, "max_num_batched_tokens": 128, "language_model_only": True}),
     (fit.weights_fit, {}),
     (fit.weights_fit, {"kv_cache_memory_bytes": 1000}),
     (fit.one_request_fits, {}),
