@@ -9,6 +9,9 @@ from kvgate.hf_config.minimax_m3 import minimax_m3_stack
 _CORRECTED = Architecture(router_bias=True)
 """The router corrects the scores of its experts."""
 
+_GLM4_LITE = Architecture(router_bias=True, router_bytes_per_element=4)
+"""As GLM-4.5's."""
+
 _MINIMAX_M3 = Architecture(head_norms="head", head_norm_key="use_qk_norm")
 
 LATENT_FAMILIES: dict[str, Family] = {
@@ -16,7 +19,7 @@ LATENT_FAMILIES: dict[str, Family] = {
     "DeepseekV3ForCausalLM": Family(layers=latent_stack, known=_CORRECTED),
     "DeepseekV4ForCausalLM": Family(layers=deepseek_v4_stack),
     "DeepseekV32ForCausalLM": Family(layers=latent_stack, known=_CORRECTED),
-    "Glm4MoeLiteForCausalLM": Family(layers=latent_stack, known=_CORRECTED),
+    "Glm4MoeLiteForCausalLM": Family(layers=latent_stack, known=_GLM4_LITE),
     "GlmMoeDsaForCausalLM": Family(layers=latent_stack, known=_CORRECTED),
     "MiniMaxM3ForCausalLM": Family(layers=minimax_m3_stack, known=_MINIMAX_M3),
     "MiniMaxM3SparseForCausalLM": Family(layers=minimax_m3_stack, known=_MINIMAX_M3),
