@@ -65,9 +65,9 @@ def _step_mlps(model: LanguageModel) -> tuple[Mlp, ...]:
         shared_intermediate_size=fields.count("share_expert_dim"),
     )
     dense = DenseMlp(intermediate_size=fields.count("intermediate_size"))
-    listed = {int(text) for text in fields.text("moe_layers_enum").split(",") if text.strip().isdecimal()}
+    listed = {text.strip() for text in fields.text("moe_layers_enum").split(",")} - {""}
     first = fields.optional_count("first_k_dense_replace") or 1
-    return tuple(sparse if (i in listed if listed else i >= first) else dense for i in range(num_layers))
+    return tuple(sparse if (str(i) in listed if listed else i >= first) else dense for i in range(num_layers))
 
 
 def mimo_stack(model: LanguageModel) -> Stack:
@@ -102,9 +102,11 @@ def llama4_stack(model: LanguageModel) -> Stack:
     chunked = replace(full, chunk_size=fields.optional_count("attention_chunk_size"))
     has_rope = fields.per_layer("no_rope_layers", num_layers) or [(i + 1) % 4 != 0 for i in range(num_layers)]
     dense = DenseMlp(intermediate_size=fields.count("intermediate_size_mlp", "intermediate_size"))
-    experts = [replace(mlp, shared_intermediate_size=mlp.intermediate_size) if isinstance(mlp, SparseMlp) else dense
-               for mlp in mlps_of(fields, model.known, num_layers)]  # fmt: skip
-    return attention_stack(model, [chunked if rope else full for rope in has_rope], experts)
+    mlps = [
+        replace(mlp, shared_intermediate_size=mlp.intermediate_size) if isinstance(mlp, SparseMlp) else dense
+        for mlp in mlps_of(fields, model.known, num_layers)
+    ]
+    return attention_stack(model, [chunked if rope else full for rope in has_rope], mlps)
 
 
 def gpt_oss_stack(model: LanguageModel) -> Stack:
