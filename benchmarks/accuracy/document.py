@@ -49,13 +49,12 @@ def _pools(starts: Sequence[Start], predictions: Sequence[Prediction]) -> Values
 def _verdicts(starts: Sequence[Start]) -> Values:
     logged = logged_verdicts(starts)
     matrices = {"logged": logged, "refusals": refusal_verdicts(), "computed": computed_verdicts()}
-    both = logged.started + logged.refused
     return {
         "verdict_table": tables.verdict_table(matrices),
         "verdict_starts": logged.count,
         "refused_starts": logged.refused.total(),
         "wrong_verdicts": logged.wrong,
-        "open_verdicts": both["MayNotFit"] + both["Unknown"],
+        "open_verdicts": logged.open,
     }
 
 

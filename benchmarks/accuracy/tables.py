@@ -111,8 +111,17 @@ def _family_cells(name: str, summary: Summary) -> list[object]:
 
 
 def worst_table(worst: Iterable[Explained]) -> str:
-    rows = [(_what(each.prediction), _logged(each.prediction), _error(each.prediction), each.why) for each in worst]
-    return table(("start", "logged GiB", "error GiB", "why"), rows).replace("---:|\n", "---|\n", 1)
+    rows = [
+        (
+            _what(each.prediction),
+            _logged(each.prediction),
+            _error(each.prediction),
+            "yes" if each.prediction.is_inside else "**no**",
+            each.why,
+        )
+        for each in worst
+    ]
+    return table(("start", "logged GiB", "error GiB", "inside", "why"), rows).replace("---:|\n", "---|\n", 1)
 
 
 def _error(prediction: Prediction) -> str:

@@ -26,6 +26,13 @@ class Matrix:
         return self.started["DoesNotFit"] + self.refused["Fits"]
 
     @property
+    def open(self) -> int:
+        """Neither promise was given."""
+        return self.count - sum(
+            group[verdict] for group in (self.started, self.refused) for verdict in ("Fits", "DoesNotFit")
+        )
+
+    @property
     def count(self) -> int:
         return self.started.total() + self.refused.total()
 

@@ -2,32 +2,20 @@
 
 import pytest
 
-from parity import not_yet
 from parity.comparison import differences
 from parity.tables import KINDS, Row, arithmetic_of, setting_of
 
 ROWS_OF_MODEL = {(kind, model): rows for kind in KINDS for model, rows in arithmetic_of(kind).items()}
-RIGHT = [pair for pair in ROWS_OF_MODEL if pair[1] not in not_yet.ARITHMETIC]
-WRONG = [pair for pair in ROWS_OF_MODEL if pair[1] in not_yet.ARITHMETIC]
 
 
 def wrong_rows(rows: list[Row]) -> list[str]:
     return [f"{setting_of(row)}: {found}" for row in rows if (found := differences(row))]
 
 
-@pytest.mark.parametrize(("kind", "model"), RIGHT)
+@pytest.mark.parametrize(("kind", "model"), ROWS_OF_MODEL)
 def test_the_cache_of_a_model_is_cut_as_vllm_cuts_it(kind: str, model: str) -> None:
     wrong = wrong_rows(ROWS_OF_MODEL[kind, model])
     assert not wrong, "\n".join([f"{len(wrong)} rows differ (ours, vLLM's):", *wrong[:5]])
-
-
-@pytest.mark.parametrize(("kind", "model"), WRONG)
-def test_a_model_that_is_right_leaves_the_list(kind: str, model: str) -> None:
-    assert wrong_rows(ROWS_OF_MODEL[kind, model]), "strike it from not_yet.ARITHMETIC"
-
-
-def test_the_list_names_models_of_the_tables() -> None:
-    assert {model for _, model in ROWS_OF_MODEL} >= not_yet.ARITHMETIC
 
 
 @pytest.mark.parametrize(

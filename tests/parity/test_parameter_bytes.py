@@ -4,7 +4,6 @@ from itertools import groupby
 
 import pytest
 
-from parity import not_yet
 from parity.comparison import stage_bytes
 from parity.tables import rows_of
 
@@ -19,11 +18,6 @@ def wrong_rows(model: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("model", [model for model in ROWS_OF_MODEL if model not in not_yet.WEIGHTS])
+@pytest.mark.parametrize("model", ROWS_OF_MODEL)
 def test_a_rank_holds_the_bytes_that_vllm_allocates(model: str) -> None:
     assert wrong_rows(model) == []
-
-
-@pytest.mark.parametrize("model", sorted(not_yet.WEIGHTS))
-def test_a_model_that_is_right_leaves_the_list(model: str) -> None:
-    assert wrong_rows(model), "strike it from not_yet.WEIGHTS"

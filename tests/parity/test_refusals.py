@@ -2,7 +2,6 @@
 
 import pytest
 
-from parity import not_yet
 from parity.comparison import PLENTY_BYTES, answer_to
 from parity.tables import Row, rows_of, setting_of
 
@@ -17,29 +16,11 @@ def wrongly_judged(rows: list[Row], verdict: str) -> list[str]:
     return [f"{setting_of(row)}: {found}" for row, found in judged if found != verdict]
 
 
-def refused_for(reason: str) -> list[str]:
-    return wrongly_judged([row for row in ROWS if row["reason"] == reason], "DoesNotFit")
-
-
-def starting_of(model: str) -> list[str]:
-    return wrongly_judged([row for row in ROWS if row["model"] == model and row["starts"] == "yes"], "Fits")
-
-
-@pytest.mark.parametrize("reason", [reason for reason in REASONS if reason not in not_yet.REFUSALS])
+@pytest.mark.parametrize("reason", REASONS)
 def test_what_vllm_refuses_is_refused(reason: str) -> None:
-    assert refused_for(reason) == []
+    assert wrongly_judged([row for row in ROWS if row["reason"] == reason], "DoesNotFit") == []
 
 
-@pytest.mark.parametrize("model", [model for model in STARTING_MODELS if model not in not_yet.NEIGHBOURS])
+@pytest.mark.parametrize("model", STARTING_MODELS)
 def test_what_vllm_starts_beside_it_is_not(model: str) -> None:
-    assert starting_of(model) == []
-
-
-@pytest.mark.parametrize("reason", sorted(not_yet.REFUSALS))
-def test_a_reason_that_is_known_leaves_the_list(reason: str) -> None:
-    assert refused_for(reason), "strike it from not_yet.REFUSALS"
-
-
-@pytest.mark.parametrize("model", sorted(not_yet.NEIGHBOURS))
-def test_a_model_that_is_judged_right_leaves_the_list(model: str) -> None:
-    assert starting_of(model), "strike it from not_yet.NEIGHBOURS"
+    assert wrongly_judged([row for row in ROWS if row["model"] == model and row["starts"] == "yes"], "Fits") == []
