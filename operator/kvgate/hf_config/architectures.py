@@ -89,6 +89,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         positions=False,
     ),
     "GemmaForCausalLM": Architecture(tied=True, bias_key="attention_bias", ends_everywhere=TIED_ENDS),
+    "Glm4ForCausalLM": Architecture(bias_key="attention_bias", output_bias_follows=False, norms=4),
     "Glm4MoeForCausalLM": Architecture(
         bias_key="attention_bias", output_bias_follows=False, head_norms="head", head_norm_key="use_qk_norm", router_bias=True,
         router_bytes_per_element=4, rotary_share=0.5,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kvgate import catalogue
 from kvgate.budget.built_shape import built_shape
 from kvgate.budget.model_shape import MediaItem, ModelShape
 from kvgate.budget.parallelism import Parallelism
@@ -122,3 +123,85 @@ def test_mistral_3_is_tied_by_the_config_around_it_since_transformers_5() -> Non
     assert (rank_parameters(before), rank_parameters(since)) == (24_011_361_280, 23_340_272_640)
     told = catalogue_shape("mistralai/Devstral-Small-2-24B-Instruct-2512")
     assert not built_shape(told, accounting_of("0.32.0"), EngineSettings()).tie_word_embeddings
+
+
+def test_llama_3_2_vision_has_the_parameters_of_its_files_and_padded_rows() -> None:
+    """10,670,220,835 parameters in the files; 128,264 rows of the embedding become 128,320."""
+    assert rank_parameters(catalogue_shape("meta-llama/Llama-3.2-11B-Vision-Instruct")) == 10_670_220_835 + 56 * 4096
+
+
+def test_phi_3_vision_leaves_out_the_last_layer_of_clip_and_the_norm_behind_it() -> None:
+    """4,146,621,440 parameters in the files."""
+    layer = 4 * (1024 * 1024 + 1024) + 2 * 4096 * 1024 + 4096 + 1024 + 4 * 1024
+    shape = catalogue_shape("microsoft/Phi-3.5-vision-instruct")
+    assert rank_parameters(shape) == 4_146_621_440 - layer - 2 * 1024
+
+
+def test_glm_4_1v_has_the_parameters_of_its_files() -> None:
+    text = {"model_type": "glm4v_text", "attention_bias": True, "hidden_size": 4096, "intermediate_size": 13696,
+            "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 2, "vocab_size": 151552,
+            "max_position_embeddings": 65536}  # fmt: skip
+    config = {"architectures": ["Glm4vForConditionalGeneration"], "text_config": text, "vision_config": {"depth": 24},
+              "tie_word_embeddings": False}  # fmt: skip
+    assert rank_parameters(read_config(config)) == 10_292_777_472
+
+
+def test_gemma_4_hears_where_its_config_says_so() -> None:
+    """305 million parameters, and a projection from 1536."""
+    deaf = dict(catalogue.load_model("google/gemma-4-E4B-it").config)
+    hearing = read_config({**deaf, "audio_config": {"model_type": "gemma4_audio"}})
+    assert len(read_config(deaf).encoders) == 1
+    assert tower_parameters(hearing) - tower_parameters(read_config(deaf)) == 304_824_608 + 1536 * 2560
+    assert [item.modality for encoder in hearing.encoders for item in encoder.items] == ["image", "video", "audio"]
+
+
+def test_gemma_4s_towers_are_whole_on_every_rank() -> None:
+    shape = catalogue_shape("google/gemma-4-31B-it")
+    assert tower_parameters(shape, 4) == tower_parameters(shape)
+
+
+def test_qwen3_omni_sees_and_hears_and_its_talker_is_not_there() -> None:
+    shape = catalogue_shape("Qwen/Qwen3-Omni-30B-A3B-Instruct")
+    sees, hears = shape.encoders
+    assert {item.modality for item in sees.items} == {"image", "video"}
+    assert tower_parameters(replace(shape, encoders=(sees,))) == 538_631_408
+    assert tower_parameters(replace(shape, encoders=(hears,))) == pytest.approx(650_000_000, rel=0.01)
+    assert shape.architecture == "Qwen3OmniMoeForConditionalGeneration"
+    assert len(shape.layers) == 48
+
+
+def test_step_3_7_reads_a_perception_encoder() -> None:
+    vision = {
+        "width": 1536,
+        "layers": 2,
+        "heads": 16,
+        "mlp_ratio": 5.5,
+        "image_size": 728,
+        "patch_size": 14,
+        "ls_init_value": 0.1,
+    }
+    text = dict(catalogue.load_model("stepfun-ai/Step-3.7-Flash").config)
+    shape = read_config(
+        {"architectures": ["Step3p7ForConditionalGeneration"], "vision_config": vision, "text_config": text}
+    )
+    layer = 4 * (1536 * 1536 + 1536) + 2 * 1536 * 8448 + 8448 + 1536 + 6 * 1536
+    convolutions = 9 * 2 * 1536 * 1536 + 2 * 1536 + 18 * 4 * 1536 * 1536 + 4 * 1536
+    around = 588 * 1536 + 52 * 52 * 1536 + 2 * 1536 + 4 * 1536 * 4096
+    assert tower_parameters(shape) == 2 * layer + convolutions + around
+
+
+BROKEN: list[tuple[dict[str, Any], str]] = [
+    ({"architectures": ["Gemma4ForConditionalGeneration"], "audio_config": {"subsampling_conv_channels": [128]}},
+     "subsampling_conv_channels must be two whole numbers"),
+    ({"architectures": ["KimiK25ForConditionalGeneration"], "vision_config": {"merge_kernel_size": [2, 0]}},
+     "merge_kernel_size must be two whole numbers"),
+    ({"architectures": ["Step3p7ForConditionalGeneration"], "vision_config": {"mlp_ratio": "4"}}, "mlp_ratio must be a number"),
+    ({"architectures": ["VoxtralForConditionalGeneration"], "audio_config": {"hidden_size": 8}}, "audio_config.num_mel_bins"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "problem"), BROKEN, ids=[problem for _, problem in BROKEN])
+def test_a_tower_that_cannot_be_read_names_its_keys(config: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ModelConfigError) as error:
+        read_config({**new_llama_config(model_type="llama"), **config})
+    assert any(problem in found for found in error.value.problems)

@@ -87,15 +87,15 @@ def qwen3_tower(vision: Fields, hidden_size: int, items: tuple[MediaItem, ...]) 
         num_heads=vision.count("num_heads"),
     )
     deep_norm = layer_norm("deepstack_merger_list.norm", width * _merged_patches(vision))
-    deep = tuple(_merger(vision, width, hidden_size, norm=deep_norm))
+    depth = len(vision.sequence("deepstack_visual_indexes"))
+    deep = counted(depth, _merger(vision, width, hidden_size, norm=deep_norm))
     around = (
         vector("patch_embed.bias", width),
         replicated("pos_embed", vision.count("num_position_embeddings"), columns=width),
         *_merger(vision, width, hidden_size, norm=layer_norm("merger.norm", width)),
-        *(deep * len(vision.sequence("deepstack_visual_indexes"))),
     )
-    parts = 1 + len(vision.sequence("deepstack_visual_indexes"))
-    return replace(_encoder(vision, layer, around, items), embedding_parts=parts)
+    encoder = _encoder(vision, layer, around, items)
+    return replace(encoder, matrices=(*encoder.matrices, *deep), embedding_parts=1 + depth)
 
 
 def image(vision: Fields, max_pixels: int) -> MediaItem:
