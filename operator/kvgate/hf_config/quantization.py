@@ -109,7 +109,8 @@ def kv_cache_scheme(config: object) -> str | None:
     config = nested if isinstance(nested, Mapping) else config
     scheme = config.get("kv_cache_scheme") or config.get("kv_cache_quant_algo")
     if isinstance(scheme, Mapping):
-        return {8: "fp8", 4: "nvfp4"}.get(scheme.get("num_bits")) if scheme.get("type") == "float" else None  # type: ignore[arg-type]
+        bits = scheme.get("num_bits") if scheme.get("type") == "float" else None
+        return {8: "fp8", 4: "nvfp4"}.get(bits) if isinstance(bits, int) else None
     return {"FP8": "fp8", "NVFP4": "nvfp4"}.get(scheme.upper()) if isinstance(scheme, str) else None
 
 

@@ -333,7 +333,13 @@ def test_deepseek_v3_has_three_dense_layers_and_a_latent_cache() -> None:
 
 @pytest.mark.parametrize(
     ("scheme", "expected"),
-    [({"num_bits": 8, "type": "float"}, "fp8"), ({"num_bits": 8, "type": "int"}, None), (None, None), (5, None)],
+    [
+        ({"num_bits": 8, "type": "float"}, "fp8"),
+        ({"num_bits": 8, "type": "int"}, None),
+        ({"num_bits": [8], "type": "float"}, None),
+        (None, None),
+        (5, None),
+    ],
     ids=repr,
 )
 def test_a_checkpoint_may_ask_for_an_fp8_cache(scheme: object, expected: str | None) -> None:
