@@ -58,7 +58,7 @@ def _amount(run: Run, warm: int, encoder: EncoderProfile, compiler: Compilation,
     """A warm compile cache is the low end, a cold one the high end; which of them is expected depends on the release."""
     margin = _margin(run)
     expected = max(warm, encoder.kept_bytes + compiler.expected_bytes + kept) + compiler.fragment_bytes
-    worst = max(warm, encoder.kept_bytes + compiler.peak_bytes + kept) + compiler.fragment_bytes
+    worst = max(warm, encoder.kept_bytes + compiler.peak_bytes + kept) + compiler.worst_fragment_bytes
     return Interval(
         low=max(0, warm - margin - spared_by_flashinfer_bytes(run) - encoder.peak_bytes // 4),
         expected=expected,

@@ -57,9 +57,14 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
         default_max_num_seqs=min(limits.max_num_seqs, batched),
         enable_prefix_caching=prefixes,
         caches_states=prefixes and request.shape.is_hybrid and asked.mamba_cache_mode != "none",
-        graphs_hold_states=request.shape.is_hybrid and accounting.checks_state_blocks and not asked.enforce_eager,
+        graphs_hold_states=request.shape.is_hybrid and accounting.checks_state_blocks and _captures_whole_steps(asked),
         in_flight_tokens=batched * max_concurrent_batches(request.shape, asked, accounting),
     )
+
+
+def _captures_whole_steps(asked: EngineSettings) -> bool:
+    """Full CUDA graphs of decode steps, as every release does unasked that checks their states."""
+    return not asked.enforce_eager and asked.graphs.mode not in ("NONE", "PIECEWISE")
 
 
 def _max_model_len(request: BudgetRequest, accounting: Accounting) -> int:

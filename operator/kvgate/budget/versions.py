@@ -164,10 +164,11 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     ((0, 14), {"pads_encoder_outputs": "", "deprecated_quantizations": frozenset({"fbgemm_fp8", "fp_quant"})}),
     ((0, 17), {"sampler_half_rows": 7, "sampler_program_rows": True, "leaves_out_unused_encoders": True}),
     ((0, 18), {"estimates_graphs": True, "shutdown_timeout": True, "kv_cache_dtypes": {"float16"}}),
-    ((0, 19), {"checks_state_blocks": True, "cold_compile_seen": True}),
+    ((0, 19), {"cold_compile_seen": True}),
     ((0, 20), {
         "gpu_memory_utilization": Fraction(92, 100),
         "graphs_deducted": True,
+        "checks_state_blocks": True,
         "wrapper_ties_embeddings": True,
         "kv_cache_dtypes": _TURBOQUANT | _PER_TOKEN_HEAD,
     }),

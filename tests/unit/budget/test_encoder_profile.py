@@ -86,3 +86,22 @@ def test_an_encoder_that_nobody_may_use_is_not_loaded_since_0_17() -> None:
 def test_text_alone_is_compiled_with_its_embedding_table() -> None:
     assert parts(ledger(MISTRAL, "0.33.0"))["compiler_bytes"] == 0
     assert parts(ledger(MISTRAL, "0.33.0", language_model_only=True))["compiler_bytes"] == 131_072 * 5120 * 2
+
+
+def test_the_v2_runner_moves_pixels_to_the_gpu_only_while_it_encodes() -> None:
+    """0.26 and later: dense models run on V2 (`EncoderRunner.profile_encoder_cache`); the embeddings stay until the run ends."""
+    kept = [parts(ledger(MISTRAL, version))["encoder_kept_bytes"] for version in ("0.25.0", "0.26.0")]
+    assert kept[0] - kept[1] == 2 * 110 * 110 * 14 * 14 * 3 * 2
+
+
+def test_an_uncut_tower_is_as_wide_on_every_rank() -> None:
+    """`--mm-encoder-tp-mode data`; the high end divides nothing in either case, as Qwen3.8-27B-FP8 on two RTX 5090 shows."""
+    settings = {"tensor": 2, "max_num_seqs": 2, "max_num_batched_tokens": 8192}
+    shared, uncut = (
+        ledger("Qwen/Qwen3.8-27B-FP8", "0.27.1", "RTX-5090-32GB", mm_encoder_tp_mode=mode, **settings)
+        for mode in ("weights", "data")
+    )
+    patches = 65_536
+    assert parts(uncut)["encoder_bytes"] - parts(shared)["encoder_bytes"] == patches * 2 * 4304
+    assert shared.peak_activation.low < gib(1.59) < shared.peak_activation.high
+    assert uncut.peak_activation.high >= shared.peak_activation.high
