@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from kvgate.budget.matrix import whole
-from kvgate.budget.model_shape import Encoder, ModelShape
+from kvgate.budget.model_shape import MROPE_POSITIONS, Encoder, ModelShape, RotaryCache
 from kvgate.budget.request import EngineSettings
 from kvgate.budget.versions import Accounting
 
@@ -14,7 +14,10 @@ def built_shape(shape: ModelShape, accounting: Accounting, settings: EngineSetti
     ties = shape.tied_by_wrapper and accounting.wrapper_ties_embeddings and not shape.tie_word_embeddings
     left_out = tuple(not _is_built(encoder, accounting, settings) for encoder in shape.encoders)
     uncut = tuple(_is_uncut(encoder, settings) for encoder in shape.encoders)
-    return _built(shape, left_out, uncut, ties=ties) if ties or any(left_out) or any(uncut) else shape
+    widens = accounting.interleaved_positions_have_room and any(table.is_interleaved for table in shape.rotary)
+    if not (ties or widens or any(left_out) or any(uncut)):
+        return shape
+    return _built(shape, left_out, uncut, ties=ties, widens=widens)
 
 
 def _is_built(encoder: Encoder, accounting: Accounting, settings: EngineSettings) -> bool:
@@ -28,10 +31,17 @@ def _is_uncut(encoder: Encoder, settings: EngineSettings) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _built(shape: ModelShape, left_out: tuple[bool, ...], uncut: tuple[bool, ...], *, ties: bool) -> ModelShape:
+def _built(
+    shape: ModelShape, left_out: tuple[bool, ...], uncut: tuple[bool, ...], *, ties: bool, widens: bool
+) -> ModelShape:
     every = zip(shape.encoders, left_out, uncut, strict=True)
     encoders = tuple(_uncut(encoder) if is_uncut else encoder for encoder, is_out, is_uncut in every if not is_out)
-    return replace(shape, encoders=encoders, tie_word_embeddings=shape.tie_word_embeddings or ties)
+    rotary = tuple(map(_widened, shape.rotary)) if widens else shape.rotary
+    return replace(shape, encoders=encoders, rotary=rotary, tie_word_embeddings=shape.tie_word_embeddings or ties)
+
+
+def _widened(table: RotaryCache) -> RotaryCache:
+    return replace(table, max_position=table.max_position * MROPE_POSITIONS) if table.is_interleaved else table
 
 
 def _uncut(encoder: Encoder) -> Encoder:

@@ -225,6 +225,10 @@ class Encoder:
         return max((item.tokens for item in self.items), default=0)
 
 
+MROPE_POSITIONS = 4
+"""vLLM makes room for the positions of pictures and videos too (`MRotaryEmbedding`): so many times the context's."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RotaryCache:
     """One cosine and sine table, kept whole on every rank."""
@@ -233,6 +237,8 @@ class RotaryCache:
     rotary_dim: int
     element_bytes: int | None = None
     """Its own precision where that is not the model's."""
+    is_interleaved: bool = False
+    """Of several sections, woven into each other (Qwen3-VL and after): older releases kept four times as many positions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -97,6 +97,8 @@ class Accounting:
     """The logged size of the KV cache is concurrency × max_model_len; before, blocks of a group × block size."""
     wrapper_ties_embeddings: bool = False
     """With transformers 5 the multimodal config's `tie_word_embeddings` counts, its default included."""
+    interleaved_positions_have_room: bool = True
+    """Rotary tables of interleaved sections are as long as those of others (two starts of Qwen3.5 of 0.19; not in 0.32)."""
     shutdown_timeout: bool = False
     """`--shutdown-timeout` lets running requests end."""
     deprecated_quantizations: frozenset[str] = frozenset()
@@ -174,7 +176,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     }),
     ((0, 21), {"tokens_by_concurrency": True}),
     ((0, 22), {"sampler_program_rows": False, "unsplit_large_blocks": True, "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"})}),
-    ((0, 24), {"v2_runner_architectures": _DENSE_V2_FIRST}),
+    ((0, 24), {"v2_runner_architectures": _DENSE_V2_FIRST, "interleaved_positions_have_room": False}),
     ((0, 26), {
         "v2_runner_dense": True,
         "hybrid_prefix_caching": True,

@@ -96,13 +96,19 @@ def _around(model: LanguageModel, mlps: tuple[Mlp, ...]) -> Iterator[Matrix]:
         if isinstance(mlp, DenseMlp):
             yield from dense_mlp(mlp, hidden_size)
         else:
-            yield from sparse_mlp(mlp, hidden_size, Router())
+            yield from _experts(mlp, hidden_size)
             yield vector("router_scale", hidden_size + mlp.num_experts)
             yield vector("layernorm", 3 * hidden_size)
     if width := model.fields.optional_count("hidden_size_per_layer_input"):
         yield replicated("per_layer_input_gate", width, columns=hidden_size)
         yield replicated("per_layer_projection", hidden_size, columns=width)
         yield vector("layernorm", hidden_size)
+
+
+def _experts(mlp: SparseMlp, hidden_size: int) -> Iterator[Matrix]:
+    """They stand beside the dense block, not in it, and checkpoints name them so."""
+    for matrix in sparse_mlp(mlp, hidden_size, Router()):
+        yield replace(matrix, name="layer_experts") if matrix.experts else matrix
 
 
 def _embeddings_by_layer(model: LanguageModel) -> Iterator[Matrix]:

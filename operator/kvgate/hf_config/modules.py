@@ -68,6 +68,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "block_sparse_moe.input_linear",
         "block_sparse_moe.output_linear",
     ),
+    "layer_experts": _under(("experts", "moe.experts"), ("0.gate_proj", "0.up_proj", "0.down_proj", "gate_up_proj")),
     "shared_experts": (
         *_under(_SPARSE, _under(("shared_experts", "shared_expert"), _GATED)),
         "shared_mlp.input_linear",

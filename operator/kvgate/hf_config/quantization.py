@@ -10,7 +10,7 @@ from kvgate.budget.weight_format import WeightFormat
 from kvgate.hf_config import checkpoint_formats as formats
 from kvgate.hf_config.modules import MODULES, ModuleList, Place, UnknownFormat
 
-_EXPERTS = frozenset({"experts"})
+_EXPERTS = frozenset({"experts", "layer_experts"})
 _HEADS = frozenset({"lm_head", "model.lm_head"})
 _EXCEPTION_KEYS = ("ignore", "modules_to_not_convert", "ignored_layers", "exclude_modules", "llm_int8_skip_modules")
 """Lists of modules that keep the model dtype; fp8 checkpoints do not read `ignore` (nvidia's DeepSeek-V4 has one for its experts)."""

@@ -3,13 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvgate.budget.model_shape import RotaryCache
+from kvgate.budget.model_shape import MROPE_POSITIONS, RotaryCache
 from kvgate.hf_config.architectures import Architecture
 from kvgate.hf_config.context import rope_scaling, scaled_length
 from kvgate.hf_config.fields import HEADS, Fields
 
-MROPE_POSITIONS = 4
-"""vLLM makes room for the positions of pictures and videos too (0.32, `MRotaryEmbedding`), unless they are interleaved."""
 _SHARES = ("partial_rotary_factor", "rotary_pct")
 _WHOLE_HEADS = "proportional"
 """Gemma 4 keeps the whole head in its table although it turns a part of it."""
@@ -43,10 +41,16 @@ def _table(fields: Fields, known: Architecture, rope: Mapping[str, Any], positio
     around = fields.share(*_SHARES, default=known.rotary_share)
     share = Fields(rope, name="rope_parameters", problems=fields.problems).share(*_SHARES, default=around)
     dimensions = width if kind == _WHOLE_HEADS else int(width * share)
-    if rope.get("mrope_section") and not rope.get("mrope_interleaved"):
+    is_interleaved = bool(rope.get("mrope_section") and rope.get("mrope_interleaved"))
+    if rope.get("mrope_section") and not is_interleaved:
         positions *= MROPE_POSITIONS
     if kind in ("yarn", "deepseek_yarn", "dynamic", "linear"):
         positions = scaled_length(fields, positions, str(kind), rope)
     if kind in ("longrope", "su"):  # one part for short sequences, one for long ones
         positions += fields.over(rope).optional_count("original_max_position_embeddings")
-    return RotaryCache(max_position=positions, rotary_dim=dimensions, element_bytes=known.rotary_bytes)
+    return RotaryCache(
+        max_position=positions,
+        rotary_dim=dimensions,
+        element_bytes=known.rotary_bytes,
+        is_interleaved=is_interleaved,
+    )

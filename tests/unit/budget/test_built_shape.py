@@ -59,3 +59,10 @@ def test_the_same_question_has_the_same_shape(name: str) -> None:
     answers = [built_shape(shape, accounting, EngineSettings(mm_encoder_tp_mode="data")) for _ in range(2)]
     assert answers[0] is answers[1]
     assert (answers[0] is shape) == (not shape.encoders)
+
+
+def test_interleaved_positions_had_as_much_room_as_others() -> None:
+    """Qwen3.5-9B: 17.66 GiB at 0.19.0, where the tables were 0.09 GiB larger than at 0.32.0."""
+    before, since = (built("Qwen/Qwen3.5-9B", release) for release in ("0.19.0", "0.32.0"))
+    assert [table.max_position for table in before.rotary] == [4 * 262144]
+    assert [table.max_position for table in since.rotary] == [262144]
