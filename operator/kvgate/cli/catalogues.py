@@ -1,4 +1,4 @@
-"""`kvgate gpus` and `kvgate models`: what is known, as a table or as JSON."""
+"""`kvgate gpus`, `kvgate models` and `kvgate rules`: what is known, as a table or as JSON."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 
 def _listing(command: Callable[..., None]) -> click.Command:
-    """What both commands take."""
+    """What they all take."""
     output = click.option(
         "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="For people or programs."
     )
@@ -55,6 +55,30 @@ def models(filter_: str, output: str) -> None:
     rows = [_model_row(e) for e in entries if filter_.lower() in "\n".join((e.name, *e.aliases)).lower()]
     header = ("NAME", "ATTENTION", "LAYERS", "MAX LENGTH", "PARAMETERS", "BUDGET")
     _print(rows, header, _model_cells, output=output, what=f"model matches {filter_!r}")
+
+
+@_listing
+def rules(filter_: str, output: str) -> None:
+    """List the rules that findings come from; FILTER is a part of the id or of its sentence, case does not matter."""
+    from kvgate.cli.rule_texts import rule_texts
+
+    rows = [
+        {
+            "rule": t.rule,
+            "severities": [s.value for s in t.severities],
+            "about": t.about,
+            "says": t.says,
+            "page": t.page,
+        }
+        for t in rule_texts().values()
+        if filter_.lower() in f"{t.rule}\n{t.about}\n{t.says}".lower()
+    ]
+    header = ("RULE", "SEVERITY", "ABOUT", "SAYS")
+    _print(rows, header, _rule_cells, output=output, what=f"rule matches {filter_!r}")
+
+
+def _rule_cells(row: Row) -> Sequence[str]:
+    return row["rule"], ", ".join(row["severities"]), row["about"], row["says"]
 
 
 def _model_row(entry: Any) -> Row:

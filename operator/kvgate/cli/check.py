@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kvgate.cli.check_report import Report, in_order, of_document, of_engine, of_ours
+from kvgate.cli.check_report import Report, in_order, of_broken, of_document, of_engine, of_ours
 from kvgate.cli.checked import check_subject
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
@@ -17,6 +17,11 @@ from kvgate.rules.finding import Severity
 OUTPUTS = {
     "text": "kvgate.cli.check_text",
     "json": "kvgate.cli.check_json",
+    "sarif": "kvgate.cli.check_sarif",
+    "junit": "kvgate.cli.check_junit",
+    "github": "kvgate.cli.check_github",
+    "gitlab": "kvgate.cli.check_gitlab",
+    "markdown": "kvgate.cli.check_markdown",
 }
 """Name → the module whose `render` makes it; only one of them is imported."""
 
@@ -64,7 +69,7 @@ def run(paths: tuple[str, ...], model_config: Path | None, defaults: Defaults) -
     ]
     return Report(
         items=in_order(items),
-        unreadable=(*manifests.broken, *found.broken),
+        unreadable=tuple(map(of_broken, (*manifests.broken, *found.broken))),
         num_others=manifests.num_others + found.num_others,
         paths=paths,
     )

@@ -7,7 +7,6 @@ from typing import Any
 from kvgate.api.fields import field_path
 from kvgate.cli.check_report import Item, Placed, Report
 from kvgate.engine import Decision, effective_values
-from kvgate.manifests import Broken
 
 Json = dict[str, Any]
 
@@ -90,12 +89,12 @@ def placed_json(placed: Placed) -> Json:
     }
 
 
-def _unreadable(item: Broken) -> Json:
+def _unreadable(placed: Placed) -> Json:
     return {
-        "file": item.file,
-        "line": item.position.line,
-        "column": item.position.column,
-        "rule": item.finding.rule,
-        "message": item.finding.message,
-        "remediation": item.finding.remediation,
+        "file": placed.file,
+        "line": placed.line,
+        "column": placed.column,
+        "rule": placed.rule,
+        "message": placed.finding.message,
+        "remediation": placed.finding.remediation,
     }

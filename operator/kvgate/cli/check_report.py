@@ -31,6 +31,10 @@ class Placed:
     column: int
     path: str
 
+    @property
+    def rule(self) -> str:
+        return self.finding.rule
+
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
@@ -64,13 +68,22 @@ class Item:
     def is_decided(self) -> bool:
         return self.is_refused or self.verdict not in (None, "Unknown")
 
+    @property
+    def subject(self) -> str:
+        """The engine in one phrase: `serving/llama`, `kserve llama on L4-24GB`."""
+        name = self.name or "(no name)"
+        if self.checked:
+            return f"{self.namespace}/{name}"
+        where = f" on {self.accelerator}" if self.accelerator else ""
+        return f"{self.platform} {name}{where}" if self.judged else self.kind
+
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything of one run."""
 
     items: tuple[Item, ...]
-    unreadable: tuple[Broken, ...]
+    unreadable: tuple[Placed, ...]
     num_others: int
     """Documents that have nothing to do with vLLM."""
     paths: tuple[str, ...]
@@ -132,6 +145,14 @@ def of_document(document: Document) -> Item:
         document=document, line=document.position.line, path="", kind=document.kind or "values", name="", namespace="",
         platform="unknown", verdict=None, findings=(_placed(document, _NOT_UNDERSTOOD, ""),),
     )  # fmt: skip
+
+
+def of_broken(item: Broken) -> Placed:
+    """What could not be read, in its place."""
+    position = item.position
+    return Placed(
+        finding=item.finding, file=item.file, line=position.line, column=position.column, path=item.finding.field
+    )
 
 
 def _placed(document: Document, finding: Finding, path: str) -> Placed:

@@ -1,17 +1,17 @@
 """The report of `kvgate check` for people; colours only on a terminal."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION
 from kvgate.cli.check_report import Item, Placed, Report
 from kvgate.engine import Decision
-from kvgate.manifests import Broken
-from kvgate.rules.finding import Finding
-from kvgate.summary import alternative_text, changes_text, fruitless
+from kvgate.summary import alternative_text, changes_text, fruitless, shortened
 
+MAX_SENTENCE = 700
+"""Characters: a finding with its remedy stays on one screen of 80 columns."""
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _DECISIONS = {
     Decision.ADMIT: ("admitted", "green"),
@@ -31,8 +31,13 @@ _STARTS = {
 def render(report: Report) -> str:
     """All items, then what could not be read, then one line that sums up."""
     blocks = ["\n".join(_item_lines(item)) for item in report.items]
-    blocks += ["\n".join(_broken_lines(item)) for item in report.unreadable]
-    return "\n\n".join([*blocks, _summary(report)])
+    blocks += ["\n".join(_broken_lines(placed)) for placed in report.unreadable]
+    return "\n\n".join([*blocks, summary(report)])
+
+
+def outcome(item: Item) -> str:
+    """What becomes of it: `admitted`, `does not start` …"""
+    return _outcome(item)[0]
 
 
 def _outcome(item: Item) -> tuple[str, str]:
@@ -40,24 +45,15 @@ def _outcome(item: Item) -> tuple[str, str]:
 
 
 def _item_lines(item: Item) -> Iterator[str]:
-    outcome, colour = _outcome(item)
+    shown, colour = _outcome(item)
     verdict = item.verdict or ("not valid" if item.checked else "")
-    said = f"{verdict}, {outcome}" if verdict else outcome
-    yield f"{item.document.file}:{item.line}: {_named(item)}: {click.style(said, fg=colour, bold=True)}"
-    for placed in item.findings:
-        yield from _placed_lines(placed)
+    said = f"{verdict}, {shown}" if verdict else shown
+    yield f"{item.document.file}:{item.line}: {item.subject}: {click.style(said, fg=colour, bold=True)}"
+    yield from _finding_lines(item.findings)
     if item.assumed:
         yield f"  assumed: {'; '.join(item.assumed)}"
     if item.checked:
         yield from _own_lines(item)
-
-
-def _named(item: Item) -> str:
-    name = item.name or "(no name)"
-    if item.checked:
-        return f"{item.namespace}/{name}"
-    where = f" on {item.accelerator}" if item.accelerator else ""
-    return f"{item.platform} {name}{where}" if item.judged else item.kind
 
 
 def _own_lines(item: Item) -> Iterator[str]:
@@ -80,24 +76,34 @@ def _own_lines(item: Item) -> Iterator[str]:
         yield f"  would fit: {', '.join(map(alternative_text, assessment.alternatives))}"
 
 
-def _placed_lines(placed: Placed) -> Iterator[str]:
-    yield from _finding_lines(f"{placed.file}:{placed.line}:{placed.column}", placed.finding, placed.path)
+def _finding_lines(findings: Sequence[Placed]) -> Iterator[str]:
+    """Places, severities and rules in columns; what to do below each."""
+    places = [f"{placed.file}:{placed.line}:{placed.column}:" for placed in findings]
+    width, severity_width, rule_width = (
+        max(map(len, column), default=0)
+        for column in (places, [p.finding.severity for p in findings], [p.rule for p in findings])
+    )
+    for placed, place in zip(findings, places, strict=True):
+        severity = placed.finding.severity.value
+        shown = click.style(severity, fg=_COLOURS[severity]) + " " * (severity_width - len(severity))
+        yield f"  {place:<{width}} {shown} {placed.rule:<{rule_width}} {_message(placed)}"
+        if placed.finding.remediation:
+            yield f"      {shortened(placed.finding.remediation, MAX_SENTENCE)}"
 
 
-def _finding_lines(where: str, finding: Finding, path: str) -> Iterator[str]:
-    severity = click.style(finding.severity.value, fg=_COLOURS[finding.severity.value])
-    shown = f" {path}:" if path and finding.field and not finding.message.startswith(finding.field) else ""
-    yield f"  {where}: {severity} {finding.rule}{shown} {finding.message}"
-    if finding.remediation:
-        yield f"      {finding.remediation}"
+def _message(placed: Placed) -> str:
+    """With the path of the setting, where the sentence does not begin with it."""
+    finding = placed.finding
+    path = f"{placed.path}: " if placed.path and finding.field and not finding.message.startswith(finding.field) else ""
+    return path + shortened(finding.message, MAX_SENTENCE)
 
 
-def _broken_lines(item: Broken) -> Iterator[str]:
-    where = f"{item.file}:{item.position.line}:{item.position.column}"
-    yield from (line[2:] for line in _finding_lines(where, item.finding, item.finding.field))
+def _broken_lines(placed: Placed) -> Iterator[str]:
+    yield from (line[2:] for line in _finding_lines([placed]))
 
 
-def _summary(report: Report) -> str:
+def summary(report: Report) -> str:
+    """How many of what, on one line."""
     parts = [_counts(report, ours=True), _counts(report, ours=False)]
     parts = [part for part in parts if part] or [f"no vLLM engine in {', '.join(report.paths)}"]
     if report.unreadable:

@@ -9,7 +9,8 @@ import yaml
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition
 from kvgate.cli.chart_files import CRD_TEMPLATE, RULES_TEMPLATE, crd_template, rules_template
-from kvgate.cli.reference import api_reference, cli_reference, metrics_reference
+from kvgate.cli.reference import HEAD, api_reference, cli_reference, metrics_reference
+from kvgate.cli.rule_reference import rules_reference
 from kvgate.permissions import RULES
 
 Generated = tuple[str, Callable[[], str]]
@@ -29,6 +30,7 @@ GENERATED: tuple[Generated, ...] = (
     ("docs/reference/api.md", api_reference),
     ("docs/reference/cli.md", cli_reference),
     ("docs/reference/metrics.md", metrics_reference),
+    ("docs/reference/rules.md", lambda: rules_reference(HEAD)),
 )
 """Every file that is generated; nothing else writes one."""
 

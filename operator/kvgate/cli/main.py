@@ -12,6 +12,7 @@ _COMMANDS = {
     "explain": ("kvgate.cli.explain", "Show the memory ledger of one GPU, line by line."),
     "gpus": ("kvgate.cli.catalogues", "List the accelerators that are known."),
     "models": ("kvgate.cli.catalogues", "List the models that are known."),
+    "rules": ("kvgate.cli.catalogues", "List the rules that findings come from."),
     "generate": ("kvgate.cli.generate", "Rewrite every generated file."),
 }
 """Name → module and the line in the help, so that showing it imports nothing. `generate` is hidden."""

@@ -19,6 +19,8 @@ MAX_BYTES = 32 << 20
 SUFFIXES = (".yaml", ".yml", ".json")
 """What is read in a folder; a file that is named is read whatever its name."""
 STDIN = "-"
+STDIN_NAME = "<stdin>"
+"""What its findings are shown at."""
 
 _ENGINE_WORDS = re.compile(r"vllm|kserve|kubeai|kaito\.sh|llm_configs|modelartifacts|dynamo", re.IGNORECASE)
 _COMMENT = re.compile(r"#\s*(kvgate:.*)$", re.MULTILINE)
@@ -83,7 +85,7 @@ def read_documents(paths: Iterable[str]) -> Iterator[Document | Broken]:
     """Every document of every path, in order; what cannot be read is told in its place and stops nothing."""
     for path in paths:
         if path == STDIN:
-            yield from _parsed("<stdin>", sys.stdin.buffer.read(MAX_BYTES + 1))
+            yield from _parsed(STDIN_NAME, sys.stdin.buffer.read(MAX_BYTES + 1))
         else:
             yield from _of_path(Path(path))
 

@@ -1,0 +1,28 @@
+"""The report of `kvgate check` as workflow commands: GitHub Actions shows each finding on its line of the pull request."""
+
+from kvgate.cli.check_report import Report
+from kvgate.cli.check_results import Result, results, shown_file
+from kvgate.cli.check_text import summary
+from kvgate.rules.finding import Severity
+
+_COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
+
+
+def render(report: Report) -> str:
+    """Errors first: GitHub shows ten of a kind and step."""
+    found = sorted(results(report), key=lambda result: list(Severity).index(result.level))
+    return "\n".join([*map(_line, found), summary(report)])
+
+
+def _line(result: Result) -> str:
+    placed = result.placed
+    place = f"file={_property(shown_file(placed.file))},line={placed.line},col={placed.column}"
+    return f"::{_COMMANDS[result.level]} {place},title={_property(placed.rule)}::{_data(result.message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,80 @@
+"""The report of `kvgate check` as JUnit XML: one test case per engine, one suite per file."""
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Iterator
+
+from kvgate.cli.check_report import Item, Placed, Report
+from kvgate.cli.check_results import shown_file
+from kvgate.rules.finding import Severity
+
+_NOT_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>'
+
+
+def render(report: Report) -> str:
+    """Refused engines are failures, undecided ones are skipped, unreadable documents are errors."""
+    cases = [*map(_case, report.items), *map(_unreadable, report.unreadable)]
+    files = dict.fromkeys(case.get("file", "") for case in cases)
+    root = ET.Element("testsuites", {"name": "kvgate check", **_counts(cases)})
+    for file in files:
+        own = [case for case in cases if case.get("file") == file]
+        ET.SubElement(root, "testsuite", {"name": file, **_counts(own)}).extend(own)
+    ET.indent(root)
+    return f"{DECLARATION}\n{ET.tostring(root, encoding='unicode')}"
+
+
+def _counts(cases: list[ET.Element]) -> dict[str, str]:
+    def count(name: str) -> str:
+        return str(sum(case.find(name) is not None for case in cases))
+
+    return {
+        "tests": str(len(cases)),
+        "failures": count("failure"),
+        "errors": count("error"),
+        "skipped": count("skipped"),
+    }
+
+
+def _new_case(file: str, line: int, name: str) -> ET.Element:
+    shown = shown_file(file)
+    return ET.Element("testcase", name=_clean(name), classname=shown, file=shown, line=str(line), time="0")
+
+
+def _case(item: Item) -> ET.Element:
+    case = _new_case(item.document.file, item.line, f"{item.subject} {item.path}".rstrip())
+    outcome = "failure" if item.is_refused else "" if item.is_decided else "skipped"
+    told = item.findings
+    if outcome:
+        first = min(told, key=lambda placed: list(Severity).index(placed.finding.severity), default=None)
+        details = {"type": first.rule} if first and item.is_refused else {}
+        message = first.finding.message if first else item.verdict or "nothing to judge"
+        element = ET.SubElement(case, outcome, {"message": _clean(message), **details})
+        element.text = _text(told)
+    elif told:
+        ET.SubElement(case, "system-out").text = _text(told)
+    return case
+
+
+def _unreadable(placed: Placed) -> ET.Element:
+    case = _new_case(placed.file, placed.line, f"line {placed.line}")
+    ET.SubElement(case, "error", message=_clean(placed.finding.message), type=placed.rule).text = _text([placed])
+    return case
+
+
+def _text(findings: Iterable[Placed]) -> str:
+    return "\n".join(line for placed in findings for line in _lines(placed))
+
+
+def _lines(placed: Placed) -> Iterator[str]:
+    finding = placed.finding
+    yield _clean(
+        f"{placed.file}:{placed.line}:{placed.column}: {finding.severity.value} {finding.rule}: {finding.message}"
+    )
+    if finding.remediation:
+        yield _clean(f"  {finding.remediation}")
+
+
+def _clean(text: str) -> str:
+    """Without what XML 1.0 has no way to write."""
+    return _NOT_XML.sub("\ufffd", text)

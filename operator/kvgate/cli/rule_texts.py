@@ -1,0 +1,73 @@
+"""What every rule is, from data/rules.yaml: for `kvgate rules`, the reference page, and the help that SARIF carries."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import yaml
+
+from kvgate.rules.finding import Severity
+
+PAGE = "docs/reference/rules.md"
+_FILE = Path(__file__).parents[1] / "data" / "rules.yaml"
+_Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuleText:
+    """One rule in words, with an example that a test runs."""
+
+    rule: str
+    about: str
+    """What its findings are about: memory, settings, files …"""
+    severities: tuple[Severity, ...]
+    """The usual one first."""
+    says: str
+    example: str = ""
+    """An input that it fires on: a manifest, or a request of `kvgate explain`."""
+    is_request: bool = False
+    instead: tuple[str, str] = ("", "")
+    """A part of the example, and what to write in its place so that it does not fire."""
+
+    @property
+    def page(self) -> str:
+        """Its anchor on the reference page."""
+        return f"{PAGE}#{self.rule.lower()}"
+
+    @property
+    def silent_example(self) -> str:
+        return self.example.replace(*self.instead)
+
+    def examples(self) -> str:
+        """Markdown: what fires, and what to write instead."""
+        kind = "json" if self.is_request else "yaml"
+        before, after = (text.strip(" ,\n") for text in self.instead)
+        change = f"`{after}` in place of `{before}`" if after else f"out `{before}`"
+        shown = (
+            f"Fires:\n\n```{kind}\n{self.example.rstrip()}\n```\n\nDoes not, {'with' if after else 'leaving'} {change}."
+        )
+        return shown.replace("\0", "␀")
+
+
+@lru_cache(maxsize=1)
+def rule_texts() -> dict[str, RuleText]:
+    """By id, in the order of the file."""
+    groups = yaml.load(_FILE.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - a safe loader
+    return {
+        entry["id"]: RuleText(
+            rule=entry["id"],
+            about=about,
+            severities=tuple(map(Severity, entry["severity"])),
+            says=entry["says"],
+            example=entry.get("example") or entry.get("request", ""),
+            is_request="request" in entry,
+            instead=tuple(entry.get("instead", ("", ""))),
+        )
+        for about, entries in groups.items()
+        for entry in entries
+    }
+
+
+def rule_text(rule: str) -> RuleText:
+    """One that nobody described still has its name."""
+    return rule_texts().get(rule) or RuleText(rule=rule, about="", severities=(Severity.ERROR,), says=rule)
