@@ -1,9 +1,11 @@
 """Pixtral towers with the projector of Mistral Small 3.1 and its successors."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from kvgate.budget.matrix import Matrix
 from kvgate.budget.model_shape import Encoder, MediaItem
+from kvgate.budget.weight_format import WeightFormat
 from kvgate.hf_config.blocks import replicated, vector
 from kvgate.hf_config.encoders.parts import TowerLayer, built_layers, counted, patch_embedding, two_linears
 from kvgate.hf_config.fields import Fields
@@ -29,13 +31,14 @@ def pixtral_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
         mlp_bias=False,
         norm_vectors=2,
     )
+    converted = _converted(config)
     side = vision.count("image_size") // (vision.count("patch_size") * merge)
     return (
         Encoder(
             matrices=(
-                *counted(built_layers(config, vision, default=-1), layer.matrices()),
+                *counted(built_layers(config, vision, default=-1), _stored(layer.matrices(), converted)),
                 *counted(1, _patches(vision, layer.hidden_size)),
-                *counted(1, _projector(config, layer.hidden_size, hidden_size, merge)),
+                *counted(1, _stored(_projector(config, layer.hidden_size, hidden_size, merge), converted)),
             ),
             hidden_size=layer.hidden_size,
             intermediate_size=layer.intermediate_size,
@@ -43,6 +46,27 @@ def pixtral_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
             patches_per_token=merge * merge,
         ),
     )
+
+
+def _converted(config: Fields) -> WeightFormat | None:
+    """The format that the tower's linears get where the checkpoint's list of exceptions misses them.
+
+    vLLM 0.32 renames `model.vision_tower.…` in such lists, and not a bare `model.vision_tower`: that names no module of its own.
+    """
+    declared = config.mapping("quantization_config")
+    names = [str(name) for name in Fields(declared).sequence("modules_to_not_convert")]
+    missed = bool(names) and not any(name.startswith(("vision_tower", "model.vision_tower.")) for name in names)
+    if declared.get("quant_method") != "fp8" or declared.get("weight_block_size") or not missed:
+        return None
+    static = declared.get("activation_scheme") == "static"
+    return WeightFormat(method="fp8", format="fp8-tensor", static_activation_scale=static)
+
+
+def _stored(matrices: Iterable[Matrix], converted: WeightFormat | None) -> Iterator[Matrix]:
+    """vLLM's own linears in the format; norms and torch's plain linear of the patch merger as they are."""
+    for matrix in matrices:
+        is_plain = converted is None or matrix.columns == 1 or matrix.name == "patch_merger"
+        yield matrix if is_plain else replace(matrix, format=converted)
 
 
 def _patches(vision: Fields, width: int) -> Iterator[Matrix]:
