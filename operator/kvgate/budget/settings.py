@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
-from kvgate.budget.model_shape import CrossAttention, ModelShape, RecurrentState
+from kvgate.budget.model_shape import CrossAttention, FullAttention, ModelShape, RecurrentState
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, EngineSettings
 from kvgate.budget.versions import Accounting
 
@@ -45,6 +45,7 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
     if asked.max_num_batched_tokens is None:
         whole_prompts = asked.enable_chunked_prefill is False
         batched = max(batched, max_model_len) if whole_prompts else batched
+        batched = max(batched, uncut_item_tokens(request)) if accounting.batch_holds_media_item else batched
         batched = min(batched, seqs * max_model_len)
     if asked.max_num_seqs is None:
         seqs = min(seqs, batched)
@@ -65,6 +66,14 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
 def _captures_whole_steps(asked: EngineSettings) -> bool:
     """Full CUDA graphs of decode steps, as every release does unasked that checks their states."""
     return not asked.enforce_eager and asked.graphs.mode not in ("NONE", "PIECEWISE")
+
+
+def uncut_item_tokens(request: BudgetRequest) -> int:
+    """Tokens of the largest image or video where its tokens attend both ways, so that no batch may cut it; 0 where some may."""
+    both_ways = any(isinstance(mixer, FullAttention) and mixer.sees_images_both_ways for mixer in request.shape.mixers)
+    if not both_ways or request.settings.language_model_only:
+        return 0
+    return max((encoder.max_item_tokens for encoder in request.shape.encoders), default=0)
 
 
 def _max_model_len(request: BudgetRequest, accounting: Accounting) -> int:

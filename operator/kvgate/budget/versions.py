@@ -103,6 +103,9 @@ class Accounting:
     """`--shutdown-timeout` lets running requests end."""
     deprecated_quantizations: frozenset[str] = frozenset()
     """Methods that are refused without `--allow-deprecated-quantization`."""
+    batch_holds_media_item: bool = False
+    """A defaulted max_num_batched_tokens is raised to one image or video that attends both ways (2,496 instead of 2,048 with
+    Gemma-4-26B in a log of 0.25.1; 0.20.2 refuses instead)."""
     falls_back_to_float16: bool = False
     """A model of bfloat16 is served in float16 where the GPU has none (`_resolve_auto_dtype`)."""
     kv_cache_dtypes: frozenset[str] = frozenset({"auto", "fp8", "fp8_e4m3", "fp8_e5m2"})
@@ -177,6 +180,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     ((0, 21), {"tokens_by_concurrency": True}),
     ((0, 22), {"sampler_program_rows": False, "unsplit_large_blocks": True, "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"})}),
     ((0, 24), {"v2_runner_architectures": _DENSE_V2_FIRST, "interleaved_positions_have_room": False}),
+    ((0, 25), {"batch_holds_media_item": True}),
     ((0, 26), {
         "v2_runner_dense": True,
         "hybrid_prefix_caching": True,

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from kvgate.budget.model_shape import FullAttention, ModelShape
 from kvgate.budget.plan import Budget
+from kvgate.budget.settings import uncut_item_tokens
 from kvgate.budget.startup_slack import startup_slack
 from kvgate.budget.units import format_gib, share_of
 from kvgate.rules.finding import Finding, Severity
@@ -89,10 +89,7 @@ def dtype_has_kernels(budget: Budget) -> Iterable[Finding]:
 
 def media_fit_a_batch(budget: Budget) -> Iterable[Finding]:
     """A batch below one image whose tokens attend both ways: refused by some releases (0.20), raised silently by others (0.25)."""
-    settings, asked, shape = budget.settings, budget.request.settings, budget.request.shape
-    if asked.max_num_batched_tokens is None or asked.language_model_only or not _attends_both_ways(shape):
-        return
-    largest = max((encoder.max_item_tokens for encoder in shape.encoders), default=0)
+    settings, largest = budget.settings, uncut_item_tokens(budget.request)
     if settings.max_num_batched_tokens < largest:
         yield Finding(
             rule="BatchBelowMediaItem",
@@ -104,7 +101,3 @@ def media_fit_a_batch(budget: Budget) -> Iterable[Finding]:
             ),
             remediation=f"set max_num_batched_tokens to {largest} or more",
         )
-
-
-def _attends_both_ways(shape: ModelShape) -> bool:
-    return any(isinstance(mixer, FullAttention) and mixer.sees_images_both_ways for mixer in shape.mixers)
