@@ -9,6 +9,8 @@ from kvgate.budget.request import GraphSettings
 from kvgate.budget.units import gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_request
 
+RTX6K = "https://github.com/local-inference-lab/rtx6kpro/tree/e2c2b957/models/glm5.1/benchmarks"
+
 
 @pytest.mark.parametrize(
     ("limit", "count"), [(1, 1), (2, 2), (8, 4), (32, 7), (128, 19), (256, 35), (512, 51), (1024, 83)]
@@ -50,6 +52,8 @@ def test_how_many_are_captured(
         ("Qwen/Qwen3-8B", "RTX-4090-24GB", "0.21.0", {}, 0.52, "https://github.com/LMCache/LMCache/issues/3430"),
         ("Qwen/Qwen2.5-7B-Instruct", "A10G-24GB", "0.24.0", {}, 0.63, "public log, index id 62752965317"),
         ("meta-llama/Llama-3.1-8B-Instruct", "A100-SXM-80GB", "0.31.0", {}, 0.46, "public log, index id 70682754770"),
+        ("nvidia/GLM-5.2-NVFP4", "GB200-192GB", "0.26.0", {"tensor": 4}, 4.99, "public log, index id 61511710941"),
+        ("nvidia/GLM-5.1-NVFP4", "RTX-PRO-6000-Server-96GB", "0.20.2", {"tensor": 8, "max_num_seqs": 64}, 5.10, RTX6K),
     ],
 )
 def test_the_logged_estimate_lies_in_the_interval(
