@@ -15,6 +15,7 @@ def main() -> None:
     listed += [
         "docs/accuracy.md",
         "docs/concepts/ledger.svg",
+        "docs/planning.svg",
         "docs/reference/processes.md",
         "deploy/install.yaml",
         "tests/chart/golden",

@@ -44,6 +44,16 @@ def assess_request(
 
     `is_whole`: the values are all that vLLM is started with, so that the rest is its defaults.
     """
+    request, findings = read_request(values, guarantee=guarantee, is_whole=is_whole)
+    if request is None:
+        return Assessment(verdict=Verdict.UNKNOWN, findings=findings)
+    return engine.judge(request, extra=findings)
+
+
+def read_request(
+    values: Mapping[str, Any], *, guarantee: Guarantee = Guarantee.STARTUP, is_whole: bool = False
+) -> tuple[BudgetRequest | None, tuple[Finding, ...]]:
+    """The question that the values ask, and what is to be said before it is judged; None where a fact is missing."""
     known, problems = read_settings(values)
     if not problems and "model" not in known and "model_config" not in known:
         problems.append("model and model_config are missing; give a Hugging Face id, or the model's config.json")
@@ -58,7 +68,7 @@ def assess_request(
     class_findings = facts.look_up_model_class(shape, version) if shape else ()
     findings = (*model_findings, *accelerator_findings, *version_findings, *class_findings, *_remarks(values, known))
     if shape is None or accelerator is None or version_findings:
-        return Assessment(verdict=Verdict.UNKNOWN, findings=findings)
+        return None, findings
     request = BudgetRequest(
         shape=shape,
         accelerator=accelerator,
@@ -69,7 +79,7 @@ def assess_request(
         weights_bytes=known.get("weights_bytes"),
         unmodelled_settings=_unmodelled(values),
     )
-    return engine.judge(request, extra=findings)
+    return request, findings
 
 
 def _engine_settings(known: Mapping[str, Any]) -> EngineSettings:

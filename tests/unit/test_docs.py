@@ -1,4 +1,4 @@
-"""The pages of docs/concepts show what really happens: commands are run, the picture is drawn again, links lead somewhere."""
+"""The pages of docs show what really happens: commands are run, pictures are drawn again, links lead somewhere."""
 
 import re
 import subprocess
@@ -11,6 +11,9 @@ import pytest
 from kvgate.budget.units import GIB
 from kvgate.what_if import assess_request
 from ledger_picture import QUESTION, TARGET, picture
+from sweep_picture import TARGET as PLAN
+from sweep_picture import command, question
+from sweep_picture import picture as plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SCOPE.md", "CHANGELOG.md")] + sorted(
@@ -18,7 +21,7 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SCOPE.md", "C
 )
 SHOWN = [
     (page.name, *block)
-    for page in sorted((ROOT / "docs" / "concepts").glob("*.md"))
+    for page in sorted((ROOT / "docs").rglob("*.md"))
     for block in re.findall(
         r"^```console\n\$ (kvgate [^\n]+)\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
@@ -43,6 +46,20 @@ def test_a_link_within_the_repository_leads_somewhere(page: Path) -> None:
 
 def test_the_picture_is_that_of_todays_answer() -> None:
     assert TARGET.read_text(encoding="utf-8") == picture(), "run `make generate` and commit"
+
+
+def test_the_picture_of_planning_is_that_of_todays_answer_to_the_command_beside_it() -> None:
+    assert PLAN.read_text(encoding="utf-8") == plan(), "run `make generate` and commit"
+    assert f"```\n{command()}\n```" in PLAN.with_suffix(".md").read_text(encoding="utf-8")
+
+
+def test_the_picture_of_planning_shows_all_three_verdicts_and_the_exact_edge() -> None:
+    swept, drawn = question(), ET.fromstring(plan())
+    classes = {bar.get("class") for bar in drawn.iter("{http://www.w3.org/2000/svg}rect")}
+    assert {"cell fits", "cell may", "cell no", "ring"} <= classes
+    words = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    fits = words[words.index("may fit up to") + 1 :][: 2 * len(swept.edges or ()) : 2]
+    assert [text.removeprefix("≥") for text in fits if text] == [str(edge.fits) for edge in swept.edges or ()]
 
 
 def test_the_picture_shows_the_figures_of_the_ledger_on_one_scale() -> None:

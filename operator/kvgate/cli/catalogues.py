@@ -2,12 +2,13 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
 from kvgate.cli.exits import Exit
+from kvgate.cli.tables import table
 
 Row = Mapping[str, Any]
 
@@ -118,13 +119,7 @@ def _print(
     if output == "json":
         click.echo(json.dumps(rows, indent=2))
     elif rows:
-        click.echo("\n".join(_table([header, *map(cells, rows)])))
+        click.echo("\n".join(table([header, *map(cells, rows)])))
     if not rows:
         click.echo(f"no {what}", err=True)
         sys.exit(Exit.UNDECIDED)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

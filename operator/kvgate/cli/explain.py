@@ -1,16 +1,14 @@
 """`kvgate explain`: the ledger of one GPU for people, or many what-ifs for programs."""
 
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
 
 from kvgate.budget.interval import Verdict
 from kvgate.cli.exits import Exit
+from kvgate.cli.setting_options import given_settings, with_settings
 from kvgate.vllm_values import Unusable
-from kvgate.what_if_settings import SETTINGS, Setting
 
 DEFAULT_LENGTHS = "default"
 """What --paging without lengths stands for."""
@@ -23,26 +21,8 @@ _EXITS = {
 }
 
 
-def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Every setting of the contract as a flag in vLLM's spelling."""
-    for setting in reversed(SETTINGS):
-        command = _option(setting)(command)
-    return command
-
-
-def _option(setting: Setting) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    flag = f"--{setting.name.replace('_', '-')}"
-    if setting.name == "model_config":
-        return click.option(flag, type=click.File("rb"), metavar="FILE", help=setting.help)
-    if setting.is_flag:
-        spelling = f"{flag}/--no-{flag[2:]}"
-        return click.option(spelling, setting.name, default=None, help=setting.help)
-    spellings = (setting.short, flag) if setting.short else (flag,)
-    return click.option(*spellings, setting.name, metavar="VALUE", help=setting.help)
-
-
 @click.command()
-@_with_settings
+@with_settings()
 @click.option(
     "--requests", type=click.File("rb"), metavar="FILE", help="JSON Lines, one request each; - for standard input."
 )
@@ -89,24 +69,9 @@ def _answer_one(given: dict[str, Any], output: str, asked: dict[str, str]) -> No
     from kvgate.what_if import BadRequest, assess_request
 
     try:
-        assessment = assess_request({**given, **_config(given.get("model_config"))})
+        assessment = assess_request(given_settings(given))
         text = answer(assessment, asked, output)
     except (BadRequest, Unusable) as error:
         raise click.UsageError(str(error)) from None
     click.echo(text)
     sys.exit(_EXITS[assessment.verdict])
-
-
-def _config(file: BinaryIO | None) -> dict[str, Any]:
-    """--model-config as the mapping that its text holds."""
-    from kvgate.hf_config import ModelConfigError
-    from kvgate.hf_config.text import parse_config_text
-
-    if file is None:
-        return {}
-    try:
-        return {"model_config": parse_config_text(file.read().decode("utf-8", errors="replace"))}
-    except ModelConfigError as error:
-        raise click.UsageError(
-            f"--model-config {Path(file.name).name}: {error}; give the config.json of the model"
-        ) from None

@@ -1,0 +1,101 @@
+"""A sweep as PNG, drawn by matplotlib: the extra `kvgate[plot]`."""
+
+import io
+from typing import Any
+
+from kvgate.budget.interval import Verdict
+from kvgate.cli.heatmap_grid import boundary
+from kvgate.cli.sweep_words import (
+    FITS,
+    MAY,
+    MEANINGS,
+    NO,
+    REFUSED,
+    UNKNOWN,
+    chosen_text,
+    edge_of,
+    share_text,
+    state,
+    subtitle,
+    title,
+)
+from kvgate.sweep import Sweep
+from kvgate.vllm_values import Unusable
+
+_FACES = {FITS: "#aadfb9", MAY: "#ffdf8f", NO: "#f4b0a8", REFUSED: "#d1d9e0", UNKNOWN: "#c9d4f5"}
+_HATCHES = {FITS: "", MAY: "//", NO: "xx", REFUSED: "--", UNKNOWN: "||"}
+_INK, _CHOSEN = "#1f2328", "#0969da"
+_DPI = 120
+
+
+def png(swept: Sweep) -> bytes:
+    """The bytes of the file. Raises Unusable where matplotlib is not installed."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise Unusable(
+            "a png needs matplotlib, which is not installed: pip install 'kvgate[plot]'; -o svg and -o html need nothing"
+        ) from None
+    columns, rows = len(swept.x.values), len(swept.y.values)
+    figure = Figure(
+        figsize=(3.2 + min(9.0, 0.8 * columns), 2.6 + min(6.0, 0.36 * rows)), dpi=_DPI, layout="constrained"
+    )
+    axes = FigureCanvasAgg(figure).figure.add_subplot()
+    _draw_cells(axes, swept)
+    _draw_edges(axes, swept)
+    _draw_frame(axes, swept)
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", metadata={"Software": None})
+    return stream.getvalue()
+
+
+def _draw_cells(axes: Any, swept: Sweep) -> None:
+    from matplotlib.patches import Rectangle
+
+    written = len(swept.x.values) <= 14 and len(swept.y.values) <= 20
+    for row, cells in enumerate(swept.rows):
+        for column, cell in enumerate(cells):
+            name = state(cell)
+            style = {"facecolor": _FACES[name], "edgecolor": "#00000030", "linewidth": 0.4, "hatch": _HATCHES[name]}
+            axes.add_patch(Rectangle((column, row), 1, 1, **style))
+            if written:
+                axes.text(column + 0.5, row + 0.5, share_text(cell), ha="center", va="center", fontsize=8, color=_INK)
+
+
+def _draw_edges(axes: Any, swept: Sweep) -> None:
+    """The same sides as in the other pictures."""
+    for verdicts, dashes in (((Verdict.FITS, Verdict.MAY_NOT_FIT), (0, (1.5, 1.5))), ((Verdict.FITS,), "solid")):
+        for column, row, vertical in boundary(swept, verdicts):
+            ends = ((column, column), (row, row + 1)) if vertical else ((column, column + 1), (row, row))
+            axes.plot(*ends, color=_INK, linewidth=2.2, linestyle=dashes, clip_on=False)
+
+
+def _draw_frame(axes: Any, swept: Sweep) -> None:
+    from matplotlib.patches import Patch, Rectangle
+
+    columns, rows = len(swept.x.values), len(swept.y.values)
+    brackets = f" (in brackets: {swept.y.name} that fits, exactly)" if swept.edges is not None else ""
+    axes.set(xlim=(0, columns), ylim=(0, rows), xlabel=swept.x.name + brackets, ylabel=swept.y.name)
+    axes.set_title(f"{title(swept)}\n{subtitle(swept)}", loc="left", fontsize=9)
+    every_column, every_row = max(1, columns // 12), max(1, rows // 20)
+    axes.set_xticks([c + 0.5 for c in range(0, columns, every_column)], _ticks(swept)[::every_column], fontsize=8)
+    axes.set_yticks([r + 0.5 for r in range(0, rows, every_row)], swept.y.labels[::every_row], fontsize=8)
+    present = {state(cell) for cells in swept.rows for cell in cells}
+    swatches = [
+        Patch(facecolor=_FACES[name], hatch=_HATCHES[name], edgecolor="#00000060", label=meaning)
+        for name, meaning in MEANINGS.items()
+        if name in present
+    ]
+    if swept.at:
+        ring = Rectangle(swept.at, 1, 1, fill=False, edgecolor=_CHOSEN, linewidth=3, zorder=5)
+        swatches.append(Patch(fill=False, edgecolor=_CHOSEN, linewidth=3, label=f"chosen: {chosen_text(swept)}"))
+        axes.add_patch(ring)
+    axes.figure.legend(handles=swatches, loc="outside lower left", fontsize=8, frameon=False)
+
+
+def _ticks(swept: Sweep) -> list[str]:
+    """The value, and under it the exact edge of its column."""
+    if swept.edges is None:
+        return list(swept.x.labels)
+    return [f"{text}\n({edge_of(swept, column)[0]})" for column, text in enumerate(swept.x.labels)]

@@ -1,0 +1,72 @@
+"""The smallest changes of a question that would make its answer cheaper, or possible."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from kvgate.budget.interval import Verdict
+from kvgate.budget.request import Guarantee
+from kvgate.candidate import Candidate
+from kvgate.sizing import Question, candidates_on
+
+HOST_MEMORY = (
+    "host memory is never counted as GPU memory: --cpu-offload-gb moves weights there and slows every token down, "
+    "--kv-offloading-size keeps evicted blocks there for later requests and makes no room for running ones"
+)
+"""Offloading is a lever of its own."""
+
+
+def hints(question: Question, candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    """About the cheapest answer; where there is none, about what comes closest."""
+    best = next((c for c in candidates if c.verdict is Verdict.FITS), None)
+    return tuple(_cheaper(question, best, candidates)) if best else tuple(_possible(question, candidates))
+
+
+def _cheaper(question: Question, best: Candidate, candidates: Sequence[Candidate]) -> Iterator[str]:
+    total = question.concurrency
+    if best.replicas > 1:
+        fewer = best.surely * (best.replicas - 1)
+        yield f"{fewer} requests at the same time instead of {total} would need {_name(best, best.replicas - 1)}"
+    for other in cheaper_perhaps(best, candidates)[:1]:
+        if question.request.guarantee is not Guarantee.STARTUP:
+            held = other.surely * other.replicas
+            yield f"{_name(other)} may be enough, and is for sure for {held} requests at the same time instead of {total}"
+    if "fp8" not in question.kv_cache_dtypes:
+        yield from _with_fp8(question, best)
+
+
+def cheaper_perhaps(best: Candidate, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """What may fit and costs less than what does; by GPUs where a price is not known."""
+    return [c for c in candidates if c.verdict is Verdict.MAY_NOT_FIT and _costs_less(c, best)]
+
+
+def _costs_less(candidate: Candidate, than: Candidate) -> bool:
+    if candidate.cost is not None and than.cost is not None:
+        return candidate.cost < than.cost
+    return candidate.accelerator.name == than.accelerator.name and candidate.num_gpus < than.num_gpus
+
+
+def _with_fp8(question: Question, best: Candidate) -> Iterator[str]:
+    packed = candidates_on(replace(question, kv_cache_dtypes=("fp8",)), best.accelerator)
+    fewer = min((c.num_gpus for c in packed if c.verdict is Verdict.FITS), default=best.num_gpus)
+    if fewer < best.num_gpus:
+        yield f"an fp8 KV cache would need {fewer} × {best.accelerator.name} instead of {best.num_gpus}"
+
+
+def _possible(question: Question, candidates: Sequence[Candidate]) -> Iterator[str]:
+    """What would have to be asked, or allowed, for an answer."""
+    held = max(candidates, key=lambda c: (c.surely * c.replicas, -c.num_gpus), default=None)
+    if held and held.surely:
+        most = held.surely * max(1, question.max_gpus // held.parallelism.num_gpus)
+        yield f"{min(most, question.concurrency)} requests at the same time fit within {question.max_gpus} GPUs, on {_name(held)}"
+        return
+    longest = max(candidates, key=lambda c: (not c.is_refused, c.longest, -c.num_gpus), default=None)
+    if longest and longest.longest and not longest.is_refused:
+        yield f"the longest request that starts for sure has {longest.longest} tokens, on {_name(longest)}"
+    elif any(c.verdict is Verdict.DOES_NOT_FIT and not c.is_refused for c in candidates):
+        yield "the weights leave no room: use a quantised checkpoint, larger GPUs, or more of them (--max-gpus)"
+
+
+def _name(candidate: Candidate, replicas: int | None = None) -> str:
+    """`4 × H100-SXM-80GB`."""
+    replicas = replicas or candidate.replicas
+    return f"{replicas * candidate.parallelism.num_gpus} × {candidate.accelerator.name}"

@@ -1,0 +1,152 @@
+"""The HTML page of `kvgate sweep` in a real browser: tooltips, the boundary where the engine says, silence on console and network."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kvgate.budget.adjust import largest_max_num_seqs
+from kvgate.budget.request import Guarantee
+from kvgate.budget.units import format_gib
+from kvgate.cli.heatmap import svg
+from kvgate.cli.heatmap_page import page as page_of
+from kvgate.sweep import Sweep, sweep
+from kvgate.sweep_axes import parse_axis
+from kvgate.what_if import read_request
+from support.browser import Page, browsing
+from support.pictures import require_browser
+
+VALUES = {"model": "Qwen/Qwen3-32B-FP8", "gpu": "H100-SXM-80GB", "vllm_version": "0.33.0"}
+LENGTHS, SEQUENCES = "max_model_len=2048..49152+2048", "max_num_seqs=1..40+1"
+CONTRAST = """(() => {
+  const light = (text) => { const parts = text.match(/[\\d.]+/g).slice(0, 3).map((part) => {
+    const c = part / 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; });
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]; };
+  const fill = (selector) => light(getComputedStyle(document.querySelector(selector)).fill);
+  const text = fill("svg.heatmap > text");
+  return ["rect.page", ".fits", ".may-back", ".no-back", ".refused-back"].map((selector) => {
+    const other = fill(selector);
+    return (Math.max(text, other) + 0.05) / (Math.min(text, other) + 0.05); });
+})()"""
+
+
+@pytest.fixture(scope="module")
+def swept() -> Sweep:
+    """24 lengths, two of them above the model's, × 40."""
+    return sweep(VALUES, parse_axis(LENGTHS), parse_axis(SEQUENCES), guarantee=Guarantee.FULL_CONTEXT, at=(7, 9))
+
+
+@pytest.fixture(scope="module")
+def page(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, swept: Sweep) -> Iterator[Page]:
+    program, tmp_path = require_browser(pytestconfig), tmp_path_factory.mktemp("page")
+    file = tmp_path / "sweep.html"
+    file.write_text(page_of(swept), encoding="utf-8")
+    with browsing(program, tmp_path / "profile") as opened:
+        opened.ask("Emulation.setDeviceMetricsOverride", width=1000, height=900, deviceScaleFactor=1, mobile=False)
+        opened.open(file)
+        yield opened
+
+
+def middle_of(page: Page, column: int, row: int) -> tuple[float, float]:
+    box = page.value(
+        f'(() => {{ const b = document.querySelector(\'[data-column="{column}"][data-row="{row}"]\').getBoundingClientRect();'
+        " return [b.left + b.width / 2, b.top + b.height / 2]; })()"
+    )
+    return box[0], box[1]
+
+
+def tip(page: Page) -> str | None:
+    return page.value("(() => { const t = document.getElementById('tip'); return t.hidden ? null : t.textContent; })()")
+
+
+def test_a_tooltip_has_the_numbers_of_the_cell_under_the_pointer(page: Page, swept: Sweep) -> None:
+    assert tip(page) is None
+    page.move(*middle_of(page, 3, 20))
+    cell = swept.rows[20][3]
+    assert cell.demand_bytes is not None
+    assert cell.available is not None
+    told = tip(page) or ""
+    assert told.startswith(f"max_model_len {swept.x.values[3]}, max_num_seqs {swept.y.values[20]}")
+    assert cell.verdict.value in told
+    for amount in (cell.demand_bytes, cell.available.low, cell.available.expected, cell.available.high):
+        assert format_gib(amount) in told
+    page.move(2, 2)
+    assert tip(page) is None
+
+
+def test_arrow_keys_reach_the_same_numbers(page: Page) -> None:
+    page.value("document.querySelector('svg.heatmap').focus()")
+    for key in ("ArrowUp", "ArrowUp", "ArrowRight"):
+        page.press(key)
+    assert (tip(page) or "").startswith("max_model_len 4096, max_num_seqs 2\n")
+    page.press("Escape")
+    assert tip(page) is None
+
+
+def test_the_boundary_is_drawn_where_the_engine_says(page: Page, swept: Sweep) -> None:
+    """The solid line has a level piece in a column exactly above the last number of sequences that fits."""
+    path = page.value("document.querySelector('svg.heatmap > path.edge.low').getAttribute('d')")
+    pieces = set(path.replace("v", " v").split("M"))
+    request, _ = read_request(VALUES, guarantee=Guarantee.FULL_CONTEXT)
+    assert request is not None
+    drawn = 0
+    for column, length in enumerate(swept.x.values):
+        fits = largest_max_num_seqs(request.with_settings(max_model_len=length), at_most=40)
+        level = [piece for piece in pieces if "h" in piece and is_over(page, piece, column)]
+        if fits == 40 or length > 40960:
+            assert level == []
+            continue
+        top = page.value(
+            f"+document.querySelector('[data-column=\"{column}\"][data-row=\"{fits - 1}\"]').getAttribute('y')"
+        )
+        assert [float(piece.split("h")[0].split()[1]) for piece in level] == [pytest.approx(top, abs=0.11)]
+        drawn += 1
+    assert drawn > 10
+
+
+def is_over(page: Page, piece: str, column: int) -> bool:
+    left = page.value(f"+document.querySelector('[data-column=\"{column}\"]').getAttribute('x')")
+    return abs(float(piece.split(maxsplit=1)[0]) - left) < 0.11
+
+
+def test_colours_follow_the_verdicts_and_hatching_backs_them(page: Page, swept: Sweep) -> None:
+    fills = page.value(
+        "[...document.querySelectorAll('rect[data-row]')].map((r) => [+r.dataset.row, +r.dataset.column, getComputedStyle(r).fill])"
+    )
+    assert len(fills) == len(swept.x.values) * len(swept.y.values)
+    for row, column, fill in fills:
+        cell = swept.rows[row][column]
+        name = "refused" if cell.refusal else {"Fits": "", "MayNotFit": "may", "DoesNotFit": "no"}[cell.verdict.value]
+        assert (f"#hatch-{name}" in fill) if name else fill.startswith("rgb")
+
+
+def test_the_chosen_point_is_marked(page: Page, swept: Sweep) -> None:
+    assert page.value("document.querySelector('.ring[data-chosen]').dataset.chosen") == "7,9"
+    assert f"chosen: max_model_len {swept.x.values[7]}, max_num_seqs {swept.y.values[9]}" in page.value(
+        "document.querySelector('svg.heatmap').textContent"
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_is_legible_on_every_ground(page: Page, scheme: str) -> None:
+    """WCAG AA asks for 4.5."""
+    page.prefer(scheme)
+    assert min(page.value(CONTRAST)) >= 4.5
+    page.prefer("light")
+
+
+def test_nothing_is_said_on_the_console_and_nothing_is_loaded(page: Page) -> None:
+    page.move(*middle_of(page, 1, 1))
+    page.press("ArrowUp")
+    assert page.complaints == []
+    assert [url for url in page.requests if not url.startswith("data:")] == [page.value("location.href")]
+
+
+def test_the_svg_alone_opens_as_a_document(pytestconfig: pytest.Config, tmp_path: Path, swept: Sweep) -> None:
+    file = tmp_path / "sweep.svg"
+    file.write_text(svg(swept), encoding="utf-8")
+    with browsing(require_browser(pytestconfig), tmp_path / "profile") as opened:
+        opened.open(file)
+        assert opened.value("document.documentElement.tagName") == "svg"
+        assert opened.value("document.querySelectorAll('rect[data-row] > title').length") == 24 * 40
+        assert opened.complaints == []

@@ -1,0 +1,167 @@
+"""`kvgate sweep`: tables, data and pictures of the same cells."""
+
+import csv
+import io
+import json
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kvgate.cli.main import main
+from support.pictures import require_matplotlib
+
+QWEN = ("--model", "Qwen/Qwen3-32B-FP8", "--gpu", "H100-SXM-80GB", "--vllm-version", "0.33.0")
+SMALL = ("--x", "max_model_len=4096,16384,65536", "--y", "max_num_seqs=1,8,64")
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(main, ["sweep", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def answer(*arguments: str) -> dict[str, Any]:
+    answered: dict[str, Any] = json.loads(run(*arguments, "-o", "json").stdout)
+    return answered
+
+
+def test_people_see_shares_marks_and_the_exact_edge() -> None:
+    output = run(*QWEN, *SMALL).output
+    lines = [line.split() for line in output.splitlines()]
+    assert "demand as a share of the KV cache that is expected; ! does not fit; x refused by vLLM" in output
+    assert lines[4] == ["max_num_seqs", "↓", "max_model_len", "→", "4096", "16384", "65536"]
+    assert [line[0] for line in lines[5:8]] == ["64", "8", "1"]
+    assert lines[5][2:] == ["!661%", "x"]
+    assert lines[8][:3] == ["fits", "up", "to"]
+    assert lines[8][4:] == ["9", "-"]
+
+
+def test_the_chosen_point_is_marked_told_and_decides_the_exit_code() -> None:
+    result = run(*QWEN, *SMALL, "--at", "32768,4")
+    assert result.exit_code == 0
+    assert "[82%]" in result.output
+    assert "max_model_len 32768, max_num_seqs 4\nFits\n" in result.output
+    assert run(*QWEN, *SMALL, "--at", "32768,5").exit_code == 1
+    assert answer(*QWEN, *SMALL, "--at", "32768,5")["at"] == {"x": 2, "y": 1, "verdict": "DoesNotFit"}
+
+
+def test_csv_has_a_row_for_every_pair_and_json_the_same_cells() -> None:
+    rows = list(csv.DictReader(io.StringIO(run(*QWEN, *SMALL, "-o", "csv").stdout)))
+    answered = answer(*QWEN, *SMALL)
+    cells = [cell for row in answered["cells"] for cell in row]
+    assert len(rows) == len(cells) == 9
+    assert [row["verdict"] for row in rows] == [cell["verdict"] for cell in cells]
+    assert [int(row["demand_bytes"]) for row in rows] == [cell["demand_bytes"] for cell in cells]
+    assert rows[0]["max_model_len"] == "4096"
+    assert "above the 40960 tokens" in rows[2]["refusal"]
+    assert answered["guarantee"] == "FullContext"
+    assert [edge["fits"] for edge in answered["edges"]][:2] == [38, 9]
+
+
+def test_without_axes_lengths_double_up_to_the_models_own() -> None:
+    answered = answer(*QWEN)
+    assert answered["x"] == {"name": "max_model_len", "values": [1024, 2048, 4096, 8192, 16384, 32768, 40960]}
+    assert answered["y"]["values"][-1] == 256
+
+
+def test_any_two_settings_can_be_swept() -> None:
+    answered = answer(
+        *QWEN[:2], *QWEN[4:], "--x", "gpu=L4,H200-SXM-141GB", "--y", "tensor_parallel_size=1,3", "--max-num-seqs", "4"
+    )
+    assert [[cell["verdict"] for cell in row] for row in answered["cells"]] == [
+        ["DoesNotFit", "Fits"],
+        ["DoesNotFit", "DoesNotFit"],
+    ]
+    assert "64 attention heads are not divisible by 3" in answered["cells"][1][1]["refusal"]
+    assert answered["edges"] is None
+
+
+def test_the_picture_has_every_cell_once_and_says_its_numbers() -> None:
+    drawn = ET.fromstring(run(*QWEN, *SMALL, "--at", "4096,8", "-o", "svg").stdout)
+    cells = {(c.get("data-column"), c.get("data-row")): c for c in drawn.iter(f"{SVG}rect") if c.get("data-row")}
+    assert len(cells) == 9
+    title = cells["1", "1"].find(f"{SVG}title")
+    assert title is not None
+    assert title.text is not None
+    assert title.text.startswith("max_model_len 16384, max_num_seqs 8\nFits\ndemand 32.00 GiB")
+    classes = [(cells[str(c), str(r)].get("class") or "").split()[1] for r in range(3) for c in range(3)]
+    assert classes == ["fits", "fits", "refused", "fits", "fits", "refused", "no", "no", "refused"]
+    assert {"edge low", "ring", "halo"} <= {each.get("class") for each in drawn.iter()}
+
+
+def test_a_page_loads_nothing_and_lets_no_name_out_of_its_place(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    from kvgate import catalogue
+
+    entry = catalogue.find_model("Qwen/Qwen3-8B")
+    assert entry is not None
+    config.write_text(json.dumps(dict(entry.config)))
+    nasty = "</script><script>alert(1)</script>"
+    page = run("--model", nasty, "--model-config", str(config), "--gpu", "L4", "-o", "html").stdout
+    assert nasty not in page
+    assert page.count("<script") == 2
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [("a.svg", b"<svg"), ("a.html", b"<!DOCTYPE html>"), ("a.csv", b"max_model_len,"), ("a.txt", b"Qwen")],
+)
+def test_the_name_of_the_file_chooses_the_output(tmp_path: Path, name: str, start: bytes) -> None:
+    result = run(*QWEN, *SMALL, "--file", str(tmp_path / name))
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_a_png_is_drawn_by_matplotlib_and_always_the_same(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    require_matplotlib(pytestconfig)
+    for name in ("a.png", "b.png"):
+        assert run(*QWEN, *SMALL, "--at", "16384,9", "--file", str(tmp_path / name)).exit_code == 0
+    first, second = ((tmp_path / name).read_bytes() for name in ("a.png", "b.png"))
+    assert first.startswith(b"\x89PNG\r\n")
+    assert first == second
+
+
+def test_a_png_without_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("matplotlib", "matplotlib.figure", "matplotlib.backends.backend_agg"):
+        monkeypatch.setitem(sys.modules, module, None)
+    result = run(*QWEN, *SMALL, "-o", "png")
+    assert result.exit_code == 2
+    assert "pip install 'kvgate[plot]'" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--x", "context=1"), "not a setting that can be swept"),
+        (("--x", "max_num_seqs=1"), "both axes are max_num_seqs"),
+        (("--max-num-seqs", "4"), "max_num_seqs is an axis; leave out --max-num-seqs"),
+        (("--at", "4096"), "write two values"),
+        (("--at", "4096,x"), "max_num_seqs is 'x'"),
+        (("--gpu-memory-utilization", "2"), "gpu_memory_utilization is '2'"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_named(arguments: tuple[str, ...], words: str) -> None:
+    result = run(*QWEN, *arguments)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--model", "nobody/nothing", "--gpu", "L4"), ("--model", "Qwen/Qwen3-8B", "--gpu", "L9")]
+)
+def test_what_is_unknown_is_not_drawn(arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "is not in the catalogue" in result.output
+
+
+def test_an_unknown_kind_is_drawn_as_unknown() -> None:
+    output = run(*QWEN, *SMALL, "--speculative-config", '{"method":"eagle3","num_speculative_tokens":3}').output
+    assert "? unknown" in output
