@@ -11,6 +11,7 @@ from accuracy.groups import by_family, by_source, spread_of, with_and_without_te
 from accuracy.markdown import fixed
 from accuracy.planners import MIN_STARTS, asked_starts, read_planners
 from accuracy.predictions import Prediction, grouped, predict_pools, summarize
+from accuracy.refit import refitted
 from accuracy.starts import HERE, Start, read_starts
 from accuracy.verdicts import computed_verdicts, logged_verdicts, refusal_verdicts
 from parity.tables import VERSION
@@ -28,7 +29,9 @@ def document() -> str:
     predictions = predict_pools(starts)
     values: Values = {"version": VERSION, "error_table": tables.error_table(predictions)}
     values |= _pools(starts, predictions) | _verdicts(starts) | _planners(starts) | _equality() | _groups(predictions)
-    values |= _sample(predictions) | {"worst_table": tables.worst_table(worst_of(predictions))}
+    values |= (
+        _unseen(predictions, starts) | _sample(predictions) | {"worst_table": tables.worst_table(worst_of(predictions))}
+    )
     return Template((HERE / "template.md").read_text(encoding="utf-8")).substitute(values)
 
 
@@ -80,6 +83,18 @@ def _equality() -> Values:
         "weights_equal": ranks.equal,
         "weights_near": ranks.near,
         "weights_rows": ranks.rows,
+    }
+
+
+def _unseen(predictions: Sequence[Prediction], starts: Sequence[Start]) -> Values:
+    """Errors where constants come from other sources, and from other model classes, alone."""
+    by_other_sources = summarize(refitted(predictions, starts, lambda start: start.source))
+    by_other_families = summarize(refitted(predictions, starts, lambda start: start.family))
+    return {
+        "unseen_source_median": fixed(by_other_sources.median_percent),
+        "unseen_source_p90": fixed(by_other_sources.p90_percent),
+        "unseen_family_median": fixed(by_other_families.median_percent),
+        "unseen_family_p90": fixed(by_other_families.p90_percent),
     }
 
 

@@ -2,13 +2,14 @@
 
 import pytest
 
-from accuracy import explanations
+from accuracy import explanations, refit
 from accuracy.explanations import Unexplained, worst_of
 from accuracy.groups import spread_of
 from accuracy.markdown import fixed, signed
 from accuracy.planners import compare
 from accuracy.predictions import Prediction, grouped, percentile, summarize
-from accuracy.starts import Start, band_of
+from accuracy.starts import GIB, Start, band_of, read_starts
+from kvgate.budget import non_torch
 
 ROW = {"kind": "dense", "gpu_class": "80", "vllm_version": "0.19.0", "tensor_parallel_size": "1", "model": "test/model"}
 
@@ -85,3 +86,22 @@ def test_a_release_belongs_to_a_band(version: str, band: str) -> None:
 def test_figures_are_rounded_without_a_negative_zero() -> None:
     assert [fixed(-0.001), signed(0.004), signed(1.006), signed(-1.0)] == ["0.00", "0.00", "+1.01", "-1.00"]
     assert percentile([1.0, 2.0, 3.0], 0.75) == 2.5
+
+
+def test_constants_of_other_sources_move_a_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two logs of one source say 0.25 GiB for kernels and graphs, a third of another source says 0.45."""
+    ours = non_torch.KERNELS_AND_GRAPHS.expected / GIB
+    group = [new_prediction(50.0, name=name, source=name[0]) for name in ("a1", "a2", "b1")]
+    logged = {"a1": 0.25, "a2": 0.25, "b1": 0.45}
+    monkeypatch.setattr(
+        refit,
+        "reading_of",
+        lambda start: refit.Reading(start=start, kernels="KERNELS_AND_GRAPHS", links="", logged_gib=logged[start.id]),
+    )
+    moved = refit.refitted(group, [p.start for p in group], lambda start: start.source)
+    assert [p.expected for p in moved] == pytest.approx([50 + ours - 0.45, 50 + ours - 0.45, 50 + ours - 0.25])
+
+
+def test_every_constant_is_found_in_the_ledger_it_went_into() -> None:
+    names = {part for start in read_starts() if (reading := refit.reading_of(start)) for part in reading.parts}
+    assert {"KERNELS", "KERNELS_AND_GRAPHS", "NCCL", "NCCL_GRAPHS_H100", "NCCL_GRAPHS", "NCCL_PCIE"} <= names
