@@ -21,9 +21,14 @@ from kvgate.facts import ConfigMissing, Facts, gather
 Case = tuple[str, Callable[[], object]]
 FITS = "assess, fits"
 FITS_P99_MICROSECONDS = 200
+MIXED_P99_MICROSECONDS = 1000
+MIXED = frozenset({"Qwen/Qwen3.6-27B-FP8", "openai/gpt-oss-120b"})
+"""Models whose layers differ: their cache has several groups."""
 NEEDS = {
     "Qwen/Qwen3-8B": {"accelerator": "L4-24GB", "tensor": 1},
     "meta-llama/Llama-3.1-70B-Instruct": {"accelerator": "H100-SXM-80GB", "tensor": 4},
+    "Qwen/Qwen3.6-27B-FP8": {"accelerator": "H100-NVL-94GB", "tensor": 1},
+    "openai/gpt-oss-120b": {"accelerator": "H100-SXM-80GB", "tensor": 2},
 }
 
 
@@ -86,8 +91,8 @@ def main() -> None:
 
 
 def print_row(model: str, mode: str, p50: float, p99: float) -> None:
-    verdict = "ok" if p99 <= FITS_P99_MICROSECONDS else "MISSED"
-    target = f"   target p99 {FITS_P99_MICROSECONDS} µs   {verdict}" if mode == FITS else ""
+    limit = MIXED_P99_MICROSECONDS if model in MIXED else FITS_P99_MICROSECONDS
+    target = f"   target p99 {limit} µs   {'ok' if p99 <= limit else 'MISSED'}" if mode == FITS else ""
     print(f"{model:<36} {mode:<34} {p50:>9.0f} {p99:>9.0f}{target}")
 
 

@@ -1,6 +1,6 @@
 """assess(spec, facts) → Assessment: the one judgement behind the webhook, the controller and the command line."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
@@ -119,7 +119,7 @@ def to_budget_request(spec: InferenceDeploymentSpec, facts: Facts) -> BudgetRequ
         shape=facts.shape,
         accelerator=facts.accelerator,
         vllm_version=spec.vllm.version,
-        settings=replace(_settings(spec.vllm), **cache_settings(spec.vllm.extra_args)),
+        settings=_settings(spec.vllm),
         guarantee=spec.admission.guarantee or (Guarantee.WORKLOAD if declared else Guarantee.FULL_CONTEXT),
         workload=Workload(**declared.model_dump()) if declared else None,
         unmodelled_settings=memory_kinds(spec.vllm.extra_args),
@@ -148,6 +148,7 @@ def _settings(vllm: Vllm) -> EngineSettings:
             expert=vllm.enable_expert_parallel,
             decode_context=vllm.decode_context_parallel_size,
         ),
+        **cache_settings(vllm.extra_args),
     )
 
 

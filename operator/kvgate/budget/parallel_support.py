@@ -4,6 +4,7 @@ Each reason is a sentence of ours; read in vLLM 0.32 and held to the settings th
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 
 from kvgate.budget.matrix import Cut, Matrix
@@ -14,6 +15,7 @@ _EXPERT_BLOCK = 64
 """Rows and columns that the blocks of experts are cut down to where larger ones do not divide."""
 
 
+@lru_cache(maxsize=4096)
 def parallelism_refusals(shape: ModelShape, parallelism: Parallelism) -> tuple[tuple[str, str], ...]:
     """(field, reason) for every parallel size that does not go with the model."""
     reasons = [("tensor_parallel_size", reason) for reason in _tensor_refusals(shape, parallelism)]
