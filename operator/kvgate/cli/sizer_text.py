@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from kvgate.budget.interval import Verdict
-from kvgate.budget.request import Guarantee
+from kvgate.budget.request import AUTO_MAX_MODEL_LEN, Guarantee
 from kvgate.budget.units import GIB
 from kvgate.candidate import Candidate, why_not
 from kvgate.cli.tables import table
@@ -39,12 +39,12 @@ def _lines(question: Question, candidates: Sequence[Candidate], costs: Prices, *
         yield from _table(shown)
     fits = [c for c in candidates if c.verdict is Verdict.FITS]
     if left := sum(c not in shown for c in fits):
-        yield f"  {left} more accelerators fit; --gpus names some, --all shows every candidate"
+        yield f"  not shown: {left} that fit; --gpus names some, --all shows every candidate"
     others = [c for c in candidates if c.verdict is not Verdict.FITS]
     told = others if every or not any(c in shown for c in fits) or len(question.accelerators) <= ROWS else []
     yield from _reasons(told or [c for c in shown if c.verdict is Verdict.DOES_NOT_FIT])
     if rest := sum(c.verdict not in _SHOWN for c in others if c not in told and c not in shown):
-        yield f"  {rest} accelerators do not; --all says why"
+        yield f"  not shown: {rest} that do not fit; --all says why"
     yield from _advice(question, candidates)
     if any(c.verdict is Verdict.DOES_NOT_FIT for c in told):
         yield f"  {HOST_MEMORY}"
@@ -52,7 +52,8 @@ def _lines(question: Question, candidates: Sequence[Candidate], costs: Prices, *
 
 def _title(question: Question, candidates: Sequence[Candidate], costs: Prices) -> Iterator[str]:
     request, workload = question.request, question.request.workload
-    length = candidates[0].budget.settings.max_model_len if candidates else request.settings.max_model_len
+    asked = request.settings.max_model_len
+    length = "auto" if asked == AUTO_MAX_MODEL_LEN else asked or candidates[0].budget.settings.max_model_len
     yield f"{request.shape.name}, vLLM {request.vllm_version}, max_model_len {length}"
     if request.guarantee is Guarantee.WORKLOAD and workload:
         shared = f", {workload.shared_prefix_tokens} of them shared" if workload.shared_prefix_tokens else ""
