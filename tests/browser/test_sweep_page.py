@@ -120,6 +120,30 @@ def test_colours_follow_the_verdicts_and_hatching_backs_them(page: Page, swept: 
         assert (f"#hatch-{name}" in fill) if name else fill.startswith("rgb")
 
 
+def test_labels_stand_beside_their_rows_and_under_their_columns(page: Page, swept: Sweep) -> None:
+    """Of 40 and 24, those that have room."""
+    labels = page.value(
+        "[...document.querySelectorAll('svg.heatmap > text')].map((t) => [t.textContent, t.getBoundingClientRect().toJSON()])"
+    )
+    cells = page.value(
+        "[...document.querySelectorAll('[data-row]')].map((r) => [+r.dataset.column, +r.dataset.row, r.getBoundingClientRect().toJSON()])"
+    )
+    place = {(column, row): box for column, row, box in cells}
+    floor, wall = place[0, 0]["bottom"], place[0, 0]["left"]
+    rows = {text: box for text, box in labels if box["right"] < wall and text in swept.y.labels}
+    columns = {text: box for text, box in labels if box["left"] > wall - 30 and text in swept.x.labels}
+    assert len(rows) >= 10
+    assert len(columns) >= 5
+    for text, box in rows.items():
+        cell = place[0, swept.y.labels.index(text)]
+        assert abs((box["top"] + box["bottom"]) / 2 - (cell["top"] + cell["bottom"]) / 2) < 4
+        assert box["bottom"] <= floor + 6
+    for text, box in columns.items():
+        cell = place[swept.x.labels.index(text), 0]
+        assert abs((box["left"] + box["right"]) / 2 - (cell["left"] + cell["right"]) / 2) < 4
+        assert floor < box["top"] < floor + 20
+
+
 def test_the_chosen_point_is_marked(page: Page, swept: Sweep) -> None:
     assert page.value("document.querySelector('.ring[data-chosen]').dataset.chosen") == "7,9"
     assert f"chosen: max_model_len {swept.x.values[7]}, max_num_seqs {swept.y.values[9]}" in page.value(
