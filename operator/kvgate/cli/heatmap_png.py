@@ -57,7 +57,12 @@ def _draw_cells(axes: Any, swept: Sweep) -> None:
     for row, cells in enumerate(swept.rows):
         for column, cell in enumerate(cells):
             name = state(cell)
-            style = {"facecolor": _FACES[name], "edgecolor": "#00000030", "linewidth": 0.4, "hatch": _HATCHES[name]}
+            style: dict[str, Any] = {
+                "facecolor": _FACES[name],
+                "edgecolor": "#00000030",
+                "linewidth": 0.4,
+                "hatch": _HATCHES[name],
+            }
             axes.add_patch(Rectangle((column, row), 1, 1, **style))
             if written:
                 axes.text(column + 0.5, row + 0.5, share_text(cell), ha="center", va="center", fontsize=8, color=_INK)
