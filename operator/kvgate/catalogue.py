@@ -67,6 +67,12 @@ def _accelerator(entry: Mapping[str, Any]) -> Accelerator:
 
 
 @lru_cache(maxsize=1)
+def driver_memory_mib() -> Mapping[str, int]:
+    """Short name → what `nvidia-smi` and the node label `nvidia.com/gpu.memory` say, more than a process sees."""
+    return {e["name"]: e["nvml_memory_mib"] for e in _accelerator_entries() if "nvml_memory_mib" in e}
+
+
+@lru_cache(maxsize=1)
 def _accelerator_names() -> dict[str, Accelerator]:
     """Every name an accelerator answers to, in lower case: short, product, label, alias."""
     names: dict[str, Accelerator] = {}

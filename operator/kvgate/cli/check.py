@@ -50,7 +50,8 @@ def check(
     in the same input are read where they are referred to. Exit code: 0 everything starts, 1 something does not, 2 nothing
     could be decided.
     """
-    defaults = Defaults(accelerator=accelerator, vllm_version=vllm_version)
+    text = model_config.read_text(encoding="utf-8", errors="replace") if model_config else None
+    defaults = Defaults(accelerator=accelerator, vllm_version=vllm_version, model_config=text)
     report = run(paths, model_config, defaults)
     render: Callable[[Report], str] = import_module(OUTPUTS[output]).render
     click.echo(render(report))
@@ -60,10 +61,12 @@ def check(
 def run(paths: tuple[str, ...], model_config: Path | None, defaults: Defaults) -> Report:
     """Read, judge, and put in order."""
     manifests = read_manifests(paths)
-    text = model_config.read_text(encoding="utf-8", errors="replace") if model_config else None
     found = find_engines(manifests)
     items = [
-        *(of_ours(check_subject(subject, manifests, text, str(model_config))) for subject in manifests.subjects),
+        *(
+            of_ours(check_subject(subject, manifests, defaults.model_config, str(model_config)))
+            for subject in manifests.subjects
+        ),
         *(of_engine(judge_engine(engine, defaults)) for engine in found.engines),
         *map(of_document, found.not_understood),
     ]

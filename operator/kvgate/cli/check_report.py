@@ -9,7 +9,8 @@ from kvgate.cli.checked import Checked
 from kvgate.cli.exits import Exit
 from kvgate.engine import Decision
 from kvgate.manifests import Broken, Document
-from kvgate.manifests.judged import JudgedEngine, Located
+from kvgate.manifests.judged import JudgedEngine
+from kvgate.manifests.located import Located
 from kvgate.rules.finding import Finding, Severity
 
 _NOT_UNDERSTOOD = Finding(

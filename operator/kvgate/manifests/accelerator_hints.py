@@ -1,32 +1,40 @@
-"""Which GPU a pod runs on: node labels of NVIDIA, AMD, GKE, AWS and Azure, resource names of MIG slices, platforms' own fields."""
+"""Which GPU a pod runs on: node labels of vendors and clouds, resource names of MIG slices, platforms' own fields."""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 
 from kvgate import catalogue
 from kvgate.budget.accelerator import Accelerator
-from kvgate.budget.units import MIB
 from kvgate.manifests.engine_found import Hint
 from kvgate.manifests.written import Written
 
 _TABLE = Path(__file__).parent.parent / "data" / "node_labels.csv"
-PRODUCT_LABELS = (
-    "nvidia.com/gpu.product",
-    "amd.com/gpu.product-name",
-    "beta.amd.com/gpu.product-name",
-    "gpu.nvidia.com/class",
-)
+_PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
 """Labels whose values the accelerator catalogue lists."""
-_MEMORY_LABEL = "nvidia.com/gpu.memory"
+_NAME = "accelerator"
+"""A hint of a platform that names one of the catalogue."""
+_MEMORY_LABEL, _FAMILY_LABEL = "nvidia.com/gpu.memory", "nvidia.com/gpu.family"
 _ALIASES = {
     "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
     "instanceType": "node.kubernetes.io/instance-type",
+    "eks.amazonaws.com/instance-gpu-name": "karpenter.k8s.aws/instance-gpu-name",
+    "eks.amazonaws.com/instance-family": "karpenter.k8s.aws/instance-family",
 }
-_MIG = re.compile(r"nvidia\.com/mig-(\d+g\.\d+gb)")
-_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/xe", "gpu.intel.com/i915", "habana.ai/gaudi")
+_FAMILIES = {(7, 0): "volta", (7, 5): "turing", (8, 9): "ada-lovelace"}
+_MAJOR_FAMILIES = {8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
+"""Compute capability → the family that the driver's node label names."""
+_MIG = re.compile(r"(?:nvidia\.com/)?mig-(\d+g\.\d+gb)(?:\.me)?")
+_RESOURCE = re.compile(
+    r"(?:nvidia\.com/(?:gpu(?:\.shared)?|mig-.*)|amd\.com/gpu|gpu\.intel\.com/(?:xe|i915)|habana\.ai/gaudi"
+    r"|google\.com/tpu|aws\.amazon\.com/neuron\w*|huawei\.com/Ascend.*|rebellions\.ai/.*)"
+)
+"""Extended resources that are whole accelerators, or slices of one."""
+_SHARED_MEMORY = "nvidia.com/gpumem"
+"""MiB of every GPU that HAMi lets the container have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,9 +49,15 @@ def gpus_of(resources: Written) -> tuple[Written, Hint | None]:
     """(GPUs that a container asks for, the name of the resource); limits win over requests."""
     for side in ("limits", "requests"):
         for name, amount in resources.get(side).fields():
-            if name in _RESOURCES or _MIG.fullmatch(name):
+            if _RESOURCE.fullmatch(name):
                 return amount, Hint(name="resource", value=name, path=amount.path)
     return Written(value=None, path=resources.path), None
+
+
+def gpu_memory_of(resources: Written) -> Written:
+    """MiB of every GPU that the container may use, where GPUs are shared out."""
+    limit = resources.get("limits", _SHARED_MEMORY)
+    return limit if limit.is_set else resources.get("requests", _SHARED_MEMORY)
 
 
 def node_hints(pod: Written) -> Iterator[Hint]:
@@ -64,30 +78,58 @@ def affinity_hints(terms: Written) -> Iterator[Hint]:
 
 
 def accelerators_of(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
-    """Every accelerator that the hints name, the surest first, each once; a MIG resource makes slices of them."""
-    slices = [match[1] for hint in hints if hint.name == "resource" and (match := _MIG.fullmatch(hint.value))]
+    """What the hints leave possible: values of one label are alternatives, labels narrow each other down, the surest first."""
     found: dict[str, AcceleratorFound] = {}
-    for hint in sorted(hints, key=_certainty):
-        whole = _of_hint(hint)
-        accelerator = _slice_of(whole, slices[0]) if whole and slices else whole
-        if accelerator:
-            found.setdefault(accelerator.name, AcceleratorFound(accelerator=accelerator, hint=hint))
-    return tuple(found.values())
+    in_order = sorted(hints, key=lambda hint: (_certainty(hint), hint.name))
+    for _, group in groupby(in_order, key=lambda hint: hint.name):
+        named = {each.name: AcceleratorFound(accelerator=each, hint=hint) for hint in group for each in _of_hint(hint)}
+        both = {name: each for name, each in found.items() if name in named}
+        found = both or found or named
+    return tuple(_sliced(found, hints))
+
+
+def unlisted_hint(hints: Sequence[Hint]) -> Hint | None:
+    """A hint that names an accelerator which the catalogue does not have."""
+    named = (hint for hint in hints if hint.name in (*_PRODUCT_LABELS, _NAME) or _is_foreign_resource(hint))
+    return next((hint for hint in named if not _of_hint(hint)), None)
+
+
+def gpus_of_instance(hints: Sequence[Hint]) -> int | None:
+    """GPUs of the instance type that the hints name, where it has one number of them."""
+    counts = {row[3] for hint in hints for row in _matching(hint) if row[3]}
+    return int(counts.pop()) if len(counts) == 1 else None
+
+
+def _is_foreign_resource(hint: Hint) -> bool:
+    return hint.name == "resource" and not hint.value.startswith(
+        ("nvidia.com", "amd.com", "gpu.intel.com", "habana.ai")
+    )
 
 
 def _certainty(hint: Hint) -> int:
-    return 0 if hint.name in PRODUCT_LABELS else 2 if hint.name == _MEMORY_LABEL else 1
+    order = (_PRODUCT_LABELS, (_NAME,))
+    sure = next((rank for rank, names in enumerate(order) if hint.name in names), None)
+    if sure is not None:
+        return sure
+    return {_MEMORY_LABEL: 4, _FAMILY_LABEL: 5, "resource": 6}.get(hint.name, 3)
 
 
-def _of_hint(hint: Hint) -> Accelerator | None:
-    if hint.name in PRODUCT_LABELS or hint.name == "accelerator":
-        return catalogue.find_accelerator(hint.value.removesuffix("-SHARED"))
+def _of_hint(hint: Hint) -> tuple[Accelerator, ...]:
+    """Everything that has this label."""
+    if hint.name in (*_PRODUCT_LABELS, _NAME):
+        found = catalogue.find_accelerator(hint.value.removesuffix("-SHARED"))
+        return (found,) if found else ()
     if hint.name == _MEMORY_LABEL:
         return _by_memory(hint.value)
-    name = _ALIASES.get(hint.name, hint.name)
-    value = hint.value.lower()
-    match = next((row for row in _rows() if row[0] == name and _matches(row[1], value)), None)
-    return catalogue.find_accelerator(match[2]) if match else None
+    if hint.name == _FAMILY_LABEL:
+        return tuple(a for a in catalogue.accelerators() if not a.is_slice and _family_of(a) == hint.value.lower())
+    names = (row[2] for row in _matching(hint))
+    return tuple(found for name in names if (found := catalogue.find_accelerator(name)))
+
+
+def _matching(hint: Hint) -> Iterator[tuple[str, str, str, str]]:
+    name, value = _ALIASES.get(hint.name, hint.name), hint.value.lower()
+    return (row for row in _rows() if row[0] == name and _matches(row[1], value))
 
 
 def _matches(pattern: str, value: str) -> bool:
@@ -95,28 +137,42 @@ def _matches(pattern: str, value: str) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _rows() -> tuple[tuple[str, str, str], ...]:
+def _rows() -> tuple[tuple[str, str, str, str], ...]:
     lines = _TABLE.read_text(encoding="utf-8").splitlines()
     cells = [line.split(",") for line in lines if not line.startswith(("#", "label,"))]
-    return tuple((label, value.lower(), accelerator) for label, value, accelerator in cells)
+    return tuple((label, value.lower(), accelerator, gpus) for label, value, accelerator, gpus in cells)
 
 
-def _by_memory(text: str) -> Accelerator | None:
-    """The driver's figure in MiB, which is a little more than a process sees; only where one board has it."""
+def _by_memory(text: str) -> tuple[Accelerator, ...]:
+    """Boards with the driver's figure in MiB; drivers differ by a few."""
     if not text.isdecimal() or len(text) > 7:
-        return None
-    memory = int(text) * MIB
-    near = [
-        a
-        for a in catalogue.accelerators()
-        if not a.is_slice and a.memory_bytes <= memory <= a.memory_bytes * 105 // 100
-    ]
-    return near[0] if len(near) == 1 else None
+        return ()
+    memory, figures = int(text), catalogue.driver_memory_mib()
+    near = {name for name, mib in figures.items() if abs(mib - memory) * 200 <= mib}
+    exact = {name for name in near if figures[name] == memory}
+    return tuple(a for a in catalogue.accelerators() if a.name in (exact or near) and not a.is_slice)
 
 
-def _slice_of(whole: Accelerator, profile: str) -> Accelerator | None:
-    """`H100-SXM-80GB` and `1g.10gb` → the slice that the catalogue lists."""
-    board = whole.name.split("-")[0]
-    memory = whole.name.rsplit("-", 1)[-1]
-    names = (f"{board}-{memory}-MIG-{profile}", f"{board}-MIG-{profile}")
-    return next((slice_ for name in names if (slice_ := catalogue.find_accelerator(name))), None)
+def _family_of(accelerator: Accelerator) -> str | None:
+    capability = accelerator.compute_capability
+    return _FAMILIES.get(capability, _MAJOR_FAMILIES.get(capability[0])) if capability else None
+
+
+def _sliced(found: dict[str, AcceleratorFound], hints: Sequence[Hint]) -> Iterator[AcceleratorFound]:
+    """A MIG resource makes slices of whole boards; alone it names every board that has such slices."""
+    profiles = [(hint, match[1]) for hint in hints if hint.name == "resource" and (match := _MIG.fullmatch(hint.value))]
+    if not profiles:
+        yield from found.values()
+        return
+    hint, profile = profiles[0]
+    boards = {name for each in found.values() for name in _board_names(each.accelerator.name)}
+    for slice_ in catalogue.accelerators():
+        board, is_slice, its_profile = slice_.name.partition("-MIG-")
+        if is_slice and its_profile == profile and (not boards or board in boards):
+            yield AcceleratorFound(accelerator=slice_, hint=hint)
+
+
+def _board_names(name: str) -> tuple[str, str]:
+    """`H100-SXM-80GB` → what names of its slices begin with: H100, or H100-80GB."""
+    board, *_, memory = name.split("-")
+    return board, f"{board}-{memory}"

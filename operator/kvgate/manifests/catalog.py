@@ -13,54 +13,165 @@ class Reader:
     """How one kind of document becomes engines."""
 
     platform: str
+    what: str
+    """For people: the documents that it recognises."""
+    reads: tuple[str, ...]
+    """The fields that decide, as the platform writes them."""
     recognises: Callable[[Input], bool]
     read: Callable[[Input], Iterator[FoundEngine]]
 
 
-def _of_kind(kind: str, group: str) -> Callable[[Input], bool]:
-    return lambda given: given.document.kind == kind and given.document.api_version.startswith(f"{group}/")
+def _of_kind(kind: str, *groups: str) -> Callable[[Input], bool]:
+    return lambda given: given.document.kind == kind and given.document.api_version.partition("/")[0] in groups
 
+
+TEMPLATES = frozenset({"LLMInferenceServiceConfig", "ServingRuntime", "ClusterServingRuntime"})
+"""Kinds that others are made from: read where something refers to them."""
+_POD_FIELDS = (
+    "containers: image, command, args, env, envFrom, resources, startupProbe, livenessProbe, volumeMounts",
+    "nodeSelector, affinity (required), volumes, hostIPC",
+)
+_PARALLELISM = "parallelism: tensor, pipeline, data, dataLocal, expert"
 
 READERS: tuple[Reader, ...] = (
     Reader(
         platform="production-stack",
-        recognises=_of_kind("VLLMRuntime", "production-stack.vllm.ai"),
+        what="`VLLMRuntime` (production-stack.vllm.ai)",
+        reads=("model", "vllmConfig", "lmCacheConfig", "storageConfig", "deploymentConfig: image, resources"),
+        recognises=_of_kind("VLLMRuntime", "production-stack.vllm.ai", "serving.vllm.ai"),
         read=production_stack.read_runtime,
     ),
     Reader(
         platform="kserve",
+        what="`LLMInferenceService` (serving.kserve.io), with every `LLMInferenceServiceConfig` of its baseRefs in the same input",
+        reads=("model: uri, name, lora", "speculator", _PARALLELISM, "template, worker: containers", "prefill: the same"),
         recognises=_of_kind("LLMInferenceService", "serving.kserve.io"),
         read=kserve.read_llm_inference_service,
     ),
     Reader(
         platform="kserve",
+        what="`InferenceService` (serving.kserve.io) of KServe's Hugging Face server or of a vLLM `ServingRuntime` in the same input",
+        reads=(
+            "predictor.model: modelFormat, runtime, args, env, storageUri, storage.path, resources",
+            "predictor.workerSpec: tensorParallelSize, pipelineParallelSize", "predictor.containers",
+        ),
         recognises=_of_kind("InferenceService", "serving.kserve.io"),
         read=kserve.read_inference_service,
     ),
-    Reader(platform="kubeai", recognises=_of_kind("Model", "kubeai.org"), read=kubeai.read_model),
-    Reader(platform="kaito", recognises=_of_kind("Workspace", "kaito.sh"), read=kaito.read_workspace),
-    Reader(platform="dynamo", recognises=_of_kind("DynamoGraphDeployment", "nvidia.com"), read=dynamo.read_graph),
-    Reader(platform="ray-serve", recognises=_of_kind("RayService", "ray.io"), read=ray_serve.read_ray_service),
+    Reader(
+        platform="kubeai",
+        what="`Model` (kubeai.org) with engine VLLM; profiles of KubeAI's values or its ConfigMap in the same input",
+        reads=("url", "args", "image", "resourceProfile"),
+        recognises=_of_kind("Model", "kubeai.org"),
+        read=kubeai.read_model,
+    ),
+    Reader(
+        platform="kaito",
+        what="`Workspace` (kaito.sh), with the ConfigMap of inference.config in the same input",
+        reads=("resource: instanceType, count, labelSelector, mig", "inference: preset, config, template"),
+        recognises=_of_kind("Workspace", "kaito.sh"),
+        read=kaito.read_workspace,
+    ),
+    Reader(
+        platform="kaito",
+        what="`InferenceSet` (kaito.sh)",
+        reads=("template: inference, resource",),
+        recognises=_of_kind("InferenceSet", "kaito.sh"),
+        read=kaito.read_inference_set,
+    ),
+    Reader(
+        platform="kaito",
+        what="`MultiRoleInference` (kaito.sh)",
+        reads=("model.name", "roles: instanceType, inferenceConfig"),
+        recognises=_of_kind("MultiRoleInference", "kaito.sh"),
+        read=kaito.read_multi_role,
+    ),
+    Reader(
+        platform="dynamo",
+        what="`DynamoGraphDeployment` (nvidia.com), v1alpha1 and v1beta1; workers that run `dynamo.vllm`",
+        reads=("services: resources.limits.gpu, multinode, sharedMemory, extraPodSpec", "components: podTemplate, multinode"),
+        recognises=_of_kind("DynamoGraphDeployment", "nvidia.com"),
+        read=dynamo.read_graph,
+    ),
+    Reader(
+        platform="dynamo",
+        what="`DynamoComponentDeployment` (nvidia.com)",
+        reads=("resources.limits.gpu, multinode, sharedMemory, extraPodSpec",),
+        recognises=_of_kind("DynamoComponentDeployment", "nvidia.com"),
+        read=dynamo.read_component,
+    ),
+    Reader(
+        platform="ray-serve",
+        what="`RayService` (ray.io) whose serveConfigV2 has LLM configs",
+        reads=("serveConfigV2, as below", "rayClusterConfig: image and nodes of the workers that have GPUs"),
+        recognises=_of_kind("RayService", "ray.io"),
+        read=ray_serve.read_ray_service,
+    ),
     Reader(
         platform="kubernetes",
+        what="Pod, Deployment, StatefulSet, ReplicaSet, DaemonSet, Job, CronJob, `Rollout` (argoproj.io), `LeaderWorkerSet`",
+        reads=(*_POD_FIELDS, "volumeClaimTemplates; leaderWorkerTemplate.size"),
         recognises=lambda given: pods.is_workload(given.document.kind, given.document.api_version),
         read=pods.read_workload,
     ),
     Reader(
         platform="production-stack",
+        what="values of the production-stack chart (servingEngineSpec.modelSpec)",
+        reads=(
+            "repository, tag, modelURL, enableLoRA, pvcStorage, affinity, nodeSelectorTerms",
+            "requestGPU, requestGPUType, requestGPUMem, resources", "vllmConfig", "lmcacheConfig",
+        ),
         recognises=lambda given: production_stack.is_values(given.root),
         read=production_stack.read_values,
     ),
-    Reader(platform="llm-d", recognises=lambda given: llm_d.is_values(given.root), read=llm_d.read_values),
+    Reader(
+        platform="llm-d",
+        what="values of the llm-d-modelservice chart (modelArtifacts with decode or prefill)",
+        reads=(
+            "modelArtifacts: uri, name, size", f"decode, prefill: {_PARALLELISM}, workers; acceleratorTypes; containers",
+            "accelerator: type, dra",
+        ),
+        recognises=lambda given: llm_d.is_values(given.root),
+        read=llm_d.read_values,
+    ),
+    Reader(
+        platform="kubeai",
+        what="values of KubeAI's models chart (catalog)",
+        reads=("enabled, engine, url, args, resourceProfile",),
+        recognises=lambda given: kubeai.is_catalog(given.root),
+        read=kubeai.read_catalog,
+    ),
     Reader(
         platform="ray-serve",
+        what="Ray Serve configurations (applications with llm_configs, prefill_config, decode_config)",
+        reads=(
+            "model_loading_config", "accelerator_type", "engine_kwargs", "placement_group_config", "runtime_env.pip (vllm==…)",
+        ),
         recognises=lambda given: ray_serve.is_serve_config(given.root),
         read=ray_serve.read_serve_config,
     ),
     Reader(
-        platform="docker-compose", recognises=lambda given: compose.is_compose(given.root), read=compose.read_compose
+        platform="ray-serve",
+        what="a file with one LLM config of Ray Serve (model_loading_config)",
+        reads=("the same",),
+        recognises=lambda given: ray_serve.is_llm_config(given.root),
+        read=ray_serve.read_llm_config,
     ),
-)
+    Reader(
+        platform="docker-compose",
+        what="services of docker-compose",
+        reads=("image, entrypoint, command, environment, gpus, deploy.resources.reservations.devices, shm_size, ipc",),
+        recognises=lambda given: compose.is_compose(given.root),
+        read=compose.read_compose,
+    ),
+    Reader(
+        platform="(the kind's name)",
+        what="any other object with a list of containers somewhere, such as a `RayCluster` or a Knative `Service`",
+        reads=_POD_FIELDS,
+        recognises=lambda given: given.document.kind not in TEMPLATES and next(pods.read_pod_templates(given), None) is not None,
+        read=pods.read_pod_templates,
+    ),
+)  # fmt: skip
 
 
 def engines_in(given: Input) -> tuple[FoundEngine, ...] | None:

@@ -1,50 +1,83 @@
 """docker-compose: services that run vLLM."""
 
+import re
 from collections.abc import Iterator
-from dataclasses import replace
 
-from kvgate.manifests.containers import looks_like_vllm
+from kvgate.manifests.containers import is_vllm_image, starts_of
 from kvgate.manifests.engine_found import FoundEngine
-from kvgate.manifests.pods import Input, engine_of_container
+from kvgate.manifests.pods import Input
 from kvgate.manifests.written import NOTHING, Written
+
+_INTERPOLATED = re.compile(r"\$(?:(\$)|\{(\w+)(?::?-([^}]*))?[^}]*\}|(\w+))")
+"""`$$` for one `$`, `${NAME}`, `${NAME:-default}`, `$NAME`: compose fills them in, from a file that is not looked at."""
 
 
 def is_compose(root: Written) -> bool:
-    services = root.get("services")
-    return not root.get("kind").is_set and any(looks_like_vllm(_container(service)) for _, service in services.fields())
+    return not root.get("kind").is_set and any(_mentions(service) for _, service in root.get("services").fields())
+
+
+def _mentions(service: Written) -> bool:
+    words = str([service.get(name).value for name in ("image", "command", "entrypoint")])
+    return "vllm" in words.lower()
 
 
 def read_compose(given: Input) -> Iterator[FoundEngine]:
     """`entrypoint` and `command` are a container's command and args."""
     for name, service in given.root.get("services").fields():
-        container = _container(service)
-        if looks_like_vllm(container):
-            engine = engine_of_container(given, container, platform="docker-compose")
-            yield replace(engine, name=name, path=service.path, num_gpus=_gpus(service))
+        yield from _engines(given, name, service)
 
 
-def _container(service: Written) -> Written:
-    """The same service with the names of a container; its parts keep the paths that they are written at."""
-    value = service.value if isinstance(service.value, dict) else {}
-    renamed = {
-        "image": value.get("image"),
-        "command": value.get("entrypoint"),
-        "args": value.get("command"),
-        "env": _environment(value.get("environment")),
-    }
-    return Written(value=renamed, path=service.path)
+def _engines(given: Input, name: str, service: Written) -> Iterator[FoundEngine]:
+    variables = dict(_variables(service.get("environment")))
+    command, args = _filled(service.get("entrypoint")), _filled(service.get("command"))
+    image = _filled(service.get("image"))
+    for start in starts_of(command, args, variables, image.text, own_program=is_vllm_image(image.text)):
+        yield FoundEngine(
+            platform="docker-compose",
+            document=given.document,
+            root=given.root,
+            name=name,
+            path=service.path,
+            arguments=start.arguments,
+            image=image,
+            num_gpus=_gpus(service),
+            remarks=start.remarks,
+            is_wrapped=start.is_wrapped,
+            has_shared_memory=service.get("shm_size").is_set or service.get("ipc").text != "",
+            shared_memory_path=service.path,
+        )
 
 
-def _environment(value: object) -> list[dict[str, str]]:
-    if isinstance(value, dict):
-        return [{"name": str(name), "value": str(text)} for name, text in value.items()]
-    lines = value if isinstance(value, list) else []
-    return [{"name": name, "value": text} for name, _, text in (str(line).partition("=") for line in lines)]
+def _variables(environment: Written) -> Iterator[tuple[str, Written]]:
+    """A map, or lines of `NAME=value`; a line without a value is the caller's own."""
+    for name, field in environment.fields():
+        yield name, Written(value=_fill(field.text) if field.is_set else None, path=field.path)
+    for line in environment.items():
+        name, equals, value = line.text.partition("=")
+        yield name, Written(value=_fill(value) if equals else None, path=line.path)
+
+
+def _filled(field: Written) -> Written:
+    """With the defaults of variables; compose knows of no container's variables."""
+    if isinstance(field.value, list):
+        return Written(value=[_fill(item.text) for item in field.items()], path=field.path)
+    return Written(value=_fill(field.text), path=field.path) if field.text else field
+
+
+def _fill(text: str) -> str:
+    def value_of(match: re.Match[str]) -> str:
+        if match[1]:
+            return "$"
+        return match[3] if match[3] is not None else match[0]
+
+    return _INTERPOLATED.sub(value_of, text)
 
 
 def _gpus(service: Written) -> Written:
     """A device reservation with a count; `all` says nothing about how many there are."""
+    if service.get("gpus").count is not None:
+        return service.get("gpus")
     devices = service.get("deploy", "resources", "reservations", "devices").items()
-    gpus = next((d for d in devices if "gpu" in str(d.get("capabilities").value)), NOTHING)
-    ids = gpus.get("device_ids").items()
-    return Written(value=len(ids), path=gpus.path) if ids else gpus.get("count")
+    gpus = next((device for device in devices if "gpu" in str(device.get("capabilities").value)), NOTHING)
+    ids = gpus.get("device_ids")
+    return Written(value=len(ids.items()), path=ids.path) if ids.items() else gpus.get("count")

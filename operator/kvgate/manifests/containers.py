@@ -1,161 +1,113 @@
-"""Containers that run vLLM: the words of the command line, out of command, args, shell lines, environment and ConfigMaps."""
+"""Containers that run vLLM: the words that its parser gets, out of command, args, shell scripts and environment."""
 
 import re
-import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from kvgate.manifests.environment import expanded
+from kvgate.manifests.shell import split, unwrapped
 from kvgate.manifests.vllm_args import Argument
 from kvgate.manifests.written import Written
 
-ConfigValue = Callable[[str, str], str | None]
-"""(name of a ConfigMap, key) → the text, where it is in the same input."""
-
-_REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][\w.\-]*)\))")
-"""Kubernetes' `$(NAME)`, and `$$` for one `$`."""
-_SHELL = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
-"""A shell's `$NAME`, `${NAME}` and `${NAME:-default}`."""
-_SHELLS = ("sh", "bash", "ash", "dash", "zsh")
-_MODULE = re.compile(r"vllm\.entrypoints\.(?:openai\.)?(?:api_server|cli\.main)")
-_ARGUMENT_VARIABLES = (
-    "VLLM_ARGS",
-    "VLLM_ADDITIONAL_ARGS",
-    "VLLM_EXTRA_ARGS",
-    "VLLM_SERVE_ARGS",
-    "EXTRA_ARGS",
-    "MODEL_ARGS",
+_SERVERS = re.compile(r"vllm\.entrypoints\.(?:openai\.)?api_server|(?:.*/)?api_server\.py")
+_WRAPPERS = re.compile(
+    r"dynamo\.vllm|vllm_tgis_adapter|huggingfaceserver|vllm\.entrypoints\.openai\.run_batch|(?:.*/)?inference_api\.py"
 )
-_IMAGES = re.compile(r"(?:^|/)(?:vllm-openai|vllm|[\w.\-]*vllm[\w.\-]*|llm-d(?:-cuda)?|text-generation-vllm)(?=[:@]|$)")
-_BREAKS = frozenset({"&&", "||", ";", "|", "&", ">", ">>", "2>&1"})
+"""Programs that take options of their own beside vLLM's: Dynamo, the TGIS adapter, KServe, offline batches, KAITO."""
+_IMAGES = re.compile(r"(?:^|/)(?:[\w.\-]*vllm[\w.\-]*|llm-d(?:-cuda|-dev|-rocm|-xpu)?)(?=[:@]|$)")
+_OTHER_IMAGES = re.compile(
+    r"router|proxy|exporter|sidecar|sim(?:ulator)?(?=[:@]|$)|bench|gateway|loader|operator|runtime"
+)
+"""Images named after vLLM that are not it, or not it alone."""
+_NOT_MODELS = frozenset({
+    "bash", "cat", "echo", "env", "huggingface-cli", "hf", "ls", "nvidia-smi", "python", "python3", "ray", "sh", "sleep", "tail", "vllm",
+})  # fmt: skip
+"""First words that are programs, and no model that an image's own program is started with."""
+_ARGUMENT_VARIABLES = (
+    "VLLM_ARGS", "VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "VLLM_SERVE_ARGS", "EXTRA_ARGS", "MODEL_ARGS",
+)  # fmt: skip
+"""Taken by programs of images and of platforms, never by vLLM itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CommandFound:
-    """The words after `vllm serve`, or the module's name."""
+class Start:
+    """One start of vLLM."""
 
     arguments: tuple[Argument, ...]
+    """The words after `vllm serve`, or the program's name."""
+    is_wrapped: bool = False
+    """Another program takes them and hands on vLLM's."""
     remarks: tuple[tuple[str, str], ...] = ()
+    """(path, what was left aside there)."""
 
 
-def looks_like_vllm(container: Written) -> bool:
-    """By image or by command line."""
-    words = " ".join(word.text for word in (*container.get("command").items(), *container.get("args").items()))
-    command = container.get("command").text + " " + container.get("args").text + " " + words
-    return bool(
-        _IMAGES.search(container.get("image").text)
-        or re.search(r"\bvllm\s+serve\b", command)
-        or _MODULE.search(command)
-    )
+def is_vllm_image(image: str) -> bool:
+    """By name; `vllm-router` and its like are not."""
+    match = _IMAGES.search(image)
+    return match is not None and not _OTHER_IMAGES.search(match[0])
 
 
-def environment(container: Written, config_value: ConfigValue) -> dict[str, Written]:
-    """Variables with a value that is in the input; later entries may use earlier ones."""
-    values: dict[str, Written] = {}
-    for entry in container.get("env").items():
-        name, value = entry.get("name").text, entry.get("value")
-        reference = entry.get("valueFrom", "configMapKeyRef")
-        if reference.is_set:
-            text = config_value(reference.get("name").text, reference.get("key").text)
-            value = Written(value=text, path=entry.get("valueFrom").path)
-        if value.text:
-            values[name] = Written(value=_expanded(value.text, values), path=value.path)
-    return values
+def starts_of(
+    command: Written, args: Written, variables: Mapping[str, Written], image: str, *, own_program: bool = False
+) -> tuple[Start, ...]:
+    """Every start of vLLM in a container. `own_program`: it starts vLLM whatever its image is called."""
+    words = [*_words(command, variables), *_words(args, variables)]
+    started = [start for line in unwrapped(words, variables) if (start := _after_program(line)) is not None]
+    if started:
+        unused = tuple(_unused(command, args, variables))
+        return tuple(Start(arguments=s.arguments, is_wrapped=s.is_wrapped, remarks=unused) for s in _leaders(started))
+    if command.is_set or not (own_program or is_vllm_image(image)):
+        return ()
+    rest = words[1:] if words and words[0].text == "serve" else words
+    if rest and rest[0].text.rpartition("/")[2] in _NOT_MODELS:
+        return ()
+    return (Start(arguments=(*rest, *_from_variables(command, args, variables))),)
 
 
-def _expanded(text: str, values: Mapping[str, Written]) -> str:
-    """Kubernetes' expansion: a name without a value stays as it is."""
-
-    def value_of(match: re.Match[str]) -> str:
-        if match[1] == "$":
-            return "$"
-        return values[match[2]].text if match[2] in values else match[0]
-
-    return _REFERENCE.sub(value_of, text)
-
-
-def command_of(container: Written, config_value: ConfigValue) -> CommandFound:
-    """The words that vLLM's parser gets, each with the path that it is written at."""
-    values = environment(container, config_value)
-    words = [*_words(container.get("command"), values), *_words(container.get("args"), values)]
-    words = _through_shell(words, values)
-    found = _after_program(words)
-    variables = [values[name] for name in _ARGUMENT_VARIABLES if name in values and not _mentions(container, name)]
-    for variable in variables:
-        found += [Argument(text=text, path=variable.path) for text in _split(variable.text)]
-    return CommandFound(arguments=tuple(found), remarks=tuple(_unresolved(found)))
-
-
-def _mentions(container: Written, name: str) -> bool:
-    """The command line itself takes the variable: it is not taken twice."""
-    written = [*container.get("command").items(), *container.get("args").items()]
-    return any(name in word.text for word in written)
-
-
-def _words(field: Written, values: Mapping[str, Written]) -> Iterator[Argument]:
-    """One word per element; docker-compose and some platforms write one line."""
+def _words(field: Written, variables: Mapping[str, Written]) -> Iterator[Argument]:
+    """One word per element; a text, as docker-compose has it, is split."""
     if isinstance(field.value, str):
-        yield from _words_of_text(_expanded(field.value, values), field.path, {})
+        yield from (Argument(text=text, path=field.path) for text in split(expanded(field.value, variables)))
     for item in field.items():
-        yield Argument(text=_expanded(item.text, values), path=item.path)
+        yield Argument(text=expanded(item.text, variables), path=item.path)
 
 
-def _through_shell(words: list[Argument], values: Mapping[str, Written]) -> list[Argument]:
-    """`sh -c "vllm serve …"`: the line's own words; the last script with vLLM in it counts."""
-    shells = [i for i, word in enumerate(words) if word.text.rpartition("/")[2] in _SHELLS]
-    scripts = [word for word in words[shells[0] + 1 :] if "vllm" in word.text] if shells else []
-    if not scripts:
-        return words
-    script = scripts[-1]
-    after = words[words.index(script) + 1 :]
-    parameters = [word for word in after if word.text != "--"]
-    line: list[Argument] = []
-    for word in _words_of_text(script.text, script.path, values):
-        line += parameters if word.text in ("$@", "${@}") else [word]
-    return line
+def _after_program(words: list[Argument]) -> Start | None:
+    """The words after the first program that starts vLLM."""
+    for index, word in enumerate(words):
+        before = words[index - 1].text if index else ""
+        if word.text == "serve" and before.rpartition("/")[2] in ("vllm", "vllm.entrypoints.cli.main"):
+            return Start(arguments=tuple(words[index + 1 :]))
+        if _SERVERS.fullmatch(word.text) or _WRAPPERS.fullmatch(word.text):
+            wrapped = _SERVERS.fullmatch(word.text) is None
+            return Start(arguments=tuple(words[index + 1 :]), is_wrapped=wrapped)
+    return None
 
 
-def _words_of_text(text: str, path: str, values: Mapping[str, Written]) -> Iterator[Argument]:
-    """The words of a script, each with its line: found in the text as it is written, where no variable hides it."""
-    start = 0
-    for word in _split(_shell_expanded(text, values)):
-        found = text.find(word, start)
-        start = start if found < 0 else found
-        yield Argument(text=word, path=path, line=text.count("\n", 0, start))
+def _leaders(started: list[Start]) -> Iterable[Start]:
+    """Without the ranks of an engine whose first one is there, and without what is written twice."""
+    leaders = [start for start in started if not any(word.text == "--headless" for word in start.arguments)]
+    return {tuple(word.text for word in start.arguments): start for start in leaders or started}.values()
 
 
-def _shell_expanded(text: str, values: Mapping[str, Written]) -> str:
-    def value_of(match: re.Match[str]) -> str:
-        name = match[1] or match[3]
-        if name in values:
-            return values[name].text
-        return match[2] if match[2] is not None else match[0]
-
-    return _SHELL.sub(value_of, text.replace("\\\n", " "))
+def from_variables(names: Iterable[str], variables: Mapping[str, Written]) -> list[Argument]:
+    """The words of variables that hold arguments, each at the place of the value."""
+    known = [variables[name] for name in names if name in variables]
+    return [Argument(text=text, path=value.path) for value in known for text in split(value.text)]
 
 
-def _split(text: str) -> list[str]:
-    """A shell's words; a quotation that does not end is taken as it stands."""
-    try:
-        return shlex.split(text, comments=True)
-    except ValueError:
-        return text.split()
+def _from_variables(command: Written, args: Written, variables: Mapping[str, Written]) -> list[Argument]:
+    return from_variables(_not_mentioned(command, args, variables), variables)
 
 
-def _after_program(words: list[Argument]) -> list[Argument]:
-    """After the last `vllm serve` or entry point, up to the end of that command; all words where the image has the program."""
-    starts = [index + 1 for index in range(len(words)) if _starts_vllm(words, index)]
-    rest = words[starts[-1] :] if starts else words
-    end = next((i for i, word in enumerate(rest) if word.text in _BREAKS), len(rest))
-    return [word for word in rest[:end] if not word.text.startswith(("2>", ">"))]
+def _not_mentioned(command: Written, args: Written, variables: Mapping[str, Written]) -> Iterator[str]:
+    written = [command.text, args.text, *(word.text for field in (command, args) for word in field.items())]
+    for name in _ARGUMENT_VARIABLES:
+        if name in variables and not any(name in text for text in written):
+            yield name
 
 
-def _starts_vllm(words: list[Argument], index: int) -> bool:
-    text, before = words[index].text, words[index - 1].text if index else ""
-    served = text == "serve" and before.rpartition("/")[2] == "vllm"
-    return served or bool(_MODULE.fullmatch(text)) or text.endswith("api_server.py")
-
-
-def _unresolved(words: list[Argument]) -> Iterator[tuple[str, str]]:
-    for word in words:
-        if _REFERENCE.search(word.text) or _SHELL.search(word.text):
-            yield word.path, f"{word.text} is not known here: its variable has no value in the input"
+def _unused(command: Written, args: Written, variables: Mapping[str, Written]) -> Iterator[tuple[str, str]]:
+    """vLLM takes no arguments from its environment: what nobody hands on is lost."""
+    for name in _not_mentioned(command, args, variables):
+        yield variables[name].path, f"{name} is set, and neither command nor args take it: vLLM does not read it"

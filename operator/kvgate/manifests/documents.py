@@ -22,7 +22,9 @@ STDIN = "-"
 STDIN_NAME = "<stdin>"
 """What its findings are shown at."""
 
-_ENGINE_WORDS = re.compile(r"vllm|kserve|kubeai|kaito\.sh|llm_configs|modelartifacts|dynamo", re.IGNORECASE)
+_ENGINE_WORDS = re.compile(
+    r"vllm|kserve|kubeai|kaito\.sh|modelartifacts|dynamo|llm_configs|model_loading_config", re.IGNORECASE
+)
 _COMMENT = re.compile(r"#\s*(kvgate:.*)$", re.MULTILINE)
 _MARKER = re.compile(r"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^%.*$", re.MULTILINE)

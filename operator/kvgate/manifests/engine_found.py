@@ -1,8 +1,9 @@
 """One vLLM engine in somebody's document: the words of its command line, and what it runs on."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kvgate.manifests.documents import Document
+from kvgate.manifests.located import Located
 from kvgate.manifests.vllm_args import Argument
 from kvgate.manifests.written import NOTHING, Written
 
@@ -15,6 +16,19 @@ class Hint:
     """`nvidia.com/gpu.product`, `cloud.google.com/gke-accelerator`, `resource`, `instance type` …"""
     value: str
     path: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Store:
+    """A volume that the weights are downloaded to."""
+
+    name: str
+    """`PersistentVolumeClaim cache`, `emptyDir`, `storageConfig` …"""
+    size: Written
+    path: str = ""
+    """Where findings about it stand, if not at the size."""
+    claim: str = ""
+    """Name of the claim that has the size, where it is another document."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +47,8 @@ class FoundEngine:
     """As after `vllm serve`; a platform's own fields come first, as the platform puts them."""
     model: Written = NOTHING
     """Where the platform has a field of its own for it: an id, `hf://…`, `pvc://…`."""
+    model_name: Written = NOTHING
+    """What the platform calls the model, where `model` is only a place."""
     image: Written = NOTHING
     version: Written = NOTHING
     """Where it stands apart from the image's tag."""
@@ -41,12 +57,23 @@ class FoundEngine:
     num_pods: int = 1
     """Pods that one engine spans (LeaderWorkerSet)."""
     hints: tuple[Hint, ...] = ()
+    gpu_memory: Written = NOTHING
+    """MiB of each GPU that the container may use, where a device plugin shares GPUs out (HAMi)."""
     remarks: tuple[tuple[str, str], ...] = ()
     """(path, what was not understood there)."""
+    findings: tuple[Located, ...] = ()
+    """What the reader itself has to say."""
+    assumed: tuple[str, ...] = ()
+    """What the platform adds to what is written."""
     is_wrapped: bool = False
     """Another program takes the options and hands on vLLM's: one that vLLM does not know may be that program's."""
-    probes: tuple[Written, ...] = field(default=())
-    """Startup, readiness and liveness probes, for the time that they give a start."""
+    probes: tuple[Written, ...] = ()
+    """Probes that kill the container where it does not answer: startup, else liveness."""
+    has_shared_memory: bool | None = None
+    """Whether more than the container runtime's 64 MiB are at /dev/shm; None where it is not known."""
+    shared_memory_path: str = ""
+    """Where a finding about it stands."""
+    stores: tuple[Store, ...] = ()
 
     @property
     def namespace(self) -> str:

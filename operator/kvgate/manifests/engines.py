@@ -4,16 +4,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from kvgate.manifests.catalog import engines_in
+from kvgate.manifests.catalog import TEMPLATES, engines_in
 from kvgate.manifests.documents import Document
 from kvgate.manifests.engine_found import FoundEngine
+from kvgate.manifests.kubeai import has_profiles
 from kvgate.manifests.pods import Input
 from kvgate.manifests.positions import Broken
-from kvgate.manifests.workloads import Manifests
+from kvgate.manifests.workloads import NO_NAMESPACE, Manifests
 from kvgate.manifests.written import Written
 
 _SUPPORTING_KINDS = frozenset({
-    "LLMInferenceServiceConfig", "ClusterServingRuntime", "ServingRuntime", "Service", "Ingress", "HTTPRoute", "Gateway", "Secret",
+    *TEMPLATES, "Service", "Ingress", "HTTPRoute", "Gateway", "Secret",
     "ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "PersistentVolumeClaim", "PersistentVolume",
     "HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy", "Namespace", "ServiceMonitor", "PodMonitor", "PrometheusRule",
     "ScaledObject", "CustomResourceDefinition", "InferencePool", "InferenceModel", "InferenceObjective", "Certificate", "Issuer",
@@ -53,12 +54,14 @@ def _roots(manifests: Manifests) -> Iterator[tuple[int, Written | Broken]]:
 
 
 def _input(manifests: Manifests, document: Document, root: Written, roots: dict[int, Written | Broken]) -> Input:
-    namespace = root.get("metadata", "namespace").text or "default"
+    namespace = root.get("metadata", "namespace").text or NO_NAMESPACE
     return Input(
         document=document,
         root=root,
-        config_value=partial(manifests.config_value, namespace),
+        config_data=partial(manifests.config_data, namespace),
         find=partial(_found, manifests, roots),
+        claim_size=partial(manifests.claim_size, namespace),
+        others=lambda: (other for other in roots.values() if isinstance(other, Written)),
     )
 
 
@@ -75,10 +78,14 @@ def _add(found: EnginesFound, given: Input) -> None:
     engines = engines_in(given)
     if engines:
         found.engines += engines
-    elif engines is None and given.document.kind not in _SUPPORTING_KINDS and _speaks_of_vllm(given.root.value):
+    elif not _is_supporting(given) and _speaks_of_vllm(given.root.value):
         found.not_understood.append(given.document)
     else:
         found.num_others += 1
+
+
+def _is_supporting(given: Input) -> bool:
+    return given.document.kind in _SUPPORTING_KINDS or has_profiles(given.root)
 
 
 def _speaks_of_vllm(value: object) -> bool:

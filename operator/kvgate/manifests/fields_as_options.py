@@ -5,22 +5,33 @@ from collections.abc import Iterator, Mapping
 
 from kvgate.manifests.vllm_args import Argument
 from kvgate.manifests.written import Written
+from kvgate.vllm_options import options
 
 
-def as_options(fields: Written, options: Mapping[str, str]) -> Iterator[Argument]:
+def as_options(fields: Written, flags: Mapping[str, str]) -> Iterator[Argument]:
     """One argument for every field that is written and has an option."""
-    for name, flag in options.items():
+    for name, flag in flags.items():
         yield from as_option(fields.get(*name.split(".")), flag)
 
 
 def as_option(field: Written, flag: str) -> Iterator[Argument]:
     """A switch alone (`--no-…` where it is off), anything else with its value; nothing where nothing is written."""
     if isinstance(field.value, bool):
-        yield Argument(text=flag if field.value else f"--no-{flag[2:]}", path=field.path)
-    elif isinstance(field.value, Mapping | list):
-        yield Argument(text=f"{flag}={json.dumps(field.value)}", path=field.path)
+        if field.value or _is_negatable(flag):
+            yield Argument(text=flag if field.value else f"--no-{flag[2:]}", path=field.path)
+    elif isinstance(field.value, Mapping) or any(isinstance(item.value, Mapping | list) for item in field.items()):
+        yield Argument(text=f"{flag}={json.dumps(field.value, default=str)}", path=field.path)
+    elif isinstance(field.value, list):
+        yield Argument(text=flag, path=field.path)
+        yield from (Argument(text=item.text, path=item.path) for item in field.items())
     elif field.text:
         yield Argument(text=f"{flag}={field.text}", path=field.path)
+
+
+def _is_negatable(flag: str) -> bool:
+    """A switch that is off needs no word where there is none."""
+    option = options().get(flag)
+    return option is not None and any(value for _, value in option.negatable)
 
 
 def any_options(fields: Written) -> Iterator[Argument]:

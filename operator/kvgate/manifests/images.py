@@ -1,10 +1,16 @@
-"""Which release of vLLM an image holds: by tag where the tag says so, else a range of what it may be."""
+"""Which release of vLLM an image holds: by tag where the tag says so."""
 
 import re
 from dataclasses import dataclass
 
 _RELEASE = re.compile(r"(?:^|[-_])v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+|\.dev\d+)?)(?:$|[-_+.])")
-_VLLM_IMAGES = ("vllm/vllm-openai", "vllm-openai", "rocm/vllm", "vllm/vllm")
+_VLLM_IMAGES = (
+    "vllm/vllm-openai", "vllm-openai", "vllm/vllm-openai-rocm", "rocm/vllm", "vllm/vllm", "vllm-cpu-release-repo", "intel/vllm",
+)  # fmt: skip
+"""Ends of repositories whose tags are vLLM's releases."""
+_OWN_TAGS = ("lmcache/vllm-openai",)
+"""Repositories that end alike and count their own."""
+_MOVING_TAGS = ("", "latest", "nightly", "main", "dev")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -15,19 +21,25 @@ class ImageFound:
     """None where nothing in it is a release of vLLM."""
     reason: str
     """For people: why it is not known, or how it is."""
+    is_newest: bool = False
+    """The tag moves with vLLM's releases."""
 
 
 def version_of(image: str) -> ImageFound:
     """`vllm/vllm-openai:v0.29.0-cu129` → 0.29.0. Tags of other projects' images count their own releases."""
-    name, _, digest = image.partition("@")
+    name, at, digest = image.partition("@")
     repository, _, tag = name.rpartition(":") if ":" in name.rpartition("/")[2] else (name, "", "")
-    if not tag:
-        return ImageFound(version=None, reason="a digest names no release" if digest else "the image has no tag")
-    if not repository.endswith(_VLLM_IMAGES):
-        return ImageFound(
-            version=None, reason=f"{repository} is not vLLM's own image: its tags need not be vLLM's releases"
-        )
+    is_ours = repository.endswith(_VLLM_IMAGES) and not repository.endswith(_OWN_TAGS)
+    if not repository:
+        return ImageFound(version=None, reason="no image is written")
+    if not is_ours:
+        reason = f"{repository} is not vLLM's own image, and its tags need not be vLLM's releases"
+        return ImageFound(version=None, reason=reason)
     match = _RELEASE.search(tag)
-    if match is None:
-        return ImageFound(version=None, reason=f"the tag {tag} names no release")
-    return ImageFound(version=match[1], reason=f"tag {tag}")
+    if match is not None:
+        return ImageFound(version=match[1], reason=f"tag {tag}")
+    if at or digest:
+        return ImageFound(version=None, reason="a digest names no release")
+    if tag in _MOVING_TAGS:
+        return ImageFound(version=None, reason=f"the tag {tag or 'latest'} moves with the releases", is_newest=True)
+    return ImageFound(version=None, reason=f"the tag {tag} names no release")

@@ -1,13 +1,13 @@
-"""KServe: LLMInferenceService with its base configurations, and InferenceService."""
+"""KServe: LLMInferenceService with its base configurations, and InferenceService with its serving runtime."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
-from kvgate.manifests.accelerator_hints import node_hints
-from kvgate.manifests.containers import command_of
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.fields_as_options import as_options
-from kvgate.manifests.pods import Input, engine_of_container, engines_of_pod
+from kvgate.manifests.merged import merged
+from kvgate.manifests.pods import Input, engines_of_container, engines_of_pod
 from kvgate.manifests.vllm_args import Argument
 from kvgate.manifests.written import NOTHING, Written
 
@@ -17,81 +17,208 @@ _PARALLELISM = {
     "data": "--data-parallel-size",
     "expert": "--enable-expert-parallel",
 }
-_SERVER_OPTIONS = frozenset(
-    {"--model_name", "--model_id", "--model_dir", "--backend", "--http_port", "--enable_docs_url", "--task"}
-)
-"""Of KServe's own server, before vLLM's."""
+_CONFIG_KIND = "LLMInferenceServiceConfig"
+_MAIN = "main"
 
 
 def read_llm_inference_service(given: Input) -> Iterator[FoundEngine]:
-    """The decode side, and prefill where it stands apart; base configurations are merged under what is written."""
-    spec = given.root.get("spec")
-    bases = [
-        base
-        for reference in spec.get("baseRefs").items()
-        if (base := given.find("LLMInferenceServiceConfig", reference.get("name").text))
-    ]
-    yield _engine(given, spec, spec, bases, given.name)
+    """The decode side, and prefill where it stands apart."""
+    bases, missing = _bases(given)
+    value: Any = {}
+    for base in bases:
+        value = merged(value, _without_scripts(base.get("spec").value))
+    spec = Written(value=merged(value, given.root.get("spec").value), path="spec")
+    yield _side(given, spec, spec, given.name, missing)
     if spec.get("prefill").is_set:
-        yield _engine(given, spec, spec.get("prefill"), bases, f"{given.name} (prefill)")
+        yield _side(given, spec, spec.get("prefill"), f"{given.name} (prefill)", missing)
 
 
-def _engine(given: Input, spec: Written, side: Written, bases: list[Written], name: str) -> FoundEngine:
-    container = _main(side.get("template")) or _main(side.get("worker")) or NOTHING
-    based = [_main(base.get("spec", "template")) for base in bases]
-    inherited = next((base for base in based if base), NOTHING)
-    found = engine_of_container(given, container, platform="kserve")
-    command = command_of(container, given.config_value)
-    image = container.get("image") if container.get("image").is_set else inherited.get("image")
+def _bases(given: Input) -> tuple[list[Written], tuple[tuple[str, str], ...]]:
+    found, missing = [], []
+    for reference in given.root.get("spec", "baseRefs").items():
+        name = reference.get("name")
+        base = given.find(_CONFIG_KIND, name.text)
+        if base:
+            found.append(base)
+        else:
+            missing.append((name.path, f"{_CONFIG_KIND} {name.text} is not in the input: what it adds is not known"))
+    return found, tuple(missing)
+
+
+def _without_scripts(spec: Any) -> Any:
+    """Commands of KServe's own configurations are templates around `vllm serve … $@`; what they take is read instead."""
+    if isinstance(spec, Mapping):
+        kept = {key: value for key, value in spec.items() if key != "command" or "{{" not in str(value)}
+        return {key: _without_scripts(value) for key, value in kept.items()}
+    if isinstance(spec, list):
+        return [_without_scripts(item) for item in spec if not (isinstance(item, str) and "{{" in item)]
+    return spec
+
+
+def _side(given: Input, spec: Written, side: Written, name: str, missing: tuple[tuple[str, str], ...]) -> FoundEngine:
+    pod = next((pod for pod in (side.get("template"), side.get("worker")) if _main(pod).is_set), side.get("template"))
+    container = _main(pod)
+    engines = engines_of_container(given, container, pod=pod, platform="kserve", own_program=True)
+    plain = FoundEngine(platform="kserve", document=given.document, root=given.root, name=name, path=side.path)
+    found = next(engines, plain)
+    image = found.image.text
     return replace(
         found,
         name=name,
         path=side.path,
-        arguments=(*as_options(side.get("parallelism"), _PARALLELISM), *command.arguments),
+        arguments=(*as_options(side.get("parallelism"), _PARALLELISM), *_extras(spec), *found.arguments),
         model=spec.get("model", "uri"),
-        image=image,
-        hints=(*found.hints, *node_hints(side.get("template"))),
+        model_name=spec.get("model", "name"),
+        remarks=(*found.remarks, *missing),
         num_pods=_pods(side),
+        has_shared_memory=True if not image else found.has_shared_memory or _mounts_nothing(container),
     )
 
 
-def _main(pod: Written) -> Written | None:
+def _mounts_nothing(container: Written) -> bool:
+    """KServe's own template, which mounts shared memory, lies under what is written."""
+    return not container.get("volumeMounts").is_set
+
+
+def _main(pod: Written) -> Written:
     containers = pod.get("containers").items()
-    return next((c for c in containers if c.get("name").text == "main"), containers[0] if containers else None)
+    named = (container for container in containers if container.get("name").text == _MAIN)
+    return next(named, containers[0] if containers else NOTHING)
 
 
 def _pods(side: Written) -> int:
-    """Data parallel ranks that do not fit one pod are spread over several."""
-    data, local = side.get("parallelism", "data").count, side.get("parallelism", "dataLocal").count
-    return max(1, data // local) if data and local else 1
+    """Data parallel ranks that do not fit one pod are spread over several, as stages are where workers stand by."""
+    parallelism = side.get("parallelism")
+    data, local = parallelism.get("data").count, parallelism.get("dataLocal").count
+    if data and local:
+        return max(1, data // local)
+    return (parallelism.get("pipeline").count or 1) if side.get("worker").is_set else 1
+
+
+def _extras(spec: Written) -> Iterator[Argument]:
+    """Adapters and the speculator, as the controller hands them to vLLM."""
+    lora = spec.get("model", "lora")
+    active = [adapter for adapter in lora.get("adapters").items() if adapter.get("disabled").value is not True]
+    if active:
+        ranks = lora.get("maxAdapters").count or len(active)
+        yield Argument(text="--enable-lora", path=lora.path)
+        yield Argument(text=f"--max-loras={ranks}", path=lora.get("maxAdapters").path)
+        yield from as_options(lora, {"maxRank": "--max-lora-rank"})
+    speculator = spec.get("speculator")
+    if speculator.is_set:
+        yield from _speculation(speculator)
+
+
+def _speculation(speculator: Written) -> Iterator[Argument]:
+    """`config` is vLLM's speculative_config with every value as text."""
+    model = speculator.get("model", "uri").text.removeprefix("hf://")
+    for name, field in speculator.get("config").fields():
+        yield Argument(text=f"--speculative-config.{name}={field.text}", path=field.path)
+    if model:
+        yield Argument(text=f"--speculative-config.model={model}", path=speculator.get("model").path)
+
+
+_SERVER_VALUES = frozenset({
+    "--model-name", "--model-id", "--model-dir", "--model-revision", "--backend", "--task", "--http-port", "--grpc-port", "--workers",
+    "--max-log-len", "--predictor-host", "--predictor-protocol", "--max-asyncio-workers", "--log-config-file", "--tensor-input-names",
+    "--enable-docs-url", "--enable-grpc", "--enable-latency-logging", "--configure-logging", "--access-log-format",
+})  # fmt: skip
+"""Options of KServe's Hugging Face server that it keeps for itself, each with a value."""
+_SERVER_SWITCHES = frozenset({
+    "--disable-lower-case", "--disable-special-tokens", "--return-token-type-ids", "--return-probabilities", "--disable-log-requests",
+    "--predictor-use-ssl",
+})  # fmt: skip
+_SERVER_ALIASES = {"--max-length": "--max-model-len"}
 
 
 def read_inference_service(given: Input) -> Iterator[FoundEngine]:
-    """KServe's Hugging Face server takes vLLM's options beside its own; a predictor with containers is a pod."""
+    """A model with KServe's or a vLLM runtime, or a predictor with containers of its own."""
     predictor = given.root.get("spec", "predictor")
     model = predictor.get("model")
-    if model.get("modelFormat", "name").text == "huggingface" or model.get("runtime").text.find("vllm") >= 0:
-        yield _hugging_face(given, predictor, model)
-    yield from engines_of_pod(given, predictor, platform="kserve")
+    if model.is_set:
+        yield from _of_model(given, predictor, model)
+    for engine in engines_of_pod(given, predictor, platform="kserve"):
+        yield replace(engine, has_shared_memory=engine.has_shared_memory)
 
 
-def _hugging_face(given: Input, predictor: Written, model: Written) -> FoundEngine:
-    found = engine_of_container(given, model, platform="kserve")
-    names = {"--model_id": NOTHING, "--model-id": NOTHING}
+def _of_model(given: Input, predictor: Written, model: Written) -> Iterator[FoundEngine]:
+    runtime = _runtime(given, model.get("runtime").text)
+    base = _kserve_container(runtime)
+    container = Written(value=_under(base.value, model.value), path=model.path)
+    told = f"{model.get('modelFormat', 'name').text} {model.get('runtime').text}".lower()
+    is_server = "huggingface" in told and "vllm" not in told
+    if not (is_server or "vllm" in told or "huggingface" in told or runtime.is_set):
+        return
+    for engine in engines_of_container(
+        given, container, pod=predictor, platform="kserve", own_program=not runtime.is_set
+    ):
+        words = [_own_place(word, model, len(base.get("args").items())) for word in engine.arguments]
+        kept, named = _split_options(words)
+        storage = next(
+            (field for field in (model.get("storageUri"), model.get("storage", "path")) if field.is_set), NOTHING
+        )
+        wrapped = is_server or engine.is_wrapped
+        yield replace(
+            engine,
+            path=model.path,
+            arguments=(*_worker_sizes(predictor), *(kept if wrapped else words)),
+            model=named.get("--model-id", storage) if wrapped else storage,
+            model_name=named.get("--model-name", NOTHING),
+            image=container.get("image"),
+            num_pods=predictor.get("workerSpec", "pipelineParallelSize").count or 1,
+            is_wrapped=wrapped,
+            has_shared_memory=None,
+        )
+
+
+def _runtime(given: Input, name: str) -> Written:
+    """The serving runtime, where it is in the same input."""
+    kinds = ("ServingRuntime", "ClusterServingRuntime")
+    return next((found for kind in kinds if name and (found := given.find(kind, name))), NOTHING)
+
+
+def _kserve_container(runtime: Written) -> Written:
+    containers = runtime.get("spec", "containers").items()
+    named = (container for container in containers if container.get("name").text == "kserve-container")
+    return next(named, containers[0] if containers else NOTHING)
+
+
+def _under(container: Any, model: Any) -> Any:
+    """The runtime's container with the model's fields; its arguments come first, the model's after them."""
+    if not isinstance(container, Mapping) or not isinstance(model, Mapping):
+        return model
+    arguments = [*(container.get("args") or []), *(model.get("args") or [])]
+    return {**merged(container, {key: value for key, value in model.items() if key != "args"}), "args": arguments}
+
+
+def _own_place(word: Argument, model: Written, num_inherited: int) -> Argument:
+    """Words of the runtime stand at the field that names it; the model's own count from 0."""
+    head, _, rest = word.path.rpartition(".args[")
+    index = rest.removesuffix("]")
+    if head != model.path or not index.isdecimal():
+        return word
+    own = int(index) - num_inherited
+    return replace(word, path=f"{head}.args[{own}]" if own >= 0 else model.get("runtime").path)
+
+
+def _worker_sizes(predictor: Written) -> Iterator[Argument]:
+    sizes = {"tensorParallelSize": "--tensor-parallel-size", "pipelineParallelSize": "--pipeline-parallel-size"}
+    yield from as_options(predictor.get("workerSpec"), sizes)
+
+
+def _split_options(arguments: Iterable[Argument]) -> tuple[list[Argument], dict[str, Written]]:
+    """(vLLM's words, values of the server's own options)."""
     kept: list[Argument] = []
-    for word in found.arguments:
-        name, _, value = word.text.partition("=")
-        if name in names and value:
-            names[name] = Written(value=value, path=word.path)
-        elif name not in _SERVER_OPTIONS:
+    own: dict[str, Written] = {}
+    words = iter(arguments)
+    for word in words:
+        written, equals, value = word.text.partition("=")
+        name = written.replace("_", "-")
+        if name in _SERVER_VALUES:
+            value = value if equals else next((after.text for after in words), "")
+            own[name] = Written(value=value, path=word.path)
+        elif name in _SERVER_ALIASES:
+            kept.append(replace(word, text=f"{_SERVER_ALIASES[name]}{equals}{value}"))
+        elif name not in _SERVER_SWITCHES:
             kept.append(word)
-    identifier = names["--model_id"] if names["--model_id"].is_set else names["--model-id"]
-    storage = model.get("storageUri")
-    return replace(
-        found,
-        path=model.path,
-        arguments=tuple(kept),
-        model=identifier if identifier.is_set else storage,
-        hints=(*found.hints, *node_hints(predictor)),
-        is_wrapped=True,
-    )
+    return kept, own

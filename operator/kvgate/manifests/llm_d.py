@@ -1,14 +1,27 @@
-"""llm-d: values of the modelservice chart; its kustomize guides are plain Deployments."""
+"""llm-d: values of the modelservice chart; its kustomize guides are plain Deployments.
 
-from collections.abc import Iterator
+What the chart adds: github.com/llm-d-incubation/llm-d-modelservice, `_helpers.tpl`.
+"""
+
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from kvgate.manifests.engine_found import FoundEngine, Hint
-from kvgate.manifests.fields_as_options import as_options
-from kvgate.manifests.pods import Input, engine_of_container
-from kvgate.manifests.written import Written
+from kvgate.manifests.accelerator_hints import node_hints
+from kvgate.manifests.engine_found import FoundEngine, Hint, Store
+from kvgate.manifests.pods import Input, engines_of_container
+from kvgate.manifests.vllm_args import Argument, is_open
+from kvgate.manifests.written import NOTHING, Written
 
-_PARALLELISM = {"tensor": "--tensor-parallel-size", "data": "--data-parallel-size"}
+_RESOURCES = {
+    "nvidia": "nvidia.com/gpu",
+    "amd": "amd.com/gpu",
+    "intel-i915": "gpu.intel.com/i915",
+    "intel-xe": "gpu.intel.com/xe",
+    "intel-gaudi": "habana.ai/gaudi",
+    "google": "google.com/tpu",
+}
+"""`accelerator.type` → the resource that the chart asks for."""
+_SIMULATOR = "inference-sim"
 
 
 def is_values(root: Written) -> bool:
@@ -19,27 +32,108 @@ def read_values(given: Input) -> Iterator[FoundEngine]:
     """Decode and prefill are engines of their own."""
     for side in ("decode", "prefill"):
         section = given.root.get(side)
-        containers = section.get("containers").items()
+        containers = [c for c in section.get("containers").items() if _SIMULATOR not in c.get("image").text]
         if not containers or section.get("create").value is False or section.get("replicas").value == 0:
             continue
-        yield _engine(given, section, containers[0], side)
+        yield from _engines(given, section, containers[0], side)
 
 
-def _engine(given: Input, section: Written, container: Written, side: str) -> FoundEngine:
-    found = engine_of_container(given, container, platform="llm-d")
-    artifacts = given.root.get("modelArtifacts")
-    return replace(
-        found,
-        name=f"{artifacts.get('name').text or given.name} ({side})",
-        path=section.path,
-        arguments=(*as_options(section.get("parallelism"), _PARALLELISM), *found.arguments),
-        model=artifacts.get("uri") if artifacts.get("uri").is_set else artifacts.get("name"),
-        hints=(*found.hints, *_labels(section.get("acceleratorTypes")), *_labels(given.root.get("acceleratorTypes"))),
-        num_pods=section.get("parallelism", "workers").count or 1,
+def _engines(given: Input, section: Written, container: Written, side: str) -> Iterator[FoundEngine]:
+    """`modelCommand` says who writes the command line; `custom` gets the sizes as variables."""
+    artifacts, sizes = given.root.get("modelArtifacts"), _sizes(section.get("parallelism"))
+    is_custom = container.get("modelCommand").text not in ("vllmServe", "imageDefault")
+    seen = container if not is_custom else _with_sizes(container, sizes)
+    pod = section.get("extraConfig") if section.get("extraConfig").is_set else section
+    for engine in engines_of_container(given, seen, pod=pod, platform="llm-d", own_program=not is_custom):
+        added = () if is_custom else _arguments(section.get("parallelism"), sizes)
+        gpus, assumed = _gpus(given, engine, sizes)
+        yield replace(
+            engine,
+            name=f"{artifacts.get('name').text or given.root.get('routing', 'modelName').text} ({side})",
+            path=section.path,
+            arguments=(*added, *engine.arguments),
+            model=NOTHING if is_custom else _model(artifacts),
+            model_name=artifacts.get("name"),
+            num_gpus=gpus,
+            num_pods=sizes["workers"],
+            hints=tuple(_hints(given, section, engine)),
+            assumed=assumed,
+            stores=_stores(artifacts, container),
+            has_shared_memory=_has_shared_memory(section, container),
+        )
+
+
+def _sizes(parallelism: Written) -> dict[str, int]:
+    """`data` = `dataLocal` × `workers`, whichever two are written."""
+    data, local, workers, tensor = (parallelism.get(name).count for name in ("data", "dataLocal", "workers", "tensor"))
+    workers = workers or (max(1, data // local) if data and local else 1)
+    data = data or (local or 1) * workers
+    return {"data": data, "local": local or max(1, data // workers), "workers": workers, "tensor": tensor or 1}
+
+
+def _arguments(parallelism: Written, sizes: Mapping[str, int]) -> tuple[Argument, ...]:
+    """Sizes above 1, as the chart passes them."""
+    flags = {"tensor": "--tensor-parallel-size", "data": "--data-parallel-size", "local": "--data-parallel-size-local"}
+    fields = {"tensor": "tensor", "data": "data", "local": "dataLocal"}
+    return tuple(
+        Argument(text=f"{flag}={sizes[name]}", path=parallelism.get(fields[name]).path)
+        for name, flag in flags.items()
+        if sizes[name] > 1
     )
+
+
+def _with_sizes(container: Written, sizes: Mapping[str, int]) -> Written:
+    """The chart sets these variables in every container; the user's own come before them."""
+    variables = {"DP_SIZE": "data", "TP_SIZE": "tensor", "DP_SIZE_LOCAL": "local"}
+    added = [{"name": name, "value": str(sizes[size])} for name, size in variables.items()]
+    env = container.get("env").value
+    own = env if isinstance(env, list) else []
+    value = container.value if isinstance(container.value, Mapping) else {}
+    return Written(value={**value, "env": [*own, *added]}, path=container.path)
+
+
+def _model(artifacts: Written) -> Written:
+    """The chart's own default is a template around the name."""
+    uri = artifacts.get("uri")
+    return artifacts.get("name") if is_open(uri.text) or not uri.text else uri
+
+
+def _gpus(given: Input, engine: FoundEngine, sizes: Mapping[str, int]) -> tuple[Written, tuple[str, ...]]:
+    """Where nothing is asked for the chart asks for one GPU per rank, unless claims do."""
+    kind = given.root.get("accelerator", "type").text
+    if engine.num_gpus.is_set or kind == "cpu" or given.root.get("accelerator", "dra").value is True:
+        return engine.num_gpus, ()
+    count = sizes["tensor"] * sizes["local"]
+    return Written(value=count, path=engine.num_gpus.path), (f"{count} GPUs, as the chart asks for",)
+
+
+def _hints(given: Input, section: Written, engine: FoundEngine) -> Iterator[Hint]:
+    yield from engine.hints
+    yield from node_hints(section)
+    yield from _labels(section.get("acceleratorTypes"))
+    yield from _labels(given.root.get("acceleratorTypes"))
+    kind = given.root.get("accelerator", "type")
+    if kind.text in _RESOURCES:
+        yield Hint(name="resource", value=_RESOURCES[kind.text], path=kind.path)
 
 
 def _labels(types: Written) -> Iterator[Hint]:
     key = types.get("labelKey").text
     for value in types.get("labelValues").items():
         yield Hint(name=key, value=value.text, path=value.path)
+
+
+def _stores(artifacts: Written, container: Written) -> tuple[Store, ...]:
+    """Of a model on the hub `size` limits the emptyDir that it is downloaded to."""
+    uri, size = artifacts.get("uri").text, artifacts.get("size")
+    is_downloaded = uri.startswith("hf://") and container.get("mountModelVolume").value is True
+    return (
+        (Store(name="the emptyDir of modelArtifacts.size", size=size),)
+        if is_downloaded and size.text not in ("", "0")
+        else ()
+    )
+
+
+def _has_shared_memory(section: Written, container: Written) -> bool:
+    mounts = (mount.get("mountPath").text for mount in container.get("volumeMounts").items())
+    return section.get("hostIPC").value is True or "/dev/shm" in mounts  # noqa: S108 - the path in the container

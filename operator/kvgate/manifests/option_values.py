@@ -29,8 +29,9 @@ def read_value(texts: Sequence[str], kind: str, choices: tuple[str, ...], key: s
     if base != kind and texts[0] in ("None", ""):
         return None
     value = [_scalar(text, base[5:-1]) for text in texts] if takes_several(kind) else _scalar(texts[0], base)
-    if choices and not takes_several(kind) and str(value) not in choices:
-        raise BadValue(f"it must be one of {', '.join(choices)}")
+    names = [str(choice) for choice in choices]
+    if names and not takes_several(kind) and str(value) not in names:
+        raise BadValue(f"it must be one of {', '.join(names)}")
     return value
 
 

@@ -1,13 +1,15 @@
-"""Plain Kubernetes objects that run vLLM: whatever has a pod template, wherever it has it."""
+"""Pods that run vLLM: of plain Kubernetes objects, and of every platform's that has a pod template."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from kvgate.manifests.accelerator_hints import gpus_of, node_hints
-from kvgate.manifests.containers import ConfigValue, command_of, looks_like_vllm
+from kvgate.manifests.accelerator_hints import gpu_memory_of, gpus_of, node_hints
+from kvgate.manifests.containers import Start, starts_of
 from kvgate.manifests.documents import Document
-from kvgate.manifests.engine_found import FoundEngine
-from kvgate.manifests.written import Written
+from kvgate.manifests.engine_found import FoundEngine, Store
+from kvgate.manifests.environment import ConfigData, variables_of
+from kvgate.manifests.volumes import has_shared_memory, stores_of
+from kvgate.manifests.written import NOTHING, Written
 
 _POD_SPECS = {
     "Pod": ("spec",),
@@ -20,17 +22,20 @@ _POD_SPECS = {
     "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
 }
 """Kind → where its pod is."""
+_GROUPS = {
+    "Pod": ("v1",),
+    "Rollout": ("argoproj.io",),
+    "Job": ("batch",),
+    "CronJob": ("batch",),
+    "LeaderWorkerSet": ("leaderworkerset.x-k8s.io",),
+}
+"""Kind → its API group, where it is not apps; other groups' kinds of these names are not meant."""
 
 
 def is_workload(kind: str, api_version: str) -> bool:
-    """Kinds whose pods are read; Argo's Rollout is one, other groups' kinds of these names are not."""
-    return (
-        kind in _POD_SPECS and (kind != "Rollout" or api_version.startswith("argoproj.io/"))
-    ) or is_leader_worker_set(kind)
-
-
-def is_leader_worker_set(kind: str) -> bool:
-    return kind == "LeaderWorkerSet"
+    """Kubernetes' own kinds with pods, Argo's Rollout and LeaderWorkerSet."""
+    group = api_version.partition("/")[0]
+    return (kind in _POD_SPECS or kind == "LeaderWorkerSet") and group in _GROUPS.get(kind, ("apps", ""))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,9 +44,13 @@ class Input:
 
     document: Document
     root: Written
-    config_value: ConfigValue
+    config_data: ConfigData
     find: Callable[[str, str], Written | None]
     """(kind, name) → another document of the same input."""
+    claim_size: Callable[[str], str | None]
+    """Name of a PersistentVolumeClaim → the storage that it asks for."""
+    others: Callable[[], Iterator[Written]]
+    """Every document of the input in which an engine may be found."""
 
     @property
     def name(self) -> str:
@@ -50,43 +59,84 @@ class Input:
 
 def read_workload(given: Input) -> Iterator[FoundEngine]:
     """Every container of the pod that runs vLLM; of a LeaderWorkerSet the leader's, over all its pods."""
-    if is_leader_worker_set(given.document.kind):
+    kind = given.document.kind
+    if kind == "LeaderWorkerSet":
         yield from _leader_worker_set(given)
-    else:
-        yield from engines_of_pod(
-            given, given.root.get(*_POD_SPECS[given.document.kind]), platform=given.document.kind.lower()
-        )
+        return
+    templates = given.root.get("spec", "volumeClaimTemplates")
+    yield from engines_of_pod(given, given.root.get(*_POD_SPECS[kind]), platform=kind.lower(), templates=templates)
 
 
-def engines_of_pod(given: Input, pod: Written, *, platform: str) -> Iterator[FoundEngine]:
+def read_pod_templates(given: Input) -> Iterator[FoundEngine]:
+    """Any other object: whatever in it is a list of containers."""
+    for pod in _pods_in(given.root):
+        yield from engines_of_pod(given, pod, platform=given.document.kind.lower() or "values")
+
+
+def _pods_in(field: Written, depth: int = 0) -> Iterator[Written]:
+    if depth > 20:
+        return
+    if isinstance(field.value, dict) and isinstance(field.value.get("containers"), list):
+        yield field
+        return
+    children = field.items() if isinstance(field.value, list) else [child for _, child in field.fields()]
+    for child in children:
+        yield from _pods_in(child, depth + 1)
+
+
+def engines_of_pod(given: Input, pod: Written, *, platform: str, templates: Written = NOTHING) -> Iterator[FoundEngine]:
     """The containers that run vLLM."""
-    hints = tuple(node_hints(pod))
     for container in pod.get("containers").items():
-        if looks_like_vllm(container):
-            engine = engine_of_container(given, container, platform=platform)
-            yield replace(engine, hints=(*engine.hints, *hints))
+        yield from engines_of_container(given, container, pod=pod, platform=platform, templates=templates)
 
 
-def engine_of_container(given: Input, container: Written, *, platform: str) -> FoundEngine:
+def engines_of_container(
+    given: Input,
+    container: Written,
+    *,
+    pod: Written,
+    platform: str,
+    templates: Written = NOTHING,
+    own_program: bool = False,
+) -> Iterator[FoundEngine]:
+    """One engine for every start of vLLM; several share the container's GPUs, so none of them is held to all."""
+    variables = variables_of(container, given.config_data)
+    image = container.get("image").text
+    starts = starts_of(container.get("command"), container.get("args"), variables, image, own_program=own_program)
+    for start in starts:
+        engine = engine_of_start(given, container, start, pod=pod, platform=platform)
+        stores = stores_of(pod, container, variables, start.arguments, templates)
+        engine = replace(engine, stores=tuple(_sized(given, store) for store in stores))
+        yield engine if len(starts) == 1 else replace(engine, num_gpus=NOTHING)
+
+
+def engine_of_start(given: Input, container: Written, start: Start, *, pod: Written, platform: str) -> FoundEngine:
     """Command line, image, GPUs and probes of one container."""
-    found = command_of(container, given.config_value)
     gpus, resource = gpus_of(container.get("resources"))
-    probes = tuple(
-        probe for name in ("startupProbe", "readinessProbe", "livenessProbe") if (probe := container.get(name)).is_set
-    )
+    probes = (container.get(name) for name in ("startupProbe", "livenessProbe"))
     return FoundEngine(
         platform=platform,
         document=given.document,
         root=given.root,
         name=given.name or container.get("name").text,
         path=container.path,
-        arguments=found.arguments,
+        arguments=start.arguments,
         image=container.get("image"),
         num_gpus=gpus,
-        hints=(resource,) if resource else (),
-        remarks=found.remarks,
-        probes=probes,
+        gpu_memory=gpu_memory_of(container.get("resources")),
+        hints=(*((resource,) if resource else ()), *node_hints(pod)),
+        remarks=start.remarks,
+        is_wrapped=start.is_wrapped,
+        probes=tuple(probe for probe in probes if probe.is_set),
+        has_shared_memory=has_shared_memory(pod, container),
+        shared_memory_path=container.path,
     )
+
+
+def _sized(given: Input, store: Store) -> Store:
+    """With the size that its claim asks for, where the claim is in the input."""
+    size = given.claim_size(store.claim) if store.claim else None
+    return replace(store, size=Written(value=size, path=store.path)) if size else store
 
 
 def _leader_worker_set(given: Input) -> Iterator[FoundEngine]:

@@ -1,6 +1,7 @@
 """Where something stands in a file, and how a field path finds its line in a YAML node."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import yaml
@@ -8,6 +9,9 @@ import yaml
 from kvgate.rules.finding import Finding, Severity
 
 _STEP = re.compile(r'\[(\d+)\]|\["([^"]*)"\]|\.?([^.\[\]]+)')
+
+_MAX_MERGES = 20
+"""Mappings merged into mappings; nobody writes more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,5 +51,19 @@ def locate(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node]:
     return shown, node
 
 
-def _entry(node: yaml.MappingNode, name: str) -> tuple[yaml.Node, yaml.Node] | None:
-    return next(((key, value) for key, value in node.value if key.value == name), None)
+def _entry(node: yaml.MappingNode, name: str, depth: int = 0) -> tuple[yaml.Node, yaml.Node] | None:
+    """Its own, else that of a mapping which is merged into it (`<<: *base`); construction puts merged entries first."""
+    own = next(((key, value) for key, value in reversed(node.value) if key.value == name), None)
+    if own or depth > _MAX_MERGES:
+        return own
+    for base in _merged_into(node):
+        if found := _entry(base, name, depth + 1):
+            return found
+    return None
+
+
+def _merged_into(node: yaml.MappingNode) -> Iterator[yaml.MappingNode]:
+    for key, value in node.value:
+        if key.value == "<<":
+            bases = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            yield from (base for base in bases if isinstance(base, yaml.MappingNode))

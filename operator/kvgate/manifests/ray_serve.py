@@ -1,69 +1,148 @@
-"""Ray Serve LLM: a serve configuration, by itself or in a RayService."""
+"""Ray Serve LLM: a serve configuration, by itself or in a RayService, or a file of one model."""
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
-import yaml
-
+from kvgate.manifests.accelerator_hints import gpus_of, node_hints
 from kvgate.manifests.engine_found import FoundEngine, Hint
 from kvgate.manifests.fields_as_options import any_options
+from kvgate.manifests.nodes import YamlError, compose, construct
 from kvgate.manifests.pods import Input
+from kvgate.manifests.positions import locate
 from kvgate.manifests.vllm_args import Argument
 from kvgate.manifests.written import NOTHING, Written
 
-_ACCELERATORS = {
-    "A100-40G": "A100-SXM-40GB", "A100-80G": "A100-SXM-80GB", "A100": "A100-SXM-40GB", "H100": "H100-SXM-80GB",
-    "H200": "H200-SXM-141GB", "T4": "T4-16GB", "L4": "L4-24GB", "L40S": "L40S-48GB", "A10G": "A10G-24GB",
-    "V100": "V100-SXM-16GB", "B200": "B200-SXM-180GB",
-}  # fmt: skip
-"""Ray's `accelerator_type` → ours (`ray.util.accelerators`)."""
+_PIPED = re.compile(r"vllm==(\d+\.\d+\.\d+\S*)")
 
 
 def is_serve_config(root: Written) -> bool:
-    return any(_configs(application) for application in root.get("applications").items())
+    return any(True for application in root.get("applications").items() for _ in _configs(application))
+
+
+def is_llm_config(root: Written) -> bool:
+    return root.get("model_loading_config").is_set
 
 
 def read_serve_config(given: Input) -> Iterator[FoundEngine]:
-    """One engine per llm_config of every application."""
+    """One engine per LLM config of every application."""
     for application in given.root.get("applications").items():
         for config in _configs(application):
-            yield _engine(given, config, config.path)
+            yield from _engine(given, config, application)
+
+
+def read_llm_config(given: Input) -> Iterator[FoundEngine]:
+    """A file that `llm_configs` names."""
+    yield from _engine(given, given.root, NOTHING)
 
 
 def read_ray_service(given: Input) -> Iterator[FoundEngine]:
-    """`serveConfigV2` holds the same as text: its findings stand at that field."""
+    """`serveConfigV2` holds the same as text: its findings stand at that field, on their lines; GPUs are the workers'."""
     field = given.root.get("spec", "serveConfigV2")
     try:
-        loaded = yaml.safe_load(field.text)
-    except yaml.YAMLError as error:
-        yield FoundEngine(platform="ray-serve", document=given.document, root=given.root, name=given.name, path=field.path,
-                          remarks=((field.path, f"serveConfigV2 is not YAML: {error}"),))  # fmt: skip
+        node = compose(field.text)
+        value = construct(node) if node else None
+    except YamlError as error:
+        remark = (field.path, f"serveConfigV2 is not YAML: {error}")
+        yield FoundEngine(
+            platform="ray-serve",
+            document=given.document,
+            root=given.root,
+            name=given.name,
+            path=field.path,
+            remarks=(remark,),
+        )
         return
-    for application in Written(value=loaded).get("applications").items():
+    workers = tuple(_worker_hints(given.root.get("spec", "rayClusterConfig")))
+    image = _worker_image(given.root.get("spec", "rayClusterConfig"))
+    for application in Written(value=value).get("applications").items():
         for config in _configs(application):
-            yield _engine(given, config, field.path, at=field.path)
+            for engine in _engine(given, config, application):
+                yield _moved(replace(engine, hints=(*engine.hints, *workers), image=image), node, field.path)
 
 
-def _configs(application: Written) -> list[Written]:
-    return application.get("args", "llm_configs").items()
+def _configs(application: Written) -> Iterator[Written]:
+    """Of an OpenAI application, or of one that tells prefill and decode apart."""
+    arguments = application.get("args")
+    yield from arguments.get("llm_configs").items()
+    for side in ("prefill_config", "decode_config"):
+        if arguments.get(side).is_set:
+            yield arguments.get(side)
 
 
-def _engine(given: Input, config: Written, path: str, *, at: str = "") -> FoundEngine:
-    """`at`: where everything stands whose own path leads into a text."""
-    kwargs, loading = config.get("engine_kwargs"), config.get("model_loading_config")
-    source = loading.get("model_source") if loading.get("model_source").text else loading.get("model_id")
-    accelerator = config.get("accelerator_type")
-    arguments = tuple(Argument(text=word.text, path=at or word.path) for word in any_options(kwargs))
-    hint = Hint(
-        name="accelerator", value=_ACCELERATORS.get(accelerator.text, accelerator.text), path=at or accelerator.path
-    )
-    return FoundEngine(
+def _engine(given: Input, config: Written, application: Written) -> Iterator[FoundEngine]:
+    """A config may stand in a file of its own, which is read as a document of the input."""
+    if config.get("llm_engine").text.lower() not in ("", "vllm"):
+        return
+    loading, accelerator = config.get("model_loading_config"), config.get("accelerator_type")
+    source = loading.get("model_source")
+    hint = Hint(name="ray accelerator_type", value=accelerator.text, path=accelerator.path)
+    elsewhere = ((config.path, f"{config.text} is read where it is in the input"),) if config.text else ()
+    yield FoundEngine(
         platform="ray-serve",
         document=given.document,
         root=given.root,
         name=loading.get("model_id").text or given.name,
-        path=path,
-        arguments=arguments,
-        model=Written(value=source.value, path=at or source.path),
-        num_gpus=NOTHING,
+        path=config.path,
+        arguments=tuple(any_options(config.get("engine_kwargs"))),
+        model=source if source.text else loading.get("model_id"),
+        version=_piped(config, application),
+        num_gpus=_bundled_gpus(config),
         hints=(hint,) if accelerator.text else (),
+        remarks=elsewhere,
+        is_wrapped=True,
+    )
+
+
+def _piped(*fields: Written) -> Written:
+    """`vllm==0.11.0` among the packages that the application brings."""
+    for field in fields:
+        for package in field.get("runtime_env", "pip").items():
+            if match := _PIPED.fullmatch(package.text.strip()):
+                return Written(value=match[1], path=package.path)
+    return NOTHING
+
+
+def _bundled_gpus(config: Written) -> Written:
+    """GPUs of a placement group, where one is written."""
+    bundles = config.get("placement_group_config", "bundles")
+    counts = [bundle.get("GPU").count or 0 for bundle in bundles.items()]
+    return Written(value=sum(counts), path=bundles.path) if any(counts) else NOTHING
+
+
+def _worker_hints(cluster: Written) -> Iterator[Hint]:
+    """What nodes the GPU workers are put on."""
+    for pod in _gpu_workers(cluster):
+        yield from node_hints(pod)
+
+
+def _worker_image(cluster: Written) -> Written:
+    pods = [*_gpu_workers(cluster), cluster.get("headGroupSpec", "template", "spec")]
+    return next((c.get("image") for pod in pods for c in pod.get("containers").items() if c.get("image").text), NOTHING)
+
+
+def _gpu_workers(cluster: Written) -> Iterator[Written]:
+    for group in cluster.get("workerGroupSpecs").items():
+        pod = group.get("template", "spec")
+        if any(gpus_of(container.get("resources"))[1] for container in pod.get("containers").items()):
+            yield pod
+
+
+def _moved(engine: FoundEngine, node: Any, path: str) -> FoundEngine:
+    """Paths inside the text become the field's path and a line."""
+
+    def moved(word: Argument) -> Argument:
+        shown, _ = locate(node, word.path)
+        return replace(word, path=path, line=shown.start_mark.line)
+
+    hints = tuple(hint if hint.path.startswith("spec.") else replace(hint, path=path) for hint in engine.hints)
+    return replace(
+        engine,
+        path=path,
+        arguments=tuple(map(moved, engine.arguments)),
+        model=Written(value=engine.model.value, path=path),
+        version=Written(value=engine.version.value, path=path),
+        num_gpus=Written(value=engine.num_gpus.value, path=path),
+        hints=hints,
     )

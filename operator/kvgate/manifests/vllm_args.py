@@ -4,13 +4,20 @@ beginnings, `--flag=value`, `--flag.key value`, `12k`, `auto`, JSON.
 Every option keeps the place that it was written at; what the parser would refuse is a problem there.
 """
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 from kvgate.manifests.option_values import BadValue, read_value, takes_no_value, takes_several
 from kvgate.vllm_options import Option, Patch, options, spellings
+
+MAX_PROBLEMS = 50
+"""Of one command line that are told."""
+_OPEN = re.compile(r"\$\([^()]*(?:\([^()]*\)[^()]*)*\)|\$\{[^}]*\}|\$\w+|\{\{.*?\}\}|`[^`]*`", re.DOTALL)
+"""`$(NAME)`, `$NAME`, `${NAME}`, `$(command)`, and a template's `{{ .Field }}`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,63 +63,109 @@ class CommandLine:
 
     settings: dict[str, Setting] = field(default_factory=dict)
     """By vLLM's name; the last one wins."""
+    unknown: dict[str, Setting] = field(default_factory=dict)
+    """Settings whose value holds a variable that nobody knows here."""
     positionals: list[Argument] = field(default_factory=list)
+    open_words: list[Argument] = field(default_factory=list)
+    """Variables that stand alone: they may be any options, or none."""
     problems: list[ArgumentProblem] = field(default_factory=list)
-    repeated: list[Setting] = field(default_factory=list)
-    """Settings that a later one of the same name replaced."""
+    num_more_problems: int = 0
+    """Beyond those that are told."""
+    repeated: dict[str, Setting] = field(default_factory=dict)
+    """Settings that a later one of the same name replaced; the first of each."""
 
     def put(self, setting: Setting) -> None:
         """The last one wins; keys of one JSON option that are given apart are joined."""
         before = self.settings.get(setting.name)
         if before and isinstance(before.value, dict) and isinstance(setting.value, dict):
-            setting = Setting(
-                name=setting.name,
-                value={**before.value, **setting.value},
-                text=setting.text,
-                path=setting.path,
-                line=setting.line,
-            )
+            setting = replace(setting, value=_joined(before.value, setting.value))
         elif before:
-            self.repeated.append(before)
+            self.repeated.setdefault(setting.name, before)
+        self.unknown.pop(setting.name, None)
         self.settings[setting.name] = setting
+
+    def put_unknown(self, setting: Setting) -> None:
+        """It replaces what was known before."""
+        self.settings.pop(setting.name, None)
+        self.unknown[setting.name] = setting
+
+    def complain(self, problem: ArgumentProblem) -> None:
+        """A line of a hundred thousand words has as many problems; a few tell as much."""
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(problem)
+        else:
+            self.num_more_problems += 1
+
+
+def _joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """`a.b` and `a.c` of two words are one object."""
+    joined = dict(before)
+    for key, value in after.items():
+        both = isinstance(joined.get(key), dict) and isinstance(value, dict)
+        joined[key] = _joined(joined[key], value) if both else value
+    return joined
+
+
+@dataclass(slots=True)
+class _Words:
+    """The words that are left."""
+
+    words: Sequence[Argument]
+    next: int = 0
+
+    def take(self) -> Argument | None:
+        """The next one; None at the end."""
+        if self.next >= len(self.words):
+            return None
+        self.next += 1
+        return self.words[self.next - 1]
+
+    def take_value(self) -> Argument | None:
+        """The next one unless it is an option."""
+        at_end = self.next >= len(self.words)
+        return None if at_end or _is_flag(self.words[self.next].text) else self.take()
 
 
 def parse_arguments(arguments: Sequence[Argument], release: Patch) -> CommandLine:
     """Read the words after `vllm serve`."""
-    line, rest = CommandLine(), list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if word.text.startswith("-") and not _is_number(word.text):
-            _read_option(word, rest, release, line)
+    line, words = CommandLine(), _Words(words=arguments)
+    while (word := words.take()) is not None:
+        if _is_flag(word.text):
+            _read_option(word, words, release, line)
+        elif _OPEN.fullmatch(word.text):
+            line.open_words.append(word)
         else:
             line.positionals.append(word)
+    for surplus in line.positionals[0 if "model" in line.settings else 1 :]:
+        line.complain(_unexpected(surplus))
     return line
 
 
-def _read_option(word: Argument, rest: list[Argument], release: Patch, line: CommandLine) -> None:
+def _read_option(word: Argument, words: _Words, release: Patch, line: CommandLine) -> None:
     name, equals, attached = word.text.partition("=")
-    name, _, key = name.partition(".") if name.startswith("-") else (name, "", "")
-    found = _find(_canonical(name), release)
+    name, _, key = name.partition(".")
+    found = find_option(name, release)
     if found is None and name.startswith("-O") and (level := options().get("--optimization-level")):
         found, attached, equals = level, attached or name[2:], "=" if name[2:] else equals
     if found is None and (short := _attached(name, release)):
         name, attached, equals, found = *short, "=", spellings(release)[short[0]]
     if not isinstance(found, Option):
-        line.problems.append(_unknown(word, name, found, release))
-        _skip_value(equals, rest)
+        line.complain(_unknown(word, name, found, release))
+        if not equals:
+            words.take_value()
         return
     if found.deprecated_since and found.deprecated_since <= release:
-        line.problems.append(_deprecated(word, found))
-    _read_value(word, found, key, attached if equals else None, rest, release, line)
+        line.complain(_deprecated(word, found))
+    _read_value(_Given(word=word, option=found, key=key, attached=attached if equals else None), words, release, line)
 
 
 def _canonical(name: str) -> str:
     return name.replace("_", "-") if name.startswith("--") else name
 
 
-def _find(name: str, release: Patch) -> Option | tuple[str, ...] | None:
+def find_option(name: str, release: Patch) -> Option | tuple[str, ...] | None:
     """The option; several names where a beginning is ambiguous; None where there is none."""
-    known = spellings(release)
+    known, name = spellings(release), _canonical(name)
     if name in known:
         return known[name]
     if not name.startswith("--") or len(name) < 4:
@@ -131,56 +184,64 @@ def _attached(name: str, release: Patch) -> tuple[str, str] | None:
     return (shorts[-1], name[len(shorts[-1]) :]) if shorts else None
 
 
-def _read_value(
-    word: Argument,
-    option: Option,
-    key: str,
-    attached: str | None,
-    rest: list[Argument],
-    release: Patch,
-    line: CommandLine,
-) -> None:
-    kind = option.type_in(release)
-    negated = (
-        _canonical(word.text).startswith("--no-")
-        and option.is_negatable_in(release)
-        and not option.flag.startswith("--no-")
-    )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Given:
+    """An option as it is written."""
+
+    word: Argument
+    option: Option
+    key: str
+    attached: str | None
+
+    @property
+    def is_negative(self) -> bool:
+        return _canonical(self.word.text).startswith("--no-") and not self.option.flag.startswith("--no-")
+
+    def setting(self, *, value: Any, text: str, at: Argument) -> Setting:
+        return Setting(name=self.option.dest, value=value, text=text, path=at.path, line=at.line)
+
+
+def _read_value(given: _Given, words: _Words, release: Patch, line: CommandLine) -> None:
+    kind, word = given.option.type_in(release), given.word
     if takes_no_value(kind):
-        if attached is not None:
-            line.problems.append(_surplus(word, option, attached))
-        line.put(Setting(name=option.dest, value=not negated, text=word.text, path=word.path, line=word.line))
+        if given.attached is not None:
+            line.complain(_surplus(word, given.option, given.attached))
+        line.put(given.setting(value=not given.is_negative, text=word.text, at=word))
         return
-    texts, at = _texts(word, kind, attached, rest)
-    if not texts:
-        if "bare" not in kind:
-            line.problems.append(_missing(word, option, kind))
+    taken = _taken(given, kind, words)
+    if not taken:
+        if "bare" in kind:
+            line.put(given.setting(value=True, text=word.text, at=word))
+        else:
+            line.complain(_missing(word, given.option, kind))
+        return
+    texts = [part.text for part in taken]
+    if any(is_open(text) for text in texts):
+        line.put_unknown(given.setting(value=None, text=" ".join(texts), at=taken[0]))
         return
     try:
-        value = read_value(texts, kind, option.choices_in(release), key)
+        value = read_value(texts, kind, given.option.choices_in(release), given.key)
     except BadValue as error:
-        line.problems.append(_invalid(word, option, " ".join(texts), str(error)))
+        line.complain(_invalid(word, given.option, " ".join(texts), str(error)))
         return
-    line.put(Setting(name=option.dest, value=value, text=" ".join(texts), path=at.path, line=at.line))
+    line.put(given.setting(value=value, text=" ".join(texts), at=taken[0]))
 
 
-def _texts(word: Argument, kind: str, attached: str | None, rest: list[Argument]) -> tuple[list[str], Argument]:
-    """The words that belong to the option, and the one where its value stands."""
-    if attached is not None:
-        return [attached], word
-    if not rest or _is_flag(rest[0].text):
-        return [], word
-    first = rest.pop(0)
-    taken = [first.text]
-    while takes_several(kind) and rest and not _is_flag(rest[0].text):
-        taken.append(rest.pop(0).text)
-    return taken, first
+def _taken(given: _Given, kind: str, words: _Words) -> list[Argument]:
+    """The words that are the option's value, each with its place."""
+    if given.attached is not None:
+        return [replace(given.word, text=given.attached)]
+    taken = []
+    while (word := words.take_value()) is not None:
+        taken.append(word)
+        if not takes_several(kind):
+            break
+    return taken
 
 
-def _skip_value(equals: str, rest: list[Argument]) -> None:
-    """The value of an option that nobody knows is not a model's name."""
-    if not equals and rest and not _is_flag(rest[0].text):
-        rest.pop(0)
+def is_open(text: str) -> bool:
+    """It holds a variable or a template's field that nobody has filled in."""
+    return ("$" in text or "{{" in text) and _OPEN.search(text) is not None
 
 
 def _is_flag(text: str) -> bool:
@@ -204,10 +265,20 @@ def _unknown(word: Argument, name: str, several: Option | tuple[str, ...] | None
         )
     if known is not None:
         return _not_in_release(word, known, release)
-    near = get_close_matches(_canonical(name), [s for s in spellings(release) if s.startswith("--")], n=1, cutoff=0.75)
-    remedy = f"did you mean {near[0]}?" if near else "see `vllm serve --help=all` of your release"
-    message = f"{name} is no option of vLLM; it does not start"
+    message = f"{shown(name)} is no option of vLLM; it does not start"
+    near = _nearest(_canonical(name), release)
+    remedy = f"did you mean {near}?" if near else "see `vllm serve --help=all` of your release"
     return ArgumentProblem(rule="OptionUnknown", at=word, message=message, remediation=remedy)
+
+
+@lru_cache(maxsize=256)
+def _nearest(name: str, release: Patch) -> str | None:
+    """The option that was probably meant."""
+    if len(name) > 60:
+        return None
+    return next(
+        iter(get_close_matches(name, [s for s in spellings(release) if s.startswith("--")], n=1, cutoff=0.75)), None
+    )
 
 
 def _not_in_release(word: Argument, option: Option, release: Patch) -> ArgumentProblem:
@@ -231,17 +302,29 @@ def _deprecated(word: Argument, option: Option) -> ArgumentProblem:
     return ArgumentProblem(rule="OptionDeprecated", at=word, message=message, remediation=remedy)
 
 
+def _unexpected(word: Argument) -> ArgumentProblem:
+    """vLLM takes one word without an option, its model."""
+    message = f"{shown(word.text)} belongs to no option; vLLM does not start"
+    return ArgumentProblem(
+        rule="UnexpectedWord", at=word, message=message, remediation="switches take no value; leave it out"
+    )
+
+
 def _surplus(word: Argument, option: Option, attached: str) -> ArgumentProblem:
     message = f"{option.flag} takes no value, and {attached!r} is one; vLLM does not start"
     return ArgumentProblem(rule="OptionValue", at=word, message=message, remediation=f"write {option.flag} alone")
 
 
 def _missing(word: Argument, option: Option, kind: str) -> ArgumentProblem:
-    message = f"{option.flag} has no value"
+    message = f"{option.flag} has no value; vLLM does not start"
     return ArgumentProblem(rule="OptionValue", at=word, message=message, remediation=f"give one of type {kind}")
 
 
 def _invalid(word: Argument, option: Option, text: str, reason: str) -> ArgumentProblem:
-    shown = text if len(text) <= 60 else f"{text[:57]}…"
-    message = f"{option.flag} is {shown!r}; vLLM does not start"
+    message = f"{option.flag} is {shown(text)!r}; vLLM does not start"
     return ArgumentProblem(rule="OptionValue", at=word, message=message, remediation=reason)
+
+
+def shown(text: str) -> str:
+    """As much of it as a message can hold."""
+    return text if len(text) <= 60 else f"{text[:57]}…"

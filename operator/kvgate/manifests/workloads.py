@@ -10,7 +10,11 @@ from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.facts import ConfigLookup, ConfigMissing, text_of_key
 from kvgate.manifests.documents import Document, read_documents
 from kvgate.manifests.positions import Broken
+from kvgate.manifests.written import Written
 from kvgate.rules.finding import Finding, Severity
+
+NO_NAMESPACE = "default"
+"""Of what names none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +43,16 @@ class Manifests:
     config_maps: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     """Data by (namespace, name)."""
 
-    def config_value(self, namespace: str, name: str, key: str) -> str | None:
-        """The text under a key of a ConfigMap, where it is in the same input."""
-        text = self.config_maps.get((namespace, name), {}).get(key)
-        return text if isinstance(text, str) else None
+    claims: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Storage that PersistentVolumeClaims ask for, by (namespace, name)."""
+
+    def config_data(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """Data of a ConfigMap of the same input; one without a namespace goes where it is applied to."""
+        return self.config_maps.get((namespace, name), self.config_maps.get((NO_NAMESPACE, name)))
+
+    def claim_size(self, namespace: str, name: str) -> str | None:
+        """Storage that a claim of the same input asks for."""
+        return self.claims.get((namespace, name), self.claims.get((NO_NAMESPACE, name)))
 
     def lookup(self, namespace: str) -> ConfigLookup:
         """Finds configFrom of an object in this namespace."""
@@ -71,6 +81,9 @@ def read_manifests(paths: Iterable[str]) -> Manifests:
         elif item.kind == "ConfigMap":
             found.num_others += 1
             _add_config_map(found, item)
+        elif item.kind == "PersistentVolumeClaim":
+            found.num_others += 1
+            _add_claim(found, item)
         elif item.mentions_engine:
             found.others.append(item)
         else:
@@ -114,8 +127,17 @@ def _add_config_map(found: Manifests, document: Document) -> None:
     found.config_maps[namespace, name] = data if isinstance(data, Mapping) else {}
 
 
+def _add_claim(found: Manifests, document: Document) -> None:
+    """What cannot be read of one is nobody's engine."""
+    value = document.load()
+    if isinstance(value, Mapping):
+        claim = Written(value=value)
+        size = claim.get("spec", "resources", "requests", "storage").text
+        found.claims[_identity(value)[::-1]] = size
+
+
 def _identity(value: Mapping[str, Any]) -> tuple[str, str]:
     """(name, namespace) as far as they are written."""
     metadata = value.get("metadata")
     fields = metadata if isinstance(metadata, Mapping) else {}
-    return str(fields.get("name") or ""), str(fields.get("namespace") or "default")
+    return str(fields.get("name") or ""), str(fields.get("namespace") or NO_NAMESPACE)

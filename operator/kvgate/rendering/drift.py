@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvgate.rendering.quantity import parse_quantity
+from kvgate.api.quantity import parse_quantity
 
 
 def carries(live: Any, wanted: Any) -> bool:

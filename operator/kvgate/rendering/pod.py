@@ -1,6 +1,7 @@
 """The pod template: passes the restricted Pod Security Standard, asks for its GPU by product, waits as long as loading takes."""
 
 from kvgate.api.base import Document
+from kvgate.api.quantity import format_bytes, plus_bytes
 from kvgate.api.status import Effective
 from kvgate.api.v1alpha1 import (
     Amounts,
@@ -16,7 +17,6 @@ from kvgate.budget.plan import Budget
 from kvgate.budget.units import GIB, cdiv
 from kvgate.rendering.args import GRACE_SECONDS, MODEL_MOUNT, arguments, command
 from kvgate.rendering.labels import HASH_ANNOTATION, labels, render_hash
-from kvgate.rendering.quantity import format_bytes, plus_bytes
 
 PORT = 8000
 CONTAINER = "vllm"

@@ -48,7 +48,7 @@ def test_an_option_is_read(line: str, expected: dict[str, Any]) -> None:
 def test_the_last_duplicate_counts_and_the_first_is_told() -> None:
     read = parsed("--max-model-len 1 --max-model-len 2")
     assert values(read) == {"max_model_len": 2}
-    assert [(setting.value, setting.path) for setting in read.repeated] == [(1, "args[1]")]
+    assert [(setting.value, setting.path) for setting in read.repeated.values()] == [(1, "args[1]")]
 
 
 def test_the_model_may_be_the_first_word() -> None:

@@ -1,0 +1,64 @@
+"""The accelerator that an engine is judged on: by its hints, else by what is configured."""
+
+import re
+from dataclasses import dataclass
+
+from kvgate.manifests.accelerator_hints import AcceleratorFound, accelerators_of, unlisted_hint
+from kvgate.manifests.engine_found import FoundEngine
+from kvgate.manifests.located import Located, Place, located
+from kvgate.rules.finding import Severity
+
+_CPU_IMAGE = re.compile(r"(?:^|[-_/:.])cpu(?:$|[-_/:.@])")
+_MAX_NAMES = 4
+"""Of accelerators in one sentence."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chosen:
+    """What is judged, and what is said about it."""
+
+    name: str | None
+    """None where nothing tells it."""
+    path: str = ""
+    """Of what told it."""
+    findings: tuple[Located, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+
+def choose(engine: FoundEngine, configured: str | None) -> Chosen:
+    """The one with the least memory where several are possible."""
+    found = accelerators_of(engine.hints)
+    if found:
+        least = min(found, key=lambda each: each.accelerator.memory_bytes)
+        findings = (_several(found),) if len(found) > 1 else ()
+        return Chosen(name=least.accelerator.name, path=least.hint.path, findings=(*findings, *_shared(least)))
+    if unlisted := unlisted_hint(engine.hints):
+        return Chosen(name=unlisted.value, path=unlisted.path)
+    if _CPU_IMAGE.search(engine.image.text):
+        return Chosen(name=None, path=engine.image.path, findings=(_on_cpu(engine),))
+    if configured:
+        return Chosen(name=configured, assumed=(f"accelerator {configured}, as configured",))
+    return Chosen(name=None)
+
+
+def _several(found: tuple[AcceleratorFound, ...]) -> Located:
+    names = [each.accelerator.name for each in found]
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    message = f"it may run on any of {', '.join(names[:_MAX_NAMES])}{more}; the one with the least memory is judged"
+    at = Place(name="accelerator", path=found[0].hint.path)
+    return located("SeveralAccelerators", Severity.INFO, at, message, "select one, or size for the least")
+
+
+def _shared(found: AcceleratorFound) -> tuple[Located, ...]:
+    """The driver's label of GPUs that several containers share in turns."""
+    if not found.hint.value.endswith("-SHARED"):
+        return ()
+    message = f"{found.hint.value} is shared with other containers, whose memory is not counted here"
+    at = Place(name="accelerator", path=found.hint.path)
+    return (located("SharedGpu", Severity.WARNING, at, message, "leave each its part by gpu_memory_utilization"),)
+
+
+def _on_cpu(engine: FoundEngine) -> Located:
+    at = Place(name="accelerator", path=engine.image.path)
+    message = "this image runs on CPUs, whose KV cache is main memory: not judged"
+    return located("RunsOnCpu", Severity.INFO, at, message, "VLLM_CPU_KVCACHE_SPACE says how much it takes")

@@ -1,0 +1,54 @@
+"""Environment variables of a container: what the input says they are, and which of them something else sets."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from kvgate.manifests.written import Written
+
+ConfigData = Callable[[str], Mapping[str, Any] | None]
+"""Name of a ConfigMap → its data, where it is in the same input."""
+
+_REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][\w.\-]*)\))")
+"""Kubernetes' `$(NAME)`, and `$$` for one `$`."""
+
+
+def variables_of(container: Written, config_data: ConfigData) -> dict[str, Written]:
+    """By name; a value that is not in the input (a Secret's, a field of the pod) is None. Later entries may use earlier ones."""
+    values = dict(_from_sources(container.get("envFrom"), config_data))
+    for entry in container.get("env").items():
+        name = entry.get("name").text
+        if name:
+            values[name] = _value(entry, config_data, values)
+    return values
+
+
+def _from_sources(sources: Written, config_data: ConfigData) -> Iterator[tuple[str, Written]]:
+    """Every key of the ConfigMaps that `envFrom` names."""
+    for source in sources.items():
+        data = config_data(source.get("configMapRef", "name").text) or {}
+        for key, text in data.items():
+            yield f"{source.get('prefix').text}{key}", Written(value=str(text), path=source.path)
+
+
+def _value(entry: Written, config_data: ConfigData, values: Mapping[str, Written]) -> Written:
+    source = entry.get("valueFrom")
+    if not source.is_set:
+        value = entry.get("value")
+        return Written(value=expanded(value.text, values), path=value.path)
+    reference = source.get("configMapKeyRef")
+    data = config_data(reference.get("name").text) if reference.is_set else None
+    text = (data or {}).get(reference.get("key").text)
+    return Written(value=text if isinstance(text, str) else None, path=source.path)
+
+
+def expanded(text: str, values: Mapping[str, Written]) -> str:
+    """As Kubernetes does in command, args and env: a name without a value stays as it is."""
+
+    def value_of(match: re.Match[str]) -> str:
+        if match[1] == "$":
+            return "$"
+        known = values.get(match[2])
+        return match[0] if known is None or known.value is None else known.text
+
+    return _REFERENCE.sub(value_of, text) if "$" in text else text

@@ -1,0 +1,72 @@
+"""GPUs that an engine's pods ask for, against those that it uses."""
+
+from collections.abc import Iterator
+
+from kvgate.manifests.engine_found import FoundEngine
+from kvgate.manifests.located import Located, Place, located
+from kvgate.manifests.vllm_args import CommandLine
+from kvgate.rules.finding import Severity
+
+_ELSEWHERE = ("data_parallel_rank", "data_parallel_hybrid_lb", "data_parallel_external_lb", "data_parallel_start_rank")
+"""Options by which other pods run other data parallel ranks."""
+
+
+def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Located]:
+    """Too few, or some that idle; silent where either is not known."""
+    there, needed = gpus_there(engine, line), gpus_needed(line)
+    if there is None or needed is None:
+        return
+    at = Place(name="tensor_parallel_size", path=engine.num_gpus.path)
+    pods = f"{engine.num_pods} pods have" if engine.num_pods > 1 else "the pod has"
+    if there < needed and not _runs_on_ray(line):
+        message = f"tensor × pipeline × data parallel size is {needed} and {pods} {_gpus(there)}: vLLM does not start"
+        yield located(
+            rule="TooFewGpus", severity=Severity.ERROR, at=at, message=message, remediation=f"ask for {_gpus(needed)}"
+        )
+    elif there > needed:
+        message = f"{pods} {_gpus(there)} and vLLM uses {needed}: {there - needed} idle"
+        remedy = f"set --tensor-parallel-size so that all {there} are used, or ask for {needed}"
+        yield located(rule="IdleGpus", severity=Severity.WARNING, at=at, message=message, remediation=remedy)
+
+
+def gpus_there(engine: FoundEngine, line: CommandLine) -> int | None:
+    """Over all pods of the engine; those of one pod where the others run ranks of their own."""
+    count = engine.num_gpus.count
+    if count is None or any(name in line.unknown for name in _SIZES):
+        return None
+    pods = engine.num_pods if _local(line) is None else 1
+    nodes = line.settings.get("nnodes")
+    return count * max(pods, nodes.value if nodes and isinstance(nodes.value, int) and pods == 1 else 1)
+
+
+_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "data_parallel_size_local")
+
+
+def gpus_needed(line: CommandLine) -> int | None:
+    """What the parallel sizes multiply to; of data parallel ranks those that run here."""
+    sizes = [_size(line, name) for name in _SIZES[:2]]
+    local = _local(line)
+    data = local if local is not None else _size(line, "data_parallel_size")
+    if local is None and any(name in line.settings for name in _ELSEWHERE):
+        return None
+    return sizes[0] * sizes[1] * data
+
+
+def _local(line: CommandLine) -> int | None:
+    setting = line.settings.get("data_parallel_size_local")
+    return setting.value if setting and isinstance(setting.value, int) and setting.value > 0 else None
+
+
+def _size(line: CommandLine, name: str) -> int:
+    setting = line.settings.get(name)
+    return setting.value if setting and isinstance(setting.value, int) and setting.value > 0 else 1
+
+
+def _runs_on_ray(line: CommandLine) -> bool:
+    """A Ray cluster brings GPUs of other pods."""
+    backend = line.settings.get("distributed_executor_backend")
+    return backend is not None and backend.value == "ray"
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"

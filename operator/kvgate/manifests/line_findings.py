@@ -1,0 +1,85 @@
+"""What is said of a command line by itself: what vLLM's parser refuses, what is written twice, what nobody knows here."""
+
+from collections.abc import Iterator
+
+from kvgate.manifests.engine_found import FoundEngine
+from kvgate.manifests.located import Located, Place, located
+from kvgate.manifests.vllm_args import ArgumentProblem, CommandLine, shown
+from kvgate.rules.finding import Severity
+from kvgate.vllm_flags import MEMORY_FLAGS
+from kvgate.what_if_settings import SETTINGS
+
+_DECIDING = frozenset(
+    {setting.name for setting in SETTINGS} | {flag[2:].replace("-", "_") for flag in MEMORY_FLAGS} | {"model"}
+)
+"""Settings without whose value nothing can be decided."""
+_PARSER_RULES = ("OptionUnknown", "OptionAmbiguous", "UnexpectedWord")
+"""Problems that are none where another program takes the options first."""
+_NOT_OURS = ("--dyn-", "--kaito-")
+"""Beginnings of options that wrappers keep for themselves."""
+
+
+def line_findings(line: CommandLine, engine: FoundEngine) -> Iterator[Located]:
+    """Everything, in the order of the line."""
+    wrapped = [problem for problem in line.problems if engine.is_wrapped and problem.rule in _PARSER_RULES]
+    for problem in line.problems:
+        if problem not in wrapped:
+            yield _problem(problem)
+    yield from _of_wrapper(wrapped)
+    if line.num_more_problems:
+        at = Place(name="arguments", path=line.problems[-1].path, line=line.problems[-1].at.line)
+        message = f"the command line has {line.num_more_problems} more problems of these kinds"
+        yield located("MoreProblems", Severity.ERROR, at, message, "correct those that are told first")
+    for setting in line.repeated.values():
+        last = line.settings.get(setting.name) or line.unknown.get(setting.name)
+        same = last is not None and last.value == setting.value
+        message = f"{setting.name} is set to {shown(setting.text)} here and again later; the later one counts"
+        severity = Severity.INFO if same else Severity.WARNING
+        yield located("OptionRepeated", severity, setting, message, "keep one of them")
+    for word in line.open_words:
+        message = f"{shown(word.text)} is not known here: any options in it are not judged"
+        yield located(
+            "VariableUnknown", Severity.INFO, Place(name="arguments", path=word.path, line=word.line), message
+        )
+    for path, remark in engine.remarks:
+        yield located("NotUnderstood", Severity.INFO, Place(name="", path=path), remark)
+    yield from engine.findings
+
+
+def undecided_settings(line: CommandLine, *, knows_model: bool) -> list[Located]:
+    """Settings that would decide, and whose value nobody knows here; the model may be named elsewhere."""
+    remedy = "give the variable a value in the same input, or check what is rendered"
+    return [
+        located(
+            "VariableUnknown",
+            Severity.WARNING,
+            setting,
+            f"{name} is {shown(setting.text)}, which has no value here",
+            remedy,
+        )
+        for name, setting in line.unknown.items()
+        if name in _DECIDING and not (name == "model" and knows_model)
+    ]
+
+
+def _problem(problem: ArgumentProblem) -> Located:
+    severity = Severity.WARNING if problem.rule == "OptionDeprecated" else Severity.ERROR
+    at = Place(name="arguments", path=problem.path, line=problem.at.line)
+    return located(problem.rule, severity, at, problem.message, problem.remediation)
+
+
+def _of_wrapper(problems: list[ArgumentProblem]) -> Iterator[Located]:
+    """A slip of the pen is told; all others together are the wrapper's own."""
+    own = []
+    for problem in problems:
+        at = Place(name="arguments", path=problem.path, line=problem.at.line)
+        name = problem.at.text.partition("=")[0]
+        if problem.remediation.startswith("did you mean") and not name.startswith(_NOT_OURS):
+            message = f"{shown(name)} is no option of vLLM; is it one of the program around it?"
+            yield located(problem.rule, Severity.WARNING, at, message, problem.remediation)
+        elif problem.rule != "UnexpectedWord":
+            own.append(problem)
+    if own:
+        names = ", ".join(dict.fromkeys(shown(problem.at.text.partition("=")[0]) for problem in own))
+        at = Place(name="arguments", path=own[0].path, line=own[0].at.line)
+        yield located("WrapperOptions", Severity.INFO, at, f"taken for options of the program around vLLM: {names}")

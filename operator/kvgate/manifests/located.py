@@ -1,0 +1,32 @@
+"""A finding, and the path in a document that it is about."""
+
+from dataclasses import dataclass
+
+from kvgate.manifests.vllm_args import Setting
+from kvgate.rules.finding import Finding, Severity
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Located:
+    """A finding and its place."""
+
+    finding: Finding
+    path: str
+    line: int = 0
+    """Lines below the first one, where the field is a text of several."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """What a finding is about, and where it is written."""
+
+    name: str
+    """vLLM's name of the setting."""
+    path: str
+    line: int = 0
+
+
+def located(rule: str, severity: Severity, at: Setting | Place, message: str, remediation: str = "") -> Located:
+    """A finding at a setting, or at any other place."""
+    finding = Finding(rule=rule, severity=severity, field=at.name, message=message, remediation=remediation)
+    return Located(finding=finding, path=at.path, line=at.line)

@@ -1,0 +1,102 @@
+"""Which releases of vLLM a manifest may mean: its image's, the configured one, or a range that its own options narrow down."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kvgate import catalogue
+from kvgate.budget.versions import DEFAULT_VERSION, parse_patch
+from kvgate.manifests.engine_found import FoundEngine
+from kvgate.manifests.images import ImageFound, version_of
+from kvgate.manifests.vllm_args import Argument, find_option, parse_arguments
+from kvgate.vllm_options import Option, releases_read
+
+_OLDEST_GUESS = "0.8.5"
+"""Where nothing is said, nobody means an engine before V1; options that only older releases have say otherwise."""
+_MAX_FLAGS = 200
+"""Of a command line that are looked at."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Releases:
+    """From the oldest to the newest that it may be; the same where it is known."""
+
+    low: str
+    high: str
+    assumed: str = ""
+    """Why; empty where the manifest says it."""
+
+    @property
+    def is_one(self) -> bool:
+        return self.low == self.high
+
+
+def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Releases:
+    """What the manifest says, else what is configured, else every release that takes its options and has its model."""
+    images = [version_of(text) for text in _images(engine)]
+    stated = next((found.version for found in images if found.version), None)
+    if stated:
+        return Releases(low=stated, high=stated)
+    if configured:
+        return Releases(low=configured, high=configured, assumed=f"vLLM {configured}, as configured")
+    why = next((found for found in images), ImageFound(version=None, reason="no image is written"))
+    usable = _with_values(usable_releases(_flags(engine.arguments)), engine.arguments)
+    if why.is_newest and DEFAULT_VERSION in usable:
+        return Releases(low=DEFAULT_VERSION, high=DEFAULT_VERSION, assumed=f"vLLM {DEFAULT_VERSION}: {why.reason}")
+    return _range(usable, model, why.reason)
+
+
+def _images(engine: FoundEngine) -> list[str]:
+    """A platform's own field for the release, then the image."""
+    tag, image = engine.version.text, engine.image.text
+    own = [tag if ":" in tag or "/" in tag else f"vllm/vllm-openai:{tag}"] if tag else []
+    return [*own, *([image] if image else [])]
+
+
+def _flags(arguments: Sequence[Argument]) -> frozenset[str]:
+    names = (word.text.partition("=")[0].partition(".")[0] for word in arguments if word.text.startswith("--"))
+    return frozenset(list(dict.fromkeys(names))[:_MAX_FLAGS])
+
+
+def _range(usable: Sequence[str], model: str, reason: str) -> Releases:
+    from_model = [release for release in usable if _has_class(model, release)] or list(usable)
+    recent = [release for release in from_model if parse_patch(release) >= parse_patch(_OLDEST_GUESS)] or from_model
+    low, high = recent[0], recent[-1]
+    span = f"vLLM {low}" if low == high else f"vLLM {low} to {high}"
+    return Releases(low=low, high=high, assumed=f"{span}: {reason}")
+
+
+@lru_cache(maxsize=512)
+def usable_releases(flags: frozenset[str]) -> tuple[str, ...]:
+    """The releases that know most of the options, oldest first: where an option has come or gone, its image has the right one."""
+    lacking = {release: _num_lacking(flags, release) for release in releases_read()}
+    least = min(lacking.values())
+    return tuple(release for release, count in lacking.items() if count == least)
+
+
+def _with_values(releases: Sequence[str], arguments: Sequence[Argument]) -> Sequence[str]:
+    """Without the oldest that do not take a value which the newest takes, such as max_model_len auto."""
+    if _num_refused(arguments, releases[-1]):
+        return releases
+    return next(releases[i:] for i, release in enumerate(releases) if not _num_refused(arguments, release))
+
+
+def _num_refused(arguments: Sequence[Argument], release: str) -> int:
+    problems = parse_arguments(arguments, parse_patch(release)).problems
+    return sum(problem.rule == "OptionValue" for problem in problems)
+
+
+def _num_lacking(flags: frozenset[str], release: str) -> int:
+    patch = parse_patch(release)
+    return sum(not isinstance(find_option(flag, patch), Option) for flag in flags)
+
+
+def _has_class(model: str, release: str) -> bool:
+    """Whether the release has the model's class; unknown models are in all."""
+    entry = catalogue.find_model(model) if model else None
+    known = catalogue.find_model_class(str((entry.config.get("architectures") or [""])[0])) if entry else None
+    if known is None:
+        return True
+    patch = parse_patch(release)
+    too_old = bool(known.absent_in) and patch <= parse_patch(known.absent_in)
+    return not too_old and not (known.removed_in and patch >= parse_patch(known.removed_in))

@@ -1,0 +1,227 @@
+"""Shell scripts in manifests → commands, every word with the place it stands at: enough of a shell to find what is started.
+
+Substitution of commands is not run and control flow is not followed: what cannot be known stays as it is written.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+
+from kvgate.manifests.vllm_args import Argument
+from kvgate.manifests.written import Written
+
+Variables = Mapping[str, Written]
+"""By name; the value is None where something outside the input sets it."""
+
+_TOKEN = re.compile(
+    r"""
+    (?P<blank>(?:[ \t\r]|\\\n)+)
+  | (?P<newline>\n)
+  | (?P<redirect>\d*(?:>>?|<<?-?)(?:&\d|&-)?|&>>?)
+  | (?P<operator>&&|\|\||;;|[;&|()])
+  | '(?P<single>[^']*)'
+  | "(?P<double>(?:[^"\\]|\\.)*)"
+  | (?P<substituted>\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`)
+  | (?P<variable>\$\{[^}]*\}|\$\w+|\$[@*\#?])
+  | \\(?P<escaped>.)
+  | (?P<plain>[^\s'"\\$;&|()<>`]+)
+  | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_BRACED = re.compile(r"\$\{([A-Za-z_]\w*)(?::?[-=]([^}]*))?\}|\$([A-Za-z_]\w*)")
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_SHELLS = ("sh", "bash", "ash", "dash", "zsh")
+_MAX_NESTING = 5
+"""Scripts in scripts; nobody writes more."""
+_MAX_PREFIX = 5
+"""Words before a shell's name: `exec`, `tini --`, `/usr/bin/env` …"""
+_DECLARATIONS = ("export", "declare", "local", "readonly", "env")
+
+
+@dataclass(slots=True)
+class _Reader:
+    """A word and a command in the making."""
+
+    path: str
+    variables: MutableMapping[str, Written]
+    parameters: Sequence[Argument]
+    first_line: int
+    line: int = 0
+    word: str | None = None
+    word_line: int = 0
+    word_path: str = ""
+    is_target: bool = False
+    """The next word is a file that output goes to."""
+    command: list[Argument] = field(default_factory=list)
+
+    def append(self, text: str, path: str = "") -> None:
+        """Part of the current word; a part from a variable keeps its own place while it stands alone."""
+        if self.word is None:
+            self.word, self.word_line, self.word_path = "", self.line, path or self.path
+        elif path != self.word_path:
+            self.word_path = self.path
+        self.word += text
+
+    def end_word(self) -> None:
+        if self.word is not None and not self.is_target:
+            inside = self.word_path == self.path
+            line = self.first_line + self.word_line if inside else 0
+            self.command.append(Argument(text=self.word, path=self.word_path, line=line))
+        self.is_target = self.is_target and self.word is None
+        self.word = None
+
+    def end_command(self) -> list[Argument]:
+        self.end_word()
+        command, self.command, self.is_target = self.command, [], False
+        return command
+
+
+def commands_of(
+    text: str, path: str, variables: Variables, parameters: Sequence[Argument] = (), *, first_line: int = 0
+) -> Iterator[list[Argument]]:
+    """The simple commands of a script; `NAME=value` is known to the commands after it."""
+    reader = _Reader(path=path, variables=dict(variables), parameters=parameters, first_line=first_line)
+    end = 0
+    while (match := _TOKEN.match(text, end)) is not None:
+        end = match.end()
+        if reader.word is None and match["plain"] and match[0].startswith("#"):
+            end = text.find("\n", match.start())
+            end = len(text) if end < 0 else end
+            continue
+        if match["newline"] or match["operator"]:
+            yield from _ended(reader)
+        else:
+            _take(reader, match)
+        reader.line += match[0].count("\n")
+    yield from _ended(reader)
+
+
+def _ended(reader: _Reader) -> Iterator[list[Argument]]:
+    command = reader.end_command()
+    if command and not _remembered(reader, command):
+        yield command
+
+
+def _remembered(reader: _Reader, command: list[Argument]) -> bool:
+    """A command that only sets variables."""
+    words = command[1:] if command[0].text in _DECLARATIONS else command
+    matches = [_ASSIGNMENT.fullmatch(word.text) for word in words]
+    if not words or not all(matches):
+        return False
+    for word, match in zip(words, matches, strict=True):
+        if match:
+            reader.variables[match[1]] = Written(value=match[2], path=word.path)
+    return True
+
+
+def _take(reader: _Reader, match: re.Match[str]) -> None:
+    """One token that is neither a line's end nor an operator."""
+    if match["blank"]:
+        reader.end_word()
+    elif match["redirect"]:
+        reader.end_word()
+        reader.is_target = "&" not in match["redirect"].lstrip("&")
+    elif match["variable"]:
+        _expand(reader, match["variable"])
+    elif match["double"] is not None:
+        reader.append(_quoted(match["double"], reader.variables))
+    else:
+        kinds = ("single", "substituted", "escaped", "plain", "other")
+        reader.append(next(match[kind] for kind in kinds if match[kind] is not None))
+
+
+def _expand(reader: _Reader, written: str) -> None:
+    """Outside quotes a value may be several words, or none."""
+    if written in ("$@", "$*"):
+        reader.end_word()
+        reader.command += reader.parameters
+        return
+    match = _BRACED.fullmatch(written)
+    name = (match[1] or match[3]) if match else ""
+    text = _value(match, reader.variables) if match else None
+    if text is None:
+        reader.append(written)
+        return
+    known = reader.variables.get(name)
+    place = known.path if known and reader.word is None else reader.path
+    words = split(text)
+    for index, word in enumerate(words):
+        if index:
+            reader.end_word()
+        reader.append(word, place)
+
+
+def _value(match: re.Match[str], variables: Variables) -> str | None:
+    """None where it is not known; a default counts where nothing is set."""
+    known = variables.get(match[1] or match[3])
+    if known is not None and known.value is not None:
+        return known.text
+    return match[2] if known is None else None
+
+
+def _quoted(text: str, variables: Variables) -> str:
+    """Inside double quotes."""
+
+    def value_of(match: re.Match[str]) -> str:
+        value = _value(match, variables)
+        return match[0] if value is None else value
+
+    text = re.sub(r'\\([$"`\\])', r"\1", text.replace("\\\n", " "))
+    return _BRACED.sub(value_of, text)
+
+
+def split(text: str) -> list[str]:
+    """Words of a line that no shell reads: quotes are taken off, nothing else means anything."""
+    words: list[str] = []
+    in_word = False
+    for match in _TOKEN.finditer(text):
+        if match["blank"] or match["newline"]:
+            in_word = False
+            continue
+        part = _literal(match)
+        if in_word:
+            words[-1] += part
+        else:
+            words.append(part)
+        in_word = True
+    return words
+
+
+def _literal(match: re.Match[str]) -> str:
+    if match["double"] is not None:
+        return re.sub(r'\\(["\\])', r"\1", match["double"])
+    kinds = ("single", "escaped")
+    return next((match[kind] for kind in kinds if match[kind] is not None), match[0])
+
+
+def unwrapped(command: list[Argument], variables: Variables, depth: int = 0) -> Iterator[list[Argument]]:
+    """The commands that one command runs: `sh -c "…" -- $@` and `eval "…"` through, any other as it is."""
+    script = _script_of(command)
+    if script is None or depth > _MAX_NESTING:
+        yield command
+        return
+    at, parameters = script
+    for inner in commands_of(at.text, at.path, variables, parameters, first_line=at.line):
+        yield from unwrapped(inner, variables, depth + 1)
+
+
+def _script_of(command: list[Argument]) -> tuple[Argument, list[Argument]] | None:
+    """(the script, `$@` in it); None where the command is no shell."""
+    for index, word in enumerate(command[:_MAX_PREFIX]):
+        if word.text == "eval" and len(command) > index + 1:
+            rest = command[index + 1 :]
+            text = " ".join(part.text for part in rest)
+            return Argument(text=text, path=rest[0].path, line=rest[0].line), []
+        if word.text.rpartition("/")[2] in _SHELLS:
+            return _after_flags(command[index + 1 :])
+    return None
+
+
+def _after_flags(words: list[Argument]) -> tuple[Argument, list[Argument]] | None:
+    """`-c`, `-ec`, `-lc` … and the script behind; its first parameter is `$0`."""
+    for index, word in enumerate(words):
+        if word.text.startswith("-") and not word.text.startswith("--") and "c" in word.text:
+            rest = [part for part in words[index + 1 :] if not part.text.startswith("-o")]
+            return (rest[0], rest[2:] if len(rest) > 1 else []) if rest else None
+    return None

@@ -1,0 +1,70 @@
+"""PLATFORM/CASE/input.yaml → expected.json: what is found in other people's manifests, where, and what is assumed; README.md."""
+
+import json
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvgate.cli.check import check, run
+from kvgate.cli.check_report import Item
+from kvgate.manifests import Broken
+from kvgate.manifests.catalog import READERS
+from kvgate.manifests.judged import Defaults
+
+FOLDER = Path(__file__).parent
+CASES = sorted(path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*/input.*"))
+_OPTIONS = re.compile(r"^# check: (.*)$", re.MULTILINE)
+
+
+def told(case: str) -> dict[str, Any]:
+    """The report of a case, without its numbers."""
+    path = next((FOLDER / case).glob("input.*"))
+    stated = _OPTIONS.search(path.read_text(encoding="utf-8"))
+    options = check.make_context("check", [str(path), *shlex.split(stated[1] if stated else "")]).params
+    defaults = Defaults(accelerator=options["accelerator"], vllm_version=options["vllm_version"])
+    report = run((str(path),), None, defaults)
+    return {
+        "exit_code": int(report.exit_code()),
+        "engines": [_engine(item) for item in report.items],
+        "unreadable": [_unreadable(item) for item in report.unreadable],
+        "other_documents": report.num_others,
+    }
+
+
+def _engine(item: Item) -> dict[str, Any]:
+    return {
+        "at": f"{item.line} {item.path}".strip(),
+        "platform": item.platform,
+        "name": item.name,
+        "verdict": item.verdict,
+        "accelerator": item.accelerator,
+        "vllm_version": item.vllm_version,
+        "assumed": list(item.assumed),
+        "findings": [
+            f"{placed.finding.severity.value} {placed.finding.rule} {placed.line}:{placed.column} {placed.path}".strip()
+            for placed in item.findings
+        ],
+    }
+
+
+def _unreadable(item: Broken) -> str:
+    return f"{item.finding.rule} {item.position.line}:{item.position.column}"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_report_is_the_golden_one(case: str) -> None:
+    text = json.dumps(told(case), indent=2, ensure_ascii=False) + "\n"
+    golden = FOLDER / case / "expected.json"
+    if os.environ.get("KVGATE_UPDATE_GOLDEN") == "1":
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("platform", sorted({reader.platform for reader in READERS if reader.platform.isascii()}))
+def test_every_platform_has_real_examples(platform: str) -> None:
+    cases = [case for case in CASES if case.startswith(f"{platform}/")]
+    assert len(cases) >= 3 or platform.startswith("("), cases
