@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FAST_TESTS = ("tests/unit", "tests/property", "tests/parity", "tests/contract", "tests/rendering")
+FAST_TESTS = ("tests/unit", "tests/property", "tests/parity", "tests/contract", "tests/manifests", "tests/rendering")
 CHECKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("format", ("ruff", "format", "--check", "-q", ".")),
     ("lint", ("ruff", "check", "-q", ".")),

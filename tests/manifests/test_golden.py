@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from kvgate.cli.check import check, run
-from kvgate.cli.check_report import Item
-from kvgate.manifests import Broken
+from kvgate.cli.check_report import Item, Placed
 from kvgate.manifests.catalog import READERS
 from kvgate.manifests.judged import Defaults
 
@@ -30,7 +29,7 @@ def told(case: str) -> dict[str, Any]:
     return {
         "exit_code": int(report.exit_code()),
         "engines": [_engine(item) for item in report.items],
-        "unreadable": [_unreadable(item) for item in report.unreadable],
+        "unreadable": [_told(placed) for placed in report.unreadable],
         "other_documents": report.num_others,
     }
 
@@ -44,15 +43,12 @@ def _engine(item: Item) -> dict[str, Any]:
         "accelerator": item.accelerator,
         "vllm_version": item.vllm_version,
         "assumed": list(item.assumed),
-        "findings": [
-            f"{placed.finding.severity.value} {placed.finding.rule} {placed.line}:{placed.column} {placed.path}".strip()
-            for placed in item.findings
-        ],
+        "findings": [_told(placed) for placed in item.findings],
     }
 
 
-def _unreadable(item: Broken) -> str:
-    return f"{item.finding.rule} {item.position.line}:{item.position.column}"
+def _told(placed: Placed) -> str:
+    return f"{placed.finding.severity.value} {placed.rule} {placed.line}:{placed.column} {placed.path}".strip()
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -165,7 +165,7 @@ READERS: tuple[Reader, ...] = (
         read=compose.read_compose,
     ),
     Reader(
-        platform="(the kind's name)",
+        platform="(other kinds)",
         what="any other object with a list of containers somewhere, such as a `RayCluster` or a Knative `Service`",
         reads=_POD_FIELDS,
         recognises=lambda given: given.document.kind not in TEMPLATES and next(pods.read_pod_templates(given), None) is not None,

@@ -98,10 +98,12 @@ def _joined(low: JudgedEngine, high: JudgedEngine) -> JudgedEngine:
 def _judged_with(asked: _Asked, version: str) -> JudgedEngine:
     engine = asked.engine
     line = parse_arguments(engine.arguments, parse_patch(version))
-    findings = [*line_findings(line, engine), *contradictions(line), *asked.chosen.findings]
+    findings = [*line_findings(line, engine), *asked.chosen.findings]
     undecided = undecided_settings(line, knows_model=asked.model is not None)
     findings += undecided
     assessment = None if undecided else _assessment(asked, line, version, findings)
+    told = {each.finding.rule for each in findings}
+    findings += [each for each in contradictions(line) if each.finding.rule not in told]
     findings += gpu_count_problems(engine, line)
     name = asked.model.name if asked.model else ""
     findings += start_advice(engine, line, name, _weights_bytes(assessment))

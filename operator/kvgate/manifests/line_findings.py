@@ -22,14 +22,11 @@ _NOT_OURS = ("--dyn-", "--kaito-")
 def line_findings(line: CommandLine, engine: FoundEngine) -> Iterator[Located]:
     """Everything, in the order of the line."""
     wrapped = [problem for problem in line.problems if engine.is_wrapped and problem.rule in _PARSER_RULES]
-    for problem in line.problems:
+    for index, problem in enumerate(line.problems, start=1):
+        more = line.num_more_problems if index == len(line.problems) else 0
         if problem not in wrapped:
-            yield _problem(problem)
+            yield _problem(problem, more)
     yield from _of_wrapper(wrapped)
-    if line.num_more_problems:
-        at = Place(name="arguments", path=line.problems[-1].path, line=line.problems[-1].at.line)
-        message = f"the command line has {line.num_more_problems} more problems of these kinds"
-        yield located("MoreProblems", Severity.ERROR, at, message, "correct those that are told first")
     for setting in line.repeated.values():
         last = line.settings.get(setting.name) or line.unknown.get(setting.name)
         same = last is not None and last.value == setting.value
@@ -62,10 +59,11 @@ def undecided_settings(line: CommandLine, *, knows_model: bool) -> list[Located]
     ]
 
 
-def _problem(problem: ArgumentProblem) -> Located:
+def _problem(problem: ArgumentProblem, num_more: int) -> Located:
     severity = Severity.WARNING if problem.rule == "OptionDeprecated" else Severity.ERROR
     at = Place(name="arguments", path=problem.path, line=problem.at.line)
-    return located(problem.rule, severity, at, problem.message, problem.remediation)
+    message = f"{problem.message}; the line has {num_more} more problems" if num_more else problem.message
+    return located(problem.rule, severity, at, message, problem.remediation)
 
 
 def _of_wrapper(problems: list[ArgumentProblem]) -> Iterator[Located]:

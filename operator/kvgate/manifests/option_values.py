@@ -36,6 +36,8 @@ def read_value(texts: Sequence[str], kind: str, choices: tuple[str, ...], key: s
 
 
 def _scalar(text: str, kind: str) -> Any:
+    if kind == "str|bare" and text.lower() in ("true", "false"):
+        return text.lower() == "true"
     kind = kind.removesuffix("|bare")
     if kind.endswith("|auto") and text in ("auto", "-1"):
         return -1
