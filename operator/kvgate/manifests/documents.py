@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from kvgate.manifests.comments import Comment, comments_in
 from kvgate.manifests.nodes import YamlError, compose, construct
 from kvgate.manifests.positions import Broken, Position, broken, locate
 
@@ -25,7 +26,6 @@ STDIN_NAME = "<stdin>"
 _ENGINE_WORDS = re.compile(
     r"vllm|kserve|kubeai|kaito\.sh|modelartifacts|dynamo|llm_configs|model_loading_config", re.IGNORECASE
 )
-_COMMENT = re.compile(r"#\s*(kvgate:.*)$", re.MULTILINE)
 _MARKER = re.compile(r"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^%.*$", re.MULTILINE)
 _TEMPLATE_HELP = "this looks like a Helm template; render it first: helm template CHART | kvgate check -"
@@ -45,8 +45,10 @@ class Document:
     """Its text holds `{{`: a finding may be about a template that nobody rendered."""
     mentions_engine: bool = False
     """Its text holds a word that every document of a known platform has one of."""
-    comments: tuple[tuple[int, str], ...] = ()
-    """(line in the file, text) of comments that are for kvgate."""
+    first_line: int = 1
+    """Of the whole document, also for the items of a List."""
+    comments: tuple[Comment, ...] = ()
+    """Those that are for kvgate."""
 
     @property
     def position(self) -> Position:
@@ -132,14 +134,15 @@ def _parsed(file: str, data: bytes) -> Iterator[Document | Broken]:
     if isinstance(text, Broken):
         yield text
         return
-    index = 0
+    index, waiting = 0, list[Comment]()
     for line_offset, chunk in _chunks(text):
         try:
             node = compose(chunk)
         except YamlError as error:
             yield _yaml_broken(error, file, line_offset, is_template="{{" in chunk)
-            node = None
+            continue
         if node is None:
+            waiting += comments_in(chunk, line_offset)
             continue
         document = Document(
             file=file,
@@ -148,10 +151,11 @@ def _parsed(file: str, data: bytes) -> Iterator[Document | Broken]:
             node=node,
             is_template="{{" in chunk,
             mentions_engine=_ENGINE_WORDS.search(chunk) is not None,
-            comments=tuple(_comments(chunk, line_offset)),
+            first_line=line_offset + node.start_mark.line + 1,
+            comments=(*waiting, *comments_in(chunk, line_offset)),
         )
         yield from _items(document)
-        index += 1
+        index, waiting = index + 1, []
 
 
 def _text(file: str, data: bytes) -> str | Broken:
@@ -183,12 +187,6 @@ def _without_prefix(chunk: str) -> str:
     if chunk.startswith("%"):
         return _DIRECTIVE.sub("", chunk)
     return f"   {chunk[3:]}" if chunk.startswith("...") else chunk
-
-
-def _comments(chunk: str, line_offset: int) -> Iterator[tuple[int, str]]:
-    if "kvgate:" in chunk:
-        for match in _COMMENT.finditer(chunk):
-            yield line_offset + chunk.count("\n", 0, match.start()) + 1, match[1].strip()
 
 
 def _items(document: Document) -> Iterator[Document]:

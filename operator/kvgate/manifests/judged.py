@@ -6,10 +6,10 @@ from typing import Any
 
 from kvgate import catalogue
 from kvgate.budget.interval import Verdict
-from kvgate.budget.request import Guarantee
+from kvgate.budget.request import Guarantee, Workload
 from kvgate.budget.units import MIB
 from kvgate.budget.versions import DEFAULT_VERSION, parse_patch
-from kvgate.engine import Assessment
+from kvgate.engine import Assessment, judge
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.text import parse_config_text
 from kvgate.manifests.chosen_accelerator import Chosen, choose
@@ -35,6 +35,8 @@ class Defaults:
     vllm_version: str | None = None
     model_config: str | None = None
     """Text of a config.json, for models that the catalogue does not know."""
+    workload: Workload | None = None
+    """What the engine is expected to serve; asked instead of max_num_seqs whole requests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +134,7 @@ def _assessment(asked: _Asked, line: CommandLine, version: str, findings: list[L
             findings.append(_no_model(asked.engine))
             return None
         assessment = assess_request(values, is_whole=True)
-        told = [*assessment.findings, *_oversubscription(values, assessment)]
+        told = [*assessment.findings, *_oversubscription(assessment, asked.defaults.workload)]
     except (BadRequest, ModelConfigError) as error:
         at = Place(name="", path=asked.engine.path)
         findings.append(located("InvalidSetting", Severity.ERROR, at, str(error), "give a value that vLLM takes"))
@@ -197,17 +199,18 @@ def _version_path(engine: FoundEngine) -> str:
     return (engine.version.path if engine.version.text else engine.image.path) or engine.path
 
 
-def _oversubscription(values: Mapping[str, Any], assessment: Assessment) -> Iterator[Finding]:
-    """max_num_seqs full-length requests do not fit: preemptions under load. A warning, because the default is nobody's choice."""
-    if assessment.verdict not in (Verdict.FITS, Verdict.MAY_NOT_FIT):
+def _oversubscription(assessment: Assessment, workload: Workload | None) -> Iterator[Finding]:
+    """The declared workload, or max_num_seqs whole requests, does not fit: preemptions under load, which is a warning."""
+    if assessment.verdict not in (Verdict.FITS, Verdict.MAY_NOT_FIT) or assessment.budget is None:
         return
-    whole = assess_request(values, guarantee=Guarantee.FULL_CONTEXT, is_whole=True)
-    for finding in whole.findings:
+    guarantee = Guarantee.WORKLOAD if workload else Guarantee.FULL_CONTEXT
+    asked = replace(assessment.budget.request, guarantee=guarantee, workload=workload)
+    for finding in judge(asked).findings:
         if finding.rule == "GuaranteeNotMet":
-            yield Finding(
-                rule="Oversubscribed", severity=Severity.WARNING, field=finding.field, message=finding.message,
-                remediation="requests that long and that many at once are preempted; lower max_num_seqs or max_model_len",
-            )  # fmt: skip
+            remedy = "requests that long and that many at once are preempted; lower max_num_seqs or max_model_len"
+            yield replace(finding, rule="Oversubscribed", severity=Severity.WARNING, remediation=remedy)
+        elif finding.rule in ("ConcurrencyAboveMaxNumSeqs", "RequestAboveMaxModelLen"):
+            yield replace(finding, severity=Severity.WARNING)
 
 
 def _weights_bytes(assessment: Assessment | None) -> int | None:
