@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kvgate.cli.check import check, run
+from kvgate.cli.check import check
 from kvgate.cli.check_report import Item, Placed
+from kvgate.cli.check_run import Options, run
 from kvgate.manifests.catalog import READERS
-from kvgate.manifests.judged import Defaults
 
 FOLDER = Path(__file__).parent
 CASES = sorted(path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*/input.*"))
@@ -24,10 +24,9 @@ def told(case: str) -> dict[str, Any]:
     path = next((FOLDER / case).glob("input.*"))
     stated = _OPTIONS.search(path.read_text(encoding="utf-8"))
     options = check.make_context("check", [str(path), *shlex.split(stated[1] if stated else "")]).params
-    defaults = Defaults(accelerator=options["accelerator"], vllm_version=options["vllm_version"])
-    report = run((str(path),), None, defaults)
+    report = run((str(path),), Options(accelerator=options["accelerator"], vllm_version=options["vllm_version"]))
     return {
-        "exit_code": int(report.exit_code()),
+        "exit_code": int(report.exit_code),
         "engines": [_engine(item) for item in report.items],
         "unreadable": [_told(placed) for placed in report.unreadable],
         "other_documents": report.num_others,

@@ -13,6 +13,6 @@ def judged(name: str) -> tuple[Subject, Assessment]:
     """The one object of a sample, and what becomes of it."""
     manifests = read_manifests((str(SAMPLES[name]),))
     (subject,) = manifests.subjects
-    assessment = check_subject(subject, manifests, None, "").assessment
+    assessment = check_subject(subject, manifests, None).assessment
     assert assessment is not None
     return subject, assessment

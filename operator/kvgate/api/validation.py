@@ -29,7 +29,8 @@ def parse_document(document: Mapping[str, Any]) -> InferenceDeployment:
     try:
         deployment = InferenceDeployment.model_validate(document)
     except ValidationError as error:
-        found = (*_metadata_findings(document), *_findings(error), *_rules_of_the_rest(document, error))
+        of_schema = schema_findings(error, InferenceDeployment, "see `kubectl explain infd.spec`")
+        found = (*_metadata_findings(document), *of_schema, *_rules_of_the_rest(document, error))
         raise InvalidDocument(found) from None
     broken = (*_metadata_findings(document), *_broken_rules(deployment))
     if broken:
@@ -89,10 +90,15 @@ def _remove(node: Any, location: tuple[int | str, ...]) -> None:
         del node[location[-1] :]
 
 
-def _findings(error: ValidationError) -> Iterator[Finding]:
+def schema_findings(error: ValidationError, model: type[BaseModel], see: str) -> Iterator[Finding]:
+    """One per error; `see` is what to do where nothing better is known."""
     for detail in error.errors(include_url=False):
         path = _path(detail["loc"])
-        yield _finding(path, *_wording(detail, path))
+        if detail["type"] == "extra_forbidden":
+            yield _finding(path, f"{path} is not a field", _suggestion(detail["loc"], model))
+        else:
+            message, remediation = _wording(detail, path)
+            yield _finding(path, message, remediation or see)
 
 
 def _finding(path: str, message: str, remediation: str) -> Finding:
@@ -117,8 +123,6 @@ def _wording(detail: ErrorDetails, path: str) -> tuple[str, str]:
     match detail["type"]:
         case "missing":
             return f"{path} is required", f"add {path}"
-        case "extra_forbidden":
-            return f"{path} is not a field", _suggestion(detail["loc"])
         case "literal_error" | "enum":
             return f"{path} is {_shown(value)}", f"use one of {context.get('expected')}"
         case "string_pattern_mismatch":
@@ -140,14 +144,14 @@ def _wording(detail: ErrorDetails, path: str) -> tuple[str, str]:
         case _:
             return (
                 f"{path or 'the document'} is {_shown(value)}: {detail['msg'][0].lower()}{detail['msg'][1:]}",
-                "see `kubectl explain infd.spec`",
+                "",
             )
 
 
 def _pattern_help(field: str, pattern: str) -> str:
     if field == "gpuMemoryUtilization":
         return 'write a decimal string above 0 and up to 1, such as "0.90"'
-    if field == "version":
+    if field in ("version", "vllmVersion"):
         return 'write a release, such as "0.33.0"'
     return f"it must match {pattern}"
 
@@ -157,11 +161,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def _suggestion(location: tuple[int | str, ...]) -> str:
+def _suggestion(location: tuple[int | str, ...], model: Any) -> str:
     """The nearest field of the same object."""
     from difflib import get_close_matches
 
-    model: Any = InferenceDeployment
     for part in location[:-1]:
         model = _member(model, part)
     names = [field.alias or name for name, field in model.model_fields.items()] if _is_model(model) else []

@@ -1,18 +1,20 @@
 """`kvgate check`: the verdicts of files, with file, line and field; the same engine as the webhook."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
-from kvgate.cli.check_report import Report, in_order, of_broken, of_document, of_engine, of_ours
-from kvgate.cli.checked import check_subject
-from kvgate.manifests import read_manifests
-from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judged import Defaults, judge_engine
-from kvgate.rules.finding import Severity
+from kvgate.cli import baseline
+from kvgate.cli.baseline import BadBaseline
+from kvgate.cli.check_report import Report
+from kvgate.cli.check_run import Options, run
+from kvgate.cli.config_file import BadConfig
+from kvgate.cli.exits import Exit
+from kvgate.cli.model_config import NotJson
 
 OUTPUTS = {
     "text": "kvgate.cli.check_text",
@@ -24,55 +26,52 @@ OUTPUTS = {
     "markdown": "kvgate.cli.check_markdown",
 }
 """Name → the module whose `render` makes it; only one of them is imported."""
+_FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
+_GIVEN = click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path)
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option(
-    "--model-config", metavar="FILE", help="The config.json for models that neither the catalogue nor configFrom knows.",
-    type=click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path),
-)  # fmt: skip
+@click.option("--model-config", metavar="FILE", type=_GIVEN,
+              help="The config.json for models that neither the catalogue nor configFrom knows.")  # fmt: skip
 @click.option("--accelerator", metavar="NAME", help="For manifests that do not say what they run on.")
 @click.option("--vllm-version", metavar="VERSION", help="For manifests whose image does not say it.")
-@click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", help="What makes the exit code 1.")
+@click.option(
+    "--config", metavar="FILE", type=_GIVEN, help="Instead of the .kvgate.yaml that is found upward from PATH."
+)
+@click.option("--baseline", metavar="FILE", type=_GIVEN, help="Findings that are known and do not count.")
+@click.option("--write-baseline", metavar="FILE", type=_FILE, help="Write all findings of today to a baseline.")
+@click.option("--fail-on", type=click.Choice(["error", "warning"]), help="What makes the exit code 1; default: error.")
 @click.option("-o", "--output", type=click.Choice(list(OUTPUTS)), default="text", help="For people or programs.")
-def check(
-    paths: tuple[str, ...],
-    model_config: Path | None,
-    accelerator: str | None,
-    vllm_version: str | None,
-    fail_on: str,
-    output: str,
-) -> None:
+def check(paths: tuple[str, ...], output: str, write_baseline: Path | None, **options: Any) -> None:
     """Judge every vLLM engine in PATH: files, folders, or - for standard input.
 
     InferenceDeployments by their policy, other platforms' manifests and Helm values by vLLM's own start condition. ConfigMaps
     in the same input are read where they are referred to. Exit code: 0 everything starts, 1 something does not, 2 nothing
     could be decided.
     """
-    text = model_config.read_text(encoding="utf-8", errors="replace") if model_config else None
-    defaults = Defaults(accelerator=accelerator, vllm_version=vllm_version, model_config=text)
-    report = run(paths, model_config, defaults)
+    report = run_or_exit(paths, Options(**options))
+    if write_baseline:
+        report = _kept(write_baseline, report)
     render: Callable[[Report], str] = import_module(OUTPUTS[output]).render
     click.echo(render(report))
-    sys.exit(report.exit_code(Severity(fail_on)))
+    sys.exit(report.exit_code)
 
 
-def run(paths: tuple[str, ...], model_config: Path | None, defaults: Defaults) -> Report:
-    """Read, judge, and put in order."""
-    manifests = read_manifests(paths)
-    found = find_engines(manifests)
-    items = [
-        *(
-            of_ours(check_subject(subject, manifests, defaults.model_config, str(model_config)))
-            for subject in manifests.subjects
-        ),
-        *(of_engine(judge_engine(engine, defaults)) for engine in found.engines),
-        *map(of_document, found.not_understood),
-    ]
-    return Report(
-        items=in_order(items),
-        unreadable=tuple(map(of_broken, (*manifests.broken, *found.broken))),
-        num_others=manifests.num_others + found.num_others,
-        paths=paths,
-    )
+def run_or_exit(paths: Sequence[str], options: Options) -> Report:
+    """The report; for files beside the manifests that are wrong, what is wrong with them, and the exit code of misuse."""
+    try:
+        return run(paths, options)
+    except BadConfig as error:
+        from kvgate.cli.check_text import broken_lines
+
+        click.echo("\n".join([*filter(None, [str(error)]), *map(broken_lines, error.problems)]), err=True)
+    except (NotJson, BadBaseline) as error:
+        click.echo(str(error), err=True)
+    sys.exit(Exit.UNDECIDED)
+
+
+def _kept(path: Path, report: Report) -> Report:
+    """The report as the next run with this baseline sees it."""
+    baseline.write_baseline(path, report)
+    return baseline.without_known(report, baseline.read_baseline(path))

@@ -18,10 +18,11 @@ def render(report: Report) -> str:
             "documents": [_document(item) for item in report.items],
             "unreadable": [_unreadable(item) for item in report.unreadable],
             "summary": {
-                "exit_code": int(report.exit_code()),
+                "exit_code": int(report.exit_code),
                 "verdicts": dict(Counter(item.verdict or "None" for item in report.items)),
                 "decisions": dict(Counter(item.checked.decision.value for item in report.items if item.checked)),
                 "unreadable": len(report.unreadable),
+                "ignored": report.num_ignored,
                 "other_kinds": report.num_others,
             },
         },
@@ -43,6 +44,7 @@ def _document(item: Item) -> Json:
         "vllm_version": item.vllm_version,
         "assumed": list(item.assumed),
         "findings": [placed_json(placed) for placed in item.findings],
+        "ignored": [_ignored(placed) for placed in item.told if placed.ignored],
         **(_decision(item) if item.checked else {}),
     }
 
@@ -87,6 +89,11 @@ def placed_json(placed: Placed) -> Json:
         "message": finding.message,
         "remediation": finding.remediation,
     }
+
+
+def _ignored(placed: Placed) -> Json:
+    why = {"by": placed.ignored.by, "reason": placed.ignored.reason} if placed.ignored else {}
+    return {**placed_json(placed), **why}
 
 
 def _unreadable(placed: Placed) -> Json:

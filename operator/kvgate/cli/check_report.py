@@ -23,6 +23,15 @@ _NOT_UNDERSTOOD = Finding(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Ignored:
+    """Why a finding does not count."""
+
+    reason: str
+    by: str
+    """`comment`, `configuration` or `baseline`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Placed:
     """A finding with its place."""
 
@@ -31,6 +40,7 @@ class Placed:
     line: int
     column: int
     path: str
+    ignored: Ignored | None = None
 
     @property
     def rule(self) -> str:
@@ -53,21 +63,35 @@ class Item:
     accelerator: str | None = None
     vllm_version: str | None = None
     assumed: tuple[str, ...] = ()
-    findings: tuple[Placed, ...] = ()
+    told: tuple[Placed, ...] = ()
+    """All findings, those that are ignored too."""
     checked: Checked | None = None
     """For our own objects: the decision and all that goes with it."""
     judged: JudgedEngine | None = None
 
     @property
+    def findings(self) -> tuple[Placed, ...]:
+        """Those that count."""
+        return tuple(placed for placed in self.told if not placed.ignored)
+
+    @property
     def is_refused(self) -> bool:
         """Of ours by policy; an engine of another platform that does not start."""
-        if self.checked:
-            return self.checked.decision is Decision.REFUSE
-        return self.verdict == "DoesNotFit"
+        return self._does_not_pass and not self.is_pardoned
+
+    @property
+    def is_pardoned(self) -> bool:
+        """It would be refused, and somebody took the blame for every error."""
+        errors = [placed for placed in self.told if placed.finding.severity is Severity.ERROR]
+        return self._does_not_pass and bool(errors) and all(placed.ignored for placed in errors)
+
+    @property
+    def _does_not_pass(self) -> bool:
+        return self.checked.decision is Decision.REFUSE if self.checked else self.verdict == "DoesNotFit"
 
     @property
     def is_decided(self) -> bool:
-        return self.is_refused or self.verdict not in (None, "Unknown")
+        return self._does_not_pass or self.verdict not in (None, "Unknown")
 
     @property
     def subject(self) -> str:
@@ -84,16 +108,31 @@ class Report:
     """Everything of one run."""
 
     items: tuple[Item, ...]
-    unreadable: tuple[Placed, ...]
+    broken: tuple[Placed, ...]
+    """What could not be read, also where that is ignored."""
     num_others: int
     """Documents that have nothing to do with vLLM."""
     paths: tuple[str, ...]
+    fail_on: Severity = Severity.ERROR
+    """What makes the exit code 1."""
+    num_unneeded: int = 0
+    """Entries of the baseline that nothing matches any more."""
 
-    def exit_code(self, fail_on: Severity = Severity.ERROR) -> Exit:
-        """1 for a refusal, an error or (where asked) a warning; 2 where nothing at all could be decided."""
-        severities = {placed.finding.severity for item in self.items for placed in item.findings}
+    @property
+    def unreadable(self) -> tuple[Placed, ...]:
+        return tuple(placed for placed in self.broken if not placed.ignored)
+
+    @property
+    def num_ignored(self) -> int:
+        told = [placed for item in self.items for placed in item.told]
+        return sum(placed.ignored is not None for placed in (*told, *self.broken))
+
+    @property
+    def exit_code(self) -> Exit:
+        """1 for a refusal or (where asked) a warning; 2 where nothing at all could be decided."""
+        told = [placed for item in self.items for placed in item.findings]
         decided = any(item.is_decided for item in self.items)
-        warned = fail_on is Severity.WARNING and Severity.WARNING in severities
+        warned = self.fail_on is Severity.WARNING and any(p.finding.severity is not Severity.INFO for p in told)
         if any(item.is_refused for item in self.items) or warned or (decided and self.unreadable):
             return Exit.FINDINGS
         return Exit.FITS if decided else Exit.UNDECIDED
@@ -114,7 +153,7 @@ def of_ours(checked: Checked) -> Item:
         verdict=checked.verdict,
         accelerator=spec.accelerator.type if spec else None,
         vllm_version=spec.vllm.version if spec else None,
-        findings=tuple(_placed(document, finding, field_path(finding.field)) for finding in checked.findings),
+        told=tuple(_placed(document, finding, field_path(finding.field)) for finding in checked.findings),
         checked=checked,
     )
 
@@ -135,7 +174,7 @@ def of_engine(judged: JudgedEngine) -> Item:
         accelerator=judged.accelerator,
         vllm_version=judged.vllm_version,
         assumed=judged.assumed,
-        findings=tuple(_located(document, located) for located in judged.findings),
+        told=tuple(_located(document, located) for located in judged.findings),
         judged=judged,
     )
 
@@ -144,7 +183,7 @@ def of_document(document: Document) -> Item:
     """Something about vLLM that no reader understands: never silence."""
     return Item(
         document=document, line=document.position.line, path="", kind=document.kind or "values", name="", namespace="",
-        platform="unknown", verdict=None, findings=(_placed(document, _NOT_UNDERSTOOD, ""),),
+        platform="unknown", verdict=None, told=(_placed(document, _NOT_UNDERSTOOD, ""),),
     )  # fmt: skip
 
 

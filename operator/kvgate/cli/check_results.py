@@ -36,10 +36,15 @@ class Result:
 
 
 def results(report: Report) -> Iterator[Result]:
-    """Every finding, in the order of the files; what could not be read comes last."""
+    """Every finding that counts, in the order of the files; what could not be read comes last."""
+    return (result for result in all_results(report) if not result.placed.ignored)
+
+
+def all_results(report: Report) -> Iterator[Result]:
+    """Those that are ignored too: fingerprints count them."""
     marks: Counter[str] = Counter()
-    given = [(item, placed) for item in report.items for placed in item.findings]
-    for item, placed in (*given, *((None, placed) for placed in report.unreadable)):
+    given = [(item, placed) for item in report.items for placed in item.told]
+    for item, placed in (*given, *((None, placed) for placed in report.broken)):
         mark = _mark(placed, item)
         marks[mark] += 1
         yield Result(placed=placed, item=item, fingerprint=f"{mark}:{marks[mark]}")

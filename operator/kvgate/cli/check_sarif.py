@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import quote
 
 from kvgate import __version__
-from kvgate.cli.check_report import Report
-from kvgate.cli.check_results import Result, results, shown_file
+from kvgate.cli.check_report import Placed, Report
+from kvgate.cli.check_results import Result, all_results, shown_file
 from kvgate.cli.rule_texts import RuleText, rule_text
 from kvgate.rules.finding import Severity
 
@@ -22,7 +22,7 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: 
 
 def render(report: Report) -> str:
     """One run; only the rules that found something are described."""
-    found = list(results(report))
+    found = list(all_results(report))
     rules = list(dict.fromkeys(result.placed.rule for result in found))
     run = {
         "tool": {"driver": {"name": "kvgate", "semanticVersion": __version__, "rules": list(map(_rule, rules))}},
@@ -71,7 +71,16 @@ def _result(result: Result, index: int) -> Json:
         "message": {"text": result.message},
         "locations": [location],
         "partialFingerprints": {"kvgate/v1": result.fingerprint},
+        **_suppressions(placed),
     }
+
+
+def _suppressions(placed: Placed) -> Json:
+    """What is ignored is in the report, and closed."""
+    if placed.ignored is None:
+        return {}
+    kind = "inSource" if placed.ignored.by == "comment" else "external"
+    return {"suppressions": [{"kind": kind, "justification": placed.ignored.reason}]}
 
 
 def _uri(file: str) -> str:

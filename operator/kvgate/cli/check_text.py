@@ -31,7 +31,7 @@ _STARTS = {
 def render(report: Report) -> str:
     """All items, then what could not be read, then one line that sums up."""
     blocks = ["\n".join(_item_lines(item)) for item in report.items]
-    blocks += ["\n".join(_broken_lines(placed)) for placed in report.unreadable]
+    blocks += map(broken_lines, report.unreadable)
     return "\n\n".join([*blocks, summary(report)])
 
 
@@ -41,6 +41,8 @@ def outcome(item: Item) -> str:
 
 
 def _outcome(item: Item) -> tuple[str, str]:
+    if item.is_pardoned:
+        return "ignored", "yellow"
     return _DECISIONS[item.checked.decision] if item.checked else _STARTS[item.verdict]
 
 
@@ -50,6 +52,7 @@ def _item_lines(item: Item) -> Iterator[str]:
     said = f"{verdict}, {shown}" if verdict else shown
     yield f"{item.document.file}:{item.line}: {item.subject}: {click.style(said, fg=colour, bold=True)}"
     yield from _finding_lines(item.findings)
+    yield from _ignored_lines(item)
     if item.assumed:
         yield f"  assumed: {'; '.join(item.assumed)}"
     if item.checked:
@@ -91,6 +94,13 @@ def _finding_lines(findings: Sequence[Placed]) -> Iterator[str]:
             yield f"      {shortened(placed.finding.remediation, MAX_SENTENCE)}"
 
 
+def _ignored_lines(item: Item) -> Iterator[str]:
+    """What somebody answers for, by rule and reason."""
+    ignored = [(placed.rule, placed.ignored.reason) for placed in item.told if placed.ignored]
+    if ignored:
+        yield f"  ignored: {', '.join(f'{rule} ({reason})' for rule, reason in dict.fromkeys(ignored))}"
+
+
 def _message(placed: Placed) -> str:
     """With the path of the setting, where the sentence does not begin with it."""
     finding = placed.finding
@@ -98,8 +108,9 @@ def _message(placed: Placed) -> str:
     return path + shortened(finding.message, MAX_SENTENCE)
 
 
-def _broken_lines(placed: Placed) -> Iterator[str]:
-    yield from (line[2:] for line in _finding_lines([placed]))
+def broken_lines(placed: Placed) -> str:
+    """A finding that is not about an engine."""
+    return "\n".join(line[2:] for line in _finding_lines([placed]))
 
 
 def summary(report: Report) -> str:
@@ -111,6 +122,10 @@ def summary(report: Report) -> str:
     if report.num_others:
         verb = "was" if report.num_others == 1 else "were"
         parts.append(f"{_counted(report.num_others, 'document')} of other kinds {verb} not judged")
+    if report.num_ignored:
+        parts.append(f"{_counted(report.num_ignored, 'finding')} ignored")
+    if report.num_unneeded:
+        parts.append(f"{report.num_unneeded} of the baseline no longer needed")
     return "; ".join(parts)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from kvgate import engine, facts, summary
 from kvgate.api.conditions import Reason
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
+from kvgate.cli.model_config import ModelConfig
 from kvgate.engine import Assessment, Decision
 from kvgate.facts import Facts
 from kvgate.manifests import Manifests, Subject
@@ -40,23 +41,27 @@ class Checked:
         return summary.accepted(self.assessment)[1:]
 
 
-def check_subject(subject: Subject, manifests: Manifests, config_text: str | None, where: str) -> Checked:
+def check_subject(subject: Subject, manifests: Manifests, config: ModelConfig | None) -> Checked:
     """Facts from the input, then the one judgement."""
     deployment = subject.deployment
     if deployment is None:
         return Checked(subject=subject, assessment=None)
     known = facts.gather(deployment.spec, manifests.lookup(subject.namespace))
-    if known.shape is None and config_text is not None:
-        known = _with_config(known, deployment.spec, config_text, where)
+    if known.shape is None and config is not None:
+        known = _with_config(known, deployment.spec, config)
     return Checked(
         subject=subject, assessment=engine.assess(deployment.spec, known, skip_reason=deployment.skip_reason)
     )
 
 
-def _with_config(known: Facts, spec: InferenceDeploymentSpec, text: str, where: str) -> Facts:
-    """The facts with the model that --model-config describes."""
+def _with_config(known: Facts, spec: InferenceDeploymentSpec, config: ModelConfig) -> Facts:
+    """The facts with the model that somebody's config.json describes."""
     shape, problems = facts.shape_of_text(
-        text, name=spec.model.name, where=where, quantization=spec.vllm.quantization, dtype=spec.vllm.dtype
+        config.text,
+        name=spec.model.name,
+        where=config.where,
+        quantization=spec.vllm.quantization,
+        dtype=spec.vllm.dtype,
     )
     others = tuple(finding for finding in known.findings if finding.rule in ("UnknownAccelerator", "UnknownVersion"))
     return replace(known, shape=shape, findings=(*problems, *others))

@@ -9,6 +9,7 @@ import yaml
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition
 from kvgate.cli.chart_files import CRD_TEMPLATE, RULES_TEMPLATE, crd_template, rules_template
+from kvgate.cli.config_reference import config_reference
 from kvgate.cli.manifest_reference import manifests_reference
 from kvgate.cli.reference import HEAD, api_reference, cli_reference, metrics_reference
 from kvgate.cli.rule_reference import rules_reference
@@ -31,6 +32,7 @@ GENERATED: tuple[Generated, ...] = (
     ("docs/reference/api.md", api_reference),
     ("docs/reference/cli.md", cli_reference),
     ("docs/reference/manifests.md", lambda: manifests_reference(HEAD)),
+    ("docs/reference/config.md", lambda: config_reference(HEAD)),
     ("docs/reference/metrics.md", metrics_reference),
     ("docs/reference/rules.md", lambda: rules_reference(HEAD)),
 )

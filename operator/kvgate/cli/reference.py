@@ -18,11 +18,11 @@ def api_reference() -> str:
     """One table per object of an InferenceDeployment."""
     schema = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     objects = {name: schema["properties"][name] for name in ("spec", "status")}
-    tables = [table for name, node in objects.items() for table in _tables(name, node)]
+    tables = [table for name, node in objects.items() for table in object_tables(name, node)]
     return "\n".join([HEAD, f"# {KIND} ({API_VERSION})\n", *tables])
 
 
-def _tables(path: str, node: Mapping[str, Any]) -> Iterator[str]:
+def object_tables(path: str, node: Mapping[str, Any]) -> Iterator[str]:
     """The object's own table, then those of the objects in it."""
     properties = node.get("properties") or node.get("items", {}).get("properties")
     if not properties:
@@ -34,7 +34,7 @@ def _tables(path: str, node: Mapping[str, Any]) -> Iterator[str]:
         [f"## {path}\n", f"{description}\n", "| field | type | default | meaning |", "|---|---|---|---|", *rows, ""]
     )
     for name, child in properties.items():
-        yield from _tables(f"{path}.{name}{'[]' if child.get('type') == 'array' else ''}", child)
+        yield from object_tables(f"{path}.{name}{'[]' if child.get('type') == 'array' else ''}", child)
 
 
 def _row(name: str, node: Mapping[str, Any], *, required: bool) -> str:

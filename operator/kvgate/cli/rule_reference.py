@@ -10,7 +10,8 @@ _INTRODUCTION = """\
 
 Every finding names its rule; the ids are stable. `kvgate rules` lists them. An error means that vLLM does not start or that what is
 guaranteed does not hold, a warning that it may not or cannot be decided, an info is worth knowing.
-Manifests below are checked with `kvgate check -`, JSON with `kvgate explain --requests -`.
+[How to ignore one](config.md#ignoring-findings). Manifests below are checked with `kvgate check -`, JSON with
+`kvgate explain --requests -`.
 """
 
 

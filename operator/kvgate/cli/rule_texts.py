@@ -1,13 +1,16 @@
 """What every rule is, from data/rules.yaml: for `kvgate rules`, the reference page, and the help that SARIF carries."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from kvgate.rules.finding import Severity
 
+KINDS = ("manifest", "request", "config")
 PAGE = "docs/reference/rules.md"
 _FILE = Path(__file__).parents[1] / "data" / "rules.yaml"
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -24,8 +27,9 @@ class RuleText:
     """The usual one first."""
     says: str
     example: str = ""
-    """An input that it fires on: a manifest, or a request of `kvgate explain`."""
-    is_request: bool = False
+    """An input that it fires on."""
+    kind: str = "manifest"
+    """What the example is: `manifest`, `request` (of `kvgate explain`), or `config`."""
     instead: tuple[str, str] = ("", "")
     """A part of the example, and what to write in its place so that it does not fire."""
 
@@ -40,12 +44,10 @@ class RuleText:
 
     def examples(self) -> str:
         """Markdown: what fires, and what to write instead."""
-        kind = "json" if self.is_request else "yaml"
+        language = "json" if self.kind == "request" else "yaml"
         before, after = (text.strip(" ,\n") for text in self.instead)
         change = f"`{after}` in place of `{before}`" if after else f"out `{before}`"
-        shown = (
-            f"Fires:\n\n```{kind}\n{self.example.rstrip()}\n```\n\nDoes not, {'with' if after else 'leaving'} {change}."
-        )
+        shown = f"Fires:\n\n```{language}\n{self.example.rstrip()}\n```\n\nDoes not, {'with' if after else 'leaving'} {change}."
         return shown.replace("\0", "␀")
 
 
@@ -53,19 +55,20 @@ class RuleText:
 def rule_texts() -> dict[str, RuleText]:
     """By id, in the order of the file."""
     groups = yaml.load(_FILE.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - a safe loader
-    return {
-        entry["id"]: RuleText(
-            rule=entry["id"],
-            about=about,
-            severities=tuple(map(Severity, entry["severity"])),
-            says=entry["says"],
-            example=entry.get("example") or entry.get("request", ""),
-            is_request="request" in entry,
-            instead=tuple(entry.get("instead", ("", ""))),
-        )
-        for about, entries in groups.items()
-        for entry in entries
-    }
+    return {entry["id"]: _text(entry, about) for about, entries in groups.items() for entry in entries}
+
+
+def _text(entry: Mapping[str, Any], about: str) -> RuleText:
+    kind = next(kind for kind in KINDS if kind in entry)
+    return RuleText(
+        rule=entry["id"],
+        about=about,
+        severities=tuple(map(Severity, entry["severity"])),
+        says=entry["says"],
+        example=entry[kind],
+        kind=kind,
+        instead=tuple(entry["instead"]),
+    )
 
 
 def rule_text(rule: str) -> RuleText:

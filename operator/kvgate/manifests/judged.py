@@ -1,6 +1,6 @@
 """An engine that a reader found → what the engine of kvgate says of it, every finding at the path that it is about."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 

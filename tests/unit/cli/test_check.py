@@ -99,7 +99,7 @@ def test_the_json_report_has_every_key_that_is_promised() -> None:
     refused, fits = answer["documents"]
     assert set(refused) == {
         "file", "line", "path", "kind", "name", "namespace", "platform", "verdict", "decision", "reason", "message", "accelerator",
-        "vllm_version", "assumed", "effective", "findings", "alternatives",
+        "vllm_version", "assumed", "effective", "findings", "ignored", "alternatives",
     }  # fmt: skip
     assert set(refused["findings"][0]) == {
         "rule", "severity", "file", "line", "column", "field", "path", "message", "remediation",
@@ -108,7 +108,7 @@ def test_the_json_report_has_every_key_that_is_promised() -> None:
     assert fits["effective"] == {"max_model_len": 40960, "max_num_seqs": 4, "kv_cache_dtype": "auto"}
     assert answer["summary"] == {
         "exit_code": 1, "verdicts": {"DoesNotFit": 1, "Fits": 1}, "decisions": {"Refuse": 1, "Admit": 1}, "unreadable": 1,
-        "other_kinds": 0,
+        "ignored": 0, "other_kinds": 0,
     }  # fmt: skip
     assert answer["unreadable"][0]["line"] == 16
 

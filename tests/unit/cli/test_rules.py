@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from kvgate.cli.main import main
 from kvgate.cli.rule_texts import RuleText, rule_text, rule_texts
@@ -17,25 +17,39 @@ PACKAGE = Path(__file__).parents[3] / "operator" / "kvgate"
 RULE_ID = re.compile(r"[A-Z][A-Za-z]+")
 
 
-def fired(text: RuleText, example: str) -> set[tuple[str, str]]:
+def fired(text: RuleText, example: str, folder: Path) -> set[tuple[str, str]]:
     """(rule, severity) of every finding."""
-    arguments = ["explain", "--requests", "-", "-o", "jsonl"] if text.is_request else ["check", "-", "-o", "json"]
-    result = CliRunner().invoke(main, arguments, input=example)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    answer = json.loads(result.stdout)
-    findings = answer["findings"] if text.is_request else [f for d in answer["documents"] for f in d["findings"]]
-    unreadable = [] if text.is_request else answer["unreadable"]
+    if text.kind == "config":
+        return fired_by_config(example, folder)
+    is_request = text.kind == "request"
+    arguments = ["explain", "--requests", "-", "-o", "jsonl"] if is_request else ["check", "-", "-o", "json"]
+    answer = json.loads(answered(arguments, example).stdout)
+    findings = answer["findings"] if is_request else [f for d in answer["documents"] for f in d["findings"]]
+    unreadable = [] if is_request else answer["unreadable"]
     return {(f["rule"], f["severity"]) for f in findings} | {(f["rule"], "error") for f in unreadable}
 
 
+def answered(arguments: list[str], text: str) -> Result:
+    result = CliRunner().invoke(main, arguments, input=text)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def fired_by_config(example: str, folder: Path) -> set[tuple[str, str]]:
+    path = folder / ".kvgate.yaml"
+    path.write_text(example, encoding="utf-8")
+    told = answered(["check", "-", "--config", str(path)], "kind: Service\n").stderr
+    return {(rule, severity) for severity, rule in re.findall(r"^\S+:\d+:\d+: (\w+) +(\w+) ", told, re.MULTILINE)}
+
+
 @pytest.mark.parametrize("rule", rule_texts())
-def test_a_rule_fires_on_its_example_and_not_after_the_change(rule: str) -> None:
+def test_a_rule_fires_on_its_example_and_not_after_the_change(rule: str, tmp_path: Path) -> None:
     text = rule_text(rule)
-    told = {severity for name, severity in fired(text, text.example) if name == rule}
+    told = {severity for name, severity in fired(text, text.example, tmp_path) if name == rule}
     assert told
     assert told <= set(text.severities)
     assert text.silent_example != text.example
-    assert rule not in {name for name, _ in fired(text, text.silent_example)}
+    assert rule not in {name for name, _ in fired(text, text.silent_example, tmp_path)}
 
 
 def rules_in_the_code() -> Iterator[str]:

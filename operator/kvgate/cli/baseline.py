@@ -1,0 +1,68 @@
+"""A baseline: findings that were there when somebody began to check, so that only new ones count."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kvgate.cli.check_report import Ignored, Placed, Report
+from kvgate.cli.check_results import Result, all_results, shown_file
+
+VERSION = 1
+_REASON = "in the baseline"
+
+
+class BadBaseline(ValueError):
+    """The file cannot be read, or is none."""
+
+
+def write_baseline(path: Path, report: Report) -> None:
+    """One line per finding that counts, in a stable order."""
+    rows = sorted(
+        (_row(result) for result in all_results(report) if _is_new(result)), key=lambda row: list(row.values())
+    )
+    lines = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in rows)
+    path.write_text(f'{{"version": {VERSION}, "findings": [\n{lines}\n]}}\n', encoding="utf-8")
+
+
+def _is_new(result: Result) -> bool:
+    return result.placed.ignored is None or result.placed.ignored.by == "baseline"
+
+
+def _row(result: Result) -> dict[str, str]:
+    """What people need to review it, and the fingerprint that decides."""
+    placed = result.placed
+    name = result.item.subject if result.item else ""
+    return {"file": shown_file(placed.file), "engine": name, "rule": placed.rule, "fingerprint": result.fingerprint}
+
+
+def read_baseline(path: Path) -> frozenset[str]:
+    """The fingerprints; raises BadBaseline."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadBaseline(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise BadBaseline(f"{path} is no JSON: {error}") from None
+    rows: Any = value.get("findings") if isinstance(value, dict) and value.get("version") == VERSION else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and "fingerprint" in row for row in rows):
+        raise BadBaseline(f"{path} is no baseline of version {VERSION}; write it again with --write-baseline")
+    return frozenset(str(row["fingerprint"]) for row in rows)
+
+
+def without_known(report: Report, known: frozenset[str]) -> Report:
+    """The report with the findings of the baseline ignored."""
+    found = {id(result.placed): result.fingerprint for result in all_results(report)}
+
+    def marked(placed: Placed) -> Placed:
+        is_known = placed.ignored is None and found[id(placed)] in known
+        return replace(placed, ignored=Ignored(reason=_REASON, by="baseline")) if is_known else placed
+
+    return replace(with_findings(report, marked), num_unneeded=len(known - set(found.values())))
+
+
+def with_findings(report: Report, change: Callable[[Placed], Placed]) -> Report:
+    """The same report, every finding changed."""
+    items = tuple(replace(item, told=tuple(map(change, item.told))) for item in report.items)
+    return replace(report, items=items, broken=tuple(map(change, report.broken)))

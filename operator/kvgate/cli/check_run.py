@@ -1,0 +1,101 @@
+"""Reads, judges, and puts in order: what `kvgate check` and `kvgate diff` do before they write."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kvgate.budget.request import Workload
+from kvgate.cli.baseline import read_baseline, with_findings, without_known
+from kvgate.cli.check_report import Report, in_order, of_broken, of_document, of_engine, of_ours
+from kvgate.cli.checked import Checked, check_subject
+from kvgate.cli.choices import Choices
+from kvgate.cli.config_file import ConfigFile, find_config, read_config
+from kvgate.cli.directives import WorkloadComment, directives
+from kvgate.cli.ignoring import by_comments, by_configuration
+from kvgate.cli.model_config import read_model_config
+from kvgate.manifests import Manifests, Subject, read_manifests
+from kvgate.manifests.engine_found import FoundEngine
+from kvgate.manifests.engines import find_engines
+from kvgate.manifests.judged import JudgedEngine, judge_engine
+from kvgate.manifests.written import NOTHING, Written
+from kvgate.rules.finding import Severity
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What the command line says beside paths and output."""
+
+    accelerator: str | None = None
+    vllm_version: str | None = None
+    model_config: Path | None = None
+    config: Path | None = None
+    baseline: Path | None = None
+    fail_on: str | None = None
+
+
+def run(paths: Sequence[str], options: Options) -> Report:
+    """Raises BadConfig, BadBaseline and NotJson for files that are not as they should be."""
+    file = _config_file(paths, options.config)
+    choices = Choices(
+        accelerator=options.accelerator,
+        vllm_version=options.vllm_version,
+        model_config=read_model_config(options.model_config) if options.model_config else None,
+        file=file,
+    )
+    report = _judged(read_manifests(paths), choices, tuple(paths))
+    fail_on = options.fail_on or (file and file.config.fail_on) or Severity.ERROR
+    return _without_ignored(replace(report, fail_on=Severity(fail_on)), file, options.baseline)
+
+
+def _config_file(paths: Sequence[str], given: Path | None) -> ConfigFile | None:
+    path = given or find_config(paths)
+    return read_config(path) if path else None
+
+
+def _judged(manifests: Manifests, choices: Choices, paths: tuple[str, ...]) -> Report:
+    found = find_engines(manifests)
+    items = [
+        *(of_ours(_ours(subject, manifests, choices)) for subject in manifests.subjects),
+        *(of_engine(_of_another(engine, found.engines, choices)) for engine in found.engines),
+        *map(of_document, found.not_understood),
+    ]
+    return Report(
+        items=in_order(list(by_comments(in_order(items)))),
+        broken=tuple(map(of_broken, (*manifests.broken, *found.broken))),
+        num_others=manifests.num_others + found.num_others,
+        paths=paths,
+    )
+
+
+def _ours(subject: Subject, manifests: Manifests, choices: Choices) -> Checked:
+    document = subject.document
+    root = Written(value=document.load()) if choices.file else NOTHING
+    return check_subject(subject, manifests, choices.model_config_of(document.file, subject.name, root))
+
+
+def _of_another(engine: FoundEngine, engines: Sequence[FoundEngine], choices: Choices) -> JudgedEngine:
+    """A comment beside the engine knows its workload better than a mapping."""
+    defaults = choices.defaults(engine.document.file, engine.name, engine.root)
+    workload = workload_at(engine, engines) if engine.document.comments else None
+    return judge_engine(engine, replace(defaults, workload=workload) if workload else defaults)
+
+
+def workload_at(engine: FoundEngine, engines: Sequence[FoundEngine]) -> Workload | None:
+    """Of the comment at the engine, or before its document."""
+    document = engine.document
+    beside = [other for other in engines if other.document is document]
+    lines = sorted(document.position_of(other.path).line for other in beside)
+    own = document.position_of(engine.path).line
+    found = None
+    for directive in directives(document):
+        if isinstance(directive, WorkloadComment):
+            about = max((line for line in lines if line <= directive.comment.about), default=lines[0])
+            if directive.in_whole_document or about == own:
+                found = directive.workload
+    return found
+
+
+def _without_ignored(report: Report, file: ConfigFile | None, baseline: Path | None) -> Report:
+    if file and file.config.ignore:
+        report = with_findings(report, lambda placed: by_configuration(placed, file))
+    return without_known(report, read_baseline(baseline)) if baseline else report

@@ -1,0 +1,149 @@
+"""Finds and reads `.kvgate.yaml`; everything that is wrong with it is told at once, with field, value and what to do."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from kvgate import facts
+from kvgate.api.validation import schema_findings
+from kvgate.cli.check_report import Placed
+from kvgate.cli.config import RELEASE, Config
+from kvgate.cli.model_config import NotJson, read_model_config
+from kvgate.cli.rule_texts import rule_texts
+from kvgate.manifests import Broken, Document
+from kvgate.manifests.documents import STDIN, STDIN_NAME, read_documents
+from kvgate.manifests.written import Written
+from kvgate.rules.finding import Finding, Severity
+
+NAME = ".kvgate.yaml"
+_RELEASE = re.compile(RELEASE)
+
+
+class BadConfig(ValueError):
+    """What is wrong with the file, every finding in its place; or that no single file applies."""
+
+    def __init__(self, problems: Sequence[Placed], message: str = "") -> None:
+        super().__init__(message)
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A file that was read, and where it lies."""
+
+    path: Path
+    config: Config
+
+    def path_below(self, file: str) -> str:
+        """As its globs name a file; empty where the file lies elsewhere, or is standard input."""
+        full = Path(file).resolve()
+        is_below = file != STDIN_NAME and full.is_relative_to(self._folder)
+        return full.relative_to(self._folder).as_posix() if is_below else ""
+
+    @cached_property
+    def _folder(self) -> Path:
+        return self.path.parent.resolve()
+
+
+def find_config(paths: Sequence[str]) -> Path | None:
+    """The nearest one upward from each path that is checked; raises BadConfig where they have different ones."""
+    found = dict.fromkeys(filter(None, map(_nearest, paths)))
+    if len(found) > 1:
+        names = " and ".join(map(str, found))
+        raise BadConfig([], f"the paths have different configurations, {names}: check them apart, or give --config")
+    return next(iter(found), None)
+
+
+def _nearest(path: str) -> Path | None:
+    start = Path() if path == STDIN else Path(path)
+    folder = (start if start.is_dir() else start.parent).absolute()
+    return next((found for up in (folder, *folder.parents) if (found := up / NAME).is_file()), None)
+
+
+def read_config(path: Path) -> ConfigFile:
+    """Raises BadConfig with everything that is wrong."""
+    documents = list(read_documents([str(path)]))
+    if not documents:
+        return ConfigFile(path, Config())
+    document = documents[0]
+    if isinstance(document, Broken):
+        raise BadConfig([_placed_broken(document)])
+    value = document.load()
+    if isinstance(value, Broken):
+        raise BadConfig([_placed_broken(value)])
+    problems: list[Finding] = []
+    try:
+        config = Config.model_validate(value)
+    except ValidationError as error:
+        problems += schema_findings(error, Config, "see docs/reference/config.md")
+    problems += _problems(Written(value=value), path.parent)
+    if problems:
+        raise BadConfig(_placed(document, problems))
+    return ConfigFile(path, config)
+
+
+def _placed_broken(broken: Broken) -> Placed:
+    position = broken.position
+    return Placed(finding=broken.finding, file=broken.file, line=position.line, column=position.column, path="")
+
+
+def _placed(document: Document, findings: Iterator[Finding] | list[Finding]) -> list[Placed]:
+    placed = []
+    for finding in findings:
+        position = document.position_of(finding.field)
+        told = replace(finding, rule="InvalidConfig")
+        placed.append(
+            Placed(finding=told, file=document.file, line=position.line, column=position.column, path=finding.field)
+        )
+    return placed
+
+
+def _problems(root: Written, folder: Path) -> Iterator[Finding]:
+    """What a schema cannot say; also where the schema has something to say."""
+    yield from _value_problems(root, folder)
+    for entry in root.get("ignore").items():
+        rule = entry.get("rule")
+        if rule.text and rule.text not in rule_texts():
+            yield _problem(rule.path, f"{rule.path} is {rule.text}, which is no rule", _nearest_rule(rule.text))
+    for mapping in root.get("mappings").items():
+        yield from _value_problems(mapping, folder)
+        if not mapping.get("paths").is_set and not mapping.get("selector").is_set:
+            yield _problem(mapping.path, f"{mapping.path} is for no engine", "add paths, a selector, or both")
+        if isinstance(mapping.value, dict) and not mapping.value.keys() - {"paths", "selector"}:
+            remedy = "add accelerator, vllmVersion, workload or modelConfig"
+            yield _problem(mapping.path, f"{mapping.path} says nothing", remedy)
+
+
+def _value_problems(node: Written, folder: Path) -> Iterator[Finding]:
+    """Names that no catalogue has, releases that nobody knows, files that are not there."""
+    accelerator, version, config = node.get("accelerator"), node.get("vllmVersion"), node.get("modelConfig")
+    if isinstance(accelerator.value, str) and accelerator.value:
+        yield from _found(accelerator, facts.look_up_accelerator(accelerator.value)[1])
+    if isinstance(version.value, str) and _RELEASE.match(version.value):
+        yield from _found(version, facts.look_up_version(version.value.removeprefix("v")))
+    if isinstance(config.value, str) and config.value:
+        try:
+            read_model_config(folder / config.value)
+        except NotJson as error:
+            yield _problem(
+                config.path, f"{config.path}: {error}", "give the path of a config.json, from the folder of this file"
+            )
+
+
+def _found(field: Written, findings: tuple[Finding, ...]) -> Iterator[Finding]:
+    return (_problem(field.path, f"{field.path}: {f.message}", f.remediation) for f in findings)
+
+
+def _problem(field: str, message: str, remediation: str) -> Finding:
+    return Finding(rule="InvalidConfig", severity=Severity.ERROR, field=field, message=message, remediation=remediation)
+
+
+def _nearest_rule(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, rule_texts(), n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else "`kvgate rules` lists them"

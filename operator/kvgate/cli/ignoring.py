@@ -1,0 +1,97 @@
+"""Findings that somebody answers for: by a comment in the manifest, or in the configuration."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby
+
+from kvgate.cli.check_report import Ignored, Item, Placed
+from kvgate.cli.config_file import ConfigFile
+from kvgate.cli.directives import Directive, Ignore, Problem, WorkloadComment, directives
+from kvgate.cli.globs import path_matches
+from kvgate.manifests import Document
+from kvgate.manifests.comments import Comment
+from kvgate.rules.finding import Finding, Severity
+
+_SAID_ELSEWHERE = Finding(
+    rule="CommentNotUnderstood",
+    severity=Severity.WARNING,
+    field="",
+    message="kvgate:workload is for manifests of other platforms; an InferenceDeployment has a field for it",
+    remediation="write spec.workload",
+)
+
+
+def by_comments(items: Iterable[Item]) -> Iterator[Item]:
+    """The items of each document with what its comments say; those that cannot be followed, or match nothing, are told."""
+    for _, group in groupby(items, key=lambda item: (item.document.file, item.document.index)):
+        in_document = list(group)
+        document = in_document[0].document
+        yield from _commented(in_document, list(directives(document))) if document.comments else in_document
+
+
+def _commented(items: list[Item], found: list[Directive]) -> list[Item]:
+    ignores = [directive for directive in found if isinstance(directive, Ignore)]
+    used: set[tuple[int, str]] = set()
+    items = [replace(item, told=tuple(_pardoned(placed, ignores, used) for placed in item.told)) for item in items]
+    extra = [(d.comment, d.finding) for d in found if isinstance(d, Problem)]
+    if items[0].checked:
+        extra += [(d.comment, _SAID_ELSEWHERE) for d in found if isinstance(d, WorkloadComment)]
+    extra += [
+        (ignore.comment, _unused(rule))
+        for ignore in ignores
+        for rule in ignore.rules
+        if (ignore.comment.line, rule) not in used
+    ]
+    for comment, finding in extra:
+        index = _nearest(items, comment)
+        items[index] = replace(items[index], told=(*items[index].told, _at(items[index].document, comment, finding)))
+    return items
+
+
+def _pardoned(placed: Placed, ignores: list[Ignore], used: set[tuple[int, str]]) -> Placed:
+    for ignore in ignores:
+        if placed.rule in ignore.rules and (ignore.in_whole_document or ignore.comment.about == placed.line):
+            used.add((ignore.comment.line, placed.rule))
+            placed = replace(placed, ignored=Ignored(reason=ignore.reason, by="comment"))
+    return placed
+
+
+def _nearest(items: list[Item], comment: Comment) -> int:
+    """The engine that the comment stands in, or the first one."""
+    return max((index for index, item in enumerate(items) if item.line <= comment.about), default=0)
+
+
+def _at(document: Document, comment: Comment, finding: Finding) -> Placed:
+    return Placed(finding=finding, file=document.file, line=comment.line, column=1, path="")
+
+
+def _unused(rule: str) -> Finding:
+    return Finding(
+        rule="IgnoreUnused",
+        severity=Severity.INFO,
+        field="",
+        message=f"kvgate:ignore {rule} matches no finding",
+        remediation=_what_to_do(rule),
+    )
+
+
+def _what_to_do(rule: str) -> str:
+    from difflib import get_close_matches
+
+    from kvgate.cli.rule_texts import rule_texts
+
+    if rule in rule_texts():
+        return "remove it, or put it on the line of the finding or the one above, or before the document for all of it"
+    near = get_close_matches(rule, rule_texts(), n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else "`kvgate rules` lists the rules"
+
+
+def by_configuration(placed: Placed, file: ConfigFile) -> Placed:
+    """With the first entry under `ignore` that is about its rule and its file."""
+    if placed.ignored:
+        return placed
+    for entry in file.config.ignore:
+        path = file.path_below(placed.file)
+        if entry.rule == placed.rule and (not entry.paths or any(path_matches(path, glob) for glob in entry.paths)):
+            return replace(placed, ignored=Ignored(reason=entry.reason, by="configuration"))
+    return placed

@@ -1,0 +1,253 @@
+"""`.kvgate.yaml`: where it is found, what it decides, and everything that is wrong with it at once."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from kvgate.cli.config import Config
+from kvgate.cli.globs import name_matches, path_matches
+from kvgate.cli.main import main
+
+ROOT = Path(__file__).parents[3]
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: llama-chat, namespace: serving, labels: {pool: chat}}
+spec:
+  containers:
+  - {name: vllm, args: [vllm, serve, Qwen/Qwen3-8B, --max-model-len=8192, --max-num-seqs=2]}
+"""
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "vocab_size": 32000,
+    "num_hidden_layers": 22, "num_attention_heads": 32, "num_key_value_heads": 4, "max_position_embeddings": 8192,
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "clusters" / "eu").mkdir(parents=True)
+    (tmp_path / "clusters" / "eu" / "pod.yaml").write_text(POD)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    result = CliRunner().invoke(main, ["check", *(arguments or ("clusters",))], input=stdin)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def judged(*arguments: str, stdin: str | None = None) -> Any:
+    return json.loads(run(*(arguments or ("clusters",)), "-o", "json", stdin=stdin).stdout)["documents"][0]
+
+
+def configure(folder: Path, text: str) -> None:
+    (folder / ".kvgate.yaml").write_text(text)
+
+
+def test_it_is_found_upward_from_what_is_checked(folder: Path) -> None:
+    assert judged()["accelerator"] is None
+    configure(folder, 'accelerator: L4-24GB\nvllmVersion: "0.20.0"\n')
+    for path in ("clusters", "clusters/eu/pod.yaml", str(folder)):
+        document = judged(path)
+        assert (document["accelerator"], document["vllm_version"]) == ("L4-24GB", "0.20.0")
+    assert judged("-", stdin=POD)["accelerator"] == "L4-24GB"
+    assert "accelerator L4-24GB, as configured" in judged()["assumed"]
+
+
+def test_the_nearest_one_counts_and_different_ones_are_not_mixed(folder: Path) -> None:
+    configure(folder, "accelerator: L4-24GB\n")
+    configure(folder / "clusters" / "eu", "accelerator: H100-SXM-80GB\n")
+    assert judged("clusters/eu")["accelerator"] == "H100-SXM-80GB"
+    assert judged("clusters")["accelerator"] == "L4-24GB"
+    result = run("clusters", "clusters/eu/pod.yaml")
+    assert result.exit_code == 2
+    assert "different configurations" in result.stderr
+    assert judged("clusters/eu", "--config", ".kvgate.yaml")["accelerator"] == "L4-24GB"
+
+
+def test_the_command_line_wins_and_the_manifest_over_both(folder: Path) -> None:
+    configure(folder, "accelerator: L4-24GB\nfailOn: warning\nmappings: [{paths: ['**'], accelerator: L40S-48GB}]\n")
+    assert judged()["accelerator"] == "L40S-48GB"
+    assert judged("clusters", "--accelerator", "H100-SXM-80GB")["accelerator"] == "H100-SXM-80GB"
+    own = POD.replace("spec:\n", "spec:\n  nodeSelector: {nvidia.com/gpu.product: Tesla-T4}\n")
+    assert judged("-", "--accelerator", "H100-SXM-80GB", stdin=own)["accelerator"] == "T4-16GB"
+
+
+@pytest.mark.parametrize(
+    ("mapping", "matches"),
+    [
+        ("paths: [clusters/eu/**]", True),
+        ("paths: [clusters]", True),
+        ("paths: ['**/pod.yaml']", True),
+        ("paths: [clusters/us, '*.yaml']", False),
+        ("selector: {matchLabels: {pool: chat}}", True),
+        ("selector: {matchLabels: {pool: chat, tier: a}}", False),
+        ("selector: {name: llama-*}", True),
+        ("selector: {name: qwen-*}", False),
+        ("selector: {namespace: serv*}", True),
+        ("selector: {namespace: default}", False),
+        ("paths: [clusters], selector: {name: qwen-*}", False),
+    ],
+)
+def test_a_mapping_is_for_paths_and_for_what_is_written_in_objects(
+    folder: Path, mapping: str, *, matches: bool
+) -> None:
+    configure(folder, f"mappings: [{{{mapping}, accelerator: L4-24GB}}]\n")
+    assert (judged()["accelerator"] == "L4-24GB") is matches
+
+
+def test_labels_of_the_pods_count_too(folder: Path) -> None:
+    deployment = """\
+kind: Deployment
+metadata: {name: x}
+spec:
+  template:
+    metadata: {labels: {pool: batch}}
+    spec: {containers: [{args: [vllm, serve, Qwen/Qwen3-8B]}]}
+"""
+    configure(folder, "mappings: [{selector: {matchLabels: {pool: batch}}, accelerator: L4-24GB}]\n")
+    assert judged("-", stdin=deployment)["accelerator"] == "L4-24GB"
+
+
+def test_of_several_mappings_the_first_one_that_says_something_counts(folder: Path) -> None:
+    configure(
+        folder,
+        'vllmVersion: "0.19.0"\nmappings: [{paths: ["**"], vllmVersion: v0.20.0}, {paths: ["**"], vllmVersion: "0.21.0", '
+        "accelerator: L4-24GB}]\n",
+    )
+    document = judged()
+    assert (document["vllm_version"], document["accelerator"]) == ("0.20.0", "L4-24GB")
+
+
+def test_a_mapping_says_what_an_engine_serves(folder: Path) -> None:
+    configure(
+        folder,
+        "mappings: [{paths: [clusters], accelerator: L4-24GB, workload: {peakConcurrency: 99, promptTokens: 6000, outputTokens: 500}}]",
+    )
+    document = judged()
+    assert "the workload (99 requests of 6500 tokens)" in document["findings"][0]["message"]
+    assert {finding["severity"] for finding in document["findings"]} == {"warning"}
+
+
+@pytest.mark.parametrize("where", ["", "mappings:\n- selector: {name: '*'}\n  "])
+def test_a_config_json_serves_models_that_nobody_knows(folder: Path, where: str) -> None:
+    unknown = POD.replace("Qwen/Qwen3-8B", "ours/llama")
+    ours = "apiVersion: kvgate.io/v1alpha1\nkind: InferenceDeployment\nmetadata: {name: x}\nspec: {model: {name: ours/llama}, "
+    ours += "accelerator: {type: L4-24GB}, vllm: {maxNumSeqs: 2}}\n"
+    (folder / "models").mkdir()
+    (folder / "models" / "llama.json").write_text(json.dumps(LLAMA))
+    configure(folder, f"accelerator: L4-24GB\n{where}modelConfig: models/llama.json\n")
+    assert judged("-", stdin=unknown)["verdict"] == "Fits"
+    assert judged("-", stdin=ours)["verdict"] == "Fits"
+    assert "Qwen3-8B" not in str(judged()["findings"]), "a model of the catalogue keeps its own"
+    (folder / ".kvgate.yaml").write_text("accelerator: L4-24GB\n")
+    assert judged("-", stdin=unknown)["verdict"] == "Unknown"
+
+
+def test_a_rule_is_ignored_everywhere_or_in_some_files(folder: Path) -> None:
+    configure(
+        folder,
+        "accelerator: L4-24GB\nfailOn: warning\nignore: [{rule: KVCacheTooSmall, reason: tests, paths: [clusters]}]\n",
+    )
+    long = POD.replace("8192", "40960")
+    (folder / "clusters/eu/pod.yaml").write_text(long)
+    assert run().exit_code == 0
+    assert [f["by"] for f in judged()["ignored"]] == ["configuration"]
+    assert run("-", stdin=long).exit_code == 1
+    (folder / "clusters/eu/broken.yaml").write_text("a: [")
+    assert run().exit_code == 1
+    configure(
+        folder,
+        "ignore: [{rule: InvalidYaml, reason: x, paths: ['**/broken.yaml']}, {rule: UnknownAccelerator, reason: x}]\n",
+    )
+    result = run()
+    assert result.exit_code == 2
+    assert "2 findings ignored" in result.stdout
+
+
+def test_fail_on_of_the_file_is_what_the_command_line_does_not_say(folder: Path) -> None:
+    configure(folder, "accelerator: L4-24GB\nfailOn: warning\n")
+    deep = POD.replace("--max-num-seqs=2", "--max-num-seqs=64")
+    assert run("-", stdin=deep).exit_code == 1
+    assert run("-", "--fail-on", "error", stdin=deep).exit_code == 0
+
+
+WRONG = """\
+acelerator: L4-24GB
+failOn: info
+vllmVersion: 0.33
+modelConfig: none.json
+ignore:
+- rule: KVCacheToSmall
+  reason: ""
+- rule: ThinHedroom
+  reason: x
+mappings:
+- accelerator: H100-80GB-SXM9
+- paths: [x]
+- paths: [x]
+  workload: {peakConcurrency: 0, promptTokens: 1}
+"""
+
+
+def test_everything_that_is_wrong_is_told_at_once_with_line_value_and_what_to_do(folder: Path) -> None:
+    configure(folder, WRONG)
+    result = run()
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    told: dict[int, str] = {}
+    for line, text in re.findall(r"kvgate.yaml:(\d+):\d+: error InvalidConfig (.*\n.*)", result.stderr):
+        told[int(line)] = told.get(int(line), "") + text
+    expected = {
+        1: "did you mean accelerator?", 2: "'info'", 3: "0.33", 7: "reason is ''", 4: "none.json cannot be read",
+        8: "did you mean ThinHeadroom?", 11: "H100-80GB-SXM9 is not in the catalogue", 12: "says nothing", 14: "outputTokens",
+    }  # fmt: skip
+    assert {line for line, text in expected.items() if text not in told.get(line, "")} == set()
+
+
+@pytest.mark.parametrize(
+    "text", ["a: [", "- a\n", "x", "{{ a }}: b", "mappings: [{accelerator: 7}]", "ignore: {rule: x}"]
+)
+def test_what_is_no_configuration_is_told(folder: Path, text: str) -> None:
+    configure(folder, text)
+    result = run()
+    assert result.exit_code == 2
+    assert re.search(r"\.kvgate\.yaml:[12]:\d+: error \w+ ", result.stderr)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}\n", "null\n"])
+def test_an_empty_configuration_says_nothing(folder: Path, text: str) -> None:
+    configure(folder, text)
+    assert judged()["verdict"] == "Unknown"
+
+
+def test_the_example_of_the_reference_is_valid() -> None:
+    page = (ROOT / "docs/reference/config.md").read_text(encoding="utf-8")
+    example = page.split("```yaml\n")[1].split("```")[0]
+    config = Config.model_validate(yaml.safe_load(example))
+    assert len(config.mappings) == len(config.ignore) == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "glob", "matches"),
+    [
+        ("a/b.yaml", "a", True), ("a/b.yaml", "a/", True), ("a/b.yaml", "./a/*.yaml", True), ("a/b/c.yaml", "a/*.yaml", False),
+        ("a/b/c.yaml", "a/**/c.yaml", True), ("a/c.yaml", "a/**/c.yaml", True), ("x/a/b.yaml", "a", False), ("x/a/b.yaml", "**/a", True),
+        ("a.yaml", "?.yaml", True), ("ab.yaml", "?.yaml", False), ("a+b.yaml", "a+b.yaml", True), ("aab.yaml", "a+b.yaml", False),
+        ("", "**", False), ("anything/at all", "**", True),
+    ],
+)  # fmt: skip
+def test_a_glob_of_paths(path: str, glob: str, *, matches: bool) -> None:
+    assert path_matches(path, glob) is matches
+
+
+def test_a_glob_of_names_has_no_slashes_to_stop_at() -> None:
+    assert name_matches("org/model", "org*")
+    assert not name_matches("a.b", "a?b")
+    assert name_matches("anything", None)
