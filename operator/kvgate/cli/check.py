@@ -50,7 +50,7 @@ def check(paths: tuple[str, ...], output: str, write_baseline: Path | None, **op
     in the same input are read where they are referred to. Exit code: 0 everything starts, 1 something does not, 2 nothing
     could be decided.
     """
-    report = run_or_exit(paths, Options(**options))
+    report = report_or_exit(paths, Options(**options))
     if write_baseline:
         report = _kept(write_baseline, report)
     render: Callable[[Report], str] = import_module(OUTPUTS[output]).render
@@ -58,7 +58,7 @@ def check(paths: tuple[str, ...], output: str, write_baseline: Path | None, **op
     sys.exit(report.exit_code)
 
 
-def run_or_exit(paths: Sequence[str], options: Options) -> Report:
+def report_or_exit(paths: Sequence[str], options: Options) -> Report:
     """The report; for files beside the manifests that are wrong, what is wrong with them, and the exit code of misuse."""
     try:
         return run(paths, options)

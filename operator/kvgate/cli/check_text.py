@@ -51,7 +51,7 @@ def _item_lines(item: Item) -> Iterator[str]:
     verdict = item.verdict or ("not valid" if item.checked else "")
     said = f"{verdict}, {shown}" if verdict else shown
     yield f"{item.document.file}:{item.line}: {item.subject}: {click.style(said, fg=colour, bold=True)}"
-    yield from _finding_lines(item.findings)
+    yield from finding_lines(item.findings)
     yield from _ignored_lines(item)
     if item.assumed:
         yield f"  assumed: {'; '.join(item.assumed)}"
@@ -79,7 +79,7 @@ def _own_lines(item: Item) -> Iterator[str]:
         yield f"  would fit: {', '.join(map(alternative_text, assessment.alternatives))}"
 
 
-def _finding_lines(findings: Sequence[Placed]) -> Iterator[str]:
+def finding_lines(findings: Sequence[Placed]) -> Iterator[str]:
     """Places, severities and rules in columns; what to do below each."""
     places = [f"{placed.file}:{placed.line}:{placed.column}:" for placed in findings]
     width, severity_width, rule_width = (
@@ -110,7 +110,7 @@ def _message(placed: Placed) -> str:
 
 def broken_lines(placed: Placed) -> str:
     """A finding that is not about an engine."""
-    return "\n".join(line[2:] for line in _finding_lines([placed]))
+    return "\n".join(line[2:] for line in finding_lines([placed]))
 
 
 def summary(report: Report) -> str:

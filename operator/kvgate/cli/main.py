@@ -9,6 +9,7 @@ from kvgate import __version__
 
 _COMMANDS = {
     "check": ("kvgate.cli.check", "Judge vLLM engines in manifests and Helm values."),
+    "diff": ("kvgate.cli.diff", "Show what a change does to KV cache capacity."),
     "explain": ("kvgate.cli.explain", "Show the memory ledger of one GPU, line by line."),
     "size": ("kvgate.cli.sizer", "Find the GPUs for a model and its workload, cheapest first."),
     "sweep": ("kvgate.cli.sweep", "Draw the out-of-memory boundary over two settings, as a table or a picture."),

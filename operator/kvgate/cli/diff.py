@@ -1,0 +1,46 @@
+"""`kvgate diff`: what a change does to KV cache capacity, for pull requests."""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kvgate.cli.check import report_or_exit
+from kvgate.cli.check_run import Options
+from kvgate.cli.diff_report import Diff, compare
+
+OUTPUTS = {
+    "text": "kvgate.cli.diff_text",
+    "markdown": "kvgate.cli.diff_markdown",
+    "json": "kvgate.cli.diff_json",
+}
+_GIVEN = click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path)
+
+
+@click.command()
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="NEW")
+@click.option("--model-config", metavar="FILE", type=_GIVEN,
+              help="The config.json for models that neither the catalogue nor configFrom knows.")  # fmt: skip
+@click.option("--accelerator", metavar="NAME", help="For manifests that do not say what they run on.")
+@click.option("--vllm-version", metavar="VERSION", help="For manifests whose image does not say it.")
+@click.option(
+    "--config", metavar="FILE", type=_GIVEN, help="Instead of the .kvgate.yaml that is found upward from each."
+)
+@click.option(
+    "-o", "--output", type=click.Choice(list(OUTPUTS)), default="text", help="For people, pull requests, programs."
+)
+def diff(old: str, new: str, output: str, **options: Any) -> None:
+    """Judge two files or folders, OLD and NEW, and show what changes for every engine: verdict, KV cache, concurrency, headroom.
+
+    Engines are found again by file, path and name. Exit code: 0 nothing is worse, 1 something does not start that did or is new,
+    2 nothing could be decided.
+    """
+    asked = Options(**options)
+    told = compare(report_or_exit((old,), asked), report_or_exit((new,), asked), (old, new))
+    render: Callable[[Diff], str] = import_module(OUTPUTS[output]).render
+    click.echo(render(told))
+    sys.exit(told.exit_code)

@@ -1,0 +1,70 @@
+"""Cells of a table of changes: before → after, in words for people."""
+
+from collections.abc import Sequence
+
+from kvgate.budget.units import format_gib
+from kvgate.cli.check_report import Item
+from kvgate.cli.check_text import outcome
+from kvgate.cli.diff_report import Capacity, Change, Diff, capacity_of
+
+HEAD = ("engine", "verdict", "KV cache tokens", "blocks", "max concurrency", "headroom per GPU")
+
+
+def cells(change: Change) -> Sequence[str]:
+    """As many as HEAD has."""
+    before, after = change.before, change.after
+    old, new = capacity_of(before) if before else None, capacity_of(after) if after else None
+    return (
+        change.item.subject + (f" ({change.kind})" if change.kind in ("new", "removed") else ""),
+        _arrow(_verdict(before), _verdict(after)),
+        *(_arrow(*pair) + share for pair, share in zip(_texts(old, new), _shares(old, new), strict=True)),
+    )
+
+
+def _verdict(item: Item | None) -> str | None:
+    return f"{item.verdict}, {outcome(item)}" if item and item.verdict else outcome(item) if item else None
+
+
+def _arrow(before: str | None, after: str | None) -> str:
+    if before is None or after is None or before == after:
+        return after or before or ""
+    return f"{before} → {after}"
+
+
+def _texts(old: Capacity | None, new: Capacity | None) -> Sequence[tuple[str | None, str | None]]:
+    return list(zip(_written(old), _written(new), strict=True))
+
+
+def _written(capacity: Capacity | None) -> tuple[str | None, ...]:
+    if capacity is None:
+        return (None,) * 4
+    tokens, blocks = (
+        f"{value:,}" if value is not None else "?" for value in (capacity.num_tokens, capacity.num_blocks)
+    )
+    times = f"{capacity.max_concurrency:.2f}" if capacity.max_concurrency is not None else "?"
+    headroom = format_gib(capacity.headroom_bytes) if capacity.headroom_bytes is not None else "?"
+    return tokens, blocks, times, headroom
+
+
+def _shares(old: Capacity | None, new: Capacity | None) -> tuple[str, str, str, str]:
+    """How much more or less, of the tokens alone: the other figures follow."""
+    before, after = (capacity.num_tokens if capacity else None for capacity in (old, new))
+    if not before or after is None or before == after:
+        return "", "", "", ""
+    return f" ({round(100 * (after - before) / before):+d} %)", "", "", ""
+
+
+def summary(diff: Diff) -> str:
+    """How many of what, and whether that is for the worse."""
+    kinds = [change.kind for change in diff.changes]
+    counts = [f"{kinds.count(kind)} {kind}" for kind in ("changed", "new", "removed", "unchanged") if kind in kinds]
+    noun = "engine" if len(kinds) == 1 else "engines"
+    parts = [f"{len(kinds)} {noun}: {', '.join(counts)}" if kinds else "no vLLM engine in either"]
+    worse = sum(change.is_worse for change in diff.changes)
+    if worse:
+        parts.append(
+            f"{worse} that would not start, or would be refused, and {'was' if worse == 1 else 'were'} not before"
+        )
+    if diff.new.unreadable:
+        parts.append(f"{len(diff.new.unreadable)} could not be read")
+    return "; ".join(parts)

@@ -1,0 +1,31 @@
+"""The report of `kvgate diff` as Markdown: a comment on a pull request with a table before → after."""
+
+from collections.abc import Iterator
+
+from kvgate.cli.check_markdown import MAX_ROWS
+from kvgate.cli.diff_cells import HEAD, cells, summary
+from kvgate.cli.diff_report import Change, Diff
+from kvgate.cli.markdown import cell, table
+from kvgate.rules.finding import Severity
+
+
+def render(diff: Diff) -> str:
+    """Engines that change, then why those that no longer start do not."""
+    told = [change for change in diff.changes if change.kind != "unchanged"]
+    lines = ["### kvgate: what this change does to KV cache capacity", "", summary(diff)]
+    if told:
+        lines += ["", *table(HEAD, ([cell(text) for text in cells(change)] for change in told[:MAX_ROWS]))]
+    if len(told) > MAX_ROWS:
+        lines += ["", f"… and {len(told) - MAX_ROWS} more"]
+    reasons = [line for change in told[:MAX_ROWS] if change.is_worse for line in _reasons(change)]
+    broken = [f"- ❌ `{placed.file}:{placed.line}` {cell(placed.finding.message)}" for placed in diff.new.unreadable]
+    return "\n".join([*lines, *([""] if reasons or broken else []), *reasons, *broken])
+
+
+def _reasons(change: Change) -> Iterator[str]:
+    for placed in change.item.findings:
+        if placed.finding.severity is Severity.ERROR:
+            finding = placed.finding
+            where = f"`{change.file or placed.file}:{placed.line}`"
+            remedy = f"; {cell(finding.remediation)}" if finding.remediation else ""
+            yield f"- ❌ {where} **{finding.rule}** {cell(f'{change.item.subject}: {finding.message}')}{remedy}"

@@ -1,0 +1,140 @@
+"""Two reports → what a change does to every engine: found again by file, path and name; capacity before and after."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvgate.cli.check_report import Item, Report
+from kvgate.cli.exits import Exit
+from kvgate.manifests.documents import STDIN_NAME
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capacity:
+    """The KV cache of one engine as expected; None where nothing is known."""
+
+    num_tokens: int | None = None
+    num_blocks: int | None = None
+    max_concurrency: float | None = None
+    """Whole requests at the same time."""
+    headroom_bytes: int | None = None
+    """Of a GPU, beside the demand that is asked for."""
+
+
+FIELDS = ("num_tokens", "num_blocks", "max_concurrency", "headroom_bytes")
+
+
+def capacity_of(item: Item) -> Capacity:
+    """Of what is rendered, where a policy adjusts."""
+    assessment = item.checked.assessment if item.checked else item.judged.assessment if item.judged else None
+    budget = assessment.effective if assessment else None
+    if budget is None or budget.num_blocks is None or budget.num_tokens is None:
+        return Capacity()
+    kv_cache, blocks = budget.kv_cache, budget.num_blocks.expected
+    return Capacity(
+        num_tokens=budget.num_tokens.expected,
+        num_blocks=blocks,
+        max_concurrency=float(kv_cache.max_concurrency(blocks)) if kv_cache and kv_cache.groups else None,
+        headroom_bytes=budget.headroom.expected if budget.headroom else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One engine before and after; one side is None where it is new or gone."""
+
+    before: Item | None
+    after: Item | None
+    file: str
+    """Below the root of its tree; of the new one where it is in both."""
+
+    @property
+    def item(self) -> Item:
+        item = self.after or self.before
+        if item is None:
+            raise ValueError("an engine is in one of the trees at least")
+        return item
+
+    @property
+    def kind(self) -> str:
+        if self.before is None or self.after is None:
+            return "new" if self.before is None else "removed"
+        same = self.before.verdict == self.after.verdict and self.before.is_refused == self.after.is_refused
+        return "unchanged" if same and capacity_of(self.before) == capacity_of(self.after) else "changed"
+
+    @property
+    def is_worse(self) -> bool:
+        """It does not start, or is refused, and was not before."""
+        refused_before = self.before is not None and self.before.is_refused
+        return self.after is not None and self.after.is_refused and not refused_before
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diff:
+    """Everything that `kvgate diff` tells."""
+
+    old: Report
+    new: Report
+    changes: tuple[Change, ...]
+
+    @property
+    def exit_code(self) -> Exit:
+        """1 where something does not start that did, or is new; 2 where neither tree holds anything that can be decided."""
+        broken = len(self.new.unreadable) > len(self.old.unreadable)
+        if broken or any(change.is_worse for change in self.changes):
+            return Exit.FINDINGS
+        decided = any(item.is_decided for report in (self.old, self.new) for item in report.items)
+        return Exit.FITS if decided else Exit.UNDECIDED
+
+
+def compare(old: Report, new: Report, roots: tuple[str, str]) -> Diff:
+    """Every engine of both, in the order of the new tree; what is gone comes last."""
+    befores = [(item, _below(item.document.file, roots[0])) for item in old.items if item.platform != "unknown"]
+    afters = [(item, _below(item.document.file, roots[1])) for item in new.items if item.platform != "unknown"]
+    pairs = dict(_pairs(befores, afters))
+    matched = set(pairs.values())
+    changes = [
+        Change(before=befores[pairs[index]][0] if index in pairs else None, after=item, file=file)
+        for index, (item, file) in enumerate(afters)
+    ]
+    changes += [
+        Change(before=item, after=None, file=file) for index, (item, file) in enumerate(befores) if index not in matched
+    ]
+    return Diff(old=old, new=new, changes=tuple(changes))
+
+
+def _below(file: str, root: str) -> str:
+    """Empty where the root is the file itself: two files that are compared may have different names."""
+    if file == STDIN_NAME or not Path(root).is_dir():
+        return ""
+    return Path(file).relative_to(root).as_posix()
+
+
+Placed = tuple[Item, str]
+
+
+def _keys(item: Item, file: str) -> tuple[Hashable, ...]:
+    """What makes two engines the same one, the surest first."""
+    named = (item.kind, item.namespace, item.name)
+    return (file, *named, item.path), (file, *named), (*named, item.path), (item.platform, item.name), (file, item.path)
+
+
+_NUM_KEYS = 5
+
+
+def _pairs(befores: Sequence[Placed], afters: Sequence[Placed]) -> Iterator[tuple[int, int]]:
+    """(index after, index before): by each key in turn, where it is the only one of its kind on both sides."""
+    open_before, open_after = dict(enumerate(befores)), dict(enumerate(afters))
+    for number in range(_NUM_KEYS):
+        there = _by_unique_key(open_before, number)
+        for key, index in _by_unique_key(open_after, number).items():
+            if key in there:
+                yield index, there[key]
+                del open_before[there[key]], open_after[index]
+
+
+def _by_unique_key(placed: dict[int, Placed], number: int) -> dict[Hashable, int]:
+    keys = {index: _keys(*each)[number] for index, each in placed.items()}
+    counts = Counter(keys.values())
+    return {key: index for index, key in keys.items() if counts[key] == 1}

@@ -1,0 +1,27 @@
+"""The report of `kvgate diff` for people: one block per engine that changed."""
+
+from collections.abc import Iterator
+
+import click
+
+from kvgate.cli.check_text import broken_lines, finding_lines
+from kvgate.cli.diff_cells import HEAD, cells, summary
+from kvgate.cli.diff_report import Change, Diff
+
+
+def render(diff: Diff) -> str:
+    """What is unchanged is only counted."""
+    blocks = ["\n".join(_lines(change)) for change in diff.changes if change.kind != "unchanged"]
+    blocks += map(broken_lines, diff.new.unreadable)
+    return "\n\n".join([*blocks, summary(diff)])
+
+
+def _lines(change: Change) -> Iterator[str]:
+    item = change.item
+    name, *values = cells(change)
+    yield f"{item.document.file}:{item.line}: {click.style(name, bold=True, fg='red' if change.is_worse else None)}"
+    width = max(map(len, HEAD[1:]))
+    for title, value in zip(HEAD[1:], values, strict=True):
+        yield f"  {title:<{width}}  {value}"
+    if change.is_worse:
+        yield from finding_lines(item.findings)

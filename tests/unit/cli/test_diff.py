@@ -1,0 +1,135 @@
+"""`kvgate diff`: engines are found again, capacity before and after, and the exit code is that of what gets worse."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kvgate.cli.main import main
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: llama}
+spec:
+  nodeSelector: {nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}
+  containers:
+  - name: vllm
+    image: vllm/vllm-openai:v0.32.0
+    args: [--model=Qwen/Qwen3-8B, --max-model-len=8192, --max-num-seqs=16]
+    resources: {limits: {nvidia.com/gpu: 1}}
+"""
+ON_L4 = POD.replace("NVIDIA-H100-80GB-HBM3", "NVIDIA-L4")
+TOO_LONG = ON_L4.replace("8192", "40960")
+OTHER = POD.replace("name: llama", "name: qwen")
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(main, ["diff", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def compared(folder: Path, old: dict[str, str], new: dict[str, str]) -> Any:
+    for name, files in (("old", old), ("new", new)):
+        for path, text in files.items():
+            (folder / name / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name / path).write_text(text)
+    return json.loads(run(str(folder / "old"), str(folder / "new"), "-o", "json").stdout)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changes", "code"),
+    [
+        (POD, POD, ["unchanged"], 0),
+        (POD, f"# moved\n---\n{POD}", ["unchanged"], 0),
+        (POD, ON_L4, ["changed"], 0),
+        (POD, TOO_LONG, ["changed"], 1),
+        (TOO_LONG, POD, ["changed"], 0),
+        (TOO_LONG, TOO_LONG.replace("40960", "36864"), ["changed"], 0),
+        (POD, f"{POD}---\n{OTHER}", ["unchanged", "new"], 0),
+        (POD, f"{POD}---\n{TOO_LONG.replace('llama', 'new')}", ["unchanged", "new"], 1),
+        (f"{POD}---\n{OTHER}", OTHER, ["unchanged", "removed"], 0),
+        (POD, f"{POD}---\na: [\n", ["unchanged"], 1),
+        (f"{POD}---\na: [\n", f"{POD}---\na: [\n", ["unchanged"], 0),
+        ("kind: Service\n", "kind: Service\n", [], 2),
+    ],
+)
+def test_the_exit_code_is_that_of_what_gets_worse(
+    tmp_path: Path, old: str, new: str, changes: list[str], code: int
+) -> None:
+    answer = compared(tmp_path, {"x.yaml": old}, {"x.yaml": new})
+    assert [engine["change"] for engine in answer["engines"]] == changes
+    assert answer["summary"]["exit_code"] == code
+    assert run(str(tmp_path / "old"), str(tmp_path / "new")).exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"a.yaml": POD}, {"b/c.yaml": POD}),
+        ({"a.yaml": POD}, {"a.yaml": POD.replace("name: llama", "name: renamed")}),
+        ({"a.yaml": POD}, {"a.yaml": POD.replace("- name: vllm", "- {name: sidecar, image: nginx}\n  - name: vllm")}),
+        ({"a.yaml": POD}, {"a.yaml": POD.replace("name: llama", "name: llama, namespace: serving")}),
+        ({"a.yaml": f"{POD}---\n{OTHER}"}, {"a.yaml": OTHER, "b.yaml": POD}),
+        ({"eu/a.yaml": POD, "us/a.yaml": POD}, {"us/a.yaml": POD, "eu/a.yaml": POD}),
+    ],
+)
+def test_an_engine_is_found_again_when_files_and_names_change(
+    tmp_path: Path, old: dict[str, str], new: dict[str, str]
+) -> None:
+    answer = compared(tmp_path, old, new)
+    assert {engine["change"] for engine in answer["engines"]} == {"unchanged"}
+
+
+def test_both_sides_carry_their_capacity(tmp_path: Path) -> None:
+    (engine,) = compared(tmp_path, {"x.yaml": POD}, {"x.yaml": ON_L4})["engines"]
+    before, after = engine["before"], engine["after"]
+    assert before["num_tokens"] == before["num_blocks"] * 16
+    assert before["max_concurrency"] == pytest.approx(before["num_blocks"] / 512, rel=0.01)
+    assert before["num_tokens"] > 5 * after["num_tokens"] > 0
+    assert before["headroom_bytes"] > after["headroom_bytes"]
+    assert (before["accelerator"], after["accelerator"]) == ("H100-SXM-80GB", "L4-24GB")
+
+
+def test_the_table_shows_before_and_after(tmp_path: Path) -> None:
+    compared(tmp_path, {"x.yaml": f"{POD}---\n{OTHER}"}, {"x.yaml": f"{TOO_LONG}---\n{OTHER}"})
+    text = run(str(tmp_path / "old"), str(tmp_path / "new"), "-o", "markdown").stdout
+    (row,) = re.findall(r"^\| pod llama.*$", text, re.MULTILINE)
+    assert "Fits, starts → DoesNotFit, does not start" in row
+    assert re.search(r"[\d,]+ → [\d,]+ \(-\d\d %\)", row)
+    assert re.search(r"GiB → -?[\d.]+ GiB", row)
+    assert "2 engines: 1 changed, 1 unchanged; 1 that would not start" in text
+    assert "- ❌ `x.yaml:9` **KVCacheTooSmall** " in text
+    assert "qwen" not in text
+
+
+def test_two_files_may_have_different_names_and_one_may_be_a_stream(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(POD)
+    (tmp_path / "b.yaml").write_text(ON_L4)
+    result = run(str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml"))
+    assert result.exit_code == 0
+    assert "1 engine: 1 changed" in result.stdout
+    piped = CliRunner().invoke(main, ["diff", str(tmp_path / "a.yaml"), "-"], input=POD)
+    assert "1 engine: 1 unchanged" in piped.stdout
+
+
+def test_a_policy_that_adjusts_shows_what_is_rendered(tmp_path: Path) -> None:
+    ours = """\
+apiVersion: kvgate.io/v1alpha1
+kind: InferenceDeployment
+metadata: {name: one}
+spec:
+  model: {name: Qwen/Qwen3-8B}
+  accelerator: {type: H100-SXM-80GB}
+  vllm: {maxModelLen: 32768, maxNumSeqs: 64}
+  admission: {policy: Adjust}
+"""
+    answer = compared(tmp_path, {"x.yaml": ours}, {"x.yaml": ours.replace("policy: Adjust", "policy: Reject")})
+    (engine,) = answer["engines"]
+    assert (engine["before"]["refused"], engine["after"]["refused"]) == (False, True)
+    assert engine["before"]["headroom_bytes"] >= 0 > engine["after"]["headroom_bytes"]
+    assert answer["summary"]["worse"] == 1
