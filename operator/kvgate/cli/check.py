@@ -42,8 +42,13 @@ _GIVEN = click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Pat
 @click.option("--baseline", metavar="FILE", type=_GIVEN, help="Findings that are known and do not count.")
 @click.option("--write-baseline", metavar="FILE", type=_FILE, help="Write all findings of today to a baseline.")
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), help="What makes the exit code 1; default: error.")
+@click.option(
+    "--nothing-is-fine", is_flag=True, help="No vLLM engine in the input is no failure: for hooks and pipelines."
+)
 @click.option("-o", "--output", type=click.Choice(list(OUTPUTS)), default="text", help="For people or programs.")
-def check(paths: tuple[str, ...], output: str, write_baseline: Path | None, **options: Any) -> None:
+def check(
+    paths: tuple[str, ...], output: str, write_baseline: Path | None, *, nothing_is_fine: bool, **options: Any
+) -> None:
     """Judge every vLLM engine in PATH: files, folders, or - for standard input.
 
     InferenceDeployments by their policy, other platforms' manifests and Helm values by vLLM's own start condition. ConfigMaps
@@ -55,7 +60,8 @@ def check(paths: tuple[str, ...], output: str, write_baseline: Path | None, **op
         report = _kept(write_baseline, report)
     render: Callable[[Report], str] = import_module(OUTPUTS[output]).render
     click.echo(render(report))
-    sys.exit(report.exit_code)
+    is_empty = not report.items and not report.unreadable
+    sys.exit(Exit.FITS if nothing_is_fine and is_empty else report.exit_code)
 
 
 def report_or_exit(paths: Sequence[str], options: Options) -> Report:
