@@ -1,10 +1,14 @@
 """Text of one YAML document → nodes → values, safe for text that anybody may have written."""
 
 import gc
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 from yaml.constructor import SafeConstructor
+
+from kvgate.manifests.plain_values import NotPlain, plain_value
 
 MAX_DEPTH = 100
 """Levels of nesting; a pod template has a dozen."""
@@ -12,8 +16,32 @@ MAX_ALIASED_NODES = 100_000
 """What aliases may add to the nodes that are written."""
 _SAFE_SIZE = 1000
 """Fewer brackets and shorter lines than this cannot nest deep enough to exhaust the parser's stack."""
+_LONG = 1_000_000
+"""Characters."""
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_STR, _SEQ, _MAP = (f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map"))
 
-_Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_RESOLVERS: Mapping[str, list[tuple[str, re.Pattern[str]]]] = _Base.yaml_implicit_resolvers
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """Resolves tags as its base does, without what only other loaders use: this is asked once per node."""
+
+    def resolve(self, kind: type[yaml.Node], value: str, implicit: tuple[bool, bool]) -> str:
+        if kind is not yaml.ScalarNode:
+            return _SEQ if kind is yaml.SequenceNode else _MAP
+        if implicit[0]:
+            for tag, pattern in _RESOLVERS.get(value[:1], ()):
+                if pattern.match(value):
+                    return tag
+        return _STR
+
+    def descend_resolver(self, current_node: object, current_index: object) -> None:
+        """No resolver here looks at paths."""
+
+    def ascend_resolver(self) -> None:
+        """As above."""
 
 
 class YamlError(ValueError):
@@ -31,7 +59,7 @@ class _Constructor(SafeConstructor):
     """As Kubernetes reads YAML: a date is text."""
 
 
-_Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)  # type: ignore[type-var]
+_Constructor.add_constructor(_TIMESTAMP, SafeConstructor.construct_yaml_str)  # type: ignore[type-var]
 
 
 def compose(text: str) -> yaml.Node | None:
@@ -46,10 +74,11 @@ def compose(text: str) -> yaml.Node | None:
 
 
 def _composed(text: str) -> yaml.Node | None:
-    """Without the garbage collector: looking for cycles among a million nodes takes three times as long as parsing."""
+    """A long one without the garbage collector: looking for cycles among a million nodes takes longer than parsing."""
     loader = _Loader(text)
-    was_enabled = gc.isenabled()
-    gc.disable()
+    was_enabled = len(text) > _LONG and gc.isenabled()
+    if was_enabled:
+        gc.disable()
     try:
         node: yaml.Node | None = loader.get_single_node()
         return node
@@ -84,6 +113,14 @@ def _too_deep(mark: yaml.Mark) -> YamlError:
 
 def construct(node: yaml.Node) -> Any:
     """The value of a node. Raises YamlError for duplicate keys, alias bombs, unknown tags and values out of range."""
+    try:
+        return plain_value(node)
+    except NotPlain:
+        return _construct_with_care(node)
+
+
+def _construct_with_care(node: yaml.Node) -> Any:
+    """Whatever is not plain, and whatever is wrong."""
     nodes = _Census()
     aliased = nodes.count(node, 0) - len(nodes.sizes)
     if aliased > MAX_ALIASED_NODES:
