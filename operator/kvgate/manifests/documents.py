@@ -1,33 +1,30 @@
 """YAML and JSON streams from files, folders and standard input, one document at a time, with positions."""
 
 import os
-import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import yaml
 
 from kvgate.manifests.comments import Comment, comments_in
-from kvgate.manifests.nodes import YamlError, compose, construct
+from kvgate.manifests.nodes import YamlError, compose, construct, is_harmless
 from kvgate.manifests.positions import Broken, Position, broken, locate
+from kvgate.manifests.streams import NotText, texts
 
-MAX_BYTES = 32 << 20
-"""Of one file or stream; more is not a manifest."""
 SUFFIXES = (".yaml", ".yml", ".json")
 """What is read in a folder; a file that is named is read whatever its name."""
 STDIN = "-"
 STDIN_NAME = "<stdin>"
 """What its findings are shown at."""
 
-_ENGINE_WORDS = re.compile(
-    r"vllm|kserve|kubeai|kaito\.sh|modelartifacts|dynamo|llm_configs|model_loading_config", re.IGNORECASE
-)
-_MARKER = re.compile(r"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
-_DIRECTIVE = re.compile(r"^%.*$", re.MULTILINE)
+_ENGINE_WORDS = (
+    "vllm", "kserve", "kubeai", "kaito.sh", "modelartifacts", "dynamo", "llm_configs", "model_loading_config",
+)  # fmt: skip
+"""In small letters."""
 _TEMPLATE_HELP = "this looks like a Helm template; render it first: helm template CHART | kvgate check -"
 
 
@@ -87,19 +84,22 @@ class Document:
 
 def read_documents(paths: Iterable[str]) -> Iterator[Document | Broken]:
     """Every document of every path, in order; what cannot be read is told in its place and stops nothing."""
-    for path in paths:
-        if path == STDIN:
-            yield from _parsed(STDIN_NAME, sys.stdin.buffer.read(MAX_BYTES + 1))
-        else:
-            yield from _of_path(Path(path))
+    return (item for path in paths for item in _of_path(path, None) if item is not None)
 
 
-def _of_path(path: Path) -> Iterator[Document | Broken]:
-    if path.is_dir():
-        for file in _files_below(path):
-            yield from [_pipe(file)] if file.is_fifo() else _of_file(file)
+def read_relevant(paths: Iterable[str], words: Collection[str]) -> Iterator[Document | Broken | None]:
+    """The same, with None for every document that is YAML and has neither a word of an engine nor one of these."""
+    return (item for path in paths for item in _of_path(path, words))
+
+
+def _of_path(path: str, words: Collection[str] | None) -> Iterator[Document | Broken | None]:
+    if path == STDIN:
+        yield from _parsed(STDIN_NAME, sys.stdin.buffer, words)
+    elif Path(path).is_dir():
+        for file in _files_below(Path(path)):
+            yield from [_pipe(file)] if file.is_fifo() else _of_file(file, words)
     else:
-        yield from _of_file(path)
+        yield from _of_file(Path(path), words)
 
 
 def _pipe(path: Path) -> Broken:
@@ -116,77 +116,65 @@ def _files_below(folder: Path) -> Iterator[Path]:
                 yield Path(root, name)
 
 
-def _of_file(path: Path) -> Iterator[Document | Broken]:
+def _of_file(path: Path, words: Collection[str] | None) -> Iterator[Document | Broken | None]:
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            yield from _parsed(str(path), file, words)
     except OSError as error:
         reason = error.strerror or str(error)
         yield broken(
             str(path), Position(line=1), f"cannot be read: {reason}", "give a file or a folder that can be read"
         )
-        return
-    yield from _parsed(str(path), data)
 
 
-def _parsed(file: str, data: bytes) -> Iterator[Document | Broken]:
-    text = _text(file, data)
-    if isinstance(text, Broken):
-        yield text
-        return
+def _parsed(file: str, stream: BinaryIO, words: Collection[str] | None) -> Iterator[Document | Broken | None]:
     index, waiting = 0, list[Comment]()
-    for line_offset, chunk in _chunks(text):
-        try:
-            node = compose(chunk)
-        except YamlError as error:
-            yield _yaml_broken(error, file, line_offset, is_template="{{" in chunk)
-            continue
-        if node is None:
-            waiting += comments_in(chunk, line_offset)
-            continue
-        document = Document(
-            file=file,
-            index=index,
-            line_offset=line_offset,
-            node=node,
-            is_template="{{" in chunk,
-            mentions_engine=_ENGINE_WORDS.search(chunk) is not None,
-            first_line=line_offset + node.start_mark.line + 1,
-            comments=(*waiting, *comments_in(chunk, line_offset)),
-        )
-        yield from _items(document)
-        index, waiting = index + 1, []
-
-
-def _text(file: str, data: bytes) -> str | Broken:
-    start = Position(line=1)
-    if len(data) > MAX_BYTES:
-        return broken(file, start, f"has more than {MAX_BYTES >> 20} MiB", "give the manifests without other data")
-    if b"\0" in data:
-        return broken(file, start, "is a binary file", "give YAML or JSON in UTF-8")
     try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        return broken(file, Position(line=line), "is not UTF-8", "save it as UTF-8")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+        for line_offset, text in texts(stream):
+            if isinstance(text, NotText):
+                yield _not_text(file, text)
+            elif words is not None and not _mentions(text, words) and is_harmless(text):
+                yield None
+                index, waiting = index + 1, []
+            elif isinstance(item := _document(file, index, line_offset, text, waiting), Broken):
+                yield item
+            elif item:
+                yield from _items(item)
+                index, waiting = index + 1, []
+            else:
+                waiting += comments_in(text, line_offset)
+    except NotText as error:
+        yield _not_text(file, error)
 
 
-def _chunks(text: str) -> Iterator[tuple[int, str]]:
-    """(lines before, text) of each document: a marker at the start of a line ends one, whatever stands around it."""
-    starts = [0, *(match.start() for match in _MARKER.finditer(text) if match.start())]
-    line = 0
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
-        chunk = text[start:end]
-        yield line, _without_prefix(chunk)
-        line += chunk.count("\n")
+def _document(file: str, index: int, line_offset: int, text: str, waiting: list[Comment]) -> Document | Broken | None:
+    """None where there is nothing but comments."""
+    try:
+        node = compose(text)
+    except YamlError as error:
+        return _yaml_broken(error, file, line_offset, is_template="{{" in text)
+    if node is None:
+        return None
+    return Document(
+        file=file,
+        index=index,
+        line_offset=line_offset,
+        node=node,
+        is_template="{{" in text,
+        mentions_engine=_mentions(text, ()),
+        first_line=line_offset + node.start_mark.line + 1,
+        comments=(*waiting, *comments_in(text, line_offset)),
+    )
 
 
-def _without_prefix(chunk: str) -> str:
-    """Directives and `...` mean something between documents, and nothing in one."""
-    if chunk.startswith("%"):
-        return _DIRECTIVE.sub("", chunk)
-    return f"   {chunk[3:]}" if chunk.startswith("...") else chunk
+def _mentions(text: str, words: Collection[str]) -> bool:
+    """A word of an engine, in whatever letters, or one of these."""
+    in_small_letters = text.lower()
+    return any(word in text for word in words) or any(word in in_small_letters for word in _ENGINE_WORDS)
+
+
+def _not_text(file: str, error: NotText) -> Broken:
+    return broken(file, Position(line=error.line), error.message, error.remediation)
 
 
 def _items(document: Document) -> Iterator[Document]:

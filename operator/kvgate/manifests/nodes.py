@@ -18,6 +18,10 @@ _SAFE_SIZE = 1000
 """Fewer brackets and shorter lines than this cannot nest deep enough to exhaust the parser's stack."""
 _LONG = 1_000_000
 """Characters."""
+_ALIASES = re.compile(r"(?:^|[\s\[{,:-])[&*][^\s*&]", re.MULTILINE)
+"""What may be an anchor or an alias: only composing tells that an alias has no anchor."""
+_NUM_EVENTS_OF_A_SCALAR = 5
+"""Start and end of stream and document, and the scalar."""
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _STR, _SEQ, _MAP = (f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map"))
 
@@ -86,6 +90,19 @@ def _composed(text: str) -> yaml.Node | None:
         loader.dispose()
         if was_enabled:
             gc.enable()
+
+
+def is_harmless(text: str) -> bool:
+    """It is YAML that composes, and more than a scalar: known without making a node. False where only composing tells."""
+    if _may_be_deep(text) or _ALIASES.search(text):
+        return False
+    loader = _Loader(text)
+    try:
+        return bool(loader.raw_parse() > _NUM_EVENTS_OF_A_SCALAR)
+    except (AttributeError, yaml.YAMLError):
+        return False
+    finally:
+        loader.dispose()
 
 
 def _may_be_deep(text: str) -> bool:

@@ -8,13 +8,15 @@ from kvgate.api import GROUP, KIND
 from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.facts import ConfigLookup, ConfigMissing, text_of_key
-from kvgate.manifests.documents import Document, read_documents
+from kvgate.manifests.documents import Document, read_relevant
 from kvgate.manifests.positions import Broken
 from kvgate.manifests.written import Written
 from kvgate.rules.finding import Finding, Severity
 
 NO_NAMESPACE = "default"
 """Of what names none."""
+_RELEVANT = (GROUP, "ConfigMap", "PersistentVolumeClaim", "List")
+"""A document with none of these words, and none of an engine, is of no interest here; a List is several documents."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +73,10 @@ class Manifests:
 def read_manifests(paths: Iterable[str]) -> Manifests:
     """Read everything first: a ConfigMap may stand after the object that refers to it."""
     found = Manifests()
-    for item in read_documents(paths):
-        if isinstance(item, Broken):
+    for item in read_relevant(paths, _RELEVANT):
+        if item is None:
+            found.num_others += 1
+        elif isinstance(item, Broken):
             found.broken.append(item)
         elif item.kind == KIND and item.api_version.startswith(f"{GROUP}/"):
             _add_subject(found, item)

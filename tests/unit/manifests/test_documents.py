@@ -182,6 +182,19 @@ def test_more_than_32_mebibytes_are_refused(tmp_path: Path) -> None:
     assert "32 MiB" in item.finding.message
 
 
+def test_a_stream_of_more_is_read_document_by_document(tmp_path: Path) -> None:
+    text = f"---\na: {'b' * 1_000_000}\n" * 40
+    documents = read(tmp_path, text)
+    assert len(documents) == 40
+    assert [item.position.line for item in documents[:3] if isinstance(item, Document)] == [2, 4, 6]
+
+
+def test_what_is_not_utf_8_does_not_stop_the_documents_around_it(tmp_path: Path) -> None:
+    items = read(tmp_path, f"{OURS}---\nb: ".encode() + b"\xff\n---\n" + OURS.encode())
+    assert [type(item).__name__ for item in items] == ["Document", "Broken", "Document"]
+    assert only_broken(items).position.line == 13
+
+
 def test_the_items_of_a_list_are_documents_with_their_own_lines(tmp_path: Path) -> None:
     first, second = read(tmp_path, "apiVersion: v1\nkind: List\nitems:\n- kind: A\n  x: 1\n- kind: B\n")
     assert isinstance(first, Document)
