@@ -3,6 +3,7 @@
 import gc
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -22,6 +23,9 @@ _ALIASES = re.compile(r"(?:^|[\s\[{,:-])[&*][^\s*&]", re.MULTILINE)
 """What may be an anchor or an alias: only composing tells that an alias has no anchor."""
 _NUM_EVENTS_OF_A_SCALAR = 5
 """Start and end of stream and document, and the scalar."""
+_SHORT = 100
+"""Characters; what is longer is not kept for the next time."""
+_SCALAR = yaml.ScalarNode
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _STR, _SEQ, _MAP = (f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map"))
 
@@ -29,17 +33,21 @@ _Base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RESOLVERS: Mapping[str, list[tuple[str, re.Pattern[str]]]] = _Base.yaml_implicit_resolvers
 
 
+@lru_cache(maxsize=4096)
+def _tag_of_plain(text: str) -> str:
+    """Of a scalar without quotes; most of a manifest's are keys that come again."""
+    return next((tag for tag, pattern in _RESOLVERS.get(text[:1], ()) if pattern.match(text)), _STR)
+
+
 class _Loader(_Base):  # type: ignore[misc]
     """Resolves tags as its base does, without what only other loaders use: this is asked once per node."""
 
     def resolve(self, kind: type[yaml.Node], value: str, implicit: tuple[bool, bool]) -> str:
-        if kind is not yaml.ScalarNode:
-            return _SEQ if kind is yaml.SequenceNode else _MAP
-        if implicit[0]:
-            for tag, pattern in _RESOLVERS.get(value[:1], ()):
-                if pattern.match(value):
-                    return tag
-        return _STR
+        if kind is _SCALAR:
+            if not implicit[0]:
+                return _STR
+            return _tag_of_plain(value) if len(value) < _SHORT else _tag_of_plain.__wrapped__(value)
+        return _SEQ if kind is yaml.SequenceNode else _MAP
 
     def descend_resolver(self, current_node: object, current_index: object) -> None:
         """No resolver here looks at paths."""

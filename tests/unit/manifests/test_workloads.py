@@ -75,3 +75,25 @@ def test_config_from_is_looked_up_by_namespace_and_name(
 ) -> None:
     found = read(tmp_path, CONFIG_MAP).lookup(namespace)(KeyRef(name=name, key=key))
     assert expected in (found.message if isinstance(found, ConfigMissing) else found)
+
+
+@pytest.mark.parametrize(
+    "text", ["a: [1\n", "a: *nobody\n", "a: &x 1\nb: &x 2\nc: *y\n", "a: \x01\n", "{a: 1}\n{b: 2}\n"]
+)
+def test_broken_yaml_is_told_also_where_nothing_speaks_of_an_engine(tmp_path: Path, text: str) -> None:
+    found = read(tmp_path, f"kind: Service\n---\n{text}---\nkind: Service\n")
+    assert [item.finding.rule for item in found.broken] == ["InvalidYaml"]
+    assert found.num_others == 2
+
+
+def test_the_items_of_a_list_count_each(tmp_path: Path) -> None:
+    assert (
+        read(tmp_path, "kind: List\nitems: [{kind: A}, {kind: B}]\n---\nkind: Service\n---\n# nothing\n").num_others
+        == 3
+    )
+
+
+def test_a_comment_goes_to_the_document_after_it_and_to_no_later_one(tmp_path: Path) -> None:
+    found = read(tmp_path, f"# kvgate:one\n---\nkind: Service\n---\n# kvgate:two\n---\n{OURS}")
+    assert [comment.text for comment in found.subjects[0].document.comments] == ["two"]
+    assert found.subjects[0].document.index == 1
