@@ -187,8 +187,12 @@ def _under(container: Any, model: Any) -> Any:
     """The runtime's container with the model's fields; its arguments come first, the model's after them."""
     if not isinstance(container, Mapping) or not isinstance(model, Mapping):
         return model
-    arguments = [*(container.get("args") or []), *(model.get("args") or [])]
+    arguments = [word for side in (container, model) for word in _listed(side.get("args"))]
     return {**merged(container, {key: value for key, value in model.items() if key != "args"}), "args": arguments}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _own_place(word: Argument, model: Written, num_inherited: int) -> Argument:

@@ -62,7 +62,7 @@ def _float(text: str) -> float:
 def _sized(text: str) -> int:
     try:
         return int(text) if text.lstrip("-").isdecimal() else read_size(text)
-    except Unusable:
+    except (Unusable, ValueError):
         raise BadValue("it must be a whole number such as 32768, 32k (32000) or 32K (32768)") from None
 
 

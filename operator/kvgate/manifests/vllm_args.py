@@ -5,7 +5,8 @@ Every option keeps the place that it was written at; what the parser would refus
 """
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import lru_cache
@@ -16,7 +17,9 @@ from kvgate.vllm_options import Option, Patch, options, spellings
 
 MAX_PROBLEMS = 50
 """Of one command line that are told."""
-_OPEN = re.compile(r"\$\([^()]*(?:\([^()]*\)[^()]*)*\)|\$\{[^}]*\}|\$\w+|\{\{.*?\}\}|`[^`]*`", re.DOTALL)
+_OPEN = re.compile(
+    r"\$\([^()]{0,500}(?:\([^()]{0,200}\)[^()]{0,200}){0,5}\)|\$\{[^{}]{0,200}\}|\$\w+|\{\{[^{}]{0,500}\}\}|`[^`]{0,500}`"
+)
 """`$(NAME)`, `$NAME`, `${NAME}`, `$(command)`, and a template's `{{ .Field }}`."""
 
 
@@ -89,10 +92,10 @@ class CommandLine:
         self.settings.pop(setting.name, None)
         self.unknown[setting.name] = setting
 
-    def complain(self, problem: ArgumentProblem) -> None:
-        """A line of a hundred thousand words has as many problems; a few tell as much."""
+    def complain(self, problem: Callable[..., ArgumentProblem], *about: Any) -> None:
+        """A line of a hundred thousand words has as many problems; a few tell as much, and the rest is not worded."""
         if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(problem)
+            self.problems.append(problem(*about))
         else:
             self.num_more_problems += 1
 
@@ -137,7 +140,7 @@ def parse_arguments(arguments: Sequence[Argument], release: Patch) -> CommandLin
         else:
             line.positionals.append(word)
     for surplus in line.positionals[0 if "model" in line.settings else 1 :]:
-        line.complain(_unexpected(surplus))
+        line.complain(_unexpected, surplus)
     return line
 
 
@@ -150,12 +153,12 @@ def _read_option(word: Argument, words: _Words, release: Patch, line: CommandLin
     if found is None and (short := _attached(name, release)):
         name, attached, equals, found = *short, "=", spellings(release)[short[0]]
     if not isinstance(found, Option):
-        line.complain(_unknown(word, name, found, release))
+        line.complain(_unknown, word, name, found, release)
         if not equals:
             words.take_value()
         return
     if found.deprecated_since and found.deprecated_since <= release:
-        line.complain(_deprecated(word, found))
+        line.complain(_deprecated, word, found)
     _read_value(_Given(word=word, option=found, key=key, attached=attached if equals else None), words, release, line)
 
 
@@ -170,10 +173,24 @@ def find_option(name: str, release: Patch) -> Option | tuple[str, ...] | None:
         return known[name]
     if not name.startswith("--") or len(name) < 4:
         return None
-    matches = {option.flag: option for spelling, option in known.items() if spelling.startswith(name)}
+    matches = {known[spelling].flag for spelling in _beginning(name, release)}
     if len(matches) == 1:
-        return next(iter(matches.values()))
+        return options()[matches.pop()]
     return tuple(sorted(matches)) or None
+
+
+def _beginning(name: str, release: Patch) -> Iterator[str]:
+    """Spellings that begin so."""
+    spelled = _sorted_spellings(release)
+    for spelling in spelled[bisect_left(spelled, name) :]:
+        if not spelling.startswith(name):
+            return
+        yield spelling
+
+
+@lru_cache(maxsize=64)
+def _sorted_spellings(release: Patch) -> tuple[str, ...]:
+    return tuple(sorted(spellings(release)))
 
 
 def _attached(name: str, release: Patch) -> tuple[str, str] | None:
@@ -205,7 +222,7 @@ def _read_value(given: _Given, words: _Words, release: Patch, line: CommandLine)
     kind, word = given.option.type_in(release), given.word
     if takes_no_value(kind):
         if given.attached is not None:
-            line.complain(_surplus(word, given.option, given.attached))
+            line.complain(_surplus, word, given.option, given.attached)
         line.put(given.setting(value=not given.is_negative, text=word.text, at=word))
         return
     taken = _taken(given, kind, words)
@@ -213,7 +230,7 @@ def _read_value(given: _Given, words: _Words, release: Patch, line: CommandLine)
         if "bare" in kind:
             line.put(given.setting(value=True, text=word.text, at=word))
         else:
-            line.complain(_missing(word, given.option, kind))
+            line.complain(_missing, word, given.option, kind)
         return
     texts = [part.text for part in taken]
     if any(is_open(text) for text in texts):
@@ -222,7 +239,7 @@ def _read_value(given: _Given, words: _Words, release: Patch, line: CommandLine)
     try:
         value = read_value(texts, kind, given.option.choices_in(release), given.key)
     except BadValue as error:
-        line.complain(_invalid(word, given.option, " ".join(texts), str(error)))
+        line.complain(_invalid, word, given.option, " ".join(texts), str(error))
         return
     line.put(given.setting(value=value, text=" ".join(texts), at=taken[0]))
 

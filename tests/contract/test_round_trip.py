@@ -1,0 +1,108 @@
+"""What the controller renders, `kvgate check` reads back as the engine that was judged: the same settings, to the byte."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kvgate import engine
+from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
+from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.budget.request import Guarantee
+from kvgate.controller.observed import Judged, assess_owner, config_text
+from kvgate.manifests import read_manifests
+from kvgate.manifests.engines import find_engines
+from kvgate.manifests.judged import Defaults, JudgedEngine, judge_engine
+from kvgate.rendering.workload import Manifests, render
+
+TESTS = Path(__file__).parents[1]
+SOURCES = sorted([*TESTS.glob("contract/*/request.yaml"), *TESTS.glob("rendering/input/*.yaml")])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """An object, what it was judged to be, and what is applied for it."""
+
+    owner: InferenceDeployment
+    config: str | None
+    """Text of its model's config.json, where a ConfigMap has it."""
+    judged: Judged
+    manifests: Manifests
+
+
+def rendered(source: Path) -> Rendered | None:
+    """None where the schema or the policy refuses it."""
+    documents = list(yaml.safe_load_all(source.read_text(encoding="utf-8")))
+    document = next(document for document in documents if document["kind"] == "InferenceDeployment")
+    document["metadata"] |= {"namespace": "serving", "uid": "uid-1", "generation": 1}
+    try:
+        owner = parse_document(document)
+    except InvalidDocument:
+        return None
+    model = owner.spec.model
+    reference = model.config_from.config_map_key_ref if model.config_from else KeyRef(name="none", key="none")
+    maps = (
+        other for other in documents if other["kind"] == "ConfigMap" and other["metadata"]["name"] == reference.name
+    )
+    text = config_text(reference, next(maps, None))
+    judged = assess_owner(owner, text)
+    outcome = render(owner, judged.assessment, judged.accelerator)
+    config = text if isinstance(text, str) else None
+    return (
+        Rendered(owner=owner, config=config, judged=judged, manifests=outcome)
+        if isinstance(outcome, Manifests)
+        else None
+    )
+
+
+def read_back(folder: Path, manifests: Manifests, defaults: Defaults) -> JudgedEngine:
+    path = folder / "rendered.yaml"
+    path.write_text(yaml.safe_dump_all([manifests.service, manifests.deployment]), encoding="utf-8")
+    (found,) = find_engines(read_manifests([str(path)])).engines
+    return judge_engine(found, defaults)
+
+
+def numbers(assessment: engine.Assessment | None) -> dict[str, Any] | None:
+    budget = assessment.budget if assessment else None
+    if budget is None:
+        return None
+    settings = budget.settings
+    return {
+        "blocks": budget.num_blocks,
+        "weights": [stage.ledger.weights if stage.ledger else None for stage in budget.stages],
+        "available": [stage.available for stage in budget.stages],
+        "settings": (settings.max_model_len, settings.max_num_seqs, settings.max_num_batched_tokens),
+    }
+
+
+RENDERED = {f"{source.parent.name}/{source.stem}": source for source in SOURCES if rendered(source) is not None}
+
+
+@pytest.mark.parametrize("case", RENDERED)
+def test_the_rendered_pod_is_judged_as_the_object_was(case: str, tmp_path: Path) -> None:
+    outcome = rendered(RENDERED[case])
+    assert outcome is not None
+    spec = outcome.owner.spec
+    defaults = Defaults(accelerator=spec.accelerator.type, vllm_version=spec.vllm.version, model_config=outcome.config)
+    back = read_back(tmp_path, outcome.manifests, defaults)
+    errors = [
+        each.finding for each in back.findings if each.finding.rule in ("OptionUnknown", "TooFewGpus", "NotUnderstood")
+    ]
+    assert errors == []
+    judged_on = outcome.judged.accelerator
+    assert judged_on is not None
+    assert back.accelerator == judged_on.name
+    assert any("as configured" in note for note in back.assumed) == (not judged_on.gpu_labels or bool(spec.vllm.image))
+    effective = outcome.judged.assessment.effective
+    if effective is None:
+        assert numbers(back.assessment) is None
+        return
+    started = engine.judge(replace(effective.request, guarantee=Guarantee.STARTUP))
+    assert back.verdict is started.verdict
+    assert numbers(back.assessment) == numbers(started)
+
+
+def test_most_cases_are_rendered() -> None:
+    assert len(RENDERED) >= 20

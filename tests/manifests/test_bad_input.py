@@ -1,0 +1,169 @@
+"""Input that people and machines get wrong: never a traceback, always a place and a remedy, and the files beside it are still judged."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kvgate.cli.check import run
+from kvgate.cli.check_json import render
+from kvgate.cli.check_report import Item, Report
+from kvgate.manifests.judged import Defaults
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}
+  containers:
+    - name: vllm
+      image: vllm/vllm-openai:v0.32.0
+      args: [--model=Qwen/Qwen3-4B, --max-model-len=8192]
+      resources: {limits: {nvidia.com/gpu: 1}}
+"""
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [*{old}, *{old}, *{old}, *{old}, *{old}, *{old}, *{old}, *{old}, *{old}, *{old}]\n"
+    for old, new in ("ab", "bc", "cd", "de", "ef", "fg")
+)
+
+
+def checked(*paths: Path) -> Report:
+    """Rendered too, because that must not fail either."""
+    report = run(tuple(map(str, paths)), None, Defaults())
+    assert render(report)
+    return report
+
+
+def the_good_one(report: Report) -> Item:
+    good = [item for item in report.items if item.name == "good"]
+    assert [item.verdict for item in good] == ["Fits"]
+    return good[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "rule", "line", "words"),
+    [
+        (b"a: [1,\n  b: {\n", "InvalidYaml", 3, "not YAML"),
+        (b"key: 1\nother: 2\nkey: 3\n", None, 0, ""),
+        (POD.replace("metadata:", "kind: Pod\nmetadata:").encode(), "InvalidYaml", 3, "written twice"),
+        (b"kind: Pod\n  vllm: x\n", "InvalidYaml", 2, "not YAML"),
+        (b"kind: \xff\xfe vllm\n", "Unreadable", 1, "not UTF-8"),
+        (b"one: 1\ntwo: \xe9\n", "Unreadable", 2, "not UTF-8"),
+        (b"kind: Pod\n\0vllm\n", "Unreadable", 1, "binary"),
+        (BOMB.encode() + b"vllm: *g\n", "InvalidYaml", 1, "aliases"),
+        (b"a: &a\n  vllm: *a\n", "InvalidYaml", 1, "alias"),
+        (b"vllm: " + b"[" * 5000, "InvalidYaml", 1, "deeper"),
+        (b"vllm: !!python/object:os.system {}\n", "InvalidYaml", 1, "not YAML"),
+    ],
+)
+def test_what_cannot_be_read_is_told_at_its_line(
+    tmp_path: Path, content: bytes, rule: str | None, line: int, words: str
+) -> None:
+    (tmp_path / "bad.yaml").write_bytes(content)
+    (tmp_path / "good.yaml").write_text(POD.replace("NAME", "good"))
+    report = checked(tmp_path)
+    the_good_one(report)
+    told = [(placed.rule, placed.line) for placed in report.unreadable]
+    assert told == ([(rule, line)] if rule else [])
+    assert all(words in placed.finding.message and placed.finding.remediation for placed in report.unreadable)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{- if .Values.vllm.enabled }}\napiVersion: v1\nkind: Pod\n{{- end }}\n",
+        "apiVersion: v1\nkind: Pod\nspec:\n  {{- toYaml .Values.vllm | nindent 2 }}\n",
+        "kind: Pod\nspec: {{ .Values.vllm }}\n",
+    ],
+)
+def test_a_template_is_told_how_to_render_it(tmp_path: Path, text: str) -> None:
+    (tmp_path / "deployment.yaml").write_text(text)
+    (placed,) = checked(tmp_path).unreadable
+    assert "render it first: helm template CHART | kvgate check -" in placed.finding.remediation
+
+
+def test_a_template_that_is_yaml_by_chance_is_not_decided(tmp_path: Path) -> None:
+    text = POD.replace("NAME", '"{{ .Release.Name }}"').replace("8192", "{{ .Values.maxModelLen }}")
+    (tmp_path / "deployment.yaml").write_text(
+        text.replace("args: [", "args: ['").replace(", --max", "', '--max").replace("}}]", "}}']")
+    )
+    (item,) = checked(tmp_path).items
+    assert item.verdict == "Unknown"
+    (placed,) = item.findings
+    assert placed.rule == "VariableUnknown"
+    assert "max_model_len is {{ .Values.maxModelLen }}" in placed.finding.message
+
+
+def test_a_hundred_thousand_words_are_told_in_a_few(tmp_path: Path) -> None:
+    words = "".join(f"        - --option-{index}=1\n" for index in range(20_000))
+    text = POD.replace("NAME", "long").replace("args: [--model=Qwen/Qwen3-4B, --max-model-len=8192]", f"args:\n{words}")
+    (tmp_path / "long.yaml").write_text(text)
+    (item,) = checked(tmp_path).items
+    unknown = [placed.finding for placed in item.findings if placed.rule == "OptionUnknown"]
+    assert len(unknown) == 50
+    assert "19950 more problems" in unknown[-1].message
+
+
+def test_two_engines_of_one_name_are_two(tmp_path: Path) -> None:
+    (tmp_path / "twice.yaml").write_text(POD.replace("NAME", "same") + "---\n" + POD.replace("NAME", "same"))
+    report = checked(tmp_path)
+    assert [(item.name, item.line, item.verdict) for item in report.items] == [
+        ("same", 7, "Fits"),
+        ("same", 18, "Fits"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "image: {repository: vllm/vllm-openai, tag: v0.32.0}\nmodel: Qwen/Qwen3-4B\nargs: [--max-model-len=8192]\n",
+        "serving:\n  engine: vllm\n  replicas: 2\n",
+        "- vllm\n- Qwen/Qwen3-4B\n",
+    ],
+)
+def test_values_of_another_chart_are_told_and_not_guessed(tmp_path: Path, values: str) -> None:
+    (tmp_path / "values.yaml").write_text(values)
+    (item,) = checked(tmp_path).items
+    assert (item.verdict, [placed.rule for placed in item.findings]) == (None, ["NotUnderstood"])
+
+
+def test_an_empty_folder_and_empty_files_decide_nothing(tmp_path: Path) -> None:
+    assert checked(tmp_path).exit_code() == 2
+    (tmp_path / "empty.yaml").write_text("")
+    (tmp_path / "comments.yaml").write_text("# vllm\n---\n---\n")
+    report = checked(tmp_path)
+    assert (report.exit_code(), report.items, report.unreadable) == (2, (), ())
+
+
+def _loop(folder: Path) -> None:
+    (folder / "loop").symlink_to(folder)
+    (folder / "self.yaml").symlink_to(folder / "self.yaml")
+
+
+def _missing(folder: Path) -> None:
+    (folder / "dangling.yaml").symlink_to(folder / "nowhere.yaml")
+
+
+def _pipe(folder: Path) -> None:
+    os.mkfifo(folder / "pipe.yaml")
+
+
+@pytest.mark.parametrize("make", [_loop, _missing, _pipe])
+def test_files_that_are_none_are_told_beside_the_others(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    (tmp_path / "good.yaml").write_text(POD.replace("NAME", "good"))
+    make(tmp_path)
+    report = checked(tmp_path)
+    the_good_one(report)
+    assert [placed.rule for placed in report.unreadable] == ["Unreadable"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text(POD.replace("NAME", "good"))
+    (tmp_path / "secret.yaml").write_text(POD)
+    (tmp_path / "secret.yaml").chmod(0)
+    report = checked(tmp_path)
+    the_good_one(report)
+    assert "Permission denied" in report.unreadable[0].finding.message

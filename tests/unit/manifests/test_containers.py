@@ -1,0 +1,111 @@
+"""Starts of vLLM in containers, and the variables that reach them."""
+
+from typing import Any
+
+import pytest
+
+from kvgate.manifests.containers import Start, is_vllm_image, starts_of
+from kvgate.manifests.environment import variables_of
+from kvgate.manifests.written import Written
+
+IMAGE = "vllm/vllm-openai:v0.32.0"
+
+
+def started(command: Any = None, args: Any = None, image: str = IMAGE, env: Any = ()) -> tuple[Start, ...]:
+    variables = variables_of(Written(value={"env": list(env)}, path="c"), lambda name: None)
+    return starts_of(Written(value=command, path="c.command"), Written(value=args, path="c.args"), variables, image)
+
+
+def words(start: Start) -> list[str]:
+    return [word.text for word in start.arguments]
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        (None, ["--model", "x"]),
+        (["vllm", "serve"], ["--model", "x"]),
+        (["/opt/venv/bin/vllm", "serve", "--model"], ["x"]),
+        (["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "x"], None),
+        (["python3", "-m", "vllm.entrypoints.cli.main", "serve", "--model", "x"], None),
+        (["sh", "-c", "cd / && FOO=1 exec vllm serve --model x | tee log"], None),
+        (None, ["serve", "--model", "x"]),
+        ("vllm serve", "--model x"),
+    ],
+)
+def test_the_words_after_the_program_are_found(command: Any, args: Any) -> None:
+    (start,) = started(command, args)
+    assert words(start) == ["--model", "x"]
+    assert not start.is_wrapped
+
+
+@pytest.mark.parametrize(
+    "program", ["dynamo.vllm", "huggingfaceserver", "vllm_tgis_adapter", "vllm.entrypoints.openai.run_batch"]
+)
+def test_a_program_around_vllm_is_one(program: str) -> None:
+    (start,) = started(["python3", "-m", program, "--model", "x"])
+    assert start.is_wrapped
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "image"),
+    [
+        (["sleep", "infinity"], None, IMAGE),
+        (None, ["bash", "-c", "sleep 1"], IMAGE),
+        (["vllm", "bench", "serve", "--model", "x"], None, IMAGE),
+        (["ray", "start", "--block"], None, IMAGE),
+        (None, ["--model", "x"], "lmcache/vllm-router:1"),
+        (None, ["--model", "x"], "nginx:1.29"),
+    ],
+)
+def test_what_does_not_start_vllm_is_no_start(command: Any, args: Any, image: str) -> None:
+    assert started(command, args, image) == ()
+
+
+def test_ranks_that_serve_nobody_are_part_of_their_leader() -> None:
+    script = "if x; then vllm serve a; else vllm serve a --headless; fi; vllm serve b; vllm serve b"
+    assert [words(start) for start in started(["sh", "-c", script])] == [["a"], ["b"]]
+
+
+def test_a_variable_with_arguments_is_for_the_image_that_takes_it() -> None:
+    env = [{"name": "VLLM_ARGS", "value": "--seed 1"}]
+    (by_image,) = started(None, ["--model", "x"], env=env)
+    assert [(word.text, word.path) for word in by_image.arguments][2:] == [
+        ("--seed", "c.env[0].value"), ("1", "c.env[0].value"),
+    ]  # fmt: skip
+    (by_hand,) = started(["vllm", "serve", "x"], env=env)
+    assert words(by_hand) == ["x"]
+    assert "vLLM does not read it" in by_hand.remarks[0][1]
+    (by_reference,) = started(["sh", "-c", "vllm serve x $VLLM_ARGS"], env=env)
+    assert words(by_reference) == ["x", "--seed", "1"]
+    assert by_reference.remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        (IMAGE, True), ("rocm/vllm:latest", True), ("quay.io/modh/vllm@sha256:0", True), ("ghcr.io/llm-d/llm-d-cuda:v0.4.0", True),
+        ("registry/vllm-router:1", False), ("ghcr.io/llm-d/llm-d-inference-sim:v0.6.1", False), ("vllm-exporter", False), ("", False),
+    ],
+)  # fmt: skip
+def test_images_that_run_vllm_are_told_by_name(image: str, expected: bool) -> None:  # noqa: FBT001
+    assert is_vllm_image(image) is expected
+
+
+def test_variables_come_from_maps_values_and_each_other_and_not_from_secrets() -> None:
+    container = {
+        "envFrom": [{"configMapRef": {"name": "all"}, "prefix": "P_"}, {"secretRef": {"name": "s"}}],
+        "env": [
+            {"name": "A", "value": "$(P_X)/$(NONE)/$$(P_X)"},
+            {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "all", "key": "X"}}},
+            {"name": "C", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        ],
+    }
+    found = variables_of(Written(value=container, path="c"), {"all": {"X": "1"}}.get)
+    assert {name: value.value for name, value in found.items()} == {
+        "P_X": "1",
+        "A": "1/$(NONE)/$(P_X)",
+        "B": "1",
+        "C": None,
+    }
+    assert found["P_X"].path == "c.envFrom[0]"

@@ -1,0 +1,252 @@
+"""What is said of an engine: releases that are not known, contradictions, GPUs that do not add up, what breaks a start around it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kvgate.budget.interval import Verdict
+from kvgate.manifests import read_manifests
+from kvgate.manifests.engines import find_engines
+from kvgate.manifests.judged import Defaults, JudgedEngine, judge_engine
+from kvgate.rules.finding import Severity
+
+IMAGE = "vllm/vllm-openai:v0.32.0"
+
+
+def judged(
+    folder: Path, *arguments: str, image: str = IMAGE, gpus: int | None = 1, gpu: str = "NVIDIA-H100-80GB-HBM3",
+    defaults: Defaults | None = None, container: dict[str, Any] | None = None, **pod: Any,
+) -> JudgedEngine:  # fmt: skip
+    """A pod with `vllm serve ARGUMENTS`."""
+    resources = {"limits": {"nvidia.com/gpu": gpus}} if gpus else {}
+    vllm = {
+        "name": "vllm",
+        "image": image,
+        "command": ["vllm", "serve"],
+        "args": list(arguments),
+        "resources": resources,
+    }
+    spec = {"nodeSelector": {"nvidia.com/gpu.product": gpu}, "containers": [vllm | (container or {})], **pod}
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}
+    (folder / "x.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    (engine,) = find_engines(read_manifests([str(folder)])).engines
+    return judge_engine(engine, defaults or Defaults())
+
+
+def rules(engine: JudgedEngine, *severities: Severity) -> list[str]:
+    return [each.finding.rule for each in engine.findings if not severities or each.finding.severity in severities]
+
+
+@pytest.mark.parametrize(
+    ("image", "version", "assumed"),
+    [
+        ("vllm/vllm-openai:v0.29.0", "0.29.0", ""),
+        ("vllm/vllm-openai:v0.29.0-cu129", "0.29.0", ""),
+        ("registry.local:5000/mirror/vllm/vllm-openai:v0.10.2.post1", "0.10.2.post1", ""),
+        ("vllm/vllm-openai:v0.29.0@sha256:00", "0.29.0", ""),
+        ("vllm/vllm-openai", "0.33.0", "moves"),
+        ("vllm/vllm-openai:nightly", "0.33.0", "moves"),
+        ("vllm/vllm-openai@sha256:00", "0.33.0", "0.8.5 to 0.33.0: a digest"),
+        ("vllm/vllm-openai:nightly-0123456", "0.33.0", "names no release"),
+        ("lmcache/vllm-openai:v0.3.5", "0.33.0", "not vLLM's own image"),
+        ("quay.io/team/vllm:1.2.3", "0.33.0", "not vLLM's own image"),
+    ],
+)
+def test_the_release_is_the_images_or_assumed(tmp_path: Path, image: str, version: str, assumed: str) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-0.6B", image=image)
+    assert engine.vllm_version == version
+    assert assumed in " ".join(engine.assumed)
+    assert bool(engine.assumed) == bool(assumed)
+
+
+def test_a_configured_release_stands_where_the_image_says_none(tmp_path: Path) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-0.6B", image="team/vllm", defaults=Defaults(vllm_version="0.12.0"))
+    assert (engine.vllm_version, engine.assumed) == ("0.12.0", ("vLLM 0.12.0, as configured",))
+    stated = judged(tmp_path, "Qwen/Qwen3-0.6B", defaults=Defaults(vllm_version="0.12.0"))
+    assert (stated.vllm_version, stated.assumed) == ("0.32.0", ())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "low", "high"),
+    [
+        (["--swap-space=4"], "0.8.5", "0.17.1"),
+        (["--nnodes=1"], "0.12.0", "0.33.0"),
+        (["--max-model-len=auto"], "0.14.1", "0.33.0"),
+        (["--speculative-model=x"], "0.6.6", "0.6.6"),
+    ],
+)
+def test_options_narrow_the_release_down(tmp_path: Path, arguments: list[str], low: str, high: str) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen2.5-7B-Instruct", *arguments, image="team/vllm")
+    span = f"vLLM {low}:" if low == high else f"vLLM {low} to {high}:"
+    assert engine.assumed[0].startswith(span)
+    assert not {"OptionRemoved", "OptionNotYet", "OptionValue"} & set(rules(engine))
+
+
+def test_what_only_one_release_says_is_no_error(tmp_path: Path) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-32B", "--max-model-len=32000", image="team/vllm")
+    assert engine.verdict in (Verdict.MAY_NOT_FIT, Verdict.FITS)
+    assert rules(engine, Severity.ERROR) == []
+    assert "ReleaseDecides" in rules(engine)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ["--no-enable-chunked-prefill", "--max-num-batched-tokens=2048", "--max-model-len=4096"],
+            ["BatchBelowMaxModelLen"],
+        ),
+        (["--enforce-eager", "--cudagraph-capture-sizes", "1", "2"], ["NoEffect"]),
+        (["--enforce-eager", '--compilation-config={"cudagraph_mode": "NONE"}'], []),
+        (["--kv-cache-memory-bytes=20G", "--gpu-memory-utilization=0.9"], ["NoEffect"]),
+        (["--lora-modules", "a=b"], ["LoraNotEnabled"]),
+        (["--max-num-seqs=4", "--max-num-seqs=4"], ["OptionRepeated"]),
+        (["--max-num-seqs=4", "--max-num-seqs=8"], ["OptionRepeated"]),
+        (["--no-enable-prefix-caching", "--enable-prefix-caching"], ["OptionRepeated"]),
+        (["--enforce-eager", "true"], ["UnexpectedWord"]),
+    ],
+)
+def test_options_that_do_not_go_together(tmp_path: Path, arguments: list[str], expected: list[str]) -> None:
+    told = rules(judged(tmp_path, "Qwen/Qwen3-4B", *arguments))
+    assert [
+        rule for rule in told if rule not in ("Oversubscribed", "UnmodelledKind", "SamplerWarmUpIsTight")
+    ] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "gpus", "expected"),
+    [
+        (["-tp", "2"], 1, ["TooFewGpus"]),
+        (["-tp", "2", "-pp", "2"], 4, []),
+        (["-dp", "2"], 1, ["TooFewGpus"]),
+        ([], 4, ["IdleGpus"]),
+        (["-dp", "16", "-dpl", "8"], 8, []),
+        (["-tp", "16", "--nnodes", "2"], 8, []),
+        (["-tp", "16", "--distributed-executor-backend=ray"], 8, []),
+        (["-dp", "16", "--data-parallel-rank=3"], 1, []),
+        (["-tp", "$(SIZE)"], 1, []),
+        (["-tp", "2"], None, []),
+    ],
+)
+def test_gpus_must_add_up(tmp_path: Path, arguments: list[str], gpus: int | None, expected: list[str]) -> None:
+    told = rules(judged(tmp_path, "Qwen/Qwen3-32B", *arguments, gpus=gpus))
+    assert [rule for rule in told if rule.endswith("Gpus")] == expected
+
+
+def _probe(kind: str, **numbers: int) -> dict[str, Any]:
+    return {kind: {"httpGet": {"path": "/health", "port": 8000}, **numbers}}
+
+
+@pytest.mark.parametrize(
+    ("container", "expected"),
+    [
+        (_probe("livenessProbe"), True),
+        (_probe("livenessProbe", initialDelaySeconds=10), True),
+        (_probe("livenessProbe", initialDelaySeconds=30), False),
+        (_probe("livenessProbe", initialDelaySeconds=120), False),
+        (_probe("livenessProbe") | _probe("startupProbe", failureThreshold=60), False),
+        (_probe("startupProbe", failureThreshold=2), True),
+        (_probe("readinessProbe"), False),
+        ({"livenessProbe": {"exec": {"command": ["true"]}}}, False),
+        ({}, False),
+    ],
+)
+def test_a_probe_that_kills_every_start_is_told(tmp_path: Path, container: dict[str, Any], expected: bool) -> None:  # noqa: FBT001
+    engine = judged(tmp_path, "Qwen/Qwen3-32B", container=container)
+    assert ("ProbeTooImpatient" in rules(engine)) is expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "container", "pod", "expected"),
+    [
+        (["-tp", "2"], {}, {}, True),
+        (["-pp", "2"], {}, {}, True),
+        (["-dp", "2"], {}, {}, False),
+        (["-tp", "2"], {"volumeMounts": [{"name": "s", "mountPath": "/dev/shm/"}]}, {}, False),
+        (["-tp", "2"], {}, {"hostIPC": True}, False),
+    ],
+)
+def test_ranks_need_shared_memory(
+    tmp_path: Path,
+    arguments: list[str],
+    container: dict[str, Any],
+    pod: dict[str, Any],
+    expected: bool,  # noqa: FBT001
+) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-32B", *arguments, gpus=2, container=container, **pod)
+    assert ("SharedMemoryTooSmall" in rules(engine)) is expected
+
+
+@pytest.mark.parametrize(
+    ("mount", "env", "size", "arguments", "expected"),
+    [
+        ("/root/.cache/huggingface", {}, "20Gi", [], True),
+        ("/root/.cache/huggingface", {}, "100Gi", [], False),
+        ("/cache", {"HF_HOME": "/cache/hf"}, "20Gi", [], True),
+        ("/cache", {}, "20Gi", [], False),
+        ("/cache", {}, "20Gi", ["--download-dir", "/cache/x"], True),
+        ("/cache", {}, "a lot", ["--download-dir=/cache"], False),
+    ],
+)
+def test_a_volume_must_hold_the_weights(
+    tmp_path: Path,
+    mount: str,
+    env: dict[str, str],
+    size: str,
+    arguments: list[str],
+    expected: bool,  # noqa: FBT001
+) -> None:
+    container = {
+        "volumeMounts": [{"name": "c", "mountPath": mount}],
+        "env": [{"name": name, "value": value} for name, value in env.items()],
+    }
+    volumes = [{"name": "c", "emptyDir": {"sizeLimit": size}}]
+    engine = judged(tmp_path, "Qwen/Qwen3-32B", *arguments, container=container, volumes=volumes)
+    assert ("VolumeTooSmall" in rules(engine)) is expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "assumed"),
+    [
+        (["Qwen/Qwen3-8B"], "Qwen/Qwen3-8B", ""),
+        (["/models/x", "--served-model-name", "chat", "Qwen/Qwen3-8B"], "Qwen/Qwen3-8B", "served as"),
+        (["/models/Qwen/Qwen3-8B"], "Qwen/Qwen3-8B", ""),
+        (["/models/Qwen3-8B"], "Qwen/Qwen3-8B", "folder"),
+        (["/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/0123"], "Qwen/Qwen3-8B", ""),
+        (["--model=hf://Qwen/Qwen3-8B@main"], "Qwen/Qwen3-8B", ""),
+        (["s3://bucket/qwen3-8b/"], "Qwen/Qwen3-8B", "folder"),
+    ],
+)
+def test_weights_at_a_path_are_known_by_another_name(
+    tmp_path: Path, arguments: list[str], name: str, assumed: str
+) -> None:
+    engine = judged(tmp_path, *arguments)
+    assert engine.assessment is not None
+    assert engine.assessment.budget is not None
+    assert engine.assessment.budget.request.shape.name == name
+    assert assumed in " ".join(engine.assumed)
+    assert bool(engine.assumed) == bool(assumed)
+
+
+def test_nothing_is_decided_without_a_value_that_would_decide(tmp_path: Path) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-32B", "--max-model-len=$(LENGTH)", "--port=$(PORT)")
+    assert (engine.verdict, engine.assessment) == (Verdict.UNKNOWN, None)
+    assert rules(engine) == ["VariableUnknown"]
+
+
+def test_settings_reach_the_budget_under_their_names(tmp_path: Path) -> None:
+    arguments = [
+        "--max-model-len=16k", "--kv-cache-dtype=fp8", "--limit-mm-per-prompt", '{"image": 0}', "--no-async-scheduling",
+        "--speculative-config.method=ngram", "--speculative-config.num_speculative_tokens=3", "-O.cudagraph_mode=NONE",
+    ]  # fmt: skip
+    engine = judged(tmp_path, "Qwen/Qwen3-8B", *arguments, image="vllm/vllm-openai:v0.11.0")
+    assert engine.assessment is not None
+    assert engine.assessment.budget is not None
+    settings = engine.assessment.budget.request.settings
+    assert (settings.max_model_len, settings.kv_cache_dtype) == (16000, "fp8")
+    assert settings.limit_mm_per_prompt == (("image", 0),)
+    assert settings.speculation is not None
+    assert settings.speculation.num_speculative_tokens == 3
+    assert rules(engine, Severity.ERROR) == []

@@ -1,0 +1,72 @@
+"""Scripts as a shell reads them, as far as vLLM's words need it."""
+
+import pytest
+
+from kvgate.manifests.shell import commands_of, split, unwrapped
+from kvgate.manifests.vllm_args import Argument
+from kvgate.manifests.written import Written
+
+VARIABLES = {
+    "MODEL": Written(value="Qwen/Qwen3-8B", path="env[0].value"),
+    "ARGS": Written(value='--seed 1 --speculative-config \'{"method": "mtp"}\'', path="env[1].value"),
+    "EMPTY": Written(value="", path="env[2].value"),
+    "SECRET": Written(value=None, path="env[3].valueFrom"),
+}
+
+
+def texts(script: str) -> list[list[str]]:
+    return [[word.text for word in command] for command in commands_of(script, "args[0]", VARIABLES)]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("a b\nc", [["a", "b"], ["c"]]),
+        ("a \\\n  b", [["a", "b"]]),
+        ("a && b || c; d & e | f", [["a"], ["b"], ["c"], ["d"], ["e"], ["f"]]),
+        ("a 'x y' \"x y\" x\\ y", [["a", "x y", "x y", "x y"]]),
+        ("a '$MODEL' \"$MODEL\" $MODEL ${MODEL}/x", [["a", "$MODEL", "Qwen/Qwen3-8B", "Qwen/Qwen3-8B", "Qwen/Qwen3-8B/x"]]),
+        ("a ${NONE:-1} ${NONE-2} ${NONE} $SECRET", [["a", "1", "2", "${NONE}", "$SECRET"]]),
+        ("a $ARGS", [["a", "--seed", "1", "--speculative-config", '{"method": "mtp"}']]),
+        ("a $EMPTY b", [["a", "b"]]),
+        ("# nothing\na # vllm serve x\nb#c", [["a"], ["b#c"]]),
+        ("a > /tmp/log 2>&1 < in b", [["a", "b"]]),
+        ("X=1; export Y='2 3'\na $X $Y \"$Y\"", [["a", "1", "2", "3", "2 3"]]),
+        ("a $(hostname -i) $((1 + 2)) `date`", [["a", "$(hostname -i)", "$((1 + 2))", "`date`"]]),
+        ("if [ x = y ]; then a; else b; fi", [["if", "[", "x", "=", "y", "]"], ["then", "a"], ["else", "b"], ["fi"]]),
+        ("a 'unclosed", [["a", "'unclosed"]]),
+    ],
+)  # fmt: skip
+def test_a_script_is_its_commands(script: str, expected: list[list[str]]) -> None:
+    assert texts(script) == expected
+
+
+def test_words_keep_their_line_and_words_of_variables_their_place() -> None:
+    (command,) = commands_of("vllm serve $MODEL \\\n  --a \\\n  --b=$MODEL $ARGS", "args[0]", VARIABLES)
+    places = {word.text: (word.path, word.line) for word in command}
+    assert places["vllm"] == ("args[0]", 0)
+    assert places["Qwen/Qwen3-8B"] == ("env[0].value", 0)
+    assert places["--a"] == ("args[0]", 1)
+    assert places["--b=Qwen/Qwen3-8B"] == ("args[0]", 2)
+    assert places["--seed"] == ("env[1].value", 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["sh", "-c", "vllm serve x"], ["vllm", "serve", "x"]),
+        (["/bin/bash", "-lec", "exec vllm serve $@", "--", "--a", "--b"], ["exec", "vllm", "serve", "--a", "--b"]),
+        (["bash", "-c", "sh -c 'vllm serve x'"], ["vllm", "serve", "x"]),
+        (["sh", "-c", 'eval "vllm serve \\\n x $MODEL"'], ["vllm", "serve", "x", "Qwen/Qwen3-8B"]),
+        (["bash", "start.sh", "vllm"], ["bash", "start.sh", "vllm"]),
+        (["vllm", "serve", "x"], ["vllm", "serve", "x"]),
+    ],
+)  # fmt: skip
+def test_a_shell_runs_its_script(words: list[str], expected: list[str]) -> None:
+    command = [Argument(text=word, path="command") for word in words]
+    (found,) = unwrapped(command, VARIABLES)
+    assert [word.text for word in found] == expected
+
+
+def test_a_line_without_a_shell_is_split_at_blanks_alone() -> None:
+    assert split("--a 'x y' --b=\"z\" && $X") == ["--a", "x y", "--b=z", "&&", "$X"]
