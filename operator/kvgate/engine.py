@@ -1,12 +1,13 @@
 """assess(spec, facts) → Assessment: the one judgement behind the webhook, the controller and the command line."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from kvgate import catalogue
-from kvgate.api.status import Effective
-from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Vllm
 from kvgate.budget import adjust as solver
 from kvgate.budget.adjust import AdjustLimits, Adjustment, Alternative, Knob
 from kvgate.budget.interval import Verdict
@@ -18,6 +19,10 @@ from kvgate.facts import Facts
 from kvgate.rules import BUDGET_RULES, Finding, judge_budget
 from kvgate.rules.finding import error_rules
 from kvgate.vllm_flags import is_switched_on, memory_kinds
+
+if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
+    from kvgate.api.status import Effective
+    from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Vllm
 
 
 class Decision(StrEnum):
@@ -81,6 +86,8 @@ def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | No
 
 def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> Effective:
     """What the pods are rendered from: what was judged, or the spec's own words where nothing could be."""
+    from kvgate.api.status import Effective
+
     budget = assessment.effective
     if budget is None or assessment.verdict is Verdict.UNKNOWN:
         vllm = spec.vllm

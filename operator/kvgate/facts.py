@@ -1,12 +1,13 @@
 """What is known about a spec before it is judged: the model's shape, the accelerator, and findings about what is not."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvgate import catalogue
-from kvgate.api.v1alpha1 import InferenceDeploymentSpec, KeyRef
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.model_shape import ModelShape
@@ -14,6 +15,9 @@ from kvgate.budget.versions import OLDEST, accounting_of, parse_patch
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.text import parse_config_text
 from kvgate.rules.finding import Finding, Severity
+
+if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
+    from kvgate.api.v1alpha1 import InferenceDeploymentSpec, KeyRef
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +28,7 @@ class ConfigMissing:
     remediation: str
 
 
-ConfigLookup = Callable[[KeyRef], str | ConfigMissing]
+ConfigLookup = Callable[["KeyRef"], str | ConfigMissing]
 """Where a door finds the text of a ConfigMap key: the cluster, files beside the one checked, or nowhere."""
 
 

@@ -9,6 +9,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from kvgate.api.cel import CelRule
+from kvgate.api.quantity import QUANTITY_PATTERN
 
 
 class ApiModel(BaseModel):
@@ -59,7 +60,6 @@ Tokens = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]
 GpuShare = Annotated[str, Field(strict=True, max_length=5, pattern=r"^(0\.[0-9]{1,3}|1(\.0{1,3})?)$")]
 """A decimal string: the API has no floats."""
 FreeForm = WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
-QUANTITY_PATTERN = r"^([0-9]+(\.[0-9]+)?)(m|k|[MGTPE]|[KMGTPE]i)?$"
 Quantity = Annotated[
     int | Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=32)],
     WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": QUANTITY_PATTERN}),

@@ -1,9 +1,13 @@
 """Condition types and reasons, one sentence each, and the one function that changes a list of conditions."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from kvgate.api.status import Condition
+if TYPE_CHECKING:  # the reasons are words for the command line too, which starts without pydantic
+    from kvgate.api.status import Condition
 
 
 class ConditionType(StrEnum):
@@ -89,6 +93,8 @@ def set_condition(
     now: str,
 ) -> tuple[Condition, ...]:
     """The conditions with one of them renewed; its transition time moves only with its status."""
+    from kvgate.api.status import Condition
+
     kept = tuple(condition for condition in conditions if condition.type != kind)
     before = next((condition for condition in conditions if condition.type == kind), None)
     text = "Unknown" if status is None else str(status)

@@ -1,7 +1,5 @@
 """Engine's field names (vLLM's, snake_case) ↔ paths in the spec."""
 
-from pydantic.alias_generators import to_camel
-
 _ELSEWHERE = {
     "model": "spec.model.name",
     "config": "spec.model.configFrom",
@@ -13,8 +11,13 @@ _ELSEWHERE = {
 }
 
 
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(part.capitalize() for part in others)
+
+
 def field_path(field: str) -> str:
     """`max_model_len` → `spec.vllm.maxModelLen`; what is a path already stays one."""
     if "." in field or not field:
         return field
-    return _ELSEWHERE.get(field) or f"spec.vllm.{to_camel(field)}"
+    return _ELSEWHERE.get(field) or f"spec.vllm.{_camel(field)}"

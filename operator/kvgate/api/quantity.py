@@ -3,9 +3,9 @@
 import re
 from fractions import Fraction
 
-from kvgate.api.base import QUANTITY_PATTERN
 from kvgate.budget.units import GIB, KIB, MIB
 
+QUANTITY_PATTERN = r"^([0-9]+(\.[0-9]+)?)(m|k|[MGTPE]|[KMGTPE]i)?$"
 _FACTORS = {
     "": Fraction(1), "m": Fraction(1, 1000), "k": Fraction(1000),
     **{unit: Fraction(1000) ** power for power, unit in enumerate("MGTPE", start=2)},

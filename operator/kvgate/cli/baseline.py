@@ -1,20 +1,17 @@
 """A baseline: findings that were there when somebody began to check, so that only new ones count."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kvgate.cli.bad_input import BadInput
 from kvgate.cli.check_report import Ignored, Placed, Report
 from kvgate.cli.check_results import Result, all_results, shown_file
+from kvgate.cli.ignoring import with_findings
 
 VERSION = 1
 _REASON = "in the baseline"
-
-
-class BadBaseline(ValueError):
-    """The file cannot be read, or is none."""
 
 
 def write_baseline(path: Path, report: Report) -> None:
@@ -38,16 +35,16 @@ def _row(result: Result) -> dict[str, str]:
 
 
 def read_baseline(path: Path) -> frozenset[str]:
-    """The fingerprints; raises BadBaseline."""
+    """The fingerprints; raises BadInput."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BadBaseline(f"{path} cannot be read: {error.strerror or error}") from None
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
-        raise BadBaseline(f"{path} is no JSON: {error}") from None
+        raise BadInput(f"{path} is no JSON: {error}") from None
     rows: Any = value.get("findings") if isinstance(value, dict) and value.get("version") == VERSION else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) and "fingerprint" in row for row in rows):
-        raise BadBaseline(f"{path} is no baseline of version {VERSION}; write it again with --write-baseline")
+        raise BadInput(f"{path} is no baseline of version {VERSION}; write it again with --write-baseline")
     return frozenset(str(row["fingerprint"]) for row in rows)
 
 
@@ -60,9 +57,3 @@ def without_known(report: Report, known: frozenset[str]) -> Report:
         return replace(placed, ignored=Ignored(reason=_REASON, by="baseline")) if is_known else placed
 
     return replace(with_findings(report, marked), num_unneeded=len(known - set(found.values())))
-
-
-def with_findings(report: Report, change: Callable[[Placed], Placed]) -> Report:
-    """The same report, every finding changed."""
-    items = tuple(replace(item, told=tuple(map(change, item.told))) for item in report.items)
-    return replace(report, items=items, broken=tuple(map(change, report.broken)))

@@ -8,13 +8,10 @@ from typing import Any
 
 import click
 
-from kvgate.cli import baseline
-from kvgate.cli.baseline import BadBaseline
+from kvgate.cli.bad_input import BadInput
 from kvgate.cli.check_report import Report
 from kvgate.cli.check_run import Options, run
-from kvgate.cli.config_file import BadConfig
 from kvgate.cli.exits import Exit
-from kvgate.cli.model_config import NotJson
 
 OUTPUTS = {
     "text": "kvgate.cli.check_text",
@@ -68,16 +65,16 @@ def report_or_exit(paths: Sequence[str], options: Options) -> Report:
     """The report; for files beside the manifests that are wrong, what is wrong with them, and the exit code of misuse."""
     try:
         return run(paths, options)
-    except BadConfig as error:
+    except BadInput as error:
         from kvgate.cli.check_text import broken_lines
 
         click.echo("\n".join([*filter(None, [str(error)]), *map(broken_lines, error.problems)]), err=True)
-    except (NotJson, BadBaseline) as error:
-        click.echo(str(error), err=True)
     sys.exit(Exit.UNDECIDED)
 
 
 def _kept(path: Path, report: Report) -> Report:
     """The report as the next run with this baseline sees it."""
+    from kvgate.cli import baseline
+
     baseline.write_baseline(path, report)
     return baseline.without_known(report, baseline.read_baseline(path))

@@ -1,17 +1,19 @@
 """Reads, judges, and puts in order: what `kvgate check` and `kvgate diff` do before they write."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvgate.budget.request import Workload
-from kvgate.cli.baseline import read_baseline, with_findings, without_known
 from kvgate.cli.check_report import Report, in_order, of_broken, of_document, of_engine, of_ours
 from kvgate.cli.checked import Checked, check_subject
 from kvgate.cli.choices import Choices
-from kvgate.cli.config_file import ConfigFile, find_config, read_config
+from kvgate.cli.config_search import find_config
 from kvgate.cli.directives import WorkloadComment, directives
-from kvgate.cli.ignoring import by_comments, by_configuration
+from kvgate.cli.ignoring import by_comments, by_configuration, with_findings
 from kvgate.cli.model_config import read_model_config
 from kvgate.manifests import Manifests, Subject, read_manifests
 from kvgate.manifests.engine_found import FoundEngine
@@ -19,6 +21,9 @@ from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judged import JudgedEngine, judge_engine
 from kvgate.manifests.written import NOTHING, Written
 from kvgate.rules.finding import Severity
+
+if TYPE_CHECKING:
+    from kvgate.cli.config_file import ConfigFile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +39,7 @@ class Options:
 
 
 def run(paths: Sequence[str], options: Options) -> Report:
-    """Raises BadConfig, BadBaseline and NotJson for files that are not as they should be."""
+    """Raises BadInput for files beside the manifests that are not as they should be."""
     file = _config_file(paths, options.config)
     choices = Choices(
         accelerator=options.accelerator,
@@ -49,7 +54,11 @@ def run(paths: Sequence[str], options: Options) -> Report:
 
 def _config_file(paths: Sequence[str], given: Path | None) -> ConfigFile | None:
     path = given or find_config(paths)
-    return read_config(path) if path else None
+    if path is None:
+        return None
+    from kvgate.cli.config_file import read_config
+
+    return read_config(path)
 
 
 def _judged(manifests: Manifests, choices: Choices, paths: tuple[str, ...]) -> Report:
@@ -98,4 +107,8 @@ def workload_at(engine: FoundEngine, engines: Sequence[FoundEngine]) -> Workload
 def _without_ignored(report: Report, file: ConfigFile | None, baseline: Path | None) -> Report:
     if file and file.config.ignore:
         report = with_findings(report, lambda placed: by_configuration(placed, file))
-    return without_known(report, read_baseline(baseline)) if baseline else report
+    if baseline is None:
+        return report
+    from kvgate.cli.baseline import read_baseline, without_known
+
+    return without_known(report, read_baseline(baseline))

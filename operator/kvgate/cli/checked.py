@@ -1,15 +1,20 @@
 """One InferenceDeployment and what became of it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from kvgate import engine, facts, summary
 from kvgate.api.conditions import Reason
-from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.cli.model_config import ModelConfig
 from kvgate.engine import Assessment, Decision
 from kvgate.facts import Facts
 from kvgate.manifests import Manifests, Subject
 from kvgate.rules.finding import Finding
+
+if TYPE_CHECKING:
+    from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 
 
 @dataclass(frozen=True, kw_only=True)

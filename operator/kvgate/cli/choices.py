@@ -1,16 +1,20 @@
 """What is taken where a manifest does not say: the command line first, then the first mapping that says it, then the configuration."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvgate.budget.request import Workload
-from kvgate.cli.config import Mapping, Selector
-from kvgate.cli.config_file import ConfigFile
 from kvgate.cli.globs import name_matches, path_matches
 from kvgate.cli.model_config import ModelConfig, read_model_config
 from kvgate.manifests.judged import Defaults
 from kvgate.manifests.written import Written
+
+if TYPE_CHECKING:  # pydantic is for those who have a configuration
+    from kvgate.cli.config import Mapping, Selector
+    from kvgate.cli.config_file import ConfigFile
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""Finds and reads `.kvgate.yaml`; everything that is wrong with it is told at once, with field, value and what to do."""
+"""Reads `.kvgate.yaml`; everything that is wrong with it is told at once, with field, value and what to do."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,25 +10,17 @@ from pydantic import ValidationError
 
 from kvgate import facts
 from kvgate.api.validation import schema_findings
+from kvgate.cli.bad_input import BadInput
 from kvgate.cli.check_report import Placed
 from kvgate.cli.config import RELEASE, Config
-from kvgate.cli.model_config import NotJson, read_model_config
+from kvgate.cli.model_config import read_model_config
 from kvgate.cli.rule_texts import rule_texts
 from kvgate.manifests import Broken, Document
-from kvgate.manifests.documents import STDIN, STDIN_NAME, read_documents
+from kvgate.manifests.documents import STDIN_NAME, read_documents
 from kvgate.manifests.written import Written
 from kvgate.rules.finding import Finding, Severity
 
-NAME = ".kvgate.yaml"
 _RELEASE = re.compile(RELEASE)
-
-
-class BadConfig(ValueError):
-    """What is wrong with the file, every finding in its place; or that no single file applies."""
-
-    def __init__(self, problems: Sequence[Placed], message: str = "") -> None:
-        super().__init__(message)
-        self.problems = problems
 
 
 @dataclass(frozen=True)
@@ -49,32 +41,17 @@ class ConfigFile:
         return self.path.parent.resolve()
 
 
-def find_config(paths: Sequence[str]) -> Path | None:
-    """The nearest one upward from each path that is checked; raises BadConfig where they have different ones."""
-    found = dict.fromkeys(filter(None, map(_nearest, paths)))
-    if len(found) > 1:
-        names = " and ".join(map(str, found))
-        raise BadConfig([], f"the paths have different configurations, {names}: check them apart, or give --config")
-    return next(iter(found), None)
-
-
-def _nearest(path: str) -> Path | None:
-    start = Path() if path == STDIN else Path(path)
-    folder = (start if start.is_dir() else start.parent).absolute()
-    return next((found for up in (folder, *folder.parents) if (found := up / NAME).is_file()), None)
-
-
 def read_config(path: Path) -> ConfigFile:
-    """Raises BadConfig with everything that is wrong."""
+    """Raises BadInput with everything that is wrong."""
     documents = list(read_documents([str(path)]))
     if not documents:
         return ConfigFile(path, Config())
     document = documents[0]
     if isinstance(document, Broken):
-        raise BadConfig([_placed_broken(document)])
+        raise BadInput(problems=[_placed_broken(document)])
     value = document.load()
     if isinstance(value, Broken):
-        raise BadConfig([_placed_broken(value)])
+        raise BadInput(problems=[_placed_broken(value)])
     problems: list[Finding] = []
     try:
         config = Config.model_validate(value)
@@ -82,7 +59,7 @@ def read_config(path: Path) -> ConfigFile:
         problems += schema_findings(error, Config, "see docs/reference/config.md")
     problems += _problems(Written(value=value), path.parent)
     if problems:
-        raise BadConfig(_placed(document, problems))
+        raise BadInput(problems=_placed(document, problems))
     return ConfigFile(path, config)
 
 
@@ -128,7 +105,7 @@ def _value_problems(node: Written, folder: Path) -> Iterator[Finding]:
     if isinstance(config.value, str) and config.value:
         try:
             read_model_config(folder / config.value)
-        except NotJson as error:
+        except BadInput as error:
             yield _problem(
                 config.path, f"{config.path}: {error}", "give the path of a config.json, from the folder of this file"
             )

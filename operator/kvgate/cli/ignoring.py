@@ -1,16 +1,19 @@
 """Findings that somebody answers for: by a comment in the manifest, or in the configuration."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from kvgate.cli.check_report import Ignored, Item, Placed
-from kvgate.cli.config_file import ConfigFile
+from kvgate.cli.check_report import Ignored, Item, Placed, Report
 from kvgate.cli.directives import Directive, Ignore, Problem, WorkloadComment, directives
 from kvgate.cli.globs import path_matches
 from kvgate.manifests import Document
 from kvgate.manifests.comments import Comment
 from kvgate.rules.finding import Finding, Severity
+
+if TYPE_CHECKING:
+    from kvgate.cli.config_file import ConfigFile
 
 _SAID_ELSEWHERE = Finding(
     rule="CommentNotUnderstood",
@@ -86,7 +89,7 @@ def _what_to_do(rule: str) -> str:
     return f"did you mean {near[0]}?" if near else "`kvgate rules` lists the rules"
 
 
-def by_configuration(placed: Placed, file: ConfigFile) -> Placed:
+def by_configuration(placed: Placed, file: "ConfigFile") -> Placed:
     """With the first entry under `ignore` that is about its rule and its file."""
     if placed.ignored:
         return placed
@@ -95,3 +98,9 @@ def by_configuration(placed: Placed, file: ConfigFile) -> Placed:
         if entry.rule == placed.rule and (not entry.paths or any(path_matches(path, glob) for glob in entry.paths)):
             return replace(placed, ignored=Ignored(reason=entry.reason, by="configuration"))
     return placed
+
+
+def with_findings(report: Report, change: Callable[[Placed], Placed]) -> Report:
+    """The same report, every finding changed."""
+    items = tuple(replace(item, told=tuple(map(change, item.told))) for item in report.items)
+    return replace(report, items=items, broken=tuple(map(change, report.broken)))

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-
-class NotJson(ValueError):
-    """The file cannot be read, or holds no JSON object."""
+from kvgate.cli.bad_input import BadInput
 
 
 @dataclass(frozen=True)
@@ -19,13 +17,13 @@ class ModelConfig:
 
 
 def read_model_config(path: Path) -> ModelConfig:
-    """Raises NotJson."""
+    """Raises BadInput."""
     try:
         return _parsed(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
-        raise NotJson(f"{path} cannot be read: {error.strerror or error}") from None
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, TypeError, RecursionError) as error:
-        raise NotJson(f"{path} is no JSON: {error}") from None
+        raise BadInput(f"{path} is no JSON: {error}") from None
 
 
 @lru_cache(maxsize=64)

@@ -1,17 +1,20 @@
 """What is judged in a stream: InferenceDeployments and other platforms' engines, with the ConfigMaps beside them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvgate.api import GROUP, KIND
-from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
-from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.facts import ConfigLookup, ConfigMissing, text_of_key
 from kvgate.manifests.documents import Document, read_relevant
 from kvgate.manifests.positions import Broken
 from kvgate.manifests.written import Written
 from kvgate.rules.finding import Finding, Severity
+
+if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
+    from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 
 NO_NAMESPACE = "default"
 """Of what names none."""
@@ -108,6 +111,8 @@ def _unknown_kind(document: Document) -> Broken:
 
 
 def _add_subject(found: Manifests, document: Document) -> None:
+    from kvgate.api.validation import InvalidDocument, parse_document
+
     value = document.load()
     if isinstance(value, Broken):
         found.broken.append(value)

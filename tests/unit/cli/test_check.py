@@ -158,16 +158,22 @@ def test_output_has_no_colours_off_a_terminal() -> None:
     assert "\x1b" not in check("-", stdin=REFUSED).output
 
 
-def test_the_whole_process_answers_and_imports_no_operator_library(tmp_path: Path) -> None:
-    (tmp_path / "x.yaml").write_text(FITS)
+HEAVY = ("kopf", "kubernetes", "aiohttp", "prometheus_client", "asyncio")
+COMPOSE = "services: {vllm: {image: 'vllm/vllm-openai:v0.32.0', command: --model Qwen/Qwen3-8B}}\n"
+
+
+@pytest.mark.parametrize(("document", "code", "heavy"), [(FITS, 0, HEAVY), (COMPOSE, 0, (*HEAVY, "pydantic"))])
+def test_the_whole_process_answers_and_imports_only_what_it_needs(
+    tmp_path: Path, document: str, code: int, heavy: tuple[str, ...]
+) -> None:
+    (tmp_path / "x.yaml").write_text(document)
     script = (
         "import sys\nfrom kvgate.__main__ import main\n"
-        "sys.argv = ['kvgate', 'check', sys.argv[1]]\n"
-        "try:\n    main()\nfinally:\n"
-        "    print(sorted({'kopf', 'kubernetes', 'aiohttp', 'prometheus_client', 'asyncio'} & set(sys.modules)))\n"
+        "sys.argv = ['kvgate', 'check', '--accelerator', 'H100-SXM-80GB', sys.argv[1]]\n"
+        f"try:\n    main()\nfinally:\n    print(sorted(set({heavy}) & set(sys.modules)))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, env={**os.environ}, timeout=60
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
