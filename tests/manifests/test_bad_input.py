@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.cli.check import run
 from kvgate.cli.check_json import render
 from kvgate.cli.check_report import Item, Report
-from kvgate.manifests.judged import Defaults
+from kvgate.cli.check_run import Options, run
 
 POD = """\
 apiVersion: v1
@@ -31,7 +30,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 def checked(*paths: Path) -> Report:
     """Rendered too, because that must not fail either."""
-    report = run(tuple(map(str, paths)), None, Defaults())
+    report = run([str(path) for path in paths], Options())
     assert render(report)
     return report
 
@@ -130,11 +129,11 @@ def test_values_of_another_chart_are_told_and_not_guessed(tmp_path: Path, values
 
 
 def test_an_empty_folder_and_empty_files_decide_nothing(tmp_path: Path) -> None:
-    assert checked(tmp_path).exit_code() == 2
+    assert checked(tmp_path).exit_code == 2
     (tmp_path / "empty.yaml").write_text("")
     (tmp_path / "comments.yaml").write_text("# vllm\n---\n---\n")
     report = checked(tmp_path)
-    assert (report.exit_code(), report.items, report.unreadable) == (2, (), ())
+    assert (report.exit_code, report.items, report.unreadable) == (2, (), ())
 
 
 def _loop(folder: Path) -> None:

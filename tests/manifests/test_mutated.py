@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kvgate.cli.check import run
 from kvgate.cli.check_json import render
-from kvgate.manifests.judged import Defaults
+from kvgate.cli.check_run import Options, run
 
 FOLDER = Path(__file__).parent
 EXAMPLES = sorted(FOLDER.glob("*/*/input.yaml"))
@@ -49,6 +48,6 @@ def test_an_odd_part_is_never_a_traceback(example: Path, tmp_path: Path) -> None
         changed = [replaced(d, path, odd) if i == index else d for i, d in enumerate(documents)]
         file = tmp_path / "x.yaml"
         file.write_text(yaml.safe_dump_all(changed, sort_keys=False), encoding="utf-8")
-        report = run((str(file),), None, Defaults(accelerator="L4-24GB"))
-        assert int(report.exit_code()) in (0, 1, 2)
+        report = run([str(file)], Options(accelerator="L4-24GB"))
+        assert int(report.exit_code) in (0, 1, 2)
         assert render(report)
