@@ -102,7 +102,8 @@ def _composed(text: str) -> yaml.Node | None:
 
 def is_harmless(text: str) -> bool:
     """It is YAML that composes, and more than a scalar: known without making a node. False where only composing tells."""
-    if _may_be_deep(text) or _ALIASES.search(text):
+    may_alias = ("*" in text or "&" in text) and _ALIASES.search(text)
+    if may_alias or _may_be_deep(text):
         return False
     loader = _Loader(text)
     try:
