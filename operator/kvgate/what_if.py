@@ -22,6 +22,10 @@ _CACHE = {flag.name: flag.setting for flag in CACHE_FLAGS}
 _KEYS = frozenset({setting.name for setting in SETTINGS} | {"id"})
 _MEMORY_KEYS = {flag[2:].replace("-", "_"): kind for flag, kind in MEMORY_FLAGS.items()} | {"lora_config": "LoRA"}
 """Keys that switch on what has no formula here."""
+_SAME_WEIGHTS = frozenset({
+    "auto", "hf", "pt", "safetensors", "npcache", "dummy", "mistral", "fastsafetensors", "runai_streamer", "runai_streamer_sharded",
+})  # fmt: skip
+"""Values of load_format that only say how the same weights come in."""
 _ENGINE = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "dtype", "kv_cache_dtype", "block_size",
            "enforce_eager", "enable_prefix_caching", "kv_cache_memory_bytes", "allow_deprecated_quantization")  # fmt: skip
 _PARALLEL = {
@@ -134,7 +138,7 @@ def _unmodelled(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _is_set(value: object) -> bool:
-    return bool(value) and value != "auto"
+    return bool(value) and not (isinstance(value, str) and value in _SAME_WEIGHTS)
 
 
 def _remarks(values: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Finding]:

@@ -93,6 +93,7 @@ def test_a_template_that_is_yaml_by_chance_is_not_decided(tmp_path: Path) -> Non
     (placed,) = item.findings
     assert placed.rule == "VariableUnknown"
     assert "max_model_len is {{ .Values.maxModelLen }}" in placed.finding.message
+    assert "helm template CHART | kvgate check -" in placed.finding.remediation
 
 
 def test_a_hundred_thousand_words_are_told_in_a_few(tmp_path: Path) -> None:
@@ -126,6 +127,13 @@ def test_values_of_another_chart_are_told_and_not_guessed(tmp_path: Path, values
     (tmp_path / "values.yaml").write_text(values)
     (item,) = checked(tmp_path).items
     assert (item.verdict, [placed.rule for placed in item.findings]) == (None, ["NotUnderstood"])
+    assert "helm template" in item.findings[0].finding.remediation
+
+
+def test_a_charts_own_description_is_none_of_an_engine(tmp_path: Path) -> None:
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: llm\nversion: 0.1.0\ndescription: vllm for all\n")
+    report = checked(tmp_path)
+    assert (report.items, report.num_others) == ((), 1)
 
 
 def test_an_empty_folder_and_empty_files_decide_nothing(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """What `kvgate check` found, in one shape for every output: items with placed findings, and what could not be read."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvgate.api import KIND
 from kvgate.api.fields import field_path
@@ -20,6 +20,7 @@ _NOT_UNDERSTOOD = Finding(
     message="this speaks of vLLM, and kvgate finds no engine in it",
     remediation="check what it is rendered to, or the object that runs the engine",
 )
+_VALUES_HELP = "if these are values of a chart, render it: helm template CHART | kvgate check -"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,9 +182,10 @@ def of_engine(judged: JudgedEngine) -> Item:
 
 def of_document(document: Document) -> Item:
     """Something about vLLM that no reader understands: never silence."""
+    finding = _NOT_UNDERSTOOD if document.kind else replace(_NOT_UNDERSTOOD, remediation=_VALUES_HELP)
     return Item(
         document=document, line=document.position.line, path="", kind=document.kind or "values", name="", namespace="",
-        platform="unknown", verdict=None, told=(_placed(document, _NOT_UNDERSTOOD, ""),),
+        platform="unknown", verdict=None, told=(_placed(document, finding, ""),),
     )  # fmt: skip
 
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from kvgate.manifests.arguments import Argument
 from kvgate.manifests.environment import expanded
 from kvgate.manifests.shell import split, unwrapped
-from kvgate.manifests.vllm_args import Argument
 from kvgate.manifests.written import Written
 
 _SERVERS = re.compile(r"vllm\.entrypoints\.(?:openai\.)?api_server|(?:.*/)?api_server\.py")

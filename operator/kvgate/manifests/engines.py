@@ -85,7 +85,13 @@ def _add(found: EnginesFound, given: Input) -> None:
 
 
 def _is_supporting(given: Input) -> bool:
-    return given.document.kind in _SUPPORTING_KINDS or has_profiles(given.root)
+    kind = given.document.kind
+    return kind in _SUPPORTING_KINDS or (not kind and (has_profiles(given.root) or _is_chart(given.root)))
+
+
+def _is_chart(root: Written) -> bool:
+    """Helm's `Chart.yaml`."""
+    return root.get("apiVersion").text in ("v1", "v2") and root.get("name").is_set and root.get("version").is_set
 
 
 def _speaks_of_vllm(value: object) -> bool:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from kvgate.manifests.vllm_args import Argument
+from kvgate.manifests.arguments import Argument
 from kvgate.manifests.written import Written
 from kvgate.vllm_options import options
 

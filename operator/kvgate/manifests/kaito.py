@@ -10,10 +10,10 @@ import yaml
 
 from kvgate import catalogue
 from kvgate.manifests.accelerator_hints import accelerators_of, gpus_of_instance, node_hints
+from kvgate.manifests.arguments import Argument
 from kvgate.manifests.engine_found import FoundEngine, Hint
 from kvgate.manifests.fields_as_options import any_options
 from kvgate.manifests.pods import Input, engines_of_pod
-from kvgate.manifests.vllm_args import Argument
 from kvgate.manifests.written import Written
 
 _CONFIG_KEY = "inference_config.yaml"

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from kvgate.manifests.arguments import Argument
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.fields_as_options import as_options
 from kvgate.manifests.merged import merged
 from kvgate.manifests.pods import Input, engines_of_container, engines_of_pod
-from kvgate.manifests.vllm_args import Argument
 from kvgate.manifests.written import NOTHING, Written
 
 _PARALLELISM = {

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+from kvgate.manifests.argument_problems import ArgumentProblem
+from kvgate.manifests.arguments import Setting, shown
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.located import Located, Place, located
-from kvgate.manifests.vllm_args import ArgumentProblem, CommandLine, shown
+from kvgate.manifests.vllm_args import CommandLine
 from kvgate.rules.finding import Severity
 from kvgate.vllm_flags import MEMORY_FLAGS
 from kvgate.what_if_settings import SETTINGS
@@ -15,6 +17,8 @@ _DECIDING = frozenset(
 """Settings without whose value nothing can be decided."""
 _PARSER_RULES = ("OptionUnknown", "OptionAmbiguous", "UnexpectedWord")
 """Problems that are none where another program takes the options first."""
+_VARIABLE_HELP = "give the variable a value in the same input, or check what is rendered"
+_TEMPLATE_HELP = "this is a template; render it first: helm template CHART | kvgate check -"
 _NOT_OURS = ("--dyn-", "--kaito-")
 """Beginnings of options that wrappers keep for themselves."""
 
@@ -45,18 +49,14 @@ def line_findings(line: CommandLine, engine: FoundEngine) -> Iterator[Located]:
 
 def undecided_settings(line: CommandLine, *, knows_model: bool) -> list[Located]:
     """Settings that would decide, and whose value nobody knows here; the model may be named elsewhere."""
-    remedy = "give the variable a value in the same input, or check what is rendered"
-    return [
-        located(
-            "VariableUnknown",
-            Severity.WARNING,
-            setting,
-            f"{name} is {shown(setting.text)}, which has no value here",
-            remedy,
-        )
-        for name, setting in line.unknown.items()
-        if name in _DECIDING and not (name == "model" and knows_model)
-    ]
+    names = [name for name in line.unknown if name in _DECIDING and not (name == "model" and knows_model)]
+    return [_undecided(line.unknown[name]) for name in names]
+
+
+def _undecided(setting: Setting) -> Located:
+    remedy = _TEMPLATE_HELP if "{{" in setting.text else _VARIABLE_HELP
+    message = f"{setting.name} is {shown(setting.text)}, which has no value here"
+    return located("VariableUnknown", Severity.WARNING, setting, message, remedy)
 
 
 def _problem(problem: ArgumentProblem, num_more: int) -> Located:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from kvgate.manifests.accelerator_hints import node_hints
+from kvgate.manifests.arguments import Argument, is_open
 from kvgate.manifests.engine_found import FoundEngine, Hint, Store
 from kvgate.manifests.pods import Input, engines_of_container
-from kvgate.manifests.vllm_args import Argument, is_open
 from kvgate.manifests.written import NOTHING, Written
 
 _RESOURCES = {

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kvgate.manifests.vllm_args import Setting
+from kvgate.manifests.arguments import Setting
 from kvgate.rules.finding import Finding, Severity
 
 

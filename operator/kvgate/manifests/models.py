@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kvgate import catalogue
-from kvgate.manifests.vllm_args import is_open
+from kvgate.manifests.arguments import is_open
 
 _SCHEMES = ("hf://", "huggingface://", "https://huggingface.co/", "pvc+hf://")
 _PLACE = re.compile(r"^(?:[a-z0-9+]+://|/|\./|~)")

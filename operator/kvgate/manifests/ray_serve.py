@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from kvgate.manifests.accelerator_hints import gpus_of, node_hints
+from kvgate.manifests.arguments import Argument
 from kvgate.manifests.engine_found import FoundEngine, Hint
 from kvgate.manifests.fields_as_options import any_options
 from kvgate.manifests.nodes import YamlError, compose, construct
 from kvgate.manifests.pods import Input
 from kvgate.manifests.positions import locate
-from kvgate.manifests.vllm_args import Argument
 from kvgate.manifests.written import NOTHING, Written
 
 _PIPED = re.compile(r"vllm==(\d+\.\d+\.\d+\S*)")

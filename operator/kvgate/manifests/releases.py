@@ -6,9 +6,10 @@ from functools import lru_cache
 
 from kvgate import catalogue
 from kvgate.budget.versions import DEFAULT_VERSION, parse_patch
+from kvgate.manifests.arguments import Argument
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.images import ImageFound, version_of
-from kvgate.manifests.vllm_args import Argument, find_option, parse_arguments
+from kvgate.manifests.vllm_args import find_option, parse_arguments
 from kvgate.vllm_options import Option, releases_read
 
 _OLDEST_GUESS = "0.8.5"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
-from kvgate.manifests.vllm_args import Argument
+from kvgate.manifests.arguments import Argument
 from kvgate.manifests.written import Written
 
 Variables = Mapping[str, Written]

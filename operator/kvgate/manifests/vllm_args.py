@@ -4,60 +4,28 @@ beginnings, `--flag=value`, `--flag.key value`, `12k`, `auto`, JSON.
 Every option keeps the place that it was written at; what the parser would refuse is a problem there.
 """
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
+from kvgate.manifests.argument_problems import (
+    ArgumentProblem,
+    canonical,
+    deprecated,
+    invalid,
+    missing,
+    surplus,
+    unexpected,
+    unknown,
+)
+from kvgate.manifests.arguments import OPEN, Argument, Setting, is_open
 from kvgate.manifests.option_values import BadValue, read_value, takes_no_value, takes_several
 from kvgate.vllm_options import Option, Patch, options, spellings
 
 MAX_PROBLEMS = 50
 """Of one command line that are told."""
-_OPEN = re.compile(
-    r"\$\([^()]{0,500}(?:\([^()]{0,200}\)[^()]{0,200}){0,5}\)|\$\{[^{}]{0,200}\}|\$\w+|\{\{[^{}]{0,500}\}\}|`[^`]{0,500}`"
-)
-"""`$(NAME)`, `$NAME`, `${NAME}`, `$(command)`, and a template's `{{ .Field }}`."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Argument:
-    """One word of a command line, and the path of the field that it stands in."""
-
-    text: str
-    path: str
-    line: int = 0
-    """Lines below the first one, where the field is a text of several."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """An option with its value as vLLM reads it."""
-
-    name: str
-    """vLLM's name: `max_model_len`."""
-    value: Any
-    text: str
-    """As it is written."""
-    path: str
-    line: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArgumentProblem:
-    """What the parser says of a word; `rule` is a finding's."""
-
-    rule: str
-    at: Argument
-    message: str
-    remediation: str
-
-    @property
-    def path(self) -> str:
-        return self.at.path
 
 
 @dataclass(slots=True)
@@ -135,12 +103,12 @@ def parse_arguments(arguments: Sequence[Argument], release: Patch) -> CommandLin
     while (word := words.take()) is not None:
         if _is_flag(word.text):
             _read_option(word, words, release, line)
-        elif _OPEN.fullmatch(word.text):
+        elif OPEN.fullmatch(word.text):
             line.open_words.append(word)
         else:
             line.positionals.append(word)
-    for surplus in line.positionals[0 if "model" in line.settings else 1 :]:
-        line.complain(_unexpected, surplus)
+    for word in line.positionals[0 if "model" in line.settings else 1 :]:
+        line.complain(unexpected, word)
     return line
 
 
@@ -153,22 +121,18 @@ def _read_option(word: Argument, words: _Words, release: Patch, line: CommandLin
     if found is None and (short := _attached(name, release)):
         name, attached, equals, found = *short, "=", spellings(release)[short[0]]
     if not isinstance(found, Option):
-        line.complain(_unknown, word, name, found, release)
+        line.complain(unknown, word, name, found, release)
         if not equals:
             words.take_value()
         return
     if found.deprecated_since and found.deprecated_since <= release:
-        line.complain(_deprecated, word, found)
+        line.complain(deprecated, word, found)
     _read_value(_Given(word=word, option=found, key=key, attached=attached if equals else None), words, release, line)
-
-
-def _canonical(name: str) -> str:
-    return name.replace("_", "-") if name.startswith("--") else name
 
 
 def find_option(name: str, release: Patch) -> Option | tuple[str, ...] | None:
     """The option; several names where a beginning is ambiguous; None where there is none."""
-    known, name = spellings(release), _canonical(name)
+    known, name = spellings(release), canonical(name)
     if name in known:
         return known[name]
     if not name.startswith("--") or len(name) < 4:
@@ -212,7 +176,7 @@ class _Given:
 
     @property
     def is_negative(self) -> bool:
-        return _canonical(self.word.text).startswith("--no-") and not self.option.flag.startswith("--no-")
+        return canonical(self.word.text).startswith("--no-") and not self.option.flag.startswith("--no-")
 
     def setting(self, *, value: Any, text: str, at: Argument) -> Setting:
         return Setting(name=self.option.dest, value=value, text=text, path=at.path, line=at.line)
@@ -222,7 +186,7 @@ def _read_value(given: _Given, words: _Words, release: Patch, line: CommandLine)
     kind, word = given.option.type_in(release), given.word
     if takes_no_value(kind):
         if given.attached is not None:
-            line.complain(_surplus, word, given.option, given.attached)
+            line.complain(surplus, word, given.option, given.attached)
         line.put(given.setting(value=not given.is_negative, text=word.text, at=word))
         return
     taken = _taken(given, kind, words)
@@ -230,7 +194,7 @@ def _read_value(given: _Given, words: _Words, release: Patch, line: CommandLine)
         if "bare" in kind:
             line.put(given.setting(value=True, text=word.text, at=word))
         else:
-            line.complain(_missing, word, given.option, kind)
+            line.complain(missing, word, given.option, kind)
         return
     texts = [part.text for part in taken]
     if any(is_open(text) for text in texts):
@@ -239,7 +203,7 @@ def _read_value(given: _Given, words: _Words, release: Patch, line: CommandLine)
     try:
         value = read_value(texts, kind, given.option.choices_in(release), given.key)
     except BadValue as error:
-        line.complain(_invalid, word, given.option, " ".join(texts), str(error))
+        line.complain(invalid, word, given.option, " ".join(texts), str(error))
         return
     line.put(given.setting(value=value, text=" ".join(texts), at=taken[0]))
 
@@ -256,11 +220,6 @@ def _taken(given: _Given, kind: str, words: _Words) -> list[Argument]:
     return taken
 
 
-def is_open(text: str) -> bool:
-    """It holds a variable or a template's field that nobody has filled in."""
-    return ("$" in text or "{{" in text) and _OPEN.search(text) is not None
-
-
 def _is_flag(text: str) -> bool:
     return text.startswith("-") and len(text) > 1 and not _is_number(text)
 
@@ -271,77 +230,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _unknown(word: Argument, name: str, several: Option | tuple[str, ...] | None, release: Patch) -> ArgumentProblem:
-    known = options().get(_canonical(name))
-    if isinstance(several, tuple):
-        remedy = f"write it out: {', '.join(several)}"
-        return ArgumentProblem(
-            rule="OptionAmbiguous", at=word, message=f"{name} begins several options", remediation=remedy
-        )
-    if known is not None:
-        return _not_in_release(word, known, release)
-    message = f"{shown(name)} is no option of vLLM; it does not start"
-    near = _nearest(_canonical(name), release)
-    remedy = f"did you mean {near}?" if near else "see `vllm serve --help=all` of your release"
-    return ArgumentProblem(rule="OptionUnknown", at=word, message=message, remediation=remedy)
-
-
-@lru_cache(maxsize=256)
-def _nearest(name: str, release: Patch) -> str | None:
-    """The option that was probably meant."""
-    if len(name) > 60:
-        return None
-    return next(
-        iter(get_close_matches(name, [s for s in spellings(release) if s.startswith("--")], n=1, cutoff=0.75)), None
-    )
-
-
-def _not_in_release(word: Argument, option: Option, release: Patch) -> ArgumentProblem:
-    """Removed, or not there yet."""
-    shown = ".".join(map(str, release))
-    if option.removed_in and release >= option.removed_in:
-        last = ".".join(map(str, option.until or option.since))
-        remedy = f"use {option.replacement}" if option.replacement.startswith("-") else "leave it out"
-        message = f"{option.flag} is gone since {'.'.join(map(str, option.removed_in))} (last in {last}); vLLM {shown} does not start"
-        return ArgumentProblem(rule="OptionRemoved", at=word, message=message, remediation=remedy)
-    since = ".".join(map(str, option.since))
-    message = f"{option.flag} came with {since}; vLLM {shown} does not start with it"
-    return ArgumentProblem(
-        rule="OptionNotYet", at=word, message=message, remediation=f"use vLLM {since} or newer, or leave it out"
-    )
-
-
-def _deprecated(word: Argument, option: Option) -> ArgumentProblem:
-    remedy = f"use {option.replacement}" if option.replacement.startswith("-") else "leave it out"
-    message = f"{option.flag} is deprecated and will be removed"
-    return ArgumentProblem(rule="OptionDeprecated", at=word, message=message, remediation=remedy)
-
-
-def _unexpected(word: Argument) -> ArgumentProblem:
-    """vLLM takes one word without an option, its model."""
-    message = f"{shown(word.text)} belongs to no option; vLLM does not start"
-    return ArgumentProblem(
-        rule="UnexpectedWord", at=word, message=message, remediation="switches take no value; leave it out"
-    )
-
-
-def _surplus(word: Argument, option: Option, attached: str) -> ArgumentProblem:
-    message = f"{option.flag} takes no value, and {attached!r} is one; vLLM does not start"
-    return ArgumentProblem(rule="OptionValue", at=word, message=message, remediation=f"write {option.flag} alone")
-
-
-def _missing(word: Argument, option: Option, kind: str) -> ArgumentProblem:
-    message = f"{option.flag} has no value; vLLM does not start"
-    return ArgumentProblem(rule="OptionValue", at=word, message=message, remediation=f"give one of type {kind}")
-
-
-def _invalid(word: Argument, option: Option, text: str, reason: str) -> ArgumentProblem:
-    message = f"{option.flag} is {shown(text)!r}; vLLM does not start"
-    return ArgumentProblem(rule="OptionValue", at=word, message=message, remediation=reason)
-
-
-def shown(text: str) -> str:
-    """As much of it as a message can hold."""
-    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from kvgate.manifests.arguments import Argument
 from kvgate.manifests.engine_found import Store
-from kvgate.manifests.vllm_args import Argument
 from kvgate.manifests.written import NOTHING, Written
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the path in the container

@@ -236,6 +236,22 @@ def test_nothing_is_decided_without_a_value_that_would_decide(tmp_path: Path) ->
     assert rules(engine) == ["VariableUnknown"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "decided"),
+    [
+        (["--load-format=safetensors"], True),
+        (["--load-format=runai_streamer"], True),
+        (["--load-format=bitsandbytes"], False),
+        (["--cpu-offload-gb=0"], True),
+        (["--cpu-offload-gb=4"], False),
+        (["--enable-lora"], False),
+    ],
+)
+def test_what_has_no_formula_is_not_decided(tmp_path: Path, arguments: list[str], decided: bool) -> None:  # noqa: FBT001
+    engine = judged(tmp_path, "Qwen/Qwen3-8B", *arguments)
+    assert (engine.verdict is not Verdict.UNKNOWN) == decided
+
+
 def test_settings_reach_the_budget_under_their_names(tmp_path: Path) -> None:
     arguments = [
         "--max-model-len=16k", "--kv-cache-dtype=fp8", "--limit-mm-per-prompt", '{"image": 0}', "--no-async-scheduling",

@@ -2,8 +2,8 @@
 
 import pytest
 
+from kvgate.manifests.arguments import Argument
 from kvgate.manifests.shell import commands_of, split, unwrapped
-from kvgate.manifests.vllm_args import Argument
 from kvgate.manifests.written import Written
 
 VARIABLES = {

@@ -1,0 +1,43 @@
+"""Words of a command line and settings read from them, each with the place that it is written at."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+OPEN = re.compile(
+    r"\$\([^()]{0,500}(?:\([^()]{0,200}\)[^()]{0,200}){0,5}\)|\$\{[^{}]{0,200}\}|\$\w+|\{\{[^{}]{0,500}\}\}|`[^`]{0,500}`"
+)
+"""`$(NAME)`, `$NAME`, `${NAME}`, `$(command)`, and a template's `{{ .Field }}`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Argument:
+    """One word of a command line, and the path of the field that it stands in."""
+
+    text: str
+    path: str
+    line: int = 0
+    """Lines below the first one, where the field is a text of several."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """An option with its value as vLLM reads it."""
+
+    name: str
+    """vLLM's name: `max_model_len`."""
+    value: Any
+    text: str
+    """As it is written."""
+    path: str
+    line: int = 0
+
+
+def is_open(text: str) -> bool:
+    """It holds a variable or a template's field that nobody has filled in."""
+    return ("$" in text or "{{" in text) and OPEN.search(text) is not None
+
+
+def shown(text: str) -> str:
+    """As much of it as a message can hold."""
+    return text if len(text) <= 60 else f"{text[:57]}…"
