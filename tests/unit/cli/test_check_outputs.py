@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import fastjsonschema
 import pytest
 from click.testing import CliRunner
 
@@ -74,7 +75,6 @@ def findings() -> list[tuple[str, int, str]]:
 
 @lru_cache(maxsize=1)
 def sarif_schema() -> Callable[[Any], Any]:
-    fastjsonschema = pytest.importorskip("fastjsonschema", reason="`make init` installs it")
     schema = json.loads((HERE / "data" / "sarif-schema-2.1.0.json").read_text(encoding="utf-8"))
     compiled: Callable[[Any], Any] = fastjsonschema.compile(schema)
     return compiled
