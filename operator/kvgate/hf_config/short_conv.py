@@ -55,8 +55,7 @@ def _dense(fields: Fields, *, adjusts: bool) -> DenseMlp:
     size = fields.count("block_ff_dim", "intermediate_size")
     if not (adjusts and fields.flag("block_auto_adjust_ff_dim", default=True)):
         return DenseMlp(intermediate_size=size)
-    multiplier = fields.values.get("block_ffn_dim_multiplier")
     size = 2 * size // 3
-    if isinstance(multiplier, int | float):
-        size = int(multiplier * size)
+    if fields.has("block_ffn_dim_multiplier"):
+        size = int(size * fields.number("block_ffn_dim_multiplier", most=1000))
     return DenseMlp(intermediate_size=round_up(size, fields.count("block_multiple_of", default=256)))

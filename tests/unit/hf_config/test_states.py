@@ -230,6 +230,11 @@ def test_a_dimension_that_is_missing_or_none_is_named(model: str, key: str, valu
     assert [problem.split()[0] for problem in problems(model, **{key: value})] == [key]
 
 
+@pytest.mark.parametrize("value", [0, -1, True, "2", 1e308, float("inf"), float("nan")], ids=repr)
+def test_a_width_is_not_multiplied_by_what_is_no_number(value: object) -> None:
+    assert problems("LiquidAI/LFM2-1.2B", block_ffn_dim_multiplier=value)[0].startswith("block_ffn_dim_multiplier is ")
+
+
 @pytest.mark.parametrize("value", [None, [], "KDA", {"head_dim": 128}], ids=repr)
 def test_kimi_without_a_readable_attention_config_is_a_problem(value: object) -> None:
     assert any("linear_attn_config" in problem for problem in problems(KIMI, linear_attn_config=value))
