@@ -45,7 +45,7 @@ def mllama_stack(model: LanguageModel) -> Stack:
     """`cross_attention_layers` look at the image instead of at the text; the embedding has 8 rows for images."""
     fields, known, width = model.fields, model.known, model.hidden_size
     mixer, mlp = full_attention(fields, width), dense_of(fields, model.known)
-    crossing = {index for index in fields.sequence("cross_attention_layers") if isinstance(index, int)}
+    crossing = fields.layer_numbers("cross_attention_layers")
     own = (
         *attention_matrices(fields, known, mixer, width),
         *mlp_matrices(fields, known, mlp, width),

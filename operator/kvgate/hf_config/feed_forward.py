@@ -74,7 +74,7 @@ def _sparse_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:
     prefix = fields.optional_count("first_k_dense_replace")
     frequency = fields.optional_count("moe_layer_freq") or 1
     step = fields.optional_count("decoder_sparse_step", "interleave_moe_layer_step") or 1
-    dense = {index for index in fields.sequence("mlp_only_layers") if isinstance(index, int)}
+    dense = fields.layer_numbers("mlp_only_layers")
     return tuple(
         i >= prefix and i % frequency == 0 and (i + 1) % step == 0 and i not in dense for i in range(num_layers)
     )

@@ -112,6 +112,17 @@ class Fields:
                 return (default,) * num_layers
         return tuple(entries)
 
+    def layer_numbers(self, key: str) -> frozenset[int]:
+        """A list of numbers of layers; empty where there is none."""
+        entries = self.sequence(key)
+        wrong = [entry for entry in entries if isinstance(entry, bool) or not isinstance(entry, int)]
+        if wrong:
+            self.problems.append(
+                f"{self._prefix}{key} has {_shown(wrong[0])}; every entry must be the number of a layer"
+            )
+            return frozenset()
+        return frozenset(entries)
+
     def text(self, *keys: str, default: str = "") -> str:
         """The first of `keys` that is set, as text."""
         _, value = self._first(keys)

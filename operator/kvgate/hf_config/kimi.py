@@ -26,7 +26,7 @@ def kimi_stack(model: LanguageModel) -> Stack:
     """KDA except where `full_attn_layers` (counted from 1) has MLA; experts after the first dense layers."""
     fields, hidden_size = model.fields, model.hidden_size
     kda = fields.section("linear_attn_config")
-    full = set(kda.sequence("full_attn_layers"))
+    full = kda.layer_numbers("full_attn_layers")
     mixers = {True: _latent(model), False: _delta_attention(kda, hidden_size)}
     mlps = _mlps(model)
     around = (vector("layernorm", 2 * hidden_size), *_residual_attention(fields, hidden_size, 2))

@@ -28,7 +28,7 @@ def _kinds_of_indices(fields: Fields, num_layers: int) -> list[str]:
     """Older configs list the layers with attention; without a list all have it."""
     if not fields.has("full_attn_idxs"):
         return [_FULL] * num_layers
-    full = fields.sequence("full_attn_idxs")
+    full = fields.layer_numbers("full_attn_idxs")
     return [_FULL if index in full else _CONV for index in range(num_layers)]
 
 

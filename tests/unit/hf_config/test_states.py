@@ -230,6 +230,18 @@ def test_a_dimension_that_is_missing_or_none_is_named(model: str, key: str, valu
     assert [problem.split()[0] for problem in problems(model, **{key: value})] == [key]
 
 
+@pytest.mark.parametrize("value", [[3, [4]], ["3"], [None], [True], [3.0], [{"b": 1}]], ids=repr)
+def test_a_list_of_layers_holds_their_numbers(value: list[object]) -> None:
+    for model, key in (("LiquidAI/LFM2-1.2B", "full_attn_idxs"), ("Qwen/Qwen3-30B-A3B", "mlp_only_layers")):
+        named = [problem.split()[0] for problem in problems(model, **{key: value, "layer_types": ...})]
+        assert named == [key]
+
+
+def test_kimis_full_layers_are_numbers() -> None:
+    declared = config(KIMI)["linear_attn_config"] | {"full_attn_layers": [[1, 2]]}
+    assert problems(KIMI, linear_attn_config=declared)[0].startswith("linear_attn_config.full_attn_layers has [1, 2]")
+
+
 @pytest.mark.parametrize("value", [0, -1, True, "2", 1e308, float("inf"), float("nan")], ids=repr)
 def test_a_width_is_not_multiplied_by_what_is_no_number(value: object) -> None:
     assert problems("LiquidAI/LFM2-1.2B", block_ffn_dim_multiplier=value)[0].startswith("block_ffn_dim_multiplier is ")
