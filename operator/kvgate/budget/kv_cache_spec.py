@@ -66,7 +66,7 @@ class FullAttentionSpec(AttentionSpec):
         return "full", self.block_size
 
     def blocks(self, reach: Reach) -> int:
-        return cdiv(cdiv(reach.max_model_len, reach.decode_context), self.block_size)
+        return _blocks_of_all(self.block_size, reach)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,8 +90,7 @@ class SlidingWindowSpec(AttentionSpec):
         return self.window - 1 + self.retained_tokens
 
     def blocks(self, reach: Reach) -> int:
-        """One more, because a window need not begin where a block does."""
-        return cdiv(min(self.reach_back + reach.in_flight_tokens, reach.max_model_len), self.block_size) + 1
+        return _blocks_of_window(self.block_size, self.reach_back, reach)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,7 +161,7 @@ class MLASpec:
         return replace(self, block_size=block_size)
 
     def blocks(self, reach: Reach) -> int:
-        return cdiv(cdiv(reach.max_model_len, reach.decode_context), self.block_size)
+        return _blocks_of_all(self.block_size, reach)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,7 +193,7 @@ class WindowMLASpec:
         return replace(self, block_size=block_size)
 
     def blocks(self, reach: Reach) -> int:
-        return cdiv(min(self.reach_back + reach.in_flight_tokens, reach.max_model_len), self.block_size) + 1
+        return _blocks_of_window(self.block_size, self.reach_back, reach)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -231,6 +230,16 @@ LocalSpec = SlidingWindowSpec | ChunkedLocalSpec
 KVCacheSpec = (
     FullAttentionSpec | SlidingWindowSpec | ChunkedLocalSpec | CrossAttentionSpec | MLASpec | WindowMLASpec | StateSpec
 )
+
+
+def _blocks_of_all(block_size: int, reach: Reach) -> int:
+    """Every token, dealt out between the ranks of decode context parallelism."""
+    return cdiv(cdiv(reach.max_model_len, reach.decode_context), block_size)
+
+
+def _blocks_of_window(block_size: int, reach_back: int, reach: Reach) -> int:
+    """One more, because a window need not begin where a block does."""
+    return cdiv(min(reach_back + reach.in_flight_tokens, reach.max_model_len), block_size) + 1
 
 
 def as_full(spec: AttentionSpec, block_size: int) -> FullAttentionSpec:

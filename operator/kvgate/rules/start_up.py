@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from kvgate.budget.interval import Interval
 from kvgate.budget.plan import Budget
 from kvgate.budget.settings import uncut_item_tokens
 from kvgate.budget.startup_slack import startup_slack
@@ -13,9 +14,8 @@ _BFLOAT16_CAPABILITY = (8, 0)
 
 def slack_holds_context(budget: Budget) -> Iterable[Finding]:
     """`Free memory on device … is less than desired GPU memory utilization`: what is gone before vLLM looks must fit beside it."""
-    accelerator, share = budget.request.accelerator, budget.settings.gpu_memory_utilization
-    slack = accelerator.memory_bytes - share_of(accelerator.memory_bytes, share)
-    gone = startup_slack(accelerator, budget.accounting, budget.request.settings.parallelism)
+    share = budget.settings.gpu_memory_utilization
+    slack, gone = _outside_budget(budget)
     if budget.request.settings.kv_cache_memory_bytes is not None or slack >= gone.expected:
         return
     refused = slack < gone.low
@@ -36,8 +36,8 @@ def sampler_fits_beside_budget(budget: Budget) -> Iterable[Finding]:
     accelerator, settings = budget.request.accelerator, budget.settings
     if not budget.accounting.v1_engine or accelerator.unified_memory or budget.request.settings.kv_cache_memory_bytes:
         return
-    slack = accelerator.memory_bytes - share_of(accelerator.memory_bytes, settings.gpu_memory_utilization)
-    left = slack - startup_slack(accelerator, budget.accounting, budget.request.settings.parallelism).expected
+    slack, gone = _outside_budget(budget)
+    left = slack - gone.expected
     rows_bytes = settings.max_num_seqs * budget.request.shape.vocab_size * 4
     if 0 <= left < rows_bytes:
         yield Finding(
@@ -50,6 +50,13 @@ def sampler_fits_beside_budget(budget: Budget) -> Iterable[Finding]:
             ),
             remediation="lower max_num_seqs or gpu_memory_utilization",
         )
+
+
+def _outside_budget(budget: Budget) -> tuple[int, Interval]:
+    """Bytes of the GPU that gpu_memory_utilization leaves, and those of them that are gone before vLLM looks."""
+    accelerator = budget.request.accelerator
+    slack = accelerator.memory_bytes - share_of(accelerator.memory_bytes, budget.settings.gpu_memory_utilization)
+    return slack, startup_slack(accelerator, budget.accounting, budget.request.settings.parallelism)
 
 
 def whole_prompts_fit_a_batch(budget: Budget) -> Iterable[Finding]:
