@@ -4,39 +4,21 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from kvgate.cli.main import main
-
-POD = """\
-apiVersion: v1
-kind: Pod
-metadata: {name: engine}
-spec:
-  nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}
-  containers:
-  - name: vllm
-    image: vllm/vllm-openai:v0.32.0
-    args:
-    - --model=Qwen/Qwen3-8B
-    - --max-model-len=40960
-    - --no-such-option
-    resources: {limits: {nvidia.com/gpu: 1}}
-"""
+from support.command_line import MISTAKEN_POD, invoked
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "pod.yaml").write_text(POD)
+    (tmp_path / "pod.yaml").write_text(MISTAKEN_POD)
     (tmp_path / "broken.yaml").write_text("a: [")
     return tmp_path
 
 
 def run(*arguments: str) -> Result:
-    result = CliRunner().invoke(main, ["check", ".", *arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
+    return invoked("check", ".", *arguments)
 
 
 def test_writing_one_makes_the_next_run_pass(folder: Path) -> None:
@@ -50,7 +32,7 @@ def test_writing_one_makes_the_next_run_pass(folder: Path) -> None:
 
 def test_it_holds_when_lines_move_and_numbers_change(folder: Path) -> None:
     run("--write-baseline", "known.json")
-    (folder / "pod.yaml").write_text("# moved\n\n---\n" + POD.replace("40960", "36864"))
+    (folder / "pod.yaml").write_text("# moved\n\n---\n" + MISTAKEN_POD.replace("40960", "36864"))
     assert run("--baseline", "known.json").exit_code == 0
 
 
@@ -64,13 +46,13 @@ def test_it_holds_when_lines_move_and_numbers_change(folder: Path) -> None:
 )
 def test_what_is_new_counts(folder: Path, before: str, after: str) -> None:
     run("--write-baseline", "known.json")
-    (folder / "pod.yaml").write_text(POD.replace(before, after))
+    (folder / "pod.yaml").write_text(MISTAKEN_POD.replace(before, after))
     assert run("--baseline", "known.json", "--fail-on", "warning").exit_code == 1
 
 
 def test_what_is_mended_is_told_as_no_longer_needed(folder: Path) -> None:
     run("--write-baseline", "known.json")
-    (folder / "pod.yaml").write_text(POD.replace("    - --no-such-option\n", ""))
+    (folder / "pod.yaml").write_text(MISTAKEN_POD.replace("    - --no-such-option\n", ""))
     assert "1 of the baseline no longer needed" in run("--baseline", "known.json").stdout
 
 
@@ -88,7 +70,7 @@ def test_it_is_written_one_finding_a_line_in_a_stable_order(folder: Path) -> Non
 
 
 def test_findings_that_somebody_answers_for_are_not_written(folder: Path) -> None:
-    (folder / "pod.yaml").write_text("# kvgate:ignore OptionUnknown ours\n" + POD)
+    (folder / "pod.yaml").write_text("# kvgate:ignore OptionUnknown ours\n" + MISTAKEN_POD)
     run("--write-baseline", "known.json")
     assert "OptionUnknown" not in (folder / "known.json").read_text()
 

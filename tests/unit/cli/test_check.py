@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from kvgate.cli.main import main
+from support.command_line import invoked
 
 HEAD = """\
 apiVersion: kvgate.io/v1alpha1
@@ -29,9 +29,7 @@ LLAMA = {
 
 
 def check(*arguments: str, stdin: str | None = None) -> Result:
-    result = CliRunner().invoke(main, ["check", *arguments], input=stdin)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
+    return invoked("check", *arguments, stdin=stdin)
 
 
 def stream(*documents: str) -> str:

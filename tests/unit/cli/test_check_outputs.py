@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from kvgate.cli.check import OUTPUTS
 from kvgate.cli.main import main
 from kvgate.cli.rule_texts import rule_texts
+from support.command_line import MISTAKEN_POD
 
 HERE = Path(__file__).parent
 REFUSED = """\
@@ -29,24 +30,9 @@ spec:
     maxNumSeqs: 64
 """
 ADJUSTED = REFUSED.replace("name: one", "name: two") + "  admission: {policy: Adjust}\n"
-POD = """\
-apiVersion: v1
-kind: Pod
-metadata: {name: engine}
-spec:
-  nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}
-  containers:
-  - name: vllm
-    image: vllm/vllm-openai:v0.32.0
-    args:
-    - --model=Qwen/Qwen3-8B
-    - --max-model-len=40960
-    - --no-such-option
-    resources: {limits: {nvidia.com/gpu: 1}}
-"""
 UNKNOWN = REFUSED.replace("Qwen3-8B", "Qwen3-8").replace("name: one", "name: unknown")
 NAME = "a folder/ünï,co:de%.yaml"
-STREAM = f"{REFUSED}---\n{ADJUSTED}---\n{POD}---\n{UNKNOWN}---\na: [1,\n"
+STREAM = f"{REFUSED}---\n{ADJUSTED}---\n{MISTAKEN_POD}---\n{UNKNOWN}---\na: [1,\n"
 
 
 @pytest.fixture
@@ -132,7 +118,7 @@ def test_a_fingerprint_stays_when_lines_move_and_numbers_change(folder: Path) ->
 
 
 def test_equal_findings_of_one_engine_have_different_fingerprints(folder: Path) -> None:
-    twice = POD.replace("- --no-such-option\n", "- --no-such-option\n    - --nor-this\n")
+    twice = MISTAKEN_POD.replace("- --no-such-option\n", "- --no-such-option\n    - --nor-this\n")
     found = fingerprints(answer("gitlab", "-", stdin=twice))
     assert len(found) == 3
     assert len(set(found)) == 3
@@ -157,7 +143,7 @@ def test_github_gets_one_command_per_finding_errors_first(folder: Path) -> None:
 
 
 def test_github_commands_stay_on_one_line_whatever_a_manifest_says(folder: Path) -> None:
-    odd = POD.replace("--no-such-option", '"--no-such\\n::error::option\\r100%"')
+    odd = MISTAKEN_POD.replace("--no-such-option", '"--no-such\\n::error::option\\r100%"')
     lines = answer("github", "-", stdin=odd).splitlines()
     assert [line.split()[0] for line in lines[:-1]] == ["::error", "::error"]
     assert "--no-such%0A::error::option%0D100%25" in lines[0]
@@ -177,7 +163,7 @@ def test_junit_counts_what_it_holds(folder: Path) -> None:
 
 
 def test_junit_is_xml_whatever_a_manifest_says(folder: Path) -> None:
-    odd = POD.replace("--no-such-option", '"--no\\x01<&\\ud800\\U0001f600"')
+    odd = MISTAKEN_POD.replace("--no-such-option", '"--no\\x01<&\\ud800\\U0001f600"')
     text = answer("junit", "-", stdin=odd.replace("\\ud800", "\\x7f"))
     assert "--no\ufffd<&\x7f😀" in "".join(ET.fromstring(text).itertext())
 
@@ -190,14 +176,14 @@ def test_markdown_lists_engines_and_findings(folder: Path) -> None:
 
 
 def test_markdown_of_a_manifest_calls_nobody_and_links_nowhere(folder: Path) -> None:
-    odd = POD.replace("--no-such-option", '"--no|@someone <img> [a](b) #12 `x`"')
+    odd = MISTAKEN_POD.replace("--no-such-option", '"--no|@someone <img> [a](b) #12 `x`"')
     line = next(line for line in answer("markdown", "-", stdin=odd).splitlines() if "OptionUnknown" in line)
     assert r"--no\|@<!-- -->someone \<img\> \[a\](b) #<!-- -->12 `x`" in line
     assert len(re.findall(r"(?<!\\)\|", line)) == 0
 
 
 def test_text_stands_in_columns_and_on_one_screen(folder: Path) -> None:
-    odd = POD.replace("--no-such-option", f"--{'x' * 5000}")
+    odd = MISTAKEN_POD.replace("--no-such-option", f"--{'x' * 5000}")
     lines = answer("text", "-", stdin=odd).splitlines()
     told = [line for line in lines if line.startswith("  <stdin>:")]
     assert len({line.index(rule) for line, rule in zip(told, ("OptionUnknown", "KVCacheTooSmall"), strict=True)}) == 1

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from kvgate.cli.config import Config
 from kvgate.cli.globs import name_matches, path_matches
-from kvgate.cli.main import main
+from support.command_line import invoked
 
 ROOT = Path(__file__).parents[3]
 POD = """\
@@ -37,9 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
-    result = CliRunner().invoke(main, ["check", *(arguments or ("clusters",))], input=stdin)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
+    return invoked("check", *(arguments or ("clusters",)), stdin=stdin)
 
 
 def judged(*arguments: str, stdin: str | None = None) -> Any:

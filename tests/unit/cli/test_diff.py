@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kvgate.cli.main import main
+from support.command_line import invoked
 
 POD = """\
 apiVersion: v1
@@ -28,9 +29,7 @@ OTHER = POD.replace("name: llama", "name: qwen")
 
 
 def run(*arguments: str) -> Result:
-    result = CliRunner().invoke(main, ["diff", *arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
+    return invoked("diff", *arguments)
 
 
 def compared(folder: Path, old: dict[str, str], new: dict[str, str]) -> Any:

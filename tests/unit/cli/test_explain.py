@@ -5,18 +5,16 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from kvgate.cli.main import main
 from kvgate.what_if_settings import SETTINGS
+from support.command_line import invoked
 
 QWEN = ("--model", "Qwen/Qwen3-8B", "--gpu", "H100-SXM-80GB")
 
 
 def run(*arguments: str) -> Result:
-    result = CliRunner().invoke(main, arguments)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
+    return invoked(*arguments)
 
 
 def test_the_ledger_adds_up() -> None:

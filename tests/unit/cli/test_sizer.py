@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from kvgate.cli import sizer
-from kvgate.cli.main import main
 from kvgate.what_if import assess_request
+from support.command_line import invoked
 
 QWEN = ("--model", "Qwen/Qwen3-32B-FP8", "--vllm-version", "0.33.0")
 RAG = ("--peak-concurrency", "64", "--prompt-tokens", "6k", "--output-tokens", "500")
@@ -19,9 +19,7 @@ FEW = ("--gpus", "H100-SXM-80GB,H200-SXM-141GB,T4")
 
 
 def run(*arguments: str) -> Result:
-    result = CliRunner().invoke(main, ["size", *arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
+    return invoked("size", *arguments)
 
 
 def answer(*arguments: str) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from kvgate.cli.main import main
+from support.command_line import invoked
 from support.pictures import require_matplotlib
 
 QWEN = ("--model", "Qwen/Qwen3-32B-FP8", "--gpu", "H100-SXM-80GB", "--vllm-version", "0.33.0")
@@ -20,9 +20,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def run(*arguments: str) -> Result:
-    result = CliRunner().invoke(main, ["sweep", *arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
+    return invoked("sweep", *arguments)
 
 
 def answer(*arguments: str) -> dict[str, Any]:
