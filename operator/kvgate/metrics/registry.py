@@ -76,6 +76,30 @@ GPU_MEMORY_BYTES = _owned(
     "term",
     unit="bytes",
 )
+FULL_LENGTH_REQUESTS = _owned(
+    "kvgate_full_length_requests",
+    "Predicted number of requests of max_model_len tokens that one engine's KV cache holds at once.",
+    "bound",
+)
+MAX_MODEL_LEN_TOKENS = _owned("kvgate_max_model_len_tokens", "Longest request, as rendered.", unit="tokens")
+MAX_NUM_SEQS = _owned("kvgate_max_num_seqs", "Requests that one engine runs at the same time, as rendered.")
+GPUS = _owned("kvgate_gpus", "GPUs that all wanted replicas take together.")
+OBSERVED_KV_CACHE_CAPACITY_TOKENS = _owned(
+    "kvgate_observed_kv_cache_capacity_tokens",
+    "KV cache that vLLM reports, in tokens of one engine: the smallest of all ready pods.",
+    unit="tokens",
+)
+OBSERVED_KV_CACHE_USAGE_RATIO = _owned(
+    "kvgate_observed_kv_cache_usage_ratio",
+    "Share of the KV cache that requests hold, as vLLM reports it: the largest of all ready pods.",
+    unit="ratio",
+)
+OBSERVED_PODS = _owned("kvgate_observed_pods", "Ready pods whose capacity is known.")
+PREDICTION_ERROR_RATIO = _owned(
+    "kvgate_prediction_error_ratio",
+    "Observed / expected KV cache capacity - 1; below 0 where kvgate had promised more than there is.",
+    unit="ratio",
+)
 CONDITION = _owned("kvgate_condition", "1 for the current status of each condition.", "type", "status")
 
 PER_DEPLOYMENT = (
@@ -86,9 +110,17 @@ PER_DEPLOYMENT = (
     KV_CACHE_HEADROOM_BYTES,
     KV_CACHE_HEADROOM_RATIO,
     GPU_MEMORY_BYTES,
+    FULL_LENGTH_REQUESTS,
+    MAX_MODEL_LEN_TOKENS,
+    MAX_NUM_SEQS,
+    GPUS,
+    OBSERVED_KV_CACHE_CAPACITY_TOKENS,
+    OBSERVED_KV_CACHE_USAGE_RATIO,
+    OBSERVED_PODS,
+    PREDICTION_ERROR_RATIO,
     CONDITION,
 )
-"""Served by the controller."""
+"""Served by the controller; at most 40 series per InferenceDeployment."""
 
 BUILD_INFO = Metric(
     name="kvgate_build_info", kind=Kind.GAUGE, help="Always 1; the running release.", labels=("version",)
@@ -138,6 +170,37 @@ LEADER = Metric(
     kind=Kind.GAUGE,
     help="1 in the controller that acts; with one replica always.",
 )
+EVENT_LOOP_LAG = Metric(
+    name="kvgate_event_loop_lag_seconds",
+    kind=Kind.GAUGE,
+    help="How late the reconciling event loop last woke up.",
+    unit="seconds",
+)
+POD_SCRAPES = Metric(
+    name="kvgate_pod_scrapes_total",
+    kind=Kind.COUNTER,
+    help="Scrapes of vLLM pods, by result (read, or what was wrong).",
+    labels=("result",),
+)
+POD_SCRAPE_DURATION = Metric(
+    name="kvgate_pod_scrape_duration_seconds",
+    kind=Kind.HISTOGRAM,
+    help="Time of one scrape of a vLLM pod, its parsing included.",
+    unit="seconds",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
+)
+CALIBRATION_STARTS = Metric(
+    name="kvgate_calibration_starts",
+    kind=Kind.GAUGE,
+    help="Observed starts that correct predictions, and those that are kept but not used, by state.",
+    labels=("state",),
+)
+CERTIFICATE_EXPIRY = Metric(
+    name="kvgate_webhook_certificate_expiry_timestamp_seconds",
+    kind=Kind.GAUGE,
+    help="When the certificate that the webhook serves ends, in seconds since 1970.",
+    unit="seconds",
+)
 
 PER_PROCESS = (
     BUILD_INFO,
@@ -149,6 +212,11 @@ PER_PROCESS = (
     RECONCILE_DURATION,
     API_REQUESTS,
     LEADER,
+    EVENT_LOOP_LAG,
+    POD_SCRAPES,
+    POD_SCRAPE_DURATION,
+    CALIBRATION_STARTS,
+    CERTIFICATE_EXPIRY,
 )
 """A process's own: the webhook serves those of admission, the controller those of reconciling."""
 
