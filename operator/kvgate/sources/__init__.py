@@ -1,0 +1,1 @@
+"""What running engines say about themselves: readers of vLLM's logs; text in, facts out, no network."""

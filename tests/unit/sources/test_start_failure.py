@@ -1,0 +1,191 @@
+"""Why vLLM did not start: its own phrases by release, in short logs of our own making."""
+
+import pytest
+
+from kvgate.budget.units import GIB, MIB, gib
+from kvgate.sources.start_failure import MAX_SENTENCE_CHARACTERS, FailureKind, StartFailure, recognise
+
+ENGINE = "(EngineCore_DP0 pid=77) ERROR 01-02 03:04:05 [core.py:9] "
+V1_TOO_SMALL = (
+    "To serve at least one request with the models's max seq len (8192), (2.5 GiB KV cache is needed, which is larger than "
+    "the available KV cache memory (0.75 GiB). Based on the available memory, the estimated maximum model length is 2448."
+)
+ADVICE = " Try increasing `gpu_memory_utilization`."
+WRAPPER = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+WARM_UP = "CUDA out of memory occurred when warming up sampler with 256 dummy requests."
+TOO_LONG = (
+    "User-specified max_model_len (9000) is greater than the derived max_model_len (max_position_embeddings=4096)."
+)
+
+CASES = [
+    pytest.param(
+        f"{ENGINE}ValueError: {V1_TOO_SMALL}{ADVICE}",
+        StartFailure(
+            kind=FailureKind.KV_CACHE_TOO_SMALL, sentence=V1_TOO_SMALL, max_model_len=8192, max_model_len_that_fits=2448,
+            needed_bytes=gib(2.5), available_bytes=gib(0.75),
+        ),
+        id="V1 0.17",
+    ),
+    pytest.param(
+        "ValueError: To serve one request with the model's max seq len (8192), 2.0 GiB KV cache is needed, which is larger than "
+        "the available KV cache memory (0.5 GiB).",
+        StartFailure(
+            kind=FailureKind.KV_CACHE_TOO_SMALL, max_model_len=8192, needed_bytes=2 * GIB, available_bytes=GIB // 2,
+            sentence="To serve one request with the model's max seq len (8192), 2.0 GiB KV cache is needed, which is larger than "
+            "the available KV cache memory (0.5 GiB).",
+        ),
+        id="0.28, no estimate",
+    ),
+    pytest.param(
+        "ValueError: The model's max seq len (29000) is larger than the maximum number of tokens that can be stored in KV cache "
+        "(23648). Try increasing it.",
+        StartFailure(
+            kind=FailureKind.KV_CACHE_TOO_SMALL, max_model_len=29000, max_model_len_that_fits=23648,
+            sentence="The model's max seq len (29000) is larger than the maximum number of tokens that can be stored in KV cache "
+            "(23648).",
+        ),
+        id="V0 0.6",
+    ),
+    pytest.param(
+        f"{ENGINE}ValueError: No available memory for the cache blocks.{ADVICE}",
+        StartFailure(kind=FailureKind.NO_MEMORY_FOR_KV_CACHE, sentence="No available memory for the cache blocks."),
+        id="no memory, every release",
+    ),
+    pytest.param(
+        "INFO [gpu_worker.py:1] Available KV cache memory: -1.25 GiB",
+        StartFailure(
+            kind=FailureKind.NO_MEMORY_FOR_KV_CACHE, available_bytes=gib(-1.25), sentence="Available KV cache memory: -1.25 GiB"
+        ),
+        id="V1, the log ends before the refusal",
+    ),
+    pytest.param(
+        "model weights take 5.20GiB; the rest of the memory reserved for KV Cache is -1.50GiB.",
+        StartFailure(
+            kind=FailureKind.NO_MEMORY_FOR_KV_CACHE, available_bytes=gib(-1.5),
+            sentence="model weights take 5.20GiB; the rest of the memory reserved for KV Cache is -1.50GiB.",
+        ),
+        id="V0 0.6, overdrawn",
+    ),
+    pytest.param(
+        "ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (856). Please lower it.",
+        StartFailure(
+            kind=FailureKind.MAMBA_BLOCKS, max_num_seqs=1024, max_num_seqs_that_fits=856,
+            sentence="max_num_seqs (1024) exceeds available Mamba cache blocks (856).",
+        ),
+        id="hybrids 0.28",
+    ),
+    pytest.param(
+        "ValueError: Free memory on device cuda:0 (2.5/80.0 GiB) on startup is less than desired GPU memory utilization "
+        "(0.9, 72.0 GiB). Decrease it.",
+        StartFailure(
+            kind=FailureKind.GPU_MEMORY_TAKEN, available_bytes=gib(2.5), total_bytes=80 * GIB, needed_bytes=72 * GIB,
+            sentence="Free memory on device cuda:0 (2.5/80.0 GiB) on startup is less than desired GPU memory utilization "
+            "(0.9, 72.0 GiB).",
+        ),
+        id="taken 0.14",
+    ),
+    pytest.param(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 594.00 MiB. GPU 1 has a total capacity of 79.25 GiB of "
+        "which 500.00 MiB is free.\n"
+        f"RuntimeError: {WARM_UP} Please try lowering it.",
+        StartFailure(
+            kind=FailureKind.OUT_OF_MEMORY, sentence=WARM_UP, needed_bytes=594 * MIB, available_bytes=500 * MIB,
+            total_bytes=gib(79.25),
+        ),
+        id="warm-up 0.11 after torch's own error: one cause, the figures of both",
+    ),
+    pytest.param(
+        f"pydantic_core.ValidationError: 1 validation error for ModelConfig\n  Value error, {TOO_LONG} To allow overriding this "
+        "maximum, set something. [type=value_error]",
+        StartFailure(
+            kind=FailureKind.INVALID_SETTING, max_model_len=9000,
+            sentence=f"{TOO_LONG} To allow overriding this maximum, set something.",
+        ),
+        id="longer than the model 0.32",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("log", "failure"), CASES)
+def test_the_cause_is_recognised_with_its_sentence_and_figures(log: str, failure: StartFailure) -> None:
+    assert recognise(log) == failure
+
+
+@pytest.mark.parametrize(("log", "failure"), CASES)
+def test_the_cause_wins_over_the_tracebacks_around_it(log: str, failure: StartFailure) -> None:
+    assert recognise(f"{ENGINE}EngineCore failed to start.\n{log}\nTraceback\n{WRAPPER}\n") == failure
+
+
+@pytest.mark.parametrize(
+    ("log", "kind"),
+    [
+        ("torch.cuda.OutOfMemoryError: HIP out of memory.", FailureKind.OUT_OF_MEMORY),
+        ("Cannot auto-fit max_model_len: not enough GPU memory available", FailureKind.NO_MEMORY_FOR_KV_CACHE),
+        ("AssertionError: Error in memory profiling. Initial free memory 3 GiB", FailureKind.GPU_MEMORY_TAKEN),
+        ("ValueError: Chunked MM input: max_tokens_per_mm_item (2496) is larger than max_num_batched_tokens (2048)",
+         FailureKind.INVALID_SETTING),
+        ("max_num_batched_tokens (2048) is smaller than max_model_len (4096).", FailureKind.INVALID_SETTING),
+        ("Total number of attention heads (14) must be divisible by tensor parallel size (4).", FailureKind.INVALID_SETTING),
+        ("AssertionError: 14 is not divisible by 4", FailureKind.INVALID_SETTING),
+        ("Weight input_size_per_partition = 96 is not divisible by min_thread_k = 128.", FailureKind.INVALID_SETTING),
+        ("ValueError: No valid attention backend found for cuda with …", FailureKind.INVALID_SETTING),
+        ("ValueError: Head size 80 is not supported by FlashAttention.", FailureKind.INVALID_SETTING),
+        ("FP8 KV cache is not supported by the Triton attention backend", FailureKind.INVALID_SETTING),
+        ("ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0.", FailureKind.INVALID_SETTING),
+        ("ValueError: Model architectures ['NoSuchLM'] are not supported for now.", FailureKind.INVALID_SETTING),
+        ("vllm: error: unrecognized arguments: --no-such-option", FailureKind.INVALID_SETTING),
+        ("api_server.py: error: argument --kv-cache-dtype: invalid choice: 'fp9'", FailureKind.INVALID_SETTING),
+        ("1 validation error for VllmConfig\n  Value error, any other reason.", FailureKind.INVALID_SETTING),
+        (WRAPPER, FailureKind.ENGINE_CORE_FAILED),
+        ("RuntimeError: Engine process failed to start. See stack trace for the root cause.", FailureKind.ENGINE_CORE_FAILED),
+    ],
+)  # fmt: skip
+def test_every_other_phrase_has_its_kind(log: str, kind: FailureKind) -> None:
+    failure = recognise(log)
+    assert failure is not None
+    assert failure.kind is kind
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "",
+        "Traceback (most recent call last):\nKeyError: 'x'",
+        "\x00\x7f\ufffd" * 100,
+        "INFO Available KV cache memory: 12.5 GiB\nINFO GPU KV cache size: 1,000 tokens",
+        f"WARNING [model.py:1] {TOO_LONG} It must be used with extreme caution.",
+        "If out-of-memory error occurs during cudagraph capture, consider decreasing `gpu_memory_utilization`",
+    ],
+    ids=["empty", "another program", "binary", "a start that went well", "a warning 0.32", "advice 0.6"],
+)
+def test_what_is_no_failure_of_vllm_is_none(log: str) -> None:
+    assert recognise(log) is None
+
+
+def test_the_last_cause_counts_where_a_container_logged_two() -> None:
+    failure = recognise(f"{WARM_UP}\n{ENGINE}ValueError: {V1_TOO_SMALL}")
+    assert failure is not None
+    assert (failure.kind, failure.total_bytes) == (FailureKind.KV_CACHE_TOO_SMALL, None)
+
+
+def test_a_sentence_cut_at_its_beginning_is_recognised() -> None:
+    failure = recognise(V1_TOO_SMALL[V1_TOO_SMALL.index("which is larger") :])
+    assert failure is not None
+    assert (failure.kind, failure.needed_bytes, failure.available_bytes) == (
+        FailureKind.KV_CACHE_TOO_SMALL,
+        None,
+        gib(0.75),
+    )
+    assert failure.max_model_len_that_fits == 2448
+
+
+def test_a_sentence_is_short_whatever_the_line_is() -> None:
+    failure = recognise("x" * 10_000 + " No available memory for the cache blocks " + "x" * 10_000)
+    assert failure is not None
+    assert len(failure.sentence) == MAX_SENTENCE_CHARACTERS
+    assert "No available memory for the cache blocks" in failure.sentence
+
+
+@pytest.mark.parametrize("piece", ["1", "1.", "max seq len (", f"{TOO_LONG} ", "Model architectures [", "[x] "])
+def test_a_megabyte_of_nearly_matching_text_is_read(piece: str) -> None:
+    assert recognise(piece * (1_000_000 // len(piece))) is None
