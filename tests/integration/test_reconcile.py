@@ -13,7 +13,8 @@ from kvgate.controller.observed import Awaited
 from kvgate.controller.reconcile import Instruments, Reconciler
 from kvgate.controller.store import Store
 from kvgate.metrics import registry as metrics
-from kvgate.metrics.exporter import DeploymentCollector, counter, histogram
+from kvgate.metrics.exporter import counter, histogram
+from kvgate.metrics.snapshot import DeploymentSnapshot
 from support.manifests import UID, a_document
 
 KEY = ("serving", "qwen")
@@ -63,7 +64,7 @@ def new(cluster: FakeCluster) -> tuple[Reconciler, Callable[[str], float]]:
     results = counter(metrics.RECONCILES, registry)
     instruments = Instruments(results=results, durations=histogram(metrics.RECONCILE_DURATION, registry))
     recorder = EventRecorder(cluster, instance="test")  # type: ignore[arg-type]
-    reconciler = Reconciler(cluster, recorder, Store(DeploymentCollector()), instruments)  # type: ignore[arg-type]
+    reconciler = Reconciler(cluster, recorder, Store(DeploymentSnapshot()), instruments)  # type: ignore[arg-type]
     return reconciler, lambda result: results.labels(result)._value.get()
 
 

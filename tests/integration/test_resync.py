@@ -13,7 +13,8 @@ from kvgate.controller.reconcile import Instruments, Reconciler
 from kvgate.controller.resync import Resync
 from kvgate.controller.store import Key, Store
 from kvgate.metrics import registry as metrics
-from kvgate.metrics.exporter import DeploymentCollector, counter, histogram
+from kvgate.metrics.exporter import counter, histogram
+from kvgate.metrics.snapshot import DeploymentSnapshot
 from support.manifests import a_document
 
 NEEDS_CONFIG = {"name": "nobody/x", "configFrom": {"configMapKeyRef": {"name": "x", "key": "config.json"}}}
@@ -67,7 +68,7 @@ class FakeQueue:
 
 
 def new(cluster: FakeCluster) -> tuple[Resync, Reconciler, FakeQueue]:
-    registry, store, queue = CollectorRegistry(), Store(DeploymentCollector()), FakeQueue()
+    registry, store, queue = CollectorRegistry(), Store(DeploymentSnapshot()), FakeQueue()
     instruments = Instruments(
         results=counter(metrics.RECONCILES, registry), durations=histogram(metrics.RECONCILE_DURATION, registry)
     )

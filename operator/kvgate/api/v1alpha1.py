@@ -113,9 +113,7 @@ class Vllm(ApiModel):
         CelRule(
             rule="self.tensorParallelSize * self.pipelineParallelSize * self.dataParallelSize <= 1024",
             message="tensorParallelSize × pipelineParallelSize × dataParallelSize must be at most 1024",
-            holds=lambda vllm: (
-                vllm.tensor_parallel_size * vllm.pipeline_parallel_size * vllm.data_parallel_size <= 1024
-            ),
+            holds=lambda vllm: vllm.num_gpus <= 1024,
         ),
         CelRule(
             rule="!has(self.gpuMemoryUtilization) || double(self.gpuMemoryUtilization) > 0.0",
@@ -170,6 +168,11 @@ class Vllm(ApiModel):
     """KV cache memory per GPU in bytes; bypasses gpuMemoryUtilization, as in vLLM."""
     extra_args: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=32)] = ()
     """Further arguments for vLLM, one per item; those that a field owns are refused."""
+
+    @property
+    def num_gpus(self) -> int:
+        """Of one replica."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
 
 
 class Workload(ApiModel):

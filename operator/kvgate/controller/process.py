@@ -29,10 +29,12 @@ from kvgate.controller.store import Store
 from kvgate.controller.work_queue import WorkQueue
 from kvgate.metrics import registry as metrics
 from kvgate.metrics.endpoint import endpoint_app, listen
-from kvgate.metrics.exporter import DeploymentCollector, counter, gauge, histogram, new_registry
+from kvgate.metrics.exporter import counter, gauge, histogram, new_registry
+from kvgate.metrics.snapshot import DeploymentSnapshot
 
 PING_SECONDS = 10.0
 PING_TIMEOUT_SECONDS = 5.0
+BEAT_SECONDS = 1.0
 STOP_SECONDS = 18.0
 """For kopf's thread to end; the pod has 30."""
 
@@ -71,10 +73,10 @@ class Process:
 
     def __post_init__(self) -> None:
         self.health = Health(resync_seconds=self.options.resync_seconds)
-        self.collector = DeploymentCollector()
-        self.registry.register(self.collector)
+        self.deployments = DeploymentSnapshot()
         self.requests = counter(metrics.API_REQUESTS, self.registry)
         self.leads = gauge(metrics.LEADER, self.registry)
+        self.lag = gauge(metrics.EVENT_LOOP_LAG, self.registry)
         self.instruments = Instruments(
             results=counter(metrics.RECONCILES, self.registry),
             durations=histogram(metrics.RECONCILE_DURATION, self.registry),
@@ -89,7 +91,9 @@ async def run(options: Options, stopped: asyncio.Event) -> None:
     """Until `stopped`. Raises CannotStart, ThreadDied, NoConfiguration, OSError for a port that is taken."""
     process = Process(options=options)
     configuration = await load_configuration(options.kubeconfig)
-    app = endpoint_app(process.registry, livez=process.health.livez, readyz=process.health.readyz)
+    app = endpoint_app(
+        process.registry, livez=process.health.livez, readyz=process.health.readyz, deployments=process.deployments
+    )
     runner = await listen(app, options.metrics_host, options.metrics_port)
     _log.info("listening", extra={"fields": {"metrics_port": runner.addresses[0][1]}})
     try:
@@ -181,7 +185,7 @@ async def _operate(process: Process) -> None:
     """kopf and the background tasks, in a loop of their own: kopf cancels every task in its loop when it ends."""
     options, configuration = process.options, await load_configuration(process.options.kubeconfig)
     asyncio.get_running_loop().set_exception_handler(partial(_unless_stopping, process))
-    store = Store(process.collector)
+    store = Store(process.deployments)
     async with Cluster(configuration, process.observe) as cluster:
         recorder = EventRecorder(cluster, instance=instance_name())
         reconciler = Reconciler(cluster, recorder, store, process.instruments)
@@ -191,7 +195,7 @@ async def _operate(process: Process) -> None:
             namespaces=options.namespaces, reconciler=reconciler, queue=queue, store=store,
         )  # fmt: skip
         tasks = [
-            asyncio.create_task(_beat(process.health, store)),
+            asyncio.create_task(_beat(process, store)),
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
         ]
         try:
@@ -215,11 +219,14 @@ def _unless_stopping(process: Process, loop: asyncio.AbstractEventLoop, context:
         loop.default_exception_handler(context)
 
 
-async def _beat(health: Health, store: Store) -> None:
+async def _beat(process: Process, store: Store) -> None:
+    clock = asyncio.get_running_loop().time
     while True:
-        health.beat()
+        process.health.beat()
         store.publish()
-        await asyncio.sleep(1.0)
+        due = clock() + BEAT_SECONDS
+        await asyncio.sleep(BEAT_SECONDS)
+        process.lag.set(max(0.0, clock() - due))
 
 
 def _login(process: Process) -> Callable[..., object]:

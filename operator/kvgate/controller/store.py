@@ -4,7 +4,8 @@ from kvgate.api.base import Document
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.controller.observed import Judged, Observed, assess_owner
-from kvgate.metrics.exporter import DeploymentCollector, DeploymentSample, sample_of
+from kvgate.metrics.exporter import DeploymentSample, sample_of
+from kvgate.metrics.snapshot import DeploymentSnapshot
 
 Key = tuple[str, str]
 """(namespace, name)."""
@@ -13,8 +14,8 @@ Key = tuple[str, str]
 class Store:
     """Filled by reconciles; a deleted object leaves nothing behind."""
 
-    def __init__(self, collector: DeploymentCollector) -> None:
-        self._collector = collector
+    def __init__(self, snapshot: DeploymentSnapshot) -> None:
+        self._snapshot = snapshot
         self._samples: dict[Key, DeploymentSample] = {}
         self._judged: dict[Key, tuple[object, Judged]] = {}
         self._is_dirty = False
@@ -53,7 +54,7 @@ class Store:
         """Called once a second: one copy for many changes."""
         if self._is_dirty:
             self._is_dirty = False
-            self._collector.publish(self._samples)
+            self._snapshot.publish(self._samples)
 
 
 def _unreadable(key: Key, conditions: tuple[Condition, ...]) -> DeploymentSample:

@@ -8,6 +8,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from kvgate.metrics.snapshot import DeploymentSnapshot
+
 Probe = Callable[[], tuple[bool, str]]
 """(is it fine, and in a few words why not)."""
 
@@ -15,25 +17,48 @@ SHUTDOWN_SECONDS = 1.0
 """How long an answer may take to leave once the server closes."""
 
 
-def endpoint_app(registry: CollectorRegistry, *, livez: Probe, readyz: Probe) -> web.Application:
+_OPENMETRICS = "application/openmetrics-text"
+_EOF = b"# EOF\n"
+"""The last line of OpenMetrics."""
+
+
+def endpoint_app(
+    registry: CollectorRegistry, *, livez: Probe, readyz: Probe, deployments: DeploymentSnapshot | None = None
+) -> web.Application:
     """Metrics and probes; the door says what alive and ready mean."""
     app = web.Application()
-    app.router.add_get("/metrics", _metrics_handler(registry))
+    app.router.add_get("/metrics", _metrics_handler(registry, deployments))
     app.router.add_get("/livez", _probe_handler(livez))
     app.router.add_get("/readyz", _probe_handler(readyz))
     return app
 
 
-def _metrics_handler(registry: CollectorRegistry) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _metrics_handler(
+    registry: CollectorRegistry, deployments: DeploymentSnapshot | None
+) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def metrics(request: web.Request) -> web.Response:
-        """In the format that the scraper asks for; in a thread, because thousands of series take a while."""
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        body = await asyncio.to_thread(encode, registry)
+        """In a thread, because thousands of series take a while."""
+        body, content_type = await asyncio.to_thread(
+            metrics_answer, request.headers.get("Accept", ""), registry, deployments
+        )
         response = web.Response(body=body, headers={"Content-Type": content_type})
         response.enable_compression()
         return response
 
     return metrics
+
+
+def metrics_answer(
+    accept: str, registry: CollectorRegistry, deployments: DeploymentSnapshot | None
+) -> tuple[bytes, str]:
+    """Body and content type, in the format that the scraper asks for."""
+    encode, content_type = choose_encoder(accept)
+    body = encode(registry)
+    if deployments is not None:
+        is_openmetrics = content_type.startswith(_OPENMETRICS)
+        end = _EOF if is_openmetrics else b""
+        body = body.removesuffix(end) + deployments.text(units=is_openmetrics).encode() + end
+    return body, content_type
 
 
 def _probe_handler(probe: Probe) -> Callable[[web.Request], Awaitable[web.Response]]:

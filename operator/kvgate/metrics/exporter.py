@@ -1,19 +1,17 @@
-"""Fills the metrics: instruments of the process, and a collector that reads the controller's snapshot at every scrape."""
+"""Fills the metrics: the figures of each InferenceDeployment, and the instruments of a process."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from kvgate import __version__, catalogue
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.gpu_memory import Ledger
+from kvgate.budget.interval import Interval
 from kvgate.budget.plan import Budget
-from kvgate.engine import Assessment
+from kvgate.engine import Assessment, effective_values
 from kvgate.metrics import registry
 from kvgate.metrics.registry import Metric
 
@@ -37,14 +35,14 @@ class DeploymentSample:
     demand_bytes: int | None = None
     headroom_bytes: Bounds | None = None
     headroom_ratio: Bounds | None = None
+    full_length_requests: Bounds | None = None
+    max_model_len_tokens: int | None = None
+    max_num_seqs: int | None = None
+    gpus: int | None = None
     gpu_memory_bytes: tuple[tuple[str, int], ...] = ()
     """(term, bytes) of the ledger."""
     conditions: tuple[tuple[str, str], ...] = ()
     """(type, status), the current ones."""
-
-
-Samples = Mapping[tuple[str, str], DeploymentSample]
-"""By (namespace, name)."""
 
 
 def sample_of(
@@ -53,6 +51,7 @@ def sample_of(
     """What is rendered, in figures."""
     spec, budget = deployment.spec, assessment.effective
     asked = budget.request if budget else None
+    effective = effective_values(spec, assessment)
     figures = _figures(budget) if budget else {}
     return DeploymentSample(
         namespace=deployment.namespace,
@@ -62,6 +61,9 @@ def sample_of(
         kv_cache_dtype=asked.settings.kv_cache_dtype if asked else spec.vllm.kv_cache_dtype,
         policy=spec.admission.policy,
         demand_bytes=budget.demand_bytes if budget else None,
+        max_model_len_tokens=effective.max_model_len,
+        max_num_seqs=effective.max_num_seqs,
+        gpus=spec.vllm.num_gpus * spec.replicas,
         gpu_memory_bytes=_ledger_terms(budget.tightest.ledger if budget and budget.tightest else None),
         conditions=tuple((condition.type, condition.status) for condition in conditions),
         **figures,
@@ -71,15 +73,20 @@ def sample_of(
 def _figures(budget: Budget) -> dict[str, Bounds]:
     """Everything that is an interval; nothing where the budget has a part without a formula."""
     stage, tokens, headroom, shares = budget.tightest, budget.num_tokens, budget.headroom, budget.headroom_shares
-    if stage is None or tokens is None or headroom is None or shares is None:
+    cache, pool = budget.kv_cache, budget.num_blocks
+    if stage is None or tokens is None or headroom is None or shares is None or cache is None or pool is None:
         return {}
-    capacity = (max(0, stage.available.low), max(0, stage.available.expected), max(0, stage.available.high))
     return {
-        "capacity_tokens": (tokens.low, tokens.expected, tokens.high),
-        "capacity_bytes": capacity,
-        "headroom_bytes": (headroom.low, headroom.expected, headroom.high),
+        "capacity_tokens": _bounds(tokens),
+        "capacity_bytes": _bounds(stage.available, lambda available: max(0, available)),
+        "headroom_bytes": _bounds(headroom),
         "headroom_ratio": (float(shares[0]), float(shares[1]), float(shares[2])),
-    }  # fmt: skip
+        "full_length_requests": _bounds(pool, lambda blocks: float(cache.max_concurrency(blocks))),
+    }
+
+
+def _bounds(interval: Interval, of: Callable[[int], float] = lambda value: value) -> Bounds:
+    return of(interval.low), of(interval.expected), of(interval.high)
 
 
 def _ledger_terms(ledger: Ledger | None) -> tuple[tuple[str, int], ...]:
@@ -92,33 +99,6 @@ def _ledger_terms(ledger: Ledger | None) -> tuple[tuple[str, int], ...]:
     )
 
 
-class DeploymentCollector(Collector):
-    """Serves the last published snapshot; whoever is not in it has no series at the next scrape."""
-
-    def __init__(self) -> None:
-        self._samples: Samples = MappingProxyType({})
-
-    def publish(self, samples: Samples) -> None:
-        """Swap the whole snapshot; a scrape sees the old one or the new one, never a mixture."""
-        self._samples = MappingProxyType(dict(samples))
-
-    def describe(self) -> list[GaugeMetricFamily]:
-        """The families without samples, so that registering does not scrape."""
-        return [_family(metric) for metric in registry.PER_DEPLOYMENT]
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """All families, sample by sample in the order of the keys."""
-        families = {metric.name: _family(metric) for metric in registry.PER_DEPLOYMENT}
-        for _, sample in sorted(self._samples.items()):
-            for metric, labels, value in series_of(sample):
-                families[metric.name].add_metric([sample.namespace, sample.name, *labels], value)
-        yield from families.values()
-
-
-def _family(metric: Metric) -> GaugeMetricFamily:
-    return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels, unit=metric.unit)
-
-
 def series_of(sample: DeploymentSample) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
     """(metric, labels after namespace and name, value): one item per series."""
     info = (sample.model, sample.accelerator, sample.kv_cache_dtype, sample.policy)
@@ -128,12 +108,20 @@ def series_of(sample: DeploymentSample) -> Iterator[tuple[Metric, tuple[str, ...
         (registry.KV_CACHE_CAPACITY_BYTES, sample.capacity_bytes),
         (registry.KV_CACHE_HEADROOM_BYTES, sample.headroom_bytes),
         (registry.KV_CACHE_HEADROOM_RATIO, sample.headroom_ratio),
+        (registry.FULL_LENGTH_REQUESTS, sample.full_length_requests),
     )
     for metric, bounds in intervals:
         for bound, value in zip(_BOUND_NAMES, bounds or (), strict=False):
             yield metric, (bound,), value
-    if sample.demand_bytes is not None:
-        yield registry.KV_CACHE_DEMAND_BYTES, (), sample.demand_bytes
+    figures = (
+        (registry.KV_CACHE_DEMAND_BYTES, sample.demand_bytes),
+        (registry.MAX_MODEL_LEN_TOKENS, sample.max_model_len_tokens),
+        (registry.MAX_NUM_SEQS, sample.max_num_seqs),
+        (registry.GPUS, sample.gpus),
+    )
+    for metric, figure in figures:
+        if figure is not None:
+            yield metric, (), figure
     for term, value in sample.gpu_memory_bytes:
         yield registry.GPU_MEMORY_BYTES, (term,), value
     for condition in sample.conditions:

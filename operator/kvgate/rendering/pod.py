@@ -76,14 +76,9 @@ def load_budget_seconds(budget: Budget | None) -> int:
     return min(max(cdiv(seconds, LOAD_STEP_SECONDS) * LOAD_STEP_SECONDS, MIN_LOAD_SECONDS), MAX_LOAD_SECONDS)
 
 
-def gpus(spec: InferenceDeploymentSpec) -> int:
-    """Per pod."""
-    return spec.vllm.tensor_parallel_size * spec.vllm.pipeline_parallel_size * spec.vllm.data_parallel_size
-
-
 def shared_memory_bytes(spec: InferenceDeploymentSpec) -> int:
     """Of the /dev/shm folder: NCCL's buffers grow with the ranks that share a pod."""
-    ranks = gpus(spec)
+    ranks = spec.vllm.num_gpus
     return GIB if ranks == 1 else max(10, 2 * ranks) * GIB
 
 
@@ -194,7 +189,7 @@ def _resources(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Docum
     """GPUs follow from the parallel sizes; /dev/shm counts as the container's memory and comes on top."""
     asked, shared = spec.template.resources or Resources(), shared_memory_bytes(spec)
     requests = _amounts(asked.requests, shared)
-    limits = {**_amounts(asked.limits, shared), accelerator.resource: str(gpus(spec))}
+    limits = {**_amounts(asked.limits, shared), accelerator.resource: str(spec.vllm.num_gpus)}
     return {"requests": requests, "limits": limits} if requests else {"limits": limits}
 
 

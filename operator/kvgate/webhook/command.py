@@ -13,8 +13,9 @@ import click
 from aiohttp import web
 
 from kvgate.logs import log_as_json
+from kvgate.metrics import registry as names
 from kvgate.metrics.endpoint import endpoint_app, listen
-from kvgate.metrics.exporter import new_registry
+from kvgate.metrics.exporter import gauge, new_registry
 from kvgate.webhook.server import Instruments, Traffic, validation_app, warm_up
 from kvgate.webhook.tls import Certificate, CertificateError
 
@@ -103,6 +104,7 @@ async def serving(settings: Settings) -> AsyncIterator[dict[str, int]]:
     warm_up()
     registry, traffic, accepting = new_registry(), Traffic(), asyncio.Event()
     metrics = endpoint_app(registry, livez=lambda: (True, "ok"), readyz=lambda: _readiness(accepting))
+    gauge(names.CERTIFICATE_EXPIRY, registry).set_function(lambda: certificate.expires_at)
     validation = validation_app(Instruments.registered(registry), traffic)
     async with contextlib.AsyncExitStack() as stack:
         probes = await listen(metrics, settings.metrics_host, settings.metrics_port)

@@ -10,6 +10,8 @@ import logging
 import ssl
 from pathlib import Path
 
+from kvgate.webhook.expiry import expires_at
+
 _log = logging.getLogger(__name__)
 
 
@@ -24,7 +26,7 @@ class Certificate:
         """Raises CertificateError where the files cannot be served from the start."""
         self._files = (certificate, key)
         self._error = ""
-        self._contents, self._current = self._loaded()
+        self._contents, self._current, self.expires_at = self._loaded()
         self.context = _server_context()
         self.context.sni_callback = self._hand_over
 
@@ -32,17 +34,18 @@ class Certificate:
         """Called in every handshake, with or without a server name."""
         connection.context = self._current
 
-    def _loaded(self) -> tuple[tuple[bytes, ...], ssl.SSLContext]:
+    def _loaded(self) -> tuple[tuple[bytes, ...], ssl.SSLContext, float]:
+        """What the files hold, what serves it, and until when in seconds since 1970."""
         contents = tuple(_read(path) for path in self._files)
         context = _server_context()
         try:
             context.load_cert_chain(*self._files, password=_no_passphrase)
+            return contents, context, expires_at(contents[0])
         except (ssl.SSLError, OSError, ValueError) as error:
             names = " and ".join(map(str, self._files))
             raise CertificateError(
                 f"{names} are not a PEM certificate and its unencrypted key ({error}); give the tls.crt and tls.key of one Secret"
             ) from error
-        return contents, context
 
     def reload(self) -> bool:
         """Serve what the files hold now, if it changed; what cannot be served is logged once, and the old one stays."""
@@ -50,7 +53,7 @@ class Certificate:
             if tuple(_read(path) for path in self._files) == self._contents:
                 self._error = ""
                 return False
-            self._contents, self._current = self._loaded()
+            self._contents, self._current, self.expires_at = self._loaded()
         except CertificateError as error:
             if str(error) != self._error:
                 _log.error("certificate kept", extra={"fields": {"error": str(error)}})

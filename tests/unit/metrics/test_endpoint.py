@@ -8,8 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from kvgate.metrics.endpoint import Probe, endpoint_app, listen
-from kvgate.metrics.exporter import DeploymentCollector, DeploymentSample, new_registry
+from kvgate.metrics.endpoint import Probe, endpoint_app, listen, metrics_answer
+from kvgate.metrics.exporter import DeploymentSample, new_registry
+from kvgate.metrics.snapshot import DeploymentSnapshot
 
 SAMPLE = DeploymentSample(
     namespace="serving",
@@ -28,8 +29,11 @@ def fine() -> tuple[bool, str]:
 
 
 @contextlib.asynccontextmanager
-async def endpoint(registry: CollectorRegistry, readyz: Probe = fine) -> AsyncIterator[aiohttp.ClientSession]:
-    runner = await listen(endpoint_app(registry, livez=fine, readyz=readyz), "127.0.0.1", 0)
+async def endpoint(
+    registry: CollectorRegistry, readyz: Probe = fine, deployments: DeploymentSnapshot | None = None
+) -> AsyncIterator[aiohttp.ClientSession]:
+    app = endpoint_app(registry, livez=fine, readyz=readyz, deployments=deployments)
+    runner = await listen(app, "127.0.0.1", 0)
     try:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}") as client:
             yield client
@@ -37,39 +41,62 @@ async def endpoint(registry: CollectorRegistry, readyz: Probe = fine) -> AsyncIt
         await runner.cleanup()
 
 
+def published(*samples: DeploymentSample) -> DeploymentSnapshot:
+    snapshot = DeploymentSnapshot()
+    snapshot.publish({(sample.namespace, sample.name): sample for sample in samples})
+    return snapshot
+
+
+PLAIN = "text/plain; version=0.0.4"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+PROMETHEUS_2 = (
+    "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+    "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+)
+PROMETHEUS_3 = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+    "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
+    "text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
+
+
 @pytest.mark.parametrize(
     ("accept", "content_type", "ending"),
     [
-        ("", "text/plain; version=0.0.4", "\n"),
-        ("text/plain;version=0.0.4", "text/plain; version=0.0.4", "\n"),
-        ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text; version=1.0.0", "# EOF\n"),
+        ("", PLAIN, "\n"),
+        ("text/plain;version=0.0.4", PLAIN, "\n"),
+        (OPENMETRICS, OPENMETRICS, "# EOF\n"),
+        (PROMETHEUS_2, OPENMETRICS, "# EOF\n"),
+        (PROMETHEUS_3, f"{OPENMETRICS}; charset=utf-8; escaping=allow-utf-8", "# EOF\n"),
     ],
 )
 async def test_metrics_come_in_the_format_that_is_asked_for(accept: str, content_type: str, ending: str) -> None:
-    registry, collector = new_registry(), DeploymentCollector()
-    registry.register(collector)
-    collector.publish({("serving", "chat"): SAMPLE})
-    async with endpoint(registry) as client, client.get("/metrics", headers={"Accept": accept}) as response:
+    deployments = published(SAMPLE)
+    async with (
+        endpoint(new_registry(), deployments=deployments) as client,
+        client.get("/metrics", headers={"Accept": accept}) as response,
+    ):
         text = await response.text()
         assert response.headers["Content-Type"].startswith(content_type)
         assert response.headers["Content-Encoding"] in ("gzip", "deflate")
     assert text.endswith(ending)
+    assert text.count("# EOF") == ending.count("# EOF")
     assert (
-        'kvgate_kv_cache_headroom_ratio{bound="expected",inferencedeployment="chat",namespace="serving"} 0.25' in text
-        or 'kvgate_kv_cache_headroom_ratio{namespace="serving",inferencedeployment="chat",bound="expected"} 0.25'
-        in text
+        'kvgate_kv_cache_headroom_ratio{namespace="serving",inferencedeployment="chat",bound="expected"} 0.25' in text
     )
+    assert "kvgate_build_info{" in text
 
 
-async def test_a_strict_reader_of_openmetrics_takes_every_family() -> None:
-    registry, collector = new_registry(), DeploymentCollector()
-    registry.register(collector)
-    collector.publish({("serving", "chat"): SAMPLE})
-    accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
-    async with endpoint(registry) as client, client.get("/metrics", headers=accept) as response:
-        families = {family.name: family for family in text_string_to_metric_families(await response.text())}  # type: ignore[no-untyped-call]
+def test_a_strict_reader_of_openmetrics_takes_every_family() -> None:
+    body, _ = metrics_answer(OPENMETRICS, new_registry(), published(SAMPLE))
+    families = {family.name: family for family in text_string_to_metric_families(body.decode())}  # type: ignore[no-untyped-call]
     assert families["kvgate_kv_cache_capacity_bytes"].unit == "bytes"
     assert len(families["kvgate_kv_cache_capacity_bytes"].samples) == 3
+
+
+def test_a_process_without_deployments_has_none_of_their_families() -> None:
+    body, _ = metrics_answer(PLAIN, new_registry(), None)
+    assert b"kvgate_kv_cache" not in body
 
 
 async def test_the_probes_say_what_the_door_says() -> None:

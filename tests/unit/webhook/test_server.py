@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from prometheus_client.utils import floatToGoString
 
 from certificates import write_certificates
 from kvgate.metrics.endpoint import listen
@@ -244,6 +245,13 @@ async def test_a_new_certificate_is_served_without_losing_a_request(
         assert await served_certificate(door.port) == on_disk(renewed)
         done.set()
     assert set(answers) == {(200, True)}
+
+
+async def test_the_metrics_tell_when_the_certificate_ends(secret: Path) -> None:
+    async with open_door(secret) as door:
+        _, text = await door.get("/metrics")
+    end = Certificate(secret / "tls.crt", secret / "tls.key").expires_at
+    assert f"kvgate_webhook_certificate_expiry_timestamp_seconds {floatToGoString(end)}\n" in text  # type: ignore[no-untyped-call]
 
 
 async def test_a_broken_new_certificate_keeps_the_old_one_and_is_logged_once(

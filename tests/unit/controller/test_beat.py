@@ -1,0 +1,25 @@
+"""What the heartbeat of the reconciling loop tells: that it turns, and how late."""
+
+import asyncio
+import time
+
+import pytest
+
+from kvgate.controller import process as controller
+from kvgate.controller.process import Options, Process
+from kvgate.controller.store import Store
+
+BLOCKED_SECONDS = 0.05
+
+
+async def test_a_loop_that_was_blocked_woke_up_that_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "BEAT_SECONDS", 0.0)
+    process = Process(options=Options(metrics_host="127.0.0.1", metrics_port=0))
+    beat = asyncio.create_task(controller._beat(process, Store(process.deployments)))
+    await asyncio.sleep(0)
+    time.sleep(BLOCKED_SECONDS)  # noqa: ASYNC251 - that is the point
+    await asyncio.sleep(0)
+    beat.cancel()
+    lag_seconds = process.registry.get_sample_value("kvgate_event_loop_lag_seconds")
+    assert lag_seconds is not None
+    assert lag_seconds >= BLOCKED_SECONDS
