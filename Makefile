@@ -31,8 +31,8 @@ generate: .venv/ready tools  ## rewrite every generated file
 verify: generate  ## generate, then fail if anything committed is out of date
 	$(BIN)/python tools/verify_generated.py
 
-tools: .venv/ready  ## build the test control plane (about 15 minutes the first time, then nothing)
-	$(BIN)/python tools/build.py
+tools: .venv/ready  ## build the test control plane and Prometheus (about 20 minutes the first time, then nothing)
+	$(BIN)/python tools/debian_prometheus.py && $(BIN)/python tools/build.py
 
 chart: .venv/ready tools  ## lint and render the chart, compare with the golden files
 	$(BIN)/pytest tests/chart -q

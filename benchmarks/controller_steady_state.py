@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests")]
 
 from build import ensure_assets  # noqa: E402
-from controlplane import ControlPlane  # noqa: E402
+from controlplane import PROGRAMS, ControlPlane  # noqa: E402
 from doors import door  # noqa: E402
 from support.inference import Objects, inference_deployment, install  # noqa: E402
 
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--objects", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=60)
     arguments = parser.parse_args()
-    with ControlPlane(ensure_assets()) as plane, tempfile.TemporaryDirectory(prefix="kvgate-bench-") as name:
+    with ControlPlane(ensure_assets(PROGRAMS)) as plane, tempfile.TemporaryDirectory(prefix="kvgate-bench-") as name:
         install(plane, gpus=arguments.objects)
         create(plane, arguments.objects)
         began = time.monotonic()

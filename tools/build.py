@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make sure that every binary of the test control plane exists, and say where: `make tools`.
+"""Make sure that every binary of the test control plane and Prometheus exist, and say where: `make tools`.
 
     python tools/build.py                      # the release that kvgate is tested against
     python tools/build.py --kubernetes 1.37    # another one, after `python tools/gen_kube.py 1.37.1`
@@ -53,7 +53,9 @@ class Tool:
     """Folder below tools/."""
     package: str
     version_variables: tuple[str, ...] = ()
-    """Go string variables to set; {version}, {major} and {minor} are filled in from go.mod."""
+    """Go string variables to set; {version}, {major}, {minor} and {release} are filled in from go.mod."""
+    tags: tuple[str, ...] = ()
+    """Of Go's conditional compilation."""
     usual_seconds: int
     """Measured on two cores, with an empty Go cache, in the order of the list."""
     folder: Path = field(default=TOOLS, compare=False)
@@ -72,14 +74,20 @@ class Tool:
         return max(holders, key=lambda holder: len(holder[0]))[1]
 
     @property
+    def release(self) -> str:
+        """What the binary calls itself; the module of Prometheus 3.11.3 is v0.311.3."""
+        return re.sub(r"^0\.(\d)(?=\d\d\.)0?", r"\1.", self.version.removeprefix("v"))
+
+    @property
     def linker_flags(self) -> str:
         major, minor = self.version.removeprefix("v").split(".")[:2]
-        values = {"version": self.version, "major": major, "minor": minor}
+        values = {"version": self.version, "major": major, "minor": minor, "release": self.release}
         return " ".join(["-s -w", *(f"-X {variable.format(**values)}" for variable in self.version_variables)])
 
     @property
     def build_flags(self) -> list[str]:
-        return ["-trimpath", "-buildvcs=false", f"-ldflags={self.linker_flags}"]
+        tags = [f"-tags={','.join(self.tags)}"] if self.tags else []
+        return ["-trimpath", "-buildvcs=false", *tags, f"-ldflags={self.linker_flags}"]
 
     @property
     def content_hash(self) -> str:
@@ -102,7 +110,7 @@ KUBERNETES_VERSION = tuple(
 
 
 def tools(kubernetes: str = KUBERNETES) -> tuple[Tool, ...]:
-    """Everything a control plane and its chart need, in the order of building."""
+    """Everything that `make test` needs, in the order of building."""
 
     def kube(name: str, usual_seconds: int) -> Tool:
         return Tool(
@@ -110,6 +118,16 @@ def tools(kubernetes: str = KUBERNETES) -> tuple[Tool, ...]:
             module=f"kube-{kubernetes}",
             package=f"k8s.io/kubernetes/cmd/{name}",
             version_variables=KUBERNETES_VERSION,
+            usual_seconds=usual_seconds,
+        )
+
+    def prometheus(name: str, usual_seconds: int) -> Tool:
+        return Tool(
+            name=name,
+            module="prometheus",
+            package=f"github.com/prometheus/prometheus/cmd/{name}",
+            version_variables=("github.com/prometheus/common/version.Version={release}",),
+            tags=("remove_all_sd", "enable_kubernetes_sd"),
             usual_seconds=usual_seconds,
         )
 
@@ -127,6 +145,8 @@ def tools(kubernetes: str = KUBERNETES) -> tuple[Tool, ...]:
             version_variables=("helm.sh/helm/v4/internal/version.version={version}",),
             usual_seconds=180,
         ),
+        prometheus("prometheus", 240),
+        prometheus("promtool", 30),
     )
 
 

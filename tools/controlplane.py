@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A real Kubernetes control plane on the loopback, in seconds, without containers: for tests, demo and benchmarks.
 
-    with ControlPlane(ensure_assets()) as plane:            # etcd, API server, controller manager, scheduler, kwok
+    with ControlPlane(ensure_assets(PROGRAMS)) as plane:    # etcd, API server, controller manager, scheduler, kwok
         plane.apply(fake_gpu_node("gpu-0", product="NVIDIA-H100-80GB-HBM3", memory_mib=81559))
         plane.kubectl("get", "nodes")
 
@@ -36,6 +36,7 @@ from build import BuildError, ensure_assets
 from certificates import write_certificates
 from programs import ControlPlaneError, Program, http_answer, wait_until
 
+PROGRAMS = ("etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok")
 STAGES = Path(__file__).resolve().parent / "kwok" / "stages.yaml"
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -346,7 +347,7 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with ControlPlane(ensure_assets(), full=not options.api_only) as plane:
+        with ControlPlane(ensure_assets(PROGRAMS), full=not options.api_only) as plane:
             print(f"export KUBECONFIG={plane.kubeconfig}\n# Ctrl-C stops it", flush=True)
             with contextlib.suppress(KeyboardInterrupt):
                 signal.pause()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from build import BuildError, ensure_assets
 from certificates import write_certificates
-from controlplane import ControlPlane
+from controlplane import PROGRAMS, ControlPlane
 from doors import DoorError, answers, door, scrape
 from fake_gpus import fake_gpu_node
 from local_webhook import webhook_configuration
@@ -72,7 +72,7 @@ def run() -> None:
     """The steps, in order."""
     check_without_a_cluster()
     title("The control plane: etcd, API server, controller manager, scheduler and kwok (built once per machine)")
-    assets = ensure_assets()
+    assets = ensure_assets([*PROGRAMS, "helm"])
     with ControlPlane(assets) as plane, tempfile.TemporaryDirectory(prefix="kvgate-demo-") as folder:
         version = plane.kubectl("version", "-o", "json").stdout
         say(f"Kubernetes {version.split('gitVersion')[-1].split(chr(34))[2]} answers on {plane.url}")

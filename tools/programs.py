@@ -1,4 +1,4 @@
-"""One guarded program of the control plane: its port, its log, when it is ready, how it died."""
+"""One guarded server on the loopback: its port, its log, when it is ready, how it died."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Program:
     health_path: str
     folder: Path
     tls: ssl.SSLContext
-    """Trusts this plane only: another program on the port is never taken for this one."""
+    """Trusts this program's certificate only: another one on the port is never taken for it."""
     port: int = 0
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
@@ -105,7 +105,7 @@ class Program:
             self._wait_for_answer()
             if not self.died:
                 return
-            if "address already in use" not in self._last_words() or attempt == PORT_ATTEMPTS - 1:
+            if "address already in use" not in self.last_words() or attempt == PORT_ATTEMPTS - 1:
                 raise ControlPlaneError(self.death())
             self.log.unlink()
             self.port = 0
@@ -119,7 +119,7 @@ class Program:
                 within_seconds=READY_WITHIN_SECONDS,
             )
         except ControlPlaneError as error:
-            raise ControlPlaneError(f"{error}; {self._last_words()}") from None
+            raise ControlPlaneError(f"{error}; {self.last_words()}") from None
 
     def _answers(self) -> bool:
         try:
@@ -136,8 +136,9 @@ class Program:
 
     def death(self) -> str:
         code = self._process.poll() if self._process else None
-        return f"{self.binary.name} ended with status {code}; {self._last_words()}"
+        return f"{self.binary.name} ended with status {code}; {self.last_words()}"
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """The end of its log, and where that is."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:]
         return "\n".join([f"the end of {self.log}:", *lines])

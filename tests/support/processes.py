@@ -1,7 +1,15 @@
-"""What runs on this machine, read from /proc: to prove that nothing is left behind."""
+"""Programs of a test's own, and what runs on this machine, read from /proc: to prove that nothing is left behind."""
 
 import contextlib
 from pathlib import Path
+
+
+def place(path: Path, script: str = "true") -> Path:
+    """A shell script that stands in for a program."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
 
 
 def command_lines(word: str) -> dict[int, list[str]]:

@@ -12,8 +12,10 @@ import pytest
 
 import build
 from support import assets
+from support.processes import place
 
 NAMES = ["etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok", "helm"]
+NAMES += ["prometheus", "promtool"]
 
 
 @pytest.fixture(autouse=True)
@@ -26,13 +28,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def tool(name: str) -> build.Tool:
     return build.choose([name])[0]
-
-
-def place(path: Path, script: str = "true") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-    path.chmod(0o755)
-    return path
 
 
 def place_stored(*names: str) -> None:
@@ -59,6 +54,7 @@ def given(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str, release: s
         ("kubectl", "v1.36.3"),
         ("kwok", "v0.8.0"),
         ("helm", "v4.3.1"),
+        ("promtool", "v0.311.3"),
     ],
 )
 def test_the_version_is_the_one_go_mod_pins(name: str, version: str) -> None:
@@ -69,6 +65,12 @@ def test_kubernetes_binaries_are_told_their_version() -> None:
     flags = tool("kube-apiserver").linker_flags
     assert "-X k8s.io/component-base/version.gitVersion=v1.36.3" in flags
     assert "-X k8s.io/client-go/pkg/version.gitMinor=36" in flags
+
+
+def test_prometheus_is_told_its_release_which_the_version_of_its_module_only_encodes() -> None:
+    assert tool("prometheus").release == "3.11.3"
+    assert "common/version.Version=3.11.3" in tool("prometheus").linker_flags
+    assert tool("kwok").release == "0.8.0"
 
 
 def test_a_module_without_the_package_is_named(tmp_path: Path) -> None:
@@ -96,6 +98,7 @@ def test_changed_build_flags_change_the_hash(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(build.BUILD_ENVIRONMENT, "CGO_ENABLED", "1")
     assert tool("etcd").content_hash != before
     assert dataclasses.replace(tool("kwok"), version_variables=("main.v={version}",)).content_hash != before
+    assert dataclasses.replace(tool("etcd"), tags=("lean",)).build_flags[2] == "-tags=lean"
 
 
 # ── sources, in their order ───────────────────────────────────────────────────────────────────────────────────────
@@ -177,7 +180,7 @@ def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_only_what_is_missing_is_built_and_only_once(fake_go: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    place_stored(*NAMES[:-2])
+    place_stored(*(name for name in NAMES if name not in ("kwok", "helm")))
     assert build.ensure_assets() == build.find_assets() == build.ensure_assets()
     assert fake_go.read_text(encoding="utf-8").split() == ["sigs.k8s.io/kwok/cmd/kwok", "helm.sh/helm/v4/cmd/helm"]
     assert "[2/2] helm v4.3.1: built in" in capsys.readouterr().out

@@ -1,0 +1,14 @@
+"""Fixtures of every folder."""
+
+from pathlib import Path
+
+import pytest
+
+from prometheus import LINES
+from support.prometheus import require_prometheus
+
+
+@pytest.fixture(scope="session", params=LINES, ids="Prometheus {}".format)
+def prometheus_assets(request: pytest.FixtureRequest) -> Path:
+    """prometheus and promtool, first of line 3, then of line 2: each test runs on both."""
+    return require_prometheus(request.config, request.param)
