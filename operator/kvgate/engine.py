@@ -131,6 +131,7 @@ def to_budget_request(spec: InferenceDeploymentSpec, facts: Facts) -> BudgetRequ
         workload=Workload(**declared.model_dump()) if declared else None,
         unmodelled_settings=memory_kinds(spec.vllm.extra_args),
         is_whole=True,
+        calibration=facts.calibration,
     )
 
 

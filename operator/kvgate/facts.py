@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvgate import catalogue
 from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.versions import OLDEST, accounting_of, parse_patch
@@ -40,10 +41,12 @@ class Facts:
     accelerator: Accelerator | None
     knows_version: bool = True
     """Whether the accounting of the release of vLLM is known."""
+    calibration: Calibration = NOTHING_OBSERVED
+    """Starts that were observed elsewhere."""
     findings: tuple[Finding, ...] = ()
 
 
-def gather(spec: InferenceDeploymentSpec, lookup: ConfigLookup) -> Facts:
+def gather(spec: InferenceDeploymentSpec, lookup: ConfigLookup, calibration: Calibration = NOTHING_OBSERVED) -> Facts:
     """Look everything up; nothing here decides."""
     shape, model_findings = _shape(spec, lookup)
     accelerator, accelerator_findings = look_up_accelerator(spec.accelerator.type)
@@ -53,6 +56,7 @@ def gather(spec: InferenceDeploymentSpec, lookup: ConfigLookup) -> Facts:
         shape=shape,
         accelerator=accelerator,
         knows_version=not version_findings,
+        calibration=calibration,
         findings=(*model_findings, *accelerator_findings, *version_findings, *class_findings),
     )
 

@@ -1,5 +1,7 @@
 """Peak activation: the most that torch holds above the weights while vLLM profiles one forward pass."""
 
+from dataclasses import dataclass
+
 from kvgate.budget.blocks import block_bytes, workspace_bytes
 from kvgate.budget.compilation import Compilation, compilation
 from kvgate.budget.encoder_profile import EncoderProfile, encoder_profile
@@ -17,16 +19,61 @@ FLOAT32_BYTES = 4
 """Of an element; one start in float32 needed 3 hidden states per token more than the formula says, and why is not known."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """What runs one after another, and what is alive beside it; bytes of one rank."""
+
+    encoder: EncoderProfile
+    compiler: Compilation
+    workspace_bytes: int
+    layer_bytes: int
+    sampler_bytes: int
+    penalties_bytes: int
+    library_bytes: int
+
+    @property
+    def kept_bytes(self) -> int:
+        """Alive whatever runs."""
+        return self.penalties_bytes + self.library_bytes
+
+    @property
+    def warm_bytes(self) -> int:
+        """The peak with the compile cache of an earlier start."""
+        text = self.encoder.kept_bytes + self.workspace_bytes + max(self.layer_bytes, self.sampler_bytes)
+        return max(self.encoder.peak_bytes, text) + self.kept_bytes
+
+    @property
+    def expected_bytes(self) -> int:
+        """Of the kind of start that is expected of the release."""
+        return self._compiled(self.compiler.expected_bytes) + self.compiler.fragment_bytes
+
+    @property
+    def cold_bytes(self) -> int:
+        """The peak without a compile cache, at its highest."""
+        return self._compiled(self.compiler.peak_bytes) + self.compiler.worst_fragment_bytes
+
+    def _compiled(self, compiler_bytes: int) -> int:
+        return max(self.warm_bytes, self.encoder.kept_bytes + compiler_bytes + self.kept_bytes)
+
+
+def parts_of(run: Run) -> Parts:
+    return Parts(
+        encoder=encoder_profile(run),
+        compiler=compilation(run),
+        workspace_bytes=workspace_bytes(run),
+        layer_bytes=block_bytes(run),
+        sampler_bytes=sampler_bytes(run),
+        penalties_bytes=penalty_bytes(run),
+        library_bytes=blas_workspace_bytes(run),
+    )
+
+
 def peak_activation(run: Run) -> Term:
     """Encoder, compiler, layers and sampler run one after another: the largest counts, with what is alive beside it."""
-    encoder, workspace, penalties = encoder_profile(run), workspace_bytes(run), penalty_bytes(run)
-    block, sampler, library = block_bytes(run), sampler_bytes(run), blas_workspace_bytes(run)
-    compiler = compilation(run)
-    text = encoder.kept_bytes + workspace + max(block, sampler)
-    warm = max(encoder.peak_bytes, text) + penalties + library
+    parts = parts_of(run)
     return Term(
         name="peak_activation",
-        amount=_amount(run, warm, encoder, compiler, penalties + library),
+        amount=_amount(run, parts),
         formula="max(encoder, compiler, encoder_kept + workspace + max(layer, sampler)) + fragments + penalties + blas_workspace",
         source="vLLM 0.19 and 0.29, profile_run; 36 configurations of 0.19.0 on H100 and 7 of 0.11.0 within 0.03 GiB",
         inputs=(
@@ -35,15 +82,15 @@ def peak_activation(run: Run) -> Term:
             ("vocabulary", run.shape.vocab_size),
             ("hidden_size", run.shape.hidden_size),
             ("runner", "V2" if run.v2_runner else "V1" if run.accounting.v1_engine else "V0"),
-            ("encoder_bytes", encoder.peak_bytes),
-            ("encoder_kept_bytes", encoder.kept_bytes),
-            ("compiler_bytes", compiler.expected_bytes),
-            ("fragments_bytes", compiler.fragment_bytes),
-            ("workspace_bytes", workspace),
-            ("layer_bytes", block),
-            ("sampler_bytes", sampler),
-            ("penalties_bytes", penalties),
-            ("blas_workspace_bytes", library),
+            ("encoder_bytes", parts.encoder.peak_bytes),
+            ("encoder_kept_bytes", parts.encoder.kept_bytes),
+            ("compiler_bytes", parts.compiler.expected_bytes),
+            ("fragments_bytes", parts.compiler.fragment_bytes),
+            ("workspace_bytes", parts.workspace_bytes),
+            ("layer_bytes", parts.layer_bytes),
+            ("sampler_bytes", parts.sampler_bytes),
+            ("penalties_bytes", parts.penalties_bytes),
+            ("blas_workspace_bytes", parts.library_bytes),
         ),
     )
 
@@ -54,15 +101,13 @@ def blas_workspace_bytes(run: Run) -> int:
     return 32 * MIB if capability and capability[0] in (9, 10) else 8 * MIB + 128 * KIB
 
 
-def _amount(run: Run, warm: int, encoder: EncoderProfile, compiler: Compilation, kept: int) -> Interval:
+def _amount(run: Run, parts: Parts) -> Interval:
     """A warm compile cache is the low end, a cold one the high end; which of them is expected depends on the release."""
-    margin = _margin(run)
-    expected = max(warm, encoder.kept_bytes + compiler.expected_bytes + kept) + compiler.fragment_bytes
-    worst = max(warm, encoder.kept_bytes + compiler.peak_bytes + kept) + compiler.worst_fragment_bytes
+    margin, encoder = _margin(run), parts.encoder
     return Interval(
-        low=max(0, warm - margin - spared_by_flashinfer_bytes(run) - encoder.peak_bytes // 4),
-        expected=expected,
-        high=max(worst, encoder.worst_bytes + kept) + margin,
+        low=max(0, parts.warm_bytes - margin - spared_by_flashinfer_bytes(run) - encoder.peak_bytes // 4),
+        expected=parts.expected_bytes,
+        high=max(parts.cold_bytes, encoder.worst_bytes + parts.kept_bytes) + margin,
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from math import isqrt
 
+from kvgate.budget.calibration import Correction
 from kvgate.budget.interval import Interval
 from kvgate.budget.term import Term
 
@@ -20,6 +21,8 @@ class Ledger:
     """Plain sum of the rank's parameters; None where the weight bytes were given."""
     uncertainty_bytes: int = 0
     """Half width that no term explains: drivers, an untried release, memory shared with the CPU."""
+    correction: Correction | None = None
+    """What observed starts make of what the terms leave."""
     available: Interval = field(init=False)
     """What is left for the KV cache; negative where the budget is overdrawn."""
 
@@ -52,6 +55,9 @@ class Ledger:
         """The terms err independently of each other, so their half widths add up in squares; ends that all add up would be met
         only where every term errs to the same side.
         """  # fmt: skip
+        if self.correction is not None:
+            object.__setattr__(self, "available", self.correction.available)
+            return
         amounts = [line.amount for line in self.lines]
         expected = self.requested_bytes - sum(amount.expected for amount in amounts)
         below = _joint(self.uncertainty_bytes, *(amount.high - amount.expected for amount in amounts))

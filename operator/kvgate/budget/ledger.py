@@ -1,18 +1,20 @@
 """From a request to the ledger of one rank: every term with its formula, and what no term explains."""
 
+from dataclasses import replace
 from functools import lru_cache
 from sys import maxsize
 
-from kvgate.budget.activation import peak_activation
+from kvgate.budget.activation import parts_of, peak_activation
 from kvgate.budget.blocks import MAX_CONTEXT_CHUNK_TOKENS
 from kvgate.budget.built_shape import built_shape
+from kvgate.budget.calibration import SCATTER_BYTES, SCATTER_UNIFIED_BYTES, ObservedStart, StartKey, StartToStart
 from kvgate.budget.checkpoint import checkpoint_ratio
 from kvgate.budget.cuda_graphs import cuda_graphs
 from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval
 from kvgate.budget.model_shape import CompressedAttention, LatentAttention, ModelShape
 from kvgate.budget.non_torch import non_torch
-from kvgate.budget.request import BudgetRequest, EngineSettings
+from kvgate.budget.request import DEFAULT_GRAPHS, BudgetRequest, EngineSettings
 from kvgate.budget.run import Run
 from kvgate.budget.settings import Resolved
 from kvgate.budget.term import Term
@@ -22,10 +24,44 @@ from kvgate.budget.weights import Weights, rank_weights
 
 
 def ledger_of(request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Ledger:
-    """What any rank of the pipeline stage first ≤ i < last has, and what it spends."""
+    """What any rank of the pipeline stage first ≤ i < last has, and what it spends; as observed starts correct it."""
+    run = _run_of(request, settings, accounting, stage)
+    ledger = _by_formula(run, request, settings)
+    if not request.calibration.starts:
+        return ledger
+    correction = request.calibration.correction(
+        _key_of(run, request, ledger),
+        requested_bytes=ledger.requested_bytes,
+        predicted=ledger.available,
+        spread=_start_to_start(run, ledger.requested_bytes - ledger.available.expected),
+    )
+    return replace(ledger, correction=correction) if correction else ledger
+
+
+def observed_start(
+    request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int], *,
+    available_kv_cache_bytes: int, resolution_bytes: int, source: str,
+) -> ObservedStart:  # fmt: skip
+    """A start of this rank that reported so much, beside what the formulas alone say of it."""
+    run = _run_of(request, settings, accounting, stage)
+    ledger = _by_formula(run, request, settings)
+    spread = _start_to_start(run, ledger.requested_bytes - ledger.available.expected)
+    return ObservedStart(
+        key=_key_of(run, request, ledger),
+        requested_bytes=ledger.requested_bytes,
+        available_kv_cache_bytes=available_kv_cache_bytes,
+        resolution_bytes=resolution_bytes,
+        predicted=ledger.available,
+        swing_bytes=spread.swing_bytes,
+        scatter_bytes=spread.scatter_bytes,
+        source=source,
+    )
+
+
+def _run_of(request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Run:
     asked, modalities = request.settings, _modalities(request)
     shape = built_shape(request.shape, accounting, asked)
-    run = Run(
+    return Run(
         shape=shape,
         accelerator=request.accelerator,
         accounting=accounting,
@@ -40,12 +76,50 @@ def ledger_of(request: BudgetRequest, settings: Resolved, accounting: Accounting
         draft_tokens=asked.speculation.num_speculative_tokens if asked.speculation else 0,
         stage=stage,
     )
+
+
+def _by_formula(run: Run, request: BudgetRequest, settings: Resolved) -> Ledger:
     return _ledger(
         run,
         share_of(request.accelerator.memory_bytes, settings.gpu_memory_utilization),
         _uncertainty(request, settings),
         weights_bytes=request.weights_bytes,
-        with_drafts=_holds_drafts(asked),
+        with_drafts=_holds_drafts(request.settings),
+    )
+
+
+def _key_of(run: Run, request: BudgetRequest, ledger: Ledger) -> StartKey:
+    cut, graphs = run.parallelism, run.graphs
+    return StartKey(
+        architecture=run.shape.architecture,
+        parameter_bytes=ledger.weights.expected if ledger.parameter_bytes is None else ledger.parameter_bytes,
+        accelerator=run.accelerator.name,
+        vllm_version=request.vllm_version,
+        tensor_parallel_size=cut.tensor,
+        pipeline_parallel_size=cut.pipeline,
+        data_parallel_size=cut.data,
+        enable_expert_parallel=cut.expert,
+        decode_context_parallel_size=cut.decode_context,
+        first_layer=run.stage[0],
+        max_num_seqs=run.max_num_seqs,
+        max_num_batched_tokens=run.max_num_batched_tokens,
+        max_model_len=run.max_model_len,
+        kv_cache_dtype=request.settings.kv_cache_dtype,
+        enforce_eager=run.enforce_eager,
+        speculative_tokens=run.draft_tokens,
+        modalities="+".join(run.modalities),
+        cudagraphs=""
+        if graphs is DEFAULT_GRAPHS
+        else f"{graphs.mode} {graphs.capture_sizes} {graphs.max_capture_size}",
+    )
+
+
+def _start_to_start(run: Run, overhead_bytes: int) -> StartToStart:
+    parts = parts_of(run)
+    return StartToStart(
+        warm_overhead_bytes=overhead_bytes - parts.expected_bytes + parts.warm_bytes,
+        cold_overhead_bytes=overhead_bytes - parts.expected_bytes + parts.cold_bytes,
+        scatter_bytes=SCATTER_UNIFIED_BYTES if run.accelerator.unified_memory else SCATTER_BYTES,
     )
 
 

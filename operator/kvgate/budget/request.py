@@ -5,6 +5,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.parallelism import SINGLE_GPU, Parallelism
 from kvgate.budget.versions import DEFAULT_VERSION
@@ -149,6 +150,8 @@ class BudgetRequest:
 
     is_whole: bool = False
     """Nothing was left out: what is None is vLLM's default, not something that nobody told us."""
+    calibration: Calibration = NOTHING_OBSERVED
+    """Starts that were observed; they correct what the formulas say."""
 
     def with_settings(self, **changes: object) -> "BudgetRequest":
         """The same question with other arguments: how what-ifs are asked."""
