@@ -6,6 +6,7 @@ from kvgate.api import SKIP_BUDGET_ANNOTATION
 from kvgate.api.conditions import Reason
 from kvgate.api.fields import field_path
 from kvgate.budget.adjust import Alternative
+from kvgate.budget.calibration import Correction
 from kvgate.budget.interval import Verdict
 from kvgate.engine import Assessment, Decision
 from kvgate.rules import BUDGET_RULES, Finding, Severity
@@ -53,6 +54,12 @@ def alternative_text(alternative: Alternative) -> str:
     if alternative.field == "accelerator":
         return str(alternative.value)
     return f"{field_path(alternative.field).rpartition('.')[2]} {alternative.value}"
+
+
+def correction_text(correction: Correction) -> str:
+    """What observed starts have to do with a figure."""
+    starts = f"{correction.starts} observed start" + ("s" if correction.starts > 1 else "")
+    return f"as {starts} of this setting had it" if correction.is_same_setting else f"{starts} of near settings heeded"
 
 
 def warnings(assessment: Assessment) -> list[str]:

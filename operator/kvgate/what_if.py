@@ -7,6 +7,7 @@ from typing import Any
 
 from kvgate import engine, facts
 from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.interval import Verdict
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.parallelism import Parallelism
@@ -42,7 +43,11 @@ class BadRequest(ValueError):
 
 
 def assess_request(
-    values: Mapping[str, Any], *, guarantee: Guarantee = Guarantee.STARTUP, is_whole: bool = False
+    values: Mapping[str, Any],
+    *,
+    guarantee: Guarantee = Guarantee.STARTUP,
+    is_whole: bool = False,
+    calibration: Calibration = NOTHING_OBSERVED,
 ) -> Assessment:
     """The verdict of one request. Raises BadRequest with all problems at once.
 
@@ -51,7 +56,7 @@ def assess_request(
     request, findings = read_request(values, guarantee=guarantee, is_whole=is_whole)
     if request is None:
         return Assessment(verdict=Verdict.UNKNOWN, findings=findings)
-    return engine.judge(request, extra=findings)
+    return engine.judge(replace(request, calibration=calibration), extra=findings)
 
 
 def read_request(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from kvgate.budget.calibration import Correction
 from kvgate.budget.kv_cache_groups import KVCacheGroup
 from kvgate.budget.plan import Budget
 from kvgate.engine import Assessment
@@ -59,7 +60,13 @@ def _ledger(budget: Budget) -> Json | None:
             "expected": stage.available.expected,
             "high": stage.available.high,
         },
+        **(_calibration(ledger.correction) if ledger.correction else {}),
     }
+
+
+def _calibration(correction: Correction) -> Json:
+    """Only where observed starts have a say."""
+    return {"calibration": {"starts": correction.starts, "same_setting": correction.is_same_setting}}
 
 
 def _kv_cache(budget: Budget) -> Json | None:

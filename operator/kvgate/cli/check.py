@@ -12,6 +12,7 @@ from kvgate.cli.bad_input import BadInput
 from kvgate.cli.check_report import Report
 from kvgate.cli.check_run import Options, run
 from kvgate.cli.exits import Exit
+from kvgate.cli.setting_options import CALIBRATION_OPTION
 
 OUTPUTS = {
     "text": "kvgate.cli.check_text",
@@ -33,6 +34,7 @@ _GIVEN = click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Pat
               help="The config.json for models that neither the catalogue nor configFrom knows.")  # fmt: skip
 @click.option("--accelerator", metavar="NAME", help="For manifests that do not say what they run on.")
 @click.option("--vllm-version", metavar="VERSION", help="For manifests whose image does not say it.")
+@CALIBRATION_OPTION
 @click.option(
     "--config", metavar="FILE", type=_GIVEN, help="Instead of the .kvgate.yaml that is found upward from PATH."
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvgate.budget.request import Workload
+from kvgate.cli.calibration_file import read_calibration
 from kvgate.cli.check_report import Report, in_order, of_broken, of_document, of_engine, of_ours
 from kvgate.cli.checked import Checked, check_subject
 from kvgate.cli.choices import Choices
@@ -33,6 +34,7 @@ class Options:
     accelerator: str | None = None
     vllm_version: str | None = None
     model_config: Path | None = None
+    calibration: Path | None = None
     config: Path | None = None
     baseline: Path | None = None
     fail_on: str | None = None
@@ -45,6 +47,7 @@ def run(paths: Sequence[str], options: Options) -> Report:
         accelerator=options.accelerator,
         vllm_version=options.vllm_version,
         model_config=read_model_config(options.model_config) if options.model_config else None,
+        calibration=read_calibration(options.calibration or (file.calibration if file else None)),
         file=file,
     )
     report = _judged(read_manifests(paths), choices, tuple(paths))
@@ -79,7 +82,8 @@ def _judged(manifests: Manifests, choices: Choices, paths: tuple[str, ...]) -> R
 def _ours(subject: Subject, manifests: Manifests, choices: Choices) -> Checked:
     document = subject.document
     root = Written(value=document.load()) if choices.file else NOTHING
-    return check_subject(subject, manifests, choices.model_config_of(document.file, subject.name, root))
+    config = choices.model_config_of(document.file, subject.name, root)
+    return check_subject(subject, manifests, config, choices.calibration)
 
 
 def _of_another(engine: FoundEngine, engines: Sequence[FoundEngine], choices: Choices) -> JudgedEngine:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvgate import engine, facts, summary
 from kvgate.api.conditions import Reason
+from kvgate.budget.calibration import Calibration
 from kvgate.cli.model_config import ModelConfig
 from kvgate.engine import Assessment, Decision
 from kvgate.facts import Facts
@@ -46,12 +47,14 @@ class Checked:
         return summary.accepted(self.assessment)[1:]
 
 
-def check_subject(subject: Subject, manifests: Manifests, config: ModelConfig | None) -> Checked:
+def check_subject(
+    subject: Subject, manifests: Manifests, config: ModelConfig | None, calibration: Calibration
+) -> Checked:
     """Facts from the input, then the one judgement."""
     deployment = subject.deployment
     if deployment is None:
         return Checked(subject=subject, assessment=None)
-    known = facts.gather(deployment.spec, manifests.lookup(subject.namespace))
+    known = facts.gather(deployment.spec, manifests.lookup(subject.namespace), calibration)
     if known.shape is None and config is not None:
         known = _with_config(known, deployment.spec, config)
     return Checked(

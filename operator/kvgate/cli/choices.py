@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.request import Workload
 from kvgate.cli.globs import name_matches, path_matches
 from kvgate.cli.model_config import ModelConfig, read_model_config
@@ -24,6 +25,7 @@ class Choices:
     accelerator: str | None = None
     vllm_version: str | None = None
     model_config: ModelConfig | None = None
+    calibration: Calibration = NOTHING_OBSERVED
     file: ConfigFile | None = None
 
     def defaults(self, file: str, name: str, root: Written) -> Defaults:
@@ -36,6 +38,7 @@ class Choices:
             vllm_version=version.removeprefix("v") if version else None,
             model_config=model_config.text if model_config else None,
             workload=Workload(**workload.model_dump()) if workload else None,
+            calibration=self.calibration,
         )
 
     def model_config_of(self, file: str, name: str, root: Written) -> ModelConfig | None:

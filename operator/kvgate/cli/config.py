@@ -61,6 +61,8 @@ class Config(ApiModel):
     """The release of vLLM, for manifests whose image does not say it."""
     config_json: Annotated[Text | None, Field(alias="modelConfig")] = None
     """The config.json of models that are not in the catalogue; a path from the folder of this file."""
+    calibration: Text | None = None
+    """Observed starts that `kvgate calibrate` wrote; a path from the folder of this file."""
     fail_on: Literal["error", "warning"] | None = None
     """What makes the exit code 1."""
     ignore: tuple[IgnoredRule, ...] = ()

@@ -36,6 +36,11 @@ class ConfigFile:
         is_below = file != STDIN_NAME and full.is_relative_to(self._folder)
         return full.relative_to(self._folder).as_posix() if is_below else ""
 
+    @property
+    def calibration(self) -> Path | None:
+        """The file of observed starts."""
+        return self.path.parent / self.config.calibration if self.config.calibration else None
+
     @cached_property
     def _folder(self) -> Path:
         return self.path.parent.resolve()

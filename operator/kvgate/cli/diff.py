@@ -11,6 +11,7 @@ import click
 from kvgate.cli.check import report_or_exit
 from kvgate.cli.check_run import Options
 from kvgate.cli.diff_report import Diff, compare
+from kvgate.cli.setting_options import CALIBRATION_OPTION
 
 OUTPUTS = {
     "text": "kvgate.cli.diff_text",
@@ -27,6 +28,7 @@ _GIVEN = click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Pat
               help="The config.json for models that neither the catalogue nor configFrom knows.")  # fmt: skip
 @click.option("--accelerator", metavar="NAME", help="For manifests that do not say what they run on.")
 @click.option("--vllm-version", metavar="VERSION", help="For manifests whose image does not say it.")
+@CALIBRATION_OPTION
 @click.option(
     "--config", metavar="FILE", type=_GIVEN, help="Instead of the .kvgate.yaml that is found upward from each."
 )

@@ -16,7 +16,7 @@ from kvgate.budget.term import Term
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB, format_gib
 from kvgate.engine import Assessment, is_about_bytes
-from kvgate.summary import alternative_text
+from kvgate.summary import alternative_text, correction_text
 
 _COLOURS = {
     Verdict.FITS: "green",
@@ -93,7 +93,8 @@ def _ledger(ledger: Ledger) -> Iterator[str]:
     for line in ledger.lines:
         yield _row(f"− {_TERMS[line.name]}", format_gib(line.amount.expected), _range(line.amount), _short(line))
     available = ledger.available
-    yield _row("= for the KV cache", format_gib(available.expected), _range(available), "requested − all of these")
+    remark = correction_text(ledger.correction) if ledger.correction else "requested − all of these"
+    yield _row("= for the KV cache", format_gib(available.expected), _range(available), remark)
 
 
 def _short(line: Term) -> str:

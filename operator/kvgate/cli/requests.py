@@ -5,24 +5,25 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.cli.answers import Json, failed, to_json
 from kvgate.what_if import BadRequest, assess_request
 
 _IDENTIFIER = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)')
 
 
-def answers(lines: Iterable[bytes]) -> Iterator[str]:
+def answers(lines: Iterable[bytes], calibration: Calibration = NOTHING_OBSERVED) -> Iterator[str]:
     """One JSON text per line, in order; a blank line is a bad line."""
     for line in lines:
-        yield json.dumps(_answer_line(line), separators=(",", ":"))
+        yield json.dumps(_answer_line(line, calibration), separators=(",", ":"))
 
 
-def _answer_line(line: bytes) -> Json:
+def _answer_line(line: bytes, calibration: Calibration) -> Json:
     identifier: object = None
     try:
         values = _parsed(line)
         identifier = values.get("id")
-        return to_json(identifier, assess_request(values))
+        return to_json(identifier, assess_request(values, calibration=calibration))
     except BadRequest as error:
         return failed(identifier if identifier is not None else _identifier(line), str(error))
     except Exception as error:  # noqa: BLE001 - a defect of ours must cost one answer, not all that follow

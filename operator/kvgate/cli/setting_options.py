@@ -10,6 +10,14 @@ from kvgate.what_if_settings import SETTINGS, Setting
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
+CALIBRATION_OPTION: Decorator = click.option(
+    "--calibration",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path),
+    help="Observed starts that `kvgate calibrate` wrote.",
+)
+"""Of the commands that judge."""
+
 
 def with_settings(*, without: Collection[str] = ()) -> Decorator:
     """Every setting of the contract as a flag, but for those that the command finds out itself."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvgate import catalogue
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee, Workload
 from kvgate.budget.units import MIB
@@ -37,6 +38,7 @@ class Defaults:
     """Text of a config.json, for models that the catalogue does not know."""
     workload: Workload | None = None
     """What the engine is expected to serve; asked instead of max_num_seqs whole requests."""
+    calibration: Calibration = NOTHING_OBSERVED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +135,7 @@ def _assessment(asked: _Asked, line: CommandLine, version: str, findings: list[L
         if values is None:
             findings.append(_no_model(asked.engine))
             return None
-        assessment = assess_request(values, is_whole=True)
+        assessment = assess_request(values, is_whole=True, calibration=asked.defaults.calibration)
         told = [*assessment.findings, *_oversubscription(assessment, asked.defaults.workload)]
     except (BadRequest, ModelConfigError) as error:
         at = Place(name="", path=asked.engine.path)
