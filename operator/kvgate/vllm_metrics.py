@@ -3,7 +3,7 @@
 Names and releases: the metric definitions in vLLM's source, 0.6.6 to 0.33.0. `since` and `until` are releases that were read.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 
@@ -25,6 +25,20 @@ class EngineMetric:
     kind: str
     """`gauge`, `counter` or `histogram` (whose names are without `_bucket`, `_sum` and `_count`)."""
     names: tuple[ScrapedName, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineReading:
+    """What one vLLM server reports of its KV cache, per engine: of several, the smallest cache and the largest usage."""
+
+    num_gpu_blocks: int
+    """The null block included."""
+    block_size: int
+    """In tokens; with several KV cache groups not the block of every layer."""
+    kv_cache_size_tokens: int | None = None
+    """As the start-up log has it; since 0.24, and never blocks × size where there are several KV cache groups."""
+    usage_ratio: float | None = field(default=None, compare=False)
+    """0 to 1; None where it is not told. Two readings are equal where they are of the same cache."""
 
 
 def _named(key: str, kind: str, *names: tuple[str, str] | tuple[str, str, str]) -> EngineMetric:
