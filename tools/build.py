@@ -145,8 +145,8 @@ def tools(kubernetes: str = KUBERNETES) -> tuple[Tool, ...]:
             version_variables=("helm.sh/helm/v4/internal/version.version={version}",),
             usual_seconds=180,
         ),
-        prometheus("prometheus", 240),
-        prometheus("promtool", 30),
+        prometheus("prometheus", 310),
+        prometheus("promtool", 10),
     )
 
 
