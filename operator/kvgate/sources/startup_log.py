@@ -1,0 +1,228 @@
+"""A vLLM start-up log, any release from 0.6 to 0.33: what was asked for, and what the start found.
+
+Sizes are those that vLLM prints, GiB with one to four decimals, also where V0 writes GB; each rank prints its own.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvgate.budget.units import gib
+from kvgate.sources.printed_arguments import printed_arguments
+from kvgate.sources.start_failure import StartFailure, recognise
+
+MAX_LOG_CHARACTERS = 32 * 2**20
+
+
+class UnusableLog(ValueError):
+    """No start can be read from it; the message says why and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankMemory:
+    """What one process says of its GPU; where it says a thing twice, the least KV cache and the most of all others."""
+
+    process: str = ""
+    """As in front of its lines, `Worker_TP1 pid=77`; empty where the release or the log's reader left it out."""
+    total_bytes: int | None = None
+    weights_bytes: int | None = None
+    peak_activation_bytes: int | None = None
+    non_torch_bytes: int | None = None
+    consumed_bytes: int | None = None
+    """Weights, what else is held, and non-torch in one; since 0.27 in their place."""
+    cuda_graph_estimate_bytes: int | None = None
+    """Deducted since 0.20; negative in some releases."""
+    cuda_graph_bytes: int | None = None
+    """What the capture took in the end."""
+    available_kv_cache_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartupLog:
+    """The last start in a log."""
+
+    vllm_version: str | None = None
+    model: str | None = None
+    arguments: Mapping[str, Any]
+    """Under vLLM's names; until 0.8 with the defaults."""
+    unread_arguments: tuple[str, ...] = ()
+    """Printed as Python objects that are no plain values."""
+    ranks: tuple[RankMemory, ...] = ()
+    num_gpu_blocks: int | None = None
+    kv_cache_tokens: int | None = None
+    max_concurrency: float | None = None
+    max_model_len: int | None = None
+    """The length that max_concurrency counts."""
+    refusal: StartFailure | None = None
+    starts: int = 1
+    """In the log; all but the last were left out."""
+
+    @property
+    def tightest(self) -> RankMemory | None:
+        """The rank whose KV cache is the smallest: vLLM gives every rank its number of blocks."""
+        known = [rank for rank in self.ranks if rank.available_kv_cache_bytes is not None]
+        return min(known or self.ranks, key=lambda rank: rank.available_kv_cache_bytes or 0, default=None)
+
+
+_GIB = r"(-?\d{1,6}(?:\.\d{1,6})?)"
+_MEMORY = tuple(
+    (name, re.compile(pattern))
+    for name, pattern in (
+        ("weights_bytes", rf"(?:Model loading|Loading model weights) took {_GIB} G"),
+        ("weights_bytes", rf"weights (?:take |memory: ){_GIB}"),
+        ("weights_bytes", rf"\b{_GIB} (?:GiB )?(?:for )?weight\b"),
+        ("total_bytes", rf"total_gpu_memory(?: \(|=){_GIB}"),  # V0
+        ("total_bytes", rf"Free memory on device(?: \w{{1,9}}:\d{{1,3}})?:? \(?{_GIB}/{_GIB} GiB"),
+        ("total_bytes", rf"has a total capaci?ty of {_GIB} GiB"),
+        ("peak_activation_bytes", rf"PyTorch activation peak memory takes {_GIB}"),  # V0
+        ("peak_activation_bytes", rf"torch peak memory increase:? {_GIB}"),
+        ("peak_activation_bytes", rf"\b{_GIB} (?:GiB )?(?:for )?peak activation"),
+        ("non_torch_bytes", rf"non_torch_memory(?: takes |=){_GIB}"),  # V0
+        ("non_torch_bytes", rf"non-torch forward increase memory: {_GIB}"),
+        ("non_torch_bytes", rf"\b{_GIB} (?:GiB )?(?:for )?non-torch"),
+        ("consumed_bytes", rf"\b{_GIB} (?:GiB )?(?:for )?consumed\b"),
+        ("cuda_graph_estimate_bytes", rf"Estimated (?:MRV2 )?CUDA graph memory: {_GIB}"),
+        ("cuda_graph_estimate_bytes", rf"CUDA graph pool memory: {_GIB} GiB \(actual\), {_GIB} GiB \(estimated\)"),
+        ("cuda_graph_bytes", rf"CUDA graph pool memory: {_GIB} GiB \(actual\)"),
+        ("cuda_graph_bytes", rf"Graph capturing finished in \d{{1,6}} secs?, took {_GIB}"),
+        ("cuda_graph_bytes", rf"\b{_GIB} (?:GiB )?(?:for )?CUDAGraph"),
+        ("available_kv_cache_bytes", rf"Available KV cache memory: {_GIB} G"),
+        ("available_kv_cache_bytes", rf"memory reserved for KV Cache is {_GIB}"),  # V0
+        ("available_kv_cache_bytes", rf"kv_cache_size={_GIB}GiB"),  # V0
+        ("available_kv_cache_bytes", rf"Current kv cache memory in use is {_GIB} GiB"),
+        ("available_kv_cache_bytes", rf"Explicitly set \({_GIB}/[\d.]{{1,9}}\) GiB for KV cache"),  # on CPUs
+    )
+)
+"""The last group is the size; the first pattern that a process prints wins."""
+_COUNTS = tuple(
+    (name, re.compile(pattern))
+    for name, pattern in (
+        ("num_gpu_blocks", r"# (?:GPU|cuda|CUDA) blocks: (\d[\d,]{0,20})"),  # V0
+        ("num_gpu_blocks", r"num_gpu_blocks is: (\d[\d,]{0,20})"),
+        ("num_gpu_blocks", r"num_gpu_blocks=\d{1,12} with num_gpu_blocks_override=(\d{1,12})"),
+        ("kv_cache_tokens", r"[GC]PU KV cache size: (\d[\d,]{0,20}) tokens"),
+        ("max_concurrency", r"Maximum concurrency for \d[\d,]{0,20} tokens per request: (\d{1,9}\.\d{1,4})x"),
+        ("max_model_len", r"Maximum concurrency for (\d[\d,]{0,20}) tokens per request"),
+    )
+)
+_VERSION = re.compile(r"(?:vLLM API server version |LLM engine \(v|[█▀▄ ]{4} version +)(\d[\w.+-]{1,60})")
+_MODEL = re.compile(r"LLM engine \(v[^\n]{1,80} with config: (?:model=)?'([^'\n]{1,400})'")
+_MARKS = (
+    re.compile(r"vLLM API server version \d|[█▀▄ ]{4} version +\d"),
+    re.compile(r"Initializing an? (?:V1 )?LLM engine \(v"),
+)
+"""Printed once by each process of a start; the second where no server was started."""
+_READY = re.compile(r"Application startup complete|Available routes are:")
+_PROCESS = re.compile(r"\((\w[\w =-]{0,40}? pid=\d{1,9}[^)\n]{0,60})\)")
+_COLOUR = re.compile(r"\x1b\[[\d;]{0,12}m")
+
+
+def read_startup_log(text: str) -> StartupLog:
+    """The last start in it; UnusableLog where there is none, or nothing on the KV cache."""
+    _check_text(text)
+    starts = _starts(_COLOUR.sub("", text))
+    log = _read(starts[-1], len(starts))
+    if log.refusal is None and not _tells_of_kv_cache(log):
+        raise UnusableLog(_nothing(log))
+    return log
+
+
+def _check_text(text: str) -> None:
+    if not text.strip():
+        raise UnusableLog("the log is empty; give what the vLLM container printed, `kubectl logs POD -c vllm`")
+    if len(text) > MAX_LOG_CHARACTERS:
+        raise UnusableLog(
+            f"the log holds {len(text)} characters, more than {MAX_LOG_CHARACTERS}; give the start of the server, `head -n 5000`"
+        )
+    if "\0" in text or text.count("\ufffd") > len(text) // 100:
+        raise UnusableLog("this is no text; give the log as the container printed it, unpacked")
+
+
+def _nothing(log: StartupLog) -> str:
+    if log.vllm_version is None and not log.arguments and not log.ranks:
+        return "no line of a vLLM start is in it; give the log of the vLLM container from its first line"
+    return (
+        "no line says how large the KV cache is, nor why there is none: the log ends before that, or VLLM_LOGGING_LEVEL hides "
+        "it; give the log up to `Maximum concurrency for … tokens per request`, at level INFO"
+    )
+
+
+def _tells_of_kv_cache(log: StartupLog) -> bool:
+    ranks = (rank.available_kv_cache_bytes for rank in log.ranks)
+    return any(value is not None for value in (log.num_gpu_blocks, log.kv_cache_tokens, log.max_concurrency, *ranks))
+
+
+def _starts(text: str) -> list[str]:
+    """Cut where a process prints for the second time what it prints once, or where figures stand before it."""
+    marks = next(filter(None, (list(mark.finditer(text)) for mark in _MARKS)), [])
+    seen: set[str] = set()
+    cuts = [0]
+    for mark in marks:
+        process = _process(text, mark.start()).partition(" pid=")[0]
+        if process in seen or (not seen and _tells_anything(text[: mark.start()])):
+            cuts.append(text.rfind("\n", 0, mark.start()) + 1)
+            seen.clear()
+        seen.add(process)
+    return [text[begin:end] for begin, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+
+
+def _tells_anything(text: str) -> bool:
+    return any(pattern.search(text) for _, pattern in (*_MEMORY, *_COUNTS))
+
+
+def _read(text: str, starts: int) -> StartupLog:
+    arguments, unread = printed_arguments(text)
+    version, model = _VERSION.search(text), _MODEL.search(text)
+    ready = _READY.search(text)
+    counts = _counts(text)
+    named = arguments.get("model") or arguments.get("model_tag") or (model[1] if model else None)
+    return StartupLog(
+        vllm_version=version[1] if version else None,
+        model=str(named) if named else None,
+        arguments=arguments,
+        unread_arguments=unread,
+        ranks=_ranks(text),
+        num_gpu_blocks=_whole(counts.get("num_gpu_blocks")),
+        kv_cache_tokens=_whole(counts.get("kv_cache_tokens")),
+        max_concurrency=counts.get("max_concurrency"),
+        max_model_len=_whole(counts.get("max_model_len")),
+        refusal=None if ready else recognise(text),
+        starts=starts,
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _counts(text: str) -> dict[str, float]:
+    """The least of all engines; blocks that were set by hand replace those that were found."""
+    counts: dict[str, float] = {}
+    for name, pattern in _COUNTS:
+        if found := [float(match[1].replace(",", "")) for match in pattern.finditer(text)]:
+            counts[name] = min(found)
+    return counts
+
+
+def _ranks(text: str) -> tuple[RankMemory, ...]:
+    told: dict[str, dict[str, int]] = {}
+    for name, pattern in _MEMORY:
+        decides = min if name == "available_kv_cache_bytes" else max
+        for process, sizes in _sizes(pattern, text).items():
+            told.setdefault(process, {}).setdefault(name, decides(sizes))
+    return tuple(RankMemory(process=process, **sizes) for process, sizes in sorted(told.items()))
+
+
+def _sizes(pattern: re.Pattern[str], text: str) -> dict[str, list[int]]:
+    sizes = defaultdict(list)
+    for match in pattern.finditer(text):
+        sizes[_process(text, match.start())].append(gib(float(match[match.lastindex or 0])))
+    return sizes
+
+
+def _process(text: str, position: int) -> str:
+    start = text.rfind("\n", 0, position) + 1
+    found = _PROCESS.search(text, start, min(position, start + 200))
+    return found[1] if found else ""
