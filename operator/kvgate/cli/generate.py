@@ -1,6 +1,7 @@
 """`kvgate generate`: every generated file from its one source; `make verify` fails where a committed one differs."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from kvgate.cli.config_reference import config_reference
 from kvgate.cli.manifest_reference import manifests_reference
 from kvgate.cli.reference import HEAD, api_reference, cli_reference, metrics_reference
 from kvgate.cli.rule_reference import rules_reference
+from kvgate.monitoring import DASHBOARDS
 from kvgate.permissions import RULES
 
 Generated = tuple[str, Callable[[], str]]
@@ -25,6 +27,15 @@ def crd_yaml() -> str:
     return f"# Generated from operator/kvgate/api by `make generate`.\n{crd}"
 
 
+def dashboard(uid: str) -> str:
+    """A Grafana dashboard, for people with the tools for development."""
+    try:
+        from kvgate.monitoring.dashboards import dashboard_json
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"no module {error.name}: dashboards need it; `make init` installs it") from None
+    return dashboard_json(uid)
+
+
 GENERATED: tuple[Generated, ...] = (
     (f"crds/{GROUP}_{PLURAL}.yaml", crd_yaml),
     (CRD_TEMPLATE, lambda: crd_template(custom_resource_definition())),
@@ -35,6 +46,7 @@ GENERATED: tuple[Generated, ...] = (
     ("docs/reference/config.md", lambda: config_reference(HEAD)),
     ("docs/reference/metrics.md", metrics_reference),
     ("docs/reference/rules.md", lambda: rules_reference(HEAD)),
+    *((f"charts/kvgate/dashboards/{uid}.json", partial(dashboard, uid)) for uid in DASHBOARDS),
 )
 """Every file that is generated; nothing else writes one."""
 

@@ -1,0 +1,223 @@
+"""The dashboard Deployment: one InferenceDeployment, predicted against observed."""
+
+from grafana_foundation_sdk.builders import stat, statetimeline, timeseries
+
+from kvgate import vllm_metrics
+from kvgate.api.conditions import ConditionType
+from kvgate.metrics import registry
+from kvgate.monitoring import expressions as ask
+from kvgate.monitoring.panels import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    YELLOW,
+    About,
+    Look,
+    Query,
+    figure,
+    graph,
+    stacked,
+    states,
+    texts,
+    words,
+)  # fmt: skip
+from kvgate.monitoring.queries import equals, quantile
+
+BOUNDS = (
+    Look(series="high", colour=BLUE, width=1, fill_down_to="low"),
+    Look(series="expected", colour=BLUE, dashed=True),
+    Look(series="low", colour=BLUE, width=1),
+    Look(series="observed", colour=GREEN, width=3),
+)
+TERMS = (
+    ("weights", "weights", BLUE),
+    ("peak_activation", "peak activation", YELLOW),
+    ("non_torch", "non-torch", RED),
+    ("cuda_graph", "CUDA graphs", PURPLE),
+)
+"""(term of the ledger, its name, colour), from the bottom up; the KV cache comes on top."""
+NOT_PREDICTED = "not predicted"
+NO_PODS = "no pod is ready"
+NO_VLLM = "no vLLM metrics"
+
+
+def _interval(metric: registry.Metric) -> list[Query]:
+    return [Query(expr=ask.bound(metric, name), legend=name) for name in ("high", "expected", "low")]
+
+
+def header() -> stat.Panel:
+    """What it is, in words."""
+    about = About(
+        title="", unit="", width=24, height=2, no_value="no such InferenceDeployment",
+        description="Model, accelerator, format of the KV cache and policy of the InferenceDeployment.",
+    )  # fmt: skip
+    legend = "{{model}} on {{accelerator}}, KV cache {{kv_cache_dtype}}, policy {{policy}}"
+    return words(about, Query(expr=ask.INFO, legend=legend))
+
+
+def figures() -> list[stat.Panel]:
+    """The largest workload that fits, and how good the prediction was."""
+    rows = (
+        ("Headroom", "percentunit", ask.HEADROOM, NOT_PREDICTED,
+         ((None, RED), (0, ORANGE), (ask.HEADROOM_LOW, GREEN)),
+         "Expected KV cache beyond what the guarantee needs, as a share of it."),
+        ("Prediction error", "percentunit", ask.PREDICTION_ERROR, NO_PODS,
+         ((None, ORANGE), (-ask.DRIFT, GREEN), (ask.DRIFT, ORANGE)),
+         "Observed / expected KV cache − 1; below 0 where vLLM has less than kvgate had promised."),
+        ("Full-length requests", "none", ask.bound(registry.FULL_LENGTH_REQUESTS, "low"), NOT_PREDICTED, ((None, BLUE),),
+         "Requests of max_model_len tokens that one engine holds at once, at the low end of the prediction: so many always fit."),
+        ("Longest request", "locale", ask.chosen(registry.MAX_MODEL_LEN_TOKENS), "vLLM decides", ((None, BLUE),),
+         "max_model_len in tokens, as rendered."),
+        ("max_num_seqs", "none", ask.chosen(registry.MAX_NUM_SEQS), "vLLM decides", ((None, BLUE),),
+         "Requests that one engine runs at the same time, as rendered."),
+        ("GPUs", "none", ask.GPUS, NOT_PREDICTED, ((None, BLUE),), "GPUs that all wanted replicas take together."),
+        ("Pods observed", "none", ask.chosen(registry.OBSERVED_PODS), NO_PODS, ((None, ORANGE), (1, GREEN)),
+         "Ready pods whose KV cache capacity is known."),
+        ("KV cache in use", "percentunit", ask.USAGE, NO_PODS, ((None, GREEN), (0.8, ORANGE), (0.95, RED)),
+         "Share of the KV cache that requests hold on the fullest pod, as the controller reads it."),
+    )  # fmt: skip
+    return [
+        figure(
+            About(title=title, description=text, unit=unit, width=3, height=4, no_value=none, thresholds=steps),
+            Query(expr=expr),
+        )
+        for title, unit, expr, none, steps, text in rows
+    ]
+
+
+def ledger() -> timeseries.Panel:
+    """Terms and KV cache as bars, what was requested as a line above them."""
+    about = About(
+        title="Memory of one GPU", unit="bytes", width=12, height=10, no_value=NOT_PREDICTED,
+        description="The predicted ledger of the tightest rank: weights, peak activation, non-torch, CUDA graphs and KV cache together "
+        "are what was requested, total × gpu_memory_utilization. Where bars stand above that line, it does not fit.",
+    )  # fmt: skip
+    terms = [
+        Query(expr=ask.chosen(registry.GPU_MEMORY_BYTES, equals("term", term)), legend=name) for term, name, _ in TERMS
+    ]
+    lines = (("requested", "requested", False), ("total", "whole GPU", True))
+    whole = [
+        Query(expr=ask.chosen(registry.GPU_MEMORY_BYTES, equals("term", term)), legend=name) for term, name, _ in lines
+    ]
+    queries = [*terms, Query(expr=ask.CAPACITY_BYTES, legend="KV cache"), *whole]
+    looks = [Look(series=name, colour=colour) for _, name, colour in TERMS]
+    above = [Look(series=name, colour=GREY, line=True, width=2, dashed=dashed) for _, name, dashed in lines]
+    return stacked(about, queries, *looks, Look(series="KV cache", colour=GREEN), *above, most_bars=40)
+
+
+def capacity() -> timeseries.Panel:
+    """The interval, and where reality lies in it."""
+    about = About(
+        title="KV cache: predicted and observed", unit="short", width=12, height=10, no_value=NOT_PREDICTED,
+        description="Tokens that one engine's KV cache holds. The band is the predicted interval; observed is the smallest of all ready "
+        "pods, as vLLM reports it.",
+    )  # fmt: skip
+    observed = Query(expr=ask.chosen(registry.OBSERVED_KV_CACHE_CAPACITY_TOKENS), legend="observed")
+    return graph(about, [*_interval(registry.KV_CACHE_CAPACITY_TOKENS), observed], *BOUNDS, least=None)
+
+
+def usage() -> timeseries.Panel:
+    """How full each pod is, and how full the guarantee would make it."""
+    about = About(
+        title="KV cache in use, and demand", unit="percentunit", width=12, height=9, no_value=NO_VLLM,
+        description="Share of its KV cache that requests hold, per pod. Demand: what the guarantee needs, as a share of the expected KV "
+        "cache; above 100 % it does not fit. vLLM preempts where a pod reaches 100 %.",
+    )  # fmt: skip
+    used = f"max by (pod) ({ask.gauge(vllm_metrics.KV_CACHE_USAGE)})"
+    queries = [Query(expr=used, legend="{{pod}}"), Query(expr=ask.DEMAND_SHARE, legend="demand")]
+    return graph(about, queries, Look(series="demand", colour=ORANGE, dashed=True))
+
+
+def headroom() -> timeseries.Panel:
+    """In bytes, with its interval."""
+    about = About(
+        title="Headroom", unit="bytes", width=12, height=9, no_value=NOT_PREDICTED,
+        description="Predicted KV cache per GPU beyond what the guarantee needs. It fits where the low end is not below 0.",
+        thresholds=((None, RED), (0, GREEN)),
+    )  # fmt: skip
+    return graph(about, _interval(registry.KV_CACHE_HEADROOM_BYTES), *BOUNDS[:3])
+
+
+def load() -> list[timeseries.Panel]:
+    """Requests, and what the KV cache does to them."""
+    slots = f"{ask.chosen(registry.MAX_NUM_SEQS)} * {_engines()}"
+    return [
+        graph(
+            About(
+                title="Requests", unit="none", width=8, height=8, no_value=NO_VLLM,
+                description="Running and waiting requests of all pods; slots: max_num_seqs × engines. Requests that wait below the slots "
+                "wait for KV cache.",
+            ),
+            [
+                Query(expr=ask.summed(ask.gauge(vllm_metrics.REQUESTS_RUNNING)), legend="running"),
+                Query(expr=ask.summed(ask.gauge(vllm_metrics.REQUESTS_WAITING)), legend="waiting"),
+                Query(expr=slots, legend="slots"),
+            ],
+            Look(series="running", colour=GREEN), Look(series="waiting", colour=RED),
+            Look(series="slots", colour=GREY, dashed=True, width=1),
+        ),
+        graph(
+            About(
+                title="Preemptions", unit="cpm", width=8, height=8, no_value=NO_VLLM,
+                description="Requests per minute that vLLM threw out of the KV cache and will compute again, per pod.",
+            ),
+            [Query(expr=f"{ask.PER_MINUTE} * {ask.summed(ask.per_second(vllm_metrics.PREEMPTIONS), 'pod')}", legend="{{pod}}")],
+        ),
+        graph(
+            About(
+                title="Prefix cache", unit="percentunit", width=8, height=8, no_value="no request looked for a prefix",
+                description="Share of the tokens looked for that were found in the prefix cache, all pods together.",
+            ),
+            [Query(expr=ask.PREFIX_HIT_RATIO, legend="hit ratio")], Look(series="hit ratio", colour=PURPLE), legend=False,
+        ),
+    ]  # fmt: skip
+
+
+def _engines() -> str:
+    """Engines that report, of each InferenceDeployment."""
+    owners = ", ".join(registry.OWNER_LABELS)
+    return f"count by ({owners}) ({ask.gauge(vllm_metrics.REQUESTS_RUNNING)})"
+
+
+def users() -> list[timeseries.Panel]:
+    """What users feel."""
+    waits = ask.per_second(vllm_metrics.TIME_TO_FIRST_TOKEN, suffix="_bucket")
+    tokens = (("prompt", vllm_metrics.PROMPT_TOKENS, BLUE), ("generated", vllm_metrics.GENERATION_TOKENS, GREEN))
+    return [
+        graph(
+            About(
+                title="Time to first token", unit="s", width=8, height=8, no_value="no request was answered",
+                description="From the arrival of a request to its first token, all pods together: median and 99th percentile.",
+            ),
+            [Query(expr=quantile(share, (), waits), legend=name) for name, share in (("p50", 0.5), ("p99", 0.99))],
+            Look(series="p50", colour=BLUE), Look(series="p99", colour=ORANGE),
+        ),
+        graph(
+            About(
+                title="Tokens per second", unit="short", width=8, height=8, no_value=NO_VLLM,
+                description="Prompt tokens computed and tokens generated per second, all pods together. "
+                "None generated while requests wait: vLLM hangs.",
+            ),
+            [Query(expr=ask.summed(ask.per_second(metric)), legend=name) for name, metric, _ in tokens],
+            *(Look(series=name, colour=colour) for name, _, colour in tokens),
+        ),
+    ]  # fmt: skip
+
+
+def conditions() -> statetimeline.Panel:
+    """All conditions over time."""
+    about = About(
+        title="Conditions", unit="", width=8, height=8, no_value="no such InferenceDeployment",
+        description="Conditions in the status of the InferenceDeployment: what holds, what does not, what is unknown.",
+    )  # fmt: skip
+    neutral = texts({"1": ("True", BLUE), "0": ("False", GREY), "-1": ("Unknown", ORANGE)})
+    good = texts({"1": ("True", GREEN), "0": ("False", RED), "-1": ("Unknown", ORANGE)})
+    bad = texts({"1": ("True", RED), "0": ("False", GREEN), "-1": ("Unknown", ORANGE)})
+    exceptions = [
+        *((type_, good) for type_ in (ConditionType.ACCEPTED, ConditionType.PREDICTED, ConditionType.READY)),
+        (ConditionType.STALLED, bad),
+    ]
+    return states(about, Query(expr=ask.CONDITIONS, legend="{{type}}"), neutral, exceptions)

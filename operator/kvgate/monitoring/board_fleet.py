@@ -1,0 +1,205 @@
+"""The dashboard Fleet: which InferenceDeployments are tight, wrong, refused or idle."""
+
+from grafana_foundation_sdk.builders import bargauge, stat, table, timeseries
+
+from kvgate.api.conditions import ConditionType
+from kvgate.metrics import registry
+from kvgate.metrics.registry import OWNER_LABELS
+from kvgate.monitoring import expressions as ask
+from kvgate.monitoring.panels import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    About,
+    Column,
+    Query,
+    Thresholds,
+    bars,
+    figure,
+    graph,
+    rows,
+)  # fmt: skip
+from kvgate.monitoring.variables import OF_ROW, OF_SERIES, deployment_url
+
+OWNER = " / ".join(f"{{{{{label}}}}}" for label in OWNER_LABELS)
+BAD_ABOVE_ZERO: Thresholds = ((None, GREEN), (1, RED))
+TIGHT: Thresholds = ((None, RED), (0, ORANGE), (ask.HEADROOM_LOW, GREEN))
+WRONG: Thresholds = ((None, ORANGE), (-ask.DRIFT, GREEN), (ask.DRIFT, ORANGE))
+FULL: Thresholds = ((None, GREEN), (0.8, ORANGE), (0.95, RED))
+NO_DEPLOYMENT = "no InferenceDeployment"
+NOT_OBSERVED = "nothing observed yet"
+
+
+def overview() -> list[stat.Panel]:
+    """The line of figures."""
+    return [
+        figure(
+            About(
+                title="Deployments", unit="none", width=4, height=4, no_value=NO_DEPLOYMENT,
+                description="InferenceDeployments that the controller knows.",
+            ),
+            Query(expr=ask.DEPLOYMENTS),
+        ),
+        figure(
+            About(
+                title="Refused", unit="none", width=4, height=4, no_value=NO_DEPLOYMENT, thresholds=BAD_ABOVE_ZERO,
+                description="InferenceDeployments with Accepted=False: nothing is rendered for them until the spec fits.",
+            ),
+            Query(expr=ask.REFUSED),
+        ),
+        figure(
+            About(
+                title="Drifting", unit="none", width=4, height=4, no_value=NO_DEPLOYMENT, thresholds=BAD_ABOVE_ZERO,
+                description=f"InferenceDeployments whose observed KV cache is more than {ask.DRIFT:.0%} away from what was expected.",
+            ),
+            Query(expr=ask.DRIFTING),
+        ),
+        figure(
+            About(
+                title="GPUs", unit="none", width=4, height=4, no_value=NO_DEPLOYMENT,
+                description="GPUs that all wanted replicas take together.",
+            ),
+            Query(expr=ask.summed(ask.GPUS)),
+        ),
+        figure(
+            About(
+                title="GPUs with unused KV cache", unit="none", width=4, height=4, no_value=NOT_OBSERVED, decimals=1,
+                description=UNUSED,
+            ),
+            Query(expr=ask.summed(ask.UNUSED_GPUS)),
+        ),
+        figure(
+            About(
+                title="Preemptions", unit="cpm", width=4, height=4, no_value="no vLLM metrics", decimals=1,
+                thresholds=((None, GREEN), (1, ORANGE), (10, RED)),
+                description="Requests per minute that vLLM threw out of the KV cache and will compute again.",
+            ),
+            Query(expr=ask.summed(ask.PREEMPTIONS)),
+        ),
+    ]  # fmt: skip
+
+
+UNUSED = (
+    "GPUs × (1 − the highest share of the KV cache that requests held at once in the time range, on the fullest pod). "
+    "A share of the KV cache of all replicas is the same share of the replicas, so this is how many GPUs the range would not "
+    "have missed for memory. It says nothing about computing power, and prefixes that are cached but not held count as unused: "
+    "choose a range with the peak of the week in it before acting on it."
+)
+
+
+def every_deployment() -> table.Panel:
+    """One row each, with the way to its own dashboard."""
+    namespace, name = OWNER_LABELS
+    link = deployment_url(OF_ROW)
+    columns = (
+        Column(name=namespace, title="namespace", width=150),
+        Column(name=name, title="InferenceDeployment", link=link, width=210),
+        Column(name="model", title="model"),
+        Column(name="accelerator", title="accelerator", width=180),
+        Column(
+            name="status", title="accepted", width=100,
+            colours=(("True", GREEN), ("False", RED), ("Unknown", ORANGE)),
+        ),
+        Column(name="Value #C", title="headroom", unit="percentunit", thresholds=TIGHT, width=110),
+        Column(name="Value #D", title="prediction error", unit="percentunit", thresholds=WRONG, width=140),
+        Column(name="Value #E", title="KV cache in use", unit="percentunit", thresholds=FULL, width=140),
+        Column(name="Value #F", title="GPUs", unit="none", width=80),
+    )  # fmt: skip
+    accepted = f'type="{ConditionType.ACCEPTED}"'
+    queries = (
+        Query(expr=ask.chosen(registry.DEPLOYMENT_INFO, by=(*OWNER_LABELS, "model", "accelerator"))),
+        Query(expr=ask.chosen(registry.CONDITION, accepted, by=(*OWNER_LABELS, "status"))),
+        Query(expr=ask.HEADROOM),
+        Query(expr=ask.PREDICTION_ERROR),
+        Query(expr=ask.USAGE),
+        Query(expr=ask.GPUS),
+    )
+    about = About(
+        title="All deployments", unit="", width=24, height=9, no_value=NO_DEPLOYMENT,
+        description="A row per InferenceDeployment. Headroom: expected KV cache beyond what the guarantee needs, as a share of it. "
+        "Prediction error: observed / expected KV cache − 1. In use: the fullest pod. Empty: not predicted, or not observed.",
+    )  # fmt: skip
+    return rows(about, queries, columns, hidden=("Value #A", "Value #B"))
+
+
+def predictions() -> list[timeseries.Panel]:
+    """Headroom, and how wrong it was."""
+    link = deployment_url(OF_SERIES)
+    return [
+        graph(
+            About(
+                title="Headroom", unit="percentunit", width=12, height=8, thresholds=TIGHT, no_value="nothing predicted",
+                description="Expected KV cache beyond what the guarantee needs, as a share of it. Below 0 it does not fit; "
+                "−100 % also stands for no KV cache at all.",
+            ),
+            [Query(expr=ask.HEADROOM, legend=OWNER)], link=link,
+        ),
+        graph(
+            About(
+                title="Prediction error", unit="percentunit", width=12, height=8, thresholds=WRONG, no_value=NOT_OBSERVED,
+                description="Observed / expected KV cache − 1. Below 0 vLLM has less than kvgate had promised. "
+                f"Beyond ±{ask.DRIFT:.0%} the deployment counts as drifting.",
+            ),
+            [Query(expr=ask.PREDICTION_ERROR, legend=OWNER)], link=link, least=None,
+        ),
+    ]  # fmt: skip
+
+
+def pressure() -> list[timeseries.Panel | bargauge.Panel]:
+    """Who is full, and who takes GPUs for nothing."""
+    link = deployment_url(OF_SERIES)
+    return [
+        graph(
+            About(
+                title="KV cache in use", unit="percentunit", width=8, height=8, thresholds=FULL, no_value=NOT_OBSERVED,
+                description="Share of the KV cache that requests hold, on the fullest pod of each deployment, as the controller reads it.",
+            ),
+            [Query(expr=ask.USAGE, legend=OWNER)], link=link,
+        ),
+        graph(
+            About(
+                title="Preemptions", unit="cpm", width=8, height=8, no_value="no vLLM metrics",
+                description="Requests per minute that vLLM threw out of the KV cache and will compute again, all pods together.",
+            ),
+            [Query(expr=ask.PREEMPTIONS, legend=OWNER)], link=link,
+        ),
+        bars(
+            About(
+                title="GPUs with unused KV cache", unit="none", width=8, height=8, no_value=NOT_OBSERVED, decimals=1,
+                description=UNUSED, thresholds=((None, GREY), (1, BLUE)),
+            ),
+            Query(expr=ask.UNUSED_GPUS, legend=OWNER), link=link,
+        ),
+    ]  # fmt: skip
+
+
+def without_owner() -> list[stat.Panel | timeseries.Panel]:
+    """vLLM pods that are scraped, and that no InferenceDeployment stands for."""
+    pod = "{{namespace}} / {{pod}}, {{model_name}}"
+    all_owned = "every vLLM pod belongs to an InferenceDeployment"
+    joined = "Told by their labels: the pods of an InferenceDeployment carry its name, these do not."
+    return [
+        figure(
+            About(
+                title="Pods", unit="none", width=4, height=7, no_value="none",
+                description=f"vLLM pods that nobody wrote an InferenceDeployment for. {joined}",
+            ),
+            Query(expr=ask.OWNERLESS_PODS),
+        ),
+        graph(
+            About(
+                title="KV cache in use", unit="percentunit", width=10, height=7, thresholds=FULL, no_value=all_owned,
+                description=f"Share of the KV cache that requests hold. {joined}",
+            ),
+            [Query(expr=ask.OWNERLESS_USAGE, legend=pod)],
+        ),
+        graph(
+            About(
+                title="Preemptions", unit="cpm", width=10, height=7, no_value=all_owned,
+                description=f"Requests per minute that were thrown out of the KV cache. {joined}",
+            ),
+            [Query(expr=ask.OWNERLESS_PREEMPTIONS, legend=pod)],
+        ),
+    ]  # fmt: skip

@@ -1,0 +1,112 @@
+"""What the dashboards ask Prometheus, over the InferenceDeployments that their variables choose."""
+
+from kvgate import vllm_metrics
+from kvgate.api.conditions import ConditionType
+from kvgate.metrics import registry
+from kvgate.metrics.registry import OWNER_LABELS, Metric
+from kvgate.monitoring.queries import aggregate, engine, equals, owned, quantile, select
+from kvgate.vllm_metrics import EngineMetric
+
+NAMESPACE, NAME = (f'{label}=~"${label}"' for label in OWNER_LABELS)
+CHOSEN = (NAMESPACE, NAME)
+POD = ("namespace", "pod")
+RATE_INTERVAL, RANGE = "$__rate_interval", "$__range"
+PER_MINUTE = 60
+
+HEADROOM_LOW = 0.10
+DRIFT = 0.10
+"""From here on the prediction is wrong enough to be looked into."""
+
+
+def chosen(metric: Metric, *matchers: str, by: tuple[str, ...] = OWNER_LABELS) -> str:
+    """One series per chosen InferenceDeployment."""
+    return owned(metric, *CHOSEN, *matchers, by=by)
+
+
+def bound(metric: Metric, name: str) -> str:
+    """`low`, `expected` or `high` of a prediction."""
+    return chosen(metric, equals("bound", name))
+
+
+def gauge(metric: EngineMetric, *matchers: str) -> str:
+    """vLLM's gauge; one series per engine."""
+    return engine(metric, lambda name: select(name, *(matchers or CHOSEN)))
+
+
+def per_second(metric: EngineMetric, *matchers: str, suffix: str = "") -> str:
+    """vLLM's counter, or the buckets of its histogram, as rates."""
+    return engine(metric, lambda name: _rate(select(name + suffix, *(matchers or CHOSEN))))
+
+
+def summed(expression: str, *by: str) -> str:
+    """The sum; of everything where no label is kept."""
+    return aggregate("sum", by, expression)
+
+
+def process_rate(metric: Metric, *by: str) -> str:
+    """A counter of kvgate's own processes."""
+    return summed(_rate(metric.name), *by)
+
+
+def process_quantile(metric: Metric, share: float) -> str:
+    """A histogram of kvgate's own processes."""
+    return quantile(share, (), _rate(f"{metric.name}_bucket"))
+
+
+def process_worst(metric: Metric, *by: str) -> str:
+    """The largest of kvgate's own processes."""
+    return aggregate("max", by, metric.name)
+
+
+def of_kvgate(expression: str) -> str:
+    """What every Python process exports, of the targets that are kvgate's."""
+    return aggregate("max", ("pod",), f"{expression} and on (job, instance) {registry.BUILD_INFO.name}")
+
+
+def condition(type_: ConditionType, status: str) -> str:
+    """1 where the condition has this status."""
+    return chosen(registry.CONDITION, equals("type", type_), equals("status", status))
+
+
+def _rate(selector: str) -> str:
+    return f"rate({selector}[{RATE_INTERVAL}])"
+
+
+INFO = chosen(registry.DEPLOYMENT_INFO, by=(*OWNER_LABELS, "model", "accelerator", "kv_cache_dtype", "policy"))
+HEADROOM = bound(registry.KV_CACHE_HEADROOM_RATIO, "expected")
+PREDICTION_ERROR = chosen(registry.PREDICTION_ERROR_RATIO)
+USAGE = chosen(registry.OBSERVED_KV_CACHE_USAGE_RATIO)
+GPUS = chosen(registry.GPUS)
+CAPACITY_BYTES = bound(registry.KV_CACHE_CAPACITY_BYTES, "expected")
+DEMAND_SHARE = f"{chosen(registry.KV_CACHE_DEMAND_BYTES)} / ({CAPACITY_BYTES} > 0)"
+"""Without the guard, no KV cache at all would be an infinite share."""
+
+PREEMPTIONS = f"{PER_MINUTE} * {summed(per_second(vllm_metrics.PREEMPTIONS), *OWNER_LABELS)}"
+PREFIX_HIT_RATIO = f"{summed(per_second(vllm_metrics.PREFIX_CACHE_HITS))} / ({summed(per_second(vllm_metrics.PREFIX_CACHE_QUERIES))} > 0)"
+
+DEPLOYMENTS = f"count({chosen(registry.DEPLOYMENT_INFO)})"
+REFUSED = f"count({condition(ConditionType.ACCEPTED, 'False')}) or 0 * {DEPLOYMENTS}"
+DRIFTING = f"count(abs({PREDICTION_ERROR}) > {DRIFT}) or 0 * {DEPLOYMENTS}"
+_PEAK = f"max_over_time({select(registry.OBSERVED_KV_CACHE_USAGE_RATIO.name, *CHOSEN)}[{RANGE}])"
+UNUSED_GPUS = f"{GPUS} * (1 - {aggregate('max', OWNER_LABELS, _PEAK)})"
+"""A share of the KV cache of all replicas is the same share of the replicas."""
+
+_OWNERLESS = (NAMESPACE, equals(OWNER_LABELS[1], ""))
+_OWNED = (NAMESPACE, f'{OWNER_LABELS[1]}!=""')
+_NOT_OURS = f"unless on ({', '.join(POD)}) ({gauge(vllm_metrics.KV_CACHE_USAGE, *_OWNED)})"
+"""A pod that is scraped twice, once without our label, is still ours."""
+OWNERLESS_USAGE = (
+    f"{aggregate('max', (*POD, 'model_name'), gauge(vllm_metrics.KV_CACHE_USAGE, *_OWNERLESS))} {_NOT_OURS}"
+)
+OWNERLESS_PREEMPTIONS = (
+    f"{PER_MINUTE} * {summed(per_second(vllm_metrics.PREEMPTIONS, *_OWNERLESS), *POD, 'model_name')} {_NOT_OURS}"
+)
+OWNERLESS_PODS = f"count({aggregate('max', POD, OWNERLESS_USAGE)})"
+
+CONDITIONS = " or ".join(
+    f"{value} * {chosen(registry.CONDITION, equals('status', status), by=('type',))}"
+    for status, value in (("True", 1), ("False", 0), ("Unknown", -1))
+)
+CERTIFICATE_DAYS = f"(min({registry.CERTIFICATE_EXPIRY.name}) - time()) / 86400"
+CPU_CORES = of_kvgate(_rate("process_cpu_seconds_total"))
+MEMORY_BYTES = of_kvgate("process_resident_memory_bytes")
