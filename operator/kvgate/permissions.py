@@ -50,4 +50,14 @@ RULES: tuple[Permission, ...] = (
         group="events.k8s.io", resources=("events",), verbs=("create", "patch"), why="one event per new reason, counted"
     ),
 )
-"""Everything that the controller calls; the webhook calls nothing."""
+"""Everything that the controller calls where InferenceDeployments are; the webhook calls nothing."""
+
+OWN_NAMESPACE_RULES: tuple[Permission, ...] = (
+    Permission(
+        group="",
+        resources=("configmaps",),
+        verbs=("get", "create", "patch"),
+        why="observed starts, which correct predictions, in a ConfigMap",
+    ),
+)
+"""In the controller's own namespace."""

@@ -11,6 +11,7 @@ from kvgate.cluster.errors import ApiError, Conflict, Forbidden, NotFound, Rejec
 from kvgate.cluster.events import EventRecorder
 from kvgate.controller.observed import Awaited
 from kvgate.controller.reconcile import Instruments, Reconciler
+from kvgate.controller.starts import ObservedStarts
 from kvgate.controller.store import Store
 from kvgate.metrics import registry as metrics
 from kvgate.metrics.exporter import counter, histogram
@@ -64,7 +65,7 @@ def new(cluster: FakeCluster) -> tuple[Reconciler, Callable[[str], float]]:
     results = counter(metrics.RECONCILES, registry)
     instruments = Instruments(results=results, durations=histogram(metrics.RECONCILE_DURATION, registry))
     recorder = EventRecorder(cluster, instance="test")  # type: ignore[arg-type]
-    reconciler = Reconciler(cluster, recorder, Store(DeploymentSnapshot()), instruments)  # type: ignore[arg-type]
+    reconciler = Reconciler(cluster, recorder, Store(DeploymentSnapshot(), ObservedStarts(None)), instruments)  # type: ignore[arg-type]
     return reconciler, lambda result: results.labels(result)._value.get()
 
 

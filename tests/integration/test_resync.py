@@ -11,6 +11,7 @@ from kvgate.cluster.errors import Forbidden
 from kvgate.cluster.events import EventRecorder
 from kvgate.controller.reconcile import Instruments, Reconciler
 from kvgate.controller.resync import Resync
+from kvgate.controller.starts import ObservedStarts
 from kvgate.controller.store import Key, Store
 from kvgate.metrics import registry as metrics
 from kvgate.metrics.exporter import counter, histogram
@@ -68,7 +69,7 @@ class FakeQueue:
 
 
 def new(cluster: FakeCluster) -> tuple[Resync, Reconciler, FakeQueue]:
-    registry, store, queue = CollectorRegistry(), Store(DeploymentSnapshot()), FakeQueue()
+    registry, store, queue = CollectorRegistry(), Store(DeploymentSnapshot(), ObservedStarts(None)), FakeQueue()
     instruments = Instruments(
         results=counter(metrics.RECONCILES, registry), durations=histogram(metrics.RECONCILE_DURATION, registry)
     )
@@ -76,7 +77,7 @@ def new(cluster: FakeCluster) -> tuple[Resync, Reconciler, FakeQueue]:
     reconciler = Reconciler(cluster, recorder, store, instruments)  # type: ignore[arg-type]
     resync = Resync(
         connect=lambda: cluster,  # type: ignore[arg-type,return-value]
-        namespaces=(), reconciler=reconciler, queue=queue, store=store,  # type: ignore[arg-type]
+        namespaces=(), reconciler=reconciler, queue=queue, store=store, starts=ObservedStarts(None),  # type: ignore[arg-type]
     )  # fmt: skip
     return resync, reconciler, queue
 

@@ -25,3 +25,9 @@
   resources: [events]
   verbs: [create, patch]
 {{- end }}
+{{- define "kvgate.ownNamespaceRules" -}}
+# observed starts, which correct predictions, in a ConfigMap
+- apiGroups: ['']
+  resources: [configmaps]
+  verbs: [get, create, patch]
+{{- end }}

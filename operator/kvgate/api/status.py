@@ -82,6 +82,8 @@ class BudgetStatus(ApiModel):
     """Expected KV cache size in tokens, as vLLM prints it."""
     max_concurrency: str
     """Expected full-length requests at once, a decimal string."""
+    observed_starts: int | None = None
+    """Starts of this setting that were observed before and that availableKvCacheBytes follows; absent where there were none."""
     ledger: LedgerStatus | None = None
     """How the GPU's memory is spent; kvCacheMemoryBytes bypasses it."""
 
@@ -110,6 +112,8 @@ class InferenceDeploymentStatus(ApiModel):
     """The values that the pods are rendered from."""
     budget: BudgetStatus | None = None
     """The ledger and the demand."""
+    calibration_revision: int | None = None
+    """The newest observed start that was known when this generation was judged; absent where there was none."""
     alternatives: Annotated[tuple[AlternativeStatus, ...], Field(max_length=16)] | None = None
     """Single changes that would fit, where it does not."""
     replicas: int | None = None

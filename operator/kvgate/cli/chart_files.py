@@ -36,9 +36,10 @@ def crd_template(crd: Mapping[str, Any]) -> str:
     return _CRD_HEAD.format(name=crd["metadata"]["name"]) + _literal(body) + _END
 
 
-def rules_template(permissions: Iterable[Permission]) -> str:
-    """The rules of the controller's ClusterRole, each under the reason for it."""
-    return _RULES_HEAD + "".join(map(_rule, permissions)) + _END
+def rules_template(permissions: Iterable[Permission], own: Iterable[Permission]) -> str:
+    """The rules of the controller's roles, each under the reason for it."""
+    every = _RULES_HEAD + "".join(map(_rule, permissions)) + _END
+    return every + '{{- define "kvgate.ownNamespaceRules" -}}\n' + "".join(map(_rule, own)) + _END
 
 
 def _rule(permission: Permission) -> str:

@@ -15,7 +15,7 @@ from kvgate.cli.manifest_reference import manifests_reference
 from kvgate.cli.reference import HEAD, api_reference, cli_reference, metrics_reference
 from kvgate.cli.rule_reference import rules_reference
 from kvgate.monitoring import DASHBOARDS
-from kvgate.permissions import RULES
+from kvgate.permissions import OWN_NAMESPACE_RULES, RULES
 
 Generated = tuple[str, Callable[[], str]]
 """A path below the root, and what writes its text."""
@@ -39,7 +39,7 @@ def dashboard(uid: str) -> str:
 GENERATED: tuple[Generated, ...] = (
     (f"crds/{GROUP}_{PLURAL}.yaml", crd_yaml),
     (CRD_TEMPLATE, lambda: crd_template(custom_resource_definition())),
-    (RULES_TEMPLATE, lambda: rules_template(RULES)),
+    (RULES_TEMPLATE, lambda: rules_template(RULES, OWN_NAMESPACE_RULES)),
     ("docs/reference/api.md", api_reference),
     ("docs/reference/cli.md", cli_reference),
     ("docs/reference/manifests.md", lambda: manifests_reference(HEAD)),

@@ -11,6 +11,7 @@ import click
 
 from kvgate.cluster.errors import NoConfiguration
 from kvgate.controller.process import CannotStart, Options, ThreadDied, run
+from kvgate.controller.starts import Place
 from kvgate.logs import log_as_json
 
 
@@ -24,16 +25,28 @@ from kvgate.logs import log_as_json
     help="Else KUBECONFIG, ~/.kube/config, the pod's own.",
 )
 @click.option(
+    "--calibration", metavar="NAMESPACE/NAME", help="ConfigMap that keeps observed starts; else until the process ends."
+)
+@click.option(
     "--resync-seconds", default=300.0, type=click.FloatRange(min=1), help="How often everything is compared, ± 20 %."
 )
-def controller(kubeconfig: Path | None, **options: Any) -> None:
+def controller(kubeconfig: Path | None, calibration: str | None, **options: Any) -> None:
     """Reconcile InferenceDeployments. One replica: there is no leader election yet."""
+    place = _place(calibration) if calibration else None
+    chosen = Options(kubeconfig=str(kubeconfig) if kubeconfig else None, calibration=place, **options)
     try:
-        asyncio.run(_until_signal(Options(kubeconfig=str(kubeconfig) if kubeconfig else None, **options)))
+        asyncio.run(_until_signal(chosen))
     except (CannotStart, NoConfiguration, ThreadDied) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"cannot listen: {error}; choose another --metrics-host or --metrics-port") from None
+
+
+def _place(text: str) -> Place:
+    try:
+        return Place.parse(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--calibration") from None
 
 
 def main(argv: Sequence[str]) -> None:

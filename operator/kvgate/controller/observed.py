@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvgate.api.base import Document
-from kvgate.api.conditions import Reason
+from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.engine import Assessment, assess
 from kvgate.facts import ConfigMissing, gather, text_of_key
 from kvgate.rendering.drift import carries
@@ -47,6 +48,8 @@ class Judged:
 
     assessment: Assessment
     accelerator: Accelerator | None
+    calibration_revision: int
+    """The newest observed start that it knew of."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,10 +115,31 @@ def config_text(reference: KeyRef, config_map: Mapping[str, Any] | None) -> str 
     return text_of_key(reference, config_map.get("data") or {})
 
 
-def assess_owner(owner: InferenceDeployment, config: str | ConfigMissing) -> Judged:
+def pinned_revision(document: Document) -> int | None:
+    """What was known of observed starts when this generation was accepted; None where it may be judged by the newest.
+
+    A verdict stands for its generation: else an engine's own report would change the prediction that it is held against, and
+    under policy Adjust restart the engine.
+    """  # fmt: skip
+    status = document.get("status") or {}
+    accepted = {"type": ConditionType.ACCEPTED.value, "status": "False"}
+    refused = any(accepted.items() <= condition.items() for condition in status.get("conditions", ()))
+    if refused or status.get("observedGeneration") != document["metadata"].get("generation"):
+        return None
+    revision = status.get("calibrationRevision", 0)
+    return revision if isinstance(revision, int) else 0
+
+
+def assess_owner(
+    owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED
+) -> Judged:
     """The one engine, with the facts of the cluster."""
-    facts = gather(owner.spec, lambda _: config)
-    return Judged(assessment=assess(owner.spec, facts, skip_reason=owner.skip_reason), accelerator=facts.accelerator)
+    facts = gather(owner.spec, lambda _: config, calibration)
+    return Judged(
+        assessment=assess(owner.spec, facts, skip_reason=owner.skip_reason),
+        accelerator=facts.accelerator,
+        calibration_revision=calibration.revision,
+    )
 
 
 def decide(observed: Observed, judged: Judged | None) -> Intent:
@@ -161,6 +185,7 @@ def status_after(intent: Intent, *, name: str, deployment: Document | None, befo
     return status_of(
         intent.owner,
         intent.judged.assessment,
+        calibration_revision=intent.judged.calibration_revision,
         left_out=intent.left_out,
         obstacle=intent.obstacle,
         deployment=deployment,

@@ -25,6 +25,7 @@ from kvgate.controller.health import Health
 from kvgate.controller.reconcile import Instruments, Reconciler
 from kvgate.controller.resync import Resync
 from kvgate.controller.settings import operator_settings
+from kvgate.controller.starts import ObservedStarts, Place
 from kvgate.controller.store import Store
 from kvgate.controller.work_queue import WorkQueue
 from kvgate.metrics import registry as metrics
@@ -59,6 +60,8 @@ class Options:
     namespaces: Sequence[str] = ()
     """Empty: the whole cluster."""
     resync_seconds: float = 300.0
+    calibration: Place | None = None
+    """Where observed starts are kept."""
 
 
 @dataclass(kw_only=True)
@@ -74,6 +77,10 @@ class Process:
     def __post_init__(self) -> None:
         self.health = Health(resync_seconds=self.options.resync_seconds)
         self.deployments = DeploymentSnapshot()
+        self.starts = ObservedStarts(self.options.calibration)
+        known = gauge(metrics.CALIBRATION_STARTS, self.registry)
+        for state in self.starts.states:
+            known.labels(state).set_function(partial(self._num_starts, state))
         self.requests = counter(metrics.API_REQUESTS, self.registry)
         self.leads = gauge(metrics.LEADER, self.registry)
         self.lag = gauge(metrics.EVENT_LOOP_LAG, self.registry)
@@ -81,6 +88,9 @@ class Process:
             results=counter(metrics.RECONCILES, self.registry),
             durations=histogram(metrics.RECONCILE_DURATION, self.registry),
         )
+
+    def _num_starts(self, state: str) -> int:
+        return self.starts.states[state]
 
     def observe(self, verb: str, code: str) -> None:
         """Every request of either client; the client libraries are thread-safe here."""
@@ -111,6 +121,7 @@ async def _wait_for_cluster(cluster: Cluster, process: Process, stopped: asyncio
     while not stopped.is_set():
         try:
             await _check(cluster, process.options.namespaces)
+            await process.starts.load(cluster)
         except ApiError as error:
             process.health.trouble = str(error)
             hint = "; the controller's role lacks a rule" if isinstance(error, Forbidden) else ""
@@ -185,14 +196,14 @@ async def _operate(process: Process) -> None:
     """kopf and the background tasks, in a loop of their own: kopf cancels every task in its loop when it ends."""
     options, configuration = process.options, await load_configuration(process.options.kubeconfig)
     asyncio.get_running_loop().set_exception_handler(partial(_unless_stopping, process))
-    store = Store(process.deployments)
+    store = Store(process.deployments, process.starts)
     async with Cluster(configuration, process.observe) as cluster:
         recorder = EventRecorder(cluster, instance=instance_name())
         reconciler = Reconciler(cluster, recorder, store, process.instruments)
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds)
         resync = Resync(
             connect=lambda: Cluster(configuration, process.observe),
-            namespaces=options.namespaces, reconciler=reconciler, queue=queue, store=store,
+            namespaces=options.namespaces, reconciler=reconciler, queue=queue, store=store, starts=process.starts,
         )  # fmt: skip
         tasks = [
             asyncio.create_task(_beat(process, store)),

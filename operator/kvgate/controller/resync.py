@@ -12,6 +12,7 @@ from kvgate.cluster.errors import ApiError
 from kvgate.controller import observed as pure
 from kvgate.controller.observed import Observed
 from kvgate.controller.reconcile import Reconciler
+from kvgate.controller.starts import ObservedStarts
 from kvgate.controller.store import Key, Store
 from kvgate.controller.work_queue import WorkQueue
 from kvgate.rendering.labels import OWNER_LABEL
@@ -26,13 +27,21 @@ class Resync:
     """Lists instead of reading one by one; only what is not settled is reconciled, with fresh reads."""
 
     def __init__(
-        self, *, connect: Connect, namespaces: Sequence[str], reconciler: Reconciler, queue: WorkQueue, store: Store
+        self,
+        *,
+        connect: Connect,
+        namespaces: Sequence[str],
+        reconciler: Reconciler,
+        queue: WorkQueue,
+        store: Store,
+        starts: ObservedStarts,
     ) -> None:
         self._connect = connect
         self._namespaces: Sequence[str | None] = namespaces or (None,)
         self._reconciler = reconciler
         self._queue = queue
         self._store = store
+        self._starts = starts
 
     async def run_forever(self, interval_seconds: float, done: Callable[[], None]) -> None:
         """± 20 %, so that replicas and clusters do not march in step."""
@@ -48,6 +57,7 @@ class Resync:
     async def run_once(self) -> None:
         known, seen = self._store.keys(), set()
         async with self._connect() as cluster:
+            await self._starts.load(cluster)
             for namespace in self._namespaces:
                 children = [await _by_key(cluster, kind, namespace) for kind in (DEPLOYMENTS, SERVICES)]
                 async for document in cluster.list(INFERENCE_DEPLOYMENTS, namespace):

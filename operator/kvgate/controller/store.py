@@ -3,7 +3,8 @@
 from kvgate.api.base import Document
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.controller.observed import Judged, Observed, assess_owner
+from kvgate.controller.observed import Judged, Observed, assess_owner, pinned_revision
+from kvgate.controller.starts import ObservedStarts
 from kvgate.metrics.exporter import DeploymentSample, sample_of
 from kvgate.metrics.snapshot import DeploymentSnapshot
 
@@ -14,8 +15,9 @@ Key = tuple[str, str]
 class Store:
     """Filled by reconciles; a deleted object leaves nothing behind."""
 
-    def __init__(self, snapshot: DeploymentSnapshot) -> None:
+    def __init__(self, snapshot: DeploymentSnapshot, starts: ObservedStarts) -> None:
         self._snapshot = snapshot
+        self._starts = starts
         self._samples: dict[Key, DeploymentSample] = {}
         self._judged: dict[Key, tuple[object, Judged]] = {}
         self._is_dirty = False
@@ -25,10 +27,13 @@ class Store:
         if not isinstance(observed.owner, InferenceDeployment):
             return None
         metadata = observed.document["metadata"]
-        question = (metadata["uid"], metadata.get("generation"), observed.owner.skip_reason, observed.config)
+        revision, newest = pinned_revision(observed.document), self._starts.calibration
+        calibration = newest if revision is None else newest.as_of(revision)
+        asked = (metadata["uid"], metadata.get("generation"), observed.owner.skip_reason, observed.config)
+        question = (*asked, calibration)
         known = self._judged.get(key)
         if known is None or known[0] != question:
-            known = self._judged[key] = (question, assess_owner(observed.owner, observed.config))
+            known = self._judged[key] = (question, assess_owner(observed.owner, observed.config, calibration))
         return known[1]
 
     def show(self, key: Key, observed: Observed, judged: Judged | None, status: Document) -> None:

@@ -28,6 +28,7 @@ def budget_status(assessment: Assessment) -> Document | None:
         headroom_percent=floor(shares[1] * 100),
         capacity_tokens=budget.kv_cache.num_tokens(blocks.expected),
         max_concurrency=f"{float(budget.kv_cache.max_concurrency(blocks.expected)):.2f}",
+        observed_starts=_observed_starts(ledger),
         ledger=_ledger(ledger) if ledger else None,
     )
     dumped: Document = status.model_dump(by_alias=True, exclude_none=True)
@@ -36,6 +37,11 @@ def budget_status(assessment: Assessment) -> Document | None:
 
 def _bytes(interval: Interval) -> Bytes:
     return Bytes(low=interval.low, expected=interval.expected, high=interval.high)
+
+
+def _observed_starts(ledger: Ledger | None) -> int | None:
+    correction = ledger.correction if ledger else None
+    return correction.starts if correction and correction.is_same_setting else None
 
 
 def _ledger(ledger: Ledger) -> LedgerStatus:

@@ -76,6 +76,7 @@ def status_of(
     owner: InferenceDeployment,
     assessment: Assessment,
     *,
+    calibration_revision: int = 0,
     left_out: NotRendered | None,
     obstacle: Obstacle | None,
     deployment: Mapping[str, Any] | None,
@@ -94,6 +95,7 @@ def status_of(
         claims,
         effective=before.status.get("effective") if left_out else _dumped(effective_values(owner.spec, assessment)),
         budget=budget_status(assessment),
+        calibrationRevision=calibration_revision or None,
         alternatives=[{"field": field_path(a.field), "value": str(a.value)} for a in assessment.alternatives] or None,
         **_counts(owner.name, rollout),
     )

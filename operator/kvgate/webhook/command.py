@@ -16,6 +16,8 @@ from kvgate.logs import log_as_json
 from kvgate.metrics import registry as names
 from kvgate.metrics.endpoint import endpoint_app, listen
 from kvgate.metrics.exporter import gauge, new_registry
+from kvgate.webhook.observed_starts import StartsFile
+from kvgate.webhook.review import review
 from kvgate.webhook.server import Instruments, Traffic, validation_app, warm_up
 from kvgate.webhook.tls import Certificate, CertificateError
 
@@ -45,6 +47,7 @@ class Settings:
     tls_key: Path
     metrics_host: str
     metrics_port: int
+    calibration: Path | None = None
     linger_seconds: float = LINGER_SECONDS
     certificate_poll_seconds: float = CERTIFICATE_POLL_SECONDS
 
@@ -61,6 +64,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--tls-key", type=_FILE, required=True, help="PEM file of its key.")
 @click.option("--metrics-host", default="0.0.0.0", help="Address of /metrics, /livez and /readyz.")  # noqa: S104
 @click.option("--metrics-port", default=8080, type=click.IntRange(0, 65535), help="Their port; 0 takes any.")
+@click.option("--calibration", type=_FILE, help="Observed starts; read again when it changes, and it may be missing.")
 @click.option(
     "--linger-seconds",
     default=LINGER_SECONDS,
@@ -101,18 +105,21 @@ async def run(settings: Settings) -> None:
 async def serving(settings: Settings) -> AsyncIterator[dict[str, int]]:
     """Both listeners, as ports by name. The probes outlive the reviews, and tell that no more should come."""
     certificate = Certificate(settings.tls_cert, settings.tls_key)
+    starts = StartsFile(settings.calibration)
     warm_up()
     registry, traffic, accepting = new_registry(), Traffic(), asyncio.Event()
     metrics = endpoint_app(registry, livez=lambda: (True, "ok"), readyz=lambda: _readiness(accepting))
     gauge(names.CERTIFICATE_EXPIRY, registry).set_function(lambda: certificate.expires_at)
-    validation = validation_app(Instruments.registered(registry), traffic)
+    validation = validation_app(
+        Instruments.registered(registry), traffic, lambda body: review(body, starts.calibration)
+    )
     async with contextlib.AsyncExitStack() as stack:
         probes = await listen(metrics, settings.metrics_host, settings.metrics_port)
         stack.push_async_callback(probes.cleanup)
         reviews = await listen(validation, settings.host, settings.port, tls=certificate.context)
         stack.push_async_callback(_leave, reviews, traffic, settings.linger_seconds)
-        watch = asyncio.create_task(certificate.watch(settings.certificate_poll_seconds))
-        stack.callback(watch.cancel)
+        for watched in (certificate, starts):
+            stack.callback(asyncio.create_task(watched.watch(settings.certificate_poll_seconds)).cancel)
         accepting.set()
         stack.callback(accepting.clear)
         yield {"port": reviews.addresses[0][1], "metrics_port": probes.addresses[0][1]}

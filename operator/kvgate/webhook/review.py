@@ -13,6 +13,7 @@ from kvgate import summary
 from kvgate.api import GROUP, KIND, PLURAL, VERSION
 from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.engine import Decision, assess
 from kvgate.facts import ConfigMissing, gather
 from kvgate.rules import Finding
@@ -57,7 +58,7 @@ class Answer:
     body: dict[str, Any]
 
 
-def review(body: Any) -> Answer:
+def review(body: Any, calibration: Calibration = NOTHING_OBSERVED) -> Answer:
     """Judge the object of a review; a dry run is judged alike. Raises ReviewError."""
     request = read_request(body)
     try:
@@ -65,16 +66,16 @@ def review(body: Any) -> Answer:
     except InvalidDocument as error:
         message = "; ".join(map(_field_text, error.findings))
         return _refused(request, INVALID, NO_POLICY, code=422, reason="Invalid", message=message)
-    return _judged(request, deployment)
+    return _judged(request, deployment, calibration)
 
 
 def _field_text(finding: Finding) -> str:
     return finding.message + (f" ({finding.remediation})" if finding.remediation else "")
 
 
-def _judged(request: Request, deployment: InferenceDeployment) -> Answer:
+def _judged(request: Request, deployment: InferenceDeployment, calibration: Calibration) -> Answer:
     spec = deployment.spec
-    assessment = assess(spec, gather(spec, _not_read_here), skip_reason=deployment.skip_reason)
+    assessment = assess(spec, gather(spec, _not_read_here, calibration), skip_reason=deployment.skip_reason)
     decision, policy = assessment.decision.value, spec.admission.policy
     if assessment.decision is Decision.REFUSE:
         message = summary.refusal(assessment)

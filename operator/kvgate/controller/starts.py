@@ -1,0 +1,102 @@
+"""The observed starts that the controller keeps in a ConfigMap: read again before every write, so that edits by people survive."""
+
+import logging
+from dataclasses import dataclass
+
+from kvgate.api.base import Document
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, ObservedStart, StartState
+from kvgate.calibration import Records, read_records, unused_text, with_start, write_records
+from kvgate.cluster.client import CONFIG_MAPS, Cluster
+
+KEY = "starts.jsonl"
+"""Of the ConfigMap's data."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where the ConfigMap is."""
+
+    namespace: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Place":
+        """`NAMESPACE/NAME`; raises ValueError."""
+        namespace, slash, name = text.partition("/")
+        if not (namespace and slash and name) or "/" in name:
+            raise ValueError(f"{text!r} is no NAMESPACE/NAME of a ConfigMap, such as kvgate-system/kvgate-calibration")
+        return cls(namespace=namespace, name=name)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class ObservedStarts:
+    """What is known now, in this process and in the ConfigMap; without a place, only until the process ends."""
+
+    def __init__(self, place: Place | None) -> None:
+        self._place = place
+        self._records = Records()
+        self._told: frozenset[str] = frozenset()
+        self.calibration: Calibration = NOTHING_OBSERVED
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Of the ConfigMap's text, each with its line."""
+        return self._records.problems
+
+    @property
+    def states(self) -> dict[str, int]:
+        """How many starts there are of every state, those that cannot be read included."""
+        found = [self.calibration.state(start) for start in self.calibration.starts]
+        return {**{state.value: found.count(state) for state in StartState}, "unreadable": len(self.problems)}
+
+    async def load(self, cluster: Cluster) -> None:
+        """What the ConfigMap says now. Raises ApiError."""
+        if self._place is None:
+            return
+        found = await cluster.find(CONFIG_MAPS, self._place.namespace, self._place.name)
+        text = (found or {}).get("data", {}).get(KEY, "")
+        records = read_records(text)
+        if records != self._records:
+            self._show(records)
+
+    async def add(self, cluster: Cluster, start: ObservedStart) -> str:
+        """Remember it, unless it says nothing new; in a few words why it is not used, or could not be kept."""
+        await self.load(cluster)
+        starts = with_start(self._records.starts, start)
+        if self.problems:
+            return f"not remembered: ConfigMap {self._place}, key {KEY}, {self.problems[0]}"
+        if starts is not self._records.starts:
+            if self._place is not None:
+                await cluster.apply(CONFIG_MAPS, _config_map(self._place, write_records(starts)))
+            self._show(Records(starts=starts))
+        return self.trouble_of(start)
+
+    def trouble_of(self, start: ObservedStart) -> str:
+        """Why starts of its setting are not used; empty where they are."""
+        alike = (known for known in self.calibration.starts if known.key == start.key)
+        return next(filter(None, (unused_text(self.calibration, known) for known in alike)), "")
+
+    def _show(self, records: Records) -> None:
+        self._records, self.calibration = records, records.calibration
+        unused = (unused_text(self.calibration, start) for start in records.starts)
+        told = frozenset(filter(None, (*records.problems, *unused)))
+        for text in sorted(told - self._told):
+            _log.warning("calibration: %s", text)
+        self._told = told
+
+
+def _config_map(place: Place, text: str) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": place.name,
+            "namespace": place.namespace,
+            "labels": {"app.kubernetes.io/managed-by": "kvgate"},
+        },
+        "data": {KEY: text},
+    }

@@ -1,0 +1,43 @@
+"""The observed starts of a mounted file, read again when it changes; what cannot be read is logged once and costs nothing else."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
+from kvgate.calibration import read_records
+
+_log = logging.getLogger(__name__)
+
+
+class StartsFile:
+    """The file may come and go: without it nothing was observed."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._text = ""
+        self.calibration: Calibration = NOTHING_OBSERVED
+        self.reload()
+
+    def reload(self) -> None:
+        """As the file is now."""
+        text = self._read()
+        if text == self._text:
+            return
+        self._text, records = text, read_records(text)
+        for problem in records.problems:
+            _log.warning("calibration: %s: %s", self._path, problem)
+        self.calibration = records.calibration
+        _log.info("calibration read", extra={"fields": {"starts": len(records.starts)}})
+
+    def _read(self) -> str:
+        try:
+            return self._path.read_text(encoding="utf-8", errors="replace") if self._path else ""
+        except OSError:
+            return ""
+
+    async def watch(self, interval_seconds: float) -> None:
+        """Look for a change for ever."""
+        while True:
+            await asyncio.sleep(interval_seconds)
+            self.reload()
