@@ -1,0 +1,319 @@
+#!/usr/bin/env python3
+"""A vLLM that answers /health, /v1/models and /metrics, and serves nothing: it replays a recorded run of a real one.
+
+    with serving(Engine(vllm_version="0.28.0", num_gpu_blocks=4096, block_size=16), ("127.77.0.1", 8000)) as replay:
+        replay.begin(speed=2)
+
+Names and labels are those of the release (kvgate.vllm_metrics), formats are negotiated by prometheus_client as in vLLM itself,
+its faults included. One process can be many pods: it binds the addresses it is given, all on the loopback. From a shell:
+`python tools/fake_vllm.py 127.0.0.1:8000 --vllm-version 0.28.0 --speed 2 --loop` until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import gzip
+import ipaddress
+import json
+import math
+import signal
+import sys
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from kvgate.budget.versions import parse_patch
+from kvgate.vllm_metrics import CACHE_CONFIG_INFO, ENGINE_METRICS, EngineMetric
+
+RECORDED = Path(__file__).resolve().parent / "data" / "pressure_run.csv"
+BUCKET = "le_"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Engine:
+    """What the server that is played was started with; the defaults are those of the recorded run."""
+
+    vllm_version: str = "0.32.0"
+    model_name: str = "tiny-llama"
+    num_gpu_blocks: int | None = 64
+    """Of each engine; None: vLLM has not told yet."""
+    block_size: int = 128
+    kv_cache_size_tokens: int | None = None
+    """Of each engine; None: blocks × block_size."""
+    data_parallel_size: int = 1
+    kv_cache_usage: float | None = None
+    """In place of the recorded one."""
+    is_vllm: bool = True
+
+    @property
+    def size_tokens(self) -> int | None:
+        blocks = self.num_gpu_blocks
+        return self.kv_cache_size_tokens or (None if blocks is None else blocks * self.block_size)
+
+
+@lru_cache(maxsize=1)
+def recorded_run() -> tuple[Mapping[str, float], ...]:
+    """One row a second, under the keys of kvgate.vllm_metrics; the file's first lines say what ran."""
+    with RECORDED.open(encoding="utf-8") as lines:
+        rows = csv.DictReader(line for line in lines if not line.startswith("#"))
+        return tuple({name: float(value) for name, value in row.items()} for row in rows)
+
+
+@dataclass(kw_only=True)
+class Replay:
+    """Where the run stands: at its first row until it begins, then at the row of the moment, at the end at its last."""
+
+    rows: Sequence[Mapping[str, float]] = field(default_factory=recorded_run)
+    now: Callable[[], float] = time.monotonic
+    _began_at: float | None = None
+    _speed: float = 1.0
+    _loops: bool = False
+
+    def begin(self, *, speed: float = 1.0, loops: bool = False) -> None:
+        """From the first row on."""
+        self._speed, self._loops, self._began_at = speed, loops, self.now()
+
+    @property
+    def seconds(self) -> float:
+        """Of the recording, not of the clock."""
+        return 0.0 if self._began_at is None else (self.now() - self._began_at) * self._speed
+
+    @property
+    def length_seconds(self) -> float:
+        return self.rows[-1]["t_seconds"]
+
+    @property
+    def is_over(self) -> bool:
+        return not self._loops and self.seconds >= self.length_seconds
+
+    def row(self) -> Mapping[str, float]:
+        """In a loop counters go on from where they were: a reset would be a restart."""
+        laps, seconds = divmod(self.seconds, self.length_seconds + 1) if self._loops else (0, self.seconds)
+        row = self.rows[bisect_right(self.rows, seconds, key=lambda row: row["t_seconds"]) - 1]
+        last = self.rows[-1]
+        return {name: value + laps * last[name] * (name not in GAUGES) for name, value in row.items()}
+
+
+GAUGES = frozenset({"t_seconds", *(metric.key for metric in ENGINE_METRICS if metric.kind == "gauge")})
+
+
+def names_in(metric: EngineMetric, vllm_version: str) -> list[str]:
+    """Under which names this release exports it; more than one while an old one is still there."""
+    release = parse_patch(vllm_version)
+    return [
+        name.name
+        for name in metric.names
+        if parse_patch(name.since) <= release and (name.until is None or release <= parse_patch(name.until))
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EngineCollector:
+    """What stands in /metrics at this moment."""
+
+    engine: Engine
+    replay: Replay
+
+    def collect(self) -> Iterator[Metric]:
+        yield CounterMetricFamily("http_requests", "Of any server; no metric of vLLM.", value=1)
+        if not self.engine.is_vllm:
+            return
+        row = self.replay.row()
+        for metric in ENGINE_METRICS:
+            for name in names_in(metric, self.engine.vllm_version):
+                family = FAMILIES[metric.kind](name)
+                for labels in self._labels():
+                    if metric is CACHE_CONFIG_INFO:
+                        family.add_sample(name, {**self._cache_config(), **labels}, 1.0)
+                    else:
+                        self._add(family, metric, {"model_name": self.engine.model_name, **labels}, row)
+                yield family
+
+    def _labels(self) -> Iterable[dict[str, str]]:
+        """V0 has no label `engine`."""
+        if parse_patch(self.engine.vllm_version) < (0, 8, 5):
+            return [{}]
+        return [{"engine": str(index)} for index in range(self.engine.data_parallel_size)]
+
+    def _cache_config(self) -> dict[str, str]:
+        """Those of the forty labels that a reader may want; num_gpu_blocks is the sum over all engines."""
+        engine = self.engine
+        blocks = None if engine.num_gpu_blocks is None else engine.num_gpu_blocks * engine.data_parallel_size
+        labels = {"block_size": engine.block_size, "num_gpu_blocks": blocks, "gpu_memory_utilization": 0.92}
+        if parse_patch(engine.vllm_version) >= (0, 24, 0):
+            labels["kv_cache_size_tokens"] = engine.size_tokens
+        return {name: str(value) for name, value in labels.items()}
+
+    def _add(self, family: Metric, metric: EngineMetric, labels: dict[str, str], row: Mapping[str, float]) -> None:
+        if metric.kind == "histogram":
+            counts = [(name, value) for name, value in row.items() if name.startswith(BUCKET)]
+            for name, count in counts:
+                family.add_sample(f"{family.name}_bucket", {**labels, "le": name.removeprefix(BUCKET)}, count)
+            family.add_sample(f"{family.name}_count", labels, counts[-1][1])
+            family.add_sample(f"{family.name}_sum", labels, row[f"{metric.key}_sum"])
+            return
+        override = self.engine.kv_cache_usage if metric.key == "kv_cache_usage" else None
+        name = f"{family.name}_total" if metric.kind == "counter" else family.name
+        family.add_sample(name, labels, row[metric.key] if override is None else override)
+
+
+FAMILIES: Mapping[str, Callable[[str], Metric]] = {
+    "gauge": lambda name: GaugeMetricFamily(name, "As vLLM exports it."),
+    "counter": lambda name: CounterMetricFamily(name, "As vLLM exports it."),
+    "histogram": lambda name: HistogramMetricFamily(name, "As vLLM exports it."),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """How a bad engine answers for /metrics: in another way, or with other figures."""
+
+    status: str = ""
+    """Empty: as a good one does."""
+    headers: Sequence[tuple[str, str]] = ()
+    body: Callable[[], bytes] = bytes
+    hangs: bool = False
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Of the engine."""
+
+
+TEXT = ("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+HUGE_BYTES = 64 * 2**20
+FAULTS = {
+    "hang": Fault(hangs=True),
+    "not-found": Fault(status="404 Not Found"),
+    "error": Fault(status="500 Internal Server Error"),
+    "huge": Fault(status="200 OK", headers=[TEXT], body=lambda: b"# a comment of some length\n" * (HUGE_BYTES // 27)),
+    "gzip-bomb": Fault(
+        status="200 OK", headers=[TEXT, ("Content-Encoding", "gzip")], body=lambda: gzip.compress(bytes(HUGE_BYTES))
+    ),
+    "html": Fault(status="200 OK", headers=[("Content-Type", "text/html")], body=lambda: b"<html>welcome</html>"),
+    "nan": Fault(changes={"kv_cache_usage": math.nan}),
+    "no-capacity": Fault(changes={"num_gpu_blocks": None}),
+    "zero-capacity": Fault(changes={"num_gpu_blocks": 0}),
+    "another-program": Fault(changes={"is_vllm": False}),
+}
+
+Answer = Iterable[bytes]
+StartResponse = Callable[[str, list[tuple[str, str]]], Any]
+
+
+def application(engine: Engine, replay: Replay, fault: Fault, stopped: threading.Event) -> Callable[..., Answer]:
+    """The three routes, as WSGI."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    registry.register(EngineCollector(engine=replace(engine, **fault.changes), replay=replay))
+    metrics = make_wsgi_app(registry)
+    models = json.dumps({"object": "list", "data": [{"id": engine.model_name, "object": "model", "owned_by": "vllm"}]})
+
+    def answer(environment: dict[str, Any], start: StartResponse) -> Answer:
+        path = environment["PATH_INFO"]
+        if path == "/metrics":
+            return faulty(start) if fault.status or fault.hangs else metrics(environment, start)
+        known = {"/health": b"", "/v1/models": models.encode()}
+        start("200 OK" if path in known else "404 Not Found", [("Content-Type", "application/json")])
+        return [known.get(path, b'{"detail":"Not Found"}')]
+
+    def faulty(start: StartResponse) -> Answer:
+        if fault.hangs:
+            stopped.wait()
+        start(fault.status or "200 OK", list(fault.headers))
+        return [fault.body()]
+
+    return answer
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        """Without asking DNS what the address is called, which takes seconds where there is none."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]
+        self.setup_environ()
+
+    def handle_error(self, *_: object) -> None:
+        """A client that went away is no error."""
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Nothing on the terminal."""
+
+
+class NotLoopback(ValueError):
+    """An address that others could reach."""
+
+
+@contextmanager
+def serving(engine: Engine, *addresses: tuple[str, int], fault: str = "") -> Iterator[Replay]:
+    """One engine on each address, all at the same second of the run; OSError where one is taken."""
+    replay, stopped = Replay(), threading.Event()
+    app = application(engine, replay, FAULTS[fault] if fault else Fault(), stopped)
+    with contextlib.ExitStack() as stack:
+        for host, port in addresses:
+            if not ipaddress.ip_address(host).is_loopback:
+                raise NotLoopback(f"{host}: a fake engine listens on the loopback only; give an address in 127.0.0.0/8")
+            server = stack.enter_context(_Server((host, port), _Quiet))
+            server.set_app(app)
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+        stack.callback(stopped.set)
+        yield replay
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return str(ipaddress.ip_address(host)), int(port)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Play a vLLM server until Ctrl-C: a recorded run, replayed.")
+    parser.add_argument("addresses", nargs="+", type=_address, metavar="HOST:PORT", help="on the loopback")
+    parser.add_argument("--vllm-version", default=Engine().vllm_version)
+    parser.add_argument("--model-name", default=Engine().model_name)
+    parser.add_argument("--num-gpu-blocks", type=int, default=Engine().num_gpu_blocks, help="of each engine")
+    parser.add_argument("--block-size", type=int, default=Engine().block_size)
+    parser.add_argument("--capacity-tokens", type=int, help="of each engine; else blocks times their size")
+    parser.add_argument("--data-parallel-size", type=int, default=1)
+    parser.add_argument("--speed", type=float, default=1.0, help="2: twice as fast as it was recorded")
+    parser.add_argument("--loop", action="store_true", help="again from the start; counters go on")
+    parser.add_argument("--fault", choices=sorted(FAULTS), default="", help="answer /metrics as a bad engine does")
+    options = parser.parse_args()
+    engine = Engine(
+        vllm_version=options.vllm_version,
+        model_name=options.model_name,
+        num_gpu_blocks=options.num_gpu_blocks,
+        block_size=options.block_size,
+        kv_cache_size_tokens=options.capacity_tokens,
+        data_parallel_size=options.data_parallel_size,
+    )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with serving(engine, *options.addresses, fault=options.fault) as replay, contextlib.suppress(KeyboardInterrupt):
+            replay.begin(speed=options.speed, loops=options.loop)
+            print("serving; Ctrl-C stops it", flush=True)
+            signal.pause()
+    except (NotLoopback, OSError) as error:
+        print(f"fake_vllm: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
