@@ -94,6 +94,9 @@ class ControlPlane:
         self._full = full
         self._token = secrets.token_urlsafe(24)
         self._programs: dict[str, Program] = {}
+        self.pod_network = f"127.{64 + secrets.randbelow(128)}.0.0/16"
+        """Of the pods' addresses: on the loopback, so that whoever scrapes a pod never leaves this machine; control planes that
+        run side by side have different ones."""
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -338,6 +341,7 @@ class ControlPlane:
             f"--server-address=127.0.0.1:{port}",
             *self._certificate_flags(),
             f"--config={STAGES}",
+            f"--cidr={self.pod_network}",
         ]
 
 

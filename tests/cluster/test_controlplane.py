@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,7 @@ def test_a_deployment_with_gpus_is_scheduled_on_a_fake_node_and_becomes_availabl
     plane.kubectl("wait", "deployment/fits", "--for=condition=Available", "--timeout=30s")
     pods = json.loads(plane.kubectl("get", "pods", "-l", "app=vllm", "-o", "json").stdout)["items"]
     assert {pod["spec"]["nodeName"] for pod in pods} == {"gpu-0"}
+    assert all(ip_address(pod["status"]["podIP"]).is_loopback for pod in pods)
     plane.kubectl("delete", "deployment/fits", "--cascade=foreground", "--timeout=30s")
     assert plane.kubectl("get", "pods", "-l", "app=vllm", "-o", "name").stdout == ""
 
