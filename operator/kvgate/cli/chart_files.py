@@ -33,7 +33,7 @@ _RULES_HEAD = """\
 def crd_template(crd: Mapping[str, Any]) -> str:
     """The CRD under `crds.enabled`, kept by Helm under `crds.keep`."""
     body = yaml.safe_dump({"spec": crd["spec"]}, sort_keys=False, allow_unicode=True, width=120)
-    return _CRD_HEAD.format(name=crd["metadata"]["name"]) + _literal(body) + _END
+    return _CRD_HEAD.format(name=crd["metadata"]["name"]) + literal(body) + _END
 
 
 def rules_template(permissions: Iterable[Permission], own: Iterable[Permission]) -> str:
@@ -48,9 +48,9 @@ def _rule(permission: Permission) -> str:
         "resources": list(permission.resources),
         "verbs": list(permission.verbs),
     }
-    return f"# {permission.why}\n" + _literal(yaml.safe_dump([rule], sort_keys=False, default_flow_style=None))
+    return f"# {permission.why}\n" + literal(yaml.safe_dump([rule], sort_keys=False, default_flow_style=None))
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Braces that Helm would take for a template's stay what they are."""
     return text.replace("{{", '{{ "{{" }}')

@@ -12,6 +12,16 @@ from kvgate.api.crd import custom_resource_definition
 from kvgate.cli.chart_files import CRD_TEMPLATE, RULES_TEMPLATE, crd_template, rules_template
 from kvgate.cli.config_reference import config_reference
 from kvgate.cli.manifest_reference import manifests_reference
+from kvgate.cli.monitoring_files import (
+    RELABELING_TEMPLATE,
+    RULE_FILE,
+    RULE_TEMPLATE,
+    SCRAPE_FILE,
+    prometheus_rule_template,
+    relabeling_template,
+    rules_yaml,
+    scrape_yaml,
+)
 from kvgate.cli.reference import HEAD, api_reference, cli_reference, metrics_reference
 from kvgate.cli.rule_reference import rules_reference
 from kvgate.monitoring import DASHBOARDS
@@ -40,6 +50,10 @@ GENERATED: tuple[Generated, ...] = (
     (f"crds/{GROUP}_{PLURAL}.yaml", crd_yaml),
     (CRD_TEMPLATE, lambda: crd_template(custom_resource_definition())),
     (RULES_TEMPLATE, lambda: rules_template(RULES, OWN_NAMESPACE_RULES)),
+    (RULE_FILE, rules_yaml),
+    (SCRAPE_FILE, scrape_yaml),
+    (RULE_TEMPLATE, prometheus_rule_template),
+    (RELABELING_TEMPLATE, relabeling_template),
     ("docs/reference/api.md", api_reference),
     ("docs/reference/cli.md", cli_reference),
     ("docs/reference/manifests.md", lambda: manifests_reference(HEAD)),

@@ -4,6 +4,7 @@ from kvgate import vllm_metrics
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS, Metric
+from kvgate.monitoring import thresholds
 from kvgate.monitoring.queries import aggregate, engine, equals, owned, quantile, select
 from kvgate.vllm_metrics import EngineMetric
 
@@ -13,8 +14,8 @@ POD = ("namespace", "pod")
 RATE_INTERVAL, RANGE = "$__rate_interval", "$__range"
 PER_MINUTE = 60
 
-HEADROOM_LOW = 0.10
-DRIFT = 0.10
+HEADROOM_LOW = thresholds.HEADROOM_LOW
+DRIFT = thresholds.PREDICTION_ERROR_MAX
 """From here on the prediction is wrong enough to be looked into."""
 
 

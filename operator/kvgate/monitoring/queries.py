@@ -16,6 +16,11 @@ def equals(label: str, value: str) -> str:
     return f'{label}="{value}"'
 
 
+def present(label: str) -> str:
+    """A matcher: the series has this label."""
+    return f'{label}!=""'
+
+
 def aggregate(operator: str, by: tuple[str, ...], expression: str) -> str:
     """`max by (a, b) (…)`; without labels one series of all."""
     return f"{operator} by ({', '.join(by)}) ({expression})" if by else f"{operator}({expression})"
@@ -34,3 +39,8 @@ def engine(metric: EngineMetric, form: Callable[[str], str]) -> str:
 def quantile(share: float, by: tuple[str, ...], bucket_rates: str) -> str:
     """Of a histogram, over rates of its buckets."""
     return f"histogram_quantile({share:g}, {aggregate('sum', (*by, 'le'), bucket_rates)})"
+
+
+def rate(selector: str, window: str) -> str:
+    """Of a counter, per second."""
+    return f"rate({selector}[{window}])"

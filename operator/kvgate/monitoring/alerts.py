@@ -1,0 +1,195 @@
+"""Alerts: each means that somebody has something to do, and its runbook says what.
+
+Severities: `critical` cannot wait for the morning, `warning` can, `info` is for the next time that somebody plans.
+"""
+
+from dataclasses import dataclass
+
+from kvgate import vllm_metrics
+from kvgate.api.conditions import ConditionType
+from kvgate.metrics import registry
+from kvgate.metrics.registry import OWNER_LABELS
+from kvgate.monitoring import recording
+from kvgate.monitoring.queries import equals, owned, present, select
+from kvgate.monitoring.recording import SERVED_BY, summed, summed_rate
+from kvgate.monitoring.thresholds import (
+    ADMISSION_ERRORS_MAX,
+    ADMISSION_P99_MAX_SECONDS,
+    CERTIFICATE_MIN_DAYS,
+    HEADROOM_AMPLE,
+    HEADROOM_LOW,
+    PREDICTION_ERROR_MAX,
+)
+
+SECONDS_PER_DAY = 86400
+
+_OWNER = "{{ $labels.namespace }}/{{ $labels.inferencedeployment }}"
+_SERVER = "{{ $labels.namespace }}/{{ or $labels.inferencedeployment $labels.workload }}"
+_PERCENT = "{{ $value | humanizePercentage }}"
+_SAME_OWNER = f"on ({', '.join(OWNER_LABELS)})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alert:
+    """What is asked, how long it must hold, and what people read."""
+
+    name: str
+    expression: str
+    holds_for: str
+    severity: str
+    summary: str
+    description: str
+
+
+def condition(type_: ConditionType, status: str) -> str:
+    """1 where the condition has this status."""
+    return owned(registry.CONDITION, equals("type", type_), equals("status", status))
+
+
+_REFUSED = condition(ConditionType.ACCEPTED, "False")
+_READY = condition(ConditionType.READY, "True")
+_HEADROOM, _ERROR = recording.HEADROOM.name, recording.PREDICTION_ERROR.name
+_UP_OF_OWNED = select("up", present(OWNER_LABELS[1]))
+"""Prometheus' own metric of each target; the scrape configuration gives it the label."""
+_ENGINE = (*SERVED_BY, "pod", "engine")
+
+HEADROOM_NEGATIVE = Alert(
+    name="KvgateHeadroomNegative",
+    expression=f"{_HEADROOM} < 0 unless {_SAME_OWNER} {_REFUSED}",
+    holds_for="5m",
+    severity="critical",
+    summary=f"{_OWNER} runs with less KV cache than its guarantee needs",
+    description=f"The predicted headroom is {_PERCENT} of the KV cache, and the InferenceDeployment was admitted all the same:"
+    " expect preemptions, or engines that do not start.",
+)
+LITTLE_HEADROOM = Alert(
+    name="KvgateHeadroomLow",
+    expression=f"{_HEADROOM} >= 0 < {HEADROOM_LOW}",
+    holds_for="15m",
+    severity="info",
+    summary=f"{_OWNER} has little KV cache to spare",
+    description=f"The predicted headroom is {_PERCENT} of the KV cache: what is guaranteed fits, more requests or longer ones do not.",
+)
+PREDICTION_WRONG = Alert(
+    name="KvgatePredictionWrong",
+    expression=f"{_ERROR} > {PREDICTION_ERROR_MAX} or {_ERROR} < -{PREDICTION_ERROR_MAX}",
+    holds_for="15m",
+    severity="warning",
+    summary=f"kvgate is wrong about {_OWNER}",
+    description=f"vLLM's KV cache differs from the prediction by {_PERCENT}; below 0 kvgate promised more than there is.",
+)
+UNEXPECTED_PREEMPTIONS = Alert(
+    name="KvgateUnexpectedPreemptions",
+    expression=f"{recording.PREEMPTIONS.name} > 0 and {_SAME_OWNER} {_HEADROOM} > {HEADROOM_AMPLE}",
+    holds_for="10m",
+    severity="warning",
+    summary=f"{_OWNER} preempts requests although KV cache was to be left over",
+    description="{{ $value | humanize }} requests per second lose their KV cache and are computed again; the predicted headroom"
+    f" is above {HEADROOM_AMPLE:.0%}.",
+)
+NOT_ACCEPTED = Alert(
+    name="KvgateNotAccepted",
+    expression=_REFUSED,
+    holds_for="10m",
+    severity="warning",
+    summary=f"{_OWNER} is refused and not rendered",
+    description="Its condition Accepted is False: nothing runs for the current spec, what ran before was left alone.",
+)
+NO_LEADER = Alert(
+    name="KvgateNoLeader",
+    expression=f"absent({registry.LEADER.name} == 1)",
+    holds_for="5m",
+    severity="critical",
+    summary="No kvgate controller acts",
+    description="InferenceDeployments are not reconciled, and the alerts about them have no figures.",
+)
+NO_WEBHOOK = Alert(
+    name="KvgateNoWebhook",
+    expression=f"absent({registry.CERTIFICATE_EXPIRY.name})",
+    holds_for="5m",
+    severity="critical",
+    summary="No kvgate webhook answers",
+    description="No webhook is scraped; while none runs, InferenceDeployments cannot be created and their specs not changed.",
+)
+WEBHOOK_ERRORS = Alert(
+    name="KvgateWebhookErrors",
+    expression=f"{recording.ADMISSION_ERRORS.name} > {ADMISSION_ERRORS_MAX}",
+    holds_for="10m",
+    severity="warning",
+    summary="The kvgate webhook fails to judge InferenceDeployments",
+    description=f"{_PERCENT} of the admission reviews end in HTTP 500, and the API server refuses what they were about.",
+)
+WEBHOOK_SLOW = Alert(
+    name="KvgateWebhookSlow",
+    expression=f"{recording.ADMISSION_P99.name} > {ADMISSION_P99_MAX_SECONDS}",
+    holds_for="10m",
+    severity="warning",
+    summary="The kvgate webhook is slow",
+    description="One admission review in a hundred takes {{ $value | humanizeDuration }} or longer; the API server waits 5 s.",
+)
+CERTIFICATE_EXPIRING = Alert(
+    name="KvgateCertificateExpiring",
+    expression=f"min({registry.CERTIFICATE_EXPIRY.name}) - time() < {CERTIFICATE_MIN_DAYS * SECONDS_PER_DAY}",
+    holds_for="1h",
+    severity="warning",
+    summary="The certificate of the kvgate webhook is about to end",
+    description="It ends in {{ $value | humanizeDuration }}; after that InferenceDeployments cannot be created and their specs not"
+    " changed.",
+)
+ENGINE_STUCK = Alert(
+    name="KvgateEngineStuck",
+    expression=(
+        f"{summed(vllm_metrics.REQUESTS_WAITING, _ENGINE)} > 0"
+        f" and {summed_rate(vllm_metrics.GENERATION_TOKENS, _ENGINE)} == 0"
+    ),
+    holds_for="5m",
+    severity="critical",
+    summary=f"An engine of {_SERVER} generates nothing while requests wait",
+    description="Pod {{ $labels.pod }}: {{ $value | humanize }} requests wait, and no token was generated for 5 minutes.",
+)
+PODS_NOT_SCRAPED = Alert(
+    name="KvgatePodsNotScraped",
+    expression=f"{_UP_OF_OWNED} == 0 and {_SAME_OWNER} {_READY}",
+    holds_for="15m",
+    severity="warning",
+    summary=f"Prometheus cannot scrape pods of {_OWNER}",
+    description="{{ $labels.instance }} does not answer Prometheus although all replicas are ready: usage, waiting requests and"
+    " preemptions of it are unknown.",
+)
+PODS_NOT_OBSERVED = Alert(
+    name="KvgatePodsNotObserved",
+    expression=(
+        f"{_READY} unless {_SAME_OWNER} {owned(registry.OBSERVED_PODS)} > 0"
+        f" and on () count({registry.POD_SCRAPES.name})"
+    ),
+    holds_for="15m",
+    severity="warning",
+    summary=f"The controller cannot observe {_OWNER}",
+    description="All replicas are ready, and of none the KV cache is known: the prediction is not held against reality.",
+)
+CALIBRATION_CONTRADICTORY = Alert(
+    name="KvgateCalibrationContradictory",
+    expression=f"max({select(registry.CALIBRATION_STARTS.name, equals('state', 'contradictory'))}) > 0",
+    holds_for="15m",
+    severity="warning",
+    summary="Observed starts of one setting contradict each other",
+    description="{{ $value | humanize }} recorded starts differ by more than starts of one setting do; none of them corrects a"
+    " prediction.",
+)
+
+ALERTS = (
+    HEADROOM_NEGATIVE,
+    LITTLE_HEADROOM,
+    PREDICTION_WRONG,
+    UNEXPECTED_PREEMPTIONS,
+    NOT_ACCEPTED,
+    NO_LEADER,
+    NO_WEBHOOK,
+    WEBHOOK_ERRORS,
+    WEBHOOK_SLOW,
+    CERTIFICATE_EXPIRING,
+    ENGINE_STUCK,
+    PODS_NOT_SCRAPED,
+    PODS_NOT_OBSERVED,
+    CALIBRATION_CONTRADICTORY,
+)

@@ -1,0 +1,158 @@
+"""What is scraped and how its labels come about: once, for a plain Prometheus and for its operator.
+
+Pods are discovered with the labels of `kubernetes_sd_configs` (role pod); whoever finds targets in another way gives them these.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvgate.api import GROUP
+from kvgate.metrics.registry import OWNER_LABELS
+
+Discovery = Callable[[str], Mapping[str, Any]]
+"""Job → where its targets come from, in the words of the configuration file."""
+
+OWNER_POD_LABEL = f"{GROUP}/{OWNER_LABELS[1]}"
+"""Of every pod that kvgate renders."""
+OTHER_PORT = 8000
+"""vLLM's own, where nobody chose another."""
+
+
+_DEFAULTS = {"regex": "(.*)", "target_label": "", "replacement": "$1", "action": "replace"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Relabeling:
+    """One rule; the defaults are Prometheus' own."""
+
+    source: tuple[str, ...]
+    regex: str = "(.*)"
+    target: str = ""
+    replacement: str = "$1"
+    action: str = "replace"
+
+    def fields(self) -> dict[str, Any]:
+        """As the configuration file spells them, without what says nothing."""
+        said = {
+            "regex": self.regex,
+            "target_label": self.target,
+            "replacement": self.replacement,
+            "action": self.action,
+        }
+        return {
+            "source_labels": list(self.source),
+            **{name: value for name, value in said.items() if value != _DEFAULTS[name]},
+        }
+
+    def camel_case(self) -> dict[str, Any]:
+        """As the operator's resources spell them."""
+        return {re.sub("_(.)", lambda letter: letter[1].upper(), name): value for name, value in self.fields().items()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """A scrape job; the operator makes the rules of `chosen` itself, from the selectors of its resources."""
+
+    name: str
+    chosen: tuple[Relabeling, ...]
+    relabelings: tuple[Relabeling, ...] = ()
+    metric_relabelings: tuple[Relabeling, ...] = ()
+    honor_labels: bool = False
+
+
+def _meta(name: str) -> str:
+    return f"__meta_kubernetes_{name}"
+
+
+def _pod_label(name: str, kind: str = "label") -> str:
+    """The name that discovery gives to a label of a pod."""
+    return _meta(f"pod_{kind}_{re.sub('[^a-zA-Z0-9_]', '_', name)}")
+
+
+def _keep(source: str, regex: str) -> Relabeling:
+    return Relabeling(source=(source,), regex=regex, action="keep")
+
+
+def _drop(source: str, regex: str) -> Relabeling:
+    return Relabeling(source=(source,), regex=regex, action="drop")
+
+
+_PORT_NAME, _PORT_NUMBER = _meta("pod_container_port_name"), _meta("pod_container_port_number")
+_OWNER_PRESENT = _pod_label(OWNER_POD_LABEL, "labelpresent")
+_POD = (
+    _drop(_meta("pod_phase"), "Succeeded|Failed"),
+    Relabeling(source=(_meta("namespace"),), target="namespace"),
+    Relabeling(source=(_meta("pod_name"),), target="pod"),
+)
+_WITH_COLONS = Relabeling(source=("__name__",), regex="vllm_(.+)", target="__name__", replacement="vllm:$1")
+"""vLLM's names, where prometheus-client 0.23 and later answers OpenMetrics 1.0 with underscores (Prometheus 2, agents)."""
+
+KVGATE = Job(
+    name="kvgate",
+    chosen=(
+        _keep(_pod_label("app.kubernetes.io/name"), "kvgate"),
+        _keep(_PORT_NAME, "metrics"),
+        *_POD,
+        Relabeling(source=(_pod_label("app.kubernetes.io/component"),), target="job", replacement="kvgate-$1"),
+    ),
+    honor_labels=True,
+)
+"""Both processes. Their own labels win: `namespace` is the InferenceDeployment's, not the controller's."""
+ENGINES = Job(
+    name="vllm",
+    chosen=(_keep(_OWNER_PRESENT, "true"), _keep(_PORT_NAME, "http"), *_POD),
+    relabelings=(Relabeling(source=(_pod_label(OWNER_POD_LABEL),), target=OWNER_LABELS[1]),),
+    metric_relabelings=(_WITH_COLONS,),
+)
+"""The pods of InferenceDeployments."""
+OTHER_ENGINES = Job(
+    name="vllm-others",
+    chosen=(_drop(_OWNER_PRESENT, "true"), *_POD),
+    relabelings=(
+        _keep(_meta("pod_container_image"), ".*vllm.*"),
+        _keep(_PORT_NUMBER, str(OTHER_PORT)),
+        Relabeling(
+            source=(
+                *map(_pod_label, ("app.kubernetes.io/instance", "app.kubernetes.io/name", "app")),
+                _meta("pod_name"),
+            ),
+            regex=";*([^;]+).*",
+            target="workload",
+        ),
+    ),
+    metric_relabelings=(_WITH_COLONS,),
+)
+"""Pods of vLLM without an InferenceDeployment, told apart by the first of these labels that they have, or by their name."""
+
+JOBS = (KVGATE, ENGINES, OTHER_ENGINES)
+
+
+def in_kubernetes(_job: str) -> Mapping[str, Any]:
+    """Prometheus asks the API server; it needs get, list and watch of pods."""
+    return {"kubernetes_sd_configs": [{"role": "pod"}]}
+
+
+def scrape_configuration(
+    discovery: Discovery, *, interval: str = "30s", rule_files: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """A whole configuration of Prometheus, 2 or 3."""
+    return {
+        "global": {"scrape_interval": interval, "evaluation_interval": interval},
+        "rule_files": list(rule_files),
+        "scrape_configs": [_scrape(job, discovery) for job in JOBS],
+    }
+
+
+def _scrape(job: Job, discovery: Discovery) -> dict[str, Any]:
+    relabelings = {
+        "relabel_configs": [rule.fields() for rule in (*job.chosen, *job.relabelings)],
+        "metric_relabel_configs": [rule.fields() for rule in job.metric_relabelings],
+    }
+    return {
+        "job_name": job.name,
+        **({"honor_labels": True} if job.honor_labels else {}),
+        **discovery(job.name),
+        **{key: rules for key, rules in relabelings.items() if rules},
+    }
