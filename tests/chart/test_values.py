@@ -16,6 +16,15 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 PEM = "-----BEGIN CERTIFICATE-----"
 PROVIDED = {"mode": "provided", "secretName": "tls", "caBundle": PEM}
+MONITORED = {"monitoring": {"enabled": True}}
+PARTS = {
+    "serviceMonitor": True,
+    "podMonitor": True,
+    "otherPodsMonitor": False,
+    "prometheusRule": True,
+    "dashboards": True,
+}
+"""What monitoring consists of, and whether it is on by default."""
 
 ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "image.repository": ({}, {"image": {"repository": "other/kvgate"}}),
@@ -27,6 +36,21 @@ ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "crds.enabled": ({}, {"crds": {"enabled": False}}),
     "crds.keep": ({}, {"crds": {"keep": False}}),
     "controller.resources": ({}, {"controller": {"resources": {"requests": {"cpu": 2}}}}),
+    "monitoring.enabled": ({}, MONITORED),
+    "monitoring.labels": (MONITORED, {"monitoring": {"enabled": True, "labels": {"release": "prometheus"}}}),
+    "monitoring.interval": (MONITORED, {"monitoring": {"enabled": True, "interval": "15s"}}),
+    **{
+        f"monitoring.{part}.enabled": (MONITORED, {"monitoring": {"enabled": True, part: {"enabled": not default}}})
+        for part, default in PARTS.items()
+    },
+    "monitoring.prometheusRule.runbooks": (
+        MONITORED,
+        {"monitoring": {"enabled": True, "prometheusRule": {"runbooks": "https://example.org/runbooks"}}},
+    ),
+    "monitoring.dashboards.folder": (
+        MONITORED,
+        {"monitoring": {"enabled": True, "dashboards": {"folder": "other"}}},
+    ),
     "webhook.replicas": ({}, {"webhook": {"replicas": 3}}),
     "webhook.port": ({}, {"webhook": {"port": 10250}}),
     "webhook.certs.mode": ({}, {"webhook": {"certs": PROVIDED}}),
@@ -97,6 +121,8 @@ def test_the_schema_knows_every_value_and_helms_own_and_no_other() -> None:
         ({"webhook": {"port": 8080}}, ["/webhook/port"]),
         ({"webhook": {"replicas": 0}}, ["/webhook/replicas", "minimum"]),
         ({"watchNamespaces": ["Team"]}, ["/watchNamespaces/0", "'Team' does not match"]),
+        ({"monitoring": {"interval": "30"}}, ["/monitoring/interval", "'30' does not match"]),
+        ({"monitoring": {"prometheusRule": {"runbooks": "https://a/"}}}, ["/monitoring/prometheusRule/runbooks"]),
         ({"image": {"tag": "sha256:12"}}, ["/image/tag", "'sha256:12' does not match"]),
         (
             {"webhook": {"certs": {"mode": "provided"}}},

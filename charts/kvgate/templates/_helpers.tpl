@@ -93,3 +93,21 @@ kvgate-webhook-tls
   {{- fail (printf "\n%s" (join "\n" $findings)) -}}
 {{- end -}}
 {{- end }}
+
+{{/* Labels of what the operator of Prometheus and Grafana's sidecar look for. */}}
+{{- define "kvgate.monitoringLabels" -}}
+{{ include "kvgate.labels" (list . "monitoring") }}
+{{- with .Values.monitoring.labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Where the pods of vLLM are: everywhere, or where the controller works. */}}
+{{- define "kvgate.engineNamespaces" -}}
+namespaceSelector:
+  {{- if .Values.watchNamespaces }}
+  matchNames: {{- toYaml .Values.watchNamespaces | nindent 4 }}
+  {{- else }}
+  any: true
+  {{- end }}
+{{- end }}

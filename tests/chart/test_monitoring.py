@@ -1,0 +1,87 @@
+"""What the chart gives to the operator of Prometheus and to Grafana: the very rules and dashboards that are tested elsewhere."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvgate.monitoring import DASHBOARDS
+from kvgate.monitoring.rules import rule_groups
+from kvgate.monitoring.scraping import ENGINES, OTHER_ENGINES, OWNER_POD_LABEL
+from kvgate.rendering.labels import OWNER_LABEL, labels
+from support.assets import require_assets
+from support.chart import CHART, documents, one, render
+
+MEBIBYTE = 1 << 20
+LABELS = "monitoring.labels.release=prometheus"
+OBJECTS = {
+    ("ServiceMonitor", "kvgate"),
+    ("PodMonitor", "kvgate-vllm"),
+    ("PodMonitor", "kvgate-vllm-others"),
+    ("PrometheusRule", "kvgate"),
+    *(("ConfigMap", f"{uid}-dashboard") for uid in DASHBOARDS),
+}
+
+
+@pytest.fixture(scope="module")
+def binary(pytestconfig: pytest.Config) -> Path:
+    return require_assets(pytestconfig, "helm") / "helm"
+
+
+@pytest.fixture(scope="module")
+def monitored(binary: Path) -> list[dict[str, Any]]:
+    others = "monitoring.otherPodsMonitor.enabled=true"
+    return documents(render(binary, "--set", f"monitoring.enabled=true,{others},{LABELS}"))
+
+
+def test_by_default_nothing_needs_the_operator_of_prometheus(binary: Path) -> None:
+    found = {(each["kind"], each["metadata"]["name"]) for each in documents(render(binary))}
+    assert not found & OBJECTS
+
+
+def test_every_object_has_the_labels_that_the_operator_looks_for(monitored: list[dict[str, Any]]) -> None:
+    for kind, name in OBJECTS:
+        assert one(monitored, kind, name)["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_the_rules_are_those_that_are_tested(monitored: list[dict[str, Any]]) -> None:
+    assert one(monitored, "PrometheusRule", "kvgate")["spec"] == rule_groups()
+
+
+def test_runbooks_are_where_the_values_say(binary: Path) -> None:
+    there = "https://runbooks.example.org"
+    found = documents(render(binary, "--set", f"monitoring.enabled=true,monitoring.prometheusRule.runbooks={there}"))
+    assert one(found, "PrometheusRule", "kvgate")["spec"] == rule_groups(there)
+
+
+@pytest.mark.parametrize("uid", DASHBOARDS)
+def test_a_dashboard_is_handed_over_as_it_is(monitored: list[dict[str, Any]], uid: str) -> None:
+    config_map = one(monitored, "ConfigMap", f"{uid}-dashboard")
+    text = (CHART / "dashboards" / f"{uid}.json").read_text(encoding="utf-8")
+    assert config_map["data"] == {f"{uid}.json": text.strip()}
+    assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert len(text.encode()) < MEBIBYTE
+
+
+def test_the_pods_of_inferencedeployments_are_found_by_the_label_that_they_are_rendered_with(
+    monitored: list[dict[str, Any]],
+) -> None:
+    assert OWNER_POD_LABEL == OWNER_LABEL
+    assert OWNER_POD_LABEL in labels("chat")
+    ours, others = (one(monitored, "PodMonitor", name)["spec"] for name in ("kvgate-vllm", "kvgate-vllm-others"))
+    assert ours["selector"]["matchExpressions"] == [{"key": OWNER_LABEL, "operator": "Exists"}]
+    assert others["selector"]["matchExpressions"] == [{"key": OWNER_LABEL, "operator": "DoesNotExist"}]
+
+
+@pytest.mark.parametrize(("name", "job"), [("kvgate-vllm", ENGINES), ("kvgate-vllm-others", OTHER_ENGINES)])
+def test_the_relabelings_are_those_of_the_plain_configuration(
+    monitored: list[dict[str, Any]], name: str, job: Any
+) -> None:
+    (endpoint,) = one(monitored, "PodMonitor", name)["spec"]["podMetricsEndpoints"]
+    assert endpoint["relabelings"] == [rule.camel_case() for rule in job.relabelings]
+    assert endpoint["metricRelabelings"] == [rule.camel_case() for rule in job.metric_relabelings]
+
+
+def test_where_the_controller_serves_some_namespaces_engines_are_looked_for_there(binary: Path) -> None:
+    found = documents(render(binary, "--set", "monitoring.enabled=true,watchNamespaces={team-a}"))
+    assert one(found, "PodMonitor", "kvgate-vllm")["spec"]["namespaceSelector"] == {"matchNames": ["team-a"]}
