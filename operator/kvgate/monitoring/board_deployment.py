@@ -7,6 +7,7 @@ from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.monitoring import expressions as ask
 from kvgate.monitoring.panels import (
+    A_MINUTE,
     BLUE,
     GREEN,
     GREY,
@@ -81,7 +82,7 @@ def figures() -> list[stat.Panel]:
     )  # fmt: skip
     return [
         figure(
-            About(title=title, description=text, unit=unit, width=3, height=4, no_value=none, thresholds=steps),
+            About(title=title, description=text, unit=unit, width=3, height=3, no_value=none, thresholds=steps),
             Query(expr=expr),
         )
         for title, unit, expr, none, steps, text in rows
@@ -161,7 +162,7 @@ def load() -> list[timeseries.Panel]:
         ),
         graph(
             About(
-                title="Preemptions", unit="cpm", width=8, height=8, no_value=NO_VLLM,
+                title="Preemptions", unit=A_MINUTE, width=8, height=8, no_value=NO_VLLM,
                 description="Requests per minute that vLLM threw out of the KV cache and will compute again, per pod.",
             ),
             [Query(expr=f"{ask.PER_MINUTE} * {ask.summed(ask.per_second(vllm_metrics.PREEMPTIONS), 'pod')}", legend="{{pod}}")],

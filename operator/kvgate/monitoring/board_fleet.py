@@ -7,6 +7,7 @@ from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS
 from kvgate.monitoring import expressions as ask
 from kvgate.monitoring.panels import (
+    A_MINUTE,
     BLUE,
     GREEN,
     GREY,
@@ -37,42 +38,42 @@ def overview() -> list[stat.Panel]:
     return [
         figure(
             About(
-                title="Deployments", unit="none", width=4, height=4, no_value=NO_DEPLOYMENT,
+                title="Deployments", unit="none", width=4, height=3, no_value=NO_DEPLOYMENT,
                 description="InferenceDeployments that the controller knows.",
             ),
             Query(expr=ask.DEPLOYMENTS),
         ),
         figure(
             About(
-                title="Refused", unit="none", width=4, height=4, no_value=NO_DEPLOYMENT, thresholds=BAD_ABOVE_ZERO,
+                title="Refused", unit="none", width=4, height=3, no_value=NO_DEPLOYMENT, thresholds=BAD_ABOVE_ZERO,
                 description="InferenceDeployments with Accepted=False: nothing is rendered for them until the spec fits.",
             ),
             Query(expr=ask.REFUSED),
         ),
         figure(
             About(
-                title="Drifting", unit="none", width=4, height=4, no_value=NO_DEPLOYMENT, thresholds=BAD_ABOVE_ZERO,
+                title="Drifting", unit="none", width=4, height=3, no_value=NO_DEPLOYMENT, thresholds=BAD_ABOVE_ZERO,
                 description=f"InferenceDeployments whose observed KV cache is more than {ask.DRIFT:.0%} away from what was expected.",
             ),
             Query(expr=ask.DRIFTING),
         ),
         figure(
             About(
-                title="GPUs", unit="none", width=4, height=4, no_value=NO_DEPLOYMENT,
+                title="GPUs", unit="none", width=4, height=3, no_value=NO_DEPLOYMENT,
                 description="GPUs that all wanted replicas take together.",
             ),
             Query(expr=ask.summed(ask.GPUS)),
         ),
         figure(
             About(
-                title="GPUs with unused KV cache", unit="none", width=4, height=4, no_value=NOT_OBSERVED, decimals=1,
+                title="GPUs with unused KV cache", unit="none", width=4, height=3, no_value=NOT_OBSERVED, decimals=1,
                 description=UNUSED,
             ),
             Query(expr=ask.summed(ask.UNUSED_GPUS)),
         ),
         figure(
             About(
-                title="Preemptions", unit="cpm", width=4, height=4, no_value="no vLLM metrics", decimals=1,
+                title="Preemptions", unit=A_MINUTE, width=4, height=3, no_value="no vLLM metrics", decimals=1,
                 thresholds=((None, GREEN), (1, ORANGE), (10, RED)),
                 description="Requests per minute that vLLM threw out of the KV cache and will compute again.",
             ),
@@ -131,10 +132,10 @@ def predictions() -> list[timeseries.Panel]:
         graph(
             About(
                 title="Headroom", unit="percentunit", width=12, height=8, thresholds=TIGHT, no_value="nothing predicted",
-                description="Expected KV cache beyond what the guarantee needs, as a share of it. Below 0 it does not fit; "
-                "−100 % also stands for no KV cache at all.",
+                description="Expected KV cache beyond what the guarantee needs, as a share of it; below 0 it does not fit. "
+                "Without those that are refused.",
             ),
-            [Query(expr=ask.HEADROOM, legend=OWNER)], link=link,
+            [Query(expr=ask.HEADROOM_OF_ACCEPTED, legend=OWNER)], link=link,
         ),
         graph(
             About(
@@ -160,7 +161,7 @@ def pressure() -> list[timeseries.Panel | bargauge.Panel]:
         ),
         graph(
             About(
-                title="Preemptions", unit="cpm", width=8, height=8, no_value="no vLLM metrics",
+                title="Preemptions", unit=A_MINUTE, width=8, height=8, no_value="no vLLM metrics",
                 description="Requests per minute that vLLM threw out of the KV cache and will compute again, all pods together.",
             ),
             [Query(expr=ask.PREEMPTIONS, legend=OWNER)], link=link,
@@ -177,7 +178,7 @@ def pressure() -> list[timeseries.Panel | bargauge.Panel]:
 
 def without_owner() -> list[stat.Panel | timeseries.Panel]:
     """vLLM pods that are scraped, and that no InferenceDeployment stands for."""
-    pod = "{{namespace}} / {{pod}}, {{model_name}}"
+    workload = "{{namespace}} / {{workload}} {{model_name}}"
     all_owned = "every vLLM pod belongs to an InferenceDeployment"
     joined = "Told by their labels: the pods of an InferenceDeployment carry its name, these do not."
     return [
@@ -193,13 +194,13 @@ def without_owner() -> list[stat.Panel | timeseries.Panel]:
                 title="KV cache in use", unit="percentunit", width=10, height=7, thresholds=FULL, no_value=all_owned,
                 description=f"Share of the KV cache that requests hold. {joined}",
             ),
-            [Query(expr=ask.OWNERLESS_USAGE, legend=pod)],
+            [Query(expr=ask.OWNERLESS_USAGE, legend=workload)],
         ),
         graph(
             About(
-                title="Preemptions", unit="cpm", width=10, height=7, no_value=all_owned,
+                title="Preemptions", unit=A_MINUTE, width=10, height=7, no_value=all_owned,
                 description=f"Requests per minute that were thrown out of the KV cache. {joined}",
             ),
-            [Query(expr=ask.OWNERLESS_PREEMPTIONS, legend=pod)],
+            [Query(expr=ask.OWNERLESS_PREEMPTIONS, legend=workload)],
         ),
     ]  # fmt: skip

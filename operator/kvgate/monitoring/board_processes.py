@@ -6,7 +6,7 @@ from kvgate.engine import Decision
 from kvgate.metrics import registry
 from kvgate.metrics.registry import Metric
 from kvgate.monitoring import expressions as ask
-from kvgate.monitoring.panels import BLUE, GREEN, ORANGE, RED, YELLOW, About, Look, Query, figure, graph, words
+from kvgate.monitoring.panels import BLUE, DAYS, GREEN, ORANGE, RED, YELLOW, About, Look, Query, figure, graph, words
 
 INVALID = "Invalid"
 """A decision of the webhook's own: the schema refused."""
@@ -20,7 +20,7 @@ def figures() -> list[stat.Panel]:
     rows = (
         ("Leaders", "none", ask.summed(registry.LEADER.name), NO_CONTROLLER, ((None, RED), (1, GREEN), (2, RED)),
          "Controllers that act: exactly one."),
-        ("Certificate", "d", ask.CERTIFICATE_DAYS, NO_WEBHOOK, ((None, RED), (7, ORANGE), (14, GREEN)),
+        ("Certificate", DAYS, ask.CERTIFICATE_DAYS, NO_WEBHOOK, ((None, RED), (7, ORANGE), (14, GREEN)),
          "Until the certificate that the webhook serves ends, on the replica where it ends first."),
         ("Defects", "none", f"sum(increase({registry.ADMISSION_ERRORS.name}[{ask.RANGE}]))", NO_WEBHOOK,
          ((None, GREEN), (1, RED)), "Admission reviews in the time range that were answered with HTTP 500."),
@@ -29,14 +29,14 @@ def figures() -> list[stat.Panel]:
          "Entries of the catalogue of accelerators."),
     )  # fmt: skip
     release = About(
-        title="Release", unit="", width=4, height=4, no_value="nothing is scraped",
+        title="Release", unit="", width=4, height=3, no_value="nothing is scraped",
         description="Releases that run; more than one while an upgrade is under way.",
     )  # fmt: skip
     return [
         words(release, Query(expr=ask.process_worst(registry.BUILD_INFO, "version"), legend="{{version}}")),
         *(
             figure(
-                About(title=title, description=text, unit=unit, width=4, height=4, no_value=none, thresholds=steps, decimals=0),
+                About(title=title, description=text, unit=unit, width=4, height=3, no_value=none, thresholds=steps, decimals=0),
                 Query(expr=expr),
             )
             for title, unit, expr, none, steps, text in rows

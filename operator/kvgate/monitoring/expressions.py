@@ -78,6 +78,7 @@ HEADROOM = bound(registry.KV_CACHE_HEADROOM_RATIO, "expected")
 PREDICTION_ERROR = chosen(registry.PREDICTION_ERROR_RATIO)
 USAGE = chosen(registry.OBSERVED_KV_CACHE_USAGE_RATIO)
 GPUS = chosen(registry.GPUS)
+HEADROOM_OF_ACCEPTED = f"{HEADROOM} unless {condition(ConditionType.ACCEPTED, 'False')}"
 CAPACITY_BYTES = bound(registry.KV_CACHE_CAPACITY_BYTES, "expected")
 DEMAND_SHARE = f"{chosen(registry.KV_CACHE_DEMAND_BYTES)} / ({CAPACITY_BYTES} > 0)"
 """Without the guard, no KV cache at all would be an infinite share."""
@@ -94,15 +95,21 @@ UNUSED_GPUS = f"{GPUS} * (1 - {aggregate('max', OWNER_LABELS, _PEAK)})"
 
 _OWNERLESS = (NAMESPACE, equals(OWNER_LABELS[1], ""))
 _OWNED = (NAMESPACE, f'{OWNER_LABELS[1]}!=""')
-_NOT_OURS = f"unless on ({', '.join(POD)}) ({gauge(vllm_metrics.KV_CACHE_USAGE, *_OWNED)})"
-"""A pod that is scraped twice, once without our label, is still ours."""
-OWNERLESS_USAGE = (
-    f"{aggregate('max', (*POD, 'model_name'), gauge(vllm_metrics.KV_CACHE_USAGE, *_OWNERLESS))} {_NOT_OURS}"
-)
+WORKLOAD = ("namespace", "workload", "model_name")
+"""What stands in for an InferenceDeployment where there is none; without our scrape configuration no `workload`."""
+
+
+def ownerless(by_engine: str) -> str:
+    """A pod that is scraped twice, once without our label, is still ours."""
+    ours = gauge(vllm_metrics.KV_CACHE_USAGE, *_OWNED)
+    return f"({by_engine}) unless on ({', '.join(POD)}) ({ours})"
+
+
+OWNERLESS_USAGE = aggregate("max", WORKLOAD, ownerless(gauge(vllm_metrics.KV_CACHE_USAGE, *_OWNERLESS)))
 OWNERLESS_PREEMPTIONS = (
-    f"{PER_MINUTE} * {summed(per_second(vllm_metrics.PREEMPTIONS, *_OWNERLESS), *POD, 'model_name')} {_NOT_OURS}"
+    f"{PER_MINUTE} * {summed(ownerless(per_second(vllm_metrics.PREEMPTIONS, *_OWNERLESS)), *WORKLOAD)}"
 )
-OWNERLESS_PODS = f"count({aggregate('max', POD, OWNERLESS_USAGE)})"
+OWNERLESS_PODS = f"count({aggregate('max', POD, ownerless(gauge(vllm_metrics.KV_CACHE_USAGE, *_OWNERLESS)))})"
 
 CONDITIONS = " or ".join(
     f"{value} * {chosen(registry.CONDITION, equals('status', status), by=('type',))}"

@@ -45,6 +45,8 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 GREEN, ORANGE, RED, BLUE, GREY, PURPLE, YELLOW = (
     "#2f9e44", "#e8890c", "#d6336c", "#4269d0", "#8c959f", "#9467bd", "#d9b310",
 )  # fmt: skip
+A_MINUTE, DAYS = "suffix: / min", "suffix: days"
+"""Grafana's own units turn a hundred of them into hours and weeks."""
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 Kind = TypeVar("Kind", timeseries.Panel, stat.Panel, bargauge.Panel, table.Panel, statetimeline.Panel)

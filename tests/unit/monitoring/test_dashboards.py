@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from grafana import panels, target_expressions, variable_queries
 from kvgate.cli.main import main
 from kvgate.metrics import registry
 from kvgate.monitoring import DASHBOARDS, DEPLOYMENT, FLEET
 from kvgate.monitoring.dashboards import dashboard_json
 from kvgate.vllm_metrics import SCRAPED_NAMES
-from support.dashboards import expressions, panels, target_expressions, variable_queries
 
 NOT_ON_A_DASHBOARD: dict[str, str] = {}
 """Metrics of ours that no panel shows, each with the reason."""
@@ -35,6 +35,12 @@ def board(request: pytest.FixtureRequest) -> dict[str, Any]:
 def load(uid: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(dashboard_json(uid))
     return found
+
+
+def expressions(board: dict[str, Any]) -> Iterator[str]:
+    """Of panels and of variables."""
+    yield from target_expressions(board)
+    yield from (selector for _, selector in variable_queries(board))
 
 
 def metric_names(expression: str) -> Iterator[str]:
@@ -85,7 +91,7 @@ def test_every_query_goes_to_the_chosen_prometheus(board: dict[str, Any]) -> Non
 
 def test_every_variable_that_is_used_is_defined(board: dict[str, Any]) -> None:
     defined = {variable["name"] for variable in board["templating"]["list"]}
-    used = set(re.findall(r"\$([a-z]+)\b", " ".join([*target_expressions(board), *variable_queries(board)])))
+    used = set(re.findall(r"\$([a-z]+)\b", " ".join(expressions(board))))
     assert used - defined == set()
 
 

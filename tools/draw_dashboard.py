@@ -1,0 +1,128 @@
+"""One of our dashboards as one picture, from its JSON and a Prometheus: every panel with its own query, in its own place.
+
+    .venv/bin/python tools/draw_dashboard.py charts/kvgate/dashboards/kvgate-deployment.json picture.png \\
+        --prometheus http://127.0.0.1:9090 --minutes 5 --set namespace=serving --set inferencedeployment=chat
+
+It is not Grafana: what it draws is close to what Grafana draws, from the same queries over the same time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+
+from drawing import CANVAS, FAINT, STYLE, TEXT, Box
+from drawn_panels import draw_panel
+from grafana import Json, Source, Window
+from prometheus import Sample, Series
+
+WIDTH, MARGIN, HEADER = 1600, 16, 76
+ROW, GAP = 37, 8
+"""Pixels of a unit of Grafana's grid, and between panels."""
+COLUMNS = 24
+COLOURS = 200
+"""A third of the bytes, and nobody sees it."""
+
+
+def draw(board: Json, source: Source, window: Window, target: Path) -> None:
+    """Writes the PNG."""
+    grid_rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"])
+    height = HEADER + grid_rows * ROW + MARGIN
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH / 100, height / 100), dpi=100, facecolor=CANVAS)
+        canvas = FigureCanvasAgg(figure)
+        page = Box(figure=figure, left=MARGIN, top=0, width=WIDTH - 2 * MARGIN, height=height)
+        _head(page, board, window)
+        for panel in board["panels"]:
+            place = _place(figure, panel["gridPos"])
+            if panel["type"] == "row":
+                place.text(2, place.height - 14, panel["title"], size=11.5, weight="bold")
+            else:
+                draw_panel(place, panel, source, window)
+        canvas.draw()
+    image = Image.frombytes("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba())).convert("RGB")
+    image.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(target, optimize=True)
+
+
+def _head(page: Box, board: Json, window: Window) -> None:
+    chosen = "   ".join(f"{name}: {value}" for name, value in window.chosen.items())
+    page.text(2, 26, board["title"], size=16, weight="bold")
+    page.text(2, 54, chosen or board["description"], size=9.5, color=FAINT)
+    start, end = (datetime.fromtimestamp(at, UTC) for at in (window.start_seconds, window.end_seconds))
+    page.text(
+        page.width - 2, 26, f"{start:%Y-%m-%d %H:%M:%S} to {end:%H:%M:%S} UTC", size=9.5, color=TEXT, align="right"
+    )
+
+
+def _place(figure: Figure, position: dict[str, int]) -> Box:
+    unit = (WIDTH - 2 * MARGIN + GAP) / COLUMNS
+    return Box(
+        figure=figure,
+        left=MARGIN + position["x"] * unit,
+        top=HEADER + position["y"] * ROW,
+        width=position["w"] * unit - GAP,
+        height=position["h"] * ROW - GAP,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AtUrl:
+    """Any Prometheus."""
+
+    url: str
+
+    def query(self, expression: str, *, at_seconds: float | None = None) -> list[Sample]:
+        """Scalars are not asked for by panels."""
+        at = {} if at_seconds is None else {"time": at_seconds}
+        return [Sample.parse(element) for element in self._get("query", query=expression, **at)]
+
+    def query_range(
+        self, expression: str, *, start_seconds: float, end_seconds: float, step_seconds: float
+    ) -> list[Series]:
+        """As a panel of Grafana asks."""
+        found = self._get("query_range", query=expression, start=start_seconds, end=end_seconds, step=step_seconds)
+        return [Series.parse(element) for element in found]
+
+    def _get(self, path: str, **parameters: str | float) -> Any:
+        asked = f"{self.url.rstrip('/')}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310  # the user's own address
+            return json.load(answer)["data"]["result"]
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Draw one of our dashboards.")
+    parser.add_argument("dashboard", type=Path, help="its JSON")
+    parser.add_argument("picture", type=Path, help="PNG to write")
+    parser.add_argument("--prometheus", required=True, metavar="URL")
+    parser.add_argument("--minutes", type=float, default=60, help="how far back; default: 60")
+    parser.add_argument("--end", type=float, default=None, metavar="SECONDS", help="Unix time; default: now")
+    parser.add_argument("--scrape-seconds", type=float, default=15, help="of the Prometheus; default: 15")
+    parser.add_argument("--set", action="append", default=[], metavar="VARIABLE=VALUE", help="what is chosen")
+    given = parser.parse_args()
+    end = time.time() if given.end is None else given.end
+    window = Window(
+        start_seconds=end - given.minutes * 60,
+        end_seconds=end,
+        scrape_seconds=given.scrape_seconds,
+        chosen=dict(pair.split("=", 1) for pair in given.set),
+    )
+    board = json.loads(given.dashboard.read_text(encoding="utf-8"))
+    draw(board, AtUrl(url=given.prometheus), window, given.picture)
+    print(given.picture)
+
+
+if __name__ == "__main__":
+    main()

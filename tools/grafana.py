@@ -1,0 +1,109 @@
+"""A dashboard's JSON as Grafana reads it: panels, queries, variables, and the names and texts that it makes of answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from prometheus import Sample, Series
+
+Json = dict[str, Any]
+RATE_SCRAPES = 4
+"""Scrapes that Grafana has in $__rate_interval, at least."""
+_LABEL_VALUES = re.compile(r"label_values\((?:(?P<selector>.+), *)?(?P<label>\w+)\)")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)[^}]*\}|(\w+))")
+_LEGEND_LABEL = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+
+
+class Source(Protocol):
+    """A Prometheus, as tools/prometheus.py has it."""
+
+    def query(self, expression: str, *, at_seconds: float | None = None) -> list[Sample]: ...
+
+    def query_range(
+        self, expression: str, *, start_seconds: float, end_seconds: float, step_seconds: float
+    ) -> list[Series]: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Window:
+    """What a user has chosen: the time range in Unix seconds, and the variables."""
+
+    start_seconds: float
+    end_seconds: float
+    scrape_seconds: float = 15.0
+    chosen: Mapping[str, str] = field(default_factory=dict)
+    """By variable, a value or a regular expression; one that is not here is everything."""
+
+    @property
+    def seconds(self) -> float:
+        return self.end_seconds - self.start_seconds
+
+    def fill(self, text: str, *, step_seconds: float = 0) -> str:
+        """The text with the values of its variables."""
+        built_in = {
+            "__range": f"{max(1, round(self.seconds))}s",
+            "__rate_interval": f"{max(1, round(max(step_seconds, RATE_SCRAPES * self.scrape_seconds)))}s",
+        }
+
+        def value(found: re.Match[str]) -> str:
+            name = found[1] or found[2]
+            return built_in.get(name) or self.chosen.get(name, ".+")
+
+        return _VARIABLE.sub(value, text)
+
+
+def panels(board: Json) -> Iterator[Json]:
+    """Without the headings of rows."""
+    return (panel for panel in board["panels"] if panel["type"] != "row")
+
+
+def target_expressions(board: Json) -> Iterator[str]:
+    """Of every query of every panel."""
+    return (target["expr"] for panel in panels(board) for target in panel["targets"])
+
+
+def variable_queries(board: Json) -> Iterator[tuple[str, str]]:
+    """(label, selector) of every variable whose values Prometheus knows."""
+    for variable in board["templating"]["list"]:
+        if variable["type"] == "query":
+            found = _LABEL_VALUES.fullmatch(variable["query"])
+            if not found:
+                raise ValueError(
+                    f"variable {variable['name']}: {variable['query']!r} is no label_values(selector, label)"
+                )
+            yield found["label"], found["selector"]
+
+
+def series_name(target: Json, labels: Mapping[str, str]) -> str:
+    """By the target's legend; without one, the values of the labels."""
+    legend = target.get("legendFormat") or "__auto"
+    if legend == "__auto":
+        return ", ".join(value for name, value in sorted(labels.items()) if name != "__name__") or "value"
+    return _LEGEND_LABEL.sub(lambda found: labels.get(found[1], ""), legend)
+
+
+def overrides(panel: Json, name: str) -> dict[str, Any]:
+    """Properties that the panel gives to the field of this name."""
+    return {
+        found["id"]: found["value"]
+        for override in panel["fieldConfig"]["overrides"]
+        if override["matcher"]["options"] == name
+        for found in override["properties"]
+    }
+
+
+def threshold_colour(thresholds: Json, value: float) -> str:
+    """Of the highest step that the value has reached."""
+    reached = [step for step in thresholds["steps"] if step["value"] is None or value >= step["value"]]
+    return str(reached[-1]["color"])
+
+
+def mapped(mappings: list[Json], value: str) -> tuple[str, str] | None:
+    """(text, colour) that stand for a value."""
+    for mapping in mappings:
+        if found := mapping["options"].get(value):
+            return found["text"], found["color"]
+    return None
