@@ -7,6 +7,7 @@ from kvgate.metrics import registry
 from kvgate.metrics.registry import Metric
 from kvgate.monitoring import expressions as ask
 from kvgate.monitoring.panels import BLUE, DAYS, GREEN, ORANGE, RED, YELLOW, About, Look, Query, figure, graph, words
+from kvgate.monitoring.thresholds import CERTIFICATE_MIN_DAYS
 
 INVALID = "Invalid"
 """A decision of the webhook's own: the schema refused."""
@@ -20,7 +21,7 @@ def figures() -> list[stat.Panel]:
     rows = (
         ("Leaders", "none", ask.summed(registry.LEADER.name), NO_CONTROLLER, ((None, RED), (1, GREEN), (2, RED)),
          "Controllers that act: exactly one."),
-        ("Certificate", DAYS, ask.CERTIFICATE_DAYS, NO_WEBHOOK, ((None, RED), (7, ORANGE), (14, GREEN)),
+        ("Certificate", DAYS, ask.CERTIFICATE_DAYS, NO_WEBHOOK, ((None, RED), (CERTIFICATE_MIN_DAYS, GREEN)),
          "Until the certificate that the webhook serves ends, on the replica where it ends first."),
         ("Defects", "none", f"sum(increase({registry.ADMISSION_ERRORS.name}[{ask.RANGE}]))", NO_WEBHOOK,
          ((None, GREEN), (1, RED)), "Admission reviews in the time range that were answered with HTTP 500."),

@@ -5,7 +5,7 @@ from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS, Metric
 from kvgate.monitoring import thresholds
-from kvgate.monitoring.queries import aggregate, engine, equals, owned, quantile, select
+from kvgate.monitoring.queries import aggregate, engine, equals, owned, present, quantile, rate, select
 from kvgate.vllm_metrics import EngineMetric
 
 NAMESPACE, NAME = (f'{label}=~"${label}"' for label in OWNER_LABELS)
@@ -36,7 +36,7 @@ def gauge(metric: EngineMetric, *matchers: str) -> str:
 
 def per_second(metric: EngineMetric, *matchers: str, suffix: str = "") -> str:
     """vLLM's counter, or the buckets of its histogram, as rates."""
-    return engine(metric, lambda name: _rate(select(name + suffix, *(matchers or CHOSEN))))
+    return engine(metric, lambda name: rate(select(name + suffix, *(matchers or CHOSEN)), RATE_INTERVAL))
 
 
 def summed(expression: str, *by: str) -> str:
@@ -46,12 +46,12 @@ def summed(expression: str, *by: str) -> str:
 
 def process_rate(metric: Metric, *by: str) -> str:
     """A counter of kvgate's own processes."""
-    return summed(_rate(metric.name), *by)
+    return summed(rate(metric.name, RATE_INTERVAL), *by)
 
 
 def process_quantile(metric: Metric, share: float) -> str:
     """A histogram of kvgate's own processes."""
-    return quantile(share, (), _rate(f"{metric.name}_bucket"))
+    return quantile(share, (), rate(f"{metric.name}_bucket", RATE_INTERVAL))
 
 
 def process_worst(metric: Metric, *by: str) -> str:
@@ -67,10 +67,6 @@ def of_kvgate(expression: str) -> str:
 def condition(type_: ConditionType, status: str) -> str:
     """1 where the condition has this status."""
     return chosen(registry.CONDITION, equals("type", type_), equals("status", status))
-
-
-def _rate(selector: str) -> str:
-    return f"rate({selector}[{RATE_INTERVAL}])"
 
 
 INFO = chosen(registry.DEPLOYMENT_INFO, by=(*OWNER_LABELS, "model", "accelerator", "kv_cache_dtype", "policy"))
@@ -94,7 +90,7 @@ UNUSED_GPUS = f"{GPUS} * (1 - {aggregate('max', OWNER_LABELS, _PEAK)})"
 """A share of the KV cache of all replicas is the same share of the replicas."""
 
 _OWNERLESS = (NAMESPACE, equals(OWNER_LABELS[1], ""))
-_OWNED = (NAMESPACE, f'{OWNER_LABELS[1]}!=""')
+_OWNED = (NAMESPACE, present(OWNER_LABELS[1]))
 WORKLOAD = ("namespace", "workload", "model_name")
 """What stands in for an InferenceDeployment where there is none; without our scrape configuration no `workload`."""
 
@@ -116,5 +112,5 @@ CONDITIONS = " or ".join(
     for status, value in (("True", 1), ("False", 0), ("Unknown", -1))
 )
 CERTIFICATE_DAYS = f"(min({registry.CERTIFICATE_EXPIRY.name}) - time()) / 86400"
-CPU_CORES = of_kvgate(_rate("process_cpu_seconds_total"))
+CPU_CORES = of_kvgate(rate("process_cpu_seconds_total", RATE_INTERVAL))
 MEMORY_BYTES = of_kvgate("process_resident_memory_bytes")
