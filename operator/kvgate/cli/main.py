@@ -13,6 +13,7 @@ _COMMANDS = {
     "explain": ("kvgate.cli.explain", "Show the memory ledger of one GPU, line by line."),
     "size": ("kvgate.cli.sizer", "Find the GPUs for a model and its workload, cheapest first."),
     "sweep": ("kvgate.cli.sweep", "Draw the out-of-memory boundary over two settings, as a table or a picture."),
+    "calibrate": ("kvgate.cli.calibrate", "Remember what starts really left for the KV cache."),
     "gpus": ("kvgate.cli.catalogues", "List the accelerators that are known."),
     "models": ("kvgate.cli.catalogues", "List the models that are known."),
     "rules": ("kvgate.cli.catalogues", "List the rules that findings come from."),

@@ -1,0 +1,84 @@
+"""A start-up log or a `/metrics` file and the settings that it does not tell → an observed start."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kvgate.budget.calibration import ObservedStart
+from kvgate.budget.plan import Budget, plan
+from kvgate.calibration import start_of_blocks, start_of_bytes
+from kvgate.rules.finding import Severity
+from kvgate.sources.startup_log import StartupLog, UnusableLog, read_startup_log
+from kvgate.what_if import BadRequest, read_request
+
+MAX_FILE_BYTES = 64 << 20
+
+
+class Unusable(ValueError):
+    """Nothing can be remembered of it; the message says why and what to do."""
+
+
+def observed_in(path: Path, given: Mapping[str, Any]) -> ObservedStart:
+    """Raises Unusable; what is given wins over what the file says."""
+    text = _read(path)
+    try:
+        log = read_startup_log(text)
+    except UnusableLog as error:
+        raise Unusable(str(error)) from None
+    budget = _budget({**_asked(log), **given})
+    available_bytes = _available_bytes(log)
+    if available_bytes is not None:
+        start = start_of_bytes(budget, available_bytes, source=path.name)
+    elif log.num_gpu_blocks is not None:
+        start = start_of_blocks(budget, log.num_gpu_blocks, source=path.name)
+    else:
+        raise Unusable("it says neither the memory nor the blocks of the KV cache; give a log at level INFO")
+    return _kept(start, budget)
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise Unusable(f"it is larger than {MAX_FILE_BYTES} bytes; give the start of the server, `head -n 5000`")
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise Unusable(f"it cannot be read: {error.strerror or error}") from None
+
+
+def _asked(log: StartupLog) -> dict[str, Any]:
+    """The request keys that the log tells."""
+    rank = log.tightest
+    told = {
+        "model": log.model,
+        "vllm_version": log.vllm_version,
+        "gpu_memory_bytes": rank.total_bytes if rank else None,
+    }
+    return {**log.arguments, **{key: value for key, value in told.items() if value is not None}}
+
+
+def _available_bytes(log: StartupLog) -> int | None:
+    rank = log.tightest
+    if rank is not None and rank.available_kv_cache_bytes is not None:
+        return rank.available_kv_cache_bytes
+    return log.refusal.available_bytes if log.refusal else None
+
+
+def _budget(values: dict[str, Any]) -> Budget:
+    try:
+        request, findings = read_request(values, is_whole=True)
+    except BadRequest as error:
+        raise Unusable(f"{error}; options of the same name win over what the file says") from None
+    missing = [f"{f.message}; {f.remediation}" for f in findings if f.severity is not Severity.INFO]
+    if request is None:
+        raise Unusable("; ".join(missing))
+    return plan(request)
+
+
+def _kept(start: ObservedStart | None, budget: Budget) -> ObservedStart:
+    if start is not None:
+        return start
+    if budget.request.settings.gives_cache_memory:
+        raise Unusable(
+            "the KV cache was given by hand (kv_cache_memory_bytes or num_gpu_blocks_override): nothing was predicted"
+        )
+    raise Unusable(f"no formula for {', '.join(budget.unmodelled) or 'this model'}: there is no prediction to correct")
