@@ -9,6 +9,7 @@ from accuracy.equality import arithmetic_equality, total, weights_equality
 from accuracy.explanations import worst_of
 from accuracy.groups import by_family, by_source, spread_of, with_and_without_terms
 from accuracy.markdown import fixed
+from accuracy.observed import held_out, without_own_setting
 from accuracy.planners import MIN_STARTS, asked_starts, read_planners
 from accuracy.predictions import Prediction, grouped, predict_pools, summarize
 from accuracy.refit import refitted
@@ -28,6 +29,7 @@ def document() -> str:
     starts = read_starts()
     predictions = predict_pools(starts)
     values: Values = {"version": VERSION, "error_table": tables.error_table(predictions)}
+    values |= _observed(starts)
     values |= _pools(starts, predictions) | _verdicts(starts) | _planners(starts) | _equality() | _groups(predictions)
     values |= (
         _unseen(predictions, starts) | _sample(predictions) | {"worst_table": tables.worst_table(worst_of(predictions))}
@@ -95,6 +97,17 @@ def _unseen(predictions: Sequence[Prediction], starts: Sequence[Start]) -> Value
         "unseen_source_p90": fixed(by_other_sources.p90_percent),
         "unseen_family_median": fixed(by_other_families.median_percent),
         "unseen_family_p90": fixed(by_other_families.p90_percent),
+    }
+
+
+def _observed(starts: Sequence[Start]) -> Values:
+    """Every start predicted from the others."""
+    same = [found for found in held_out(starts) if found.same_setting]
+    near = without_own_setting(starts)
+    return {
+        "observed_table": tables.observed_table(same, near),
+        "held_out_starts": len(same),
+        "narrower_starts": sum(found.is_narrower for found in same),
     }
 
 

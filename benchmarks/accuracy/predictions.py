@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from accuracy.starts import GIB, Start
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.cli.answers import to_json
 from kvgate.what_if import assess_request
 
@@ -68,8 +69,9 @@ class Summary:
     median_width_percent: float
 
 
-def predict(start: Start, *, weights_given: bool = False) -> Prediction:
-    answer = to_json(start.id, assess_request(start.request(weights_given=weights_given)))
+def predict(start: Start, *, weights_given: bool = False, calibration: Calibration = NOTHING_OBSERVED) -> Prediction:
+    values = start.request(weights_given=weights_given)
+    answer = to_json(start.id, assess_request(values, calibration=calibration))
     pool = (answer["ledger"] or {}).get("available_kv_cache_bytes") or {}
     low, expected, high = (pool[key] / GIB if key in pool else None for key in ("low", "expected", "high"))
     problems = [finding["message"] for finding in answer["findings"] if finding["severity"] != "info"]

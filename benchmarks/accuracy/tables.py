@@ -6,6 +6,7 @@ from accuracy.equality import Equality, total
 from accuracy.explanations import Explained
 from accuracy.groups import Groups
 from accuracy.markdown import fixed, signed, table
+from accuracy.observed import Corrected
 from accuracy.planners import Comparison, Pools, best_of, compare
 from accuracy.predictions import Prediction, Summary, grouped, summarize
 from accuracy.verdicts import VERDICTS, Matrix
@@ -88,6 +89,15 @@ def equality_table(arithmetic: Sequence[Equality], weights: Sequence[Equality]) 
 
 def terms_table(shown: Summary, hidden: Summary) -> str:
     rows = [_error_cells("the log has terms", shown), _error_cells("only the sum is known", hidden)]
+    return table(_ERROR_HEAD, rows)
+
+
+def observed_table(same: Sequence[Corrected], near: Sequence[Corrected]) -> str:
+    """Each group by the formulas alone, then corrected by the other starts."""
+    rows = []
+    for name, group in (("starts of the setting known", same), ("only near settings known", near)):
+        rows.append(_error_cells(f"{name}: formulas alone", summarize([each.alone for each in group])))
+        rows.append(_error_cells(f"{name}: corrected", summarize([each.corrected for each in group])))
     return table(_ERROR_HEAD, rows)
 
 

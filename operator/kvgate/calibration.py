@@ -123,8 +123,8 @@ def unused_text(calibration: Calibration, start: ObservedStart) -> str | None:
 
 def _header_problem(line: str) -> str:
     try:
-        header = json.loads(line)
-    except ValueError:
+        header = json.loads(line[:MAX_LINE_BYTES])
+    except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict) or header.get("format") != HEADER["format"]:
         return f"this is no calibration: the first line must be {json.dumps(HEADER)}"
@@ -149,7 +149,7 @@ def _start(line: str) -> ObservedStart:
         raise ValueError(f"{len(line)} characters; a start has at most {MAX_LINE_BYTES}")
     try:
         found = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON object: {error}") from None
     if not isinstance(found, dict):
         raise ValueError("no JSON object")  # noqa: TRY004 - one kind of error for all that a line can have wrong

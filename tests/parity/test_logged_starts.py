@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from accuracy.explanations import read_explanations
+from accuracy.observed import held_out, without_own_setting
 from accuracy.planners import asked_starts, best_of, compare, read_planners
 from accuracy.predictions import Prediction, grouped, predict_pools, summarize
 from accuracy.starts import Start, read_starts
@@ -48,6 +49,23 @@ def test_the_interval_holds_what_was_logged_and_is_narrow(predictions: list[Pred
     summary = summarize(predictions)
     assert summary.inside >= MIN_INSIDE_SHARE * summary.count
     assert summary.median_width_percent <= MAX_MEDIAN_WIDTH_PERCENT
+
+
+def test_another_start_of_the_setting_makes_a_prediction_exact_and_its_interval_holds(starts: list[Start]) -> None:
+    """Every start is held out in turn; the bounds are what holds today."""
+    same = [found for found in held_out(starts) if found.same_setting]
+    alone, corrected = (summarize([getattr(each, side) for each in same]) for side in ("alone", "corrected"))
+    assert len(same) >= 35
+    assert corrected.median_percent <= 0.005 < alone.median_percent
+    assert corrected.p90_percent <= 0.15 < alone.p90_percent
+    assert corrected.median_width_percent <= 0.2 < alone.median_width_percent
+    assert corrected.inside == corrected.count
+
+
+def test_starts_of_near_settings_alone_never_move_or_narrow_a_prediction(starts: list[Start]) -> None:
+    for each in without_own_setting(starts):
+        assert each.corrected.expected == each.alone.expected
+        assert each.corrected.width_percent >= each.alone.width_percent
 
 
 def test_no_verdict_is_wrong_and_few_are_open(starts: list[Start]) -> None:

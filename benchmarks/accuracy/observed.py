@@ -1,0 +1,64 @@
+"""What one observed start is worth for the next: every start predicted from the others, by the formulas alone and corrected."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from accuracy.predictions import Prediction, predict
+from accuracy.starts import GIB, Start
+from kvgate.budget.calibration import Calibration, ObservedStart
+from kvgate.budget.plan import plan
+from kvgate.calibration import start_of_bytes
+from kvgate.what_if import read_request
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corrected:
+    """One start, held out: what the formulas say of it, and what the other starts make of that."""
+
+    alone: Prediction
+    corrected: Prediction
+    same_setting: bool
+    """Another start of its setting is known; else only neighbours."""
+    is_narrower: bool
+
+
+def held_out(starts: Iterable[Start]) -> list[Corrected]:
+    """Starts of which some other start says anything, each predicted without itself."""
+    observed = {start.id: (start, seen) for start in starts if (seen := _observed(start))}
+    return [
+        found
+        for start, own in observed.values()
+        if (found := _without_itself(start, own, [seen for _, seen in observed.values() if seen is not own]))
+    ]
+
+
+def without_own_setting(starts: Iterable[Start]) -> list[Corrected]:
+    """The same where every start of the setting is held out: only neighbours are left."""
+    observed = {start.id: (start, seen) for start in starts if (seen := _observed(start))}
+    return [
+        found
+        for start, own in observed.values()
+        if (found := _without_itself(start, own, [seen for _, seen in observed.values() if seen.key != own.key]))
+    ]
+
+
+def _observed(start: Start) -> ObservedStart | None:
+    """None for starts without the figure, or without a prediction."""
+    request, _ = read_request(start.request())
+    if request is None or start.available_gib is None or not start.is_scored_for("kv"):
+        return None
+    return start_of_bytes(plan(request), int(start.available_gib * GIB), source=start.id)
+
+
+def _without_itself(start: Start, own: ObservedStart, others: Sequence[ObservedStart]) -> Corrected | None:
+    same_setting = any(other.key == own.key for other in others)
+    if not same_setting and not any(other.key.neighbourhood == own.key.neighbourhood for other in others):
+        return None
+    alone = predict(start)
+    corrected = predict(start, calibration=Calibration(starts=tuple(others)))
+    return Corrected(
+        alone=alone,
+        corrected=corrected,
+        same_setting=same_setting,
+        is_narrower=corrected.width_percent < alone.width_percent,
+    )

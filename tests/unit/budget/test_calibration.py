@@ -1,0 +1,199 @@
+"""Observed starts: exact for their own setting, never more than a warning for a near one, and no use where they contradict."""
+
+from dataclasses import replace
+
+import pytest
+
+from kvgate.budget.calibration import (
+    SCATTER_BYTES,
+    SCATTER_UNIFIED_BYTES,
+    Calibration,
+    ObservedStart,
+    StartKey,
+    StartState,
+)
+from kvgate.budget.interval import Interval, Verdict
+from kvgate.budget.plan import Budget, plan
+from kvgate.budget.request import BudgetRequest
+from kvgate.budget.units import GIB, MIB, gib
+from kvgate.calibration import start_of_blocks, start_of_bytes
+from kvgate.what_if import read_request
+
+ASKED = {
+    "model": "meta-llama/Llama-3.1-8B-Instruct",
+    "gpu": "H100-SXM-80GB",
+    "vllm_version": "0.33.0",
+    "max_num_seqs": 64,
+    "enforce_eager": True,
+}
+
+
+def a_request(**changes: object) -> BudgetRequest:
+    request, _ = read_request({**ASKED, **changes})
+    assert request is not None
+    return request
+
+
+def budget_with(starts: tuple[ObservedStart, ...], **changes: object) -> Budget:
+    return plan(replace(a_request(**changes), calibration=Calibration(starts=starts)))
+
+
+def available(budget: Budget) -> Interval:
+    assert budget.tightest is not None
+    return budget.tightest.available
+
+
+def a_start(error_gib: float = -2.0, **changes: object) -> ObservedStart:
+    """A start that left so much more than predicted."""
+    budget = plan(a_request(**changes))
+    start = start_of_bytes(budget, available(budget).expected + gib(error_gib), source="a log")
+    assert start is not None
+    return start
+
+
+def test_a_start_makes_the_next_of_its_setting_known_but_for_scatter() -> None:
+    alone, start = available(budget_with(())), a_start(-2.0)
+    corrected = available(budget_with((start,)))
+    assert corrected.expected == start.available_kv_cache_bytes == alone.expected - gib(2)
+    margin = SCATTER_BYTES + start.resolution_bytes
+    assert (corrected.expected - corrected.low, corrected.high - corrected.expected) == (margin, margin)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"gpu_memory_utilization": 0.5}, {"max_model_len": 4096}, {"enable_prefix_caching": False}, {"block_size": 32}],
+    ids=str,
+)
+def test_what_moves_no_memory_of_the_profile_run_shares_its_start(changes: dict[str, object]) -> None:
+    alone = available(budget_with((), **changes))
+    assert available(budget_with((a_start(-2.0),), **changes)).expected == alone.expected - gib(2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_num_seqs": 128}, {"max_num_batched_tokens": 4096}, {"kv_cache_dtype": "fp8"}, {"vllm_version": "0.33.1"},
+        {"model": "meta-llama/Meta-Llama-3-8B-Instruct", "max_model_len": 4096, "max_num_seqs": 32},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_near_setting_is_only_less_certain(changes: dict[str, object]) -> None:
+    alone, corrected = available(budget_with((), **changes)), available(budget_with((a_start(-2.0),), **changes))
+    assert corrected.expected == alone.expected
+    assert corrected.low == alone.expected - gib(2) < alone.low
+    assert corrected.high == alone.high
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"gpu": "H200-SXM-141GB"}, {"vllm_version": "0.32.0"}, {"tensor_parallel_size": 2}, {"enforce_eager": False},
+        {"model": "Qwen/Qwen3-8B"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_start_says_nothing_of_other_kernels_or_gpus(changes: dict[str, object]) -> None:
+    assert available(budget_with((a_start(-2.0),), **changes)) == available(budget_with((), **changes))
+
+
+def test_a_neighbour_inside_the_interval_changes_nothing() -> None:
+    assert available(budget_with((a_start(0.01),), max_num_seqs=128)) == available(budget_with((), max_num_seqs=128))
+
+
+def test_several_starts_that_agree_span_the_interval() -> None:
+    corrected = available(budget_with((a_start(-2.0), a_start(-2.1), a_start(-2.05))))
+    alone = available(budget_with(()))
+    margin = SCATTER_BYTES + a_start().resolution_bytes
+    assert corrected.expected == pytest.approx(alone.expected - gib(2.05), abs=1)
+    assert corrected.low == pytest.approx(alone.expected - gib(2.1) - margin, abs=1)
+    assert corrected.high == pytest.approx(alone.expected - gib(2.0) + margin, abs=1)
+
+
+def test_starts_that_contradict_each_other_are_all_left_out() -> None:
+    starts = (a_start(-2.0), a_start(-3.0))
+    calibration = Calibration(starts=starts)
+    assert {calibration.state(start) for start in starts} == {StartState.CONTRADICTORY}
+    assert available(budget_with(starts)) == available(budget_with(()))
+
+
+def test_a_start_that_cannot_be_of_its_setting_is_left_out() -> None:
+    start = a_start(-20.0)
+    assert Calibration(starts=(start,)).state(start) is StartState.IMPLAUSIBLE
+    assert available(budget_with((start,))) == available(budget_with(()))
+
+
+def test_a_compile_cache_that_may_be_missing_next_time_keeps_the_interval_open() -> None:
+    """0.28 counts what compiling leaves behind: Qwen3-32B-AWQ on RTX 5090 left 2.5 GiB less without a cache (two logged starts)."""
+    asked = {
+        "model": "Qwen/Qwen3-32B-AWQ",
+        "gpu": "RTX-5090-32GB",
+        "vllm_version": "0.28.0",
+        "max_model_len": 8192,
+        "max_num_seqs": 256,
+    }
+    request, _ = read_request({**asked, "gpu_memory_utilization": 0.7})
+    assert request is not None
+    warm = start_of_bytes(plan(request), gib(3.0), source="warm")
+    cold_request, _ = read_request({**asked, "gpu_memory_utilization": 0.85})
+    assert warm is not None
+    assert cold_request is not None
+    corrected = available(plan(replace(cold_request, calibration=Calibration(starts=(warm,)))))
+    assert corrected.low <= gib(5.16) <= corrected.expected
+    cold = start_of_bytes(plan(cold_request), gib(5.16), source="cold")
+    assert cold is not None
+    both = Calibration(starts=(warm, cold))
+    assert {both.state(start) for start in both.starts} == {StartState.USED}
+
+
+def test_where_cpu_and_gpu_share_memory_neighbours_keep_the_interval_wide() -> None:
+    asked = {"gpu": "GB10-128GB"}
+    corrected = available(budget_with((a_start(-1.0, **asked),), **asked))
+    assert corrected.expected - corrected.low >= SCATTER_UNIFIED_BYTES
+
+
+def test_a_verdict_can_be_given_as_of_an_earlier_start() -> None:
+    first, second = replace(a_start(-1.0), revision=1), replace(a_start(-1.1), revision=2)
+    calibration = Calibration(starts=(first, second))
+    assert calibration.revision == 2
+    assert calibration.as_of(2) is calibration
+    assert calibration.as_of(1).starts == (first,)
+    assert calibration.as_of(1) is calibration.as_of(1)
+    assert calibration.as_of(0).starts == ()
+
+
+def test_blocks_are_a_start_within_half_a_block() -> None:
+    budget = plan(a_request())
+    start = start_of_blocks(budget, 28_000, source="metrics")
+    assert start is not None
+    assert budget.tightest is not None
+    size = budget.tightest.bytes_per_block
+    assert start.available_kv_cache_bytes - start.resolution_bytes == 28_000 * size
+    corrected = plan(replace(a_request(), calibration=Calibration(starts=(start,))))
+    assert corrected.num_blocks is not None
+    assert corrected.num_blocks.expected == 28_000
+
+
+@pytest.mark.parametrize("changes", [{"kv_cache_memory_bytes": 10 * GIB}, {"num_gpu_blocks_override": 100}], ids=str)
+def test_memory_that_was_given_by_hand_says_nothing_of_the_formulas(changes: dict[str, object]) -> None:
+    assert start_of_bytes(plan(a_request(**changes)), 10 * GIB, source="") is None
+
+
+def test_one_start_decides_what_the_formulas_had_left_open() -> None:
+    """Between the bounds the verdict was MayNotFit; the observed start says which it is."""
+    open_length = next(
+        length for length in range(8192, 131072, 256)
+        if budget_with((), max_model_len=length, gpu="L4-24GB").verdict is Verdict.MAY_NOT_FIT
+    )  # fmt: skip
+    asked = {"gpu": "L4-24GB"}
+    more, less = a_start(0.5, **asked), a_start(-0.9, **asked)
+    assert budget_with((more,), max_model_len=open_length, **asked).verdict is Verdict.FITS
+    assert budget_with((less,), max_model_len=open_length, **asked).verdict is Verdict.DOES_NOT_FIT
+
+
+def test_a_key_names_everything_that_tells_starts_apart() -> None:
+    key = StartKey(
+        architecture="A", parameter_bytes=MIB, accelerator="G", vllm_version="0.33.0",
+        max_num_seqs=1, max_num_batched_tokens=1, max_model_len=1,
+    )  # fmt: skip
+    assert key.neighbourhood == replace(key, parameter_bytes=2, vllm_version="0.33.1", max_num_seqs=2).neighbourhood
+    assert key.neighbourhood != replace(key, vllm_version="0.3.3").neighbourhood

@@ -1,0 +1,131 @@
+"""The ConfigMap of observed starts: people may edit it, and what they broke is never written over."""
+
+from typing import Any
+
+import pytest
+
+from kvgate.api.base import Document
+from kvgate.budget.calibration import ObservedStart
+from kvgate.budget.plan import plan
+from kvgate.budget.units import gib
+from kvgate.calibration import read_records, start_of_bytes, with_start, write_records
+from kvgate.cluster.client import CONFIG_MAPS, Kind
+from kvgate.controller.starts import KEY, ObservedStarts, Place
+from kvgate.what_if import read_request
+
+PLACE = Place(namespace="kvgate-system", name="kvgate-calibration")
+
+
+class FakeCluster:
+    """One ConfigMap."""
+
+    def __init__(self, text: str | None = None) -> None:
+        self.text = text
+        self.writes = 0
+
+    async def find(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        assert (kind, namespace, name) == (CONFIG_MAPS, PLACE.namespace, PLACE.name)
+        return None if self.text is None else {"data": {KEY: self.text}}
+
+    async def apply(self, kind: Kind, body: Document) -> Document:
+        assert kind is CONFIG_MAPS
+        self.text = body["data"][KEY]
+        self.writes += 1
+        return body
+
+
+def a_start(error_gib: float = -0.5, max_num_seqs: int = 64) -> ObservedStart:
+    asked = {"model": "Qwen/Qwen3-8B", "gpu": "H100-SXM-80GB", "vllm_version": "0.33.0", "max_num_seqs": max_num_seqs}
+    request, _ = read_request(asked)
+    assert request is not None
+    budget = plan(request)
+    assert budget.tightest is not None
+    start = start_of_bytes(budget, budget.tightest.available.expected + gib(error_gib), source="serving/a")
+    assert start is not None
+    return start
+
+
+async def added(starts: ObservedStarts, cluster: FakeCluster, start: ObservedStart) -> str:
+    return await starts.add(cluster, start)  # type: ignore[arg-type]
+
+
+async def test_a_start_is_kept_once_and_survives_a_restart() -> None:
+    cluster, starts = FakeCluster(), ObservedStarts(PLACE)
+    assert await added(starts, cluster, a_start()) == ""
+    assert await added(starts, cluster, a_start()) == ""
+    assert cluster.writes == 1
+    again = ObservedStarts(PLACE)
+    await again.load(cluster)  # type: ignore[arg-type]
+    assert again.calibration.starts == starts.calibration.starts
+    assert again.states == {"used": 1, "contradictory": 0, "implausible": 0, "unreadable": 0}
+
+
+async def test_what_somebody_took_out_stays_out() -> None:
+    cluster, starts = FakeCluster(), ObservedStarts(PLACE)
+    await added(starts, cluster, a_start())
+    cluster.text = write_records(())
+    await added(starts, cluster, a_start(max_num_seqs=128))
+    assert [start.key.max_num_seqs for start in read_records(cluster.text).starts] == [128]
+
+
+async def test_a_corrupt_config_map_is_told_once_and_never_written_over(caplog: pytest.LogCaptureFixture) -> None:
+    header, line = write_records(with_start((), a_start())).splitlines()
+    text = f"{header}\nbroken\n{line}\n"
+    cluster, starts = FakeCluster(text), ObservedStarts(PLACE)
+    told = [await added(starts, cluster, a_start(max_num_seqs=n)) for n in (128, 256)]
+    assert (cluster.text, cluster.writes) == (text, 0)
+    assert told[0] == told[1]
+    assert told[0].startswith("not remembered: ConfigMap kvgate-system/kvgate-calibration, key starts.jsonl, line 2: ")
+    assert [record.message for record in caplog.records if "line 2" in record.message] == [caplog.records[0].message]
+    assert starts.states["unreadable"] == 1
+    assert len(starts.calibration.starts) == 1
+
+
+async def test_contradictory_starts_are_told_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    cluster, starts = FakeCluster(), ObservedStarts(PLACE)
+    await added(starts, cluster, a_start(-0.5))
+    assert "remove those that are wrong" in await added(starts, cluster, a_start(-3.0))
+    assert starts.states["contradictory"] == 2
+    assert sum("none is used" in record.message for record in caplog.records) == 2
+
+
+async def test_without_a_place_starts_are_known_until_the_process_ends() -> None:
+    cluster, starts = FakeCluster(), ObservedStarts(None)
+    assert await added(starts, cluster, a_start()) == ""
+    assert cluster.writes == 0
+    assert len(starts.calibration.starts) == 1
+
+
+@pytest.mark.parametrize("text", ["", "kvgate", "/name", "namespace/", "a/b/c"])
+def test_a_place_is_a_namespace_and_a_name(text: str) -> None:
+    with pytest.raises(ValueError, match="NAMESPACE/NAME"):
+        Place.parse(text)
+
+
+def test_a_place_reads_back() -> None:
+    assert str(Place.parse("kvgate-system/kvgate-calibration")) == str(PLACE)
+
+
+def document(generation: int, **status: Any) -> Document:
+    return {"metadata": {"generation": generation}, "status": status}
+
+
+ACCEPTED = {"type": "Accepted", "status": "True"}
+REFUSED = {"type": "Accepted", "status": "False"}
+
+
+@pytest.mark.parametrize(
+    ("seen", "pinned"),
+    [
+        (document(1), None),
+        (document(2, observedGeneration=1, conditions=[ACCEPTED], calibrationRevision=7), None),
+        (document(2, observedGeneration=2, conditions=[ACCEPTED], calibrationRevision=7), 7),
+        (document(2, observedGeneration=2, conditions=[ACCEPTED]), 0),
+        (document(2, observedGeneration=2, conditions=[REFUSED], calibrationRevision=7), None),
+    ],
+    ids=["never judged", "another generation", "accepted", "accepted before anything was observed", "refused"],
+)
+def test_a_verdict_stands_for_its_generation_unless_it_was_no(seen: Document, pinned: int | None) -> None:
+    from kvgate.controller.observed import pinned_revision
+
+    assert pinned_revision(seen) == pinned
