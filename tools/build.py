@@ -94,7 +94,7 @@ class Tool:
         """Equal for equal sources, flags and platform; the Go release is left out, an update of it rebuilds nothing."""
         parts = [self.go_mod, (self.folder / self.module / "go.sum").read_text(encoding="utf-8")]
         parts += [self.package, *self.build_flags, *map("=".join, sorted(BUILD_ENVIRONMENT.items()))]
-        return _hash([*parts, platform.system(), platform.machine()])
+        return short_hash([*parts, platform.system(), platform.machine()])
 
     @property
     def stored(self) -> Path:
@@ -147,10 +147,17 @@ def tools(kubernetes: str = KUBERNETES) -> tuple[Tool, ...]:
         ),
         prometheus("prometheus", 310),
         prometheus("promtool", 10),
+        Tool(
+            name="kubeconform",
+            module="kubeconform",
+            package="github.com/yannh/kubeconform/cmd/kubeconform",
+            version_variables=("main.version={version}",),
+            usual_seconds=5,
+        ),
     )
 
 
-def _hash(parts: Iterable[str]) -> str:
+def short_hash(parts: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -196,7 +203,7 @@ def assemble(places: Mapping[str, Path]) -> Path:
     parents = {path.parent for path in places.values()}
     if len(parents) == 1 and all(path.name == name for name, path in places.items()):
         return parents.pop()
-    folder = cache_folder() / _hash(f"{name}={path}" for name, path in sorted(places.items()))
+    folder = cache_folder() / short_hash(f"{name}={path}" for name, path in sorted(places.items()))
     folder.mkdir(parents=True, exist_ok=True)
     for name, path in places.items():
         link = folder / name

@@ -15,7 +15,7 @@ from support import assets
 from support.processes import place
 
 NAMES = ["etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok", "helm"]
-NAMES += ["prometheus", "promtool"]
+NAMES += ["prometheus", "promtool", "kubeconform"]
 
 
 @pytest.fixture(autouse=True)
