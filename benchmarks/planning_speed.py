@@ -5,11 +5,10 @@
 Ends with 1 if a process fails.
 """
 
-import os
 import tempfile
 from pathlib import Path
 
-from cli_speed import row, seconds
+from measured_process import kvgate, own_bytecode, run
 
 SWEEP_SECONDS, SIZE_SECONDS = 2.0, 5.0
 RUNS = 3
@@ -31,11 +30,11 @@ def measure(environment: dict[str, str]) -> None:
         }
         print(model)
         for name, (target, command) in commands.items():
-            best = min(seconds("-m", "kvgate", *command, environment=environment) for _ in range(RUNS))
-            row(f"  {name}", best, target)
+            best = min(run(kvgate(*command), environment).seconds for _ in range(RUNS))
+            verdict = "ok" if best <= target else "MISSED"
+            print(f"  {name:<50}{best:8.3f} s    target {target:g} s   {verdict}")
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
-        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        measure({**kept, "PYTHONPYCACHEPREFIX": str(Path(temporary) / "bytecode"), "PYTHONPATH": "operator"})
+        measure(own_bytecode(Path(temporary)))
