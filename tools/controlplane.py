@@ -183,6 +183,12 @@ class ControlPlane:
         return f"https://127.0.0.1:{self._programs['kube-apiserver'].port}"
 
     @property
+    def pod_cidr(self) -> str:
+        """Of the pods' addresses: loopback, so that a test can serve where a pod would; no two planes have the same."""
+        high, low = divmod(self._programs["kube-apiserver"].port, 256)
+        return f"127.{high}.{low}.1/24"
+
+    @property
     def ca_pem(self) -> str:
         return (self._folder / "ca.crt").read_text(encoding="utf-8")
 
@@ -341,6 +347,7 @@ class ControlPlane:
             f"--server-address=127.0.0.1:{port}",
             *self._certificate_flags(),
             f"--config={STAGES}",
+            f"--cidr={self.pod_cidr}",
             f"--cidr={self.pod_network}",
         ]
 

@@ -1,7 +1,7 @@
 """What the controller may do, and why: the chart's roles are made from this, and a test holds the audit log against it.
 
-No secrets: pods read tokens by reference. No nodes, no pods: the Deployment says what became of them. No delete: children
-go with their owner.
+No secrets: pods read tokens by reference. No nodes. Pods are looked at and never touched. No delete: children go with their
+owner.
 """
 
 from dataclasses import dataclass
@@ -42,6 +42,18 @@ RULES: tuple[Permission, ...] = (
         resources=("services",),
         verbs=("get", "list", "watch", "create", "patch"),
         why="the address of the engines",
+    ),
+    Permission(
+        group="",
+        resources=("pods",),
+        verbs=("list", "watch"),
+        why="which engines are ready, at which address, and why one ended",
+    ),
+    Permission(
+        group="apps",
+        resources=("replicasets",),
+        verbs=("get",),
+        why="whose a pod is: labels can be copied, owner references lead from the pod over its ReplicaSet to the Deployment",
     ),
     Permission(
         group="", resources=("configmaps",), verbs=("get",), why="config.json of models, by spec.model.configFrom"

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, EVENTS, INFERENCE_DEPLOYMENTS, SERVICES, Kind
 from kvgate.cluster.errors import ApiError, Conflict, Forbidden, NotFound, Rejected, Unavailable
 from kvgate.cluster.events import EventRecorder
@@ -13,9 +14,13 @@ from kvgate.controller.observed import Awaited
 from kvgate.controller.reconcile import Instruments, Reconciler
 from kvgate.controller.starts import ObservedStarts
 from kvgate.controller.store import Store
+from kvgate.engine import Assessment
 from kvgate.metrics import registry as metrics
 from kvgate.metrics.exporter import counter, histogram
 from kvgate.metrics.snapshot import DeploymentSnapshot
+from kvgate.rendering.labels import HASH_ANNOTATION
+from kvgate.rendering.observation import Engine, Observation
+from kvgate.vllm_metrics import EngineReading
 from support.manifests import UID, a_document
 
 KEY = ("serving", "qwen")
@@ -59,13 +64,14 @@ class FakeCluster:
         return body
 
 
-def new(cluster: FakeCluster) -> tuple[Reconciler, Callable[[str], float]]:
+def new(cluster: FakeCluster, store: Store | None = None, **options: Any) -> tuple[Reconciler, Callable[[str], float]]:
     """A reconciler, and how often it ended with a result."""
     registry = CollectorRegistry()
     results = counter(metrics.RECONCILES, registry)
     instruments = Instruments(results=results, durations=histogram(metrics.RECONCILE_DURATION, registry))
     recorder = EventRecorder(cluster, instance="test")  # type: ignore[arg-type]
-    reconciler = Reconciler(cluster, recorder, Store(DeploymentSnapshot(), ObservedStarts(None)), instruments)  # type: ignore[arg-type]
+    store = store or Store(DeploymentSnapshot(), ObservedStarts(None))
+    reconciler = Reconciler(cluster, recorder, store, instruments, **options)  # type: ignore[arg-type]
     return reconciler, lambda result: results.labels(result)._value.get()
 
 
@@ -214,3 +220,25 @@ async def test_a_changed_config_map_is_judged_anew() -> None:
     assert await reconcile(KEY) is None
     assert told(cluster)["Accepted"] == ("True", "Fits")
     assert EVENTS.resource == "events.events.k8s.io"
+
+
+async def test_what_pods_say_is_written_once_and_learnt_from_once() -> None:
+    cluster, store, learnt = FakeCluster(a_document()), Store(DeploymentSnapshot(), ObservedStarts(None)), []
+
+    async def learn(owner: InferenceDeployment, _: Assessment, reading: EngineReading) -> None:
+        learnt.append((owner.name, reading))
+
+    reconcile, _ = new(cluster, store, on_observation=learn)
+    await reconcile(KEY)
+    deployment = cluster.objects["deployments"]
+    assert deployment is not None
+    template = deployment["spec"]["template"]["metadata"]["annotations"][HASH_ANNOTATION]
+    reading = EngineReading(num_gpu_blocks=100, block_size=16, kv_cache_size_tokens=1600)
+    engines = tuple(Engine(pod=pod, template_hash=pod, reading=reading) for pod in (template, "earlier"))
+    store.observe({KEY: Observation(engines=engines)})
+    cluster.writes.clear()
+    await reconcile(KEY)
+    await reconcile(KEY)
+    assert cluster.writes == [("apply", "status"), ("create", "events")]
+    assert told(cluster)["PredictionDrift"] == ("True", "CapacityDiffers")
+    assert learnt == [("qwen", reading)], "of what is rendered now, not of the earlier one"

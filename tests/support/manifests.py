@@ -42,3 +42,29 @@ def a_deployment(
             "availableReplicas": available, "updatedReplicas": updated, "conditions": [condition] if stuck else [],
         },
     }  # fmt: skip
+
+
+def a_pod(
+    name: str = "qwen-1-a", *, ip: str = "127.0.0.1", ready: bool = True, template: str = "hash", restarts: int = 0,
+    replica_set: str | None = "qwen-1", ended: dict[str, Any] | None = None, going: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """A pod with our label, as the kubelet tells of it; its uid is `uid-` and its name."""
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": replica_set,
+        "uid": f"uid-{replica_set}",
+        "controller": True,
+    }
+    state = {"terminated": ended} if ended else {}
+    return {
+        "metadata": {
+            "name": name, "namespace": "serving", "uid": f"uid-{name}",
+            "labels": {"kvgate.io/inferencedeployment": "qwen"}, "annotations": {"kvgate.io/render-hash": template},
+            "ownerReferences": [owner] if replica_set else [],
+        } | ({"deletionTimestamp": NOW} if going else {}),
+        "status": {
+            "podIP": ip, "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [{"name": "vllm", "restartCount": restarts, "lastState": state}],
+        },
+    }  # fmt: skip

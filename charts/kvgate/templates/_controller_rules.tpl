@@ -16,6 +16,14 @@
 - apiGroups: ['']
   resources: [services]
   verbs: [get, list, watch, create, patch]
+# which engines are ready, at which address, and why one ended
+- apiGroups: ['']
+  resources: [pods]
+  verbs: [list, watch]
+# whose a pod is: labels can be copied, owner references lead from the pod over its ReplicaSet to the Deployment
+- apiGroups: [apps]
+  resources: [replicasets]
+  verbs: [get]
 # config.json of models, by spec.model.configFrom
 - apiGroups: ['']
   resources: [configmaps]

@@ -97,6 +97,23 @@ class AlternativeStatus(ApiModel):
     """Its largest or next value that fits."""
 
 
+class ObservedStatus(ApiModel):
+    """What running vLLM says of its KV cache: of several pods, the smallest."""
+
+    kv_cache_capacity_tokens: int | None = None
+    """Size in tokens, as vLLM prints it; absent where an old release tells blocks alone of a model that kvgate does not know."""
+    num_gpu_blocks: int
+    """Blocks of one engine."""
+    block_size: int
+    """Tokens of a block."""
+    pods: int
+    """Ready pods that have told."""
+    prediction_error_percent: str | None = None
+    """Observed / expected - 1 in percent, a decimal string; of the pods of the current spec."""
+    observed_time: Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
+    """When the size last changed."""
+
+
 class InferenceDeploymentStatus(ApiModel):
     """What kvgate found, decided and sees."""
 
@@ -107,7 +124,7 @@ class InferenceDeploymentStatus(ApiModel):
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra={
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
     })] | None = None  # fmt: skip
-    """Accepted, Predicted, Adjusted, Ready, Reconciling, Stalled."""
+    """Accepted, Predicted, Adjusted, Ready, Reconciling, Stalled, Observed, PredictionDrift."""
     effective: Effective | None = None
     """The values that the pods are rendered from."""
     budget: BudgetStatus | None = None
@@ -116,6 +133,8 @@ class InferenceDeploymentStatus(ApiModel):
     """The newest observed start that was known when this generation was judged; absent where there was none."""
     alternatives: Annotated[tuple[AlternativeStatus, ...], Field(max_length=16)] | None = None
     """Single changes that would fit, where it does not."""
+    observed: ObservedStatus | None = None
+    """What running pods report; absent while none does."""
     replicas: int | None = None
     """Pods that exist."""
     ready_replicas: int | None = None

@@ -45,6 +45,8 @@ class Kind:
 INFERENCE_DEPLOYMENTS = Kind(group=GROUP, version=VERSION, kind=KIND, plural=PLURAL)
 DEPLOYMENTS = Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
 SERVICES = Kind(group="", version="v1", kind="Service", plural="services")
+PODS = Kind(group="", version="v1", kind="Pod", plural="pods")
+REPLICA_SETS = Kind(group="apps", version="v1", kind="ReplicaSet", plural="replicasets")
 CONFIG_MAPS = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
 EVENTS = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events")
 

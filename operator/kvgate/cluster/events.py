@@ -32,7 +32,7 @@ class Notice:
     kind: Literal["Normal", "Warning"]
     reason: str
     action: str
-    """What kvgate was doing: Assess, Apply."""
+    """What kvgate was doing: Assess, Apply, Observe."""
     note: str
 
 

@@ -30,6 +30,9 @@ from kvgate.logs import log_as_json
 @click.option(
     "--resync-seconds", default=300.0, type=click.FloatRange(min=1), help="How often everything is compared, ± 20 %."
 )
+@click.option(
+    "--observe-seconds", default=15.0, type=click.FloatRange(min=1), help="How often running vLLM is asked, ± 10 %."
+)
 def controller(kubeconfig: Path | None, calibration: str | None, **options: Any) -> None:
     """Reconcile InferenceDeployments. One replica: there is no leader election yet."""
     place = _place(calibration) if calibration else None

@@ -6,8 +6,12 @@ from kvgate.api.conditions import ConditionType
 from kvgate.api.status import Condition
 from kvgate.cluster.events import Notice
 
-_TOLD = (ConditionType.ACCEPTED, ConditionType.STALLED)
-"""What an owner wants to hear of; the others follow the pods up and down."""
+_TOLD = {
+    ConditionType.ACCEPTED: "Assess",
+    ConditionType.STALLED: "Apply",
+    ConditionType.PREDICTION_DRIFT: "Observe",
+}
+"""What an owner wants to hear of, and what kvgate was doing; the others follow the pods up and down."""
 
 
 def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator[Notice]:
@@ -15,11 +19,11 @@ def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator
     was = {condition.type: condition.reason for condition in before}
     now = {condition.type: condition for condition in after}
     told = set()
-    for kind in _TOLD:
+    for kind, action in _TOLD.items():
         condition = now.get(kind)
         if condition is None or condition.reason == was.get(kind) or condition.reason in told:
             continue
-        if kind is ConditionType.STALLED and condition.status != "True":
+        if kind is not ConditionType.ACCEPTED and condition.status != "True":
             continue
         told.add(condition.reason)
         good = (
@@ -28,6 +32,6 @@ def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator
         yield Notice(
             kind="Normal" if good else "Warning",
             reason=condition.reason,
-            action="Assess" if kind is ConditionType.ACCEPTED else "Apply",
+            action=action,
             note=condition.message,
         )

@@ -13,7 +13,8 @@ from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.engine import Assessment, assess
 from kvgate.facts import ConfigMissing, gather, text_of_key
 from kvgate.rendering.drift import carries
-from kvgate.rendering.labels import is_owned_by
+from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by
+from kvgate.rendering.observation import Observation
 from kvgate.rendering.status import Before, Obstacle, invalid_status, status_of
 from kvgate.rendering.workload import Manifests, NotRendered, render
 
@@ -61,6 +62,8 @@ class Intent:
     """None for an object that cannot be read."""
     left_out: NotRendered | None = None
     obstacle: Obstacle | None = None
+    template_hash: str = ""
+    """Of the pods that are wanted; empty where nothing is rendered."""
     deployment: Document | None = None
     """To be applied; None where the cluster carries it already or nothing is rendered."""
     service: Document | None = None
@@ -150,7 +153,8 @@ def decide(observed: Observed, judged: Judged | None) -> Intent:
     rendered = render(owner, judged.assessment, judged.accelerator)
     if isinstance(rendered, NotRendered):
         return Intent(owner=owner, judged=judged, left_out=rendered)
-    intent = Intent(owner=owner, judged=judged)
+    template = rendered.deployment["spec"]["template"]["metadata"]
+    intent = Intent(owner=owner, judged=judged, template_hash=template["annotations"][HASH_ANNOTATION])
     foreign = [
         str(wanted["kind"])
         for live, wanted in _pairs(observed, rendered)
@@ -177,11 +181,13 @@ def _due(live: Document | None, wanted: Document) -> Document | None:
     return wanted
 
 
-def status_after(intent: Intent, *, name: str, deployment: Document | None, before: Before) -> Document:
-    """The status once the intent was acted upon."""
+def status_after(
+    intent: Intent, *, name: str, deployment: Document | None, before: Before, observation: Observation | None
+) -> Document:
+    """The status once the intent was acted upon; the observation is None until the pods were looked at."""
     if isinstance(intent.owner, InvalidDocument) or intent.judged is None:
         findings = intent.owner.findings if isinstance(intent.owner, InvalidDocument) else ()
-        return invalid_status(name, findings, deployment=deployment, before=before)
+        return invalid_status(name, findings, deployment=deployment, before=before, observation=observation)
     return status_of(
         intent.owner,
         intent.judged.assessment,
@@ -190,4 +196,6 @@ def status_after(intent: Intent, *, name: str, deployment: Document | None, befo
         obstacle=intent.obstacle,
         deployment=deployment,
         before=before,
+        observation=observation,
+        template_hash=intent.template_hash,
     )

@@ -16,14 +16,17 @@ from typing import Any
 import kopf
 from prometheus_client import CollectorRegistry
 
-from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
+from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES, Cluster
 from kvgate.cluster.connection import load_configuration, watch_session
 from kvgate.cluster.errors import ApiError, Forbidden, NotFound
 from kvgate.cluster.events import EventRecorder, instance_name
 from kvgate.controller.handlers import registry_of
 from kvgate.controller.health import Health
+from kvgate.controller.observe import Observer
+from kvgate.controller.pods import PodStore
 from kvgate.controller.reconcile import Instruments, Reconciler
 from kvgate.controller.resync import Resync
+from kvgate.controller.scrape import ScrapeInstruments, Scraper
 from kvgate.controller.settings import operator_settings
 from kvgate.controller.starts import ObservedStarts, Place
 from kvgate.controller.store import Store
@@ -60,6 +63,7 @@ class Options:
     namespaces: Sequence[str] = ()
     """Empty: the whole cluster."""
     resync_seconds: float = 300.0
+    observe_seconds: float = 15.0
     calibration: Place | None = None
     """Where observed starts are kept."""
 
@@ -87,6 +91,10 @@ class Process:
         self.instruments = Instruments(
             results=counter(metrics.RECONCILES, self.registry),
             durations=histogram(metrics.RECONCILE_DURATION, self.registry),
+        )
+        self.scrapes = ScrapeInstruments(
+            results=counter(metrics.POD_SCRAPES, self.registry),
+            durations=histogram(metrics.POD_SCRAPE_DURATION, self.registry),
         )
 
     def _num_starts(self, state: str) -> int:
@@ -137,7 +145,7 @@ async def _wait_for_cluster(cluster: Cluster, process: Process, stopped: asyncio
 
 async def _check(cluster: Cluster, namespaces: Sequence[str]) -> None:
     for namespace in namespaces or (None,):
-        for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES):
+        for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS):
             try:
                 await cluster.probe(kind, namespace)
             except NotFound as error:
@@ -196,8 +204,8 @@ async def _operate(process: Process) -> None:
     """kopf and the background tasks, in a loop of their own: kopf cancels every task in its loop when it ends."""
     options, configuration = process.options, await load_configuration(process.options.kubeconfig)
     asyncio.get_running_loop().set_exception_handler(partial(_unless_stopping, process))
-    store = Store(process.deployments, process.starts)
-    async with Cluster(configuration, process.observe) as cluster:
+    store, pods = Store(process.deployments, process.starts), PodStore()
+    async with Cluster(configuration, process.observe) as cluster, Scraper(process.scrapes) as scraper:
         recorder = EventRecorder(cluster, instance=instance_name())
         reconciler = Reconciler(cluster, recorder, store, process.instruments)
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds)
@@ -205,13 +213,22 @@ async def _operate(process: Process) -> None:
             connect=lambda: Cluster(configuration, process.observe),
             namespaces=options.namespaces, reconciler=reconciler, queue=queue, store=store, starts=process.starts,
         )  # fmt: skip
+        observer = Observer(
+            cluster=cluster,
+            namespaces=options.namespaces,
+            pods=pods,
+            scrape=scraper,
+            store=store,
+            enqueue=queue.enqueue,
+        )
         tasks = [
+            asyncio.create_task(observer.run_forever(options.observe_seconds)),
             asyncio.create_task(_beat(process, store)),
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
         ]
         try:
             await kopf.operator(
-                registry=registry_of(queue, store, _login(process)),
+                registry=registry_of(queue, store, pods, _login(process)),
                 settings=operator_settings(),
                 clusterwide=not options.namespaces,
                 namespaces=options.namespaces,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -10,7 +11,7 @@ from prometheus_client import Counter, Histogram
 from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
-from kvgate.api.v1alpha1 import KeyRef
+from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
 from kvgate.cluster.errors import ApiError, Conflict, Forbidden, NotFound, Rejected, Unavailable
 from kvgate.cluster.events import EventRecorder
@@ -18,8 +19,10 @@ from kvgate.controller import observed as pure
 from kvgate.controller.notices import notices
 from kvgate.controller.observed import Awaited, Intent, Observed
 from kvgate.controller.store import Key, Store
+from kvgate.engine import Assessment
 from kvgate.facts import ConfigMissing
 from kvgate.rendering.status import Before, Obstacle, before, halted_status, is_changed
+from kvgate.vllm_metrics import EngineReading
 
 _log = logging.getLogger(__name__)
 
@@ -40,14 +43,22 @@ class _Outcome:
     awaited: Awaited | None = None
 
 
+OnObservation = Callable[[InferenceDeployment, Assessment, EngineReading], Awaitable[object]]
+"""Called when a pod of what is rendered now tells its capacity the first time, and once more after a restart of ours."""
+
+
 class Reconciler:
     """Raises ApiError where the API server kept it from finishing; what users did wrong becomes conditions."""
 
-    def __init__(self, cluster: Cluster, recorder: EventRecorder, store: Store, instruments: Instruments) -> None:
+    def __init__(
+        self, cluster: Cluster, recorder: EventRecorder, store: Store, instruments: Instruments,
+        on_observation: OnObservation | None = None,
+    ) -> None:  # fmt: skip
         self._cluster = cluster
         self._recorder = recorder
         self._store = store
         self._instruments = instruments
+        self._on_observation = on_observation
 
     async def __call__(self, key: Key) -> Awaited | None:
         """One measured run, and what the object waits for that no watch will tell of."""
@@ -102,23 +113,33 @@ class Reconciler:
         judged = self._store.judge(key, observed)
         intent = pure.decide(observed, judged)
         state = before(observed.document, _now())
-        status = pure.status_after(intent, name=key[1], deployment=observed.own_deployment, before=state)
+        status = pure.status_after(
+            intent, name=key[1], deployment=observed.own_deployment, before=state,
+            observation=self._store.observation(key),
+        )  # fmt: skip
         settled = not intent.pending and not is_changed(state, status)
         if settled:
-            self._store.show(key, observed, judged, status)
+            self._store.show(key, observed, intent, status, observed.own_deployment)
         return settled
 
     async def _settle(self, key: Key, observed: Observed) -> _Outcome:
         judged = self._store.judge(key, observed)
         intent, deployment, error = await self._apply(pure.decide(observed, judged), observed.own_deployment)
         state = before(observed.document, _now())
-        status = pure.status_after(intent, name=key[1], deployment=deployment, before=state)
+        observation = self._store.observation(key)
+        status = pure.status_after(intent, name=key[1], deployment=deployment, before=state, observation=observation)
         written = await self._write_status(observed.document, state, status)
-        self._store.show(key, observed, judged, status)
+        self._store.show(key, observed, intent, status, deployment)
+        await self._learn(key, intent)
         if error is not None:
             raise error
         result = "written" if intent.pending or written else "unchanged"
         return _Outcome(result=result, awaited=pure.awaited_by(observed, intent))
+
+    async def _learn(self, key: Key, intent: Intent) -> None:
+        if self._on_observation and intent.judged is not None and isinstance(intent.owner, InferenceDeployment):
+            for engine in self._store.new_engines(key, intent.template_hash):
+                await self._on_observation(intent.owner, intent.judged.assessment, engine.reading)
 
     async def _apply(
         self, intent: Intent, deployment: Document | None

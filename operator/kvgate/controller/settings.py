@@ -42,4 +42,5 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.execution.max_workers = 2  # every handler is async
     settings.watching.label_selectors["apps", "v1", "deployments"] = OWNER_LABEL  # the rest never enters the process
     settings.watching.label_selectors["", "v1", "services"] = OWNER_LABEL
+    settings.watching.label_selectors["", "v1", "pods"] = OWNER_LABEL
     return settings

@@ -1,12 +1,16 @@
-"""What the process remembers per object: its last judgement, and the figures that the metrics show."""
+"""What the process remembers per object: its last judgement, what its pods said, and the figures that the metrics show."""
+
+from collections.abc import Mapping
+from dataclasses import replace
 
 from kvgate.api.base import Document
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.controller.observed import Judged, Observed, assess_owner, pinned_revision
+from kvgate.controller.observed import Intent, Judged, Observed, assess_owner, pinned_revision
 from kvgate.controller.starts import ObservedStarts
-from kvgate.metrics.exporter import DeploymentSample, sample_of
+from kvgate.metrics.exporter import DeploymentSample, ObservedSample, sample_of
 from kvgate.metrics.snapshot import DeploymentSnapshot
+from kvgate.rendering.observation import Engine, Figures, Observation, figures_of
 
 Key = tuple[str, str]
 """(namespace, name)."""
@@ -20,6 +24,9 @@ class Store:
         self._starts = starts
         self._samples: dict[Key, DeploymentSample] = {}
         self._judged: dict[Key, tuple[object, Judged]] = {}
+        self._deployments: dict[Key, str] = {}
+        self._observations: dict[Key, Observation] = {}
+        self._told: dict[Key, tuple[Engine, ...]] = {}
         self._is_dirty = False
 
     def judge(self, key: Key, observed: Observed) -> Judged | None:
@@ -36,20 +43,59 @@ class Store:
             known = self._judged[key] = (question, assess_owner(observed.owner, observed.config, calibration))
         return known[1]
 
-    def show(self, key: Key, observed: Observed, judged: Judged | None, status: Document) -> None:
-        """The figures for the next scrape."""
+    def show(self, key: Key, observed: Observed, intent: Intent, status: Document, deployment: Document | None) -> None:
+        """The figures for the next scrape, and the Deployment whose pods are to be observed."""
         conditions = tuple(map(Condition.model_validate, status["conditions"]))
-        if isinstance(observed.owner, InferenceDeployment) and judged is not None:
-            sample = sample_of(observed.owner, judged.assessment, conditions)
+        if isinstance(observed.owner, InferenceDeployment) and intent.judged is not None:
+            assessment, observation = intent.judged.assessment, self.observation(key)
+            figures = figures_of(observation, assessment.effective, intent.template_hash)
+            seen = _observed_sample(observation, figures) if observation else None
+            sample = sample_of(observed.owner, assessment, conditions, seen)
         else:
             sample = _unreadable(key, conditions)
-        if self._samples.get(key) != sample:
-            self._samples[key] = sample
-            self._is_dirty = True
+        self._deployments.pop(key, None)
+        if deployment is not None:
+            self._deployments[key] = deployment["metadata"].get("uid", "")
+        self._set(key, sample)
+
+    def deployments(self) -> dict[str, Key]:
+        """Whose a Deployment is, by its uid."""
+        return {uid: key for key, uid in self._deployments.items()}
+
+    def observation(self, key: Key) -> Observation | None:
+        """None until the pods were looked at, after a restart as well."""
+        return self._observations.get(key)
+
+    def observe(self, observations: Mapping[Key, Observation]) -> list[Key]:
+        """Whose capacity or trouble is new; usages are shown at once, because nothing else follows from them.
+
+        Whoever is not among them is seen as before.
+        """
+        known = {key: seen for key, seen in observations.items() if key in self._samples}
+        changed = [key for key, seen in known.items() if self._observations.get(key) != seen]
+        self._observations |= known
+        for key, seen in known.items():
+            sample = self._samples[key]
+            if sample.observed is not None:
+                self._set(key, replace(sample, observed=replace(sample.observed, usage_ratio=seen.usage_ratio)))
+        return changed
+
+    def new_engines(self, key: Key, template_hash: str) -> tuple[Engine, ...]:
+        """Those of the current spec that have told a capacity since the last call; after a restart, all of them once."""
+        observation = self.observation(key)
+        current, told = observation.of(template_hash) if observation else (), self._told.get(key, ())
+        self._told[key] = current
+        return tuple(engine for engine in current if engine not in told)
 
     def forget(self, key: Key) -> None:
-        self._judged.pop(key, None)
+        for memory in (self._judged, self._deployments, self._observations, self._told):
+            memory.pop(key, None)
         if self._samples.pop(key, None) is not None:
+            self._is_dirty = True
+
+    def _set(self, key: Key, sample: DeploymentSample) -> None:
+        if self._samples.get(key) != sample:
+            self._samples[key] = sample
             self._is_dirty = True
 
     def keys(self) -> frozenset[Key]:
@@ -60,6 +106,15 @@ class Store:
         if self._is_dirty:
             self._is_dirty = False
             self._snapshot.publish(self._samples)
+
+
+def _observed_sample(observation: Observation, figures: Figures) -> ObservedSample:
+    return ObservedSample(
+        pods=figures.pods,
+        capacity_tokens=figures.capacity_tokens,
+        usage_ratio=observation.usage_ratio,
+        error_ratio=float(figures.error) if figures.error is not None else None,
+    )
 
 
 def _unreadable(key: Key, conditions: tuple[Condition, ...]) -> DeploymentSample:

@@ -21,6 +21,16 @@ _BOUND_NAMES = ("low", "expected", "high")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ObservedSample:
+    """What the ready pods of one InferenceDeployment said."""
+
+    pods: int
+    capacity_tokens: int | None = None
+    usage_ratio: float | None = None
+    error_ratio: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DeploymentSample:
     """The figures of one InferenceDeployment; None and empty where no budget can be given."""
 
@@ -39,6 +49,8 @@ class DeploymentSample:
     max_model_len_tokens: int | None = None
     max_num_seqs: int | None = None
     gpus: int | None = None
+    observed: ObservedSample | None = None
+    """None until the pods were looked at."""
     gpu_memory_bytes: tuple[tuple[str, int], ...] = ()
     """(term, bytes) of the ledger."""
     conditions: tuple[tuple[str, str], ...] = ()
@@ -46,7 +58,10 @@ class DeploymentSample:
 
 
 def sample_of(
-    deployment: InferenceDeployment, assessment: Assessment, conditions: Iterable[Condition]
+    deployment: InferenceDeployment,
+    assessment: Assessment,
+    conditions: Iterable[Condition],
+    observed: ObservedSample | None = None,
 ) -> DeploymentSample:
     """What is rendered, in figures."""
     spec, budget = deployment.spec, assessment.effective
@@ -64,6 +79,7 @@ def sample_of(
         max_model_len_tokens=effective.max_model_len,
         max_num_seqs=effective.max_num_seqs,
         gpus=spec.vllm.num_gpus * spec.replicas,
+        observed=observed,
         gpu_memory_bytes=_ledger_terms(budget.tightest.ledger if budget and budget.tightest else None),
         conditions=tuple((condition.type, condition.status) for condition in conditions),
         **figures,
@@ -119,13 +135,24 @@ def series_of(sample: DeploymentSample) -> Iterator[tuple[Metric, tuple[str, ...
         (registry.MAX_NUM_SEQS, sample.max_num_seqs),
         (registry.GPUS, sample.gpus),
     )
-    for metric, figure in figures:
+    for metric, figure in (*figures, *_observed(sample.observed)):
         if figure is not None:
             yield metric, (), figure
     for term, value in sample.gpu_memory_bytes:
         yield registry.GPU_MEMORY_BYTES, (term,), value
     for condition in sample.conditions:
         yield registry.CONDITION, condition, 1
+
+
+def _observed(observed: ObservedSample | None) -> tuple[tuple[Metric, float | None], ...]:
+    if observed is None:
+        return ()
+    return (
+        (registry.OBSERVED_KV_CACHE_CAPACITY_TOKENS, observed.capacity_tokens),
+        (registry.OBSERVED_KV_CACHE_USAGE_RATIO, observed.usage_ratio),
+        (registry.OBSERVED_PODS, observed.pods),
+        (registry.PREDICTION_ERROR_RATIO, observed.error_ratio),
+    )
 
 
 def new_registry() -> CollectorRegistry:

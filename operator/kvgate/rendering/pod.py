@@ -137,6 +137,7 @@ def _container(
         ),
         "readinessProbe": _probe("/health", period=5, failures=3),
         "livenessProbe": _probe("/health", period=10, failures=10),
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # a failed start says why in the pod's status
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         "securityContext": {
             "allowPrivilegeEscalation": False,

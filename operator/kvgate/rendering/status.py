@@ -11,16 +11,22 @@ from kvgate.api.conditions import ConditionType, Reason, set_condition
 from kvgate.api.fields import field_path
 from kvgate.api.status import Condition, InferenceDeploymentStatus
 from kvgate.api.v1alpha1 import InferenceDeployment
+from kvgate.budget.plan import Budget
 from kvgate.engine import Assessment, Decision, effective_values
 from kvgate.rendering.budget_status import budget_status
 from kvgate.rendering.labels import selector
+from kvgate.rendering.observation import (
+    Claim,
+    Observation,
+    crash_text,
+    figures_of,
+    observed_claims,
+    observed_status,
+)
 from kvgate.rendering.rollout import Rollout, rollout_of
 from kvgate.rendering.workload import NotRendered
 from kvgate.rules import Finding
 from kvgate.summary import accepted, changes_text, finding_text
-
-Claim = tuple[ConditionType, bool | None, Reason, str]
-"""Type, status, reason and message of one condition."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,18 +87,25 @@ def status_of(
     obstacle: Obstacle | None,
     deployment: Mapping[str, Any] | None,
     before: Before,
+    observation: Observation | None = None,
+    template_hash: str = "",
 ) -> Document:
-    """The whole status of an object that could be read."""
+    """The whole status of an object that could be read; the hash is that of what is rendered."""
     rollout = rollout_of(deployment) if deployment else Rollout(wanted=owner.spec.replicas)
+    budget = assessment.effective
+    crash = observation.crash_of(template_hash) if observation else None
+    claims_of_pods, observed = _seen(observation, budget, template_hash, before)
     claims = [
         (ConditionType.ACCEPTED, *accepted(assessment)),
         (ConditionType.PREDICTED, *_predicted(assessment)),
         (ConditionType.ADJUSTED, *_adjusted(assessment, left_out)),
-        *_progress(left_out, obstacle, rollout),
+        *_progress(left_out, obstacle, rollout, (crash.reason, crash_text(crash, budget)) if crash else None),
+        *claims_of_pods,
     ]
     return _document(
         before,
         claims,
+        observed=observed,
         effective=before.status.get("effective") if left_out else _dumped(effective_values(owner.spec, assessment)),
         budget=budget_status(assessment),
         calibrationRevision=calibration_revision or None,
@@ -102,19 +115,28 @@ def status_of(
 
 
 def invalid_status(
-    name: str, findings: Iterable[Finding], *, deployment: Mapping[str, Any] | None, before: Before
+    name: str,
+    findings: Iterable[Finding],
+    *,
+    deployment: Mapping[str, Any] | None,
+    before: Before,
+    observation: Observation | None = None,
 ) -> Document:
     """Of an object that this release cannot read: all findings, and what still runs."""
     message = "; ".join(map(finding_text, findings))
     rollout = rollout_of(deployment) if deployment else Rollout()
     left_out = NotRendered(reason=Reason.INVALID_SPEC, message="the spec cannot be read")
+    claims_of_pods, observed = _seen(observation, None, "", before)
     claims = [
         (ConditionType.ACCEPTED, False, Reason.INVALID_SPEC, message),
         (ConditionType.PREDICTED, False, Reason.INVALID_SPEC, left_out.message),
         (ConditionType.ADJUSTED, False, Reason.NOT_RENDERED, "nothing was rendered for this spec"),
-        *_progress(left_out, None, rollout),
+        *_progress(left_out, None, rollout, None),
+        *claims_of_pods,
     ]
-    return _document(before, claims, effective=before.status.get("effective"), **_counts(name, rollout))
+    return _document(
+        before, claims, observed=observed, effective=before.status.get("effective"), **_counts(name, rollout)
+    )
 
 
 def halted_status(obstacle: Obstacle, before: Before) -> Document:
@@ -130,6 +152,17 @@ def is_changed(before: Before, status: Document) -> bool:
     """Whether a write is due; fields that are not ours to write do not count."""
     ours = {field.alias or name for name, field in InferenceDeploymentStatus.model_fields.items()}
     return {key: value for key, value in before.status.items() if key in ours} != status
+
+
+def _seen(
+    observation: Observation | None, budget: Budget | None, template_hash: str, before: Before
+) -> tuple[list[Claim], Document | None]:
+    """Conditions and status.observed; until somebody has looked, what was said before stays."""
+    previous = before.status.get("observed") or {}
+    if observation is None and any(condition.type == ConditionType.OBSERVED for condition in before.conditions):
+        return [], previous or None
+    figures = figures_of(observation, budget, template_hash)
+    return observed_claims(observation or Observation(), figures), observed_status(figures, previous, before.now)
 
 
 def _document(before: Before, claims: Iterable[Claim], **parts: object) -> Document:
@@ -163,17 +196,21 @@ def _adjusted(assessment: Assessment, left_out: NotRendered | None) -> tuple[boo
     return False, Reason.AS_WRITTEN, "rendered as written"
 
 
-def _progress(left_out: NotRendered | None, obstacle: Obstacle | None, rollout: Rollout) -> list[Claim]:
+def _progress(
+    left_out: NotRendered | None, obstacle: Obstacle | None, rollout: Rollout, crash: tuple[Reason, str] | None
+) -> list[Claim]:
     """The three conditions that `kubectl wait`, Helm and Flux look at."""
     if left_out is not None:
         stale = f"; {rollout.existing} pods of an earlier spec were left alone" if rollout.existing else ""
         return _halted(left_out.reason, left_out.message + stale, Reason.NOT_RENDERED)
-    if obstacle is None:
-        return _rollout(rollout)
-    if obstacle.is_transient:
-        ready, _, stalled = _rollout(rollout)
-        return [ready, (ConditionType.RECONCILING, True, obstacle.reason, obstacle.message), stalled]
-    return _halted(obstacle.reason, obstacle.message, Reason.REPLICAS_NOT_READY)
+    if obstacle is not None and not obstacle.is_transient:
+        return _halted(obstacle.reason, obstacle.message, Reason.REPLICAS_NOT_READY)
+    if crash is not None and not rollout.is_complete:
+        return _halted(*crash, crash[0])
+    ready, reconciling, stalled = _rollout(rollout)
+    if obstacle is not None:
+        reconciling = (ConditionType.RECONCILING, True, obstacle.reason, obstacle.message)
+    return [ready, reconciling, stalled]
 
 
 def _rollout(rollout: Rollout) -> list[Claim]:

@@ -15,7 +15,7 @@ BLOCKED_SECONDS = 0.05
 async def test_a_loop_that_was_blocked_woke_up_that_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "BEAT_SECONDS", 0.0)
     process = Process(options=Options(metrics_host="127.0.0.1", metrics_port=0))
-    beat = asyncio.create_task(controller._beat(process, Store(process.deployments)))
+    beat = asyncio.create_task(controller._beat(process, Store(process.deployments, process.starts)))
     await asyncio.sleep(0)
     time.sleep(BLOCKED_SECONDS)  # noqa: ASYNC251 - that is the point
     await asyncio.sleep(0)

@@ -8,8 +8,9 @@ import pytest
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION
 from kvgate.controller.handlers import registry_of
+from kvgate.controller.pods import PodStore
 from kvgate.controller.settings import EndlessBackoffs, operator_settings
-from support.manifests import a_document
+from support.manifests import a_document, a_pod
 
 
 class FakeQueue:
@@ -47,8 +48,13 @@ def store() -> FakeStore:
 
 
 @pytest.fixture
-def registry(queue: FakeQueue, store: FakeStore) -> kopf.OperatorRegistry:
-    return registry_of(queue, store, login)  # type: ignore[arg-type]
+def pods() -> PodStore:
+    return PodStore()
+
+
+@pytest.fixture
+def registry(queue: FakeQueue, store: FakeStore, pods: PodStore) -> kopf.OperatorRegistry:
+    return registry_of(queue, store, pods, login)  # type: ignore[arg-type]
 
 
 def changing(registry: kopf.OperatorRegistry) -> list[Any]:
@@ -91,6 +97,16 @@ async def test_a_childs_event_is_its_owners(registry: kopf.OperatorRegistry, que
     child["metadata"]["ownerReferences"] = owners
     await handler.fn(namespace="serving", body=child)
     assert queue.enqueued == [("serving", "qwen")]
+
+
+async def test_a_pod_is_kept_until_it_is_deleted(registry: kopf.OperatorRegistry, pods: PodStore) -> None:
+    handler = watching(registry, "pods")
+    body = a_pod()
+    for kind in (None, "ADDED", "MODIFIED"):
+        await handler.fn(type=kind, body=body)
+    assert len(pods) == 1
+    await handler.fn(type="DELETED", body=body)
+    assert len(pods) == 0
 
 
 def test_nothing_asks_for_a_finalizer(registry: kopf.OperatorRegistry) -> None:

@@ -22,6 +22,8 @@ WARNED: Claim = (ConditionType.ACCEPTED, True, Reason.POLICY_WARN)
 REFUSED: Claim = (ConditionType.ACCEPTED, False, Reason.BUDGET_EXCEEDED)
 STALLED: Claim = (ConditionType.STALLED, True, Reason.BUDGET_EXCEEDED)
 FORBIDDEN: Claim = (ConditionType.STALLED, True, Reason.API_FORBIDDEN)
+DRIFTED: Claim = (ConditionType.PREDICTION_DRIFT, True, Reason.CAPACITY_DIFFERS)
+RIGHT: Claim = (ConditionType.PREDICTION_DRIFT, False, Reason.WITHIN_TOLERANCE)
 RUNNING: Claim = (ConditionType.STALLED, False, Reason.UP_TO_DATE)
 
 
@@ -35,6 +37,9 @@ RUNNING: Claim = (ConditionType.STALLED, False, Reason.UP_TO_DATE)
         ([REFUSED, STALLED], [FITS, RUNNING], [("Normal", "Fits")]),
         ([FITS, RUNNING], [FITS, FORBIDDEN], [("Warning", "ApiForbidden")]),
         ([FITS], [WARNED], [("Warning", "PolicyWarn")]),
+        ([FITS], [FITS, DRIFTED], [("Warning", "CapacityDiffers")]),
+        ([FITS, DRIFTED], [FITS, DRIFTED], []),
+        ([FITS, DRIFTED], [FITS, RIGHT], []),
     ],
 )
 def test_only_a_new_reason_is_told(before: list[Claim], after: list[Claim], expected: list[tuple[str, str]]) -> None:

@@ -22,6 +22,7 @@ from kvgate.facts import ConfigMissing, gather
 from kvgate.metrics import registry
 from kvgate.metrics.exporter import (
     DeploymentSample,
+    ObservedSample,
     counter,
     gauge,
     histogram,
@@ -194,21 +195,21 @@ def test_a_condition_is_exported_with_its_current_status_alone() -> None:
     assert value(into, "kvgate_condition", type="Ready", status="Unknown") == 1
 
 
-OBSERVED = {
-    registry.OBSERVED_KV_CACHE_CAPACITY_TOKENS,
-    registry.OBSERVED_KV_CACHE_USAGE_RATIO,
-    registry.OBSERVED_PODS,
-    registry.PREDICTION_ERROR_RATIO,
-}
-COMING = {"Observed", "PredictionDrift"}
+SEEN = ObservedSample(pods=2, capacity_tokens=1600, usage_ratio=0.5, error_ratio=-0.25)
 
 
 def test_a_deployment_has_few_series() -> None:
-    series = list(series_of(sample(*map(condition, {*ConditionType, *COMING}))))
-    unfilled = set(PER_DEPLOYMENT) - {metric for metric, _, _ in series}
-    assert unfilled <= OBSERVED, "every other metric has a value here"
+    series = list(series_of(replace(sample(*map(condition, ConditionType)), observed=SEEN)))
+    assert {metric for metric, _, _ in series} == set(PER_DEPLOYMENT), "every metric has a value here"
     assert len(series) == len({(metric.name, labels) for metric, labels, _ in series})
-    assert len(series) + len(unfilled) <= MAX_SERIES
+    assert len(series) <= MAX_SERIES
+
+
+def test_what_pods_did_not_tell_has_no_series() -> None:
+    into = exported(replace(sample(), observed=ObservedSample(pods=0)))
+    assert value(into, "kvgate_observed_pods") == 0
+    assert value(into, "kvgate_observed_kv_cache_capacity_tokens") is None
+    assert value(into, "kvgate_prediction_error_ratio") is None
 
 
 def test_prometheus_clients_own_writers_would_say_the_same() -> None:

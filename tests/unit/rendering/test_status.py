@@ -1,5 +1,6 @@
 """The status document, from an assessment and what is seen of the pods."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,17 +9,21 @@ from kvgate.api.conditions import Reason
 from kvgate.api.status import InferenceDeploymentStatus
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.controller.observed import assess_owner
+from kvgate.rendering.observation import Crash, Engine, Observation, Trouble
 from kvgate.rendering.status import Obstacle, before, halted_status, invalid_status, is_changed, status_of
 from kvgate.rendering.workload import NotRendered, render
+from kvgate.vllm_metrics import EngineReading
 from support.manifests import NOW, a_deployment, a_document, an_owner
 
 LATER = "2026-11-21T13:00:00Z"
 TOO_MANY = {"maxNumSeqs": 64}
+CURRENT = "0123456789abcdef"
+"""The hash of what is rendered."""
 
 
 def status(
     deployment: dict[str, Any] | None = None, *, previous: dict[str, Any] | None = None, now: str = NOW,
-    obstacle: Obstacle | None = None, **spec: Any,
+    obstacle: Obstacle | None = None, observation: Observation | None = None, **spec: Any,
 ) -> dict[str, Any]:  # fmt: skip
     document = a_document(**spec) | ({"status": previous} if previous else {})
     owner = an_owner(**spec)
@@ -26,7 +31,7 @@ def status(
     rendered = render(owner, judged.assessment, judged.accelerator)
     found = status_of(
         owner, judged.assessment, left_out=rendered if isinstance(rendered, NotRendered) else None, obstacle=obstacle,
-        deployment=deployment, before=before(document, now),
+        deployment=deployment, before=before(document, now), observation=observation, template_hash=CURRENT,
     )  # fmt: skip
     InferenceDeploymentStatus.model_validate(found)
     return found
@@ -109,7 +114,7 @@ def test_seeing_the_same_again_changes_nothing() -> None:
     first = status(a_deployment(), replicas=2)
     again = status(a_deployment(), replicas=2, previous=first, now=LATER)
     assert again == first
-    assert not is_changed(before({"metadata": {}, "status": first | {"observed": {"by": "others"}}}, LATER), again)
+    assert not is_changed(before({"metadata": {}, "status": first | {"later": {"by": "others"}}}, LATER), again)
 
 
 def test_a_transition_time_moves_with_the_status_alone() -> None:
@@ -148,3 +153,123 @@ def test_a_halt_keeps_what_was_said_before() -> None:
 def test_conditions_that_cannot_be_read_are_written_anew() -> None:
     found = status(previous={"conditions": [{"type": "Accepted"}]})
     assert conditions(found)["Accepted"] == ("True", "Fits")
+
+
+# ── what running pods say ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def engine(tokens: int | None, *, pod: str = "a", template: str = CURRENT, blocks: int = 0) -> Engine:
+    """Qwen3-8B on an H100 is expected to hold 409,404 tokens in 25,587 blocks of 16."""
+    reading = EngineReading(num_gpu_blocks=blocks or (tokens or 0) // 16, block_size=16, kv_cache_size_tokens=tokens)
+    return Engine(pod=pod, template_hash=template, reading=reading)
+
+
+def expected_tokens() -> int:
+    found: int = status()["budget"]["capacityTokens"]
+    return found
+
+
+def seen(*engines: Engine, **options: Any) -> dict[str, Any]:
+    return status(a_deployment(), observation=Observation(engines=engines), replicas=2, **options)
+
+
+def test_until_somebody_has_looked_nothing_is_known_and_what_was_said_stays() -> None:
+    fresh = status(a_deployment())
+    assert conditions(fresh)["Observed"] == ("Unknown", "NoReadyPods")
+    assert conditions(fresh)["PredictionDrift"] == ("Unknown", "NotObserved")
+    assert "observed" not in fresh
+    told = seen(engine(expected_tokens()))
+    restarted = status(a_deployment(), previous=told, now=LATER, replicas=2)
+    assert restarted == told
+
+
+def test_the_smallest_of_all_pods_is_told_with_the_error_of_the_prediction() -> None:
+    expected = expected_tokens()
+    smaller = expected - expected // 50
+    found = seen(engine(expected), engine(smaller, pod="b"))
+    assert found["observed"] == {
+        "kvCacheCapacityTokens": smaller, "numGpuBlocks": smaller // 16, "blockSize": 16, "pods": 2,
+        "predictionErrorPercent": "-2.0", "observedTime": NOW,
+    }  # fmt: skip
+    assert conditions(found)["Observed"] == ("True", "CapacityReported")
+    assert conditions(found)["PredictionDrift"] == ("False", "WithinTolerance")
+
+
+RIGHT, WRONG = ("False", "WithinTolerance"), ("True", "CapacityDiffers")
+
+
+@pytest.mark.parametrize(("percent", "drift"), [(-6, WRONG), (-5, RIGHT), (5, RIGHT), (6, WRONG), (900, WRONG)])
+def test_beyond_five_percent_either_way_the_prediction_has_drifted(percent: int, drift: tuple[str, str]) -> None:
+    expected = expected_tokens()
+    rounded_up = percent < 0
+    found = seen(engine(expected * (100 + percent) // 100 + rounded_up))
+    assert conditions(found)["PredictionDrift"] == drift
+    (message,) = [c["message"] for c in found["conditions"] if c["type"] == "PredictionDrift"]
+    assert f"kvgate expects {expected:,}: {percent:+d}.0 %" in message
+
+
+def test_pods_of_an_earlier_spec_have_a_capacity_and_no_error() -> None:
+    found = seen(engine(1000, template="earlier"))
+    assert found["observed"]["kvCacheCapacityTokens"] == 1000
+    assert "predictionErrorPercent" not in found["observed"]
+    assert conditions(found)["PredictionDrift"] == ("Unknown", "NotObserved")
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [({"name": "Qwen/Qwen3-8B"}, 16_000), ({"name": "nobody/x"}, None)],
+)
+def test_before_0_24_tokens_follow_from_blocks_if_the_model_is_known(model: dict[str, str], told: int | None) -> None:
+    found = seen(engine(None, blocks=1000), model=model)
+    assert found["observed"].get("kvCacheCapacityTokens") == told
+    assert found["observed"]["numGpuBlocks"] == 1000
+    (message,) = [c["message"] for c in found["conditions"] if c["type"] == "Observed"]
+    assert "1,000 blocks of 16 tokens" in message
+
+
+def test_a_cache_of_several_groups_is_counted_as_its_release_does_and_not_by_blocks() -> None:
+    found = seen(engine(None, blocks=1000), model={"name": "google/gemma-3-27b-it"}, vllm={"maxNumSeqs": 1})
+    assert 0 < found["observed"]["kvCacheCapacityTokens"] != 16_000
+
+
+def test_the_time_moves_with_the_size_alone() -> None:
+    first = seen(engine(1600))
+    more_pods = seen(engine(1600), engine(1600, pod="b"), previous=first, now=LATER)
+    assert (more_pods["observed"]["observedTime"], more_pods["observed"]["pods"]) == (NOW, 2)
+    smaller = seen(engine(1584), previous=first, now=LATER)
+    assert smaller["observed"]["observedTime"] == LATER
+
+
+def test_when_no_pod_is_ready_the_last_size_goes() -> None:
+    gone = status(a_deployment(), previous=seen(engine(1600)), observation=Observation(), replicas=2)
+    assert "observed" not in gone
+    assert conditions(gone)["Observed"] == ("Unknown", "NoReadyPods")
+
+
+def test_a_pod_that_cannot_be_read_is_told_beside_those_that_can() -> None:
+    troubles = tuple(Trouble(pod=pod, reason=Reason.NOT_VLLM, message="is nginx; do this") for pod in ("b", "c"))
+    found = status(a_deployment(), observation=Observation(engines=(engine(1600),), troubles=troubles))
+    assert conditions(found)["Observed"] == ("False", "NotVLLM")
+    assert found["observed"]["pods"] == 1
+    (message,) = [c["message"] for c in found["conditions"] if c["type"] == "Observed"]
+    assert message == "pod b is nginx; do this; 1 more pods cannot be read"
+
+
+@pytest.mark.parametrize("reason", [Reason.KV_CACHE_TOO_SMALL, Reason.OUT_OF_MEMORY, Reason.ENGINE_REFUSED_TO_START])
+def test_a_crash_stalls_with_vllms_words_and_the_prediction_beside_them(reason: Reason) -> None:
+    crash = Crash(pod="a", template_hash=CURRENT, reason=reason, message="vLLM says: no")
+    found = status(a_deployment(available=1), observation=Observation(crashes=(crash,)), replicas=2)
+    told = conditions(found)
+    assert (told["Ready"], told["Stalled"]) == (("False", reason), ("True", reason))
+    assert told["Reconciling"][0] == "False"
+    (message,) = [c["message"] for c in found["conditions"] if c["type"] == "Stalled"]
+    assert message.startswith("pod a: vLLM says: no")
+    assert ("kvgate expects 56.2" in message) == (reason is not Reason.ENGINE_REFUSED_TO_START)
+
+
+def test_a_crash_of_an_earlier_spec_or_of_a_complete_rollout_stalls_nothing() -> None:
+    crash = Crash(pod="a", template_hash="earlier", reason=Reason.OUT_OF_MEMORY, message="")
+    old = status(a_deployment(available=1), observation=Observation(crashes=(crash,)), replicas=2)
+    assert conditions(old)["Stalled"][0] == "False"
+    current = Observation(crashes=(replace(crash, template_hash=CURRENT),))
+    assert conditions(status(a_deployment(), observation=current, replicas=2))["Ready"][0] == "True"

@@ -1,0 +1,130 @@
+"""The background task that asks running vLLM: its capacity becomes status, its usage a metric."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from kvgate.api.conditions import Reason
+from kvgate.cluster.client import Cluster
+from kvgate.cluster.errors import ApiError
+from kvgate.controller.crashes import crash_of
+from kvgate.controller.pods import Pod, PodStore
+from kvgate.controller.scrape import Scrape, Scraper, ScrapeResult
+from kvgate.controller.store import Key, Store
+from kvgate.rendering.observation import Engine, Observation, Trouble
+from kvgate.rendering.pod import PORT
+from kvgate.vllm_metrics import EngineReading
+
+TELL_AFTER = 2
+"""The same trouble so often in a row stands in a condition: one lost answer is no news."""
+RELIST_SECONDS = 300.0
+
+_log = logging.getLogger(__name__)
+
+_WORDS = {
+    ScrapeResult.TIMEOUT: (Reason.SCRAPE_TIMED_OUT, "it may be overloaded: see its CPU and its log"),
+    ScrapeResult.UNREACHABLE: (
+        Reason.POD_UNREACHABLE,
+        f"let kvgate's controller in on port {PORT} (NetworkPolicy, mesh)",
+    ),
+    ScrapeResult.HTTP_ERROR: (Reason.SCRAPE_REFUSED, "spec.vllm.image must serve vLLM's /metrics without a login"),
+    ScrapeResult.TOO_LARGE: (Reason.ANSWER_TOO_LARGE, "is spec.vllm.image vLLM's?"),
+    ScrapeResult.NOT_VLLM: (Reason.NOT_VLLM, "remove --disable-log-stats, or set an image that runs vLLM"),
+    ScrapeResult.UNREADABLE: (Reason.METRICS_UNREADABLE, "is spec.vllm.version the release of the image?"),
+}
+"""The reason of the condition, and what to do."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Asked:
+    """What one container has answered so far; its capacity cannot change while it lives."""
+
+    reading: EngineReading | None = None
+    trouble: Trouble | None = None
+    last: ScrapeResult | None = None
+    streak: int = 0
+    logged: set[ScrapeResult] = field(default_factory=set)
+
+
+class Observer:
+    """Asks the ready pods of Deployments that are ours by uid."""
+
+    def __init__(
+        self, *, cluster: Cluster, namespaces: Sequence[str], pods: PodStore, scrape: Scraper, store: Store,
+        enqueue: Callable[[Key], None],
+    ) -> None:  # fmt: skip
+        self._cluster = cluster
+        self._namespaces: Sequence[str | None] = namespaces or (None,)
+        self._pods = pods
+        self._scrape = scrape
+        self._store = store
+        self._enqueue = enqueue
+        self._asked: dict[tuple[str, int], _Asked] = {}
+        """By the pod's uid and its restarts."""
+
+    async def run_forever(self, interval_seconds: float) -> None:
+        """± 10 %, so that clusters do not march in step; no round's trouble ends the loop."""
+        clock, listed_at = asyncio.get_running_loop().time, float("-inf")
+        while True:
+            try:
+                if clock() - listed_at > RELIST_SECONDS:
+                    await self._pods.relist(self._cluster, self._namespaces)
+                    listed_at = clock()
+                await self.run_once()
+            except ApiError as error:
+                _log.warning("pods are not observed: %s", error)
+            except Exception:  # noqa: BLE001 - a defect must not end the observation of all
+                _log.exception("pods are not observed")
+            await asyncio.sleep(interval_seconds * random.uniform(0.9, 1.1))  # noqa: S311 - spreads load, hides nothing
+
+    async def run_once(self) -> None:
+        """One round: ask, remember, and reconcile those of whom something new was learnt."""
+        keys, owners = self._store.keys(), self._store.deployments()  # who comes during the round waits for the next
+        owned = await self._pods.by_deployment(self._cluster)
+        by_key = {owners[uid]: pods for uid, pods in owned.items() if uid in owners}
+        ready = [pod for pods in by_key.values() for pod in pods if pod.is_ready]
+        scrapes = await asyncio.gather(*(self._scrape(pod.ip) for pod in ready))
+        self._asked = {_identity(pod): self._asked.get(_identity(pod), _Asked()) for pod in ready}
+        for pod, scrape in zip(ready, scrapes, strict=True):
+            self._note(pod, scrape)
+        seen = {key: self._observation(by_key.get(key, ())) for key in keys}
+        for key in self._store.observe({key: found for key, found in seen.items() if found is not None}):
+            self._enqueue(key)
+
+    def _note(self, pod: Pod, scrape: Scrape) -> None:
+        asked = self._asked[_identity(pod)]
+        asked.streak = asked.streak + 1 if scrape.result is asked.last else 1
+        asked.last = scrape.result
+        if scrape.reading is not None:
+            asked.reading, asked.trouble = scrape.reading, None
+            return
+        if asked.reading is not None:
+            asked.reading = replace(asked.reading, usage_ratio=None)
+        reason, remedy = _WORDS[scrape.result]
+        if asked.streak >= TELL_AFTER:
+            asked.trouble = Trouble(pod=pod.name, reason=reason, message=f"{scrape.trouble}; {remedy}")
+        if scrape.result not in asked.logged:
+            asked.logged.add(scrape.result)
+            fields = {"namespace": pod.namespace, "pod": pod.name, "result": scrape.result.value}
+            _log.warning("pod %s/%s %s", pod.namespace, pod.name, scrape.trouble, extra={"fields": fields})
+
+    def _observation(self, pods: Sequence[Pod]) -> Observation | None:
+        """None where a pod may still be understood the next time: until then, what was said stays."""
+        asked = [(pod, self._asked[_identity(pod)]) for pod in pods if pod.is_ready]
+        if any(found.reading is None and found.trouble is None for _, found in asked):
+            return None
+        return Observation(
+            engines=tuple(
+                Engine(pod=pod.name, template_hash=pod.template_hash, reading=found.reading)
+                for pod, found in asked
+                if found.reading is not None
+            ),
+            troubles=tuple(found.trouble for _, found in asked if found.trouble is not None),
+            crashes=tuple(crash for crash in map(crash_of, pods) if crash is not None),
+        )
+
+
+def _identity(pod: Pod) -> tuple[str, int]:
+    return pod.uid, pod.restarts

@@ -1,0 +1,124 @@
+"""The pods of our engines: of each only what observing needs, kept up by a watch."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvgate.cluster.client import PODS, REPLICA_SETS, Cluster
+from kvgate.rendering.labels import HASH_ANNOTATION, OWNER_LABEL
+from kvgate.rendering.pod import CONTAINER
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """How the engine's container last ended, if not by order."""
+
+    reason: str
+    """The kubelet's word: Error, OOMKilled."""
+    message: str
+    """The end of its log."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pod:
+    """One pod with our label; whose it is, only its ReplicaSet's owner says."""
+
+    namespace: str
+    name: str
+    uid: str
+    ip: str
+    is_ready: bool
+    template_hash: str
+    replica_set: tuple[str, str] | None
+    """(name, uid) of its controller."""
+    restarts: int
+    ended: Ended | None
+
+
+def pod_of(body: Mapping[str, Any]) -> Pod:
+    """A pod on its way out is not ready, whatever its condition says."""
+    metadata, status = body["metadata"], body.get("status", {})
+    conditions = {condition["type"]: condition["status"] for condition in status.get("conditions", ())}
+    containers = {container["name"]: container for container in status.get("containerStatuses", ())}
+    container = containers.get(CONTAINER, {})
+    is_going = "deletionTimestamp" in metadata
+    return Pod(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        ip=status.get("podIP", ""),
+        is_ready=not is_going and conditions.get("Ready") == "True" and bool(status.get("podIP")),
+        template_hash=metadata.get("annotations", {}).get(HASH_ANNOTATION, ""),
+        replica_set=controller_of(body, "ReplicaSet"),
+        restarts=container.get("restartCount", 0),
+        ended=None if is_going else _ended(container),
+    )
+
+
+def _ended(container: Mapping[str, Any]) -> Ended | None:
+    for state in (container.get("state", {}), container.get("lastState", {})):
+        ended = state.get("terminated")
+        if ended:
+            failed = ended.get("exitCode", 0) != 0
+            return Ended(reason=ended.get("reason", ""), message=ended.get("message", "")) if failed else None
+    return None
+
+
+def controller_of(body: Mapping[str, Any], kind: str) -> tuple[str, str] | None:
+    """(name, uid) of the owner that controls it."""
+    for owner in body["metadata"].get("ownerReferences", ()):
+        if owner.get("controller") and owner.get("kind") == kind:
+            return owner["name"], owner["uid"]
+    return None
+
+
+class PodStore:
+    """Lives in kopf's event loop."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, Pod] = {}
+        self._deployments: dict[str, str | None] = {}
+        """Of a ReplicaSet the Deployment's, both by uid: that never changes."""
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def put(self, body: Mapping[str, Any]) -> None:
+        pod = pod_of(body)
+        self._pods[pod.uid] = pod
+
+    def forget(self, uid: str) -> None:
+        self._pods.pop(uid, None)
+
+    async def relist(self, cluster: Cluster, namespaces: Iterable[str | None]) -> None:
+        """What the watch has not told yet is added; what went while it was broken, of which no watch tells, is forgotten."""
+        known, listed = set(self._pods), set()
+        for namespace in namespaces:
+            async for body in cluster.list(PODS, namespace, label_selector=OWNER_LABEL):
+                uid = body["metadata"]["uid"]
+                listed.add(uid)
+                if uid not in self._pods:
+                    self.put(body)
+        for uid in known - listed:
+            self.forget(uid)
+
+    async def by_deployment(self, cluster: Cluster) -> dict[str, list[Pod]]:
+        """By the uid of the Deployment that they belong to; a ReplicaSet is asked for once in its life."""
+        owned: dict[str, list[Pod]] = {}
+        for pod in sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.name)):
+            uid = await self._deployment_of(cluster, pod)
+            if uid is not None:
+                owned.setdefault(uid, []).append(pod)
+        alive = {pod.replica_set[1] for pod in self._pods.values() if pod.replica_set}
+        self._deployments = {uid: owner for uid, owner in self._deployments.items() if uid in alive}
+        return owned
+
+    async def _deployment_of(self, cluster: Cluster, pod: Pod) -> str | None:
+        if pod.replica_set is None:
+            return None
+        name, uid = pod.replica_set
+        if uid not in self._deployments:
+            body = await cluster.find(REPLICA_SETS, pod.namespace, name)
+            owner = controller_of(body, "Deployment") if body and body["metadata"]["uid"] == uid else None
+            self._deployments[uid] = owner[1] if owner else None
+        return self._deployments[uid]

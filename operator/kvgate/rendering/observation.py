@@ -1,0 +1,195 @@
+"""What running pods said → status.observed and the two conditions about it; no clock, no calls."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from kvgate.api.base import Document
+from kvgate.api.conditions import ConditionType, Reason
+from kvgate.api.status import ObservedStatus
+from kvgate.budget.plan import Budget
+from kvgate.budget.units import format_gib
+from kvgate.vllm_metrics import EngineReading
+
+DRIFT_PERCENT = 5
+"""Beyond it a prediction counts as wrong."""
+
+Claim = tuple[ConditionType, bool | None, Reason, str]
+"""Type, status, reason and message of one condition."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Engine:
+    """A ready pod that has told its capacity."""
+
+    pod: str
+    template_hash: str
+    """Of the pod template that it was made from."""
+    reading: EngineReading
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trouble:
+    """A ready pod that cannot be read; `message` completes `pod …`."""
+
+    pod: str
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Crash:
+    """A pod whose engine has ended by itself and is not ready again; `message` is a sentence."""
+
+    pod: str
+    template_hash: str
+    reason: Reason
+    message: str
+
+    @property
+    def is_of_memory(self) -> bool:
+        return self.reason in (Reason.KV_CACHE_TOO_SMALL, Reason.OUT_OF_MEMORY)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observation:
+    """Of all pods of one InferenceDeployment; two are equal where the same capacities are reported, whatever the usage."""
+
+    engines: tuple[Engine, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
+    crashes: tuple[Crash, ...] = ()
+
+    @property
+    def usage_ratio(self) -> float | None:
+        """The largest of all pods."""
+        told = (engine.reading.usage_ratio for engine in self.engines)
+        return max((usage for usage in told if usage is not None), default=None)
+
+    def of(self, template_hash: str) -> tuple[Engine, ...]:
+        """The engines of the current spec."""
+        return tuple(engine for engine in self.engines if engine.template_hash == template_hash)
+
+    def crash_of(self, template_hash: str) -> Crash | None:
+        """The first crash of the current spec, by the pod's name."""
+        return next((crash for crash in self.crashes if crash.template_hash == template_hash), None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """An observation held against the budget."""
+
+    pods: int = 0
+    smallest: EngineReading | None = None
+    capacity_tokens: int | None = None
+    """Of the smallest."""
+    current_tokens: int | None = None
+    """Of the smallest engine of the current spec."""
+    expected_tokens: int | None = None
+    """None, too, where the expectation is that there is no KV cache."""
+
+    @property
+    def error(self) -> Fraction | None:
+        """Observed / expected - 1."""
+        if self.current_tokens is None or self.expected_tokens is None:
+            return None
+        return Fraction(self.current_tokens, self.expected_tokens) - 1
+
+
+def figures_of(observation: Observation | None, budget: Budget | None, template_hash: str) -> Figures:
+    """`budget` is the one in force, `template_hash` that of what is rendered now; empty where nothing is."""
+    if observation is None:
+        return Figures()
+    expected = budget.num_tokens.expected if budget and budget.num_tokens else 0
+    smallest = min(
+        (engine.reading for engine in observation.engines), key=lambda told: _order(told, budget), default=None
+    )
+    current = (capacity_tokens(engine.reading, budget) for engine in observation.of(template_hash))
+    return Figures(
+        pods=len(observation.engines),
+        smallest=smallest,
+        capacity_tokens=capacity_tokens(smallest, budget) if smallest else None,
+        current_tokens=min((tokens for tokens in current if tokens is not None), default=None),
+        expected_tokens=expected or None,
+    )
+
+
+def _order(reading: EngineReading, budget: Budget | None) -> tuple[int, int]:
+    return capacity_tokens(reading, budget) or 0, reading.num_gpu_blocks
+
+
+def capacity_tokens(reading: EngineReading, budget: Budget | None) -> int | None:
+    """As vLLM's start-up log counts; before 0.24 it follows from the blocks, if the layout of the cache is known."""
+    if reading.kv_cache_size_tokens is not None:
+        return reading.kv_cache_size_tokens
+    cache = budget.kv_cache if budget else None
+    if cache is None or not cache.groups:
+        return None
+    if len(cache.groups) == 1:
+        return reading.num_gpu_blocks * reading.block_size * cache.reach.decode_context
+    return cache.num_tokens(reading.num_gpu_blocks)
+
+
+def observed_status(figures: Figures, previous: Mapping[str, Any], now: str) -> Document | None:
+    """The time moves with the size alone; `previous` is what stood there before."""
+    if figures.smallest is None:
+        return None
+    size: Document = {"numGpuBlocks": figures.smallest.num_gpu_blocks, "blockSize": figures.smallest.block_size}
+    if figures.capacity_tokens is not None:
+        size["kvCacheCapacityTokens"] = figures.capacity_tokens
+    keys = ("kvCacheCapacityTokens", *size)
+    is_same = all(previous.get(key) == size.get(key) for key in keys) and isinstance(previous.get("observedTime"), str)
+    status = ObservedStatus(
+        **size, pods=figures.pods, observed_time=previous["observedTime"] if is_same else now,
+        prediction_error_percent=f"{_percent(figures.error):.1f}" if figures.error is not None else None,
+    )  # fmt: skip
+    dumped: Document = status.model_dump(by_alias=True, exclude_none=True)
+    return dumped
+
+
+def observed_claims(observation: Observation, figures: Figures) -> list[Claim]:
+    """Observed and PredictionDrift."""
+    return [
+        (ConditionType.OBSERVED, *_observed(observation, figures)),
+        (ConditionType.PREDICTION_DRIFT, *_drift(figures)),
+    ]
+
+
+def _observed(observation: Observation, figures: Figures) -> tuple[bool | None, Reason, str]:
+    if observation.troubles:
+        first, more = observation.troubles[0], len(observation.troubles) - 1
+        message = f"pod {first.pod} {first.message}" + (f"; {more} more pods cannot be read" if more else "")
+        return False, first.reason, message
+    if figures.smallest is None:
+        return None, Reason.NO_READY_PODS, "no ready pod has been read"
+    blocks = f"{figures.smallest.num_gpu_blocks:,} blocks of {figures.smallest.block_size} tokens"
+    size = f"{figures.capacity_tokens:,} tokens, in {blocks}" if figures.capacity_tokens is not None else blocks
+    return True, Reason.CAPACITY_REPORTED, f"vLLM reports a KV cache of {size}"
+
+
+def _drift(figures: Figures) -> tuple[bool | None, Reason, str]:
+    error = figures.error
+    if error is None:
+        what = (
+            "nothing was predicted"
+            if figures.current_tokens is not None
+            else "no pod of the current spec has told its capacity"
+        )
+        return None, Reason.NOT_OBSERVED, what
+    text = f"vLLM reports {figures.current_tokens:,} tokens, kvgate expects {figures.expected_tokens:,}: {_percent(error):+.1f} %"
+    if abs(error) * 100 > DRIFT_PERCENT:
+        return True, Reason.CAPACITY_DIFFERS, text
+    return False, Reason.WITHIN_TOLERANCE, text
+
+
+def _percent(error: Fraction) -> float:
+    return float(error * 100) + 0.0  # no "-0.0"
+
+
+def crash_text(crash: Crash, budget: Budget | None) -> str:
+    """With the prediction beside it where the crash is about memory."""
+    available = budget.tightest.available if budget and budget.tightest and crash.is_of_memory else None
+    if available is None:
+        return f"pod {crash.pod}: {crash.message}"
+    expected, low, high = map(format_gib, (available.expected, available.low, available.high))
+    return f"pod {crash.pod}: {crash.message}; kvgate expects {expected} for the KV cache ({low} to {high})"

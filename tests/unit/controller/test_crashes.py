@@ -1,0 +1,77 @@
+"""Which ends of an engine are told, and in whose words."""
+
+from typing import Any
+
+import pytest
+
+from kvgate.controller.crashes import crash_of
+from kvgate.controller.pods import pod_of
+from support.manifests import a_pod
+
+TOO_LONG = (
+    "ValueError: To serve at least one request with the models's max seq len (200000), (23.43 GiB KV cache is needed, which "
+    "is larger than the available KV cache memory (1.00 GiB). Based on the available memory, the estimated maximum model "
+    "length is 8528. Try increasing `gpu_memory_utilization`.\n"
+)
+OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.19 GiB\n"
+)
+WRAPPER = "RuntimeError: Engine core initialization failed. See root cause above.\n"
+
+
+def told(message: str, *, exit_code: int = 1, reason: str = "Error", **pod: Any) -> tuple[str, str] | None:
+    ended = {"exitCode": exit_code, "reason": reason, "message": message}
+    crash = crash_of(pod_of(a_pod(ended=ended, **{"ready": False, "restarts": 1, **pod})))
+    return (crash.reason, crash.message) if crash else None
+
+
+@pytest.mark.parametrize(
+    ("log", "reason", "words"),
+    [
+        (TOO_LONG, "KVCacheTooSmall", "23.43 GiB KV cache is needed"),
+        (OOM, "OutOfMemory", "CUDA out of memory"),
+        (WRAPPER + TOO_LONG, "KVCacheTooSmall", "1.00 GiB"),
+        ("vllm serve: error: unrecognized arguments: --no-such\n", "EngineRefusedToStart", "--no-such"),
+    ],
+)
+def test_a_cause_that_is_known_is_told_at_once_in_vllms_words(log: str, reason: str, words: str) -> None:
+    found = told(log)
+    assert found is not None
+    assert found[0] == reason
+    assert found[1].startswith("vLLM says: ")
+    assert words in found[1]
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        (WRAPPER, "Engine core initialization failed"),
+        ("first\nlast words\n\n", "'last words'"),
+        ("", "without a word (Error)"),
+    ],
+)
+def test_a_cause_that_is_not_known_is_quoted_when_it_comes_again(log: str, words: str) -> None:
+    assert told(log) is None
+    found = told(log, restarts=2)
+    assert found is not None
+    assert found[0] == "EngineCrashed"
+    assert words in found[1]
+    assert "`kubectl logs -n serving qwen-1-a --previous`" in found[1]
+
+
+def test_a_long_line_is_cut() -> None:
+    found = told("x" * 2000, restarts=2)
+    assert found is not None
+    assert "x" * 300 in found[1]
+    assert "x" * 301 not in found[1]
+
+
+def test_the_memory_limit_of_the_container_is_not_the_gpus() -> None:
+    found = told("", restarts=2, reason="OOMKilled", exit_code=137)
+    assert found is not None
+    assert "spec.template.resources.limits.memory" in found[1]
+
+
+@pytest.mark.parametrize("pod", [{"ready": True}, {"going": True}, {"exit_code": 0}])
+def test_a_pod_that_serves_goes_or_ended_by_order_has_not_crashed(pod: dict[str, Any]) -> None:
+    assert told(TOO_LONG, **{"restarts": 2, **pod}) is None
