@@ -22,6 +22,7 @@ from kvgate.monitoring.thresholds import (
 )
 
 SECONDS_PER_DAY = 86400
+SECONDS_PER_MINUTE = 60
 
 _OWNER = "{{ $labels.namespace }}/{{ $labels.inferencedeployment }}"
 _SERVER = "{{ $labels.namespace }}/{{ or $labels.inferencedeployment $labels.workload }}"
@@ -80,11 +81,11 @@ PREDICTION_WRONG = Alert(
 )
 UNEXPECTED_PREEMPTIONS = Alert(
     name="KvgateUnexpectedPreemptions",
-    expression=f"{recording.PREEMPTIONS.name} > 0 and {_SAME_OWNER} {_HEADROOM} > {HEADROOM_AMPLE}",
+    expression=f"{SECONDS_PER_MINUTE} * {recording.PREEMPTIONS.name} > 0 and {_SAME_OWNER} {_HEADROOM} > {HEADROOM_AMPLE}",
     holds_for="10m",
     severity="warning",
     summary=f"{_OWNER} preempts requests although KV cache was to be left over",
-    description="{{ $value | humanize }} requests per second lose their KV cache and are computed again; the predicted headroom"
+    description='{{ printf "%.3g" $value }} requests per minute lose their KV cache and are computed again; the predicted headroom'
     f" is above {HEADROOM_AMPLE:.0%}.",
 )
 NOT_ACCEPTED = Alert(
