@@ -3,19 +3,18 @@
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from kvgate.monitoring.alerts import ALERTS, Alert
 from kvgate.monitoring.rules import RUNBOOKS, rule_groups
+from observability.rule_tests import Json, run, situation
 from observability.scenes import SCENES, Scene
-from prometheus import PrometheusError, check_rules, run_rule_tests
+from prometheus import PrometheusError, check_rules
 
 GOOD_MINUTES = 10
 BY_NAME = {alert.name: alert for alert in ALERTS}
-Json = dict[str, Any]
 
 
 def minutes(duration: str) -> int:
@@ -59,10 +58,6 @@ def timeline(scene: Scene, alert: Alert) -> Json:
     }
 
 
-def situation(series: Mapping[str, str]) -> Json:
-    return {"interval": "1m", "input_series": [{"series": name, "values": values} for name, values in series.items()]}
-
-
 def at_its_worst(scene: Scene, series: Mapping[str, str], *, fires: bool) -> Json:
     """Whether it fires when it would, given other series."""
     firing = f'count(ALERTS{{alertname="{scene.alert}",alertstate="firing"}})'
@@ -87,14 +82,6 @@ def without_each(scene: Scene) -> list[Json]:
 
 def with_innocent(scene: Scene) -> list[Json]:
     return [at_its_worst(scene, {**scene.series, **instead}, fires=False) for instead in scene.innocent]
-
-
-def run(assets: Path, folder: Path, tests: list[Json], groups: Json | None = None) -> None:
-    """The tests against the rules that are shipped, or others."""
-    (folder / "rules.yaml").write_text(yaml.safe_dump(groups or rule_groups()), encoding="utf-8")
-    whole = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
-    (folder / "tests.yaml").write_text(yaml.safe_dump(whole), encoding="utf-8")
-    run_rule_tests(assets, folder / "tests.yaml")
 
 
 def test_every_alert_has_a_scene() -> None:

@@ -9,6 +9,7 @@ import yaml
 
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition
+from kvgate.cli.alert_reference import alerts_reference
 from kvgate.cli.chart_files import CRD_TEMPLATE, RULES_TEMPLATE, crd_template, rules_template
 from kvgate.cli.config_reference import config_reference
 from kvgate.cli.manifest_reference import manifests_reference
@@ -54,6 +55,7 @@ GENERATED: tuple[Generated, ...] = (
     (SCRAPE_FILE, scrape_yaml),
     (RULE_TEMPLATE, prometheus_rule_template),
     (RELABELING_TEMPLATE, relabeling_template),
+    ("docs/reference/alerts.md", lambda: alerts_reference(HEAD)),
     ("docs/reference/api.md", api_reference),
     ("docs/reference/cli.md", cli_reference),
     ("docs/reference/manifests.md", lambda: manifests_reference(HEAD)),

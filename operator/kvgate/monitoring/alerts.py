@@ -1,7 +1,4 @@
-"""Alerts: each means that somebody has something to do, and its runbook says what.
-
-Severities: `critical` cannot wait for the morning, `warning` can, `info` is for the next time that somebody plans.
-"""
+"""Alerts: each means that somebody has something to do, and its runbook says what."""
 
 from dataclasses import dataclass
 
@@ -35,6 +32,8 @@ class Alert:
     """What is asked, how long it must hold, and what people read."""
 
     name: str
+    when: str
+    """For the table of all alerts."""
     expression: str
     holds_for: str
     severity: str
@@ -56,6 +55,7 @@ _ENGINE = (*SERVED_BY, "pod", "engine")
 
 HEADROOM_NEGATIVE = Alert(
     name="KvgateHeadroomNegative",
+    when="the expected KV cache is smaller than what is guaranteed, and it runs all the same",
     expression=f"{_HEADROOM} < 0 unless {_SAME_OWNER} {_REFUSED}",
     holds_for="5m",
     severity="critical",
@@ -65,6 +65,7 @@ HEADROOM_NEGATIVE = Alert(
 )
 LITTLE_HEADROOM = Alert(
     name="KvgateHeadroomLow",
+    when="what is guaranteed fits with less than 10 % to spare",
     expression=f"{_HEADROOM} >= 0 < {HEADROOM_LOW}",
     holds_for="15m",
     severity="info",
@@ -73,6 +74,7 @@ LITTLE_HEADROOM = Alert(
 )
 PREDICTION_WRONG = Alert(
     name="KvgatePredictionWrong",
+    when="observed and predicted KV cache differ by more than 10 %",
     expression=f"{_ERROR} > {PREDICTION_ERROR_MAX} or {_ERROR} < -{PREDICTION_ERROR_MAX}",
     holds_for="15m",
     severity="warning",
@@ -81,6 +83,7 @@ PREDICTION_WRONG = Alert(
 )
 UNEXPECTED_PREEMPTIONS = Alert(
     name="KvgateUnexpectedPreemptions",
+    when="requests are preempted although 20 % was to be left over",
     expression=f"{SECONDS_PER_MINUTE} * {recording.PREEMPTIONS.name} > 0 and {_SAME_OWNER} {_HEADROOM} > {HEADROOM_AMPLE}",
     holds_for="10m",
     severity="warning",
@@ -90,6 +93,7 @@ UNEXPECTED_PREEMPTIONS = Alert(
 )
 NOT_ACCEPTED = Alert(
     name="KvgateNotAccepted",
+    when="a stored InferenceDeployment is refused",
     expression=_REFUSED,
     holds_for="10m",
     severity="warning",
@@ -98,6 +102,7 @@ NOT_ACCEPTED = Alert(
 )
 NO_LEADER = Alert(
     name="KvgateNoLeader",
+    when="no controller acts, or none is scraped",
     expression=f"absent({registry.LEADER.name} == 1)",
     holds_for="5m",
     severity="critical",
@@ -106,6 +111,7 @@ NO_LEADER = Alert(
 )
 NO_WEBHOOK = Alert(
     name="KvgateNoWebhook",
+    when="no webhook runs, or none is scraped",
     expression=f"absent({registry.CERTIFICATE_EXPIRY.name})",
     holds_for="5m",
     severity="critical",
@@ -114,6 +120,7 @@ NO_WEBHOOK = Alert(
 )
 WEBHOOK_ERRORS = Alert(
     name="KvgateWebhookErrors",
+    when="more than 1 % of the reviews end in HTTP 500",
     expression=f"{recording.ADMISSION_ERRORS.name} > {ADMISSION_ERRORS_MAX}",
     holds_for="10m",
     severity="warning",
@@ -122,6 +129,7 @@ WEBHOOK_ERRORS = Alert(
 )
 WEBHOOK_SLOW = Alert(
     name="KvgateWebhookSlow",
+    when="one review in a hundred takes longer than 0.5 s",
     expression=f"{recording.ADMISSION_P99.name} > {ADMISSION_P99_MAX_SECONDS}",
     holds_for="10m",
     severity="warning",
@@ -130,6 +138,7 @@ WEBHOOK_SLOW = Alert(
 )
 CERTIFICATE_EXPIRING = Alert(
     name="KvgateCertificateExpiring",
+    when="the webhook's certificate ends within 14 days",
     expression=f"min({registry.CERTIFICATE_EXPIRY.name}) - time() < {CERTIFICATE_MIN_DAYS * SECONDS_PER_DAY}",
     holds_for="1h",
     severity="warning",
@@ -139,6 +148,7 @@ CERTIFICATE_EXPIRING = Alert(
 )
 ENGINE_STUCK = Alert(
     name="KvgateEngineStuck",
+    when="requests wait and no token is generated, in pods without an InferenceDeployment too",
     expression=(
         f"{summed(vllm_metrics.REQUESTS_WAITING, _ENGINE)} > 0"
         f" and {summed_rate(vllm_metrics.GENERATION_TOKENS, _ENGINE)} == 0"
@@ -150,6 +160,7 @@ ENGINE_STUCK = Alert(
 )
 PODS_NOT_SCRAPED = Alert(
     name="KvgatePodsNotScraped",
+    when="Prometheus cannot scrape a pod although all replicas are ready",
     expression=f"{_UP_OF_OWNED} == 0 and {_SAME_OWNER} {_READY}",
     holds_for="15m",
     severity="warning",
@@ -159,6 +170,7 @@ PODS_NOT_SCRAPED = Alert(
 )
 PODS_NOT_OBSERVED = Alert(
     name="KvgatePodsNotObserved",
+    when="the controller knows the KV cache of no pod although all replicas are ready",
     expression=(
         f"{_READY} unless {_SAME_OWNER} {owned(registry.OBSERVED_PODS)} > 0"
         f" and on () count({registry.POD_SCRAPES.name})"
@@ -170,6 +182,7 @@ PODS_NOT_OBSERVED = Alert(
 )
 CALIBRATION_CONTRADICTORY = Alert(
     name="KvgateCalibrationContradictory",
+    when="observed starts of one setting differ by more than starts do",
     expression=f"max({select(registry.CALIBRATION_STARTS.name, equals('state', 'contradictory'))}) > 0",
     holds_for="15m",
     severity="warning",

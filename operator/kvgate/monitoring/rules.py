@@ -8,6 +8,12 @@ from kvgate.monitoring.recording import RECORDING_RULES, RecordingRule
 RUNBOOKS = "docs/runbooks"
 """Where the runbooks are; no site shows them yet, so a path of the repository."""
 
+SEVERITIES = {
+    "critical": "cannot wait for the morning",
+    "warning": "can wait for the morning",
+    "info": "is for whoever plans next",
+}
+
 
 def rule_groups(runbooks: str = RUNBOOKS) -> dict[str, Any]:
     """Recorded first, because the alerts read what was recorded."""
