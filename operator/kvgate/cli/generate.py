@@ -9,6 +9,7 @@ import yaml
 
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition
+from kvgate.catalogue import accelerators_json
 from kvgate.cli.alert_reference import alerts_reference
 from kvgate.cli.chart_files import CRD_TEMPLATE, RULES_TEMPLATE, crd_template, rules_template
 from kvgate.cli.config_reference import config_reference
@@ -48,6 +49,7 @@ def dashboard(uid: str) -> str:
 
 
 GENERATED: tuple[Generated, ...] = (
+    ("operator/kvgate/data/accelerators.json", accelerators_json),
     (f"crds/{GROUP}_{PLURAL}.yaml", crd_yaml),
     (CRD_TEMPLATE, lambda: crd_template(custom_resource_definition())),
     (RULES_TEMPLATE, lambda: rules_template(RULES, OWN_NAMESPACE_RULES)),
