@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test init check fix generate verify tools chart accuracy bench run
+.PHONY: help demo observe test init check fix generate verify tools chart accuracy bench run
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/ready  ## the main job on a local control plane: samples applied, verdicts shown
 	$(BIN)/python tools/demo.py
+
+observe: .venv/ready  ## predicted against observed: a real Prometheus, fake vLLMs, the alerts that fire, the dashboard as PNG
+	$(BIN)/python tools/observe.py
 
 test: .venv/ready tools  ## the whole test suite, the real control plane included
 	$(BIN)/python tools/run_tests.py

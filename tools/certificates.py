@@ -14,7 +14,8 @@ from cryptography.x509 import CertificateBuilder as Builder
 from cryptography.x509.oid import NameOID
 
 AUTHORITY = "kvgate-test-ca"
-VALID_FOR = dt.timedelta(days=2)
+VALID_FOR = dt.timedelta(days=60)
+"""Longer than the alert on certificates that are about to end looks ahead."""
 NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 ADDRESSES = ("127.0.0.1", "10.0.0.1")
 """The loopback, and the first address of the Service range."""

@@ -119,24 +119,19 @@ def install(plane: ControlPlane) -> None:
 
 
 @contextmanager
-def webhook(plane: ControlPlane, assets: Path, folder: Path) -> Iterator[None]:
-    """The admission door, and the chart's configuration that sends reviews to it."""
+def webhook(
+    plane: ControlPlane, assets: Path, folder: Path, *, metrics: tuple[str, int] | None = None
+) -> Iterator[None]:
+    """The admission door, and the chart's configuration that sends reviews to it; `metrics` is an address for those."""
     title("kvgate webhook: started, and registered with the chart's own configuration")
     write_certificates(folder)
     port, metrics_port = free_ports(2)
-    options = (
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--metrics-host",
-        "127.0.0.1",
-        "--metrics-port",
-        str(metrics_port),
-    )
+    metrics_host, metrics_port = metrics or ("127.0.0.1", metrics_port)
+    listening = ("--host", "127.0.0.1", "--port", str(port))
+    options = (*listening, "--metrics-host", metrics_host, "--metrics-port", str(metrics_port))
     tls = ("--tls-cert", str(folder / "tls.crt"), "--tls-key", str(folder / "tls.key"))
     with door("webhook", folder / "webhook.log", *options, *tls):
-        wait_until(lambda: answers(metrics_port, "/readyz"), "the webhook is ready")
+        wait_until(lambda: answers(metrics_port, "/readyz", host=metrics_host), "the webhook is ready")
         plane.apply(webhook_configuration(assets, ca_pem=(folder / "ca.crt").read_text(), port=port))
         wait_until(lambda: refuses(plane), "the API server asks the webhook")
         say("ready; the API server asks it")

@@ -54,16 +54,16 @@ def _stop(running: subprocess.Popen[bytes]) -> int:
         return running.wait()
 
 
-def scrape(port: int, path: str = "/metrics") -> str:
+def scrape(port: int, path: str = "/metrics", *, host: str = "127.0.0.1") -> str:
     """What a plain-HTTP endpoint on the loopback answers. Raises OSError for anything but a success."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=5) as answer:
         return str(answer.read().decode())
 
 
-def answers(port: int, path: str) -> bool:
+def answers(port: int, path: str, *, host: str = "127.0.0.1") -> bool:
     """True where the endpoint answers with a success."""
     try:
-        scrape(port, path)
+        scrape(port, path, host=host)
     except urllib.error.HTTPError as error:
         error.close()  # it holds the connection
         return False

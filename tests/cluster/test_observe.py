@@ -1,0 +1,41 @@
+"""`make observe` does what it says: predicted and observed side by side, the alerts, the picture; nothing is left behind."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.assets import require_assets
+from support.pictures import require_matplotlib
+from support.prometheus import require_prometheus
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).resolve().parents[2]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_predicted_and_observed_stand_side_by_side_and_the_alerts_fire(
+    pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    require_assets(pytestconfig)
+    require_prometheus(pytestconfig, "3")
+    require_matplotlib(pytestconfig)
+    picture, temporary = tmp_path / "observed.png", tmp_path / "tmp"
+    temporary.mkdir()
+    command = [sys.executable, ROOT / "tools" / "observe.py", "--picture", picture]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for figure in (
+        "prediction error +-12.0%",
+        "peak usage of the KV cache +100%",
+        "preemptions, per engine +32",
+        "alerts that fired +KvgatePredictionWrong, KvgateUnexpectedPreemptions",
+    ):
+        assert re.search(rf"^ +{figure}$", done.stdout, re.MULTILINE), done.stdout
+    assert picture.read_bytes().startswith(PNG)
+    assert list(temporary.iterdir()) == []
