@@ -228,7 +228,10 @@ async def test_every_engine_of_the_current_spec_is_learnt_from_once() -> None:
     world.pods.put(a_pod("old", ip="a", template="earlier"))
     world.answers["a"] = read()
     await world.round()
-    assert [engine.pod for engine in world.store.new_engines(KEY, "hash")] == ["a"]
+    engines = world.store.new_engines(KEY, "hash")
+    assert [engine.pod for engine in engines] == ["a"]
+    assert world.store.new_engines(KEY, "hash") == engines, "until it was learnt from"
+    world.store.learnt(KEY, engines, "")
     assert world.store.new_engines(KEY, "hash") == ()
 
 

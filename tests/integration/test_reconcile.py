@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -71,8 +72,16 @@ def new(cluster: FakeCluster, store: Store | None = None, **options: Any) -> tup
     instruments = Instruments(results=results, durations=histogram(metrics.RECONCILE_DURATION, registry))
     recorder = EventRecorder(cluster, instance="test")  # type: ignore[arg-type]
     store = store or Store(DeploymentSnapshot(), ObservedStarts(None))
+    options = {"on_observation": AsyncMock(return_value=""), **options}
     reconciler = Reconciler(cluster, recorder, store, instruments, **options)  # type: ignore[arg-type]
     return reconciler, lambda result: results.labels(result)._value.get()
+
+
+def message(cluster: FakeCluster, kind: str) -> str:
+    """Of one condition."""
+    document = cluster.objects[INFERENCE_DEPLOYMENTS.plural]
+    assert document is not None
+    return next(str(each["message"]) for each in document["status"]["conditions"] if each["type"] == kind)
 
 
 def told(cluster: FakeCluster) -> dict[str, tuple[str, str]]:
@@ -225,8 +234,9 @@ async def test_a_changed_config_map_is_judged_anew() -> None:
 async def test_what_pods_say_is_written_once_and_learnt_from_once() -> None:
     cluster, store, learnt = FakeCluster(a_document()), Store(DeploymentSnapshot(), ObservedStarts(None)), []
 
-    async def learn(owner: InferenceDeployment, _: Assessment, reading: EngineReading) -> None:
+    async def learn(owner: InferenceDeployment, _: Assessment, reading: EngineReading) -> str:
         learnt.append((owner.name, reading))
+        return "not used: it contradicts"
 
     reconcile, _ = new(cluster, store, on_observation=learn)
     await reconcile(KEY)
@@ -242,3 +252,20 @@ async def test_what_pods_say_is_written_once_and_learnt_from_once() -> None:
     assert cluster.writes == [("apply", "status"), ("create", "events")]
     assert told(cluster)["PredictionDrift"] == ("True", "CapacityDiffers")
     assert learnt == [("qwen", reading)], "of what is rendered now, not of the earlier one"
+    assert message(cluster, "PredictionDrift").endswith("; not used: it contradicts")
+
+
+async def test_what_cannot_be_remembered_is_tried_again_and_holds_nothing_up() -> None:
+    cluster, store = FakeCluster(a_document()), Store(DeploymentSnapshot(), ObservedStarts(None))
+    learn = AsyncMock(side_effect=[Unavailable("patch", "configmaps", "timeout"), ""])
+    reconcile, _ = new(cluster, store, on_observation=learn)
+    await reconcile(KEY)
+    deployment = cluster.objects["deployments"]
+    assert deployment is not None
+    template = deployment["spec"]["template"]["metadata"]["annotations"][HASH_ANNOTATION]
+    reading = EngineReading(num_gpu_blocks=100, block_size=16, kv_cache_size_tokens=1600)
+    store.observe({KEY: Observation(engines=(Engine(pod="a", template_hash=template, reading=reading),))})
+    for _ in range(3):
+        await reconcile(KEY)
+        assert told(cluster)["PredictionDrift"] == ("True", "CapacityDiffers")
+    assert learn.await_count == 2

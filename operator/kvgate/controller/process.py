@@ -207,7 +207,8 @@ async def _operate(process: Process) -> None:
     store, pods = Store(process.deployments, process.starts), PodStore()
     async with Cluster(configuration, process.observe) as cluster, Scraper(process.scrapes) as scraper:
         recorder = EventRecorder(cluster, instance=instance_name())
-        reconciler = Reconciler(cluster, recorder, store, process.instruments)
+        learn = partial(process.starts.learn, cluster)
+        reconciler = Reconciler(cluster, recorder, store, process.instruments, on_observation=learn)
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds)
         resync = Resync(
             connect=lambda: Cluster(configuration, process.observe),

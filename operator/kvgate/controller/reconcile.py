@@ -43,8 +43,8 @@ class _Outcome:
     awaited: Awaited | None = None
 
 
-OnObservation = Callable[[InferenceDeployment, Assessment, EngineReading], Awaitable[object]]
-"""Called when a pod of what is rendered now tells its capacity the first time, and once more after a restart of ours."""
+OnObservation = Callable[[InferenceDeployment, Assessment, EngineReading], Awaitable[str]]
+"""Remembers what a pod of the current spec tells, once per pod and process; answers why it corrects nothing, if so."""
 
 
 class Reconciler:
@@ -52,7 +52,7 @@ class Reconciler:
 
     def __init__(
         self, cluster: Cluster, recorder: EventRecorder, store: Store, instruments: Instruments,
-        on_observation: OnObservation | None = None,
+        on_observation: OnObservation,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._recorder = recorder
@@ -125,21 +125,30 @@ class Reconciler:
     async def _settle(self, key: Key, observed: Observed) -> _Outcome:
         judged = self._store.judge(key, observed)
         intent, deployment, error = await self._apply(pure.decide(observed, judged), observed.own_deployment)
+        await self._learn(key, intent)
         state = before(observed.document, _now())
         observation = self._store.observation(key)
         status = pure.status_after(intent, name=key[1], deployment=deployment, before=state, observation=observation)
         written = await self._write_status(observed.document, state, status)
         self._store.show(key, observed, intent, status, deployment)
-        await self._learn(key, intent)
         if error is not None:
             raise error
         result = "written" if intent.pending or written else "unchanged"
         return _Outcome(result=result, awaited=pure.awaited_by(observed, intent))
 
     async def _learn(self, key: Key, intent: Intent) -> None:
-        if self._on_observation and intent.judged is not None and isinstance(intent.owner, InferenceDeployment):
-            for engine in self._store.new_engines(key, intent.template_hash):
-                await self._on_observation(intent.owner, intent.judged.assessment, engine.reading)
+        """What cannot be remembered holds nothing else up: the next run tries again."""
+        engines = self._store.new_engines(key, intent.template_hash)
+        if not engines or intent.judged is None or not isinstance(intent.owner, InferenceDeployment):
+            return
+        try:
+            remarks = [
+                await self._on_observation(intent.owner, intent.judged.assessment, engine.reading) for engine in engines
+            ]
+        except ApiError as error:
+            _log.warning("not remembered: %s", error)
+        else:
+            self._store.learnt(key, engines, next(filter(None, remarks), ""))
 
     async def _apply(
         self, intent: Intent, deployment: Document | None

@@ -2,11 +2,15 @@
 
 import logging
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from kvgate.api.base import Document
+from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, ObservedStart, StartState
-from kvgate.calibration import Records, read_records, unused_text, with_start, write_records
+from kvgate.calibration import Records, read_records, start_of_blocks, unused_text, with_start, write_records
 from kvgate.cluster.client import CONFIG_MAPS, Cluster
+from kvgate.engine import Assessment
+from kvgate.vllm_metrics import EngineReading
 
 KEY = "starts.jsonl"
 """Of the ConfigMap's data."""
@@ -40,6 +44,7 @@ class ObservedStarts:
         self._place = place
         self._records = Records()
         self._told: frozenset[str] = frozenset()
+        self._text = ""
         self.calibration: Calibration = NOTHING_OBSERVED
 
     @property
@@ -59,9 +64,18 @@ class ObservedStarts:
             return
         found = await cluster.find(CONFIG_MAPS, self._place.namespace, self._place.name)
         text = (found or {}).get("data", {}).get(KEY, "")
-        records = read_records(text)
-        if records != self._records:
-            self._show(records)
+        if text != self._text:
+            self._text = text
+            self._show(read_records(text))
+
+    async def learn(
+        self, cluster: Cluster, owner: InferenceDeployment, assessment: Assessment, reading: EngineReading
+    ) -> str:
+        """From a pod of this object; as `add` answers. Nothing where the cache was given by hand, or nothing was predicted."""
+        budget = assessment.effective
+        source = f"{owner.namespace}/{owner.name}, {datetime.now(UTC):%Y-%m-%d}"
+        start = start_of_blocks(budget, reading.num_gpu_blocks, source=source) if budget else None
+        return await self.add(cluster, start) if start else ""
 
     async def add(self, cluster: Cluster, start: ObservedStart) -> str:
         """Remember it, unless it says nothing new; in a few words why it is not used, or could not be kept."""
@@ -70,8 +84,10 @@ class ObservedStarts:
         if self.problems:
             return f"not remembered: ConfigMap {self._place}, key {KEY}, {self.problems[0]}"
         if starts is not self._records.starts:
+            text = write_records(starts)
             if self._place is not None:
-                await cluster.apply(CONFIG_MAPS, _config_map(self._place, write_records(starts)))
+                await cluster.apply(CONFIG_MAPS, _config_map(self._place, text))
+                self._text = text
             self._show(Records(starts=starts))
         return self.trouble_of(start)
 

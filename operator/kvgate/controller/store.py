@@ -26,7 +26,8 @@ class Store:
         self._judged: dict[Key, tuple[object, Judged]] = {}
         self._deployments: dict[Key, str] = {}
         self._observations: dict[Key, Observation] = {}
-        self._told: dict[Key, tuple[Engine, ...]] = {}
+        self._learnt: dict[Key, tuple[Engine, ...]] = {}
+        self._remarks: dict[Key, str] = {}
         self._is_dirty = False
 
     def judge(self, key: Key, observed: Observed) -> Judged | None:
@@ -64,7 +65,8 @@ class Store:
 
     def observation(self, key: Key) -> Observation | None:
         """None until the pods were looked at, after a restart as well."""
-        return self._observations.get(key)
+        seen = self._observations.get(key)
+        return replace(seen, remark=self._remarks.get(key, "")) if seen else None
 
     def observe(self, observations: Mapping[Key, Observation]) -> list[Key]:
         """Whose capacity or trouble is new; usages are shown at once, because nothing else follows from them.
@@ -81,14 +83,21 @@ class Store:
         return changed
 
     def new_engines(self, key: Key, template_hash: str) -> tuple[Engine, ...]:
-        """Those of the current spec that have told a capacity since the last call; after a restart, all of them once."""
-        observation = self.observation(key)
-        current, told = observation.of(template_hash) if observation else (), self._told.get(key, ())
-        self._told[key] = current
-        return tuple(engine for engine in current if engine not in told)
+        """Those of the current spec from which nothing was learnt yet; after a restart, all of them once."""
+        observation = self._observations.get(key)
+        learnt = self._learnt.get(key, ())
+        return tuple(
+            engine for engine in (observation.of(template_hash) if observation else ()) if engine not in learnt
+        )
+
+    def learnt(self, key: Key, engines: tuple[Engine, ...], remark: str) -> None:
+        """From these, and why it corrects nothing; empty where it does."""
+        kept = self._observations[key].engines if key in self._observations else ()
+        self._learnt[key] = tuple(engine for engine in (*self._learnt.get(key, ()), *engines) if engine in kept)
+        self._remarks[key] = remark
 
     def forget(self, key: Key) -> None:
-        for memory in (self._judged, self._deployments, self._observations, self._told):
+        for memory in (self._judged, self._deployments, self._observations, self._learnt, self._remarks):
             memory.pop(key, None)
         if self._samples.pop(key, None) is not None:
             self._is_dirty = True

@@ -1,7 +1,7 @@
 """What running pods said → status.observed and the two conditions about it; no clock, no calls."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -59,6 +59,8 @@ class Observation:
     engines: tuple[Engine, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     crashes: tuple[Crash, ...] = ()
+    remark: str = field(default="", compare=False)
+    """Why what is reported does not correct the next prediction."""
 
     @property
     def usage_ratio(self) -> float | None:
@@ -151,7 +153,7 @@ def observed_claims(observation: Observation, figures: Figures) -> list[Claim]:
     """Observed and PredictionDrift."""
     return [
         (ConditionType.OBSERVED, *_observed(observation, figures)),
-        (ConditionType.PREDICTION_DRIFT, *_drift(figures)),
+        (ConditionType.PREDICTION_DRIFT, *_drift(figures, observation.remark)),
     ]
 
 
@@ -167,7 +169,7 @@ def _observed(observation: Observation, figures: Figures) -> tuple[bool | None, 
     return True, Reason.CAPACITY_REPORTED, f"vLLM reports a KV cache of {size}"
 
 
-def _drift(figures: Figures) -> tuple[bool | None, Reason, str]:
+def _drift(figures: Figures, remark: str) -> tuple[bool | None, Reason, str]:
     error = figures.error
     if error is None:
         what = (
@@ -177,6 +179,7 @@ def _drift(figures: Figures) -> tuple[bool | None, Reason, str]:
         )
         return None, Reason.NOT_OBSERVED, what
     text = f"vLLM reports {figures.current_tokens:,} tokens, kvgate expects {figures.expected_tokens:,}: {_percent(error):+.1f} %"
+    text += f"; {remark}" if remark else ""
     if abs(error) * 100 > DRIFT_PERCENT:
         return True, Reason.CAPACITY_DIFFERS, text
     return False, Reason.WITHIN_TOLERANCE, text
