@@ -23,6 +23,11 @@ class Door:
         samples = re.findall(rf"^{metric}(?:{{.*}})? (\S+)$", scrape(self.metrics_port), re.MULTILINE)
         return sum(map(float, samples))
 
+    def count_of(self, series: str) -> float:
+        """One series, by its name and labels as they are served; 0 while it is not there."""
+        lines = scrape(self.metrics_port).splitlines()
+        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{series} ")), 0.0)
+
     def has(self, text: str) -> bool:
         """Whether any sample has this text, such as a label and its value."""
         return text in scrape(self.metrics_port)

@@ -1,0 +1,197 @@
+"""The controller asks real pod addresses on a real control plane: kwok's pods are on the loopback, where a fake vLLM answers."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from controlplane import ControlPlane
+from fake_vllm import Engine, serving
+from kvgate.rendering.pod import PORT
+from programs import wait_until
+from support.assets import require_assets
+from support.doors import Door, running
+from support.inference import Objects, inference_deployment, install
+
+pytestmark = pytest.mark.cluster
+
+OPTIONS = ("--metrics-host=127.0.0.1", "--observe-seconds=1")
+BLOCK_SIZE = 16
+LABEL = "kvgate.io/inferencedeployment"
+TOO_LONG = (
+    "ValueError: To serve at least one request with the models's max seq len (40960), (5.62 GiB KV cache is needed, which is "
+    "larger than the available KV cache memory (3.50 GiB). Try increasing `gpu_memory_utilization`.\n"
+)
+
+
+@pytest.fixture(scope="module")
+def plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
+    with ControlPlane(require_assets(pytestconfig)) as plane:
+        install(plane)
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def door(plane: ControlPlane) -> Iterator[Door]:
+    with running("controller", *OPTIONS, kubeconfig=plane.kubeconfig) as door:
+        yield door
+
+
+@pytest.fixture
+def objects(plane: ControlPlane, door: Door) -> Objects:
+    return Objects(plane=plane)
+
+
+def ready(objects: Objects, name: str, **spec: Any) -> int:
+    """The InferenceDeployment with its pods ready; its expected capacity in blocks."""
+    objects.plane.apply(inference_deployment(name, **spec))
+    objects.wait_for(name, "Ready", "True")
+    return int(objects.get("infd", name)["status"]["budget"]["capacityTokens"]) // BLOCK_SIZE
+
+
+def pods(objects: Objects, name: str) -> list[dict[str, Any]]:
+    found = objects.plane.kubectl("get", "pods", "-l", f"{LABEL}={name}", "-o", "json")
+    items: list[dict[str, Any]] = json.loads(found.stdout)["items"]
+    return items
+
+
+def addresses(objects: Objects, name: str) -> list[tuple[str, int]]:
+    found = [(pod["status"]["podIP"], PORT) for pod in pods(objects, name)]
+    assert all(ip.startswith("127.") for ip, _ in found)
+    return found
+
+
+def engine(num_gpu_blocks: int, *, vllm_version: str = "0.33.0") -> Engine:
+    return Engine(num_gpu_blocks=num_gpu_blocks, block_size=BLOCK_SIZE, vllm_version=vllm_version)
+
+
+def scraped(door: Door, *results: str) -> None:
+    """Three rounds more."""
+    for result in results:
+        name = f'kvgate_pod_scrapes_total{{result="{result}"}}'
+        before = door.count_of(name)
+        wait_until(lambda name=name, before=before: door.count_of(name) >= before + 3, f"{name} grows")
+
+
+def test_what_vllm_reports_is_a_status_a_metric_and_nothing_that_is_written_again(objects: Objects, door: Door) -> None:
+    blocks = ready(objects, "told", replicas=2)
+    with serving(engine(blocks), *addresses(objects, "told")) as replay:
+        message = objects.wait_for("told", "Observed", "True", "CapacityReported")
+        wait_until(lambda: objects.get("infd", "told")["status"]["observed"]["pods"] == 2, "both pods have told")
+        assert f"{blocks:,} blocks of {BLOCK_SIZE} tokens" in message
+        assert objects.condition("told", "PredictionDrift")[:2] == ("False", "WithinTolerance")
+        observed = objects.get("infd", "told")["status"]["observed"]
+        assert observed.pop("observedTime")
+        assert observed == {
+            "kvCacheCapacityTokens": blocks * BLOCK_SIZE, "numGpuBlocks": blocks, "blockSize": BLOCK_SIZE, "pods": 2,
+            "predictionErrorPercent": "0.0",
+        }  # fmt: skip
+        owner = '{namespace="default",inferencedeployment="told"}'
+        wait_until(lambda: door.count_of(f"kvgate_observed_pods{owner}") == 2, "the metrics follow")
+        assert door.count_of(f"kvgate_observed_kv_cache_capacity_tokens{owner}") == blocks * BLOCK_SIZE
+        written = objects.settle()
+        replay.begin(speed=20)
+        usage = f"kvgate_observed_kv_cache_usage_ratio{owner}"
+        wait_until(lambda: door.count_of(usage) > 0.5, "the usage moves")
+        scraped(door, "read")
+        assert len(objects.writes()) == written, "and nothing is written for it"
+        with running("controller", *OPTIONS, kubeconfig=objects.plane.kubeconfig) as second:
+            wait_until(lambda: second.count_of(f"kvgate_observed_pods{owner}") == 2, "another one has looked as well")
+            scraped(second, "read")
+        assert len(objects.writes()) == written, "nor after a restart"
+    objects.plane.kubectl("delete", "infd", "told", "--timeout=20s")
+    wait_until(lambda: not door.has('inferencedeployment="told"'), "its series are gone", within_seconds=10)
+
+
+@pytest.mark.parametrize("version", ["0.10.2", "0.22.1", "0.32.0"])
+def test_a_smaller_cache_than_was_promised_is_a_drift_with_an_event_whatever_the_release(
+    objects: Objects, version: str
+) -> None:
+    name = f"less-{version.replace('.', '-')}"
+    blocks = ready(objects, name, vllm={"maxNumSeqs": 2, "version": version})
+    with serving(engine(blocks * 9 // 10, vllm_version=version), *addresses(objects, name)):
+        message = objects.wait_for(name, "PredictionDrift", "True", "CapacityDiffers")
+    assert "-10.0 %" in message
+    assert objects.get("infd", name)["status"]["observed"]["predictionErrorPercent"] == "-10.0"
+    assert ("Warning", "CapacityDiffers") in objects.events(name)
+
+
+@pytest.mark.parametrize(
+    ("fault", "result", "reason"),
+    [
+        ("hang", "timeout", "ScrapeTimedOut"),
+        ("not-found", "http_error", "ScrapeRefused"),
+        ("error", "http_error", "ScrapeRefused"),
+        ("huge", "too_large", "AnswerTooLarge"),
+        ("gzip-bomb", "unreadable", "MetricsUnreadable"),
+        ("html", "not_vllm", "NotVLLM"),
+        ("another-program", "not_vllm", "NotVLLM"),
+        ("nan", "unreadable", "MetricsUnreadable"),
+        ("no-capacity", "unreadable", "MetricsUnreadable"),
+        ("zero-capacity", "unreadable", "MetricsUnreadable"),
+    ],
+)
+def test_a_pod_that_answers_badly_is_counted_and_told_and_the_others_go_on(
+    objects: Objects, door: Door, fault: str, result: str, reason: str
+) -> None:
+    name = f"bad-{fault}"
+    ready(objects, name)
+    with serving(engine(64), *addresses(objects, name), fault=fault):
+        message = objects.wait_for(name, "Observed", "False", reason)
+        assert message.startswith(f"pod {pods(objects, name)[0]['metadata']['name']} ")
+        assert door.count_of(f'kvgate_pod_scrapes_total{{result="{result}"}}') >= 2
+        assert objects.condition(name, "Ready")[0] == "True"
+    objects.plane.kubectl("delete", "infd", name, "--timeout=20s")
+
+
+def test_a_pod_nobody_answers_for_is_unreachable_until_it_answers(objects: Objects) -> None:
+    blocks = ready(objects, "silent")
+    assert "NetworkPolicy" in objects.wait_for("silent", "Observed", "False", "PodUnreachable")
+    with serving(engine(blocks), *addresses(objects, "silent")):
+        objects.wait_for("silent", "Observed", "True")
+
+
+def test_a_pod_that_copies_the_label_is_neither_asked_nor_counted(objects: Objects, door: Door) -> None:
+    blocks = ready(objects, "honest")
+    spoofed = {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "spoofed", "namespace": "default", "labels": {LABEL: "honest"}},
+        "spec": {"nodeName": "gpu-0", "containers": [{"name": "vllm", "image": "any"}]},
+    }  # fmt: skip
+    objects.plane.apply(spoofed)
+    wait_until(lambda: len(pods(objects, "honest")) == 2, "both pods are there")
+    wait_until(lambda: all("podIP" in pod["status"] for pod in pods(objects, "honest")), "both pods have addresses")
+    ours = [(pod["status"]["podIP"], PORT) for pod in pods(objects, "honest") if "ownerReferences" in pod["metadata"]]
+    theirs = [address for address in addresses(objects, "honest") if address not in ours]
+    assert (len(ours), len(theirs)) == (1, 1)
+    with serving(engine(1), *theirs), serving(engine(blocks), *ours):
+        objects.wait_for("honest", "Observed", "True")
+        scraped(door, "read")
+        observed = objects.get("infd", "honest")["status"]["observed"]
+    assert (observed["numGpuBlocks"], observed["pods"]) == (blocks, 1)
+
+
+def test_a_crash_loop_is_told_in_vllms_words_with_the_prediction_beside_them(objects: Objects) -> None:
+    ready(objects, "crashes")
+    (pod,) = pods(objects, "crashes")
+    container = pod["status"]["containerStatuses"][0] | {
+        "ready": False, "restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": TOO_LONG}},
+    }  # fmt: skip
+    conditions = [{"type": kind, "status": "False"} for kind in ("Ready", "ContainersReady")]
+    status = {"status": {"conditions": conditions, "containerStatuses": [container]}}
+    name = pod["metadata"]["name"]
+    objects.plane.kubectl("patch", "pod", name, "--subresource=status", "-p", json.dumps(status))
+    message = objects.wait_for("crashes", "Stalled", "True", "KVCacheTooSmall")
+    assert message.startswith(f"pod {name}: vLLM says: ")
+    assert "5.62 GiB KV cache is needed" in message
+    assert "kvgate expects " in message
+    assert objects.condition("crashes", "Ready")[:2] == ("False", "KVCacheTooSmall")
+    assert ("Warning", "KVCacheTooSmall") in objects.events("crashes")
+
+
+def test_the_container_keeps_the_end_of_its_log_as_its_last_words(objects: Objects) -> None:
+    ready(objects, "words")
+    (container,) = pods(objects, "words")[0]["spec"]["containers"]
+    assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
