@@ -50,6 +50,9 @@ IDLE_CONTROLLERS = (
     "node-route-controller",
     "service-lb-controller",
     "cloud-node-lifecycle-controller",
+    "endpoints-controller",  # nothing routes here, and pods on the loopback may not be endpoints
+    "endpointslice-controller",
+    "endpointslice-mirroring-controller",
 )
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 

@@ -216,10 +216,11 @@ def serve_one(installation: Installation, in_namespace: str, *options: str) -> l
     before = sum(1 for _ in plane.audit())
     there = ["--namespace", in_namespace]
     token = plane.kubeconfig_for("kvgate-controller", NAMESPACE)
-    with installation.webhook(), running("controller", *options, kubeconfig=token):
+    with installation.webhook(), running("controller", *options, "--observe-seconds=1", kubeconfig=token) as door:
         plane.kubectl("apply", "-f", sample, *there)
         plane.kubectl("wait", "-f", sample, *there, "--for=condition=Accepted", "--timeout=30s")
         wait_until(lambda: installation.get("deployments", *there)["items"], "its Deployment exists", within_seconds=30)
+        wait_until(lambda: door.count("kvgate_pod_scrapes_total"), "its pod is asked", within_seconds=30)
         plane.kubectl("patch", "-f", sample, *there, "--type=merge", "-p", '{"spec": {"vllm": {"maxNumSeqs": 2}}}')
         wait_until(lambda: settled(installation, sample, there), "the change is judged", within_seconds=30)
         plane.kubectl("delete", "-f", sample, *there)
