@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from kvgate.budget.calibration import ObservedStart
+from kvgate.budget.calibration import Calibration, ObservedStart
 from kvgate.budget.units import format_gib
-from kvgate.calibration import Records, read_records, with_start, write_records
+from kvgate.calibration import Records, read_records, unused_text, with_start, write_records
 from kvgate.cli.exits import Exit
 from kvgate.cli.observed_files import Unusable, observed_in
 from kvgate.cli.setting_options import given_settings, with_settings
@@ -39,6 +39,9 @@ def calibrate(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> Non
         kept = with_start(starts, start)
         click.echo(f"{path}: {_told(start)}{'' if kept is not starts else '; known already'}", err=True)
         starts = kept
+    calibration = Calibration(starts=starts)
+    for text in filter(None, (unused_text(calibration, start) for start in starts)):
+        click.echo(text, err=True)
     _write(into, starts)
     sys.exit(Exit.UNDECIDED if failed else Exit.FITS)
 

@@ -8,10 +8,14 @@ from kvgate.budget.calibration import ObservedStart
 from kvgate.budget.plan import Budget, plan
 from kvgate.calibration import start_of_blocks, start_of_bytes
 from kvgate.rules.finding import Severity
+from kvgate.sources.engine_metrics import NotAnEngine, UnreadableMetrics, read_engine
 from kvgate.sources.startup_log import StartupLog, UnusableLog, read_startup_log
+from kvgate.vllm_metrics import CACHE_CONFIG_INFO
 from kvgate.what_if import BadRequest, read_request
 
 MAX_FILE_BYTES = 64 << 20
+_METRICS = tuple(name.name.replace(":", sign) for name in CACHE_CONFIG_INFO.names for sign in ":_")
+"""What tells a `/metrics` file from a log."""
 
 
 class Unusable(ValueError):
@@ -21,6 +25,22 @@ class Unusable(ValueError):
 def observed_in(path: Path, given: Mapping[str, Any]) -> ObservedStart:
     """Raises Unusable; what is given wins over what the file says."""
     text = _read(path)
+    if any(name in text for name in _METRICS):
+        return _of_metrics(text, given, path.name)
+    return _of_log(text, given, path.name)
+
+
+def _of_metrics(text: str, given: Mapping[str, Any], source: str) -> ObservedStart:
+    """Metrics tell the cache and not the setting."""
+    try:
+        reading = read_engine(text.encode())
+    except (NotAnEngine, UnreadableMetrics) as error:
+        raise Unusable(f"it {error}; give all of what /metrics answers") from None
+    budget = _budget(dict(given))
+    return _kept(start_of_blocks(budget, reading.num_gpu_blocks, source=source), budget)
+
+
+def _of_log(text: str, given: Mapping[str, Any], source: str) -> ObservedStart:
     try:
         log = read_startup_log(text)
     except UnusableLog as error:
@@ -28,9 +48,9 @@ def observed_in(path: Path, given: Mapping[str, Any]) -> ObservedStart:
     budget = _budget({**_asked(log), **given})
     available_bytes = _available_bytes(log)
     if available_bytes is not None:
-        start = start_of_bytes(budget, available_bytes, source=path.name)
+        start = start_of_bytes(budget, available_bytes, source=source)
     elif log.num_gpu_blocks is not None:
-        start = start_of_blocks(budget, log.num_gpu_blocks, source=path.name)
+        start = start_of_blocks(budget, log.num_gpu_blocks, source=source)
     else:
         raise Unusable("it says neither the memory nor the blocks of the KV cache; give a log at level INFO")
     return _kept(start, budget)
@@ -69,6 +89,7 @@ def _budget(values: dict[str, Any]) -> Budget:
     except BadRequest as error:
         raise Unusable(f"{error}; options of the same name win over what the file says") from None
     missing = [f"{f.message}; {f.remediation}" for f in findings if f.severity is not Severity.INFO]
+    missing = [text.replace("spec.model.configFrom or ", "") for text in missing]
     if request is None:
         raise Unusable("; ".join(missing))
     return plan(request)

@@ -111,6 +111,36 @@ def test_what_cannot_be_used_is_told_and_the_other_logs_are_remembered(
         assert len(read_records(done.stdout).starts) == 1
 
 
+METRICS = """\
+# TYPE vllm:cache_config_info gauge
+vllm:cache_config_info{{block_size="16",engine="0",kv_cache_size_tokens="{tokens}",num_gpu_blocks="{blocks}"}} 1.0
+vllm:kv_cache_usage_perc{{engine="0",model_name="m"}} 0.25
+"""
+ASKED = ("--model", "Qwen/Qwen3-32B-FP8", "--gpu", "H100-SXM-80GB", "--vllm-version", "0.33.0", "--max-num-seqs", "64")
+
+
+def test_what_an_engine_serves_as_metrics_is_remembered_with_the_setting_that_is_given(tmp_path: Path) -> None:
+    """9700 blocks of 4 MiB are 37.89 GiB, within half a block."""
+    path, into = tmp_path / "metrics.txt", tmp_path / "starts.jsonl"
+    path.write_text(METRICS.format(tokens=9700 * 16, blocks=9700), encoding="utf-8")
+    done = invoked("calibrate", str(path), *ASKED, "--into", str(into))
+    assert (done.exit_code, "37.89 GiB for the KV cache" in done.stderr) == (0, True), done.stderr
+    answer = json.loads(invoked(*EXPLAIN, "--calibration", str(into), "-o", "json").stdout)
+    assert answer["kv_cache"]["num_blocks"] == 9700
+    alone = invoked("calibrate", str(path))
+    assert (alone.exit_code, "model and model_config are missing" in alone.stderr) == (2, True)
+    path.write_text(METRICS.format(tokens=0, blocks=0), encoding="utf-8")
+    empty = invoked("calibrate", str(path), *ASKED)
+    assert (empty.exit_code, "give all of what /metrics answers" in empty.stderr) == (2, True)
+
+
+def test_a_start_that_is_kept_and_not_used_is_told(tmp_path: Path) -> None:
+    path = a_log(tmp_path, 5.0)
+    done = invoked("calibrate", str(path), "--gpu", "H100-SXM-80GB")
+    assert done.exit_code == 0
+    assert "5.00 GiB of KV cache where 38.76 GiB was expected: not used" in done.stderr
+
+
 def test_a_missing_file_and_a_broken_target_are_told(tmp_path: Path, log: Path) -> None:
     assert "cannot be read" in invoked("calibrate", str(tmp_path / "none.log"), "--gpu", "H100-SXM-80GB").stderr
     broken = tmp_path / "starts.jsonl"
