@@ -13,7 +13,7 @@ import json
 import time
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from PIL import Image
 
 from drawing import CANVAS, FAINT, STYLE, TEXT, Box
 from drawn_panels import draw_panel
-from grafana import Json, Source, Window
+from grafana import Json, Source, Window, everything_chosen
 from prometheus import Sample, Series
 
 WIDTH, MARGIN, HEADER = 1600, 16, 76
@@ -37,7 +37,8 @@ COLOURS = 200
 
 
 def draw(board: Json, source: Source, window: Window, target: Path) -> None:
-    """Writes the PNG."""
+    """Writes the PNG; of a variable that is not chosen, everything."""
+    window = replace(window, chosen={**everything_chosen(board), **window.chosen})
     grid_rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"])
     height = HEADER + grid_rows * ROW + MARGIN
     with mpl.rc_context(STYLE):
@@ -57,7 +58,8 @@ def draw(board: Json, source: Source, window: Window, target: Path) -> None:
 
 
 def _head(page: Box, board: Json, window: Window) -> None:
-    chosen = "   ".join(f"{name}: {value}" for name, value in window.chosen.items())
+    everything = everything_chosen(board)
+    chosen = "   ".join(f"{name}: {value}" for name, value in window.chosen.items() if value != everything.get(name))
     page.text(2, 26, board["title"], size=16, weight="bold")
     page.text(2, 54, chosen or board["description"], size=9.5, color=FAINT)
     start, end = (datetime.fromtimestamp(at, UTC) for at in (window.start_seconds, window.end_seconds))

@@ -108,14 +108,23 @@ def _line(axes: Axes, one: Drawn, measure: Scale, others: dict[str, Drawn]) -> N
 
 def _bars(axes: Axes, bars: list[Drawn], measure: Scale, step: float) -> list[float]:
     """Each on top of those before it; returns how high they reach."""
-    heights: dict[float, float] = {}
+    tops: dict[float, float] = {}
     for one in bars:
-        for second, value in zip(one.seconds, one.values, strict=True):
-            if isfinite(value):
-                low = heights.get(second, 0.0)
-                heights[second] = low + value / measure.divisor
-                axes.bar(second, value / measure.divisor, 0.84 * step, low, color=one.colour, linewidth=0, zorder=2)
-    return list(heights.values())
+        points = [
+            (at, value / measure.divisor) for at, value in zip(one.seconds, one.values, strict=True) if isfinite(value)
+        ]
+        seconds, heights = [at for at, _ in points], [height for _, height in points]
+        axes.bar(
+            seconds,
+            heights,
+            0.84 * step,
+            [tops.get(at, 0.0) for at in seconds],
+            color=one.colour,
+            linewidth=0,
+            zorder=2,
+        )
+        tops.update({at: tops.get(at, 0.0) + height for at, height in points})
+    return list(tops.values())
 
 
 def _limits(axes: Axes, panel: Json, found: list[Drawn], measure: Scale, tops: list[float]) -> None:

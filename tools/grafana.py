@@ -35,7 +35,7 @@ class Window:
     end_seconds: float
     scrape_seconds: float = 15.0
     chosen: Mapping[str, str] = field(default_factory=dict)
-    """By variable, a value or a regular expression; one that is not here is everything."""
+    """By variable, a value or a regular expression."""
 
     @property
     def seconds(self) -> float:
@@ -50,7 +50,7 @@ class Window:
 
         def value(found: re.Match[str]) -> str:
             name = found[1] or found[2]
-            return built_in.get(name) or self.chosen.get(name, ".+")
+            return built_in.get(name) or self.chosen[name]
 
         return _VARIABLE.sub(value, text)
 
@@ -75,6 +75,11 @@ def variable_queries(board: Json) -> Iterator[tuple[str, str]]:
                     f"variable {variable['name']}: {variable['query']!r} is no label_values(selector, label)"
                 )
             yield found["label"], found["selector"]
+
+
+def everything_chosen(board: Json) -> dict[str, str]:
+    """What Grafana puts in the place of each variable where all of its values are chosen."""
+    return {variable["name"]: variable.get("allValue") or ".+" for variable in board["templating"]["list"]}
 
 
 def series_name(target: Json, labels: Mapping[str, str]) -> str:

@@ -184,21 +184,21 @@ def without_owner() -> list[stat.Panel | timeseries.Panel]:
     return [
         figure(
             About(
-                title="Pods", unit="none", width=4, height=7, no_value="none",
+                title="Pods of others", unit="none", width=4, height=7, no_value="none",
                 description=f"vLLM pods that nobody wrote an InferenceDeployment for. {joined}",
             ),
             Query(expr=ask.OWNERLESS_PODS),
         ),
         graph(
             About(
-                title="KV cache in use", unit="percentunit", width=10, height=7, thresholds=FULL, no_value=all_owned,
+                title="KV cache in use by others", unit="percentunit", width=10, height=7, thresholds=FULL, no_value=all_owned,
                 description=f"Share of the KV cache that requests hold. {joined}",
             ),
             [Query(expr=ask.OWNERLESS_USAGE, legend=workload)],
         ),
         graph(
             About(
-                title="Preemptions", unit=A_MINUTE, width=10, height=7, no_value=all_owned,
+                title="Preemptions of others", unit=A_MINUTE, width=10, height=7, no_value=all_owned,
                 description=f"Requests per minute that were thrown out of the KV cache. {joined}",
             ),
             [Query(expr=ask.OWNERLESS_PREEMPTIONS, legend=workload)],

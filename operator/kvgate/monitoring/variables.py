@@ -18,6 +18,8 @@ from kvgate.monitoring.panels import DATASOURCE
 from kvgate.monitoring.queries import select
 
 TITLES = {FLEET: "kvgate / Fleet", DEPLOYMENT: "kvgate / Deployment", PROCESSES: "kvgate / kvgate itself"}
+EVERYTHING = dict(zip(OWNER_LABELS, (".*", ".+"), strict=True))
+"""What stands for all values: engines that nobody scrapes with a namespace count, those without an owner are asked for apart."""
 OF_ROW = "${{__data.fields.{}}}"
 OF_SERIES = "${{__field.labels.{}}}"
 
@@ -38,7 +40,7 @@ def _values(label: str, *matchers: str, many: bool) -> dashboard.QueryVariable:
     variable = dashboard.QueryVariable(label).label(label).query(values).datasource(DATASOURCE)
     variable.refresh(VariableRefresh.ON_TIME_RANGE_CHANGED).sort(VariableSort.ALPHABETICAL_ASC)
     if many:
-        variable.multi(multi=True).include_all(include_all=True).all_value(".*")
+        variable.multi(multi=True).include_all(include_all=True).all_value(EVERYTHING[label])
         variable.current(VariableOption(selected=True, text=["All"], value=["$__all"]))
     return variable
 

@@ -1,0 +1,89 @@
+"""Dashboards and rules over a fleet under pressure, on both lines of Prometheus: every query is answered, and can be drawn."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from draw_dashboard import draw
+from kvgate.monitoring import DASHBOARDS, DEPLOYMENT
+from kvgate.monitoring.dashboards import dashboard_json
+from kvgate.monitoring.rules import rule_groups
+from monitored import Fleet, monitored
+from query_table import EMPTY_BY_DESIGN, TARGET, Asked, everything, series_count, version
+from support.pictures import require_matplotlib
+
+ONE = "qwen3-32b"
+MOST_BYTES = 300 * 1000
+
+
+@pytest.fixture(scope="module")
+def fleet(prometheus_assets: Path) -> Iterator[Fleet]:
+    with monitored(prometheus_assets) as found:
+        yield found
+
+
+def documented(prometheus_version: str) -> list[int]:
+    """The column of this version in the committed page."""
+    counts = []
+    for line in TARGET.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if line.startswith("| what"):
+            column = cells.index(f"Prometheus {prometheus_version}")
+        elif line.startswith("| ") and cells[column].isdigit():
+            counts.append(int(cells[column]))
+    return counts
+
+
+def test_everything_that_is_asked_finds_finite_values_as_the_page_says(fleet: Fleet) -> None:
+    counts = [(asked.expression, series_count(asked, fleet)) for asked in everything()]
+    assert {expression for expression, count in counts if count == 0} == set(EMPTY_BY_DESIGN)
+    assert [count for _, count in counts] == documented(version(fleet)), "run tools/query_table.py and commit"
+
+
+def test_every_rule_is_evaluated(fleet: Fleet) -> None:
+    rules = fleet.prometheus.rules()
+    assert [rule["name"] for rule in rules if rule["health"] != "ok"] == []
+    assert len(rules) == sum(len(group["rules"]) for group in rule_groups()["groups"])
+
+
+def asked_for(where: str, what: str) -> str:
+    (found,) = (asked for asked in everything() if (asked.where, asked.what) == (where, what))
+    return found.expression
+
+
+def labels(fleet: Fleet, expression: str, name: str) -> set[str]:
+    filled = re.sub(r"\$\w+", ".+", expression)
+    return {sample.labels[name] for sample in fleet.prometheus.query(filled, at_seconds=fleet.window.end_seconds)}
+
+
+def test_an_old_release_is_seen_under_the_names_of_its_time(fleet: Fleet) -> None:
+    assert labels(fleet, 'vllm:gpu_cache_usage_perc{inferencedeployment="llama-3-1-8b"}', "pod")
+    assert not labels(fleet, 'vllm:kv_cache_usage_perc{inferencedeployment="llama-3-1-8b"}', "pod")
+    pods = labels(fleet, asked_for("kvgate-deployment", "KV cache in use, and demand: {{pod}}"), "pod")
+    assert {"llama-3-1-8b-0", "qwen3-32b-0"} <= pods
+
+
+def test_a_pod_of_ours_that_somebody_else_scrapes_too_is_not_without_an_owner(fleet: Fleet) -> None:
+    assert fleet.prometheus.query('vllm:num_requests_running{job="their-own"}', at_seconds=fleet.window.end_seconds)
+    assert labels(fleet, asked_for("kvgate-fleet", "KV cache in use by others"), "workload") == {"chatbot"}
+
+
+def test_an_answer_that_is_not_finite_is_told(fleet: Fleet) -> None:
+    with pytest.raises(Exception, match="here, this"):
+        series_count(Asked(where="here", what="this", expression="vector(1) / 0"), fleet)
+
+
+@pytest.mark.parametrize("uid", DASHBOARDS)
+def test_a_dashboard_is_drawn(fleet: Fleet, uid: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    require_matplotlib(pytestconfig)
+    window = replace(fleet.window, chosen={"inferencedeployment": ONE} if uid == DEPLOYMENT else {})
+    draw(json.loads(dashboard_json(uid)), fleet.prometheus, window, tmp_path / "board.png")
+    with Image.open(tmp_path / "board.png") as image:
+        assert image.width == 1600
+        assert len(image.convert("RGB").getcolors(1 << 24) or ()) > 50
+    assert (tmp_path / "board.png").stat().st_size < MOST_BYTES

@@ -1,0 +1,37 @@
+"""docs/dashboards/*.png: each dashboard over the recorded run at its own pace, a minute and a half.
+
+    .venv/bin/python tools/dashboard_pictures.py
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from draw_dashboard import draw
+from kvgate.monitoring import DASHBOARDS, DEPLOYMENT
+from kvgate.monitoring.dashboards import dashboard_json
+from monitored import NAMESPACE, monitored
+from prometheus import ensure_prometheus
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "dashboards"
+SHOWN = {"namespace": NAMESPACE, "inferencedeployment": "qwen3-32b"}
+"""On the dashboard of one deployment."""
+WHOLE_RUN_SECONDS = 66
+
+
+def main() -> None:
+    """One run for all."""
+    FOLDER.mkdir(exist_ok=True)
+    with monitored(ensure_prometheus("3"), speed=1, until_second=WHOLE_RUN_SECONDS) as fleet:
+        window = replace(fleet.window, scrape_seconds=1.25)
+        for uid in DASHBOARDS:
+            target = FOLDER / f"{uid}.png"
+            chosen = SHOWN if uid == DEPLOYMENT else {}
+            draw(json.loads(dashboard_json(uid)), fleet.prometheus, replace(window, chosen=chosen), target)
+            print(target)
+
+
+if __name__ == "__main__":
+    main()
