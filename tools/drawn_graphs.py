@@ -86,8 +86,11 @@ def draw_graph(box: Box, panel: Json, source: Source, window: Window) -> bool:
     defaults = panel["fieldConfig"]["defaults"]
     finite = [abs(value) for one in found for value in one.values if isfinite(value)]
     measure = scale(defaults.get("unit", ""), max(finite, default=0))
-    axes = _legend(box, panel, found, measure).inner(62, 4, 12, 28).axes()
+    left = 22 + box.width_of(f"1000{measure.suffix}", size=8)
+    axes = _legend(box, panel, found, measure).inner(left, 4, 12, 28).axes()
     _style(axes, window, measure)
+    if any(one.bars for one in found):
+        axes.set_xlim(window.start_seconds - step / 2, window.end_seconds + step / 2)
     tops = _bars(axes, [one for one in found if one.bars], measure, step)
     for one in found:
         if not one.bars:
@@ -141,7 +144,9 @@ def _limits(axes: Axes, panel: Json, found: list[Drawn], measure: Scale, tops: l
         low, high = min([low, *near]), max([high, *near])
         for step, at in zip(panel["fieldConfig"]["defaults"]["thresholds"]["steps"][1:], steps, strict=True):
             axes.axhline(at, color=step["color"], linewidth=1, linestyle=(0, (2, 2)), alpha=0.8, zorder=1)
-    spread = (high - low) or 1
+    if low == high:
+        high += abs(high) or 1
+    spread = high - low
     below = 0.01 if softly and low >= softly[0] else 0.06
     axes.set_ylim(low - below * spread, high + 0.06 * spread)
 

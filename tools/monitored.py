@@ -14,7 +14,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,9 +32,8 @@ from kvgate.engine import Assessment, Decision, assess
 from kvgate.facts import ConfigMissing, gather
 from kvgate.metrics import registry
 from kvgate.metrics.endpoint import endpoint_app, listen
-from kvgate.metrics.exporter import DeploymentSample, counter, gauge, histogram, new_registry, sample_of
-from kvgate.metrics.registry import Metric
-from kvgate.metrics.snapshot import DeploymentSnapshot
+from kvgate.metrics.exporter import DeploymentSample, ObservedSample, counter, gauge, histogram, new_registry, sample_of
+from kvgate.metrics.snapshot import DeploymentSnapshot, Samples
 from kvgate.monitoring.rules import rule_groups
 from kvgate.monitoring.scraping import ENGINES, KVGATE, OTHER_ENGINES, OTHER_PORT, scrape_configuration
 from programs import free_ports, wait_until
@@ -42,10 +41,15 @@ from prometheus import Prometheus
 
 SAMPLES = Path(__file__).resolve().parent.parent / "deploy" / "samples"
 NAMESPACE = "serving"
-PREDICTION_ERRORS = {"qwen3-8b": -0.14, "llama-3-1-70b": -0.034}
+DRIFTING = "qwen3-8b"
+PREDICTION_ERRORS = {DRIFTING: -0.14, "llama-3-1-70b": -0.034}
 USUAL_ERROR = 0.006
 RELEASES = {"llama-3-1-8b": "0.8.5", "llama-3-1-70b": "0.10.2"}
 """Of vLLM, where it is not the recorded one."""
+PACES = {"llama-3-1-70b": 0.2, "llama-3-1-8b": 0.5, "qwen3-6-27b": 0.85}
+"""Of the recorded run: the slower, the less is asked of it by the end."""
+OTHER = "chatbot"
+"""Has no InferenceDeployment."""
 PODS_EACH = 2
 SCRAPE_SECONDS = 0.5
 PAST_THE_WORST = 45.0
@@ -63,30 +67,40 @@ class Fleet:
     window: Window
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pod:
+    """A fake vLLM."""
+
+    port: int
+    replay: Replay
+
+
 @contextmanager
 def monitored(assets: Path, *, speed: float = 3, until_second: float = PAST_THE_WORST) -> Iterator[Fleet]:
     """The block begins at this second of the recorded run."""
     samples = tuple(_judged_samples())
-    running = [sample for sample in samples if _condition(sample, ConditionType.READY) == "True"]
+    running = [sample.name for sample in samples if dict(sample.conditions)[ConditionType.READY] == "True"]
     with ExitStack() as stack:
-        replays = [stack.enter_context(_engine(sample.name)) for sample in running]
-        other = stack.enter_context(_engine("chatbot"))
-        ports = stack.enter_context(_processes(samples, replays[0][0]))
+        pods = {name: [stack.enter_context(_pod_of(name)) for _ in range(PODS_EACH)] for name in (*running, OTHER)}
+        ports = stack.enter_context(_processes(lambda: _published(samples, pods)))
         targets = {
             KVGATE.name: [_process(name, port) for name, port in ports.items()],
-            ENGINES.name: [
-                target for sample, (_, at) in zip(running, replays, strict=True) for target in _pods(sample.name, at)
-            ],
-            OTHER_ENGINES.name: [_other(port) for port in other[1]],
+            ENGINES.name: [target for name in running for target in _targets(name, pods[name])],
+            OTHER_ENGINES.name: [_other(pod.port) for pod in pods[OTHER]],
         }
-        server = stack.enter_context(_prometheus(assets, targets, twice=_twice(running[0].name, replays[0][1])))
+        server = stack.enter_context(_prometheus(assets, targets, twice=_twice(running[0], pods[running[0]])))
+        server.until(f"count(up == 1) == {sum(map(len, targets.values())) + PODS_EACH}")
         start = time.time()
-        for replay, _ in (*replays, other):
-            replay.begin(speed=speed)
-        wait_until(lambda: other[0].seconds >= until_second, "the recorded run is so far", within_seconds=120)
-        yield Fleet(
-            prometheus=server, window=Window(start_seconds=start + 2, end_seconds=time.time() - 2 * SCRAPE_SECONDS)
-        )
+        _begin(pods, speed)
+        wait_until(lambda: pods[OTHER][0].replay.seconds >= until_second, "the run is so far", within_seconds=120)
+        yield Fleet(prometheus=server, window=Window(start_seconds=start, end_seconds=time.time() - 2 * SCRAPE_SECONDS))
+
+
+def _begin(pods: Mapping[str, list[Pod]], speed: float) -> None:
+    """No two pods of a deployment are equally busy."""
+    for name, each in pods.items():
+        for index, pod in enumerate(each):
+            pod.replay.begin(speed=speed * PACES.get(name, 1) * (1 - 0.08 * index))
 
 
 def _prometheus(assets: Path, targets: Mapping[str, list[_Target]], *, twice: Mapping[str, Any]) -> Any:
@@ -102,11 +116,11 @@ def _prometheus(assets: Path, targets: Mapping[str, list[_Target]], *, twice: Ma
     )
 
 
-def _twice(name: str, ports: tuple[int, ...]) -> Mapping[str, Any]:
+def _twice(name: str, pods: list[Pod]) -> Mapping[str, Any]:
     """A job of the user's own for pods that ours scrapes as well, without the label of their owner."""
     configs = [
-        {"targets": [f"127.0.0.1:{port}"], "labels": {"namespace": NAMESPACE, "pod": f"{name}-{index}"}}
-        for index, port in enumerate(ports)
+        {"targets": [f"127.0.0.1:{pod.port}"], "labels": {"namespace": NAMESPACE, "pod": f"{name}-{index}"}}
+        for index, pod in enumerate(pods)
     ]
     rules = [rule.fields() for rule in ENGINES.metric_relabelings]
     return {"job_name": "their-own", "static_configs": configs, "metric_relabel_configs": rules}
@@ -118,14 +132,15 @@ def _judged_samples() -> Iterator[DeploymentSample]:
         document["metadata"].setdefault("namespace", NAMESPACE)
         deployment = parse_document(document)
         assessment = assess(deployment.spec, gather(deployment.spec, _no_config))
-        yield replace(sample_of(deployment, assessment, ()), conditions=tuple(_conditions(assessment)))
+        sample = sample_of(deployment, assessment, ())
+        yield replace(sample, conditions=tuple(_conditions(sample.name, assessment)))
 
 
 def _no_config(_: object) -> ConfigMissing:
     return ConfigMissing(message="there is no cluster", remediation="")
 
 
-def _conditions(assessment: Assessment) -> Iterator[tuple[str, str]]:
+def _conditions(name: str, assessment: Assessment) -> Iterator[tuple[str, str]]:
     """As the controller would set them once everything has settled."""
     predicted = assessment.budget is not None and assessment.budget.tightest is not None
     refused = assessment.decision is Decision.REFUSE
@@ -135,38 +150,36 @@ def _conditions(assessment: Assessment) -> Iterator[tuple[str, str]]:
     yield ConditionType.READY, str(predicted and not refused)
     yield ConditionType.RECONCILING, "False"
     yield ConditionType.STALLED, str(refused)
-
-
-def _condition(sample: DeploymentSample, type_: str) -> str:
-    return dict(sample.conditions).get(type_, "")
+    if predicted and not refused:
+        yield ConditionType.OBSERVED, "True"
+        yield ConditionType.PREDICTION_DRIFT, str(name == DRIFTING)
 
 
 @contextmanager
-def _engine(name: str) -> Iterator[tuple[Replay, tuple[int, ...]]]:
-    """The pods of one deployment, all at the same second of the run."""
-    ports = free_ports(PODS_EACH)
+def _pod_of(name: str) -> Iterator[Pod]:
+    (port,) = free_ports(1)
     engine = Engine(vllm_version=RELEASES.get(name, "0.33.0"), model_name=name)
-    with serving(engine, *(("127.0.0.1", port) for port in ports)) as replay:
-        yield replay, ports
+    with serving(engine, ("127.0.0.1", port)) as replay:
+        yield Pod(port=port, replay=replay)
 
 
-def _pods(name: str, ports: tuple[int, ...]) -> Iterator[_Target]:
-    for index, port in enumerate(ports):
-        pod = f"{name}-{index}"
-        yield _pod(pod, port, port_name="http", namespace=NAMESPACE, label_kvgate_io_inferencedeployment=name)
+def _targets(name: str, pods: list[Pod]) -> Iterator[_Target]:
+    for index, pod in enumerate(pods):
+        labels = {"label_kvgate_io_inferencedeployment": name}
+        yield _target(f"{name}-{index}", pod.port, port_name="http", namespace=NAMESPACE, **labels)
 
 
 def _other(port: int) -> _Target:
-    return _pod(f"chatbot-{port}", port, namespace="research", container_image="vllm/vllm-openai:v0.33.0",
-                container_port_number=str(OTHER_PORT), label_app="chatbot")  # fmt: skip
+    return _target(f"{OTHER}-{port}", port, namespace="research", container_image="vllm/vllm-openai:v0.33.0",
+                container_port_number=str(OTHER_PORT), label_app=OTHER)  # fmt: skip
 
 
 def _process(name: str, port: int) -> _Target:
-    return _pod(f"kvgate-{name}", port, port_name="metrics", namespace="kvgate-system",
+    return _target(f"kvgate-{name}", port, port_name="metrics", namespace="kvgate-system",
                 label_app_kubernetes_io_name="kvgate", label_app_kubernetes_io_component=name)  # fmt: skip
 
 
-def _pod(name: str, port: int, *, namespace: str, port_name: str = "", **meta: str) -> _Target:
+def _target(name: str, port: int, *, namespace: str, port_name: str = "", **meta: str) -> _Target:
     """A target with what `kubernetes_sd_configs` would say of its pod."""
     said = {"name": name, "container_port_name": port_name, **meta}
     present = {f"labelpresent_{key.removeprefix('label_')}": "true" for key in meta if key.startswith("label_")}
@@ -175,26 +188,26 @@ def _pod(name: str, port: int, *, namespace: str, port_name: str = "", **meta: s
 
 
 @contextmanager
-def _processes(samples: tuple[DeploymentSample, ...], replay: Replay) -> Iterator[dict[str, int]]:
+def _processes(published: Callable[[], Samples]) -> Iterator[dict[str, int]]:
     """kvgate's two processes: the real exporter and endpoint, busy with nothing real. Yields their ports."""
-    snapshot, stop = Observed(samples, replay), asyncio.Event()
+    loop, stop, ready = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
     ports: dict[str, int] = {}
-    loop = asyncio.new_event_loop()
-    ready = threading.Event()
 
     async def serve() -> None:
+        snapshot, registries = DeploymentSnapshot(), {"controller": new_registry(), "webhook": new_registry()}
+        ticks = (_controller(registries["controller"]), _webhook(registries["webhook"]))
         runners = []
-        for name, tick in (("controller", _controller), ("webhook", _webhook)):
-            into = new_registry()
-            runner = await listen(_app(into, snapshot if name == "controller" else None), "127.0.0.1", 0)
-            runners.append((runner, tick(into)))
-            ports[name] = runner.addresses[0][1]
+        for name, into in registries.items():
+            app = endpoint_app(into, livez=_fine, readyz=_fine, deployments=snapshot if name == "controller" else None)
+            runners.append(await listen(app, "127.0.0.1", 0))
+            ports[name] = runners[-1].addresses[0][1]
         ready.set()
         while not stop.is_set():
-            for _, tick_once in runners:
-                tick_once()
+            snapshot.publish(published())
+            for tick in ticks:
+                tick()
             await asyncio.sleep(TICK_SECONDS)
-        for runner, _ in runners:
+        for runner in runners:
             await runner.cleanup()
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
@@ -208,11 +221,8 @@ def _processes(samples: tuple[DeploymentSample, ...], replay: Replay) -> Iterato
         loop.close()
 
 
-def _app(into: CollectorRegistry, snapshot: DeploymentSnapshot | None) -> Any:
-    def fine() -> tuple[bool, str]:
-        return True, "ok"
-
-    return endpoint_app(into, livez=fine, readyz=fine, deployments=snapshot)
+def _fine() -> tuple[bool, str]:
+    return True, "ok"
 
 
 def _controller(into: CollectorRegistry) -> Callable[[], None]:
@@ -253,28 +263,21 @@ def _webhook(into: CollectorRegistry) -> Callable[[], None]:
     return tick
 
 
-class Observed(DeploymentSnapshot):
-    """The snapshot, and what the controller would have read from the engines."""
+def _published(samples: tuple[DeploymentSample, ...], pods: Mapping[str, list[Pod]]) -> Samples:
+    """What the controller would know after a scrape of all pods."""
+    return {
+        (sample.namespace, sample.name): replace(sample, observed=_observed(sample, pods.get(sample.name, ())))
+        for sample in samples
+    }
 
-    def __init__(self, samples: tuple[DeploymentSample, ...], replay: Replay) -> None:
-        super().__init__()
-        self._replay = replay
-        self._running = [sample for sample in samples if _condition(sample, ConditionType.READY) == "True"]
-        self.publish({(sample.namespace, sample.name): sample for sample in samples})
 
-    def text(self, *, units: bool) -> str:
-        return super().text(units=units) + "".join(self._observed())
-
-    def _observed(self) -> Iterator[str]:
-        usage = self._replay.row()["kv_cache_usage"]
-        for sample in self._running:
-            error = PREDICTION_ERRORS.get(sample.name, USUAL_ERROR)
-            expected = sample.capacity_tokens[1] if sample.capacity_tokens else 0
-            figures: tuple[tuple[Metric, float], ...] = (
-                (registry.OBSERVED_KV_CACHE_CAPACITY_TOKENS, round(expected * (1 + error))),
-                (registry.OBSERVED_KV_CACHE_USAGE_RATIO, usage),
-                (registry.OBSERVED_PODS, PODS_EACH),
-                (registry.PREDICTION_ERROR_RATIO, error),
-            )
-            for metric, figure in figures:
-                yield f'{metric.name}{{namespace="{sample.namespace}",inferencedeployment="{sample.name}"}} {figure}\n'
+def _observed(sample: DeploymentSample, pods: Sequence[Pod]) -> ObservedSample:
+    if not pods or not sample.capacity_tokens:
+        return ObservedSample(pods=0)
+    error = PREDICTION_ERRORS.get(sample.name, USUAL_ERROR)
+    return ObservedSample(
+        pods=len(pods),
+        capacity_tokens=round(sample.capacity_tokens[1] * (1 + error)),
+        usage_ratio=max(pod.replay.row()["kv_cache_usage"] for pod in pods),
+        error_ratio=error,
+    )

@@ -217,8 +217,9 @@ def conditions() -> statetimeline.Panel:
     neutral = texts({"1": ("True", BLUE), "0": ("False", GREY), "-1": ("Unknown", ORANGE)})
     good = texts({"1": ("True", GREEN), "0": ("False", RED), "-1": ("Unknown", ORANGE)})
     bad = texts({"1": ("True", RED), "0": ("False", GREEN), "-1": ("Unknown", ORANGE)})
+    desired = (ConditionType.ACCEPTED, ConditionType.PREDICTED, ConditionType.READY, ConditionType.OBSERVED)
     exceptions = [
-        *((type_, good) for type_ in (ConditionType.ACCEPTED, ConditionType.PREDICTED, ConditionType.READY)),
-        (ConditionType.STALLED, bad),
+        *((type_, good) for type_ in desired),
+        *((type_, bad) for type_ in (ConditionType.STALLED, ConditionType.PREDICTION_DRIFT)),
     ]
     return states(about, Query(expr=ask.CONDITIONS, legend="{{type}}"), neutral, exceptions)

@@ -53,7 +53,7 @@ def overview() -> list[stat.Panel]:
         figure(
             About(
                 title="Drifting", unit="none", width=4, height=3, no_value=NO_DEPLOYMENT, thresholds=BAD_ABOVE_ZERO,
-                description=f"InferenceDeployments whose observed KV cache is more than {ask.DRIFT:.0%} away from what was expected.",
+                description="InferenceDeployments with PredictionDrift=True: vLLM has more or less KV cache than kvgate had expected.",
             ),
             Query(expr=ask.DRIFTING),
         ),
@@ -141,7 +141,7 @@ def predictions() -> list[timeseries.Panel]:
             About(
                 title="Prediction error", unit="percentunit", width=12, height=8, thresholds=WRONG, no_value=NOT_OBSERVED,
                 description="Observed / expected KV cache − 1. Below 0 vLLM has less than kvgate had promised. "
-                f"Beyond ±{ask.DRIFT:.0%} the deployment counts as drifting.",
+                f"Beyond ±{ask.DRIFT:.0%} an alert fires.",
             ),
             [Query(expr=ask.PREDICTION_ERROR, legend=OWNER)], link=link, least=None,
         ),

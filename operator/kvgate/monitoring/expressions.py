@@ -84,7 +84,7 @@ PREFIX_HIT_RATIO = f"{summed(per_second(vllm_metrics.PREFIX_CACHE_HITS))} / ({su
 
 DEPLOYMENTS = f"count({chosen(registry.DEPLOYMENT_INFO)})"
 REFUSED = f"count({condition(ConditionType.ACCEPTED, 'False')}) or 0 * {DEPLOYMENTS}"
-DRIFTING = f"count(abs({PREDICTION_ERROR}) > {DRIFT}) or 0 * {DEPLOYMENTS}"
+DRIFTING = f"count({condition(ConditionType.PREDICTION_DRIFT, 'True')}) or 0 * {DEPLOYMENTS}"
 _PEAK = f"max_over_time({select(registry.OBSERVED_KV_CACHE_USAGE_RATIO.name, *CHOSEN)}[{RANGE}])"
 UNUSED_GPUS = f"{GPUS} * (1 - {aggregate('max', OWNER_LABELS, _PEAK)})"
 """A share of the KV cache of all replicas is the same share of the replicas."""
