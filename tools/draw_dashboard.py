@@ -40,23 +40,28 @@ NEIGHBOURS = 6
 
 def draw(board: Json, source: Source, window: Window, target: Path) -> None:
     """Writes the PNG; of a variable that is not chosen, everything."""
+    canvas = figure(board, source, window).canvas
+    image = Image.frombytes("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba())).convert("RGB")
+    _with_few_colours(image).save(target, optimize=True)
+
+
+def figure(board: Json, source: Source, window: Window) -> Figure:
+    """All panels, drawn."""
     window = replace(window, chosen={**everything_chosen(board), **window.chosen})
     grid_rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"])
     height = HEADER + grid_rows * ROW + MARGIN
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH / 100, height / 100), dpi=100, facecolor=CANVAS)
-        canvas = FigureCanvasAgg(figure)
-        page = Box(figure=figure, left=MARGIN, top=0, width=WIDTH - 2 * MARGIN, height=height)
-        _head(page, board, window)
+        drawn = Figure(figsize=(WIDTH / 100, height / 100), dpi=100, facecolor=CANVAS)
+        canvas = FigureCanvasAgg(drawn)
+        _head(Box(figure=drawn, left=MARGIN, top=0, width=WIDTH - 2 * MARGIN, height=height), board, window)
         for panel in board["panels"]:
-            place = _place(figure, panel["gridPos"])
+            place = _place(drawn, panel["gridPos"])
             if panel["type"] == "row":
                 place.text(2, place.height - 14, panel["title"], size=11.5, weight="bold")
             else:
                 draw_panel(place, panel, source, window)
         canvas.draw()
-    image = Image.frombytes("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba())).convert("RGB")
-    _with_few_colours(image).save(target, optimize=True)
+    return drawn
 
 
 def _with_few_colours(image: Image.Image) -> Image.Image:

@@ -1,0 +1,126 @@
+"""Dashboards as drawn: names and numbers as Grafana writes them, tables as it joins them, words where there is no data."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from draw_dashboard import figure
+from drawn_panels import table_rows
+from grafana import Window, everything_chosen, panels, series_name, threshold_colour, variable_queries
+from grafana_units import scale, text_of
+from kvgate.monitoring import DASHBOARDS, DEPLOYMENT, FLEET
+from kvgate.monitoring.dashboards import dashboard_json
+from prometheus import Sample, Series
+from support.pictures import require_matplotlib
+
+WINDOW = Window(start_seconds=1_000_000, end_seconds=1_000_600, chosen={"namespace": "serving"})
+
+
+@dataclass
+class Answers:
+    """A Prometheus that knows a few expressions by a word in them, and nothing of all others."""
+
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def query(self, expression: str, *, at_seconds: float | None = None) -> list[Sample]:
+        self.asked.append(expression)
+        return next((found for word, found in self.samples.items() if word in expression), [])
+
+    def query_range(
+        self, expression: str, *, start_seconds: float, end_seconds: float, step_seconds: float
+    ) -> list[Series]:
+        return [
+            Series(labels=sample.labels, points=((start_seconds, sample.value), (end_seconds, sample.value)))
+            for sample in self.query(expression)
+        ]
+
+
+def board(uid: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(dashboard_json(uid))
+    return found
+
+
+@pytest.mark.parametrize("uid", DASHBOARDS)
+def test_without_data_every_panel_says_what_is_missing(uid: str, pytestconfig: pytest.Config) -> None:
+    require_matplotlib(pytestconfig)
+    texts = [text.get_text() for text in figure(board(uid), Answers(), WINDOW).texts]
+    expected = [panel["fieldConfig"]["defaults"]["noValue"] for panel in panels(board(uid))]
+    assert sorted(text for text in texts if text in expected) == sorted(expected)
+
+
+def test_a_figure_stands_under_its_title_in_its_unit(pytestconfig: pytest.Config) -> None:
+    require_matplotlib(pytestconfig)
+    known = {"kvgate_kv_cache_headroom_ratio": [Sample(labels={}, value=-0.086)]}
+    texts = [text.get_text() for text in figure(board(DEPLOYMENT), Answers(known), WINDOW).texts]
+    assert texts[texts.index("Headroom") + 1] == "−8.6 %"
+
+
+def test_rows_of_a_table_are_one_where_the_labels_that_they_share_are_the_same() -> None:
+    (table,) = (panel for panel in panels(board(FLEET)) if panel["type"] == "table")
+    a, b = ({"namespace": "serving", "inferencedeployment": name} for name in "ab")
+    known = {
+        "deployment_info": [Sample(labels={**each, "model": "m"}, value=1) for each in (a, b)],
+        "kvgate_gpus": [Sample(labels=b, value=8)],
+    }
+    window = Window(start_seconds=0, end_seconds=60, chosen=everything_chosen(board(FLEET)))
+    rows = table_rows(table, Answers(known), window)
+    assert rows == [{**a, "model": "m", "Value #A": 1}, {**b, "model": "m", "Value #A": 1, "Value #F": 8}]
+
+
+def test_what_is_chosen_stands_in_the_queries_and_nothing_of_grafana_is_left() -> None:
+    source = Answers()
+    figure(board(FLEET), source, WINDOW)
+    assert any('namespace=~"serving",inferencedeployment=~".+"' in expression for expression in source.asked)
+    assert [expression for expression in source.asked if "$" in expression] == []
+    assert any("[60s]" in expression for expression in source.asked)
+    assert any("[600s]" in expression for expression in source.asked)
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "decimals", "text"),
+    [
+        ("bytes", 42_000_000_000, None, "39.1 GiB"),
+        ("bytes", 0, None, "0 B"),
+        ("percentunit", 0.1811, None, "18.1 %"),
+        ("percentunit", -1, None, "−100 %"),
+        ("locale", 131072, None, "131,072"),
+        ("short", 158224, None, "158 K"),
+        ("s", 0.0235, None, "23.5 ms"),
+        ("none", 4.832, None, "4.83"),
+        ("none", 100, 1, "100"),
+        ("suffix: days", 61.2, 0, "61 days"),
+        ("suffix: / min", 290.51, 1, "290.5 / min"),
+    ],
+)
+def test_a_number_has_three_digits_that_matter_and_its_unit(
+    unit: str, value: float, decimals: int | None, text: str
+) -> None:
+    assert text_of(unit, value, decimals) == text
+
+
+def test_one_scale_holds_for_a_whole_axis() -> None:
+    gib = scale("bytes", 80 * 2**30)
+    assert (gib.text(2**29), gib.text(40 * 2**30)) == ("0.5 GiB", "40 GiB")
+
+
+@pytest.mark.parametrize(
+    ("legend", "name"),
+    [("{{namespace}} / {{pod}}", "serving / a-0"), ("{{absent}}", ""), ("__auto", "serving, a-0"), ("p99", "p99")],
+)
+def test_a_series_is_called_as_the_legend_says(legend: str, name: str) -> None:
+    assert series_name({"legendFormat": legend}, {"namespace": "serving", "pod": "a-0", "__name__": "up"}) == name
+
+
+@pytest.mark.parametrize(("value", "colour"), [(-1, "red"), (0, "green"), (5, "green")])
+def test_a_colour_holds_from_its_threshold_on(value: float, colour: str) -> None:
+    steps = [{"value": None, "color": "red"}, {"value": 0, "color": "green"}]
+    assert threshold_colour({"steps": steps}, value) == colour
+
+
+def test_a_variable_that_is_no_list_of_label_values_is_named() -> None:
+    variable = {"name": "pod", "type": "query", "query": "query_result(up)"}
+    with pytest.raises(ValueError, match="variable pod: 'query_result"):
+        list(variable_queries({"templating": {"list": [variable]}}))
