@@ -39,7 +39,7 @@ PACE = 60
 SPEED = 2
 """Of the recorded run: it keeps its shape in the shorter windows."""
 WATCHED = Path("tools/data/observed.yaml")
-NAME = "chat"
+NAME, AGAIN = "chat", "chat-again"
 REPLICAS = 2
 ERROR = -0.12
 """Of the prediction: what the fake engines report, beyond what the alert KvgatePredictionWrong allows."""
@@ -86,6 +86,8 @@ def run(picture: Path) -> None:
             ):
                 wait_for_figures(server)
                 report(server, replay, watch(server, replay))
+                show_status(plane)
+                show_next_verdict(plane)
                 paint(server, replay, picture)
 
 
@@ -125,9 +127,8 @@ def apply(plane: ControlPlane) -> int:
     title(f"kubectl apply -f {WATCHED}")
     say(plane.kubectl("apply", "-f", str(WATCHED)).stdout)
     wait_until(lambda: len(pods(plane)) == REPLICAS, "its pods have addresses")
-    budget = json.loads(plane.kubectl("get", "infd", NAME, "-o", "json").stdout)["status"]["budget"]
     say(plane.kubectl("get", "infd,pods", "-o", "wide").stdout)
-    return int(budget["capacityTokens"])
+    return int(status_of(plane, NAME)["budget"]["capacityTokens"])
 
 
 def pods(plane: ControlPlane) -> list[str]:
@@ -216,6 +217,32 @@ def report(server: Prometheus, replay: Replay, fired: set[str]) -> None:
     say(f"{'alerts that fired':40} {', '.join(sorted(fired))}")
     missing = EXPECTED_ALERTS - fired
     expect(not missing, f"{', '.join(sorted(missing))} did not fire")
+
+
+def show_status(plane: ControlPlane) -> None:
+    """In kvgate's own words."""
+    title(f"kubectl get infd {NAME}: what the controller says")
+    status = status_of(plane, NAME)
+    say(f"status.observed: {json.dumps(status['observed'])}")
+    told = {condition["type"]: condition for condition in status["conditions"]}
+    for kind in ("Observed", "PredictionDrift"):
+        say(f"{kind} {told[kind]['status']}, {told[kind]['reason']}: {told[kind]['message']}")
+
+
+def show_next_verdict(plane: ControlPlane) -> None:
+    """Of another InferenceDeployment with the same setting."""
+    title("The same setting once more: what was observed corrects the next verdict")
+    again = yaml.safe_load(WATCHED.read_text(encoding="utf-8")) | {"metadata": {"name": AGAIN, "namespace": "default"}}
+    plane.apply(again)
+    wait_until(lambda: status_of(plane, AGAIN).get("budget"), f"{AGAIN} has its verdict")
+    observed, budget = status_of(plane, NAME)["observed"], status_of(plane, AGAIN)["budget"]
+    say(f"{AGAIN}: {budget['capacityTokens']:,} tokens expected, from {budget.get('observedStarts', 0)} observed start")
+    off = abs(budget["capacityTokens"] - observed["kvCacheCapacityTokens"])
+    expect(off <= BLOCK_SIZE, f"{off} tokens beside what {NAME} reports")
+
+
+def status_of(plane: ControlPlane, name: str) -> dict[str, Any]:
+    return dict(json.loads(plane.kubectl("get", "infd", name, "-o", "json").stdout).get("status", {}))
 
 
 def paint(server: Prometheus, replay: Replay, picture: Path) -> None:
