@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from kvgate.budget.calibration import NOTHING_OBSERVED
 from kvgate.cli.checked import check_subject
 from kvgate.engine import Assessment
 from kvgate.manifests import Subject, read_manifests
@@ -13,6 +14,6 @@ def judged(name: str) -> tuple[Subject, Assessment]:
     """The one object of a sample, and what becomes of it."""
     manifests = read_manifests((str(SAMPLES[name]),))
     (subject,) = manifests.subjects
-    assessment = check_subject(subject, manifests, None).assessment
+    assessment = check_subject(subject, manifests, None, NOTHING_OBSERVED).assessment
     assert assessment is not None
     return subject, assessment

@@ -8,6 +8,7 @@ import pytest
 from kvgate.calibration import read_records
 from support.command_line import invoked
 
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 LOG = """\
 (APIServer pid=1) INFO 11-20 21:57:39 [api_utils.py:286] non-default args: {args}
 (EngineCore pid=3) INFO 11-20 21:58:17 [core.py:133] Initializing a V1 LLM engine (v0.33.0) with config: model='Qwen/Qwen3-32B-FP8', x=1
@@ -54,6 +55,13 @@ def test_a_log_is_remembered_and_the_next_answer_follows_it(log: Path, tmp_path:
     assert answer["ledger"]["available_kv_cache_bytes"]["expected"] == pytest.approx(38.11 * 2**30, abs=2)
     assert "calibration" not in json.loads(invoked(*EXPLAIN, "-o", "json").stdout)["ledger"]
     assert "as 1 observed start of this setting had it" in invoked(*EXPLAIN, "--calibration", str(into)).stdout
+
+
+def test_the_example_of_the_docs_makes_the_file_that_they_show(tmp_path: Path) -> None:
+    into = tmp_path / "calibration.jsonl"
+    done = invoked("calibrate", str(EXAMPLES / "serve.log"), "--gpu", "H100-SXM-80GB", "--into", str(into))
+    assert done.exit_code == 0
+    assert into.read_text() == (EXAMPLES / "calibration.jsonl").read_text()
 
 
 def test_the_same_log_twice_is_one_start(log: Path, tmp_path: Path) -> None:
