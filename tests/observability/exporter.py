@@ -36,7 +36,7 @@ def chat() -> DeploymentSample:
     deployment = parse_document({
         "apiVersion": "kvgate.io/v1alpha1", "kind": "InferenceDeployment",
         "metadata": {"name": "chat", "namespace": "serving"},
-        "spec": {"model": {"name": "Qwen/Qwen3-8B"}, "accelerator": {"type": "L4-24GB"}, "vllm": {"maxNumSeqs": 4}},
+        "spec": {"model": {"name": "Qwen/Qwen3-8B"}, "accelerator": {"type": "L4-24GB"}, "vllm": {"maxModelLen": 4096, "maxNumSeqs": 4}},
     })  # fmt: skip
     assessment = assess(deployment.spec, gather(deployment.spec, lambda _: ConfigMissing(message="", remediation="")))
     observed = ObservedSample(pods=1, capacity_tokens=30_000, usage_ratio=0.5, error_ratio=-0.25)

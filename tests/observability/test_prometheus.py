@@ -113,6 +113,15 @@ def test_a_prediction_meets_what_vllm_says(prometheus: Prometheus) -> None:
     assert sample.labels == SERVING
 
 
+def test_the_query_of_the_keda_example_is_one_number(prometheus: Prometheus) -> None:
+    """KEDA takes no other answer than one element."""
+    scaled = yaml.safe_load((ROOT / "deploy" / "keda" / "scaledobject.yaml").read_text(encoding="utf-8"))
+    (trigger,) = scaled["spec"]["triggers"]
+    (sample,) = prometheus.until(trigger["metadata"]["query"])
+    assert sample.value >= 0
+    assert sample.labels == SERVING
+
+
 def test_engines_without_an_inferencedeployment_are_told_apart(prometheus: Prometheus) -> None:
     expression = 'kvgate:requests_waiting:sum{inferencedeployment=""}'
     prometheus.until(f"count({expression}) == 2")

@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kvgate.monitoring import recording
 from kvgate.monitoring.recording import RECORDING_RULES
 from kvgate.vllm_metrics import KV_CACHE_USAGE
 from observability.rule_tests import run, situation
 from observability.scenes import ERRORS, REVIEWS
+from support.chart import ROOT
 
 OWNER = 'namespace="serving",inferencedeployment="chat"'
 OTHER = 'namespace="legacy",workload="qwen"'
@@ -69,6 +71,24 @@ def test_a_rule_records(
 ) -> None:
     expected = [{"labels": rule + labels, "value": value} for labels, value in samples.items()]
     test = situation(series) | {"promql_expr_test": [{"expr": rule, "eval_time": "15m", "exp_samples": expected}]}
+    run(prometheus_assets, tmp_path, [test])
+
+
+@pytest.mark.parametrize(("headroom", "answers"), [(0.5, [1.5]), (-0.5, [])])
+def test_keda_is_told_nothing_where_the_guarantee_does_not_fit(
+    prometheus_assets: Path, tmp_path: Path, headroom: float, answers: list[float]
+) -> None:
+    scaled = yaml.safe_load((ROOT / "deploy" / "keda" / "scaledobject.yaml").read_text(encoding="utf-8"))
+    query = scaled["spec"]["triggers"][0]["metadata"]["query"]
+    series = {
+        f'vllm:num_requests_running{{{OWNER},pod="a"}}': "2x20",
+        f'vllm:num_requests_waiting{{{OWNER},pod="a"}}': "4x20",
+        f'kvgate_max_num_seqs{{{OWNER},instance="1"}}': "4x20",
+        f'kvgate_max_num_seqs{{{OWNER},instance="2"}}': "4x20",
+        f'kvgate_kv_cache_headroom_ratio{{{OWNER},bound="expected"}}': f"{headroom}x20",
+    }
+    expected = [{"labels": f"{{{OWNER}}}", "value": value} for value in answers]
+    test = situation(series) | {"promql_expr_test": [{"expr": query, "eval_time": "15m", "exp_samples": expected}]}
     run(prometheus_assets, tmp_path, [test])
 
 

@@ -58,6 +58,11 @@ USAGE = RecordingRule(
     expression=aggregate("max", SERVED_BY, engine(vllm_metrics.KV_CACHE_USAGE, select)),
     meaning="Share of the KV cache that requests hold, in the fullest engine.",
 )
+RUNNING = RecordingRule(
+    name="kvgate:requests_running:sum",
+    expression=summed(vllm_metrics.REQUESTS_RUNNING, SERVED_BY),
+    meaning="Requests that engines work on.",
+)
 WAITING = RecordingRule(
     name="kvgate:requests_waiting:sum",
     expression=summed(vllm_metrics.REQUESTS_WAITING, SERVED_BY),
@@ -79,4 +84,4 @@ ADMISSION_P99 = RecordingRule(
     meaning="Within this many seconds 99 of 100 admission reviews are answered.",
 )
 
-RECORDING_RULES = (HEADROOM, PREDICTION_ERROR, USAGE, WAITING, PREEMPTIONS, ADMISSION_ERRORS, ADMISSION_P99)
+RECORDING_RULES = (HEADROOM, PREDICTION_ERROR, USAGE, RUNNING, WAITING, PREEMPTIONS, ADMISSION_ERRORS, ADMISSION_P99)
