@@ -23,7 +23,9 @@ from typing import Any
 import yaml
 from prometheus_client import CollectorRegistry
 
+import discovered_pods
 import prometheus
+from discovered_pods import engine_pod, kvgate_pod
 from fake_vllm import Engine, Replay, serving
 from grafana import Window
 from kvgate.api.conditions import ConditionType
@@ -35,7 +37,7 @@ from kvgate.metrics.endpoint import endpoint_app, listen
 from kvgate.metrics.exporter import DeploymentSample, ObservedSample, counter, gauge, histogram, new_registry, sample_of
 from kvgate.metrics.snapshot import DeploymentSnapshot, Samples
 from kvgate.monitoring.rules import rule_groups
-from kvgate.monitoring.scraping import ENGINES, KVGATE, OTHER_ENGINES, OTHER_PORT, scrape_configuration
+from kvgate.monitoring.scraping import ENGINES, KVGATE, OTHER_ENGINES, scrape_configuration
 from programs import free_ports, wait_until
 from prometheus import Prometheus
 
@@ -56,7 +58,7 @@ PAST_THE_WORST = 45.0
 """Second of the recording: preemptions have been going on for a while."""
 TICK_SECONDS = 0.1
 
-_Target = dict[str, Any]
+_Target = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,13 +80,13 @@ class Pod:
 @contextmanager
 def monitored(assets: Path, *, speed: float = 3, until_second: float = PAST_THE_WORST) -> Iterator[Fleet]:
     """The block begins at this second of the recorded run."""
-    samples = tuple(_judged_samples())
+    samples = tuple(judged_samples())
     running = [sample.name for sample in samples if dict(sample.conditions)[ConditionType.READY] == "True"]
     with ExitStack() as stack:
         pods = {name: [stack.enter_context(_pod_of(name)) for _ in range(PODS_EACH)] for name in (*running, OTHER)}
-        ports = stack.enter_context(_processes(lambda: _published(samples, pods)))
+        ports = stack.enter_context(kvgate_processes(lambda: _published(samples, pods)))
         targets = {
-            KVGATE.name: [_process(name, port) for name, port in ports.items()],
+            KVGATE.name: [kvgate_pod(name, _address(port)).target() for name, port in ports.items()],
             ENGINES.name: [target for name in running for target in _targets(name, pods[name])],
             OTHER_ENGINES.name: [_other(pod.port) for pod in pods[OTHER]],
         }
@@ -126,7 +128,8 @@ def _twice(name: str, pods: list[Pod]) -> Mapping[str, Any]:
     return {"job_name": "their-own", "static_configs": configs, "metric_relabel_configs": rules}
 
 
-def _judged_samples() -> Iterator[DeploymentSample]:
+def judged_samples() -> Iterator[DeploymentSample]:
+    """Those of deploy/, with the conditions of a settled cluster."""
     for path in sorted(SAMPLES.glob("*.yaml")):
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
         document["metadata"].setdefault("namespace", NAMESPACE)
@@ -163,32 +166,23 @@ def _pod_of(name: str) -> Iterator[Pod]:
         yield Pod(port=port, replay=replay)
 
 
+def _address(port: int) -> str:
+    return f"127.0.0.1:{port}"
+
+
 def _targets(name: str, pods: list[Pod]) -> Iterator[_Target]:
     for index, pod in enumerate(pods):
-        labels = {"label_kvgate_io_inferencedeployment": name}
-        yield _target(f"{name}-{index}", pod.port, port_name="http", namespace=NAMESPACE, **labels)
+        yield engine_pod(name, NAMESPACE, _address(pod.port), replica=index).target()
 
 
 def _other(port: int) -> _Target:
-    return _target(f"{OTHER}-{port}", port, namespace="research", container_image="vllm/vllm-openai:v0.33.0",
-                container_port_number=str(OTHER_PORT), label_app=OTHER)  # fmt: skip
-
-
-def _process(name: str, port: int) -> _Target:
-    return _target(f"kvgate-{name}", port, port_name="metrics", namespace="kvgate-system",
-                label_app_kubernetes_io_name="kvgate", label_app_kubernetes_io_component=name)  # fmt: skip
-
-
-def _target(name: str, port: int, *, namespace: str, port_name: str = "", **meta: str) -> _Target:
-    """A target with what `kubernetes_sd_configs` would say of its pod."""
-    said = {"name": name, "container_port_name": port_name, **meta}
-    present = {f"labelpresent_{key.removeprefix('label_')}": "true" for key in meta if key.startswith("label_")}
-    labels = {f"__meta_kubernetes_pod_{key}": value for key, value in {**said, **present}.items()}
-    return {"targets": [f"127.0.0.1:{port}"], "labels": {"__meta_kubernetes_namespace": namespace, **labels}}
+    return discovered_pods.Pod(
+        namespace="research", name=f"{OTHER}-{port}", address=_address(port), labels={"app": OTHER}
+    ).target()
 
 
 @contextmanager
-def _processes(published: Callable[[], Samples]) -> Iterator[dict[str, int]]:
+def kvgate_processes(published: Callable[[], Samples]) -> Iterator[dict[str, int]]:
     """kvgate's two processes: the real exporter and endpoint, busy with nothing real. Yields their ports."""
     loop, stop, ready = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
     ports: dict[str, int] = {}

@@ -1,9 +1,9 @@
 """Both lines of Prometheus with the shipped relabelings and rules, over the real exporter and a fake vLLM of two releases."""
 
 import math
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,69 +13,96 @@ import yaml
 from discovered_pods import PODS_FILE, Pod, engine_pod, in_a_file, kvgate_pod, pods_json
 from fake_vllm import Engine
 from fake_vllm import serving as serving_vllm
+from kvgate.metrics.exporter import ObservedSample
+from kvgate.metrics.snapshot import Samples
 from kvgate.monitoring.alerts import ALERTS, Alert
 from kvgate.monitoring.recording import RECORDING_RULES, RecordingRule
 from kvgate.monitoring.rules import rule_groups
 from kvgate.monitoring.scraping import in_kubernetes, scrape_configuration
-from observability.exporter import kvgate_metrics
+from monitored import judged_samples, kvgate_processes
+from programs import free_ports
 from prometheus import Prometheus, check_configuration, serving
 from support.chart import ROOT
 from support.prometheus import require_prometheus
 
-NETWORK = f"127.{100 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
-"""Of this run: another one on the machine has another."""
-CONTROLLER, CHAT, LEGACY, NAMELESS = (f"{NETWORK}.{number}" for number in (1, 2, 3, 4))
-SERVING = {"namespace": "serving", "inferencedeployment": "chat"}
-OLD_LABELS = {"app": "qwen"}
-PODS = (
-    kvgate_pod("controller", CONTROLLER),
-    engine_pod("chat", "serving", CHAT),
-    Pod(namespace="legacy", name="qwen-abc", ip=LEGACY, port=8000, image="vllm/vllm-openai:v0.8.5", labels=OLD_LABELS),
-    Pod(namespace="legacy", name="nameless-xyz", ip=NAMELESS, port=8000, image="registry/my-vllm:1"),
-)
-IGNORED = (
-    Pod(namespace="kvgate-system", name="w", ip=CONTROLLER, port=9443, port_name="webhook", labels=PODS[0].labels),
-    Pod(namespace="serving", name="gone", ip=CHAT, port=8000, port_name="http", phase="Succeeded", labels=PODS[1].labels),
-    Pod(namespace="serving", name="ray", ip=CHAT, port=6379, port_name="ray", labels=PODS[1].labels),
-    Pod(namespace="legacy", name="nginx", ip=LEGACY, port=8000, image="nginx:1"),
-    Pod(namespace="legacy", name="side", ip=LEGACY, port=9000),
-)  # fmt: skip
+RELEASES = ("0.33.0", "0.8.5", "0.11.0")
+"""Of vLLM: with the new names, the old ones, and both."""
+FITTING = "llama-3-1-8b"
+"""One of deploy/samples."""
+SERVING = {"namespace": "serving", "inferencedeployment": FITTING}
+ERROR = -0.25
 
 
-@pytest.fixture(scope="module")
-def prometheus(prometheus_assets: Path) -> Iterator[Prometheus]:
-    configuration = scrape_configuration(in_a_file, interval="250ms", rule_files=("rules.yaml",))
-    files = {PODS_FILE: pods_json((*PODS, *IGNORED)), "rules.yaml": yaml.safe_dump(rule_groups())}
-    with ExitStack() as stack:
-        stack.enter_context(kvgate_metrics(CONTROLLER, 8080))
-        for version, address in (("0.33.0", CHAT), ("0.8.5", LEGACY), ("0.11.0", NAMELESS)):
-            run = stack.enter_context(serving_vllm(Engine(vllm_version=version), (address, 8000)))
-            run.begin(loops=True)
-        yield stack.enter_context(serving(prometheus_assets, yaml.safe_dump(configuration), files=files))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scene:
+    """What runs, and what looks at it."""
+
+    prometheus: Prometheus
+    expected: Mapping[str, Mapping[str, str]]
+    """Address → labels of each target that is to be scraped."""
 
 
-def labels_of(prometheus: Prometheus) -> dict[str, dict[str, str]]:
-    """Target → its labels, without the instance."""
-    prometheus.until(f"count(up == 1) == {len(PODS)}")
+def published() -> Samples:
+    (sample,) = (sample for sample in judged_samples() if sample.name == FITTING)
+    observed = ObservedSample(pods=1, capacity_tokens=30_000, usage_ratio=0.5, error_ratio=ERROR)
+    return {(sample.namespace, sample.name): replace(sample, observed=observed)}
+
+
+def expected_of(processes: Mapping[str, str], ours: str, legacy: str, nameless: str) -> dict[str, dict[str, str]]:
     return {
-        target["scrapeUrl"]: {name: value for name, value in target["labels"].items() if name != "instance"}
-        for target in prometheus.targets()
+        **{
+            address: {"job": f"kvgate-{name}", "namespace": "kvgate-system", "pod": f"kvgate-{name}"}
+            for name, address in processes.items()
+        },
+        ours: {"job": "vllm", **SERVING, "pod": f"{FITTING}-0"},
+        legacy: {"job": "vllm-others", "namespace": "legacy", "pod": "qwen-abc", "workload": "qwen"},
+        nameless: {"job": "vllm-others", "namespace": "legacy", "pod": "x-yz", "workload": "x-yz"},
     }
 
 
-def test_exactly_these_pods_are_scraped_with_these_labels(prometheus: Prometheus) -> None:
-    assert labels_of(prometheus) == {
-        f"http://{CONTROLLER}:8080/metrics": {
-            "job": "kvgate-controller", "namespace": "kvgate-system", "pod": "kvgate-controller-0",
-        },
-        f"http://{CHAT}:8000/metrics": {"job": "vllm", **SERVING, "pod": "chat-0"},
-        f"http://{LEGACY}:8000/metrics": {
-            "job": "vllm-others", "namespace": "legacy", "pod": "qwen-abc", "workload": "qwen",
-        },
-        f"http://{NAMELESS}:8000/metrics": {
-            "job": "vllm-others", "namespace": "legacy", "pod": "nameless-xyz", "workload": "nameless-xyz",
-        },
-    }  # fmt: skip
+def pods_of(processes: Mapping[str, str], ours: str, legacy: str, nameless: str) -> list[Pod]:
+    """Those that are to be scraped, and many that are not."""
+    owned, controller = engine_pod(FITTING, "serving", ours), kvgate_pod("controller", processes["controller"])
+    other = Pod(
+        namespace="legacy", name="qwen-abc", address=legacy, image="vllm/vllm-openai:v0.8.5", labels={"app": "qwen"}
+    )
+    return [
+        *(kvgate_pod(name, address) for name, address in processes.items()),
+        owned,
+        other,
+        Pod(namespace="legacy", name="x-yz", address=nameless, image="registry/my-vllm:1"),
+        replace(controller, name="of-the-webhook", container_port=9443, port_name="webhook"),
+        replace(owned, name="gone", phase="Succeeded"),
+        replace(owned, name="with-ray", container_port=6379, port_name="ray"),
+        replace(other, name="nginx", image="nginx:1"),
+        replace(other, name="side-car", container_port=9000),
+    ]
+
+
+@pytest.fixture(scope="module")
+def scene(prometheus_assets: Path) -> Iterator[Scene]:
+    with ExitStack() as stack:
+        ports = stack.enter_context(kvgate_processes(published))
+        engines = [f"127.0.0.1:{port}" for port in free_ports(len(RELEASES))]
+        for version, address in zip(RELEASES, engines, strict=True):
+            host, port = address.split(":")
+            stack.enter_context(serving_vllm(Engine(vllm_version=version), (host, int(port)))).begin(loops=True)
+        addresses = ({name: f"127.0.0.1:{port}" for name, port in ports.items()}, *engines)
+        configuration = scrape_configuration(in_a_file, interval="250ms", rule_files=("rules.yaml",))
+        files = {PODS_FILE: pods_json(pods_of(*addresses)), "rules.yaml": yaml.safe_dump(rule_groups())}
+        server = stack.enter_context(serving(prometheus_assets, yaml.safe_dump(configuration), files=files))
+        yield Scene(prometheus=server, expected=expected_of(*addresses))
+
+
+@pytest.fixture
+def prometheus(scene: Scene) -> Prometheus:
+    return scene.prometheus
+
+
+def test_exactly_these_pods_are_scraped_with_these_labels(scene: Scene) -> None:
+    scene.prometheus.until(f"count(up == 1) == {len(scene.expected)}")
+    found = {target["labels"]["instance"]: target["labels"] for target in scene.prometheus.targets()}
+    assert found == {address: {**labels, "instance": address} for address, labels in scene.expected.items()}
 
 
 @pytest.mark.parametrize(
@@ -126,7 +153,7 @@ def test_engines_without_an_inferencedeployment_are_told_apart(prometheus: Prome
     expression = 'kvgate:requests_waiting:sum{inferencedeployment=""}'
     prometheus.until(f"count({expression}) == 2")
     found = [{**sample.labels} for sample in prometheus.query(expression)]
-    assert {labels["workload"] for labels in found} == {"qwen", "nameless-xyz"}
+    assert {labels["workload"] for labels in found} == {"qwen", "x-yz"}
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)

@@ -80,14 +80,15 @@ def test_keda_is_told_nothing_where_the_guarantee_does_not_fit(
 ) -> None:
     scaled = yaml.safe_load((ROOT / "deploy" / "keda" / "scaledobject.yaml").read_text(encoding="utf-8"))
     query = scaled["spec"]["triggers"][0]["metadata"]["query"]
+    owner = 'namespace="serving",inferencedeployment="llama-3-1-8b"'
     series = {
-        f'vllm:num_requests_running{{{OWNER},pod="a"}}': "2x20",
-        f'vllm:num_requests_waiting{{{OWNER},pod="a"}}': "4x20",
-        f'kvgate_max_num_seqs{{{OWNER},instance="1"}}': "4x20",
-        f'kvgate_max_num_seqs{{{OWNER},instance="2"}}': "4x20",
-        f'kvgate_kv_cache_headroom_ratio{{{OWNER},bound="expected"}}': f"{headroom}x20",
+        f'vllm:num_requests_running{{{owner},pod="a"}}': "2x20",
+        f'vllm:num_requests_waiting{{{owner},pod="a"}}': "4x20",
+        f'kvgate_max_num_seqs{{{owner},instance="1"}}': "4x20",
+        f'kvgate_max_num_seqs{{{owner},instance="2"}}': "4x20",
+        f'kvgate_kv_cache_headroom_ratio{{{owner},bound="expected"}}': f"{headroom}x20",
     }
-    expected = [{"labels": f"{{{OWNER}}}", "value": value} for value in answers]
+    expected = [{"labels": f"{{{owner}}}", "value": value} for value in answers]
     test = situation(series) | {"promql_expr_test": [{"expr": query, "eval_time": "15m", "exp_samples": expected}]}
     run(prometheus_assets, tmp_path, [test])
 
