@@ -66,17 +66,20 @@ def figure(board: Json, source: Source, window: Window) -> Figure:
 
 def _with_few_colours(image: Image.Image) -> Image.Image:
     """A third of the bytes; the areas keep their very colours, and the edges of letters lose none that anybody sees."""
-    areas = [colour for _, colour in sorted(image.getcolors(1 << 24) or [], reverse=True)[:AREAS]]
+    frequent = [colour for _, colour in sorted(image.getcolors(1 << 24) or [], reverse=True)[:AREAS]]
     parts = image.quantize(256 - AREAS, method=Image.Quantize.MAXCOVERAGE).getpalette() or []
-    edges = [edge for edge in zip(parts[::3], parts[1::3], parts[2::3], strict=True) if _is_none_of(areas, edge)]
+    kept: list[tuple[int, ...]] = []
+    for colour in (*frequent, *zip(parts[::3], parts[1::3], parts[2::3], strict=True)):
+        if _is_none_of(kept, colour):
+            kept.append(colour)
     palette = Image.new("P", (1, 1))
-    palette.putpalette([part for colour in (*areas, *edges) for part in colour])
+    palette.putpalette([part for colour in kept for part in colour])
     return image.quantize(palette=palette, dither=Image.Dither.NONE)
 
 
-def _is_none_of(areas: list[tuple[int, ...]], edge: tuple[int, ...]) -> bool:
+def _is_none_of(kept: list[tuple[int, ...]], colour: tuple[int, ...]) -> bool:
     """Pillow takes neighbours for one colour: an area must have no neighbour."""
-    return all(max(abs(one - other) for one, other in zip(area, edge, strict=True)) > NEIGHBOURS for area in areas)
+    return all(max(abs(one - other) for one, other in zip(each, colour, strict=True)) > NEIGHBOURS for each in kept)
 
 
 def _head(page: Box, board: Json, window: Window) -> None:

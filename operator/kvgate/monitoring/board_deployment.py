@@ -9,22 +9,26 @@ from kvgate.monitoring import expressions as ask
 from kvgate.monitoring.panels import (
     A_MINUTE,
     BLUE,
+    FULL,
     GREEN,
     GREY,
     ORANGE,
     PURPLE,
     RED,
+    TIGHT,
+    WRONG,
     YELLOW,
     About,
+    Figure,
     Look,
     Query,
-    figure,
+    figures,
     graph,
     stacked,
     states,
     texts,
     words,
-)  # fmt: skip
+)
 from kvgate.monitoring.queries import equals, quantile
 
 BOUNDS = (
@@ -43,6 +47,7 @@ TERMS = (
 NOT_PREDICTED = "not predicted"
 NO_PODS = "no pod is ready"
 NO_VLLM = "no vLLM metrics"
+BY_VLLM = "vLLM decides"
 
 
 def _interval(metric: registry.Metric) -> list[Query]:
@@ -59,34 +64,48 @@ def header() -> stat.Panel:
     return words(about, Query(expr=ask.INFO, legend=legend))
 
 
-def figures() -> list[stat.Panel]:
+def numbers() -> list[stat.Panel]:
     """The largest workload that fits, and how good the prediction was."""
-    rows = (
-        ("Headroom", "percentunit", ask.HEADROOM, NOT_PREDICTED,
-         ((None, RED), (0, ORANGE), (ask.HEADROOM_LOW, GREEN)),
-         "Expected KV cache beyond what the guarantee needs, as a share of it."),
-        ("Prediction error", "percentunit", ask.PREDICTION_ERROR, NO_PODS,
-         ((None, ORANGE), (-ask.DRIFT, GREEN), (ask.DRIFT, ORANGE)),
-         "Observed / expected KV cache − 1; below 0 where vLLM has less than kvgate had promised."),
-        ("Full-length requests", "none", ask.bound(registry.FULL_LENGTH_REQUESTS, "low"), NOT_PREDICTED, ((None, BLUE),),
-         "Requests of max_model_len tokens that one engine holds at once, at the low end of the prediction: so many always fit."),
-        ("Longest request", "locale", ask.chosen(registry.MAX_MODEL_LEN_TOKENS), "vLLM decides", ((None, BLUE),),
-         "max_model_len in tokens, as rendered."),
-        ("max_num_seqs", "none", ask.chosen(registry.MAX_NUM_SEQS), "vLLM decides", ((None, BLUE),),
-         "Requests that one engine runs at the same time, as rendered."),
-        ("GPUs", "none", ask.GPUS, NOT_PREDICTED, ((None, BLUE),), "GPUs that all wanted replicas take together."),
-        ("Pods observed", "none", ask.chosen(registry.OBSERVED_PODS), NO_PODS, ((None, ORANGE), (1, GREEN)),
-         "Ready pods whose KV cache capacity is known."),
-        ("KV cache in use", "percentunit", ask.USAGE, NO_PODS, ((None, GREEN), (0.8, ORANGE), (0.95, RED)),
-         "Share of the KV cache that requests hold on the fullest pod, as the controller reads it."),
+    return figures(
+        3,
+        Figure(
+            title="Headroom", unit="percentunit", expr=ask.HEADROOM, no_value=NOT_PREDICTED,
+            thresholds=TIGHT,
+            description="Expected KV cache beyond what the guarantee needs, as a share of it.",
+        ),
+        Figure(
+            title="Prediction error", unit="percentunit", expr=ask.PREDICTION_ERROR, no_value=NO_PODS,
+            thresholds=WRONG,
+            description="Observed / expected KV cache − 1; below 0 where vLLM has less than kvgate had promised.",
+        ),
+        Figure(
+            title="Full-length requests", unit="none", expr=ask.bound(registry.FULL_LENGTH_REQUESTS, "low"),
+            no_value=NOT_PREDICTED,
+            description="Requests of max_model_len tokens that one engine holds at once, at the low end of the prediction: "
+            "so many always fit.",
+        ),
+        Figure(
+            title="Longest request", unit="locale", expr=ask.chosen(registry.MAX_MODEL_LEN_TOKENS), no_value=BY_VLLM,
+            description="max_model_len in tokens, as rendered.",
+        ),
+        Figure(
+            title="max_num_seqs", unit="none", expr=ask.chosen(registry.MAX_NUM_SEQS), no_value=BY_VLLM,
+            description="Requests that one engine runs at the same time, as rendered.",
+        ),
+        Figure(
+            title="GPUs", unit="none", expr=ask.GPUS, no_value=NOT_PREDICTED,
+            description="GPUs that all wanted replicas take together.",
+        ),
+        Figure(
+            title="Pods observed", unit="none", expr=ask.chosen(registry.OBSERVED_PODS), no_value=NO_PODS,
+            thresholds=((None, ORANGE), (1, GREEN)), description="Ready pods whose KV cache capacity is known.",
+        ),
+        Figure(
+            title="KV cache in use", unit="percentunit", expr=ask.USAGE, no_value=NO_PODS,
+            thresholds=FULL,
+            description="Share of the KV cache that requests hold on the fullest pod, as the controller reads it.",
+        ),
     )  # fmt: skip
-    return [
-        figure(
-            About(title=title, description=text, unit=unit, width=3, height=3, no_value=none, thresholds=steps),
-            Query(expr=expr),
-        )
-        for title, unit, expr, none, steps, text in rows
-    ]
 
 
 def ledger() -> timeseries.Panel:

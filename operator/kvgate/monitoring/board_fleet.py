@@ -9,85 +9,70 @@ from kvgate.monitoring import expressions as ask
 from kvgate.monitoring.panels import (
     A_MINUTE,
     BLUE,
+    FULL,
     GREEN,
     GREY,
     ORANGE,
     RED,
+    TIGHT,
+    WRONG,
     About,
     Column,
+    Figure,
     Query,
     Thresholds,
     bars,
     figure,
+    figures,
     graph,
     rows,
-)  # fmt: skip
+)
+from kvgate.monitoring.thresholds import PREDICTION_ERROR_MAX
 from kvgate.monitoring.variables import OF_ROW, OF_SERIES, deployment_url
 
 OWNER = " / ".join(f"{{{{{label}}}}}" for label in OWNER_LABELS)
 BAD_ABOVE_ZERO: Thresholds = ((None, GREEN), (1, RED))
-TIGHT: Thresholds = ((None, RED), (0, ORANGE), (ask.HEADROOM_LOW, GREEN))
-WRONG: Thresholds = ((None, ORANGE), (-ask.DRIFT, GREEN), (ask.DRIFT, ORANGE))
-FULL: Thresholds = ((None, GREEN), (0.8, ORANGE), (0.95, RED))
 NO_DEPLOYMENT = "no InferenceDeployment"
 NOT_OBSERVED = "nothing observed yet"
-
-
-def overview() -> list[stat.Panel]:
-    """The line of figures."""
-    return [
-        figure(
-            About(
-                title="Deployments", unit="none", width=4, height=3, no_value=NO_DEPLOYMENT,
-                description="InferenceDeployments that the controller knows.",
-            ),
-            Query(expr=ask.DEPLOYMENTS),
-        ),
-        figure(
-            About(
-                title="Refused", unit="none", width=4, height=3, no_value=NO_DEPLOYMENT, thresholds=BAD_ABOVE_ZERO,
-                description="InferenceDeployments with Accepted=False: nothing is rendered for them until the spec fits.",
-            ),
-            Query(expr=ask.REFUSED),
-        ),
-        figure(
-            About(
-                title="Drifting", unit="none", width=4, height=3, no_value=NO_DEPLOYMENT, thresholds=BAD_ABOVE_ZERO,
-                description="InferenceDeployments with PredictionDrift=True: vLLM has more or less KV cache than kvgate had expected.",
-            ),
-            Query(expr=ask.DRIFTING),
-        ),
-        figure(
-            About(
-                title="GPUs", unit="none", width=4, height=3, no_value=NO_DEPLOYMENT,
-                description="GPUs that all wanted replicas take together.",
-            ),
-            Query(expr=ask.summed(ask.GPUS)),
-        ),
-        figure(
-            About(
-                title="GPUs with unused KV cache", unit="none", width=4, height=3, no_value=NOT_OBSERVED, decimals=1,
-                description=UNUSED,
-            ),
-            Query(expr=ask.summed(ask.UNUSED_GPUS)),
-        ),
-        figure(
-            About(
-                title="Preemptions", unit=A_MINUTE, width=4, height=3, no_value="no vLLM metrics", decimals=1,
-                thresholds=((None, GREEN), (1, ORANGE), (10, RED)),
-                description="Requests per minute that vLLM threw out of the KV cache and will compute again.",
-            ),
-            Query(expr=ask.summed(ask.PREEMPTIONS)),
-        ),
-    ]  # fmt: skip
-
-
+NO_VLLM = "no vLLM metrics"
 UNUSED = (
     "GPUs × (1 − the highest share of the KV cache that requests held at once in the time range, on the fullest pod). "
     "A share of the KV cache of all replicas is the same share of the replicas, so this is how many GPUs the range would not "
     "have missed for memory. It says nothing about computing power, and prefixes that are cached but not held count as unused: "
     "choose a range with the peak of the week in it before acting on it."
 )
+
+
+def overview() -> list[stat.Panel]:
+    """The line of figures."""
+    return figures(
+        4,
+        Figure(
+            title="Deployments", unit="none", expr=ask.DEPLOYMENTS, no_value=NO_DEPLOYMENT,
+            description="InferenceDeployments that the controller knows.",
+        ),
+        Figure(
+            title="Refused", unit="none", expr=ask.REFUSED, no_value=NO_DEPLOYMENT, thresholds=BAD_ABOVE_ZERO,
+            description="InferenceDeployments with Accepted=False: nothing is rendered for them until the spec fits.",
+        ),
+        Figure(
+            title="Drifting", unit="none", expr=ask.DRIFTING, no_value=NO_DEPLOYMENT, thresholds=BAD_ABOVE_ZERO,
+            description="InferenceDeployments with PredictionDrift=True: vLLM has more or less KV cache than kvgate had expected.",
+        ),
+        Figure(
+            title="GPUs", unit="none", expr=ask.summed(ask.GPUS), no_value=NO_DEPLOYMENT,
+            description="GPUs that all wanted replicas take together.",
+        ),
+        Figure(
+            title="GPUs with unused KV cache", unit="none", expr=ask.summed(ask.UNUSED_GPUS), no_value=NOT_OBSERVED,
+            decimals=1, description=UNUSED,
+        ),
+        Figure(
+            title="Preemptions", unit=A_MINUTE, expr=ask.summed(ask.PREEMPTIONS), no_value=NO_VLLM, decimals=1,
+            thresholds=((None, GREEN), (1, ORANGE), (10, RED)),
+            description="Requests per minute that vLLM threw out of the KV cache and will compute again.",
+        ),
+    )  # fmt: skip
 
 
 def every_deployment() -> table.Panel:
@@ -141,7 +126,7 @@ def predictions() -> list[timeseries.Panel]:
             About(
                 title="Prediction error", unit="percentunit", width=12, height=8, thresholds=WRONG, no_value=NOT_OBSERVED,
                 description="Observed / expected KV cache − 1. Below 0 vLLM has less than kvgate had promised. "
-                f"Beyond ±{ask.DRIFT:.0%} an alert fires.",
+                f"Beyond ±{PREDICTION_ERROR_MAX:.0%} an alert fires.",
             ),
             [Query(expr=ask.PREDICTION_ERROR, legend=OWNER)], link=link, least=None,
         ),
@@ -161,7 +146,7 @@ def pressure() -> list[timeseries.Panel | bargauge.Panel]:
         ),
         graph(
             About(
-                title="Preemptions", unit=A_MINUTE, width=8, height=8, no_value="no vLLM metrics",
+                title="Preemptions", unit=A_MINUTE, width=8, height=8, no_value=NO_VLLM,
                 description="Requests per minute that vLLM threw out of the KV cache and will compute again, all pods together.",
             ),
             [Query(expr=ask.PREEMPTIONS, legend=OWNER)], link=link,

@@ -6,47 +6,64 @@ from kvgate.engine import Decision
 from kvgate.metrics import registry
 from kvgate.metrics.registry import Metric
 from kvgate.monitoring import expressions as ask
-from kvgate.monitoring.panels import BLUE, DAYS, GREEN, ORANGE, RED, YELLOW, About, Look, Query, figure, graph, words
+from kvgate.monitoring.panels import (
+    BLUE,
+    DAYS,
+    GREEN,
+    ORANGE,
+    RED,
+    YELLOW,
+    About,
+    Figure,
+    Look,
+    Query,
+    figures,
+    graph,
+    words,
+)
 from kvgate.monitoring.thresholds import CERTIFICATE_MIN_DAYS
 
 INVALID = "Invalid"
 """A decision of the webhook's own: the schema refused."""
+NOTHING = "nothing is scraped"
 NO_WEBHOOK = "no webhook is scraped"
 NO_CONTROLLER = "no controller is scraped"
 QUANTILES = (("p50", 0.5, BLUE), ("p99", 0.99, ORANGE))
 
 
-def figures() -> list[stat.Panel]:
-    """The line of figures."""
-    rows = (
-        ("Leaders", "none", ask.summed(registry.LEADER.name), NO_CONTROLLER, ((None, RED), (1, GREEN), (2, RED)),
-         "Controllers that act: exactly one."),
-        ("Certificate", DAYS, ask.CERTIFICATE_DAYS, NO_WEBHOOK, ((None, RED), (CERTIFICATE_MIN_DAYS, GREEN)),
-         "Until the certificate that the webhook serves ends, on the replica where it ends first."),
-        ("Defects", "none", f"sum(increase({registry.ADMISSION_ERRORS.name}[{ask.RANGE}]))", NO_WEBHOOK,
-         ((None, GREEN), (1, RED)), "Admission reviews in the time range that were answered with HTTP 500."),
-        ("Models", "none", _catalogue("models"), "nothing is scraped", ((None, BLUE),), "Entries of the catalogue of models."),
-        ("Accelerators", "none", _catalogue("accelerators"), "nothing is scraped", ((None, BLUE),),
-         "Entries of the catalogue of accelerators."),
-    )  # fmt: skip
+def numbers() -> list[stat.Panel]:
+    """The line of figures, and the release in words."""
     release = About(
-        title="Release", unit="", width=4, height=3, no_value="nothing is scraped",
+        title="Release", unit="", width=4, height=3, no_value=NOTHING,
         description="Releases that run; more than one while an upgrade is under way.",
     )  # fmt: skip
     return [
         words(release, Query(expr=ask.process_worst(registry.BUILD_INFO, "version"), legend="{{version}}")),
-        *(
-            figure(
-                About(title=title, description=text, unit=unit, width=4, height=3, no_value=none, thresholds=steps, decimals=0),
-                Query(expr=expr),
-            )
-            for title, unit, expr, none, steps, text in rows
+        *figures(
+            4,
+            Figure(
+                title="Leaders", unit="none", expr=ask.summed(registry.LEADER.name), no_value=NO_CONTROLLER,
+                thresholds=((None, RED), (1, GREEN), (2, RED)), description="Controllers that act: exactly one.",
+            ),
+            Figure(
+                title="Certificate", unit=DAYS, expr=ask.CERTIFICATE_DAYS, no_value=NO_WEBHOOK, decimals=0,
+                thresholds=((None, RED), (CERTIFICATE_MIN_DAYS, GREEN)),
+                description="Until the certificate that the webhook serves ends, on the replica where it ends first.",
+            ),
+            Figure(
+                title="Defects", unit="none", expr=ask.DEFECTS, no_value=NO_WEBHOOK, decimals=0,
+                thresholds=((None, GREEN), (1, RED)),
+                description="Admission reviews in the time range that were answered with HTTP 500.",
+            ),
+            *(
+                Figure(
+                    title=f"{kind.capitalize()} known", unit="none", expr=ask.catalogue(kind), no_value=NOTHING,
+                    description=f"Entries of the catalogue of {kind}.",
+                )
+                for kind in ("models", "accelerators")
+            ),
         ),
     ]  # fmt: skip
-
-
-def _catalogue(name: str) -> str:
-    return f'max({registry.CATALOGUE_ENTRIES.name}{{catalogue="{name}"}})'
 
 
 def _over_time(
@@ -128,10 +145,10 @@ def processes() -> list[timeseries.Panel]:
             Query(expr=ask.process_worst(registry.EVENT_LOOP_LAG, "pod"), legend="{{pod}}"),
         ),
         _over_time(
-            "CPU", "Cores that each pod of kvgate uses.", "none", "nothing is scraped", Query(expr=ask.CPU_CORES, legend="{{pod}}"),
+            "CPU", "Cores that each pod of kvgate uses.", "none", NOTHING, Query(expr=ask.CPU_CORES, legend="{{pod}}"),
         ),
         _over_time(
-            "Memory", "Resident memory of each pod of kvgate.", "bytes", "nothing is scraped",
+            "Memory", "Resident memory of each pod of kvgate.", "bytes", NOTHING,
             Query(expr=ask.MEMORY_BYTES, legend="{{pod}}"),
         ),
     ]  # fmt: skip

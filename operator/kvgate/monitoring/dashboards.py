@@ -44,7 +44,7 @@ def deployment() -> Dashboard:
     return _filled(
         _with_variables(board, many=False),
         {
-            "": [board_deployment.header(), *board_deployment.figures()],
+            "": [board_deployment.header(), *board_deployment.numbers()],
             "Predicted against observed": [
                 board_deployment.ledger(),
                 board_deployment.capacity(),
@@ -63,7 +63,7 @@ def processes() -> Dashboard:
     return _filled(
         board.with_variable(datasource()),
         {
-            "": board_processes.figures(),
+            "": board_processes.numbers(),
             "Admission": board_processes.admission(),
             "Reconciling": board_processes.reconciling(),
             "Observing": board_processes.observing(),

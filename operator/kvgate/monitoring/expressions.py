@@ -4,7 +4,6 @@ from kvgate import vllm_metrics
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS, Metric
-from kvgate.monitoring import thresholds
 from kvgate.monitoring.queries import aggregate, engine, equals, owned, present, quantile, rate, select
 from kvgate.vllm_metrics import EngineMetric
 
@@ -13,10 +12,6 @@ CHOSEN = (NAMESPACE, NAME)
 POD = ("namespace", "pod")
 RATE_INTERVAL, RANGE = "$__rate_interval", "$__range"
 PER_MINUTE = 60
-
-HEADROOM_LOW = thresholds.HEADROOM_LOW
-DRIFT = thresholds.PREDICTION_ERROR_MAX
-"""From here on the prediction is wrong enough to be looked into."""
 
 
 def chosen(metric: Metric, *matchers: str, by: tuple[str, ...] = OWNER_LABELS) -> str:
@@ -62,6 +57,11 @@ def process_worst(metric: Metric, *by: str) -> str:
 def of_kvgate(expression: str) -> str:
     """What every Python process exports, of the targets that are kvgate's."""
     return aggregate("max", ("pod",), f"{expression} and on (job, instance) {registry.BUILD_INFO.name}")
+
+
+def catalogue(kind: str) -> str:
+    """Entries of a catalogue, of the newest release that runs."""
+    return aggregate("max", (), select(registry.CATALOGUE_ENTRIES.name, equals("catalogue", kind)))
 
 
 def condition(type_: ConditionType, status: str) -> str:
@@ -111,6 +111,7 @@ CONDITIONS = " or ".join(
     f"{value} * {chosen(registry.CONDITION, equals('status', status), by=('type',))}"
     for status, value in (("True", 1), ("False", 0), ("Unknown", -1))
 )
+DEFECTS = f"sum(increase({registry.ADMISSION_ERRORS.name}[{RANGE}]))"
 CERTIFICATE_DAYS = f"(min({registry.CERTIFICATE_EXPIRY.name}) - time()) / 86400"
 CPU_CORES = of_kvgate(rate("process_cpu_seconds_total", RATE_INTERVAL))
 MEMORY_BYTES = of_kvgate("process_resident_memory_bytes")

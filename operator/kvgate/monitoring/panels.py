@@ -42,6 +42,8 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from kvgate.monitoring import thresholds
+
 GREEN, ORANGE, RED, BLUE, GREY, PURPLE, YELLOW = (
     "#2f9e44", "#e8890c", "#d6336c", "#4269d0", "#8c959f", "#9467bd", "#d9b310",
 )  # fmt: skip
@@ -52,6 +54,16 @@ DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 Kind = TypeVar("Kind", timeseries.Panel, stat.Panel, bargauge.Panel, table.Panel, statetimeline.Panel)
 Thresholds = tuple[tuple[float | None, str], ...]
 """(from, colour), the lowest from None."""
+
+
+TIGHT: Thresholds = ((None, RED), (0, ORANGE), (thresholds.HEADROOM_LOW, GREEN))
+WRONG: Thresholds = (
+    (None, ORANGE),
+    (-thresholds.PREDICTION_ERROR_MAX, GREEN),
+    (thresholds.PREDICTION_ERROR_MAX, ORANGE),
+)
+FULL: Thresholds = ((None, GREEN), (0.8, ORANGE), (0.95, RED))
+"""Of headroom, of the prediction's error, of the KV cache in use."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,6 +143,33 @@ def figure(about: About, query: Query, *, colour: BigValueColorMode = BigValueCo
     panel = asking(described(stat.Panel(), about), [query], instant=True)
     panel.color_scheme(dashboard.FieldColor().mode(FieldColorModeId.THRESHOLDS))
     return panel.reduce_options(_last()).graph_mode(BigValueGraphMode.NONE).color_mode(colour)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    """One of several numbers in a line."""
+
+    title: str
+    unit: str
+    expr: str
+    description: str
+    no_value: str
+    thresholds: Thresholds = ((None, BLUE),)
+    decimals: int | None = None
+
+
+def figures(width: int, *wanted: Figure) -> list[stat.Panel]:
+    """A line of numbers, each this wide."""
+    return [
+        figure(
+            About(
+                title=one.title, description=one.description, unit=one.unit, width=width, height=3,
+                no_value=one.no_value, thresholds=one.thresholds, decimals=one.decimals,
+            ),
+            Query(expr=one.expr),
+        )
+        for one in wanted
+    ]  # fmt: skip
 
 
 def words(about: About, query: Query) -> stat.Panel:
