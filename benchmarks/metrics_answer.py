@@ -14,7 +14,7 @@ from statistics import median
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from kvgate.metrics.endpoint import metrics_answer
-from kvgate.metrics.exporter import DeploymentSample, new_registry, series_of
+from kvgate.metrics.exporter import DeploymentSample, ObservedSample, new_registry, series_of
 from kvgate.metrics.registry import OWNER_LABELS
 from kvgate.metrics.snapshot import DeploymentSnapshot
 
@@ -23,6 +23,7 @@ ACCEPTED = {
     "text 0.0.4": "text/plain;version=0.0.4",
     "OpenMetrics 1.0": "application/openmetrics-text;version=1.0.0",
 }
+TERMS = ("total", "requested", "weights", "peak_activation", "non_torch", "cuda_graph")
 FULL = DeploymentSample(
     namespace="serving",
     name="chat",
@@ -39,7 +40,8 @@ FULL = DeploymentSample(
     max_model_len_tokens=1,
     max_num_seqs=1,
     gpus=1,
-    gpu_memory_bytes=tuple((term, 1) for term in ("total", "requested", "weights", "peak_activation", "non_torch")),
+    observed=ObservedSample(pods=2, capacity_tokens=2, usage_ratio=0.5, error_ratio=0.01),
+    gpu_memory_bytes=tuple((term, 1) for term in TERMS),
     conditions=tuple((f"Condition{number}", "True") for number in range(8)),
 )
 

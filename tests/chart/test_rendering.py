@@ -3,6 +3,7 @@
 import base64
 import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from chart.golden import CASES, INSTALL, golden_file, rendered_case, rendered_in
 from kvgate import __version__
 from kvgate.api.crd import custom_resource_definition
 from kvgate.cli.chart_files import CRD_TEMPLATE, crd_template
-from kvgate.permissions import RULES
+from kvgate.permissions import OWN_NAMESPACE_RULES, RULES, Permission
 from support.assets import require_assets
 from support.chart import CHART, NAMESPACE, ROOT, documents, helm, one, render
 
@@ -76,15 +77,21 @@ def test_a_crd_that_need_not_be_kept_has_no_annotation(binary: Path) -> None:
     assert "annotations" not in one(found, "CustomResourceDefinition", "inferencedeployments.kvgate.io")["metadata"]
 
 
-def rules() -> list[dict[str, Any]]:
-    return [{"apiGroups": [rule.group], "resources": list(rule.resources), "verbs": list(rule.verbs)} for rule in RULES]
+def rules(permissions: Iterable[Permission] = RULES) -> list[dict[str, Any]]:
+    return [
+        {"apiGroups": [rule.group], "resources": list(rule.resources), "verbs": list(rule.verbs)}
+        for rule in permissions
+    ]
 
 
 def test_the_controller_may_do_what_the_permissions_say(defaults: list[dict[str, Any]]) -> None:
     assert one(defaults, "ClusterRole", "kvgate-controller")["rules"] == rules()
-    assert [document["kind"] for document in defaults if "Role" in document["kind"]] == [
+    assert one(defaults, "Role", "kvgate-calibration")["rules"] == rules(OWN_NAMESPACE_RULES)
+    assert sorted(document["kind"] for document in defaults if "Role" in document["kind"]) == [
         "ClusterRole",
         "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
     ]
 
 
@@ -92,6 +99,7 @@ def test_with_named_namespaces_it_may_do_it_there_only(binary: Path) -> None:
     found = documents(render(binary, "--set", "watchNamespaces={team-a,team-b}"))
     roles = [document for document in found if document["kind"] == "Role"]
     assert [(role["metadata"]["namespace"], role["rules"]) for role in roles] == [
+        (NAMESPACE, rules(OWN_NAMESPACE_RULES)),
         ("team-a", rules()),
         ("team-b", rules()),
     ]
@@ -101,8 +109,8 @@ def test_with_named_namespaces_it_may_do_it_there_only(binary: Path) -> None:
 
 
 def test_nobody_but_the_controller_has_rights_or_a_token(defaults: list[dict[str, Any]]) -> None:
-    binding = one(defaults, "ClusterRoleBinding", "kvgate-controller")
-    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "kvgate-controller", "namespace": NAMESPACE}]
+    for binding in (each for each in defaults if each["kind"].endswith("RoleBinding")):
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "kvgate-controller", "namespace": NAMESPACE}]
     pods = {
         door: one(defaults, "Deployment", f"kvgate-{door}")["spec"]["template"]["spec"]
         for door in ("controller", "webhook")

@@ -13,15 +13,16 @@ import yaml
 from discovered_pods import PODS_FILE, Pod, engine_pod, in_a_file, kvgate_pod, pods_json
 from fake_vllm import Engine
 from fake_vllm import serving as serving_vllm
-from kvgate.metrics.exporter import ObservedSample
-from kvgate.metrics.snapshot import Samples
+from kvgate.metrics.endpoint import metrics_answer
+from kvgate.metrics.exporter import ObservedSample, new_registry
+from kvgate.metrics.snapshot import DeploymentSnapshot, Samples
 from kvgate.monitoring.alerts import ALERTS, Alert
 from kvgate.monitoring.recording import RECORDING_RULES, RecordingRule
 from kvgate.monitoring.rules import rule_groups
 from kvgate.monitoring.scraping import in_kubernetes, scrape_configuration
 from monitored import judged_samples, kvgate_processes
 from programs import free_ports
-from prometheus import Prometheus, check_configuration, serving
+from prometheus import Prometheus, check_configuration, check_metrics, serving
 from support.chart import ROOT
 from support.prometheus import require_prometheus
 
@@ -174,6 +175,13 @@ def test_an_alert_begins_with_what_is_seen(prometheus: Prometheus) -> None:
     prometheus.until('ALERTS{alertname="KvgatePredictionWrong",alertstate="pending"}')
     (alert,) = (each for each in prometheus.alerts() if each["labels"]["alertname"] == "KvgatePredictionWrong")
     assert {name: alert["labels"][name] for name in SERVING} == SERVING
+
+
+def test_promtool_finds_nothing_wrong_with_our_metrics(prometheus_assets: Path) -> None:
+    snapshot = DeploymentSnapshot()
+    snapshot.publish(published())
+    body, _ = metrics_answer("", new_registry(), snapshot)
+    assert check_metrics(prometheus_assets, body.decode()) == ""
 
 
 def test_the_configuration_that_is_shipped_is_accepted(pytestconfig: pytest.Config) -> None:
