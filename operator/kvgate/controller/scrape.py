@@ -1,6 +1,7 @@
 """One GET of a vLLM pod's `/metrics`: bounded in time and bytes, because whatever answers there may be anything."""
 
 import asyncio
+import os
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
@@ -131,8 +132,5 @@ async def _limited(content: aiohttp.StreamReader) -> bytes:
 
 def _reason(error: Exception) -> str:
     """The operating system's word, which stays the same from scrape to scrape."""
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return str(error.os_error.strerror or "no connection")
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return "the connection was closed"
+    number = getattr(error, "errno", None)
+    return os.strerror(number).lower() if number else "the connection was closed"

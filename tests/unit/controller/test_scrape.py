@@ -92,7 +92,7 @@ async def test_a_port_that_nobody_listens_on_is_unreachable(ip: str) -> None:
     async with serving(b"") as served:
         port = served.port
     found, _ = await scraped(port, ip)
-    assert found.result is ScrapeResult.UNREACHABLE
+    assert (found.result, found.trouble) == (ScrapeResult.UNREACHABLE, "cannot be reached: connection refused")
 
 
 async def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
