@@ -26,7 +26,7 @@ def crash_of(pod: Pod) -> Crash | None:
     failure = recognise(pod.ended.message)
     reason = _REASONS.get(failure.kind) if failure else None
     if failure and reason:
-        return _crash(pod, reason, f"vLLM says: {failure.sentence}")
+        return _crash(pod, reason, f"vLLM says: {failure.sentence.rstrip('.')}")
     if pod.restarts < UNKNOWN_RESTARTS:
         return None
     return _crash(pod, Reason.ENGINE_CRASHED, _unknown(pod, pod.ended.reason, pod.ended.message))

@@ -160,7 +160,7 @@ def observed_claims(observation: Observation, figures: Figures) -> list[Claim]:
 def _observed(observation: Observation, figures: Figures) -> tuple[bool | None, Reason, str]:
     if observation.troubles:
         first, more = observation.troubles[0], len(observation.troubles) - 1
-        message = f"pod {first.pod} {first.message}" + (f"; {more} more pods cannot be read" if more else "")
+        message = f"pod {first.pod} {first.message}" + (f"; {more} more cannot be read" if more else "")
         return False, first.reason, message
     if figures.smallest is None:
         return None, Reason.NO_READY_PODS, "no ready pod has been read"

@@ -252,7 +252,7 @@ def test_a_pod_that_cannot_be_read_is_told_beside_those_that_can() -> None:
     assert conditions(found)["Observed"] == ("False", "NotVLLM")
     assert found["observed"]["pods"] == 1
     (message,) = [c["message"] for c in found["conditions"] if c["type"] == "Observed"]
-    assert message == "pod b is nginx; do this; 1 more pods cannot be read"
+    assert message == "pod b is nginx; do this; 1 more cannot be read"
 
 
 @pytest.mark.parametrize("reason", [Reason.KV_CACHE_TOO_SMALL, Reason.OUT_OF_MEMORY, Reason.ENGINE_REFUSED_TO_START])
