@@ -5,17 +5,17 @@ As settings of a what-if, and in extraArgs.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kvgate.budget.request import GRAPH_MODES, GraphSettings, Speculation
+from kvgate.record import record
 from kvgate.vllm_values import Reader, Unusable, one_of, truth, whole
 
 _MANY = 1024
 """Layers of a model, at most."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class CacheFlag:
     """One option; its name is vLLM's."""
 

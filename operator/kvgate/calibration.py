@@ -5,7 +5,7 @@ The controller keeps it in a ConfigMap, `kvgate calibrate` writes the same into 
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from kvgate.budget.calibration import Calibration, ObservedStart, StartKey, StartState
@@ -13,6 +13,7 @@ from kvgate.budget.interval import Interval
 from kvgate.budget.ledger import observed_start
 from kvgate.budget.plan import Budget
 from kvgate.budget.units import format_gib, gib
+from kvgate.record import record
 
 FORMAT_VERSION = 1
 HEADER = {"format": "kvgate-calibration", "version": FORMAT_VERSION}
@@ -34,7 +35,7 @@ _FIGURES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Records:
     """What a text holds, and which of its lines could not be read."""
 

@@ -1,6 +1,5 @@
 """One way to serve a model: so many replicas of an engine on so many GPUs, what the engine says of it, and what it costs."""
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from kvgate.budget.accelerator import Accelerator
@@ -9,13 +8,14 @@ from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.plan import Budget
 from kvgate.budget.units import format_gib
 from kvgate.engine import Assessment
+from kvgate.record import record
 from kvgate.rules import BUDGET_RULES
 from kvgate.rules.finding import Finding, Severity, error_rules
 
 _ORDER = (Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.UNKNOWN, Verdict.DOES_NOT_FIT)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Candidate:
     """Judged is one replica with its share of the requests; all replicas are alike."""
 

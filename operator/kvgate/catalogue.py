@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,13 @@ import yaml
 
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.units import MIB
+from kvgate.record import record
 
 _DATA = Path(__file__).parent / "data"
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ModelEntry:
     """One model: its config.json facts, and where they come from."""
 
@@ -109,7 +109,7 @@ def _close_matches(name: str, names: Iterable[str], *, n: int, cutoff: float) ->
     return get_close_matches(name, names, n=n, cutoff=cutoff)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ModelClass:
     """When vLLM's registry had a class; each is a release that was read, empty where there is none."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
 from kvgate.cache_flags import cache_settings
 from kvgate.facts import Facts
+from kvgate.record import record
 from kvgate.rules import BUDGET_RULES, Finding, judge_budget
 from kvgate.rules.finding import error_rules
 from kvgate.vllm_flags import is_switched_on, memory_kinds
@@ -34,7 +34,7 @@ class Decision(StrEnum):
     REFUSE = "Refuse"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Assessment:
     """The whole answer; doors translate it and decide nothing."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,14 @@ from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.versions import OLDEST, accounting_of, parse_patch
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.text import parse_config_text
+from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 
 if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec, KeyRef
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ConfigMissing:
     """Why the text behind configFrom is not there."""
 
@@ -33,7 +34,7 @@ ConfigLookup = Callable[["KeyRef"], str | ConfigMissing]
 """Where a door finds the text of a ConfigMap key: the cluster, files beside the one checked, or nowhere."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Facts:
     """The facts of one spec; None means unknown, and a finding says why."""
 

@@ -4,10 +4,10 @@ No secrets: pods read tokens by reference. No nodes. Pods are looked at and neve
 owner.
 """
 
-from dataclasses import dataclass
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Permission:
     """One rule of a role."""
 

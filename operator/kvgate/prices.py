@@ -1,7 +1,6 @@
 """What a GPU costs per hour: our dated list prices, or a file of the user's."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import yaml
 
 from kvgate import catalogue
+from kvgate.record import record
 
 _DATA = Path(__file__).parent / "data" / "prices.yaml"
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -19,7 +19,7 @@ class BadPrices(ValueError):
     """A file that is not a list of prices; the message says what it must be."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Prices:
     """Prices of one GPU per hour by the accelerator's short name."""
 

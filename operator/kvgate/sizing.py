@@ -1,7 +1,7 @@
 """Which GPUs, how many, and how they are set up: candidates that the engine judges, cheapest first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 
 from kvgate import engine
@@ -14,6 +14,7 @@ from kvgate.budget.plan import plan
 from kvgate.budget.request import BudgetRequest, Guarantee
 from kvgate.budget.units import cdiv
 from kvgate.candidate import Candidate, closeness, rank
+from kvgate.record import record
 from kvgate.rules.finding import Finding
 
 NODE = (1, 2, 4, 8)
@@ -25,7 +26,7 @@ _MAY_FIT = (Verdict.FITS, Verdict.MAY_NOT_FIT)
 _NOT_NO = (*_MAY_FIT, Verdict.UNKNOWN)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Question:
     """What must be served, and on what it may run."""
 

@@ -1,7 +1,7 @@
 """Two settings against each other: what the engine says of every pair, and where memory runs out."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
@@ -11,6 +11,7 @@ from kvgate.budget.interval import Interval, Verdict
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee
 from kvgate.engine import Assessment
+from kvgate.record import record
 from kvgate.rules import BUDGET_RULES
 from kvgate.rules.finding import Finding, Severity
 from kvgate.sweep_axes import Axis
@@ -21,7 +22,7 @@ SEARCHED = ("max_num_seqs", "max_model_len")
 _ENGINE = frozenset(each.name for each in fields(EngineSettings))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Cell:
     """One pair of values."""
 
@@ -44,7 +45,7 @@ class Cell:
         return self.demand_bytes / self.available.expected
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Edge:
     """Of one column: the largest values of the other setting, within the axis; 0 where not even the least fits."""
 
@@ -54,7 +55,7 @@ class Edge:
     """At the high end."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Sweep:
     """Rows by y and columns by x, both in the order of their axes."""
 

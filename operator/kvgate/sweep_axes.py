@@ -1,10 +1,10 @@
 """The two axes of a sweep: a setting and its values, as written on the command line."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from kvgate.record import record
 from kvgate.vllm_values import Unusable
 from kvgate.what_if_settings import SETTINGS, Setting
 
@@ -18,7 +18,7 @@ KNOBS: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS if
 _TRUTHS = {"true": True, "false": False}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Axis:
     """Numbers rise; names keep the order in which they are given."""
 

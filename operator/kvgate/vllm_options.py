@@ -5,12 +5,12 @@ Releases are those that were read; where an option came or went between two of t
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from kvgate.budget.versions import parse_patch
+from kvgate.record import record
 
 _TABLE = Path(__file__).parent / "data" / "vllm_options.json"
 Patch = tuple[int, int, int]
@@ -19,7 +19,7 @@ History = tuple[tuple[Patch, Any], ...]
 """(since, value), oldest first."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Option:
     """One option over all releases."""
 

@@ -1,17 +1,17 @@
 """The keys of a what-if: vLLM's arguments under their own names, as JSON values or as text from flags."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from kvgate.budget.model_shape import DTYPE_BYTES
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN
 from kvgate.cache_flags import CACHE_FLAGS
+from kvgate.record import record
 from kvgate.vllm_values import Reader, Unusable, mapping, text, truth, whole
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Setting:
     """One key of the contract."""
 

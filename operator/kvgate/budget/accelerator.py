@@ -1,9 +1,9 @@
 """One GPU as a process of vLLM sees it."""
 
-from dataclasses import dataclass
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Accelerator:
     """A GPU type, or a MIG slice of one; memory is what the driver reports to the process, not what is on the box."""
 

@@ -1,7 +1,5 @@
 """Peak activation: the most that torch holds above the weights while vLLM profiles one forward pass."""
 
-from dataclasses import dataclass
-
 from kvgate.budget.blocks import block_bytes, workspace_bytes
 from kvgate.budget.compilation import Compilation, compilation
 from kvgate.budget.encoder_profile import EncoderProfile, encoder_profile
@@ -10,6 +8,7 @@ from kvgate.budget.run import Run
 from kvgate.budget.sampler import penalty_bytes, sampler_bytes, spared_by_flashinfer_bytes
 from kvgate.budget.term import Term
 from kvgate.budget.units import KIB, MIB, gib
+from kvgate.record import record
 
 DENSE_MARGIN_BYTES = gib(0.06)
 """One dense text start in 40 lies further off than this (0.11 to 0.19, 0.26 eager): no formula counts small buffers."""
@@ -19,7 +18,7 @@ FLOAT32_BYTES = 4
 """Of an element; one start in float32 needed 3 hidden states per token more than the formula says, and why is not known."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Parts:
     """What runs one after another, and what is alive beside it; bytes of one rank."""
 

@@ -1,7 +1,7 @@
 """The solver: the smallest change whose *low* bound fits, and the single changes that would have fitted."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from kvgate.budget.accelerator import Accelerator
@@ -13,6 +13,7 @@ from kvgate.budget.request import BudgetRequest, Guarantee
 from kvgate.budget.support import kv_cache_dtype_refusal
 from kvgate.budget.units import cdiv
 from kvgate.budget.versions import accounting_of
+from kvgate.record import record
 
 
 class Knob(StrEnum):
@@ -23,7 +24,7 @@ class Knob(StrEnum):
     KV_CACHE_DTYPE = "KvCacheDtype"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class AdjustLimits:
     """The knobs in the order in which the user would rather turn them, and how far."""
 
@@ -32,7 +33,7 @@ class AdjustLimits:
     min_max_num_seqs: int = 1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Change:
     """One setting, before and after."""
 
@@ -41,7 +42,7 @@ class Change:
     after: int | str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Adjustment:
     """Settings that fit even at the low end; no knob could have stayed closer to what the user wrote on its own."""
 
@@ -49,7 +50,7 @@ class Adjustment:
     changes: tuple[Change, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Alternative:
     """One single change that would fit."""
 

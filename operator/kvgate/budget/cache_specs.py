@@ -4,7 +4,6 @@ Formulas: vLLM 0.32, `get_kv_cache_spec` of the attention layers and `MambaState
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -31,9 +30,10 @@ from kvgate.budget.model_shape import (
     SharedCache,
 )
 from kvgate.budget.parallelism import local_heads
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class CacheSettings:
     """What specs depend on beside the model."""
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from statistics import median_high
 
 from kvgate.budget.interval import Interval
 from kvgate.budget.units import gib
+from kvgate.record import record
 
 SCATTER_BYTES = gib(0.06)
 """Half of what starts of one setting on one machine differ by: up to 0.09 GiB in five starts of Qwen2.5-7B and 0.08 in five of
@@ -22,7 +22,7 @@ IMPLAUSIBLE_SHARE = 5
 """A start that is off by more than a fifth of the requested memory was not the setting that it is said to be."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class StartKey:
     """All that decides how much memory a rank's start takes; starts with equal keys are starts of one setting."""
 
@@ -60,7 +60,7 @@ class StartKey:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ObservedStart:
     """One start of a real server."""
 
@@ -105,7 +105,7 @@ class StartState(StrEnum):
     """Too far from the prediction to be the setting that it is said to be."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class StartToStart:
     """How much two starts of one setting may differ, by the formulas."""
 
@@ -127,7 +127,7 @@ class StartToStart:
         return _within(to_cold, self.swing_bytes), self.swing_bytes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Correction:
     """What observed starts make of a prediction."""
 
@@ -208,7 +208,7 @@ NOTHING_OBSERVED = Calibration()
 def _of_same_setting(starts: tuple[ObservedStart, ...], requested_bytes: int, spread: StartToStart) -> Correction:
     """The median start; whether it had a compile cache is not known, so the next may lie where the formulas put the other kind."""
     overheads = [start.overhead_bytes for start in starts]
-    typical = median_high(overheads)
+    typical = sorted(overheads)[len(overheads) // 2]
     margin = spread.scatter_bytes + max(start.resolution_bytes for start in starts)
     colder, warmer = spread.room(typical)
     expected = requested_bytes - typical

@@ -5,15 +5,16 @@ Formulas: vLLM 0.32, `v1/core/kv_cache_utils.py` (`get_num_blocks`, `_check_enou
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from kvgate.budget.kv_cache_dtype import KVCacheDtype
 from kvgate.budget.kv_cache_groups import Groups, request_blocks
 from kvgate.budget.kv_cache_spec import Reach
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class KVCache:
     """How the cache of one engine is laid out, and what requests cost in it, in blocks."""
 

@@ -1,13 +1,12 @@
 """What torch.compile takes while it works inside the profile run, on an empty cache."""
 
-from dataclasses import dataclass
-
 from kvgate.budget.run import Run
 from kvgate.budget.units import round_up
 from kvgate.budget.weights import VOCABULARY_MULTIPLE
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Compilation:
     """Bytes of one rank."""
 

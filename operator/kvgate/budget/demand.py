@@ -1,6 +1,6 @@
 """What must fit, in whole blocks of the pool."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import lcm
 
 from kvgate.budget.capacity import KVCache
@@ -8,9 +8,10 @@ from kvgate.budget.kv_cache_spec import KVCacheSpec, Reach, SlidingWindowSpec, W
 from kvgate.budget.request import Guarantee, Workload
 from kvgate.budget.settings import Resolved
 from kvgate.budget.units import cdiv
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Demand:
     """Blocks that the guarantee asks for; never below one full-length request, or vLLM does not start."""
 

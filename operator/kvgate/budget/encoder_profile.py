@@ -1,13 +1,12 @@
 """The encoder's part in the profile run: the largest images or sounds that one step may hold."""
 
-from dataclasses import dataclass
-
 from kvgate.budget.matrix import Cut
 from kvgate.budget.model_shape import Encoder, MediaItem
 from kvgate.budget.run import Run
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class EncoderProfile:
     """Bytes of one rank."""
 

@@ -2,18 +2,18 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kvgate.budget.interval import Interval
 from kvgate.budget.term import Term
 from kvgate.budget.units import GIB, MIB, format_gib
 from kvgate.budget.weight_parts import WeightPart
+from kvgate.record import record
 
 Inputs = tuple[tuple[str, int | str], ...]
 _NAME = re.compile(r"[a-z_]{2,}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Explanation:
     """One figure; `formula` is in the names of `inputs`, where a name that ends in `_bytes` may stand without its end."""
 

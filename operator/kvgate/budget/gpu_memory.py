@@ -1,14 +1,15 @@
 """The ledger of one rank: total → requested → weights, activation, non-torch, CUDA graphs → what the KV cache gets."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isqrt
 
 from kvgate.budget.calibration import Correction
 from kvgate.budget.interval import Interval
 from kvgate.budget.term import Term
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Ledger:
     """Bytes of one GPU; vLLM 0.32, `Worker.determine_available_memory`."""
 

@@ -1,7 +1,8 @@
 """`low ≤ expected ≤ high` in bytes, and the verdict that follows from it."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from kvgate.record import record
 
 
 class Verdict(StrEnum):
@@ -17,7 +18,7 @@ class Verdict(StrEnum):
     """A fact or a formula is missing; this is not a no."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Interval:
     """A prediction in bytes; negative ends are allowed (an overdrawn budget)."""
 

@@ -7,11 +7,12 @@ from functools import lru_cache
 from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.model_shape import DTYPE_BYTES
 from kvgate.budget.units import cdiv, round_up
+from kvgate.record import record
 
 _HALF, _ONE = Fraction(1, 2), Fraction(1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Side:
     """Keys, or values: bytes per element, and per token and head beside them."""
 

@@ -4,7 +4,6 @@ Formulas: vLLM 0.32, `v1/core/kv_cache_utils.py` (`get_kv_cache_groups`, `unify_
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.kv_cache_spec import (
@@ -20,6 +19,7 @@ from kvgate.budget.kv_cache_spec import (
 )
 from kvgate.budget.packed_groups import pack
 from kvgate.budget.units import cdiv
+from kvgate.record import record
 
 Cache = tuple[int, KVCacheSpec]
 """(index of the layer, what it keeps); a layer may keep several."""
@@ -27,7 +27,7 @@ Part = tuple[KVCacheSpec, tuple[int, ...]]
 """(spec, layers that have it)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class KVCacheGroup:
     """Caches with one block table; a block of any group occupies the bytes of the fullest group."""
 

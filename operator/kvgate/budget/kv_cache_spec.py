@@ -4,14 +4,15 @@ A page is one block of one layer. Formulas: vLLM 0.32, `v1/kv_cache_interface.py
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 from kvgate.budget.kv_cache_dtype import KVCacheDtype
 from kvgate.budget.units import cdiv, round_up
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Reach:
     """How far a request may grow: what a number of blocks depends on besides the spec."""
 
@@ -24,7 +25,7 @@ class Reach:
     """Encoder states that cross attention is sized for: vLLM takes max_num_batched_tokens."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class AttentionSpec:
     """Base of the specs that keep K and V of every head."""
 
@@ -54,7 +55,7 @@ class AttentionSpec:
         return replace(self, page_padded_bytes=page_size_bytes)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class FullAttentionSpec(AttentionSpec):
     """Every token of the request is kept."""
 
@@ -69,7 +70,7 @@ class FullAttentionSpec(AttentionSpec):
         return _blocks_of_all(self.block_size, reach)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class SlidingWindowSpec(AttentionSpec):
     """The last tokens are kept; older blocks return to the pool while the request runs."""
 
@@ -93,7 +94,7 @@ class SlidingWindowSpec(AttentionSpec):
         return _blocks_of_window(self.block_size, self.reach_back, reach)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ChunkedLocalSpec(AttentionSpec):
     """The chunk that is being computed is kept."""
 
@@ -115,7 +116,7 @@ class ChunkedLocalSpec(AttentionSpec):
         return cdiv(min(self.chunk_size + reach.in_flight_tokens, reach.max_model_len), self.block_size)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class CrossAttentionSpec(AttentionSpec):
     """The encoder's states are kept, as many as a batch may bring."""
 
@@ -130,7 +131,7 @@ class CrossAttentionSpec(AttentionSpec):
         return cdiv(reach.max_encoder_tokens, self.block_size)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class MLASpec:
     """One vector per token, whole on every tensor-parallel rank: MLA's own cache, or an indexer's."""
 
@@ -164,7 +165,7 @@ class MLASpec:
         return _blocks_of_all(self.block_size, reach)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class WindowMLASpec:
     """The last vectors are kept: DeepSeek-V4's window, and the rings that its compressors read."""
 
@@ -196,7 +197,7 @@ class WindowMLASpec:
         return _blocks_of_window(self.block_size, self.reach_back, reach)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class StateSpec:
     """A recurrent state of fixed size: its blocks do not depend on the length."""
 

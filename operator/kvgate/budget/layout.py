@@ -19,9 +19,10 @@ from kvgate.budget.kv_cache_spec import (
 from kvgate.budget.model_shape import DTYPE_BYTES, CompressedAttention, FullAttention, ModelShape
 from kvgate.budget.parallelism import stage_sizes
 from kvgate.budget.units import cdiv, round_up
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class LayoutSettings:
     """What the layout depends on beside the model and its specs."""
 

@@ -1,9 +1,10 @@
 """Weights as vLLM's model classes declare them: matrices and vectors, and how ranks share them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from kvgate.budget.weight_format import WeightFormat
+from kvgate.record import record
 
 
 class Cut(StrEnum):
@@ -17,7 +18,7 @@ class Cut(StrEnum):
     """Input features are dealt out (`RowParallelLinear`); a bias stays whole."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Units:
     """`count` heads, groups or channels of `width` elements; a rank holds its share of them, and never less than `least`."""
 
@@ -36,7 +37,7 @@ class Units:
         return max(self.least, self.count // tensor) * self.width
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Matrix:
     """One weight before it is cut; a vector is a matrix of one column."""
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.weight_format import WeightFormat
+from kvgate.record import record
 
 
 class End(StrEnum):
@@ -21,7 +22,7 @@ DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 """Bytes of one element of a model dtype."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class FullAttention:
     """Softmax attention that caches keys and values: MHA, GQA and MQA differ only in the number of KV heads."""
 
@@ -48,7 +49,7 @@ class FullAttention:
         return "chunked-local attention" if self.chunk_size else "full attention"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class LatentAttention:
     """Multi-head latent attention (MLA): one latent vector per token, not divided by tensor parallelism."""
 
@@ -72,7 +73,7 @@ class LatentAttention:
         return self.kv_lora_rank + self.qk_rope_head_dim
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class CompressedAttention:
     """DeepSeek-V4: a window of recent tokens, and one state for every `ratio` tokens before it."""
 
@@ -86,7 +87,7 @@ class CompressedAttention:
     kind = "compressed MLA"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class CrossAttention:
     """Keys and values of the encoder's states (Whisper, Mllama)."""
 
@@ -97,7 +98,7 @@ class CrossAttention:
     kind = "cross attention"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class SharedCache:
     """Attention that reads the cache of an earlier layer and owns none (Gemma 3n and 4 E)."""
 
@@ -108,7 +109,7 @@ class SharedCache:
     kind = "shared KV cache"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class RecurrentState:
     """A state of fixed size per sequence: Mamba 1 and 2, GDN, KDA, linear attention, short convolution."""
 
@@ -128,7 +129,7 @@ class RecurrentState:
     """One more block per request for a checkpoint where prefixes are cached (Mamba2, KDA of Kimi-K3)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class UnmodelledLayer:
     """A kind of layer whose cache or weights have no formula here; `kind` is what a finding names."""
 
@@ -146,7 +147,7 @@ Mixer = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class DenseMlp:
     """A feed-forward block; `gated` ones hold a gate beside the up projection."""
 
@@ -154,7 +155,7 @@ class DenseMlp:
     gated: bool = True
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class SparseMlp:
     """A mixture of experts with an optional shared part that every token passes."""
 
@@ -171,7 +172,7 @@ class SparseMlp:
 Mlp = DenseMlp | SparseMlp
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class LayerShape:
     """One decoder layer: what it caches, what it computes with, and every weight it holds."""
 
@@ -183,7 +184,7 @@ class LayerShape:
     """All weights of the layer, norms included."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class MediaItem:
     """The largest item of one modality, in embeddings that it gives to the language model."""
 
@@ -202,7 +203,7 @@ class MediaItem:
         return min(self.tokens, max(1, max_model_len // self.step_tokens) * self.step_tokens)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Encoder:
     """A vision or audio tower and its projector, which every pipeline stage holds."""
 
@@ -229,7 +230,7 @@ MROPE_POSITIONS = 4
 """vLLM makes room for the positions of pictures and videos too (`MRotaryEmbedding`): so many times the context's."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class RotaryCache:
     """One cosine and sine table, kept whole on every rank."""
 

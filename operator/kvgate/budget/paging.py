@@ -5,7 +5,6 @@ Static: every request reserves max_model_len when it begins. Paged: blocks as th
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from kvgate.budget.attention_backends import kernel_block_size
@@ -14,12 +13,13 @@ from kvgate.budget.demand import blocks_of_requests
 from kvgate.budget.held_bytes import held_bytes, keeps_every_token, token_bytes
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.units import round_up
+from kvgate.record import record
 
 BLOCK_SIZES = (16, 32, 64, 128, 256)
 """What people ask for; they are rounded up to what the model's kernels take, and hybrids are aligned beyond that."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class PagedRequest:
     """Requests of one length, with blocks of one size."""
 
@@ -40,7 +40,7 @@ class PagedRequest:
         return Fraction(self.wasted_bytes, self.held_bytes) if self.held_bytes else Fraction(0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Paged:
     """The cache with blocks of one size."""
 

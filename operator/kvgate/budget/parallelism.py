@@ -1,9 +1,9 @@
 """How a model is cut over ranks."""
 
-from dataclasses import dataclass
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Parallelism:
     """Sizes of the parallel groups of one engine."""
 

@@ -1,6 +1,6 @@
 """plan(BudgetRequest) → Budget: the one entry point of the arithmetic."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from kvgate.budget.capacity import KVCache
@@ -14,6 +14,7 @@ from kvgate.budget.ledger import ledger_of
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest
 from kvgate.budget.settings import Resolved, resolve_settings
 from kvgate.budget.versions import Accounting, accounting_of
+from kvgate.record import record
 
 _UNLIMITED = 1 << 62
 """Blocks of a pipeline stage without caches."""
@@ -22,7 +23,7 @@ _UNLIMITED = 1 << 62
 _SEVERITY = (Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.DOES_NOT_FIT)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Stage:
     """One pipeline stage: the layers first ≤ i < last, and the memory of any of its ranks."""
 
@@ -34,7 +35,7 @@ class Stage:
     bytes_per_block: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Budget:
     """What there is and what is asked, with the request it was made from; parts without a formula are absent, not guessed."""
 

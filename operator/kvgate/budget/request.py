@@ -1,6 +1,6 @@
 """What the engine is asked: a model, a GPU, a release of vLLM, its arguments, and what must be guaranteed."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from fractions import Fraction
 
@@ -9,6 +9,7 @@ from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.parallelism import SINGLE_GPU, Parallelism
 from kvgate.budget.versions import DEFAULT_VERSION
+from kvgate.record import record
 
 AUTO_MAX_MODEL_LEN = -1
 """`--max-model-len auto`: the longest that fits (vLLM 0.14+)."""
@@ -25,7 +26,7 @@ class Guarantee(StrEnum):
     """max_num_seqs requests of max_model_len: no preemption, ever."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Workload:
     """Requests that run at the same time, in tokens."""
 
@@ -40,7 +41,7 @@ class Workload:
         return self.prompt_tokens + self.output_tokens
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Speculation:
     """`--speculative-config`: tokens are drafted ahead and verified together."""
 
@@ -63,7 +64,7 @@ GRAPH_MODES = ("NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEW
 """`cudagraph_mode`: of whole steps, of the pieces between attention layers, or both."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class GraphSettings:
     """`--compilation-config`: which CUDA graphs are captured; None means that vLLM decides."""
 
@@ -75,7 +76,7 @@ class GraphSettings:
 DEFAULT_GRAPHS = GraphSettings()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class EngineSettings:
     """vLLM's arguments under their own names; None means that vLLM decides."""
 
@@ -133,7 +134,7 @@ DEFAULT_SETTINGS = EngineSettings()
 """Nothing set: vLLM decides everything."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class BudgetRequest:
     """One question; every answer keeps it."""
 

@@ -1,16 +1,16 @@
 """What one rank of one pipeline stage goes through while vLLM measures how much memory it needs."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.model_shape import DTYPE_BYTES, LayerShape, ModelShape, SparseMlp, distinct_layers
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.request import DEFAULT_GRAPHS, GraphSettings
 from kvgate.budget.versions import Accounting
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Run:
     """The profile run of a rank; every term of the ledger beside the weights is a function of this.
 

@@ -1,11 +1,11 @@
 """vLLM's arguments as it runs them: defaults, and the limits that they put on each other."""
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from kvgate.budget.model_shape import CrossAttention, FullAttention, ModelShape, RecurrentState
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, EngineSettings
 from kvgate.budget.versions import Accounting
+from kvgate.record import record
 
 _DRAFTS_ON_GPU = frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash", "ngram_gpu"})
 """Ways of drafting that the next batch need not wait for on the CPU; asynchronous scheduling stays on with them."""
@@ -15,7 +15,7 @@ V0_LONGEST_WHOLE_PROMPT = 32 * 1024
 """V0 cuts prompts in chunks of 2048 tokens where the context may be longer than this (0.6 and 0.7, `EngineArgs`)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Resolved:
     """The settings as vLLM runs them, defaults filled in."""
 

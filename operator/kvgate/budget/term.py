@@ -1,11 +1,10 @@
 """One line of the ledger: how much it takes, and where the figure comes from."""
 
-from dataclasses import dataclass
-
 from kvgate.budget.interval import Interval
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Term:
     """A use of GPU memory that vLLM takes out of the budget before the KV cache gets the rest."""
 

@@ -3,16 +3,16 @@
 Textbook: 2 × layers × KV heads × head size × bytes per element × tokens, divided by the tensor-parallel ranks.
 """
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from kvgate.budget.model_shape import CompressedAttention, FullAttention, LatentAttention, Mixer
 from kvgate.budget.plan import Budget
 from kvgate.budget.textbook_reasons import reasons_against
 from kvgate.budget.units import format_gib
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Textbook:
     """The formula with a model's numbers, on one rank."""
 

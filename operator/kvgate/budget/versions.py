@@ -11,12 +11,13 @@ from functools import lru_cache
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.units import GIB
+from kvgate.record import record
 
 Release = tuple[int, int]
 """(0, 33) for 0.33.x: accounting changes with minor releases."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class BatchLimits:
     """Defaults of max_num_batched_tokens and max_num_seqs for `vllm serve`."""
 

@@ -1,11 +1,11 @@
 """How a quantised checkpoint stores a matrix: the tensors of each format."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import gcd
 from typing import Literal
 
 from kvgate.budget.units import cdiv
+from kvgate.record import record
 
 FormatName = Literal[
     "fp8-block", "fp8-tensor", "fp8-channel", "mxfp8", "nvfp4", "nvfp4-weights", "mxfp4",
@@ -17,7 +17,7 @@ NF4_GROUP, NF4_GROUPS_PER_SCALE = 64, 256
 """Elements of a bitsandbytes block, and blocks whose scales share a second scale (double quantisation)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class WeightFormat:
     """The storage of quantised linear layers; everything else keeps the model dtype."""
 
@@ -38,7 +38,7 @@ class WeightFormat:
     """The checkpoint is plain: the matrix is built in the model dtype, and converted when it is loaded."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class LocalMatrix:
     """A matrix as one rank holds it."""
 

@@ -1,12 +1,13 @@
 """The weights of a rank, part by part: each part is what a model with nothing else would load."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kvgate.budget.checkpoint import checkpoint_ratio
 from kvgate.budget.matrix import Matrix
 from kvgate.budget.model_shape import End, LayerShape, ModelShape, RecurrentState
 from kvgate.budget.weights import Weights
+from kvgate.record import record
 
 EXPERTS = "experts and routers"
 FEED_FORWARD = "feed-forward"
@@ -18,7 +19,7 @@ _ATTENTION_NAMES = frozenset({"qkv_proj", "qk_norm", "o_proj"})
 """Told apart by name only in layers that attend and keep a recurrent state (Falcon-H1)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class WeightPart:
     """One row of the table."""
 

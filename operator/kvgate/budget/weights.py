@@ -5,7 +5,7 @@ copies come on top.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from kvgate.budget.matrix import Cut, Matrix
@@ -13,12 +13,13 @@ from kvgate.budget.model_shape import DTYPE_BYTES, End, LatentAttention, LayerSh
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.units import MIB, round_up
 from kvgate.budget.weight_format import LocalMatrix, mxfp4_multiples, stored_tensors
+from kvgate.record import record
 
 VOCABULARY_MULTIPLE = 64
 """Embedding and head are padded to this many rows before they are cut (`DEFAULT_VOCAB_PADDING_SIZE`)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Weights:
     """Bytes of one rank."""
 
@@ -28,7 +29,7 @@ class Weights:
     """What the log calls "Model loading took"."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class _Storage:
     """What decides how a rank stores a matrix."""
 

@@ -11,6 +11,7 @@ from kvgate.engine import Decision
 from kvgate.manifests import Broken, Document
 from kvgate.manifests.judged import JudgedEngine
 from kvgate.manifests.located import Located
+from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 
 _NOT_UNDERSTOOD = Finding(
@@ -23,7 +24,7 @@ _NOT_UNDERSTOOD = Finding(
 _VALUES_HELP = "if these are values of a chart, render it: helm template CHART | kvgate check -"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Ignored:
     """Why a finding does not count."""
 
@@ -32,7 +33,7 @@ class Ignored:
     """`comment`, `configuration` or `baseline`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Placed:
     """A finding with its place."""
 

@@ -2,16 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from kvgate.cli.check_report import Item, Placed, Report
 from kvgate.manifests.documents import STDIN_NAME
+from kvgate.record import record
 from kvgate.rules.finding import Severity
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Result:
     """One finding as the outputs for other programs take it: a line, a level, a sentence, and what it is known by."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,13 +21,14 @@ from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judged import JudgedEngine, judge_engine
 from kvgate.manifests.written import NOTHING, Written
+from kvgate.record import record
 from kvgate.rules.finding import Severity
 
 if TYPE_CHECKING:
     from kvgate.cli.config_file import ConfigFile
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Options:
     """What the command line says beside paths and output."""
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from kvgate.cli.check_report import Item, Report
 from kvgate.cli.exits import Exit
 from kvgate.manifests.documents import STDIN_NAME
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Capacity:
     """The KV cache of one engine as expected; None where nothing is known."""
 

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from kvgate.budget.request import Workload
 from kvgate.manifests import Document
 from kvgate.manifests.comments import Comment
+from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 
 _KEYS = {
@@ -20,7 +20,7 @@ _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 _FORMS = "write # kvgate:ignore RULE reason, or # kvgate:workload peakConcurrency=8 promptTokens=2000 outputTokens=500"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Ignore:
     """Findings of some rules that do not count, at a line or in a whole document."""
 
@@ -30,7 +30,7 @@ class Ignore:
     in_whole_document: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class WorkloadComment:
     """What an engine is expected to serve."""
 
@@ -39,7 +39,7 @@ class WorkloadComment:
     in_whole_document: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Problem:
     """A comment that cannot be followed."""
 

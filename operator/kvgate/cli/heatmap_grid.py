@@ -1,9 +1,9 @@
 """Where the cells of a heat map lie, and between which of them memory runs out; the first row is at the bottom."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from kvgate.budget.interval import Verdict
+from kvgate.record import record
 from kvgate.sweep import Sweep
 
 Segment = tuple[int, int, bool]
@@ -14,7 +14,7 @@ _WIDTH, _HEIGHT = 620, 420
 """Of the cells together, about."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Grid:
     """Lengths in pixels of the picture."""
 

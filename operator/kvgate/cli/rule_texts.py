@@ -1,13 +1,13 @@
 """What every rule is, from data/rules.yaml: for `kvgate rules`, the reference page, and the help that SARIF carries."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from kvgate.record import record
 from kvgate.rules.finding import Severity
 
 KINDS = ("manifest", "request", "config")
@@ -16,7 +16,7 @@ _FILE = Path(__file__).parents[1] / "data" / "rules.yaml"
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class RuleText:
     """One rule in words, with an example that a test runs."""
 

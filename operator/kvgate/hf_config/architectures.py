@@ -3,15 +3,15 @@
 Read in vLLM 0.32's model classes; rows were checked against the parameter counts of those classes (tests/parity).
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from kvgate.budget.model_shape import End
+from kvgate.record import record
 
 Gate = Literal["", "head", "element"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Architecture:
     """Facts of one model class; a `*_key` names the config.json key that decides where the class does not."""
 

@@ -4,10 +4,11 @@ Every function gives whole matrices; ranks cut them later. Formats are given to 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kvgate.budget.matrix import Cut, Matrix, Units
 from kvgate.budget.model_shape import DenseMlp, FullAttention, LatentAttention, SparseMlp
+from kvgate.record import record
 
 
 def vector(name: str, elements: int, *, element_bytes: int | None = None) -> Matrix:
@@ -47,7 +48,7 @@ def attention(
     yield row_parallel("o_proj", hidden_size, columns=mixer.num_heads * values, bias=output_bias)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class LatentRanks:
     """Ranks and head widths of latent projections, as config.json names them."""
 
@@ -95,7 +96,7 @@ def _up(name: str, size: int, hidden_size: int, *, gated: bool, bias: bool = Fal
         yield column_parallel(name, *rows, columns=hidden_size, bias=bias)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Router:
     """How a model class keeps its router, which is never cut."""
 

@@ -1,16 +1,16 @@
 """How a model class is read: what its reader is given, and what it gives back."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from kvgate.budget.matrix import Matrix
 from kvgate.budget.model_shape import Encoder, LayerShape, RotaryCache
 from kvgate.hf_config.architectures import PLAIN, Architecture
 from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.quantization import ModuleFormats
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class LanguageModel:
     """What is known of a language model before its layers are read."""
 
@@ -22,7 +22,7 @@ class LanguageModel:
     formats: ModuleFormats
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Stack:
     """The decoder layers, and the weights that stand around them."""
 
@@ -45,7 +45,7 @@ EncoderReader = Callable[[Fields, int], tuple[Encoder, ...]]
 """(config.json as it is, the language model's hidden size) → towers with their projectors."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Family:
     """A model class whose layers are not all alike, or not built as the others' are."""
 

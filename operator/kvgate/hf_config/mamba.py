@@ -1,15 +1,15 @@
 """Mamba mixers: their weights as vLLM 0.32 declares them (`MambaMixer`, `MambaMixer2`), and what they cache."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from kvgate.budget.matrix import Cut, Matrix, Units
 from kvgate.budget.model_shape import RecurrentState
 from kvgate.hf_config.blocks import column_parallel, cut_vector, row_parallel, vector
 from kvgate.hf_config.mixed import Part
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Mamba1:
     """Dimensions of a Mamba1 mixer."""
 
@@ -47,7 +47,7 @@ def _mamba1_matrices(dims: Mamba1, channels: Units, hidden_size: int) -> Iterato
     yield row_parallel("out_proj", hidden_size, columns=dims.inner_size, bias=dims.bias)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Mamba2:
     """Dimensions of a Mamba2 mixer."""
 

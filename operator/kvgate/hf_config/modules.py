@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import translate
 from functools import lru_cache
+
+from kvgate.record import record
 
 
 class UnknownFormat(ValueError):
@@ -87,7 +89,7 @@ _SAFE_EXPRESSION = re.compile(r"(?:[\w\-/^$]|\\.|\.\*?|\\d\+|\[[\w\-]+\]|\((?:\?
 """Expressions that cannot run away: names, wildcards, classes, flat alternatives. A config may come from anybody."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ModuleList:
     """Modules by the ways in which checkpoints name them; names of layers are kept by layer, without what stands before."""
 

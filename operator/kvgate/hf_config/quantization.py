@@ -1,7 +1,7 @@
 """`quantization_config` → which module of which layer is stored how."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kvgate.budget.matrix import Matrix, Units
@@ -9,6 +9,7 @@ from kvgate.budget.model_shape import CrossAttention, FullAttention, LayerShape,
 from kvgate.budget.weight_format import WeightFormat
 from kvgate.hf_config import checkpoint_formats as formats
 from kvgate.hf_config.modules import MODULES, ModuleList, Place, UnknownFormat
+from kvgate.record import record
 
 _EXPERTS = frozenset({"experts", "layer_experts"})
 _HEADS = frozenset({"lm_head", "model.lm_head"})
@@ -41,7 +42,7 @@ _ONLINE: dict[str, WeightFormat] = {
 """Values of `--quantization` that convert a plain checkpoint (vLLM 0.32, `vllm/config/quantization.py`)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class FormatRule:
     """Modules that are stored alike."""
 
@@ -57,7 +58,7 @@ class FormatRule:
         return self.modules is None or self.modules.has(place, module)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Quantization:
     """What a checkpoint, or an argument, says of the whole model."""
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -11,6 +10,7 @@ from kvgate import catalogue
 from kvgate.budget.accelerator import Accelerator
 from kvgate.manifests.engine_found import Hint
 from kvgate.manifests.written import Written
+from kvgate.record import record
 
 _TABLE = Path(__file__).parent.parent / "data" / "node_labels.csv"
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
@@ -37,7 +37,7 @@ _SHARED_MEMORY = "nvidia.com/gpumem"
 """MiB of every GPU that HAMi lets the container have."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class AcceleratorFound:
     """The accelerator, and what told it."""
 

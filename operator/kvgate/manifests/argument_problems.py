@@ -1,14 +1,13 @@
 """What vLLM's parser says of a word, in words: which option, which release, what to write instead."""
 
-from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 
 from kvgate.manifests.arguments import Argument, shown
+from kvgate.record import record
 from kvgate.vllm_options import Option, Patch, options, spellings
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ArgumentProblem:
     """What the parser says of a word; `rule` is a finding's."""
 
@@ -46,6 +45,8 @@ def unknown(word: Argument, name: str, several: Option | tuple[str, ...] | None,
 @lru_cache(maxsize=256)
 def _nearest(name: str, release: Patch) -> str | None:
     """The option that was probably meant."""
+    from difflib import get_close_matches
+
     if len(name) > 60:
         return None
     return next(

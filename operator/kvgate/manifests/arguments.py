@@ -1,8 +1,9 @@
 """Words of a command line and settings read from them, each with the place that it is written at."""
 
 import re
-from dataclasses import dataclass
 from typing import Any
+
+from kvgate.record import record
 
 OPEN = re.compile(
     r"\$\([^()]{0,500}(?:\([^()]{0,200}\)[^()]{0,200}){0,5}\)|\$\{[^{}]{0,200}\}|\$\w+|\{\{[^{}]{0,500}\}\}|`[^`]{0,500}`"
@@ -10,7 +11,7 @@ OPEN = re.compile(
 """`$(NAME)`, `$NAME`, `${NAME}`, `$(command)`, and a template's `{{ .Field }}`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Argument:
     """One word of a command line, and the path of the field that it stands in."""
 
@@ -20,7 +21,7 @@ class Argument:
     """Lines below the first one, where the field is a text of several."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Setting:
     """An option with its value as vLLM reads it."""
 

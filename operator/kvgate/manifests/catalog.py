@@ -1,14 +1,14 @@
 """READERS: who recognises which document; the first one wins."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from kvgate.manifests import compose, dynamo, kaito, kserve, kubeai, llm_d, pods, production_stack, ray_serve
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.pods import Input
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Reader:
     """How one kind of document becomes engines."""
 

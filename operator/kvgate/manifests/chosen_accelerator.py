@@ -1,11 +1,11 @@
 """The accelerator that an engine is judged on: by its hints, else by what is configured."""
 
 import re
-from dataclasses import dataclass
 
 from kvgate.manifests.accelerator_hints import AcceleratorFound, accelerators_of, unlisted_hint
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.located import Located, Place, located
+from kvgate.record import record
 from kvgate.rules.finding import Severity
 
 _CPU_IMAGE = re.compile(r"(?:^|[-_/:.])cpu(?:$|[-_/:.@])")
@@ -13,7 +13,7 @@ _MAX_NAMES = 4
 """Of accelerators in one sentence."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Chosen:
     """What is judged, and what is said about it."""
 

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from kvgate.record import record
 
 _COMMENT = re.compile(r"^(.*?)#\s*kvgate:([^\n]*)$", re.MULTILINE)
 _SAYS_NOTHING = re.compile(r"\s*(?:#|---|$)")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Comment:
     """One comment that is for kvgate."""
 

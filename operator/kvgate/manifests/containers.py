@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from kvgate.manifests.arguments import Argument
 from kvgate.manifests.environment import expanded
 from kvgate.manifests.shell import split, unwrapped
 from kvgate.manifests.written import Written
+from kvgate.record import record
 
 _SERVERS = re.compile(r"vllm\.entrypoints\.(?:openai\.)?api_server|(?:.*/)?api_server\.py")
 _WRAPPERS = re.compile(
@@ -29,7 +29,7 @@ _ARGUMENT_VARIABLES = (
 """Taken by programs of images and of platforms, never by vLLM itself."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Start:
     """One start of vLLM."""
 

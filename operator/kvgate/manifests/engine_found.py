@@ -6,9 +6,10 @@ from kvgate.manifests.arguments import Argument
 from kvgate.manifests.documents import Document
 from kvgate.manifests.located import Located
 from kvgate.manifests.written import NOTHING, Written
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Hint:
     """Something that tells the accelerator: a node label, a resource name, a platform's own field."""
 
@@ -18,7 +19,7 @@ class Hint:
     path: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Store:
     """A volume that the weights are downloaded to."""
 

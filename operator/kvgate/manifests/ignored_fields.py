@@ -1,7 +1,6 @@
 """Fields that a platform does not read: what somebody wrote there never reaches vLLM."""
 
 from collections.abc import Collection, Iterator
-from difflib import get_close_matches
 
 from kvgate.manifests.located import Located, Place, located
 from kvgate.manifests.written import Written
@@ -10,6 +9,8 @@ from kvgate.rules.finding import Severity
 
 def ignored_fields(field: Written, read: Collection[str], elsewhere: Collection[str], reader: str) -> Iterator[Located]:
     """Every field below that `reader` does not read; a warning where it means something at another place."""
+    from difflib import get_close_matches
+
     for name, child in field.fields():
         if name in read or not child.is_set:
             continue

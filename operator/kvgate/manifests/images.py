@@ -1,7 +1,8 @@
 """Which release of vLLM an image holds: by tag where the tag says so."""
 
 import re
-from dataclasses import dataclass
+
+from kvgate.record import record
 
 _RELEASE = re.compile(r"(?:^|[-_])v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+|\.dev\d+)?)(?:$|[-_+.])")
 _VLLM_IMAGES = (
@@ -13,7 +14,7 @@ _OWN_TAGS = ("lmcache/vllm-openai",)
 _MOVING_TAGS = ("", "latest", "nightly", "main", "dev")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ImageFound:
     """What an image says."""
 

@@ -24,11 +24,12 @@ from kvgate.manifests.releases import releases_of
 from kvgate.manifests.start_advice import start_advice
 from kvgate.manifests.two_releases import joined_findings, joined_verdict, verdicts_differ
 from kvgate.manifests.vllm_args import CommandLine, parse_arguments
+from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 from kvgate.what_if import BadRequest, assess_request
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Defaults:
     """What is taken where a manifest does not say: from the command line or `.kvgate.yaml`."""
 
@@ -56,7 +57,7 @@ class JudgedEngine:
     """What was taken because the manifest does not say."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class _Asked:
     """Everything but the release."""
 

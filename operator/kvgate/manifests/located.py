@@ -1,12 +1,11 @@
 """A finding, and the path in a document that it is about."""
 
-from dataclasses import dataclass
-
 from kvgate.manifests.arguments import Setting
+from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Located:
     """A finding and its place."""
 
@@ -16,7 +15,7 @@ class Located:
     """Lines below the first one, where the field is a text of several."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Place:
     """What a finding is about, and where it is written."""
 

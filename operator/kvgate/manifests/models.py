@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from kvgate import catalogue
 from kvgate.manifests.arguments import is_open
+from kvgate.record import record
 
 _SCHEMES = ("hf://", "huggingface://", "https://huggingface.co/", "pvc+hf://")
 _PLACE = re.compile(r"^(?:[a-z0-9+]+://|/|\./|~)")
@@ -14,7 +14,7 @@ _CACHED = re.compile(r"models--([^/]+?)--([^/]+)")
 """A folder of Hugging Face's cache."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ModelFound:
     """A model by the name that the catalogue may know."""
 
@@ -25,7 +25,7 @@ class ModelFound:
     """How it was guessed, where it was."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Named:
     """Something that may name a model, and where."""
 

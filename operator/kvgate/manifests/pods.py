@@ -1,7 +1,7 @@
 """Pods that run vLLM: of plain Kubernetes objects, and of every platform's that has a pod template."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kvgate.manifests.accelerator_hints import gpu_memory_of, gpus_of, node_hints
 from kvgate.manifests.containers import Start, starts_of
@@ -10,6 +10,7 @@ from kvgate.manifests.engine_found import FoundEngine, Store
 from kvgate.manifests.environment import ConfigData, variables_of
 from kvgate.manifests.volumes import has_shared_memory, stores_of
 from kvgate.manifests.written import NOTHING, Written
+from kvgate.record import record
 
 _POD_SPECS = {
     "Pod": ("spec",),
@@ -38,7 +39,7 @@ def is_workload(kind: str, api_version: str) -> bool:
     return (kind in _POD_SPECS or kind == "LeaderWorkerSet") and group in _GROUPS.get(kind, ("apps", ""))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Input:
     """One document, and what else is in the same input."""
 

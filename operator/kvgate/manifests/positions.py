@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import yaml
 
+from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 
 _STEP = re.compile(r'\[(\d+)\]|\["([^"]*)"\]|\.?([^.\[\]]+)')
@@ -14,7 +14,7 @@ _MAX_MERGES = 20
 """Mappings merged into mappings; nobody writes more."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Position:
     """Line and column, both from 1 as editors count them."""
 
@@ -22,7 +22,7 @@ class Position:
     column: int = 1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Broken:
     """Something that could not be read at all; the rest of the input still is."""
 

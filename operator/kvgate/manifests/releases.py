@@ -1,7 +1,6 @@
 """Which releases of vLLM a manifest may mean: its image's, the configured one, or a range that its own options narrow down."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from kvgate import catalogue
@@ -10,6 +9,7 @@ from kvgate.manifests.arguments import Argument
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.images import ImageFound, version_of
 from kvgate.manifests.vllm_args import find_option, parse_arguments
+from kvgate.record import record
 from kvgate.vllm_options import Option, releases_read
 
 _OLDEST_GUESS = "0.8.5"
@@ -18,7 +18,7 @@ _MAX_FLAGS = 200
 """Of a command line that are looked at."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Releases:
     """From the oldest to the newest that it may be; the same where it is known."""
 

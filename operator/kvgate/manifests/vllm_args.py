@@ -22,6 +22,7 @@ from kvgate.manifests.argument_problems import (
 )
 from kvgate.manifests.arguments import OPEN, Argument, Setting, is_open
 from kvgate.manifests.option_values import BadValue, read_value, takes_no_value, takes_several
+from kvgate.record import record
 from kvgate.vllm_options import Option, Patch, options, spellings
 
 MAX_PROBLEMS = 50
@@ -165,7 +166,7 @@ def _attached(name: str, release: Patch) -> tuple[str, str] | None:
     return (shorts[-1], name[len(shorts[-1]) :]) if shorts else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class _Given:
     """An option as it is written."""
 

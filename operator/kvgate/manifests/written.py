@@ -1,11 +1,12 @@
 """A value as somebody wrote it, with the path that leads to it: how readers walk through other people's documents."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from kvgate.record import record
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+
+@record
 class Written:
     """`spec.template.containers[0]` and what stands there; None where nothing is written."""
 

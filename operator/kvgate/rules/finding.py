@@ -1,8 +1,9 @@
 """What kvgate has to say about one setting: which rule, how bad, where, with which numbers, and what to change."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
+
+from kvgate.record import record
 
 
 class Severity(StrEnum):
@@ -16,7 +17,7 @@ class Severity(StrEnum):
     """Worth knowing."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Finding:
     """One sentence with numbers, and one that says what to do."""
 

@@ -1,15 +1,15 @@
 """What vision and audio towers are built from (vLLM 0.32's model classes): layers, patches, projectors."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import DenseMlp, FullAttention
 from kvgate.hf_config.blocks import attention, column_parallel, dense_mlp, replicated, row_parallel, vector
 from kvgate.hf_config.fields import Fields
+from kvgate.record import record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class TowerLayer:
     """One layer of a tower; its attention caches nothing."""
 
