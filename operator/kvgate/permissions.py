@@ -50,6 +50,12 @@ RULES: tuple[Permission, ...] = (
         why="which engines are ready, at which address, and why one ended",
     ),
     Permission(
+        group="",
+        resources=("pods/log",),
+        verbs=("get",),
+        why="why an engine of ours did not start, where its termination message is too short to hold the cause",
+    ),
+    Permission(
         group="apps",
         resources=("replicasets",),
         verbs=("get",),

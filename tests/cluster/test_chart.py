@@ -28,6 +28,7 @@ NEEDED_ELSEWHERE = {
     ("apps", "deployments", "create"),  # asked for by each server-side apply of a new object, which is a patch
     ("", "services", "create"),
     ("", "configmaps", "get"),  # by spec.model.configFrom
+    ("", "pods/log", "get"),  # by an engine that does not start
     ("events.k8s.io", "events", "patch"),  # by an event that comes again
 }
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}

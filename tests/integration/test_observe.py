@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvgate.cluster.client import Kind
-from kvgate.cluster.errors import ApiError, Unavailable
+from kvgate.cluster.errors import ApiError, Forbidden, Unavailable
 from kvgate.controller import observe as observing
 from kvgate.controller.observe import Observer
 from kvgate.controller.observed import Intent, Observed, assess_owner
@@ -32,6 +32,7 @@ class FakeCluster:
         self.pods: list[dict[str, Any]] = []
         self.asked: list[str] = []
         self.refusal: type[ApiError] | None = None
+        self.log_refusal: type[ApiError] | None = None
 
     async def find(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
         self.asked.append(name)
@@ -41,6 +42,12 @@ class FakeCluster:
             return None
         owner = {"kind": "Deployment", "name": "qwen", "uid": self.owners[name], "controller": True}
         return {"metadata": {"name": name, "uid": f"uid-{name}", "ownerReferences": [owner]}}
+
+    async def log(self, namespace: str, pod: str, container: str, *, of_previous: bool) -> str:
+        self.asked.append(f"log of {pod}, {container}, {of_previous}")
+        if self.log_refusal:
+            raise self.log_refusal("get", "pods/log", "as the test says")
+        return "ValueError: No available memory for the cache blocks.\nRuntimeError: Engine core initialization failed."
 
     async def list(
         self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
@@ -220,6 +227,35 @@ async def test_a_crash_is_reconciled_once() -> None:
     assert await world.round() == [KEY]
     world.pods.put(a_pod(ready=False, restarts=2, ended=ended))
     assert await world.round() == []
+
+
+WRAPPED = {"exitCode": 1, "reason": "Error", "message": "RuntimeError: Engine core initialization failed."}
+
+
+async def test_a_log_is_read_once_for_an_end_whose_cause_is_not_in_its_last_words() -> None:
+    world = World()
+    await world.round()
+    world.pods.put(a_pod(ready=False, restarts=1, ended=WRAPPED))
+    assert await world.round() == [KEY]
+    seen = world.store.observation(KEY)
+    assert seen is not None
+    assert [crash.reason for crash in seen.crashes] == ["KVCacheTooSmall"]
+    assert await world.round() == []
+    world.pods.put(a_pod(ready=False, restarts=2, ended=WRAPPED))
+    assert await world.round() == [], "the same cause again"
+    assert world.cluster.asked == ["qwen-1", *["log of qwen-1-a, vllm, True"] * 2]
+
+
+async def test_a_log_that_may_not_be_read_leaves_the_last_words(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.cluster.log_refusal = Forbidden
+    world.pods.put(a_pod(ready=False, restarts=2, ended=WRAPPED))
+    for _ in range(3):
+        await world.round()
+    seen = world.store.observation(KEY)
+    assert seen is not None
+    assert [crash.reason for crash in seen.crashes] == ["EngineCrashed"]
+    assert len(caplog.records) == 1
 
 
 async def test_every_engine_of_the_current_spec_is_learnt_from_once() -> None:

@@ -20,6 +20,10 @@
 - apiGroups: ['']
   resources: [pods]
   verbs: [list, watch]
+# why an engine of ours did not start, where its termination message is too short to hold the cause
+- apiGroups: ['']
+  resources: [pods/log]
+  verbs: [get]
 # whose a pod is: labels can be copied, owner references lead from the pod over its ReplicaSet to the Deployment
 - apiGroups: [apps]
   resources: [replicasets]

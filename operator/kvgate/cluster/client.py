@@ -1,8 +1,9 @@
 """The few requests that the controller makes, each with a time limit and errors of our own."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any, Self
 
 import aiohttp
@@ -19,6 +20,10 @@ REQUEST_TIMEOUT_SECONDS = 30.0
 """Of every request: a handler that waits for ever holds up its object for ever."""
 PAGE_SIZE = 500
 """Objects of one page of a list."""
+
+LOG_LINES = 400
+"""vLLM's traceback of two processes is some hundred lines, the cause among the first."""
+LOG_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,10 +132,25 @@ class Cluster:
             field_manager=FIELD_MANAGER, force_conflicts=True,
         )  # fmt: skip
 
-    async def _send(
-        self, verb: str, resource: str, method: str, path: str, *,
+    async def log(self, namespace: str, pod: str, container: str, *, of_previous: bool) -> str:
+        """The last lines of a container, or of the one before its last restart."""
+        query = {"container": container, "previous": str(of_previous).lower()}
+        limits = {"tailLines": LOG_LINES, "limitBytes": LOG_BYTES}
+        return str(
+            await self._receive(
+                "get", "pods/log", "get", f"{PODS.path(namespace, pod)}/log", methodcaller("text", errors="replace"),
+                query_params=[*query.items(), *limits.items()], header_params={"Accept": "*/*"},
+            )
+        )  # fmt: skip
+
+    async def _send(self, verb: str, resource: str, method: str, path: str, **parameters: Any) -> Document:
+        document: Document = await self._receive(verb, resource, method, path, methodcaller("json"), **parameters)
+        return document
+
+    async def _receive(
+        self, verb: str, resource: str, method: str, path: str, read: Callable[[Any], Awaitable[Any]], *,
         timeout_seconds: float = REQUEST_TIMEOUT_SECONDS, **parameters: Any,
-    ) -> Document:  # fmt: skip
+    ) -> Any:  # fmt: skip
         """The one gate to the API server."""
         limit = aiohttp.ClientTimeout(total=timeout_seconds)
         try:
@@ -138,8 +158,7 @@ class Cluster:
                 answer = await self._dynamic.request(
                     method, path, serialize=False, _request_timeout=limit, **parameters
                 )
-                document: Document = await answer.json()
-                return document
+                return await read(answer)
         except ApiException as error:
             raise error_of(verb, resource, error.status, error.body) from error
         except TimeoutError as error:

@@ -19,17 +19,27 @@ _REASONS = {
 }
 
 
-def crash_of(pod: Pod) -> Crash | None:
-    """None while nothing is wrong, or may yet come right by itself."""
-    if pod.is_ready or pod.ended is None:
+def wants_log(pod: Pod) -> bool:
+    """The termination message does not hold the cause: with V1 the API server's own traceback alone is longer."""
+    ended = pod.ended
+    return ended is not None and not pod.is_ready and ended.reason != "OOMKilled" and _known(pod, ended.message) is None
+
+
+def crash_of(pod: Pod, log: str = "") -> Crash | None:
+    """None while nothing is wrong, or may yet come right by itself; `log` is more of what the container wrote."""
+    ended = pod.ended
+    if pod.is_ready or ended is None:
         return None
-    failure = recognise(pod.ended.message)
+    known = _known(pod, ended.message) or _known(pod, log)
+    if known is not None or pod.restarts < UNKNOWN_RESTARTS:
+        return known
+    return _crash(pod, Reason.ENGINE_CRASHED, _unknown(pod, ended.reason, ended.message))
+
+
+def _known(pod: Pod, text: str) -> Crash | None:
+    failure = recognise(text)
     reason = _REASONS.get(failure.kind) if failure else None
-    if failure and reason:
-        return _crash(pod, reason, f"vLLM says: {failure.sentence.rstrip('.')}")
-    if pod.restarts < UNKNOWN_RESTARTS:
-        return None
-    return _crash(pod, Reason.ENGINE_CRASHED, _unknown(pod, pod.ended.reason, pod.ended.message))
+    return _crash(pod, reason, f"vLLM says: {failure.sentence.rstrip('.')}") if failure and reason else None
 
 
 def _crash(pod: Pod, reason: Reason, message: str) -> Crash:

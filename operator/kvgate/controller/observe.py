@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from kvgate.api.conditions import Reason
 from kvgate.cluster.client import Cluster
 from kvgate.cluster.errors import ApiError
-from kvgate.controller.crashes import crash_of
+from kvgate.controller.crashes import crash_of, wants_log
 from kvgate.controller.pods import Pod, PodStore
 from kvgate.controller.scrape import Scrape, Scraper, ScrapeResult
 from kvgate.controller.store import Key, Store
-from kvgate.rendering.observation import Engine, Observation, Trouble
-from kvgate.rendering.pod import PORT
+from kvgate.rendering.observation import Crash, Engine, Observation, Trouble
+from kvgate.rendering.pod import CONTAINER, PORT
 from kvgate.vllm_metrics import EngineReading
 
 TELL_AFTER = 2
@@ -63,6 +63,8 @@ class Observer:
         self._enqueue = enqueue
         self._asked: dict[tuple[str, int], _Asked] = {}
         """By the pod's uid and its restarts."""
+        self._crashes: dict[tuple[str, int], Crash | None] = {}
+        """What the log of a container said that ended without a cause in its last words; it is read once."""
 
     async def run_forever(self, interval_seconds: float) -> None:
         """± 10 %, so that clusters do not march in step; no round's trouble ends the loop."""
@@ -89,9 +91,25 @@ class Observer:
         self._asked = {_identity(pod): self._asked.get(_identity(pod), _Asked()) for pod in ready}
         for pod, scrape in zip(ready, scrapes, strict=True):
             self._note(pod, scrape)
+        await self._read_logs([pod for pods in by_key.values() for pod in pods if wants_log(pod)])
         seen = {key: self._observation(by_key.get(key, ())) for key in keys}
         for key in self._store.observe({key: found for key, found in seen.items() if found is not None}):
             self._enqueue(key)
+
+    async def _read_logs(self, pods: Sequence[Pod]) -> None:
+        """One after the other: crashes are rare, and a log may be long."""
+        self._crashes = {
+            _identity(pod): self._crashes[_identity(pod)] for pod in pods if _identity(pod) in self._crashes
+        }
+        for pod in pods:
+            if pod.ended is None or _identity(pod) in self._crashes:
+                continue
+            try:
+                log = await self._cluster.log(pod.namespace, pod.name, CONTAINER, of_previous=pod.ended.has_restarted)
+            except ApiError as error:
+                _log.warning("the log of pod %s/%s cannot be read: %s", pod.namespace, pod.name, error)
+                log = ""
+            self._crashes[_identity(pod)] = crash_of(pod, log)
 
     def _note(self, pod: Pod, scrape: Scrape) -> None:
         asked = self._asked[_identity(pod)]
@@ -122,8 +140,11 @@ class Observer:
                 if found.reading is not None
             ),
             troubles=tuple(found.trouble for _, found in asked if found.trouble is not None),
-            crashes=tuple(crash for crash in map(crash_of, pods) if crash is not None),
+            crashes=tuple(crash for crash in map(self._crash, pods) if crash is not None),
         )
+
+    def _crash(self, pod: Pod) -> Crash | None:
+        return self._crashes.get(_identity(pod)) or crash_of(pod)
 
 
 def _identity(pod: Pod) -> tuple[str, int]:

@@ -16,7 +16,9 @@ class Ended:
     reason: str
     """The kubelet's word: Error, OOMKilled."""
     message: str
-    """The end of its log."""
+    """The end of its log, 2 KB of it."""
+    has_restarted: bool
+    """Its log is that of the container before."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,11 +58,11 @@ def pod_of(body: Mapping[str, Any]) -> Pod:
 
 
 def _ended(container: Mapping[str, Any]) -> Ended | None:
-    for state in (container.get("state", {}), container.get("lastState", {})):
-        ended = state.get("terminated")
+    for state, has_restarted in (("state", False), ("lastState", True)):
+        ended = container.get(state, {}).get("terminated")
         if ended:
-            failed = ended.get("exitCode", 0) != 0
-            return Ended(reason=ended.get("reason", ""), message=ended.get("message", "")) if failed else None
+            words = Ended(reason=ended.get("reason", ""), message=ended.get("message", ""), has_restarted=has_restarted)
+            return words if ended.get("exitCode", 0) != 0 else None
     return None
 
 

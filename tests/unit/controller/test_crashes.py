@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kvgate.controller.crashes import crash_of
-from kvgate.controller.pods import pod_of
+from kvgate.controller.crashes import crash_of, wants_log
+from kvgate.controller.pods import Pod, pod_of
 from support.manifests import a_pod
 
 TOO_LONG = (
@@ -19,9 +19,13 @@ OOM = (
 WRAPPER = "RuntimeError: Engine core initialization failed. See root cause above.\n"
 
 
-def told(message: str, *, exit_code: int = 1, reason: str = "Error", **pod: Any) -> tuple[str, str] | None:
+def ended_pod(message: str, *, exit_code: int = 1, reason: str = "Error", **pod: Any) -> Pod:
     ended = {"exitCode": exit_code, "reason": reason, "message": message}
-    crash = crash_of(pod_of(a_pod(ended=ended, **{"ready": False, "restarts": 1, **pod})))
+    return pod_of(a_pod(ended=ended, **{"ready": False, "restarts": 1, **pod}))
+
+
+def told(message: str, log: str = "", **pod: Any) -> tuple[str, str] | None:
+    crash = crash_of(ended_pod(message, **pod), log)
     return (crash.reason, crash.message) if crash else None
 
 
@@ -75,3 +79,26 @@ def test_the_memory_limit_of_the_container_is_not_the_gpus() -> None:
 @pytest.mark.parametrize("pod", [{"ready": True}, {"going": True}, {"exit_code": 0}])
 def test_a_pod_that_serves_goes_or_ended_by_order_has_not_crashed(pod: dict[str, Any]) -> None:
     assert told(TOO_LONG, **{"restarts": 2, **pod}) is None
+
+
+def test_the_cause_that_the_last_words_lack_is_taken_from_the_log() -> None:
+    found = told(WRAPPER, log=TOO_LONG + "Traceback of the API server\n" * 100 + WRAPPER)
+    assert found is not None
+    assert found[0] == "KVCacheTooSmall"
+    assert told(WRAPPER, log="nothing that is known") is None
+
+
+@pytest.mark.parametrize(
+    ("message", "pod", "wanted"),
+    [
+        (WRAPPER, {}, True),
+        ("", {}, True),
+        (TOO_LONG, {}, False),
+        ("", {"reason": "OOMKilled", "exit_code": 137}, False),
+        (WRAPPER, {"ready": True}, False),
+        (WRAPPER, {"exit_code": 0}, False),
+        (WRAPPER, {"going": True}, False),
+    ],
+)
+def test_a_log_is_wanted_only_where_the_cause_is_not_known(message: str, pod: dict[str, Any], wanted: object) -> None:
+    assert wants_log(ended_pod(message, **pod)) is wanted
