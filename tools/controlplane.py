@@ -185,6 +185,11 @@ class ControlPlane:
     def url(self) -> str:
         return f"https://127.0.0.1:{self._programs['kube-apiserver'].port}"
 
+    def write_container_log(self, text: str) -> None:
+        """What `kubectl logs` shows of every container, in the format of container runtimes."""
+        lines = (f"2026-01-01T00:00:00.000000000Z stdout F {line}\n" for line in text.splitlines())
+        self._container_log.write_text("".join(lines), encoding="utf-8")
+
     @property
     def pod_cidr(self) -> str:
         """Of the pods' addresses: loopback, so that a test can serve where a pod would; no two planes have the same."""
@@ -252,6 +257,10 @@ class ControlPlane:
     def _logs(self) -> Path:
         return self._folder / "logs"
 
+    @property
+    def _container_log(self) -> Path:
+        return self._folder / "container.log"
+
     @cached_property
     def _tls(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(self._folder / "ca.crt"))
@@ -317,6 +326,7 @@ class ControlPlane:
             "--service-cluster-ip-range=10.0.0.0/16",
             "--endpoint-reconciler-type=none",
             "--allow-privileged=true",
+            "--kubelet-preferred-address-types=InternalIP",  # the names of fake nodes lead nowhere
             f"--audit-policy-file={self._folder / 'audit-policy.json'}",
             f"--audit-log-path={self._logs / 'audit.log'}",
             "--audit-log-maxsize=100000",  # MB: one file, never rotated
@@ -343,6 +353,17 @@ class ControlPlane:
     def _scheduler_flags(self, port: int) -> list[str]:
         return [*self._serving_flags(port), *self._client_flags()]
 
+    def _container_logs(self) -> dict[str, Any]:
+        """Containers that never ran have one log, present and previous."""
+        path = str(self._container_log)
+        logs = [{"logsFile": path, "previousLogsFile": path, "follow": False}]
+        return {
+            "apiVersion": "kwok.x-k8s.io/v1alpha1",
+            "kind": "ClusterLogs",
+            "metadata": {"name": "all"},
+            "spec": {"logs": logs},
+        }
+
     def _kwok_flags(self, port: int) -> list[str]:
         return [
             f"--kubeconfig={self.kubeconfig}",
@@ -350,6 +371,9 @@ class ControlPlane:
             f"--server-address=127.0.0.1:{port}",
             *self._certificate_flags(),
             f"--config={STAGES}",
+            f"--config={self._write('container-logs.json', json.dumps(self._container_logs()))}",
+            "--node-ip=127.0.0.1",
+            f"--node-port={port}",
             f"--cidr={self.pod_cidr}",
             f"--cidr={self.pod_network}",
         ]

@@ -172,23 +172,42 @@ def test_a_pod_that_copies_the_label_is_neither_asked_nor_counted(objects: Objec
     assert (observed["numGpuBlocks"], observed["pods"]) == (blocks, 1)
 
 
-def test_a_crash_loop_is_told_in_vllms_words_with_the_prediction_beside_them(objects: Objects) -> None:
-    ready(objects, "crashes")
-    (pod,) = pods(objects, "crashes")
+def crash(objects: Objects, name: str, message: str) -> str:
+    """As the kubelet tells that a container ended and waits to be started again; the pod's name."""
+    ready(objects, name)
+    (pod,) = pods(objects, name)
     container = pod["status"]["containerStatuses"][0] | {
         "ready": False, "restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-        "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": TOO_LONG}},
+        "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": message}},
     }  # fmt: skip
     conditions = [{"type": kind, "status": "False"} for kind in ("Ready", "ContainersReady")]
     status = {"status": {"conditions": conditions, "containerStatuses": [container]}}
-    name = pod["metadata"]["name"]
-    objects.plane.kubectl("patch", "pod", name, "--subresource=status", "-p", json.dumps(status))
+    objects.plane.kubectl("patch", "pod", pod["metadata"]["name"], "--subresource=status", "-p", json.dumps(status))
+    return str(pod["metadata"]["name"])
+
+
+def test_a_crash_loop_is_told_in_vllms_words_with_the_prediction_beside_them(objects: Objects) -> None:
+    pod = crash(objects, "crashes", TOO_LONG)
     message = objects.wait_for("crashes", "Stalled", "True", "KVCacheTooSmall")
-    assert message.startswith(f"pod {name}: vLLM says: ")
+    assert message.startswith(f"pod {pod}: vLLM says: ")
     assert "5.62 GiB KV cache is needed" in message
     assert "kvgate expects " in message
     assert objects.condition("crashes", "Ready")[:2] == ("False", "KVCacheTooSmall")
     assert ("Warning", "KVCacheTooSmall") in objects.events("crashes")
+
+
+def test_a_cause_that_the_last_words_lack_is_read_once_from_the_log(objects: Objects) -> None:
+    traceback = (
+        '  File "/usr/lib/python3.12/site-packages/vllm/v1/engine/core.py", line 700, in run_engine_core\n' * 100
+    )
+    wrapper = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}\n"
+    objects.plane.write_container_log(TOO_LONG + traceback + wrapper)
+    pod = crash(objects, "wrapped", (traceback + wrapper)[-2048:])
+    message = objects.wait_for("wrapped", "Stalled", "True", "KVCacheTooSmall")
+    assert "5.62 GiB KV cache is needed" in message
+    objects.settle()
+    reads = [event for event in objects.plane.audit() if event.subresource == "log" and event.name == pod]
+    assert [(event.verb, event.code) for event in reads] == [("get", 200)]
 
 
 def test_the_container_keeps_the_end_of_its_log_as_its_last_words(objects: Objects) -> None:
