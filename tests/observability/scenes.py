@@ -198,10 +198,10 @@ SCENES = (
         description="All replicas are ready, and of none the KV cache is known: the prediction is not held against reality.",
     ),
     Scene(
-        alert="KvgateCalibrationContradictory",
+        alert="KvgateCalibrationUnused",
         series={CONTRADICTORY: changing("0", "2")},
-        labels={},
-        summary="Observed starts of one setting contradict each other",
-        description="2 recorded starts differ by more than starts of one setting do; none of them corrects a prediction.",
+        labels={"state": "contradictory"},
+        summary="Observed starts are kept that correct no prediction",
+        description="2 recorded starts are contradictory.",
     ),
 )

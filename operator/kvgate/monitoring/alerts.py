@@ -7,7 +7,7 @@ from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS
 from kvgate.monitoring import recording
-from kvgate.monitoring.queries import equals, owned, present, select
+from kvgate.monitoring.queries import equals, owned, present, select, unlike
 from kvgate.monitoring.recording import SERVED_BY, summed, summed_rate
 from kvgate.monitoring.thresholds import (
     ADMISSION_ERRORS_MAX,
@@ -180,15 +180,14 @@ PODS_NOT_OBSERVED = Alert(
     summary=f"The controller cannot observe {_OWNER}",
     description="All replicas are ready, and of none the KV cache is known: the prediction is not held against reality.",
 )
-CALIBRATION_CONTRADICTORY = Alert(
-    name="KvgateCalibrationContradictory",
-    when="observed starts of one setting differ by more than starts do",
-    expression=f"max({select(registry.CALIBRATION_STARTS.name, equals('state', 'contradictory'))}) > 0",
+CALIBRATION_UNUSED = Alert(
+    name="KvgateCalibrationUnused",
+    when="observed starts are contradictory, implausible or unreadable",
+    expression=f"max by (state) ({select(registry.CALIBRATION_STARTS.name, unlike('state', 'used'))}) > 0",
     holds_for="15m",
     severity="warning",
-    summary="Observed starts of one setting contradict each other",
-    description="{{ $value | humanize }} recorded starts differ by more than starts of one setting do; none of them corrects a"
-    " prediction.",
+    summary="Observed starts are kept that correct no prediction",
+    description="{{ $value | humanize }} recorded starts are {{ $labels.state }}.",
 )
 
 ALERTS = (
@@ -205,5 +204,5 @@ ALERTS = (
     ENGINE_STUCK,
     PODS_NOT_SCRAPED,
     PODS_NOT_OBSERVED,
-    CALIBRATION_CONTRADICTORY,
+    CALIBRATION_UNUSED,
 )

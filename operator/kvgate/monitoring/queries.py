@@ -16,6 +16,11 @@ def equals(label: str, value: str) -> str:
     return f'{label}="{value}"'
 
 
+def unlike(label: str, value: str) -> str:
+    """A matcher: anything else, or nothing."""
+    return f'{label}!="{value}"'
+
+
 def present(label: str) -> str:
     """A matcher: the series has this label."""
     return f'{label}!=""'
