@@ -9,7 +9,7 @@ import pytest
 from kvgate.cluster.client import Kind
 from kvgate.cluster.errors import ApiError, Forbidden, Unavailable
 from kvgate.controller import observe as observing
-from kvgate.controller.observe import Observer
+from kvgate.controller.observe import LOGS_PER_ROUND, Observer
 from kvgate.controller.observed import Intent, Observed, assess_owner
 from kvgate.controller.pods import PodStore
 from kvgate.controller.scrape import Scrape, ScrapeResult
@@ -244,6 +244,18 @@ async def test_a_log_is_read_once_for_an_end_whose_cause_is_not_in_its_last_word
     world.pods.put(a_pod(ready=False, restarts=2, ended=WRAPPED))
     assert await world.round() == [], "the same cause again"
     assert world.cluster.asked == ["qwen-1", *["log of qwen-1-a, vllm, True"] * 2]
+
+
+async def test_many_crashes_at_once_do_not_hold_a_round_up() -> None:
+    world = World()
+    for number in range(LOGS_PER_ROUND + 1):
+        world.pods.put(a_pod(f"pod-{number}", ready=False, restarts=1, ended=WRAPPED))
+    await world.round()
+    assert sum(asked.startswith("log") for asked in world.cluster.asked) == LOGS_PER_ROUND
+    assert await world.round() == [KEY]
+    seen = world.store.observation(KEY)
+    assert seen is not None
+    assert len(seen.crashes) == LOGS_PER_ROUND + 1
 
 
 async def test_a_log_that_may_not_be_read_leaves_the_last_words(caplog: pytest.LogCaptureFixture) -> None:

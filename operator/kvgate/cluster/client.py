@@ -24,6 +24,8 @@ PAGE_SIZE = 500
 LOG_LINES = 400
 """vLLM's traceback of two processes is some hundred lines, the cause among the first."""
 LOG_BYTES = 1 << 18
+LOG_TIMEOUT_SECONDS = 5.0
+"""The kubelet answers, and its node may be gone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,6 +142,7 @@ class Cluster:
             await self._receive(
                 "get", "pods/log", "get", f"{PODS.path(namespace, pod)}/log", methodcaller("text", errors="replace"),
                 query_params=[*query.items(), *limits.items()], header_params={"Accept": "*/*"},
+                timeout_seconds=LOG_TIMEOUT_SECONDS,
             )
         )  # fmt: skip
 

@@ -20,6 +20,8 @@ from kvgate.vllm_metrics import EngineReading
 TELL_AFTER = 2
 """The same trouble so often in a row stands in a condition: one lost answer is no news."""
 RELIST_SECONDS = 300.0
+LOGS_PER_ROUND = 4
+"""One after the other: a log may be long, or its node gone; the others wait for the next round."""
 
 _log = logging.getLogger(__name__)
 
@@ -97,19 +99,20 @@ class Observer:
             self._enqueue(key)
 
     async def _read_logs(self, pods: Sequence[Pod]) -> None:
-        """One after the other: crashes are rare, and a log may be long."""
-        self._crashes = {
-            _identity(pod): self._crashes[_identity(pod)] for pod in pods if _identity(pod) in self._crashes
-        }
-        for pod in pods:
-            if pod.ended is None or _identity(pod) in self._crashes:
-                continue
-            try:
-                log = await self._cluster.log(pod.namespace, pod.name, CONTAINER, of_previous=pod.ended.has_restarted)
-            except ApiError as error:
-                _log.warning("the log of pod %s/%s cannot be read: %s", pod.namespace, pod.name, error)
-                log = ""
-            self._crashes[_identity(pod)] = crash_of(pod, log)
+        wanted = {_identity(pod): pod for pod in pods}
+        self._crashes = {identity: crash for identity, crash in self._crashes.items() if identity in wanted}
+        unread = [pod for identity, pod in wanted.items() if identity not in self._crashes]
+        for pod in unread[:LOGS_PER_ROUND]:
+            self._crashes[_identity(pod)] = crash_of(pod, await self._log_of(pod))
+
+    async def _log_of(self, pod: Pod) -> str:
+        """Empty where it cannot be had; it is not asked for again until the container ends anew."""
+        has_restarted = pod.ended is not None and pod.ended.has_restarted
+        try:
+            return await self._cluster.log(pod.namespace, pod.name, CONTAINER, of_previous=has_restarted)
+        except ApiError as error:
+            _log.warning("the log of pod %s/%s cannot be read: %s", pod.namespace, pod.name, error)
+            return ""
 
     def _note(self, pod: Pod, scrape: Scrape) -> None:
         asked = self._asked[_identity(pod)]
