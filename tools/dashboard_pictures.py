@@ -16,7 +16,7 @@ from monitored import NAMESPACE, monitored
 from prometheus import ensure_prometheus
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "dashboards"
-SHOWN = {"namespace": NAMESPACE, "inferencedeployment": "qwen3-32b"}
+SHOWN = {"namespace": NAMESPACE, "inferencedeployment": "llama-3-1-8b"}
 """On the dashboard of one deployment."""
 
 

@@ -45,14 +45,15 @@ SAMPLES = Path(__file__).resolve().parent.parent / "deploy" / "samples"
 NAMESPACE = "serving"
 DRIFTING = "qwen3-8b"
 PREDICTION_ERRORS = {DRIFTING: -0.14, "llama-3-1-70b": -0.034}
-USUAL_ERROR = 0.006
-RELEASES = {"llama-3-1-8b": "0.8.5", "llama-3-1-70b": "0.10.2"}
+USUAL_ERROR = 0.003
+RELEASES = {"qwen3-8b": "0.8.5", "llama-3-1-70b": "0.10.2"}
 """Of vLLM, where it is not the recorded one."""
-PACES = {"llama-3-1-70b": 0.2, "llama-3-1-8b": 0.5, "qwen3-6-27b": 0.85}
+PACES = {"llama-3-1-70b": 0.2, "qwen3-32b": 0.5, "qwen3-6-27b": 0.85}
 """Of the recorded run: the slower, the less is asked of it by the end."""
 OTHER = "chatbot"
 """Has no InferenceDeployment."""
-PODS_EACH = 2
+REPLICAS = {"llama-3-1-8b": 2, OTHER: 2}
+"""Where it is not one, as the sample's manifest says."""
 SCRAPE_SECONDS = 0.5
 PAST_THE_WORST = 45.0
 """Second of the recording: preemptions have been going on for a while."""
@@ -83,7 +84,10 @@ def monitored(assets: Path, *, speed: float = 3, until_second: float = PAST_THE_
     samples = tuple(judged_samples())
     running = [sample.name for sample in samples if dict(sample.conditions)[ConditionType.READY] == "True"]
     with ExitStack() as stack:
-        pods = {name: [stack.enter_context(_pod_of(name)) for _ in range(PODS_EACH)] for name in (*running, OTHER)}
+        pods = {
+            name: [stack.enter_context(_pod_of(name)) for _ in range(REPLICAS.get(name, 1))]
+            for name in (*running, OTHER)
+        }
         ports = stack.enter_context(kvgate_processes(lambda: _published(samples, pods)))
         targets = {
             KVGATE.name: [kvgate_pod(name, _address(port)).target() for name, port in ports.items()],
@@ -91,7 +95,7 @@ def monitored(assets: Path, *, speed: float = 3, until_second: float = PAST_THE_
             OTHER_ENGINES.name: [_other(pod.port) for pod in pods[OTHER]],
         }
         server = stack.enter_context(_prometheus(assets, targets, twice=_twice(running[0], pods[running[0]])))
-        server.until(f"count(up == 1) == {sum(map(len, targets.values())) + PODS_EACH}")
+        server.until(f"count(up == 1) == {sum(map(len, targets.values())) + len(pods[running[0]])}")
         start = time.time()
         _begin(pods, speed)
         wait_until(lambda: pods[OTHER][0].replay.seconds >= until_second, "the run is so far", within_seconds=120)

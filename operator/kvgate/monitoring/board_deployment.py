@@ -148,7 +148,7 @@ def usage() -> timeseries.Panel:
     )  # fmt: skip
     used = f"max by (pod) ({ask.gauge(vllm_metrics.KV_CACHE_USAGE)})"
     queries = [Query(expr=used, legend="{{pod}}"), Query(expr=ask.DEMAND_SHARE, legend="demand")]
-    return graph(about, queries, Look(series="demand", colour=ORANGE, dashed=True))
+    return graph(about, queries, Look(series="demand", colour=PURPLE, dashed=True))
 
 
 def headroom() -> timeseries.Panel:
