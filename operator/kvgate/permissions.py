@@ -1,7 +1,7 @@
 """What the controller may do, and why: the chart's roles are made from this, and a test holds the audit log against it.
 
-No secrets: pods read tokens by reference. No nodes. Pods are looked at and never touched. No delete: children go with their
-owner.
+No secrets: pods read tokens by reference. No nodes. Pods are looked at and never touched; of a log, which may hold prompts, nothing
+is kept but vLLM's refusal. No delete: children go with their owner.
 """
 
 from kvgate.record import record

@@ -9,7 +9,7 @@ import pytest
 from kvgate.cluster.client import Kind
 from kvgate.cluster.errors import ApiError, Forbidden, Unavailable
 from kvgate.controller import observe as observing
-from kvgate.controller.observe import LOGS_PER_ROUND, Observer
+from kvgate.controller.observe import Observer
 from kvgate.controller.observed import Intent, Observed, assess_owner
 from kvgate.controller.pods import PodStore
 from kvgate.controller.scrape import Scrape, ScrapeResult
@@ -18,6 +18,7 @@ from kvgate.controller.store import Key, Store
 from kvgate.metrics.snapshot import DeploymentSnapshot
 from kvgate.rendering.status import before, status_of
 from kvgate.vllm_metrics import EngineReading
+from support.crash_log import SENTENCE, crashed
 from support.manifests import NOW, a_document, a_pod, an_owner
 
 KEY = ("serving", "qwen")
@@ -229,39 +230,28 @@ async def test_a_crash_is_reconciled_once() -> None:
     assert await world.round() == []
 
 
-WRAPPED = {"exitCode": 1, "reason": "Error", "message": "RuntimeError: Engine core initialization failed."}
+def wrapped(run: int = 0) -> dict[str, object]:
+    return crashed("RuntimeError: Engine core initialization failed.", run=f"containerd://{run}")
 
 
 async def test_a_log_is_read_once_for_an_end_whose_cause_is_not_in_its_last_words() -> None:
     world = World()
     await world.round()
-    world.pods.put(a_pod(ready=False, restarts=1, ended=WRAPPED))
+    world.pods.put(a_pod(ready=False, restarts=1, ended=wrapped()))
     assert await world.round() == [KEY]
     seen = world.store.observation(KEY)
     assert seen is not None
     assert [crash.reason for crash in seen.crashes] == ["KVCacheTooSmall"]
     assert await world.round() == []
-    world.pods.put(a_pod(ready=False, restarts=2, ended=WRAPPED))
+    world.pods.put(a_pod(ready=False, restarts=2, ended=wrapped(1)))
     assert await world.round() == [], "the same cause again"
     assert world.cluster.asked == ["qwen-1", *["log of qwen-1-a, vllm, True"] * 2]
-
-
-async def test_many_crashes_at_once_do_not_hold_a_round_up() -> None:
-    world = World()
-    for number in range(LOGS_PER_ROUND + 1):
-        world.pods.put(a_pod(f"pod-{number}", ready=False, restarts=1, ended=WRAPPED))
-    await world.round()
-    assert sum(asked.startswith("log") for asked in world.cluster.asked) == LOGS_PER_ROUND
-    assert await world.round() == [KEY]
-    seen = world.store.observation(KEY)
-    assert seen is not None
-    assert len(seen.crashes) == LOGS_PER_ROUND + 1
 
 
 async def test_a_log_that_may_not_be_read_leaves_the_last_words(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.cluster.log_refusal = Forbidden
-    world.pods.put(a_pod(ready=False, restarts=2, ended=WRAPPED))
+    world.pods.put(a_pod(ready=False, restarts=2, ended=wrapped()))
     for _ in range(3):
         await world.round()
     seen = world.store.observation(KEY)
@@ -270,17 +260,35 @@ async def test_a_log_that_may_not_be_read_leaves_the_last_words(caplog: pytest.L
     assert len(caplog.records) == 1
 
 
+async def test_no_log_is_read_of_a_pod_that_is_not_ours() -> None:
+    world = World()
+    world.pods.put(a_pod(ready=False, restarts=2, ended=wrapped(), replica_set=None))
+    await world.round()
+    assert world.cluster.asked == []
+
+
+async def test_a_refused_start_is_learnt_from_once_a_kind_however_often_it_comes_again() -> None:
+    world = World()
+    for run, available in enumerate(("3.5 GiB", "3.48 GiB", "3.51 GiB")):
+        words = f"ValueError: {SENTENCE}".replace("3.5 GiB", available)
+        world.pods.put(a_pod(ready=False, restarts=run, ended=crashed(words, run=f"containerd://{run}")))
+        await world.round()
+        starts = world.store.new_starts(KEY, "hash")
+        assert len(starts) == (1 if run == 0 else 0)
+        world.store.learnt(KEY, starts, "")
+
+
 async def test_every_engine_of_the_current_spec_is_learnt_from_once() -> None:
     world = World()
     world.pods.put(a_pod("a", ip="a"))
     world.pods.put(a_pod("old", ip="a", template="earlier"))
     world.answers["a"] = read()
     await world.round()
-    engines = world.store.new_engines(KEY, "hash")
+    engines = world.store.new_starts(KEY, "hash")
     assert [engine.pod for engine in engines] == ["a"]
-    assert world.store.new_engines(KEY, "hash") == engines, "until it was learnt from"
+    assert world.store.new_starts(KEY, "hash") == engines, "until it was learnt from"
     world.store.learnt(KEY, engines, "")
-    assert world.store.new_engines(KEY, "hash") == ()
+    assert world.store.new_starts(KEY, "hash") == ()
 
 
 async def test_what_a_deleted_object_said_is_gone() -> None:

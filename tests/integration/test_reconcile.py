@@ -20,7 +20,7 @@ from kvgate.metrics import registry as metrics
 from kvgate.metrics.exporter import counter, histogram
 from kvgate.metrics.snapshot import DeploymentSnapshot
 from kvgate.rendering.labels import HASH_ANNOTATION
-from kvgate.rendering.observation import Engine, Observation
+from kvgate.rendering.observation import Crash, Engine, Observation
 from kvgate.vllm_metrics import EngineReading
 from support.manifests import UID, a_document
 
@@ -72,7 +72,7 @@ def new(cluster: FakeCluster, store: Store | None = None, **options: Any) -> tup
     instruments = Instruments(results=results, durations=histogram(metrics.RECONCILE_DURATION, registry))
     recorder = EventRecorder(cluster, instance="test")  # type: ignore[arg-type]
     store = store or Store(DeploymentSnapshot(), ObservedStarts(None))
-    options = {"on_observation": AsyncMock(return_value=""), **options}
+    options = {"on_start": AsyncMock(return_value=""), **options}
     reconciler = Reconciler(cluster, recorder, store, instruments, **options)  # type: ignore[arg-type]
     return reconciler, lambda result: results.labels(result)._value.get()
 
@@ -178,6 +178,20 @@ async def test_an_object_that_vanishes_before_its_status_is_written_is_no_error(
     assert ("create", "events") not in cluster.writes
 
 
+async def test_the_figures_are_shown_though_a_crd_of_another_release_refuses_the_status() -> None:
+    cluster, snapshot = FakeCluster(a_document()), DeploymentSnapshot()
+    store = Store(snapshot, ObservedStarts(None))
+    cluster.refusals[("apply", "status")] = Rejected
+    reconcile, count = new(cluster, store)
+    with pytest.raises(Rejected):
+        await reconcile(KEY)
+    store.publish()
+    assert 'kvgate_kv_cache_capacity_tokens{namespace="serving",inferencedeployment="qwen"' in snapshot.text(
+        units=False
+    )
+    assert count("unavailable") == 1
+
+
 async def test_an_event_that_cannot_be_written_holds_nothing_up() -> None:
     cluster = FakeCluster(a_document())
     cluster.refusals["create", "events"] = Forbidden
@@ -234,11 +248,11 @@ async def test_a_changed_config_map_is_judged_anew() -> None:
 async def test_what_pods_say_is_written_once_and_learnt_from_once() -> None:
     cluster, store, learnt = FakeCluster(a_document()), Store(DeploymentSnapshot(), ObservedStarts(None)), []
 
-    async def learn(owner: InferenceDeployment, _: Assessment, reading: EngineReading) -> str:
-        learnt.append((owner.name, reading))
+    async def learn(owner: InferenceDeployment, _: Assessment, start: Engine | Crash) -> str:
+        learnt.append((owner.name, start))
         return "not used: it contradicts"
 
-    reconcile, _ = new(cluster, store, on_observation=learn)
+    reconcile, _ = new(cluster, store, on_start=learn)
     await reconcile(KEY)
     deployment = cluster.objects["deployments"]
     assert deployment is not None
@@ -251,14 +265,14 @@ async def test_what_pods_say_is_written_once_and_learnt_from_once() -> None:
     await reconcile(KEY)
     assert cluster.writes == [("apply", "status"), ("create", "events")]
     assert told(cluster)["PredictionDrift"] == ("True", "CapacityDiffers")
-    assert learnt == [("qwen", reading)], "of what is rendered now, not of the earlier one"
+    assert learnt == [("qwen", engines[0])], "of what is rendered now, not of the earlier one"
     assert message(cluster, "PredictionDrift").endswith("; not used: it contradicts")
 
 
 async def test_what_cannot_be_remembered_is_tried_again_and_holds_nothing_up() -> None:
     cluster, store = FakeCluster(a_document()), Store(DeploymentSnapshot(), ObservedStarts(None))
     learn = AsyncMock(side_effect=[Unavailable("patch", "configmaps", "timeout"), ""])
-    reconcile, _ = new(cluster, store, on_observation=learn)
+    reconcile, _ = new(cluster, store, on_start=learn)
     await reconcile(KEY)
     deployment = cluster.objects["deployments"]
     assert deployment is not None

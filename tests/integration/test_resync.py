@@ -75,7 +75,7 @@ def new(cluster: FakeCluster) -> tuple[Resync, Reconciler, FakeQueue]:
         results=counter(metrics.RECONCILES, registry), durations=histogram(metrics.RECONCILE_DURATION, registry)
     )
     recorder = EventRecorder(cluster, instance="test")  # type: ignore[arg-type]
-    reconciler = Reconciler(cluster, recorder, store, instruments, on_observation=AsyncMock())  # type: ignore[arg-type]
+    reconciler = Reconciler(cluster, recorder, store, instruments, on_start=AsyncMock())  # type: ignore[arg-type]
     resync = Resync(
         connect=lambda: cluster,  # type: ignore[arg-type,return-value]
         namespaces=(), reconciler=reconciler, queue=queue, store=store, starts=ObservedStarts(None),  # type: ignore[arg-type]

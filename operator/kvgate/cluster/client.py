@@ -23,9 +23,10 @@ PAGE_SIZE = 500
 
 LOG_LINES = 400
 """vLLM's traceback of two processes is some hundred lines, the cause among the first."""
-LOG_BYTES = 1 << 18
+LOG_BYTES = 1 << 16
 LOG_TIMEOUT_SECONDS = 5.0
-"""The kubelet answers, and its node may be gone."""
+"""A log comes from the pod's node, and a node may hang."""
+_CHUNK_BYTES = 1 << 14
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,9 +141,9 @@ class Cluster:
         limits = {"tailLines": LOG_LINES, "limitBytes": LOG_BYTES}
         return str(
             await self._receive(
-                "get", "pods/log", "get", f"{PODS.path(namespace, pod)}/log", methodcaller("text", errors="replace"),
-                query_params=[*query.items(), *limits.items()], header_params={"Accept": "*/*"},
-                timeout_seconds=LOG_TIMEOUT_SECONDS,
+                "get", "pods/log", "get", f"{PODS.path(namespace, pod)}/log", _log_text,
+                timeout_seconds=LOG_TIMEOUT_SECONDS, query_params=[*query.items(), *limits.items()],
+                header_params={"Accept": "*/*"},
             )
         )  # fmt: skip
 
@@ -168,3 +169,14 @@ class Cluster:
             raise Unavailable(verb, resource, f"no answer within {timeout_seconds:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Unavailable(verb, resource, str(error) or type(error).__name__) from error
+
+
+async def _log_text(answer: aiohttp.ClientResponse) -> str:
+    """Never more than was asked for: a node's word is not trusted."""
+    body = bytearray()
+    async with answer:
+        async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
+            body += chunk
+            if len(body) >= LOG_BYTES:
+                break
+    return body[:LOG_BYTES].decode(errors="replace")

@@ -1,9 +1,9 @@
-"""Why an engine ended, from the end of its log: pure."""
+"""Why an engine ended, from its last words or from its log: pure."""
 
 from kvgate.api.conditions import Reason
 from kvgate.controller.pods import Pod
 from kvgate.rendering.observation import Crash
-from kvgate.sources.start_failure import FailureKind, recognise
+from kvgate.sources.start_failure import FailureKind, StartFailure, recognise
 
 UNKNOWN_RESTARTS = 2
 """An end for a cause that is not known is told when it has come again: once is an accident."""
@@ -17,33 +17,44 @@ _REASONS = {
     FailureKind.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
     FailureKind.INVALID_SETTING: Reason.ENGINE_REFUSED_TO_START,
 }
+_TELLS_KV_CACHE = (FailureKind.KV_CACHE_TOO_SMALL, FailureKind.NO_MEMORY_FOR_KV_CACHE)
+"""Their available bytes are the KV cache's; those of the others are the GPU's."""
+
+
+def cause_in(text: str) -> StartFailure | None:
+    """None, too, for the mere end of a traceback: its cause was printed before."""
+    failure = recognise(text)
+    return failure if failure and failure.kind in _REASONS else None
 
 
 def wants_log(pod: Pod) -> bool:
     """The termination message does not hold the cause: with V1 the API server's own traceback alone is longer."""
     ended = pod.ended
-    return ended is not None and not pod.is_ready and ended.reason != "OOMKilled" and _known(pod, ended.message) is None
+    return ended is not None and not pod.is_ready and ended.reason != "OOMKilled" and cause_in(ended.message) is None
 
 
-def crash_of(pod: Pod, log: str = "") -> Crash | None:
-    """None while nothing is wrong, or may yet come right by itself; `log` is more of what the container wrote."""
+def crash_of(pod: Pod, logged: StartFailure | None = None) -> Crash | None:
+    """None while nothing is wrong, or may yet come right by itself; `logged` is the cause that its log tells."""
     ended = pod.ended
     if pod.is_ready or ended is None:
         return None
-    known = _known(pod, ended.message) or _known(pod, log)
-    if known is not None or pod.restarts < UNKNOWN_RESTARTS:
-        return known
-    return _crash(pod, Reason.ENGINE_CRASHED, _unknown(pod, ended.reason, ended.message))
+    failure = cause_in(ended.message) or logged
+    if failure:
+        return _refusal(pod, failure)
+    if pod.restarts < UNKNOWN_RESTARTS:
+        return None
+    message = _unknown(pod, ended.reason, ended.message)
+    return Crash(pod=pod.name, template_hash=pod.template_hash, reason=Reason.ENGINE_CRASHED, message=message)
 
 
-def _known(pod: Pod, text: str) -> Crash | None:
-    failure = recognise(text)
-    reason = _REASONS.get(failure.kind) if failure else None
-    return _crash(pod, reason, f"vLLM says: {failure.sentence.rstrip('.')}") if failure and reason else None
-
-
-def _crash(pod: Pod, reason: Reason, message: str) -> Crash:
-    return Crash(pod=pod.name, template_hash=pod.template_hash, reason=reason, message=message)
+def _refusal(pod: Pod, failure: StartFailure) -> Crash:
+    return Crash(
+        pod=pod.name,
+        template_hash=pod.template_hash,
+        reason=_REASONS[failure.kind],
+        message=f"vLLM says: {failure.sentence.rstrip('.')}",
+        available_kv_cache_bytes=failure.available_bytes if failure.kind in _TELLS_KV_CACHE else None,
+    )
 
 
 def _unknown(pod: Pod, reason: str, message: str) -> str:

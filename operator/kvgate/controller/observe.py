@@ -9,19 +9,18 @@ from dataclasses import dataclass, field, replace
 from kvgate.api.conditions import Reason
 from kvgate.cluster.client import Cluster
 from kvgate.cluster.errors import ApiError
-from kvgate.controller.crashes import crash_of, wants_log
+from kvgate.controller.crash_logs import CrashLogs
+from kvgate.controller.crashes import crash_of
 from kvgate.controller.pods import Pod, PodStore
 from kvgate.controller.scrape import Scrape, Scraper, ScrapeResult
 from kvgate.controller.store import Key, Store
-from kvgate.rendering.observation import Crash, Engine, Observation, Trouble
-from kvgate.rendering.pod import CONTAINER, PORT
+from kvgate.rendering.observation import Engine, Observation, Trouble
+from kvgate.rendering.pod import PORT
 from kvgate.vllm_metrics import EngineReading
 
 TELL_AFTER = 2
 """The same trouble so often in a row stands in a condition: one lost answer is no news."""
 RELIST_SECONDS = 300.0
-LOGS_PER_ROUND = 4
-"""One after the other: a log may be long, or its node gone; the others wait for the next round."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,10 +62,9 @@ class Observer:
         self._scrape = scrape
         self._store = store
         self._enqueue = enqueue
+        self._logs = CrashLogs(cluster)
         self._asked: dict[tuple[str, int], _Asked] = {}
         """By the pod's uid and its restarts."""
-        self._crashes: dict[tuple[str, int], Crash | None] = {}
-        """What the log of a container said that ended without a cause in its last words; it is read once."""
 
     async def run_forever(self, interval_seconds: float) -> None:
         """± 10 %, so that clusters do not march in step; no round's trouble ends the loop."""
@@ -93,26 +91,10 @@ class Observer:
         self._asked = {_identity(pod): self._asked.get(_identity(pod), _Asked()) for pod in ready}
         for pod, scrape in zip(ready, scrapes, strict=True):
             self._note(pod, scrape)
-        await self._read_logs([pod for pods in by_key.values() for pod in pods if wants_log(pod)])
+        await self._logs.read(pod for pods in by_key.values() for pod in pods)
         seen = {key: self._observation(by_key.get(key, ())) for key in keys}
         for key in self._store.observe({key: found for key, found in seen.items() if found is not None}):
             self._enqueue(key)
-
-    async def _read_logs(self, pods: Sequence[Pod]) -> None:
-        wanted = {_identity(pod): pod for pod in pods}
-        self._crashes = {identity: crash for identity, crash in self._crashes.items() if identity in wanted}
-        unread = [pod for identity, pod in wanted.items() if identity not in self._crashes]
-        for pod in unread[:LOGS_PER_ROUND]:
-            self._crashes[_identity(pod)] = crash_of(pod, await self._log_of(pod))
-
-    async def _log_of(self, pod: Pod) -> str:
-        """Empty where it cannot be had; it is not asked for again until the container ends anew."""
-        has_restarted = pod.ended is not None and pod.ended.has_restarted
-        try:
-            return await self._cluster.log(pod.namespace, pod.name, CONTAINER, of_previous=has_restarted)
-        except ApiError as error:
-            _log.warning("the log of pod %s/%s cannot be read: %s", pod.namespace, pod.name, error)
-            return ""
 
     def _note(self, pod: Pod, scrape: Scrape) -> None:
         asked = self._asked[_identity(pod)]
@@ -143,11 +125,8 @@ class Observer:
                 if found.reading is not None
             ),
             troubles=tuple(found.trouble for _, found in asked if found.trouble is not None),
-            crashes=tuple(crash for crash in map(self._crash, pods) if crash is not None),
+            crashes=tuple(crash for pod in pods if (crash := crash_of(pod, self._logs.cause(pod))) is not None),
         )
-
-    def _crash(self, pod: Pod) -> Crash | None:
-        return self._crashes.get(_identity(pod)) or crash_of(pod)
 
 
 def _identity(pod: Pod) -> tuple[str, int]:

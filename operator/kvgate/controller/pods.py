@@ -19,6 +19,8 @@ class Ended:
     """The end of its log, 2 KB of it."""
     has_restarted: bool
     """Its log is that of the container before."""
+    container_id: str = ""
+    """Of this run: a restart makes another."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,12 +60,20 @@ def pod_of(body: Mapping[str, Any]) -> Pod:
 
 
 def _ended(container: Mapping[str, Any]) -> Ended | None:
-    for state, has_restarted in (("state", False), ("lastState", True)):
+    for state in ("state", "lastState"):
         ended = container.get(state, {}).get("terminated")
         if ended:
-            words = Ended(reason=ended.get("reason", ""), message=ended.get("message", ""), has_restarted=has_restarted)
-            return words if ended.get("exitCode", 0) != 0 else None
+            return _failed(ended, has_restarted=state == "lastState") if ended.get("exitCode", 0) != 0 else None
     return None
+
+
+def _failed(ended: Mapping[str, Any], *, has_restarted: bool) -> Ended:
+    return Ended(
+        reason=ended.get("reason", ""),
+        message=ended.get("message", ""),
+        has_restarted=has_restarted,
+        container_id=ended.get("containerID", ""),
+    )
 
 
 def controller_of(body: Mapping[str, Any], kind: str) -> tuple[str, str] | None:

@@ -208,7 +208,7 @@ async def _operate(process: Process) -> None:
     async with Cluster(configuration, process.observe) as cluster, Scraper(process.scrapes) as scraper:
         recorder = EventRecorder(cluster, instance=instance_name())
         learn = partial(process.starts.learn, cluster)
-        reconciler = Reconciler(cluster, recorder, store, process.instruments, on_observation=learn)
+        reconciler = Reconciler(cluster, recorder, store, process.instruments, on_start=learn)
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds)
         resync = Resync(
             connect=lambda: Cluster(configuration, process.observe),

@@ -21,8 +21,8 @@ from kvgate.controller.observed import Awaited, Intent, Observed
 from kvgate.controller.store import Key, Store
 from kvgate.engine import Assessment
 from kvgate.facts import ConfigMissing
+from kvgate.rendering.observation import Crash, Engine
 from kvgate.rendering.status import Before, Obstacle, before, halted_status, is_changed
-from kvgate.vllm_metrics import EngineReading
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class _Outcome:
     awaited: Awaited | None = None
 
 
-OnObservation = Callable[[InferenceDeployment, Assessment, EngineReading], Awaitable[str]]
+OnStart = Callable[[InferenceDeployment, Assessment, Engine | Crash], Awaitable[str]]
 """Remembers what a pod of the current spec tells, once per pod and process; answers why it corrects nothing, if so."""
 
 
@@ -52,13 +52,13 @@ class Reconciler:
 
     def __init__(
         self, cluster: Cluster, recorder: EventRecorder, store: Store, instruments: Instruments,
-        on_observation: OnObservation,
+        on_start: OnStart,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._recorder = recorder
         self._store = store
         self._instruments = instruments
-        self._on_observation = on_observation
+        self._on_start = on_start
 
     async def __call__(self, key: Key) -> Awaited | None:
         """One measured run, and what the object waits for that no watch will tell of."""
@@ -129,8 +129,8 @@ class Reconciler:
         state = before(observed.document, _now())
         observation = self._store.observation(key)
         status = pure.status_after(intent, name=key[1], deployment=deployment, before=state, observation=observation)
+        self._store.show(key, observed, intent, status, deployment)  # first: an older CRD may refuse the status
         written = await self._write_status(observed.document, state, status)
-        self._store.show(key, observed, intent, status, deployment)
         if error is not None:
             raise error
         result = "written" if intent.pending or written else "unchanged"
@@ -138,17 +138,15 @@ class Reconciler:
 
     async def _learn(self, key: Key, intent: Intent) -> None:
         """What cannot be remembered holds nothing else up: the next run tries again."""
-        engines = self._store.new_engines(key, intent.template_hash)
-        if not engines or intent.judged is None or not isinstance(intent.owner, InferenceDeployment):
+        starts = self._store.new_starts(key, intent.template_hash)
+        if not starts or intent.judged is None or not isinstance(intent.owner, InferenceDeployment):
             return
         try:
-            remarks = [
-                await self._on_observation(intent.owner, intent.judged.assessment, engine.reading) for engine in engines
-            ]
+            remarks = [await self._on_start(intent.owner, intent.judged.assessment, start) for start in starts]
         except ApiError as error:
             _log.warning("not remembered: %s", error)
         else:
-            self._store.learnt(key, engines, next(filter(None, remarks), ""))
+            self._store.learnt(key, starts, next(filter(None, remarks), ""))
 
     async def _apply(
         self, intent: Intent, deployment: Document | None

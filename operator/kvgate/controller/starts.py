@@ -7,10 +7,19 @@ from datetime import UTC, datetime
 from kvgate.api.base import Document
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, ObservedStart, StartState
-from kvgate.calibration import Records, read_records, start_of_blocks, unused_text, with_start, write_records
+from kvgate.budget.plan import Budget
+from kvgate.calibration import (
+    Records,
+    read_records,
+    start_of_blocks,
+    start_of_bytes,
+    unused_text,
+    with_start,
+    write_records,
+)
 from kvgate.cluster.client import CONFIG_MAPS, Cluster
 from kvgate.engine import Assessment
-from kvgate.vllm_metrics import EngineReading
+from kvgate.rendering.observation import Crash, Engine
 
 KEY = "starts.jsonl"
 """Of the ConfigMap's data."""
@@ -69,12 +78,12 @@ class ObservedStarts:
             self._show(read_records(text))
 
     async def learn(
-        self, cluster: Cluster, owner: InferenceDeployment, assessment: Assessment, reading: EngineReading
+        self, cluster: Cluster, owner: InferenceDeployment, assessment: Assessment, seen: Engine | Crash
     ) -> str:
         """From a pod of this object; as `add` answers. Nothing where the cache was given by hand, or nothing was predicted."""
         budget = assessment.effective
         source = f"{owner.namespace}/{owner.name}, {datetime.now(UTC):%Y-%m-%d}"
-        start = start_of_blocks(budget, reading.num_gpu_blocks, source=source) if budget else None
+        start = _start(budget, seen, source) if budget else None
         return await self.add(cluster, start) if start else ""
 
     async def add(self, cluster: Cluster, start: ObservedStart) -> str:
@@ -103,6 +112,15 @@ class ObservedStarts:
         for text in sorted(told - self._told):
             _log.warning("calibration: %s", text)
         self._told = told
+
+
+def _start(budget: Budget, seen: Engine | Crash, source: str) -> ObservedStart | None:
+    """A refused start tells the bytes that it would have had; of several pipeline stages not which one's they are."""
+    if isinstance(seen, Engine):
+        return start_of_blocks(budget, seen.reading.num_gpu_blocks, source=source)
+    if seen.available_kv_cache_bytes is None or budget.request.settings.parallelism.pipeline > 1:
+        return None
+    return start_of_bytes(budget, seen.available_kv_cache_bytes, source=f"{source} (refused to start)")
 
 
 def _config_map(place: Place, text: str) -> Document:

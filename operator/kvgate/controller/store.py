@@ -4,16 +4,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kvgate.api.base import Document
+from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.controller.observed import Intent, Judged, Observed, assess_owner, pinned_revision
 from kvgate.controller.starts import ObservedStarts
 from kvgate.metrics.exporter import DeploymentSample, ObservedSample, sample_of
 from kvgate.metrics.snapshot import DeploymentSnapshot
-from kvgate.rendering.observation import Engine, Figures, Observation, figures_of
+from kvgate.rendering.observation import Crash, Engine, Figures, Observation, figures_of
 
 Key = tuple[str, str]
 """(namespace, name)."""
+Refusal = tuple[str, Reason]
+"""(pod, reason): in a crash loop one start of a kind is enough."""
 
 
 class Store:
@@ -26,7 +29,7 @@ class Store:
         self._judged: dict[Key, tuple[object, Judged]] = {}
         self._deployments: dict[Key, str] = {}
         self._observations: dict[Key, Observation] = {}
-        self._learnt: dict[Key, tuple[Engine, ...]] = {}
+        self._learnt: dict[Key, frozenset[Engine | Refusal]] = {}
         self._remarks: dict[Key, str] = {}
         self._is_dirty = False
 
@@ -82,18 +85,16 @@ class Store:
                 self._set(key, replace(sample, observed=replace(sample.observed, usage_ratio=seen.usage_ratio)))
         return changed
 
-    def new_engines(self, key: Key, template_hash: str) -> tuple[Engine, ...]:
+    def new_starts(self, key: Key, template_hash: str) -> tuple[Engine | Crash, ...]:
         """Those of the current spec from which nothing was learnt yet; after a restart, all of them once."""
-        observation = self._observations.get(key)
-        learnt = self._learnt.get(key, ())
-        return tuple(
-            engine for engine in (observation.of(template_hash) if observation else ()) if engine not in learnt
-        )
+        seen, learnt = self._observations.get(key, Observation()), self._learnt.get(key, frozenset())
+        return tuple(start for start in seen.starts(template_hash) if _identity(start) not in learnt)
 
-    def learnt(self, key: Key, engines: tuple[Engine, ...], remark: str) -> None:
+    def learnt(self, key: Key, starts: tuple[Engine | Crash, ...], remark: str) -> None:
         """From these, and why it corrects nothing; empty where it does."""
-        kept = self._observations[key].engines if key in self._observations else ()
-        self._learnt[key] = tuple(engine for engine in (*self._learnt.get(key, ()), *engines) if engine in kept)
+        seen = self._observations.get(key, Observation())
+        kept = frozenset(map(_identity, seen.engines)) | frozenset(map(_identity, seen.crashes))
+        self._learnt[key] = kept & (self._learnt.get(key, frozenset()) | frozenset(map(_identity, starts)))
         self._remarks[key] = remark
 
     def forget(self, key: Key) -> None:
@@ -115,6 +116,10 @@ class Store:
         if self._is_dirty:
             self._is_dirty = False
             self._snapshot.publish(self._samples)
+
+
+def _identity(start: Engine | Crash) -> Engine | Refusal:
+    return start if isinstance(start, Engine) else (start.pod, start.reason)
 
 
 def _observed_sample(observation: Observation, figures: Figures) -> ObservedSample:

@@ -46,6 +46,8 @@ class Crash:
     template_hash: str
     reason: Reason
     message: str
+    available_kv_cache_bytes: int | None = None
+    """What vLLM had found for the KV cache, where its refusal tells."""
 
     @property
     def is_of_memory(self) -> bool:
@@ -71,6 +73,11 @@ class Observation:
     def of(self, template_hash: str) -> tuple[Engine, ...]:
         """The engines of the current spec."""
         return tuple(engine for engine in self.engines if engine.template_hash == template_hash)
+
+    def starts(self, template_hash: str) -> tuple[Engine | Crash, ...]:
+        """Of the current spec, those that tell how much memory became KV cache or would have."""
+        refused = (crash for crash in self.crashes if crash.available_kv_cache_bytes is not None)
+        return *self.of(template_hash), *(crash for crash in refused if crash.template_hash == template_hash)
 
     def crash_of(self, template_hash: str) -> Crash | None:
         """The first crash of the current spec, by the pod's name."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.controller.crashes import crash_of, wants_log
+from kvgate.controller.crashes import cause_in, crash_of, wants_log
 from kvgate.controller.pods import Pod, pod_of
 from support.manifests import a_pod
 
@@ -25,7 +25,7 @@ def ended_pod(message: str, *, exit_code: int = 1, reason: str = "Error", **pod:
 
 
 def told(message: str, log: str = "", **pod: Any) -> tuple[str, str] | None:
-    crash = crash_of(ended_pod(message, **pod), log)
+    crash = crash_of(ended_pod(message, **pod), cause_in(log))
     return (crash.reason, crash.message) if crash else None
 
 

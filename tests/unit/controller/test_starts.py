@@ -5,13 +5,17 @@ from typing import Any
 import pytest
 
 from kvgate.api.base import Document
+from kvgate.api.conditions import Reason
 from kvgate.budget.calibration import ObservedStart
 from kvgate.budget.plan import plan
 from kvgate.budget.units import gib
 from kvgate.calibration import read_records, start_of_bytes, with_start, write_records
 from kvgate.cluster.client import CONFIG_MAPS, Kind
+from kvgate.controller.observed import assess_owner
 from kvgate.controller.starts import KEY, ObservedStarts, Place
+from kvgate.rendering.observation import Crash
 from kvgate.what_if import read_request
+from support.manifests import an_owner
 
 PLACE = Place(namespace="kvgate-system", name="kvgate-calibration")
 
@@ -43,6 +47,20 @@ def a_start(error_gib: float = -0.5, max_num_seqs: int = 64) -> ObservedStart:
     start = start_of_bytes(budget, budget.tightest.available.expected + gib(error_gib), source="serving/a")
     assert start is not None
     return start
+
+
+def a_crash(available_gib: float | None) -> Crash:
+    available = None if available_gib is None else gib(available_gib)
+    return Crash(
+        pod="a", template_hash="", reason=Reason.KV_CACHE_TOO_SMALL, message="", available_kv_cache_bytes=available
+    )
+
+
+async def learnt(crash: Crash, **vllm: Any) -> tuple[ObservedStart, ...]:
+    starts, owner = ObservedStarts(None), an_owner(vllm={"maxNumSeqs": 4, **vllm})
+    assessment = assess_owner(owner, "").assessment
+    await starts.learn(FakeCluster(), owner, assessment, crash)  # type: ignore[arg-type]
+    return starts.calibration.starts
 
 
 async def added(starts: ObservedStarts, cluster: FakeCluster, start: ObservedStart) -> str:
@@ -129,3 +147,15 @@ def test_a_verdict_stands_for_its_generation_unless_it_was_no(seen: Document, pi
     from kvgate.controller.observed import pinned_revision
 
     assert pinned_revision(seen) == pinned
+
+
+async def test_a_refused_start_tells_what_it_would_have_had() -> None:
+    (start,) = await learnt(a_crash(50.0))
+    assert start.available_kv_cache_bytes == gib(50.0)
+    assert start.source.startswith("serving/qwen, ")
+    assert start.source.endswith(" (refused to start)")
+
+
+async def test_a_refusal_without_a_figure_or_of_one_stage_among_several_teaches_nothing() -> None:
+    assert await learnt(a_crash(None)) == ()
+    assert await learnt(a_crash(50.0), pipelineParallelSize=2) == ()
