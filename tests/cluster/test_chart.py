@@ -18,7 +18,9 @@ from kvgate.permissions import RULES
 from programs import free_port, wait_until
 from support.assets import require_assets
 from support.chart import CHART, NAMESPACE, ROOT, documents, helm, render
+from support.crash_log import crashed
 from support.doors import Door, running
+from support.inference import crash
 
 pytestmark = pytest.mark.cluster
 
@@ -28,7 +30,6 @@ NEEDED_ELSEWHERE = {
     ("apps", "deployments", "create"),  # asked for by each server-side apply of a new object, which is a patch
     ("", "services", "create"),
     ("", "configmaps", "get"),  # by spec.model.configFrom
-    ("", "pods/log", "get"),  # by an engine that does not start
     ("events.k8s.io", "events", "patch"),  # by an event that comes again
 }
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -222,6 +223,8 @@ def serve_one(installation: Installation, in_namespace: str, *options: str) -> l
         plane.kubectl("wait", "-f", sample, *there, "--for=condition=Accepted", "--timeout=30s")
         wait_until(lambda: installation.get("deployments", *there)["items"], "its Deployment exists", within_seconds=30)
         wait_until(lambda: door.count("kvgate_pod_scrapes_total"), "its pod is asked", within_seconds=30)
+        crash(plane, installation.get("pods", *there)["items"][0], crashed(), restarts=2)
+        plane.kubectl("wait", "-f", sample, *there, "--for=condition=Stalled", "--timeout=30s")
         plane.kubectl("patch", "-f", sample, *there, "--type=merge", "-p", '{"spec": {"vllm": {"maxNumSeqs": 2}}}')
         wait_until(lambda: settled(installation, sample, there), "the change is judged", within_seconds=30)
         plane.kubectl("delete", "-f", sample, *there)

@@ -1,6 +1,5 @@
 """The controller asks real pod addresses on a real control plane: kwok's pods are on the loopback, where a fake vLLM answers."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +10,9 @@ from fake_vllm import Engine, serving
 from kvgate.rendering.pod import PORT
 from programs import wait_until
 from support.assets import require_assets
+from support.crash_log import crashed
 from support.doors import Door, running
-from support.inference import Objects, inference_deployment, install
+from support.inference import Objects, crash, inference_deployment, install
 
 pytestmark = pytest.mark.cluster
 
@@ -50,14 +50,8 @@ def ready(objects: Objects, name: str, **spec: Any) -> int:
     return int(objects.get("infd", name)["status"]["budget"]["capacityTokens"]) // BLOCK_SIZE
 
 
-def pods(objects: Objects, name: str) -> list[dict[str, Any]]:
-    found = objects.plane.kubectl("get", "pods", "-l", f"{LABEL}={name}", "-o", "json")
-    items: list[dict[str, Any]] = json.loads(found.stdout)["items"]
-    return items
-
-
 def addresses(objects: Objects, name: str) -> list[tuple[str, int]]:
-    found = [(pod["status"]["podIP"], PORT) for pod in pods(objects, name)]
+    found = [(pod["status"]["podIP"], PORT) for pod in objects.pods(name)]
     assert all(ip.startswith("127.") for ip, _ in found)
     return found
 
@@ -139,7 +133,7 @@ def test_a_pod_that_answers_badly_is_counted_and_told_and_the_others_go_on(
     ready(objects, name)
     with serving(engine(64), *addresses(objects, name), fault=fault):
         message = objects.wait_for(name, "Observed", "False", reason)
-        assert message.startswith(f"pod {pods(objects, name)[0]['metadata']['name']} ")
+        assert message.startswith(f"pod {objects.pods(name)[0]['metadata']['name']} ")
         assert door.count_of(f'kvgate_pod_scrapes_total{{result="{result}"}}') >= 2
         assert objects.condition(name, "Ready")[0] == "True"
     objects.plane.kubectl("delete", "infd", name, "--timeout=20s")
@@ -160,9 +154,9 @@ def test_a_pod_that_copies_the_label_is_neither_asked_nor_counted(objects: Objec
         "spec": {"nodeName": "gpu-0", "containers": [{"name": "vllm", "image": "any"}]},
     }  # fmt: skip
     objects.plane.apply(spoofed)
-    wait_until(lambda: len(pods(objects, "honest")) == 2, "both pods are there")
-    wait_until(lambda: all("podIP" in pod["status"] for pod in pods(objects, "honest")), "both pods have addresses")
-    ours = [(pod["status"]["podIP"], PORT) for pod in pods(objects, "honest") if "ownerReferences" in pod["metadata"]]
+    wait_until(lambda: len(objects.pods("honest")) == 2, "both pods are there")
+    wait_until(lambda: all("podIP" in pod["status"] for pod in objects.pods("honest")), "both pods have addresses")
+    ours = [(pod["status"]["podIP"], PORT) for pod in objects.pods("honest") if "ownerReferences" in pod["metadata"]]
     theirs = [address for address in addresses(objects, "honest") if address not in ours]
     assert (len(ours), len(theirs)) == (1, 1)
     with serving(engine(1), *theirs), serving(engine(blocks), *ours):
@@ -172,22 +166,9 @@ def test_a_pod_that_copies_the_label_is_neither_asked_nor_counted(objects: Objec
     assert (observed["numGpuBlocks"], observed["pods"]) == (blocks, 1)
 
 
-def crash(objects: Objects, name: str, message: str) -> str:
-    """As the kubelet tells that a container ended and waits to be started again; the pod's name."""
-    ready(objects, name)
-    (pod,) = pods(objects, name)
-    container = pod["status"]["containerStatuses"][0] | {
-        "ready": False, "restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-        "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": message}},
-    }  # fmt: skip
-    conditions = [{"type": kind, "status": "False"} for kind in ("Ready", "ContainersReady")]
-    status = {"status": {"conditions": conditions, "containerStatuses": [container]}}
-    objects.plane.kubectl("patch", "pod", pod["metadata"]["name"], "--subresource=status", "-p", json.dumps(status))
-    return str(pod["metadata"]["name"])
-
-
 def test_a_crash_loop_is_told_in_vllms_words_with_the_prediction_beside_them(objects: Objects) -> None:
-    pod = crash(objects, "crashes", TOO_LONG)
+    ready(objects, "crashes")
+    pod = crash(objects.plane, objects.pods("crashes")[0], crashed(TOO_LONG))
     message = objects.wait_for("crashes", "Stalled", "True", "KVCacheTooSmall")
     assert message.startswith(f"pod {pod}: vLLM says: ")
     assert "5.62 GiB KV cache is needed" in message
@@ -196,21 +177,7 @@ def test_a_crash_loop_is_told_in_vllms_words_with_the_prediction_beside_them(obj
     assert ("Warning", "KVCacheTooSmall") in objects.events("crashes")
 
 
-def test_a_cause_that_the_last_words_lack_is_read_once_from_the_log(objects: Objects) -> None:
-    traceback = (
-        '  File "/usr/lib/python3.12/site-packages/vllm/v1/engine/core.py", line 700, in run_engine_core\n' * 100
-    )
-    wrapper = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}\n"
-    objects.plane.write_container_log(TOO_LONG + traceback + wrapper)
-    pod = crash(objects, "wrapped", (traceback + wrapper)[-2048:])
-    message = objects.wait_for("wrapped", "Stalled", "True", "KVCacheTooSmall")
-    assert "5.62 GiB KV cache is needed" in message
-    objects.settle()
-    reads = [event for event in objects.plane.audit() if event.subresource == "log" and event.name == pod]
-    assert [(event.verb, event.code) for event in reads] == [("get", 200)]
-
-
 def test_the_container_keeps_the_end_of_its_log_as_its_last_words(objects: Objects) -> None:
     ready(objects, "words")
-    (container,) = pods(objects, "words")[0]["spec"]["containers"]
+    (container,) = objects.pods("words")[0]["spec"]["containers"]
     assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"

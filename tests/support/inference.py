@@ -40,6 +40,19 @@ def install(plane: ControlPlane, *, gpus: int = 64) -> None:
     wait_until(lambda: plane.kubectl("get", "infd", check=False).returncode == 0, "the CRD is served")
 
 
+def crash(plane: ControlPlane, pod: Mapping[str, Any], terminated: Mapping[str, Any], *, restarts: int = 1) -> str:
+    """As the kubelet tells that a container ended and waits to be started again; the pod's name."""
+    container = pod["status"]["containerStatuses"][0] | {
+        "ready": False, "restartCount": restarts, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": terminated},
+    }  # fmt: skip
+    conditions = [{"type": kind, "status": "False"} for kind in ("Ready", "ContainersReady")]
+    status = json.dumps({"status": {"conditions": conditions, "containerStatuses": [container]}})
+    name = str(pod["metadata"]["name"])
+    plane.kubectl("patch", "pod", name, "-n", pod["metadata"]["namespace"], "--subresource=status", "-p", status)
+    return name
+
+
 @dataclass(frozen=True, kw_only=True)
 class Objects:
     """What a test asks of the cluster."""
@@ -80,6 +93,12 @@ class Objects:
 
         wait_until(holds, f"{name} has {kind}={status} {reason or ''}", within_seconds=within_seconds)
         return self.condition(name, kind, namespace)[2]
+
+    def pods(self, name: str) -> list[dict[str, Any]]:
+        """With the label of an InferenceDeployment."""
+        found = self.plane.kubectl("get", "pods", "-l", f"kvgate.io/inferencedeployment={name}", "-o", "json")
+        items: list[dict[str, Any]] = json.loads(found.stdout)["items"]
+        return items
 
     def patch(self, name: str, change: Mapping[str, Any]) -> None:
         self.plane.kubectl("patch", "infd", name, "--type=merge", "-p", json.dumps(change))

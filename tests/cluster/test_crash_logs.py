@@ -1,0 +1,93 @@
+"""Crash loops on a real control plane whose last words miss the cause; the log comes from the kubelet that kwok plays."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controlplane import AuditEvent, ControlPlane
+from doors import door
+from programs import wait_until
+from support.assets import require_assets
+from support.crash_log import LOG, PROMPT, SENTENCE, crashed
+from support.doors import running
+from support.inference import CRD, Objects, crash, inference_deployment, install
+
+pytestmark = pytest.mark.cluster
+
+OPTIONS = ("--metrics-host=127.0.0.1", "--observe-seconds=1")
+KINDS = "infd,events,deployments,replicasets,services,configmaps"
+
+
+@pytest.fixture
+def plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
+    with ControlPlane(require_assets(pytestconfig)) as plane:
+        install(plane)
+        yield plane
+
+
+def ready(objects: Objects, name: str) -> dict[str, object]:
+    """The InferenceDeployment with its one pod."""
+    objects.plane.apply(inference_deployment(name))
+    objects.wait_for(name, "Ready", "True")
+    (pod,) = objects.pods(name)
+    return pod
+
+
+def reads(plane: ControlPlane, pod: str) -> list[AuditEvent]:
+    return [event for event in plane.audit() if event.subresource == "log" and event.name == pod]
+
+
+def test_a_log_is_read_once_and_nothing_but_the_refusal_is_seen_of_it_anywhere(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    objects, log = Objects(plane=plane), tmp_path / "log"
+    with door("controller", log, *OPTIONS, "--metrics-port=0", f"--kubeconfig={plane.kubeconfig}"):
+        unread = crash(plane, ready(objects, "unread"), crashed(), restarts=2)
+        told = objects.wait_for("unread", "Stalled", "True", "EngineCrashed")
+        assert "Engine core initialization failed" in told
+        plane.write_container_log(LOG)
+        refused = crash(plane, ready(objects, "refused"), crashed())
+        told = objects.wait_for("refused", "Stalled", "True", "KVCacheTooSmall")
+        assert told.startswith(f"pod {refused}: vLLM says: {SENTENCE[:-1]}; kvgate expects ")
+        assert ("Warning", "KVCacheTooSmall") in objects.events("refused")
+        objects.settle()
+        assert [(event.verb, event.code) for event in reads(plane, unread)] == [("get", 400)]
+        assert [(event.verb, event.code) for event in reads(plane, refused)] == [("get", 200)]
+        written = plane.kubectl("get", KINDS, "--all-namespaces", "-o", "json").stdout
+    logged = log.read_text(encoding="utf-8")
+    assert f"no log of crashed pod default/{unread}: Rejected" in logged
+    for text in (written, logged):
+        assert PROMPT not in text
+        assert "call_number_0" not in text, "nor anything else that only the log holds"
+
+
+def test_a_refused_start_corrects_the_next_verdict_and_leaves_its_own_alone(plane: ControlPlane) -> None:
+    objects = Objects(plane=plane)
+    plane.write_container_log(LOG.replace("(3.5 GiB)", "(50.0 GiB)").replace("5.62 GiB", "70.0 GiB"))
+    with running("controller", *OPTIONS, "--calibration=default/starts", kubeconfig=plane.kubeconfig):
+        pod = ready(objects, "first")
+        expected = available(objects, "first")
+        crash(plane, pod, crashed())
+        objects.wait_for("first", "Stalled", "True", "KVCacheTooSmall")
+        wait_until(lambda: objects.find("configmap", "starts"), "the start is remembered")
+        assert "default/first, " in str(objects.get("configmap", "starts")["data"])
+        assert "(refused to start)" in str(objects.get("configmap", "starts")["data"])
+        ready(objects, "second")
+        assert available(objects, "second") == 50 << 30 != expected
+        assert available(objects, "first") == expected
+
+
+def available(objects: Objects, name: str) -> int:
+    return int(objects.get("infd", name)["status"]["budget"]["availableKvCacheBytes"]["expected"])
+
+
+def test_with_the_crd_of_an_older_release_the_metrics_and_the_pods_are_there_all_the_same(plane: ControlPlane) -> None:
+    objects, crd = Objects(plane=plane), yaml.safe_load(CRD.read_text(encoding="utf-8"))
+    del crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["budget"]
+    plane.apply(crd)
+    with running("controller", *OPTIONS, kubeconfig=plane.kubeconfig) as controller:
+        plane.apply(inference_deployment("newer"))
+        wait_until(lambda: controller.has('inferencedeployment="newer"'), "its figures are served")
+        wait_until(lambda: objects.find("deployment", "newer"), "its pods are rendered")
