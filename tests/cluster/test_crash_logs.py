@@ -91,3 +91,5 @@ def test_with_the_crd_of_an_older_release_the_metrics_and_the_pods_are_there_all
         plane.apply(inference_deployment("newer"))
         wait_until(lambda: controller.has('inferencedeployment="newer"'), "its figures are served")
         wait_until(lambda: objects.find("deployment", "newer"), "its pods are rendered")
+    refused = {event.code for event in plane.audit() if event.resource == "inferencedeployments" and event.subresource}
+    assert refused == {500}, "as the API server calls a field that the schema does not declare"

@@ -31,13 +31,14 @@ def calibrate(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> Non
     starts, failed = records.starts, False
     for path in logs:
         try:
-            start = observed_in(path, given)
+            start, remark = observed_in(path, given)
         except Unusable as error:
             click.echo(f"{path}: {error}", err=True)
             failed = True
             continue
         kept = with_start(starts, start)
-        click.echo(f"{path}: {_told(start)}{'' if kept is not starts else '; known already'}", err=True)
+        remarks = filter(None, (_told(start), remark, "" if kept is not starts else "known already"))
+        click.echo(f"{path}: {'; '.join(remarks)}", err=True)
         starts = kept
     calibration = Calibration(starts=starts)
     for text in filter(None, (unused_text(calibration, start) for start in starts)):

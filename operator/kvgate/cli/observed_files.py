@@ -22,11 +22,11 @@ class Unusable(ValueError):
     """Nothing can be remembered of it; the message says why and what to do."""
 
 
-def observed_in(path: Path, given: Mapping[str, Any]) -> ObservedStart:
-    """Raises Unusable; what is given wins over what the file says."""
+def observed_in(path: Path, given: Mapping[str, Any]) -> tuple[ObservedStart, str]:
+    """The start, and what to know of it; raises Unusable. What is given wins over what the file says."""
     text = _read(path)
     if any(name in text for name in _METRICS):
-        return _of_metrics(text, given, path.name)
+        return _of_metrics(text, given, path.name), ""
     return _of_log(text, given, path.name)
 
 
@@ -40,7 +40,7 @@ def _of_metrics(text: str, given: Mapping[str, Any], source: str) -> ObservedSta
     return _kept(start_of_blocks(budget, reading.num_gpu_blocks, source=source), budget)
 
 
-def _of_log(text: str, given: Mapping[str, Any], source: str) -> ObservedStart:
+def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedStart, str]:
     try:
         log = read_startup_log(text)
     except UnusableLog as error:
@@ -53,7 +53,7 @@ def _of_log(text: str, given: Mapping[str, Any], source: str) -> ObservedStart:
         start = start_of_blocks(budget, log.num_gpu_blocks, source=source)
     else:
         raise Unusable("it says neither the memory nor the blocks of the KV cache; give a log at level INFO")
-    return _kept(start, budget)
+    return _kept(start, budget), f"the last of {log.starts} starts in it counts" if log.starts > 1 else ""
 
 
 def _read(path: Path) -> str:

@@ -75,6 +75,14 @@ def test_the_same_log_twice_is_one_start(log: Path, tmp_path: Path) -> None:
     assert len(read_records(into.read_text()).starts) == 1
 
 
+def test_of_several_starts_in_a_log_the_last_one_counts_and_that_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "twice.log"
+    log.write_text("".join(LOG.format(args=ARGS, gib=gib) for gib in (30.0, 38.11)), encoding="utf-8")
+    done = invoked("calibrate", str(log), "--gpu", "H100-SXM-80GB")
+    assert "38.11 GiB for the KV cache" in done.stderr
+    assert done.stderr.rstrip().endswith("GiB); the last of 2 starts in it counts")
+
+
 def test_without_a_file_the_records_are_printed(log: Path) -> None:
     done = invoked("calibrate", str(log), "--gpu", "H100-SXM-80GB")
     (start,) = read_records(done.stdout).starts
