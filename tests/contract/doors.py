@@ -67,7 +67,9 @@ def controller(request: Path) -> Outcome:
     observed = pure.Observed(document=document, owner=owner, config=config)
     judged = pure.assess_owner(owner, config) if isinstance(owner, InferenceDeployment) else None
     intent = pure.decide(observed, judged)
-    status = pure.status_after(intent, name=document["metadata"]["name"], deployment=None, before=before(document, NOW))
+    status = pure.status_after(
+        intent, name=document["metadata"]["name"], deployment=None, before=before(document, NOW), observation=None
+    )
     accepted = next(condition for condition in status["conditions"] if condition["type"] == "Accepted")
     decision = judged.assessment.decision.value if judged else "Refuse"
     assert intent.pending == (decision != "Refuse" and judged is not None and judged.accelerator is not None)
