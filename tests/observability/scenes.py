@@ -48,6 +48,7 @@ def always(value: str) -> str:
 
 HEADROOM = f'kvgate_kv_cache_headroom_ratio{{{_O},bound="expected"}}'
 REFUSED = f'kvgate_condition{{{_O},type="Accepted",status="False"}}'
+GPUS = f"kvgate_gpus{{{_O}}}"
 READY = f'kvgate_condition{{{_O},type="Ready",status="True"}}'
 ERROR = f"kvgate_prediction_error_ratio{{{_O}}}"
 PREEMPTIONS = f'vllm:num_preemptions_total{{{_O},pod="chat-0",engine="0"}}'
@@ -69,16 +70,25 @@ def generated(labels: str) -> str:
     return f'vllm:generation_tokens_total{{{labels},pod="chat-0",engine="0"}}'
 
 
+def prompted(labels: str) -> str:
+    """Of an engine for embeddings, which generates nothing, all that counts up."""
+    return f'vllm:prompt_tokens_total{{{labels},pod="chat-0",engine="0"}}'
+
+
 def stuck(labels: str, owner: Mapping[str, str], name: str) -> Scene:
     return Scene(
         alert="KvgateEngineStuck",
         series={waiting(labels): changing("0", "4"), generated(labels): "0+60x9 540x29 600+60x19 stale"},
         settles_minutes=5,
         needs=frozenset({waiting(labels), generated(labels)}),
-        innocent=({waiting(labels): always("0")}, {generated(labels): "0+60x59 stale"}),
+        innocent=(
+            {waiting(labels): always("0")},
+            {generated(labels): "0+60x59 stale"},
+            {prompted(labels): "0+60x59 stale"},
+        ),
         labels={**owner, "pod": "chat-0", "engine": "0"},
         summary=f"An engine of {name} generates nothing while requests wait",
-        description="Pod chat-0: 4 requests wait, and no token was generated for 5 minutes.",
+        description="Pod chat-0: 4 requests wait, and for 10 minutes it has read no prompt and generated no token.",
     )
 
 
@@ -86,7 +96,7 @@ SCENES = (
     Scene(
         alert="KvgateHeadroomNegative",
         series={HEADROOM: changing("0.5", "-0.25")},
-        innocent=({HEADROOM: always("0")}, {REFUSED: always("1")}),
+        innocent=({HEADROOM: always("0")}, {REFUSED: always("1")}, {GPUS: always("0")}),
         labels=OWNER,
         summary="serving/chat runs with less KV cache than its guarantee needs",
         description="The predicted headroom is -25% of the KV cache, and the InferenceDeployment was admitted all the same:"
@@ -192,7 +202,7 @@ SCENES = (
         alert="KvgatePodsNotObserved",
         series={READY: always("1"), OBSERVED: changing("2", "0"), SCRAPES: "0+1x59 stale"},
         needs=frozenset({READY, SCRAPES}),
-        innocent=({OBSERVED: always("1")},),
+        innocent=({OBSERVED: always("1")}, {GPUS: always("0")}),
         labels=OWNER,
         summary="The controller cannot observe serving/chat",
         description="All replicas are ready, and of none the KV cache is known: the prediction is not held against reality.",

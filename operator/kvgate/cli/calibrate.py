@@ -43,7 +43,8 @@ def calibrate(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> Non
     calibration = Calibration(starts=starts)
     for text in filter(None, (unused_text(calibration, start) for start in starts)):
         click.echo(text, err=True)
-    _write(into, starts)
+    if into is None or starts is not records.starts:
+        _write(into, starts)
     sys.exit(Exit.UNDECIDED if failed else Exit.FITS)
 
 

@@ -48,6 +48,8 @@ def condition(type_: ConditionType, status: str) -> str:
 
 _REFUSED = condition(ConditionType.ACCEPTED, "False")
 _READY = condition(ConditionType.READY, "True")
+_WITHOUT_REPLICAS = f"{owned(registry.GPUS)} == 0"
+"""Scaled to nothing: Ready, and nothing runs."""
 _HEADROOM, _ERROR = recording.HEADROOM.name, recording.PREDICTION_ERROR.name
 _UP_OF_OWNED = select("up", present(OWNER_LABELS[1]))
 """Prometheus' own metric of each target; the scrape configuration gives it the label."""
@@ -56,7 +58,7 @@ _ENGINE = (*SERVED_BY, "pod", "engine")
 HEADROOM_NEGATIVE = Alert(
     name="KvgateHeadroomNegative",
     when="the expected KV cache is smaller than what is guaranteed, and it runs all the same",
-    expression=f"{_HEADROOM} < 0 unless {_SAME_OWNER} {_REFUSED}",
+    expression=f"{_HEADROOM} < 0 unless {_SAME_OWNER} {_REFUSED} unless {_SAME_OWNER} {_WITHOUT_REPLICAS}",
     holds_for="5m",
     severity="critical",
     summary=f"{_OWNER} runs with less KV cache than its guarantee needs",
@@ -148,15 +150,17 @@ CERTIFICATE_EXPIRING = Alert(
 )
 ENGINE_STUCK = Alert(
     name="KvgateEngineStuck",
-    when="requests wait and no token is generated, in pods without an InferenceDeployment too",
+    when="requests wait, no prompt is read and no token generated, in pods without an InferenceDeployment too",
     expression=(
         f"{summed(vllm_metrics.REQUESTS_WAITING, _ENGINE)} > 0"
         f" and {summed_rate(vllm_metrics.GENERATION_TOKENS, _ENGINE)} == 0"
+        f" unless {summed_rate(vllm_metrics.PROMPT_TOKENS, _ENGINE)} > 0"
     ),
     holds_for="5m",
     severity="critical",
     summary=f"An engine of {_SERVER} generates nothing while requests wait",
-    description="Pod {{ $labels.pod }}: {{ $value | humanize }} requests wait, and no token was generated for 5 minutes.",
+    description="Pod {{ $labels.pod }}: {{ $value | humanize }} requests wait, and for 10 minutes it has read no prompt and"
+    " generated no token.",
 )
 PODS_NOT_SCRAPED = Alert(
     name="KvgatePodsNotScraped",
@@ -172,7 +176,7 @@ PODS_NOT_OBSERVED = Alert(
     name="KvgatePodsNotObserved",
     when="the controller knows the KV cache of no pod although all replicas are ready",
     expression=(
-        f"{_READY} unless {_SAME_OWNER} {owned(registry.OBSERVED_PODS)} > 0"
+        f"{_READY} unless {_SAME_OWNER} {owned(registry.OBSERVED_PODS)} > 0 unless {_SAME_OWNER} {_WITHOUT_REPLICAS}"
         f" and on () count({registry.POD_SCRAPES.name})"
     ),
     holds_for="15m",

@@ -236,9 +236,11 @@ def conditions() -> statetimeline.Panel:
     neutral = texts({"1": ("True", BLUE), "0": ("False", GREY), "-1": ("Unknown", ORANGE)})
     good = texts({"1": ("True", GREEN), "0": ("False", RED), "-1": ("Unknown", ORANGE)})
     bad = texts({"1": ("True", RED), "0": ("False", GREEN), "-1": ("Unknown", ORANGE)})
+    warns = texts({"1": ("True", ORANGE), "0": ("False", GREEN), "-1": ("Unknown", GREY)})
     desired = (ConditionType.ACCEPTED, ConditionType.PREDICTED, ConditionType.READY, ConditionType.OBSERVED)
     exceptions = [
         *((type_, good) for type_ in desired),
-        *((type_, bad) for type_ in (ConditionType.STALLED, ConditionType.PREDICTION_DRIFT)),
+        (ConditionType.STALLED, bad),
+        (ConditionType.PREDICTION_DRIFT, warns),
     ]
     return states(about, Query(expr=ask.CONDITIONS, legend="{{type}}"), neutral, exceptions)

@@ -32,6 +32,7 @@ from kvgate.monitoring.variables import OF_ROW, OF_SERIES, deployment_url
 
 OWNER = " / ".join(f"{{{{{label}}}}}" for label in OWNER_LABELS)
 BAD_ABOVE_ZERO: Thresholds = ((None, GREEN), (1, RED))
+ODD_ABOVE_ZERO: Thresholds = ((None, GREEN), (1, ORANGE))
 NO_DEPLOYMENT = "no InferenceDeployment"
 NOT_OBSERVED = "nothing observed yet"
 NO_VLLM = "no vLLM metrics"
@@ -56,7 +57,7 @@ def overview() -> list[stat.Panel]:
             description="InferenceDeployments with Accepted=False: nothing is rendered for them until the spec fits.",
         ),
         Figure(
-            title="Drifting", unit="none", expr=ask.DRIFTING, no_value=NO_DEPLOYMENT, thresholds=BAD_ABOVE_ZERO,
+            title="Drifting", unit="none", expr=ask.DRIFTING, no_value=NO_DEPLOYMENT, thresholds=ODD_ABOVE_ZERO,
             description="InferenceDeployments with PredictionDrift=True: vLLM has more or less KV cache than kvgate had expected.",
         ),
         Figure(

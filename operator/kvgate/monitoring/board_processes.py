@@ -42,8 +42,8 @@ def numbers() -> list[stat.Panel]:
         *figures(
             4,
             Figure(
-                title="Leaders", unit="none", expr=ask.summed(registry.LEADER.name), no_value=NO_CONTROLLER,
-                thresholds=((None, RED), (1, GREEN), (2, RED)), description="Controllers that act: exactly one.",
+                title="Leaders", unit="none", expr=ask.summed(ask.process_worst(registry.LEADER, "pod")), no_value=NO_CONTROLLER,
+                thresholds=((None, RED), (1, GREEN), (2, RED)), description="Controllers that act, by their pods: exactly one.",
             ),
             Figure(
                 title="Certificate", unit=DAYS, expr=ask.CERTIFICATE_DAYS, no_value=NO_WEBHOOK, decimals=0,

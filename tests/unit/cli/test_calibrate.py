@@ -158,8 +158,10 @@ def test_a_start_that_is_kept_and_not_used_is_told(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_and_a_broken_target_are_told(tmp_path: Path, log: Path) -> None:
-    assert "cannot be read" in invoked("calibrate", str(tmp_path / "none.log"), "--gpu", "H100-SXM-80GB").stderr
     broken = tmp_path / "starts.jsonl"
+    missing = invoked("calibrate", str(tmp_path / "none.log"), "--gpu", "H100-SXM-80GB", "--into", str(broken))
+    assert "cannot be read" in missing.stderr
+    assert not broken.exists(), "nothing was learnt"
     broken.write_text("nothing of ours\n", encoding="utf-8")
     done = invoked("calibrate", str(log), "--gpu", "H100-SXM-80GB", "--into", str(broken))
     assert (done.exit_code, broken.read_text()) == (2, "nothing of ours\n")

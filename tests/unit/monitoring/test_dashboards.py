@@ -17,6 +17,7 @@ from kvgate.cli.main import main
 from kvgate.metrics import registry
 from kvgate.monitoring import DASHBOARDS, DEPLOYMENT, FLEET
 from kvgate.monitoring.dashboards import dashboard_json
+from kvgate.monitoring.panels import GREEN, ORANGE, RED
 from kvgate.vllm_metrics import SCRAPED_NAMES
 
 NOT_ON_A_DASHBOARD: dict[str, str] = {}
@@ -129,6 +130,15 @@ def test_panels_that_look_a_series_up_by_name_name_one_that_is_there(board: dict
             legends = {target["legendFormat"] for target in panel["targets"]}
             named = {override["matcher"]["options"] for override in panel["fieldConfig"]["overrides"]}
             assert named <= legends or any("{{" in legend for legend in legends), panel["title"]
+
+
+@pytest.mark.parametrize(("condition", "colour"), [("Stalled", RED), ("PredictionDrift", ORANGE), ("Ready", GREEN)])
+def test_a_condition_that_is_true_has_the_colour_of_what_it_means(condition: str, colour: str) -> None:
+    (panel,) = (panel for panel in panels(load(DEPLOYMENT)) if panel["type"] == "state-timeline")
+    (override,) = (each for each in panel["fieldConfig"]["overrides"] if each["matcher"]["options"] == condition)
+    ((mapping,),) = (found["value"] for found in override["properties"] if found["id"] == "mappings")
+    assert (mapping["options"]["1"]["text"], mapping["options"]["1"]["color"]) == ("True", colour)
+    assert len({each["color"] for each in mapping["options"].values()}) == 3, "told apart"
 
 
 def test_without_the_sdk_generate_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
