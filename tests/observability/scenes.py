@@ -188,6 +188,7 @@ SCENES = (
     ),
     stuck(_O, OWNER, "serving/chat"),
     stuck('namespace="legacy",workload="qwen"', OTHER, "legacy/qwen"),
+    stuck('namespace="legacy"', {"namespace": "legacy"}, "legacy/chat-0"),
     Scene(
         alert="KvgatePodsNotScraped",
         series={UP: changing("1", "0"), READY: always("1")},

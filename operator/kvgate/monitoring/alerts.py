@@ -22,7 +22,7 @@ SECONDS_PER_DAY = 86400
 SECONDS_PER_MINUTE = 60
 
 _OWNER = "{{ $labels.namespace }}/{{ $labels.inferencedeployment }}"
-_SERVER = "{{ $labels.namespace }}/{{ or $labels.inferencedeployment $labels.workload }}"
+_SERVER = "{{ $labels.namespace }}/{{ or $labels.inferencedeployment $labels.workload $labels.pod }}"
 _PERCENT = "{{ $value | humanizePercentage }}"
 _SAME_OWNER = f"on ({', '.join(OWNER_LABELS)})"
 

@@ -29,6 +29,7 @@ from kvgate.monitoring.panels import (
 )
 from kvgate.monitoring.thresholds import PREDICTION_ERROR_MAX
 from kvgate.monitoring.variables import OF_ROW, OF_SERIES, deployment_url
+from kvgate.rendering.observation import DRIFT_PERCENT
 
 OWNER = " / ".join(f"{{{{{label}}}}}" for label in OWNER_LABELS)
 BAD_ABOVE_ZERO: Thresholds = ((None, GREEN), (1, RED))
@@ -58,7 +59,8 @@ def overview() -> list[stat.Panel]:
         ),
         Figure(
             title="Drifting", unit="none", expr=ask.DRIFTING, no_value=NO_DEPLOYMENT, thresholds=ODD_ABOVE_ZERO,
-            description="InferenceDeployments with PredictionDrift=True: vLLM has more or less KV cache than kvgate had expected.",
+            description="InferenceDeployments with PredictionDrift=True: vLLM's KV cache differs from the expected one by more than "
+            f"{DRIFT_PERCENT} %.",
         ),
         Figure(
             title="GPUs", unit="none", expr=ask.summed(ask.GPUS), no_value=NO_DEPLOYMENT,
