@@ -27,8 +27,8 @@ class StartKey:
     """All that decides how much memory a rank's start takes; starts with equal keys are starts of one setting."""
 
     architecture: str
-    parameter_bytes: int
-    """Plain sum of the rank's parameters: tells models, quantizations and cuts apart."""
+    weights_bytes: int
+    """Of the rank, as loaded: tells models, quantizations (those made while loading, too) and cuts apart."""
     accelerator: str
     vllm_version: str
     tensor_parallel_size: int = 1

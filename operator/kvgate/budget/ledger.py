@@ -14,13 +14,16 @@ from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval
 from kvgate.budget.model_shape import CompressedAttention, LatentAttention, ModelShape
 from kvgate.budget.non_torch import non_torch
-from kvgate.budget.request import DEFAULT_GRAPHS, BudgetRequest, EngineSettings
+from kvgate.budget.request import DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
 from kvgate.budget.run import Run
 from kvgate.budget.settings import Resolved
 from kvgate.budget.term import Term
 from kvgate.budget.units import gib, share_of
 from kvgate.budget.versions import Accounting, is_newer_than_known
 from kvgate.budget.weights import Weights, rank_weights
+
+MAX_SIZES_IN_KEY = 16
+"""Of longer lists of CUDA graphs only the length and the ends tell settings apart."""
 
 
 def ledger_of(request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Ledger:
@@ -89,10 +92,10 @@ def _by_formula(run: Run, request: BudgetRequest, settings: Resolved) -> Ledger:
 
 
 def _key_of(run: Run, request: BudgetRequest, ledger: Ledger) -> StartKey:
-    cut, graphs = run.parallelism, run.graphs
+    cut = run.parallelism
     return StartKey(
         architecture=run.shape.architecture,
-        parameter_bytes=ledger.weights.expected if ledger.parameter_bytes is None else ledger.parameter_bytes,
+        weights_bytes=ledger.weights.expected,
         accelerator=run.accelerator.name,
         vllm_version=request.vllm_version,
         tensor_parallel_size=cut.tensor,
@@ -108,10 +111,17 @@ def _key_of(run: Run, request: BudgetRequest, ledger: Ledger) -> StartKey:
         enforce_eager=run.enforce_eager,
         speculative_tokens=run.draft_tokens,
         modalities="+".join(run.modalities),
-        cudagraphs=""
-        if graphs is DEFAULT_GRAPHS
-        else f"{graphs.mode} {graphs.capture_sizes} {graphs.max_capture_size}",
+        cudagraphs="" if run.graphs is DEFAULT_GRAPHS else _graphs_text(run.graphs),
     )
+
+
+def _graphs_text(graphs: GraphSettings) -> str:
+    """Short, however many sizes somebody lists: a start must fit into a line, and all of them into a ConfigMap."""
+    sizes: object = graphs.capture_sizes
+    if graphs.capture_sizes is not None and len(graphs.capture_sizes) > MAX_SIZES_IN_KEY:
+        ordered = sorted(graphs.capture_sizes)
+        sizes = f"{len(ordered)} sizes, {ordered[0]} to {ordered[-1]}"
+    return f"{graphs.mode} {sizes} {graphs.max_capture_size}"
 
 
 def _start_to_start(run: Run, overhead_bytes: int) -> StartToStart:

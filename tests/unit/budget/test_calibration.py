@@ -192,8 +192,14 @@ def test_one_start_decides_what_the_formulas_had_left_open() -> None:
 
 def test_a_key_names_everything_that_tells_starts_apart() -> None:
     key = StartKey(
-        architecture="A", parameter_bytes=MIB, accelerator="G", vllm_version="0.33.0",
+        architecture="A", weights_bytes=MIB, accelerator="G", vllm_version="0.33.0",
         max_num_seqs=1, max_num_batched_tokens=1, max_model_len=1,
     )  # fmt: skip
-    assert key.neighbourhood == replace(key, parameter_bytes=2, vllm_version="0.33.1", max_num_seqs=2).neighbourhood
+    assert key.neighbourhood == replace(key, weights_bytes=2, vllm_version="0.33.1", max_num_seqs=2).neighbourhood
     assert key.neighbourhood != replace(key, vllm_version="0.3.3").neighbourhood
+
+
+@pytest.mark.parametrize("quantization", ["bitsandbytes", "fp8"])
+def test_weights_that_are_quantized_while_loading_are_another_setting(quantization: str) -> None:
+    alone = available(budget_with((), quantization=quantization))
+    assert available(budget_with((a_start(-2.0),), quantization=quantization)).expected == alone.expected
