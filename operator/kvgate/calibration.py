@@ -21,6 +21,8 @@ MAX_STARTS = 1000
 """A ConfigMap holds 1 MiB, a start takes about 600 bytes; the oldest go first."""
 MAX_STARTS_OF_A_SETTING = 8
 MAX_LINE_BYTES = 4096
+MAX_FIGURE = 1 << 50
+"""A PiB; beyond the range of float nothing could even be told of it."""
 LOG_ROUNDING_BYTES = gib(0.005)
 """Logs print GiB with two decimals."""
 
@@ -159,7 +161,7 @@ def _start(line: str) -> ObservedStart:
         key=StartKey(**{name: _typed(found, name, kind) for name, kind in _KEY_TYPES.items()}),
         predicted=Interval(low=low, expected=expected, high=high),
         source=str(found.get("source", ""))[:200],
-        **{name: _typed(found, name, int) for name in _FIGURES},
+        **{name: _figure(found, name) for name in _FIGURES},
     )
 
 
@@ -167,9 +169,20 @@ def _predicted(found: Mapping[str, Any]) -> list[int]:
     bounds = found.get("predicted_bytes")
     if not (isinstance(bounds, list) and len(bounds) == 3 and all(type(bound) is int for bound in bounds)):
         raise ValueError(f"predicted_bytes is {bounds!r}; it must be [low, expected, high] in bytes")
+    if max(map(abs, bounds)) > MAX_FIGURE:
+        raise ValueError(f"predicted_bytes holds a figure beyond {MAX_FIGURE}")
     if bounds != sorted(bounds):
         raise ValueError(f"predicted_bytes is {bounds}; low, expected and high must not fall")
     return bounds
+
+
+def _figure(found: Mapping[str, Any], name: str) -> int:
+    """Only what became of the budget may be below 0: it may have been overdrawn."""
+    value: int = _typed(found, name, int)
+    least = -MAX_FIGURE if name == "available_kv_cache_bytes" else 0
+    if not least <= value <= MAX_FIGURE:
+        raise ValueError(f"{name} is not within {least} and {MAX_FIGURE}")
+    return value
 
 
 def _typed(found: Mapping[str, Any], name: str, kind: Any) -> Any:

@@ -135,3 +135,27 @@ def test_why_a_start_is_not_used_is_told_in_words() -> None:
     assert "serving/a of Qwen3ForCausalLM on H100-SXM-80GB, vLLM 0.33.0 reported" in contradictory
     assert "other starts of the setting something else: none is used" in contradictory
     assert "is it another setting, or a shared GPU?" in (unused_text(Calibration(starts=(odd,)), odd) or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("available_kv_cache_bytes", 10**400), ("available_kv_cache_bytes", -(10**400)), ("requested_bytes", -1),
+        ("resolution_bytes", -1), ("swing_bytes", -1), ("scatter_bytes", -1), ("scatter_bytes", 10**400), ("revision", -1),
+        ("predicted_bytes", [0, 1, 10**400]), ("predicted_bytes", [-(10**400), 1, 2]),
+    ],
+)  # fmt: skip
+def test_a_figure_that_no_machine_has_is_named_and_nothing_of_it_is_used(name: str, value: object) -> None:
+    header, line = write_records(with_start((), a_start())).splitlines()
+    records = read_records(f"{header}\n{json.dumps({**json.loads(line), name: value})}\n{line}")
+    assert len(records.starts) == 1
+    assert name in records.problems[0]
+    assert [unused_text(records.calibration, start) for start in records.starts] == [None]
+
+
+def test_a_long_list_of_cuda_graphs_reads_back() -> None:
+    sizes = [1_000_000 + number for number in range(2000)]
+    starts = with_start((), a_start(compilation_config={"cudagraph_capture_sizes": sizes}))
+    records = read_records(write_records(starts))
+    assert (records.starts, records.problems) == (starts, ())
+    assert starts[0].key.cudagraphs == "None 2000 sizes, 1000000 to 1001999 None"
