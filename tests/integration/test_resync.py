@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock
 from prometheus_client import CollectorRegistry
 
 from kvgate.cluster.client import Kind
-from kvgate.cluster.errors import Forbidden
+from kvgate.cluster.errors import Forbidden, Unavailable
 from kvgate.cluster.events import EventRecorder
 from kvgate.controller.reconcile import Instruments, Reconciler
 from kvgate.controller.resync import Resync
@@ -17,6 +17,9 @@ from kvgate.controller.store import Key, Store
 from kvgate.metrics import registry as metrics
 from kvgate.metrics.exporter import counter, histogram
 from kvgate.metrics.snapshot import DeploymentSnapshot
+from kvgate.rendering.labels import HASH_ANNOTATION
+from kvgate.rendering.observation import Engine, Observation
+from kvgate.vllm_metrics import EngineReading
 from support.manifests import a_document
 
 NEEDS_CONFIG = {"name": "nobody/x", "configFrom": {"configMapKeyRef": {"name": "x", "key": "config.json"}}}
@@ -69,18 +72,24 @@ class FakeQueue:
         self.keys.append(key)
 
 
-def new(cluster: FakeCluster) -> tuple[Resync, Reconciler, FakeQueue]:
-    registry, store, queue = CollectorRegistry(), Store(DeploymentSnapshot(), ObservedStarts(None)), FakeQueue()
+def new(
+    cluster: FakeCluster, store: Store | None = None, on_start: AsyncMock | None = None
+) -> tuple[Resync, Reconciler, FakeQueue]:
+    registry, store, queue = CollectorRegistry(), store or new_store(), FakeQueue()
     instruments = Instruments(
         results=counter(metrics.RECONCILES, registry), durations=histogram(metrics.RECONCILE_DURATION, registry)
     )
     recorder = EventRecorder(cluster, instance="test")  # type: ignore[arg-type]
-    reconciler = Reconciler(cluster, recorder, store, instruments, on_start=AsyncMock())  # type: ignore[arg-type]
+    reconciler = Reconciler(cluster, recorder, store, instruments, on_start=on_start or AsyncMock(return_value=""))  # type: ignore[arg-type]
     resync = Resync(
         connect=lambda: cluster,  # type: ignore[arg-type,return-value]
         namespaces=(), reconciler=reconciler, queue=queue, store=store, starts=ObservedStarts(None),  # type: ignore[arg-type]
     )  # fmt: skip
     return resync, reconciler, queue
+
+
+def new_store() -> Store:
+    return Store(DeploymentSnapshot(), ObservedStarts(None))
 
 
 async def test_what_is_settled_is_left_alone_and_what_changed_unseen_is_found() -> None:
@@ -114,3 +123,23 @@ async def test_a_config_map_that_may_not_be_read_troubles_no_other_object() -> N
     resync, _, queue = new(FakeCluster(a_document("a", model=NEEDS_CONFIG), a_document("b")))
     await resync.run_once()
     assert queue.keys == [("serving", "a"), ("serving", "b")]
+
+
+async def test_a_start_that_could_not_be_remembered_is_tried_again() -> None:
+    key, store, cluster = ("serving", "a"), new_store(), FakeCluster(a_document("a"))
+    on_start = AsyncMock(side_effect=[Unavailable("patch", "configmaps", "no"), ""])
+    resync, reconcile, queue = new(cluster, store, on_start)
+    await reconcile(key)
+    template = cluster.objects["deployments", "a"]["spec"]["template"]["metadata"]
+    engine = Engine(
+        pod="a-1",
+        template_hash=template["annotations"][HASH_ANNOTATION],
+        reading=EngineReading(num_gpu_blocks=4096, block_size=16),
+    )
+    store.observe({key: Observation(engines=(engine,))})
+    await reconcile(key)
+    await resync.run_once()
+    assert (queue.keys, on_start.await_count) == ([key], 1)
+    await reconcile(key)
+    await resync.run_once()
+    assert (queue.keys, on_start.await_count) == ([key], 2)

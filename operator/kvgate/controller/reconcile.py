@@ -109,7 +109,7 @@ class Reconciler:
         return pure.config_text(reference, await self._cluster.find(CONFIG_MAPS, namespace, reference.name))
 
     def is_settled(self, key: Key, observed: Observed) -> bool:
-        """Whether a run would write nothing; shows its figures if so."""
+        """Whether a run would write and learn nothing; shows its figures if so."""
         judged = self._store.judge(key, observed)
         intent = pure.decide(observed, judged)
         state = before(observed.document, _now())
@@ -117,7 +117,8 @@ class Reconciler:
             intent, name=key[1], deployment=observed.own_deployment, before=state,
             observation=self._store.observation(key),
         )  # fmt: skip
-        settled = not intent.pending and not is_changed(state, status)
+        unlearnt = self._store.new_starts(key, intent.template_hash)
+        settled = not intent.pending and not is_changed(state, status) and not unlearnt
         if settled:
             self._store.show(key, observed, intent, status, observed.own_deployment)
         return settled

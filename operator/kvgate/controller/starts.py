@@ -1,5 +1,6 @@
 """The observed starts that the controller keeps in a ConfigMap: read again before every write, so that edits by people survive."""
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -54,6 +55,8 @@ class ObservedStarts:
         self._records = Records()
         self._told: frozenset[str] = frozenset()
         self._text = ""
+        self._turn = asyncio.Lock()
+        """From reading the ConfigMap to writing it: reconciles run side by side."""
         self.calibration: Calibration = NOTHING_OBSERVED
 
     @property
@@ -69,6 +72,10 @@ class ObservedStarts:
 
     async def load(self, cluster: Cluster) -> None:
         """What the ConfigMap says now. Raises ApiError."""
+        async with self._turn:
+            await self._load(cluster)
+
+    async def _load(self, cluster: Cluster) -> None:
         if self._place is None:
             return
         found = await cluster.find(CONFIG_MAPS, self._place.namespace, self._place.name)
@@ -88,7 +95,11 @@ class ObservedStarts:
 
     async def add(self, cluster: Cluster, start: ObservedStart) -> str:
         """Remember it, unless it says nothing new; in a few words why it is not used, or could not be kept."""
-        await self.load(cluster)
+        async with self._turn:
+            return await self._add(cluster, start)
+
+    async def _add(self, cluster: Cluster, start: ObservedStart) -> str:
+        await self._load(cluster)
         starts = with_start(self._records.starts, start)
         if self.problems:
             return f"not remembered: ConfigMap {self._place}, key {KEY}, {self.problems[0]}"

@@ -1,5 +1,6 @@
 """The ConfigMap of observed starts: people may edit it, and what they broke is never written over."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -76,6 +77,28 @@ async def test_a_start_is_kept_once_and_survives_a_restart() -> None:
     await again.load(cluster)  # type: ignore[arg-type]
     assert again.calibration.starts == starts.calibration.starts
     assert again.states == {"used": 1, "contradictory": 0, "implausible": 0, "unreadable": 0}
+
+
+class SlowCluster(FakeCluster):
+    """Lets others run between a question and its answer."""
+
+    async def find(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        found = await super().find(kind, namespace, name)
+        await asyncio.sleep(0)
+        return found
+
+    async def apply(self, kind: Kind, body: Document) -> Document:
+        await asyncio.sleep(0)
+        return await super().apply(kind, body)
+
+
+async def test_starts_that_are_learnt_at_the_same_time_are_all_kept() -> None:
+    cluster, starts = SlowCluster(write_records(())), ObservedStarts(PLACE)
+    await asyncio.gather(*(added(starts, cluster, a_start(max_num_seqs=n)) for n in (8, 16, 32)))
+    assert cluster.text is not None
+    kept = read_records(cluster.text).starts
+    assert [(start.key.max_num_seqs, start.revision) for start in kept] == [(8, 1), (16, 2), (32, 3)]
+    assert starts.calibration.starts == kept
 
 
 async def test_what_somebody_took_out_stays_out() -> None:
