@@ -16,6 +16,9 @@ from kvgate.vllm_metrics import CACHE_CONFIG_INFO, KV_CACHE_USAGE, EngineMetric,
 MAX_QUOTED = 60
 """Characters of what a server says that are repeated in an error."""
 
+MAX_LINES_BYTES = 1 << 16
+"""Of one metric: an engine's capacity takes 2 KB. What follows is remembered, and parsed while everybody waits."""
+
 
 class NotAnEngine(ValueError):
     """These are not vLLM's metrics, or vLLM was told to keep them to itself."""
@@ -32,14 +35,14 @@ _Sample = tuple[Mapping[str, str], float]
 
 def read_engine(exposition: bytes) -> EngineReading:
     """Raises NotAnEngine, UnreadableMetrics. A megabyte costs no more than its few lines that matter."""
-    info = b"\n".join(_lines_of(exposition, CACHE_CONFIG_INFO))
+    info = _bounded(exposition, CACHE_CONFIG_INFO)
     if not info:
         _complain_of_no_info(exposition)
-    usages = _samples(b"\n".join(_lines_of(exposition, KV_CACHE_USAGE)), KV_CACHE_USAGE)
+    usages = _samples(_bounded(exposition, KV_CACHE_USAGE), KV_CACHE_USAGE)
     return replace(_capacity(info), usage_ratio=max((_ratio(value) for _, value in usages), default=None))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=512)
 def _capacity(info: bytes) -> EngineReading:
     """Remembered: it never changes while an engine lives, and its forty labels are most of the work."""
     told = [labels for labels, _ in _samples(info, CACHE_CONFIG_INFO)]
@@ -61,6 +64,16 @@ def _samples(lines: bytes, metric: EngineMetric) -> list[_Sample]:
     except (ValueError, IndexError, KeyError) as error:
         raise UnreadableMetrics(f"{metric.names[0].name} cannot be parsed: {_quoted(str(error))}") from error
     return [(sample.labels, float(sample.value)) for family in families for sample in family.samples]
+
+
+def _bounded(exposition: bytes, metric: EngineMetric) -> bytes:
+    lines, size = [], 0
+    for line in _lines_of(exposition, metric):
+        lines.append(line)
+        size += len(line)
+        if size > MAX_LINES_BYTES:
+            raise UnreadableMetrics(f"{metric.names[0].name} takes more than {MAX_LINES_BYTES >> 10} KiB")
+    return b"\n".join(lines)
 
 
 def _lines_of(exposition: bytes, metric: EngineMetric) -> Iterator[bytes]:
@@ -106,8 +119,8 @@ def _count(labels: Mapping[str, str], name: str) -> int:
 
 
 def _ratio(value: float) -> float:
-    if not 0 <= value <= 1:  # NaN is not, either
-        raise UnreadableMetrics(f"{KV_CACHE_USAGE.names[0].name} is {value:g} and not between 0 and 1")
+    if not 0 <= value <= 1:  # NaN is not, either; without the value, so that nothing is written for each new one
+        raise UnreadableMetrics(f"{KV_CACHE_USAGE.names[0].name} is not between 0 and 1")
     return value
 
 

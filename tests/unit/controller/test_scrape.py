@@ -59,7 +59,7 @@ async def test_a_reading_is_counted_and_timed_and_asks_for_plain_text_without_co
         (http(b""), "not_vllm", "the first one is 'none at all'"),
         (http(gzip.compress(INFO), "Content-Encoding: gzip"), "unreadable", "answers compressed"),
         (http(gzip.compress(b"0" * (100 << 20)), "Content-Encoding: gzip"), "unreadable", "answers compressed"),
-        (http(INFO + b"vllm:kv_cache_usage_perc NaN\n"), "unreadable", "is nan"),
+        (http(INFO + b"vllm:kv_cache_usage_perc NaN\n"), "unreadable", "is not between 0 and 1"),
         (http(INFO.replace(b'"64"', b'"0"')), "unreadable", "num_gpu_blocks is '0'"),
         (http(INFO.replace(b"num_gpu_blocks", b"blocks")), "unreadable", "no label num_gpu_blocks"),
     ],

@@ -84,9 +84,9 @@ def test_another_programs_metrics_are_named(program: str) -> None:
         ([info(kv_cache_size_tokens="9" * 100)], "kv_cache_size_tokens is '9{60}' and"),
         ([info(block_size="١٢٨")], "block_size is '١٢٨'"),
         ([info(num_gpu_blocks="1"), info(num_gpu_blocks="1", engine="1")], "fewer blocks than engines"),
-        ([info(), "vllm:kv_cache_usage_perc NaN"], "kv_cache_usage_perc is nan"),
-        ([info(), "vllm:kv_cache_usage_perc 97"], "kv_cache_usage_perc is 97 and not between 0 and 1"),
-        ([info(), "vllm:kv_cache_usage_perc -0.1"], "kv_cache_usage_perc is -0.1"),
+        ([info(), "vllm:kv_cache_usage_perc NaN"], "kv_cache_usage_perc is not between 0 and 1"),
+        ([info(), "vllm:kv_cache_usage_perc 97"], "kv_cache_usage_perc is not between 0 and 1"),
+        ([info(), "vllm:kv_cache_usage_perc -0.1"], "kv_cache_usage_perc is not between"),
         ([info(), "vllm:kv_cache_usage_perc full"], "kv_cache_usage_perc cannot be parsed"),
         (['vllm:cache_config_info{engine="0'], "cache_config_info cannot be parsed"),
     ],
@@ -99,3 +99,18 @@ def test_what_cannot_be_told_is_named(lines: list[str], complaint: str) -> None:
 def test_bytes_that_are_no_text_are_named() -> None:
     with pytest.raises(UnreadableMetrics, match="cannot be parsed"):
         read_engine(b'vllm:cache_config_info{engine="\xff"} 1\n')
+
+
+@pytest.mark.parametrize("line", [info(), info(padding="x" * 70_000), USAGE], ids=["capacity", "one line", "usage"])
+def test_a_metric_that_is_repeated_without_end_is_neither_parsed_nor_remembered(line: str) -> None:
+    with pytest.raises(UnreadableMetrics, match="takes more than 64 KiB"):
+        read(info(), *[line] * 2000)
+
+
+def test_a_usage_that_changes_is_one_trouble_in_one_wording() -> None:
+    def told(usage: float) -> str:
+        with pytest.raises(UnreadableMetrics) as caught:
+            read(info(), f"vllm:kv_cache_usage_perc {usage}")
+        return str(caught.value)
+
+    assert told(1.25) == told(1.5)
