@@ -77,5 +77,8 @@ def _write(into: Path | None, starts: tuple[ObservedStart, ...]) -> None:
         click.echo(write_records(starts), nl=False)
         return
     fresh = into.with_name(f".{into.name}.new")
-    fresh.write_text(write_records(starts), encoding="utf-8")
-    fresh.replace(into)
+    try:
+        fresh.write_text(write_records(starts), encoding="utf-8")
+        fresh.replace(into)
+    except OSError as error:
+        raise click.UsageError(f"--into {into} cannot be written: {error.strerror or error}") from None

@@ -92,6 +92,8 @@ def _budget(values: dict[str, Any]) -> Budget:
     missing = [text.replace("spec.model.configFrom or ", "") for text in missing]
     if request is None:
         raise Unusable("; ".join(missing))
+    if not values.get("gpu"):  # its memory, which a log may tell, is no name by which the next start is found
+        raise Unusable("it does not tell which GPU; give --gpu and a name that `kvgate gpus` lists")
     return plan(request)
 
 

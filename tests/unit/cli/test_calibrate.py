@@ -201,3 +201,17 @@ def test_starts_that_are_not_used_are_told_beside_the_answer(tmp_path: Path) -> 
     done = invoked(*EXPLAIN, "--calibration", str(into))
     assert done.stderr.count("none is used; remove those that are wrong") == 2
     assert "observed start" not in done.stdout
+
+
+def test_the_memory_of_a_gpu_is_not_its_name(tmp_path: Path) -> None:
+    path = a_log(tmp_path, 38.11)
+    path.write_text(path.read_text() + "(Worker pid=5) Free memory on device (78.5/79.19 GiB) on startup is fine\n")
+    done = invoked("calibrate", str(path))
+    assert (done.exit_code, len(done.stdout.splitlines())) == (2, 1)
+    assert "does not tell which GPU; give --gpu" in done.stderr
+
+
+def test_a_file_that_cannot_be_written_is_named(log: Path, tmp_path: Path) -> None:
+    done = invoked("calibrate", str(log), "--gpu", "H100-SXM-80GB", "--into", str(tmp_path / "missing" / "a.jsonl"))
+    assert done.exit_code == 2
+    assert "a.jsonl cannot be written: No such file or directory" in done.stderr
