@@ -86,7 +86,7 @@ class Process:
         for state in self.starts.states:
             known.labels(state).set_function(partial(self._num_starts, state))
         self.requests = counter(metrics.API_REQUESTS, self.registry)
-        self.leads = gauge(metrics.LEADER, self.registry)
+        gauge(metrics.LEADER, self.registry).set_function(lambda: self.health.readyz()[0])
         self.lag = gauge(metrics.EVENT_LOOP_LAG, self.registry)
         self.instruments = Instruments(
             results=counter(metrics.RECONCILES, self.registry),
@@ -160,7 +160,6 @@ async def _work(cluster: Cluster, process: Process, stopped: asyncio.Event) -> N
         target=_thread, args=(process, lambda: loop.call_soon_threadsafe(stopped.set)), name="kopf", daemon=True
     )
     process.health.begin()
-    process.leads.set(1)
     thread.start()
     _log.info("working", extra={"fields": {"namespaces": list(process.options.namespaces) or "all"}})
     while not stopped.is_set():

@@ -168,7 +168,7 @@ API_REQUESTS = Metric(
 LEADER = Metric(
     name="kvgate_leader",
     kind=Kind.GAUGE,
-    help="1 in the controller that acts; with one replica always.",
+    help="1 in the controller that acts; 0 while it starts, or the API server does not answer it.",
 )
 EVENT_LOOP_LAG = Metric(
     name="kvgate_event_loop_lag_seconds",

@@ -1,4 +1,4 @@
-"""What the heartbeat of the reconciling loop tells: that it turns, and how late."""
+"""What the heartbeat of the reconciling loop tells: that it turns, how late, and whether the controller acts."""
 
 import asyncio
 import time
@@ -6,6 +6,7 @@ import time
 import pytest
 
 from kvgate.controller import process as controller
+from kvgate.controller.health import MAX_SILENCE_SECONDS
 from kvgate.controller.process import Options, Process
 from kvgate.controller.store import Store
 
@@ -23,3 +24,14 @@ async def test_a_loop_that_was_blocked_woke_up_that_late(monkeypatch: pytest.Mon
     lag_seconds = process.registry.get_sample_value("kvgate_event_loop_lag_seconds")
     assert lag_seconds is not None
     assert lag_seconds >= BLOCKED_SECONDS
+
+
+def test_a_controller_leads_only_while_the_api_server_answers_it() -> None:
+    process = Process(options=Options(metrics_host="127.0.0.1", metrics_port=0))
+    assert process.registry.get_sample_value("kvgate_leader") == 0
+    process.health.clock = lambda: 0.0
+    process.health.answered()
+    process.health.begin()
+    assert process.registry.get_sample_value("kvgate_leader") == 1
+    process.health.clock = lambda: MAX_SILENCE_SECONDS + 1
+    assert process.registry.get_sample_value("kvgate_leader") == 0
