@@ -45,7 +45,7 @@ TERMS = (
 )
 """(term of the ledger, its name, colour), from the bottom up; the KV cache comes on top."""
 NOT_PREDICTED = "not predicted"
-NO_PODS = "no pod is ready"
+NOT_OBSERVED = "not observed"
 NO_VLLM = "no vLLM metrics"
 BY_VLLM = "vLLM decides"
 
@@ -74,7 +74,7 @@ def numbers() -> list[stat.Panel]:
             description="Expected KV cache beyond what the guarantee needs, as a share of it.",
         ),
         Figure(
-            title="Prediction error", unit="percentunit", expr=ask.PREDICTION_ERROR, no_value=NO_PODS,
+            title="Prediction error", unit="percentunit", expr=ask.PREDICTION_ERROR, no_value=NOT_OBSERVED,
             thresholds=WRONG,
             description="Observed / expected KV cache − 1; below 0 where vLLM has less than kvgate had promised.",
         ),
@@ -97,11 +97,11 @@ def numbers() -> list[stat.Panel]:
             description="GPUs that all wanted replicas take together.",
         ),
         Figure(
-            title="Pods observed", unit="none", expr=ask.chosen(registry.OBSERVED_PODS), no_value=NO_PODS,
+            title="Pods observed", unit="none", expr=ask.chosen(registry.OBSERVED_PODS), no_value=NOT_OBSERVED,
             thresholds=((None, ORANGE), (1, GREEN)), description="Ready pods whose KV cache capacity is known.",
         ),
         Figure(
-            title="KV cache in use", unit="percentunit", expr=ask.USAGE, no_value=NO_PODS,
+            title="KV cache in use", unit="percentunit", expr=ask.USAGE, no_value=NOT_OBSERVED,
             thresholds=FULL,
             description="Share of the KV cache that requests hold on the fullest pod, as the controller reads it.",
         ),

@@ -52,10 +52,10 @@ def deployment_url(form: str) -> str:
 
 
 def links(uid: str) -> list[Builder[DashboardLink]]:
-    """To the other dashboards, with what is chosen and the time range."""
+    """To the other dashboards, with the data source and the time range; `All` of one is no value of another."""
     return [
         dashboard.DashboardLink(TITLES[other].removeprefix("kvgate / "))
-        .type(DashboardLinkType.LINK).icon("dashboard").url(f"/d/{other}")
-        .include_vars(include_vars=True).keep_time(keep_time=True)
+        .type(DashboardLinkType.LINK).icon("dashboard").url(f"/d/{other}?${{datasource:queryparam}}")
+        .keep_time(keep_time=True)
         for other in DASHBOARDS if other != uid
     ]  # fmt: skip

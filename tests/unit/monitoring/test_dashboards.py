@@ -99,7 +99,13 @@ def test_every_variable_that_is_used_is_defined(board: dict[str, Any]) -> None:
 def test_links_lead_to_dashboards_that_exist(board: dict[str, Any]) -> None:
     targets = re.findall(r'"/d/([^"?/]+)', json.dumps(board))
     assert set(targets) <= set(DASHBOARDS)
-    assert {link["url"].removeprefix("/d/") for link in board["links"]} == set(DASHBOARDS) - {board["uid"]}
+    others = set(DASHBOARDS) - {board["uid"]}
+    assert {link["url"] for link in board["links"]} == {f"/d/{uid}?${{datasource:queryparam}}" for uid in others}
+
+
+def test_all_of_the_fleet_is_not_handed_to_a_dashboard_of_one(board: dict[str, Any]) -> None:
+    assert not any(link["includeVars"] for link in board["links"])
+    assert all(link["keepTime"] for link in board["links"])
 
 
 def test_a_row_of_the_fleet_leads_to_its_deployment() -> None:
