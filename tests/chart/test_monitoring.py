@@ -34,6 +34,15 @@ def monitored(binary: Path) -> list[dict[str, Any]]:
     return documents(render(binary, "--set", f"monitoring.enabled=true,{others},{LABELS}"))
 
 
+def test_a_label_that_we_have_too_is_the_users_and_stands_there_once(binary: Path) -> None:
+    named = "monitoring.labels.app\\.kubernetes\\.io/name=other"
+    text = render(binary, "--set", f"monitoring.enabled=true,{named}")
+    found = one(documents(text), "ServiceMonitor", "kvgate")
+    assert found["metadata"]["labels"]["app.kubernetes.io/name"] == "other"
+    (part,) = (part for part in text.split("---\n") if "kind: ServiceMonitor" in part)
+    assert part.partition("spec:")[0].count("app.kubernetes.io/name:") == 1
+
+
 def test_by_default_nothing_needs_the_operator_of_prometheus(binary: Path) -> None:
     found = {(each["kind"], each["metadata"]["name"]) for each in documents(render(binary))}
     assert not found & OBJECTS

@@ -94,12 +94,9 @@ kvgate-webhook-tls
 {{- end -}}
 {{- end }}
 
-{{/* Labels of what the operator of Prometheus and Grafana's sidecar look for. */}}
+{{/* Labels of what the operator of Prometheus and Grafana's sidecar look for; the user's win, because a key may stand there once only. */}}
 {{- define "kvgate.monitoringLabels" -}}
-{{ include "kvgate.labels" (list . "monitoring") }}
-{{- with .Values.monitoring.labels }}
-{{ toYaml . }}
-{{- end }}
+{{ merge (dict) .Values.monitoring.labels (include "kvgate.labels" (list . "monitoring") | fromYaml) | toYaml }}
 {{- end }}
 
 {{/* Where the pods of vLLM are: everywhere, or where the controller works. */}}
