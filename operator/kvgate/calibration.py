@@ -85,13 +85,22 @@ def with_start(starts: tuple[ObservedStart, ...], start: ObservedStart) -> tuple
     return (*kept, replace(start, revision=newest + 1))
 
 
-def start_of_blocks(budget: Budget, num_gpu_blocks: int, *, source: str) -> ObservedStart | None:
-    """What an engine's blocks say of its tightest rank; None where the memory was given or has no formula."""
+def start_of_blocks(
+    budget: Budget, num_gpu_blocks: int, *, block_size: int | None = None, source: str
+) -> ObservedStart | None:
+    """What an engine's blocks, of so many tokens, say of its tightest rank; None where the memory was given or has no formula."""
     stage = budget.tightest
     if stage is None or not stage.bytes_per_block:
         return None
-    half = stage.bytes_per_block // 2
-    return start_of_bytes(budget, num_gpu_blocks * stage.bytes_per_block + half, resolution_bytes=half, source=source)
+    size = _block_bytes(budget, stage.bytes_per_block, block_size)
+    return start_of_bytes(budget, num_gpu_blocks * size + size // 2, resolution_bytes=size // 2, source=source)
+
+
+def _block_bytes(budget: Budget, expected_bytes: int, block_size: int | None) -> int:
+    """Attention backends choose the block: the engine's may be another than the one that was expected."""
+    groups = budget.kv_cache.groups if budget.kv_cache else ()
+    expected = groups[0].spec.block_size if len(groups) == 1 else None
+    return expected_bytes * block_size // expected if expected and block_size else expected_bytes
 
 
 def start_of_bytes(

@@ -37,7 +37,8 @@ def _of_metrics(text: str, given: Mapping[str, Any], source: str) -> ObservedSta
     except (NotAnEngine, UnreadableMetrics) as error:
         raise Unusable(f"it {error}; give all of what /metrics answers") from None
     budget = _budget(dict(given))
-    return _kept(start_of_blocks(budget, reading.num_gpu_blocks, source=source), budget)
+    blocks, size = reading.num_gpu_blocks, reading.block_size
+    return _kept(start_of_blocks(budget, blocks, block_size=size, source=source), budget)
 
 
 def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedStart, str]:

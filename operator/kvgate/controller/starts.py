@@ -128,7 +128,8 @@ class ObservedStarts:
 def _start(budget: Budget, seen: Engine | Crash, source: str) -> ObservedStart | None:
     """A refused start tells the bytes that it would have had; of several pipeline stages not which one's they are."""
     if isinstance(seen, Engine):
-        return start_of_blocks(budget, seen.reading.num_gpu_blocks, source=source)
+        blocks, size = seen.reading.num_gpu_blocks, seen.reading.block_size
+        return start_of_blocks(budget, blocks, block_size=size, source=source)
     if seen.available_kv_cache_bytes is None or budget.request.settings.parallelism.pipeline > 1:
         return None
     return start_of_bytes(budget, seen.available_kv_cache_bytes, source=f"{source} (refused to start)")

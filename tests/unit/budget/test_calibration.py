@@ -173,6 +173,18 @@ def test_blocks_are_a_start_within_half_a_block() -> None:
     assert corrected.num_blocks.expected == 28_000
 
 
+def test_blocks_of_another_size_than_expected_are_counted_in_their_own() -> None:
+    budget = plan(a_request())
+    as_expected, of_64 = (
+        start_of_blocks(budget, blocks, block_size=size, source="metrics")
+        for blocks, size in ((28_000, 16), (7_000, 64))
+    )
+    assert as_expected is not None
+    assert of_64 is not None
+    assert abs(of_64.available_kv_cache_bytes - as_expected.available_kv_cache_bytes) <= of_64.resolution_bytes
+    assert of_64.resolution_bytes == 4 * as_expected.resolution_bytes
+
+
 @pytest.mark.parametrize("changes", [{"kv_cache_memory_bytes": 10 * GIB}, {"num_gpu_blocks_override": 100}], ids=str)
 def test_memory_that_was_given_by_hand_says_nothing_of_the_formulas(changes: dict[str, object]) -> None:
     assert start_of_bytes(plan(a_request(**changes)), 10 * GIB, source="") is None
