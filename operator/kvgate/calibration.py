@@ -75,11 +75,14 @@ def write_records(starts: Iterable[ObservedStart]) -> str:
 
 
 def with_start(starts: tuple[ObservedStart, ...], start: ObservedStart) -> tuple[ObservedStart, ...]:
-    """The starts and a new one under the next revision; the same object where it says nothing new."""
+    """The starts and a new one under the next revision; the same object where it says nothing new, or no more than enough do."""
     alike = [known for known in starts if known.key == start.key]
     if any(abs(known.overhead_bytes - start.overhead_bytes) <= start.resolution_bytes for known in alike):
         return starts
-    dropped = alike[0] if len(alike) >= MAX_STARTS_OF_A_SETTING else None
+    is_full = len(alike) >= MAX_STARTS_OF_A_SETTING
+    if is_full and Calibration(starts=(*alike, start)).state(start) is not StartState.CONTRADICTORY:
+        return starts  # it would only push out a start that a verdict stands on
+    dropped = alike[0] if is_full else None
     kept = tuple(known for known in starts if known is not dropped)[-(MAX_STARTS - 1) :]
     newest = max((known.revision for known in starts), default=0)
     return (*kept, replace(start, revision=newest + 1))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kvgate.budget.calibration import Calibration, ObservedStart
+from kvgate.budget.calibration import Calibration, ObservedStart, StartState
 from kvgate.budget.plan import plan
 from kvgate.budget.units import gib
 from kvgate.calibration import (
@@ -159,3 +159,14 @@ def test_a_long_list_of_cuda_graphs_reads_back() -> None:
     records = read_records(write_records(starts))
     assert (records.starts, records.problems) == (starts, ())
     assert starts[0].key.cudagraphs == "None 2000 sizes, 1000000 to 1001999 None"
+
+
+def test_starts_that_agree_never_push_out_those_that_a_verdict_stands_on() -> None:
+    starts: tuple[ObservedStart, ...] = ()
+    for number in range(MAX_STARTS_OF_A_SETTING):
+        starts = with_start(starts, a_start(-0.5 - number / 80))
+    assert len(starts) == MAX_STARTS_OF_A_SETTING
+    assert with_start(starts, a_start(-0.48)) is starts
+    assert with_start(starts, a_start(-60.0)) is starts
+    told = with_start(starts, a_start(-1.5))
+    assert Calibration(starts=told).state(told[-1]) is StartState.CONTRADICTORY
