@@ -46,6 +46,7 @@ def pod_of(body: Mapping[str, Any]) -> Pod:
     containers = {container["name"]: container for container in status.get("containerStatuses", ())}
     container = containers.get(CONTAINER, {})
     is_going = "deletionTimestamp" in metadata
+    is_replaced = is_going or status.get("phase") == "Failed"  # evicted: it stays in the list for days
     return Pod(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -55,7 +56,7 @@ def pod_of(body: Mapping[str, Any]) -> Pod:
         template_hash=metadata.get("annotations", {}).get(HASH_ANNOTATION, ""),
         replica_set=controller_of(body, "ReplicaSet"),
         restarts=container.get("restartCount", 0),
-        ended=None if is_going else _ended(container),
+        ended=None if is_replaced else _ended(container),
     )
 
 

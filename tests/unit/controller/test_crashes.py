@@ -102,3 +102,11 @@ def test_the_cause_that_the_last_words_lack_is_taken_from_the_log() -> None:
 )
 def test_a_log_is_wanted_only_where_the_cause_is_not_known(message: str, pod: dict[str, Any], wanted: object) -> None:
     assert wants_log(ended_pod(message, **pod)) is wanted
+
+
+def test_a_pod_that_was_evicted_says_nothing_of_those_in_its_place() -> None:
+    body = a_pod(ended={"exitCode": 137, "reason": "Error", "message": OOM}, ready=False, restarts=3)
+    assert crash_of(pod_of(body)) is not None
+    body["status"]["phase"] = "Failed"
+    assert crash_of(pod_of(body)) is None
+    assert not wants_log(pod_of(body))
