@@ -7,7 +7,7 @@ gpu_memory_utilization, and on max_model_len only where the profile run does, so
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from kvgate.budget.interval import Interval
 from kvgate.budget.units import gib
@@ -142,20 +142,11 @@ class Calibration:
     """Observed starts, looked up by setting; compared by identity, because it stands in questions that are cached."""
 
     starts: tuple[ObservedStart, ...] = ()
-    _by_key: Mapping[StartKey, tuple[ObservedStart, ...]] = field(init=False, repr=False)
-    _residuals: Mapping[tuple[object, ...], tuple[int, int, int]] = field(init=False, repr=False)
-    """(lowest residual, highest residual, starts) by neighbourhood."""
-
-    def __post_init__(self) -> None:
-        usable = [start for start in self.starts if self.state(start) is StartState.USED]
-        by_key: dict[StartKey, list[ObservedStart]] = {}
-        residuals: dict[tuple[object, ...], list[int]] = {}
-        for start in usable:
-            by_key.setdefault(start.key, []).append(start)
-            residuals.setdefault(start.key.neighbourhood, []).append(start.residual_bytes)
-        object.__setattr__(self, "_by_key", {key: tuple(starts) for key, starts in by_key.items()})
-        spans = {near: (min(found), max(found), len(found)) for near, found in residuals.items()}
-        object.__setattr__(self, "_residuals", spans)
+    _whole: "Calibration | None" = field(default=None, repr=False)
+    """Whose index this one uses: a thousand objects may be judged as of a thousand revisions."""
+    _earlier: dict[int, "Calibration"] = field(default_factory=dict, init=False, repr=False)
+    _spans: dict[tuple[object, ...], tuple[int, int, int] | None] = field(default_factory=dict, init=False, repr=False)
+    """(lowest residual, highest residual, starts) by neighbourhood, of those that were asked for."""
 
     @cached_property
     def revision(self) -> int:
@@ -163,34 +154,52 @@ class Calibration:
         return max((start.revision for start in self.starts), default=0)
 
     @cached_property
-    def _contradictory(self) -> frozenset[StartKey]:
-        overheads: dict[StartKey, list[ObservedStart]] = {}
+    def _plausible(self) -> Mapping[StartKey, tuple[ObservedStart, ...]]:
+        by_key: dict[StartKey, tuple[ObservedStart, ...]] = {}
         for start in self.starts:
             if start.is_plausible:
-                overheads.setdefault(start.key, []).append(start)
-        return frozenset(key for key, starts in overheads.items() if _disagree(starts))
+                by_key[start.key] = (*by_key.get(start.key, ()), start)
+        return by_key
+
+    @cached_property
+    def _neighbours(self) -> Mapping[tuple[object, ...], tuple[StartKey, ...]]:
+        keys: dict[tuple[object, ...], tuple[StartKey, ...]] = {}
+        for key in self._plausible:
+            keys[key.neighbourhood] = (*keys.get(key.neighbourhood, ()), key)
+        return keys
+
+    def _known(self, key: StartKey) -> tuple[ObservedStart, ...]:
+        if self._whole is None:
+            return self._plausible.get(key, ())
+        return tuple(start for start in self._whole._known(key) if start.revision <= self.revision)
 
     def state(self, start: ObservedStart) -> StartState:
         """Whether the start is used, and if not, why."""
         if not start.is_plausible:
             return StartState.IMPLAUSIBLE
-        return StartState.CONTRADICTORY if start.key in self._contradictory else StartState.USED
+        return StartState.CONTRADICTORY if _disagree(self._known(start.key)) else StartState.USED
 
-    @lru_cache(maxsize=64)  # noqa: B019 - a handful of calibrations live as long as the process
+    def _used(self, key: StartKey) -> tuple[ObservedStart, ...]:
+        known = self._known(key)
+        return () if _disagree(known) else known
+
     def as_of(self, revision: int) -> "Calibration":
         """What was known then: a verdict that stands must not move with what its own pods report."""
         if revision >= self.revision:
             return self
-        return Calibration(starts=tuple(start for start in self.starts if start.revision <= revision))
+        if revision not in self._earlier:
+            starts = tuple(start for start in self.starts if start.revision <= revision)
+            self._earlier[revision] = Calibration(starts=starts, _whole=self._whole or self)
+        return self._earlier[revision]
 
     def correction(
         self, key: StartKey, *, requested_bytes: int, predicted: Interval, spread: StartToStart
     ) -> Correction | None:
         """None where nothing was seen that says anything about this setting."""
-        starts = self._by_key.get(key)
+        starts = self._used(key)
         if starts:
             return _of_same_setting(starts, requested_bytes, spread)
-        span = self._residuals.get(key.neighbourhood)
+        span = self._span(key.neighbourhood)
         if span is None:
             return None
         lowest, highest, count = span
@@ -200,6 +209,13 @@ class Calibration:
             high=max(predicted.high, predicted.expected + highest),
         )
         return Correction(available=widened, starts=count, is_same_setting=False)
+
+    def _span(self, near: tuple[object, ...]) -> tuple[int, int, int] | None:
+        if near not in self._spans:
+            keys = (self._whole or self)._neighbours.get(near, ())
+            residuals = [start.residual_bytes for key in keys for start in self._used(key)]
+            self._spans[near] = (min(residuals), max(residuals), len(residuals)) if residuals else None
+        return self._spans[near]
 
 
 NOTHING_OBSERVED = Calibration()
@@ -229,6 +245,8 @@ def _within(value: int, limit: int) -> int:
 
 def _disagree(starts: Sequence[ObservedStart]) -> bool:
     """Beyond rounding, scatter and what a compile cache explains."""
+    if len(starts) < 2:
+        return False
     overheads = [start.overhead_bytes for start in starts]
     explained = max(start.swing_bytes + 2 * (start.resolution_bytes + start.scatter_bytes) for start in starts)
     return max(overheads) - min(overheads) > explained

@@ -215,3 +215,19 @@ def test_a_key_names_everything_that_tells_starts_apart() -> None:
 def test_weights_that_are_quantized_while_loading_are_another_setting(quantization: str) -> None:
     alone = available(budget_with((), quantization=quantization))
     assert available(budget_with((a_start(-2.0),), quantization=quantization)).expected == alone.expected
+
+
+def test_as_of_every_revision_is_as_if_no_more_had_been_recorded() -> None:
+    errors = (-1.0, -1.05, -3.0, -1.1)
+    starts = tuple(replace(a_start(error), revision=n) for n, error in enumerate(errors, start=1))
+    whole = Calibration(starts=starts)
+    for revision in range(len(starts) + 1):
+        seen, alone = whole.as_of(revision), Calibration(starts=starts[:revision])
+        assert (seen.starts, seen.revision) == (alone.starts, alone.revision)
+        assert [seen.state(start) for start in seen.starts] == [alone.state(start) for start in alone.starts]
+        for changes in ({}, {"max_num_seqs": 32}):
+            asked = a_request(**changes)
+            told = [plan(replace(asked, calibration=known)).tightest for known in (seen, alone)]
+            assert told[0] == told[1]
+        assert seen.as_of(1) is seen.as_of(1)
+    assert whole.as_of(3).as_of(2).starts == starts[:2]
