@@ -20,6 +20,8 @@ HEADER = {"format": "kvgate-calibration", "version": FORMAT_VERSION}
 MAX_STARTS = 1000
 """A ConfigMap holds 1 MiB, a start takes about 600 bytes; the oldest go first."""
 MAX_STARTS_OF_A_SETTING = 8
+MAX_PROBLEMS = 20
+"""After so many broken lines a text is given up: it is something else."""
 MAX_LINE_BYTES = 4096
 MAX_FIGURE = 1 << 50
 """A PiB; beyond the range of float nothing could even be told of it."""
@@ -63,6 +65,9 @@ def read_records(text: str) -> Records:
             starts.append(_start(line))
         except ValueError as error:
             problems.append(f"line {number}: {error}")
+        if len(problems) == MAX_PROBLEMS:
+            problems.append(f"line {number} is not the last of {len(lines)}: what follows was not read")
+            break
     if len(starts) > MAX_STARTS:
         problems.append(f"{len(starts)} starts; the newest {MAX_STARTS} are used")
     return Records(starts=tuple(starts[-MAX_STARTS:]), problems=tuple(problems))

@@ -183,6 +183,17 @@ async def test_a_trouble_is_told_when_it_comes_again_and_logged_once(caplog: pyt
     assert await world.round() == [KEY]
 
 
+async def test_a_trouble_whose_words_change_is_told_once() -> None:
+    world = World()
+    world.pods.put(a_pod(ip="a"))
+    for status in (500, 500):
+        world.answers["a"] = Scrape(result=ScrapeResult.HTTP_ERROR, trouble=f"answers HTTP {status}")
+        told = await world.round()
+    assert told == [KEY]
+    world.answers["a"] = Scrape(result=ScrapeResult.HTTP_ERROR, trouble="answers HTTP 503")
+    assert await world.round() == []
+
+
 async def test_two_troubles_in_turn_are_not_told_in_turn() -> None:
     world = World()
     world.pods.put(a_pod(ip="a"))

@@ -10,6 +10,7 @@ from kvgate.budget.plan import plan
 from kvgate.budget.units import gib
 from kvgate.calibration import (
     HEADER,
+    MAX_PROBLEMS,
     MAX_STARTS,
     MAX_STARTS_OF_A_SETTING,
     read_records,
@@ -62,6 +63,13 @@ def test_a_broken_line_is_named_and_the_others_are_read(line: str, told: str) ->
     assert len(records.problems) == 1
     assert records.problems[0].startswith("line 2: ")
     assert told in records.problems[0]
+
+
+def test_a_text_of_broken_lines_is_given_up_after_a_few() -> None:
+    header = write_records(()).rstrip()
+    records = read_records(header + "\nbroken" * 100_000)
+    assert len(records.problems) == MAX_PROBLEMS + 1
+    assert records.problems[-1] == f"line {MAX_PROBLEMS + 1} is not the last of 100001: what follows was not read"
 
 
 @pytest.mark.parametrize("name", ["requested_bytes", "tensor_parallel_size", "vllm_version", "enforce_eager"])

@@ -106,7 +106,7 @@ class Observer:
         if asked.reading is not None:
             asked.reading = replace(asked.reading, usage_ratio=None)
         reason, remedy = _WORDS[scrape.result]
-        if asked.streak >= TELL_AFTER:
+        if asked.streak >= TELL_AFTER and (asked.trouble is None or asked.trouble.reason is not reason):
             asked.trouble = Trouble(pod=pod.name, reason=reason, message=f"{scrape.trouble}; {remedy}")
         if scrape.result not in asked.logged:
             asked.logged.add(scrape.result)
