@@ -4,7 +4,7 @@ The controller keeps it in a ConfigMap, `kvgate calibrate` writes the same into 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -139,6 +139,11 @@ def unused_text(calibration: Calibration, start: ObservedStart) -> str | None:
     return (
         f"{what} reported {seen}, other starts of the setting something else: none is used; remove those that are wrong"
     )
+
+
+def unused_texts(calibration: Calibration) -> Iterator[str]:
+    """The same of all its starts."""
+    return filter(None, (unused_text(calibration, start) for start in calibration.starts))
 
 
 def _header_problem(line: str) -> str:

@@ -30,6 +30,7 @@ class ConfigMissing:
     remediation: str
 
 
+_BY_SPEC = "spec.model.configFrom or "
 ConfigLookup = Callable[["KeyRef"], str | ConfigMissing]
 """Where a door finds the text of a ConfigMap key: the cluster, files beside the one checked, or nowhere."""
 
@@ -75,6 +76,11 @@ def _shape(spec: InferenceDeploymentSpec, lookup: ConfigLookup) -> tuple[ModelSh
     )
 
 
+def without_spec(remediation: str) -> str:
+    """For those who have no InferenceDeployment."""
+    return remediation.replace(_BY_SPEC, "")
+
+
 def text_of_key(reference: KeyRef, data: Mapping[str, Any]) -> str | ConfigMissing:
     """The text under the key, in the data of the ConfigMap that is referred to."""
     text = data.get(reference.key)
@@ -97,11 +103,7 @@ def look_up_model(
     nearest = catalogue.nearest_models(name)
     hint = f"did you mean {' or '.join(nearest)}? Otherwise give" if nearest else "give"
     message = f"model {name} is not in the catalogue"
-    return None, (
-        _unknown(
-            "UnknownModel", "model", message, f"{hint} its config.json by spec.model.configFrom or --model-config"
-        ),
-    )
+    return None, (_unknown("UnknownModel", "model", message, f"{hint} its config.json by {_BY_SPEC}--model-config"),)
 
 
 @lru_cache(maxsize=1024)

@@ -8,7 +8,7 @@ import click
 
 from kvgate.budget.calibration import Calibration, ObservedStart
 from kvgate.budget.units import format_gib
-from kvgate.calibration import Records, read_records, unused_text, with_start, write_records
+from kvgate.calibration import Records, read_records, unused_texts, with_start, write_records
 from kvgate.cli.exits import Exit
 from kvgate.cli.observed_files import Unusable, observed_in
 from kvgate.cli.setting_options import given_settings, with_settings
@@ -40,8 +40,7 @@ def calibrate(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> Non
         remarks = filter(None, (_told(start), remark, "" if kept is not starts else "known already"))
         click.echo(f"{path}: {'; '.join(remarks)}", err=True)
         starts = kept
-    calibration = Calibration(starts=starts)
-    for text in filter(None, (unused_text(calibration, start) for start in starts)):
+    for text in unused_texts(Calibration(starts=starts)):
         click.echo(text, err=True)
     if into is None or starts is not records.starts:
         _write(into, starts)

@@ -12,7 +12,7 @@ def read_calibration(path: Path | None) -> Calibration:
     """Raises BadInput with every line that cannot be read."""
     if path is None:
         return NOTHING_OBSERVED
-    from kvgate.calibration import read_records, unused_text
+    from kvgate.calibration import read_records, unused_texts
 
     try:
         records = read_records(path.read_text(encoding="utf-8"))
@@ -24,6 +24,6 @@ def read_calibration(path: Path | None) -> Calibration:
         told = "; ".join(records.problems)
         raise BadInput(f"{path}: {told}; write it anew with `kvgate calibrate`, or take the lines out")
     calibration = records.calibration
-    for text in filter(None, (unused_text(calibration, start) for start in records.starts)):
+    for text in unused_texts(calibration):
         click.echo(f"{path}: {text}", err=True)
     return calibration

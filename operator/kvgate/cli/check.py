@@ -11,8 +11,8 @@ import click
 from kvgate.cli.bad_input import BadInput
 from kvgate.cli.check_report import Report
 from kvgate.cli.check_run import Options, run
+from kvgate.cli.engine_options import GIVEN_FILE, with_engine_options
 from kvgate.cli.exits import Exit
-from kvgate.cli.setting_options import CALIBRATION_OPTION
 
 OUTPUTS = {
     "text": "kvgate.cli.check_text",
@@ -25,20 +25,12 @@ OUTPUTS = {
 }
 """Name → the module whose `render` makes it; only one of them is imported."""
 _FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
-_GIVEN = click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path)
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--model-config", metavar="FILE", type=_GIVEN,
-              help="The config.json for models that neither the catalogue nor configFrom knows.")  # fmt: skip
-@click.option("--accelerator", metavar="NAME", help="For manifests that do not say what they run on.")
-@click.option("--vllm-version", metavar="VERSION", help="For manifests whose image does not say it.")
-@CALIBRATION_OPTION
-@click.option(
-    "--config", metavar="FILE", type=_GIVEN, help="Instead of the .kvgate.yaml that is found upward from PATH."
-)
-@click.option("--baseline", metavar="FILE", type=_GIVEN, help="Findings that are known and do not count.")
+@with_engine_options(found_from="PATH")
+@click.option("--baseline", metavar="FILE", type=GIVEN_FILE, help="Findings that are known and do not count.")
 @click.option("--write-baseline", metavar="FILE", type=_FILE, help="Write all findings of today to a baseline.")
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), help="What makes the exit code 1; default: error.")
 @click.option(

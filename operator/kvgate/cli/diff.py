@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,27 +10,19 @@ import click
 from kvgate.cli.check import report_or_exit
 from kvgate.cli.check_run import Options
 from kvgate.cli.diff_report import Diff, compare
-from kvgate.cli.setting_options import CALIBRATION_OPTION
+from kvgate.cli.engine_options import with_engine_options
 
 OUTPUTS = {
     "text": "kvgate.cli.diff_text",
     "markdown": "kvgate.cli.diff_markdown",
     "json": "kvgate.cli.diff_json",
 }
-_GIVEN = click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path)
 
 
 @click.command()
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
-@click.option("--model-config", metavar="FILE", type=_GIVEN,
-              help="The config.json for models that neither the catalogue nor configFrom knows.")  # fmt: skip
-@click.option("--accelerator", metavar="NAME", help="For manifests that do not say what they run on.")
-@click.option("--vllm-version", metavar="VERSION", help="For manifests whose image does not say it.")
-@CALIBRATION_OPTION
-@click.option(
-    "--config", metavar="FILE", type=_GIVEN, help="Instead of the .kvgate.yaml that is found upward from each."
-)
+@with_engine_options(found_from="each")
 @click.option(
     "-o", "--output", type=click.Choice(list(OUTPUTS)), default="text", help="For people, pull requests, programs."
 )

@@ -7,6 +7,7 @@ from typing import Any
 from kvgate.budget.calibration import ObservedStart
 from kvgate.budget.plan import Budget, plan
 from kvgate.calibration import start_of_blocks, start_of_bytes
+from kvgate.facts import without_spec
 from kvgate.rules.finding import Severity
 from kvgate.sources.engine_metrics import NotAnEngine, UnreadableMetrics, read_engine
 from kvgate.sources.startup_log import StartupLog, UnusableLog, read_startup_log
@@ -89,8 +90,7 @@ def _budget(values: dict[str, Any]) -> Budget:
         request, findings = read_request(values, is_whole=True)
     except BadRequest as error:
         raise Unusable(f"{error}; options of the same name win over what the file says") from None
-    missing = [f"{f.message}; {f.remediation}" for f in findings if f.severity is not Severity.INFO]
-    missing = [text.replace("spec.model.configFrom or ", "") for text in missing]
+    missing = [f"{f.message}; {without_spec(f.remediation)}" for f in findings if f.severity is not Severity.INFO]
     if request is None:
         raise Unusable("; ".join(missing))
     if not values.get("gpu"):  # its memory, which a log may tell, is no name by which the next start is found

@@ -15,6 +15,7 @@ from kvgate.calibration import (
     start_of_blocks,
     start_of_bytes,
     unused_text,
+    unused_texts,
     with_start,
     write_records,
 )
@@ -58,15 +59,15 @@ class ObservedStarts:
         self._turn = asyncio.Lock()
         """From reading the ConfigMap to writing it: reconciles run side by side."""
         self.calibration: Calibration = NOTHING_OBSERVED
+        self.states = self._count_states()
+        """How many starts there are of every state, those that cannot be read included; every scrape asks."""
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Of the ConfigMap's text, each with its line."""
         return self._records.problems
 
-    @property
-    def states(self) -> dict[str, int]:
-        """How many starts there are of every state, those that cannot be read included."""
+    def _count_states(self) -> dict[str, int]:
         found = [self.calibration.state(start) for start in self.calibration.starts]
         return {**{state.value: found.count(state) for state in StartState}, "unreadable": len(self.problems)}
 
@@ -118,8 +119,8 @@ class ObservedStarts:
 
     def _show(self, records: Records) -> None:
         self._records, self.calibration = records, records.calibration
-        unused = (unused_text(self.calibration, start) for start in records.starts)
-        told = frozenset(filter(None, (*records.problems, *unused)))
+        self.states = self._count_states()
+        told = frozenset((*records.problems, *unused_texts(self.calibration)))
         for text in sorted(told - self._told):
             _log.warning("calibration: %s", text)
         self._told = told

@@ -11,6 +11,7 @@ from kvgate.budget.request import Guarantee, Workload
 from kvgate.budget.units import MIB
 from kvgate.budget.versions import DEFAULT_VERSION, parse_patch
 from kvgate.engine import Assessment, judge
+from kvgate.facts import without_spec
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.text import parse_config_text
 from kvgate.manifests.chosen_accelerator import Chosen, choose
@@ -160,7 +161,7 @@ def _reworded(finding: Finding, asked: _Asked) -> Finding:
             "select nodes by nvidia.com/gpu.product, or give --accelerator",
         )
         return replace(finding, message=message, remediation=remedy)
-    return replace(finding, remediation=finding.remediation.replace("spec.model.configFrom or ", ""))
+    return replace(finding, remediation=without_spec(finding.remediation))
 
 
 def _no_model(engine: FoundEngine) -> Located:

@@ -7,7 +7,7 @@ from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS
 from kvgate.monitoring import recording
-from kvgate.monitoring.queries import equals, owned, present, select, unlike
+from kvgate.monitoring.queries import condition, owned, present, select, unlike
 from kvgate.monitoring.recording import SERVED_BY, summed, summed_rate
 from kvgate.monitoring.thresholds import (
     ADMISSION_ERRORS_MAX,
@@ -39,11 +39,6 @@ class Alert:
     severity: str
     summary: str
     description: str
-
-
-def condition(type_: ConditionType, status: str) -> str:
-    """1 where the condition has this status."""
-    return owned(registry.CONDITION, equals("type", type_), equals("status", status))
 
 
 _REFUSED = condition(ConditionType.ACCEPTED, "False")

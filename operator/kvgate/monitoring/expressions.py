@@ -4,6 +4,7 @@ from kvgate import vllm_metrics
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS, Metric
+from kvgate.monitoring import queries
 from kvgate.monitoring.queries import aggregate, engine, equals, owned, present, quantile, rate, select
 from kvgate.vllm_metrics import EngineMetric
 
@@ -65,8 +66,8 @@ def catalogue(kind: str) -> str:
 
 
 def condition(type_: ConditionType, status: str) -> str:
-    """1 where the condition has this status."""
-    return chosen(registry.CONDITION, equals("type", type_), equals("status", status))
+    """1 where the condition of a chosen InferenceDeployment has this status."""
+    return queries.condition(type_, status, *CHOSEN)
 
 
 INFO = chosen(registry.DEPLOYMENT_INFO, by=(*OWNER_LABELS, "model", "accelerator", "kv_cache_dtype", "policy"))

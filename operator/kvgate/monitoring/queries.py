@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from kvgate.api.conditions import ConditionType
+from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS, Metric
 from kvgate.vllm_metrics import EngineMetric
 
@@ -34,6 +36,11 @@ def aggregate(operator: str, by: tuple[str, ...], expression: str) -> str:
 def owned(metric: Metric, *matchers: str, by: tuple[str, ...] = OWNER_LABELS) -> str:
     """One series per InferenceDeployment, however many controllers answer while one replaces another."""
     return aggregate("max", by, select(metric.name, *matchers))
+
+
+def condition(type_: ConditionType, status: str, *matchers: str) -> str:
+    """1 where the condition has this status."""
+    return owned(registry.CONDITION, *matchers, equals("type", type_), equals("status", status))
 
 
 def engine(metric: EngineMetric, form: Callable[[str], str]) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,11 +118,19 @@ async def serving(settings: Settings) -> AsyncIterator[dict[str, int]]:
         stack.push_async_callback(probes.cleanup)
         reviews = await listen(validation, settings.host, settings.port, tls=certificate.context)
         stack.push_async_callback(_leave, reviews, traffic, settings.linger_seconds)
-        for watched in (certificate, starts):
-            stack.callback(asyncio.create_task(watched.watch(settings.certificate_poll_seconds)).cancel)
+        following = asyncio.create_task(_follow(settings.certificate_poll_seconds, certificate.reload, starts.reload))
+        stack.callback(following.cancel)
         accepting.set()
         stack.callback(accepting.clear)
         yield {"port": reviews.addresses[0][1], "metrics_port": probes.addresses[0][1]}
+
+
+async def _follow(interval_seconds: float, *reloads: Callable[[], object]) -> None:
+    """Look for changes for ever; reading a few small files is cheaper than being told of them."""
+    while True:
+        await asyncio.sleep(interval_seconds)
+        for reload in reloads:
+            reload()
 
 
 async def _leave(reviews: web.AppRunner, traffic: Traffic, linger_seconds: float) -> None:

@@ -1,6 +1,5 @@
 """The observed starts of a mounted file, read again when it changes; what cannot be read is logged once and costs nothing else."""
 
-import asyncio
 import logging
 from pathlib import Path
 
@@ -35,9 +34,3 @@ class StartsFile:
             return self._path.read_text(encoding="utf-8", errors="replace") if self._path else ""
         except OSError:
             return ""
-
-    async def watch(self, interval_seconds: float) -> None:
-        """Look for a change for ever."""
-        while True:
-            await asyncio.sleep(interval_seconds)
-            self.reload()

@@ -5,7 +5,6 @@ One SSLContext listens for good and hands every handshake to the newest context 
 replaced the certificate already and drops the old key, so that every later handshake fails (measured, OpenSSL 3.0).
 """
 
-import asyncio
 import logging
 import ssl
 from pathlib import Path
@@ -62,12 +61,6 @@ class Certificate:
         self._error = ""
         _log.info("certificate reloaded", extra={"fields": {"file": str(self._files[0])}})
         return True
-
-    async def watch(self, interval_seconds: float) -> None:
-        """Look for a change for ever; reading two small files is cheaper than being told of them."""
-        while True:
-            await asyncio.sleep(interval_seconds)
-            self.reload()
 
 
 def _server_context() -> ssl.SSLContext:
