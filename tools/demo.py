@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from doors import DoorError, answers, door, scrape
 from fake_gpus import fake_gpu_node
 from local_webhook import webhook_configuration
 from programs import ControlPlaneError, free_port, free_ports, wait_until
+from prometheus import PrometheusError
 
 ROOT = Path(__file__).resolve().parent.parent
 KVGATE = ROOT / ".venv" / "bin" / "kvgate"
@@ -58,14 +59,21 @@ def main() -> int:
     )
     started = time.monotonic()
     os.chdir(ROOT)
-    try:
-        run()
-    except (DemoFailed, DoorError, BuildError, ControlPlaneError, subprocess.SubprocessError) as error:
-        notes = "\n".join(getattr(error, "__notes__", []))
-        print(f"\ndemo FAILED: {error}\n{notes}".rstrip(), file=sys.stderr)
+    if not succeeds("demo", run):
         return 1
     print(f"\ndemo: every step did what it says ({time.monotonic() - started:.0f} s); nothing is left running")
     return 0
+
+
+def succeeds(name: str, steps: Callable[[], None]) -> bool:
+    """What a failed step says is the last line."""
+    try:
+        steps()
+    except (DemoFailed, DoorError, BuildError, ControlPlaneError, PrometheusError, subprocess.SubprocessError) as error:
+        notes = "\n".join(getattr(error, "__notes__", []))
+        print(f"\n{name} FAILED: {error}\n{notes}".rstrip(), file=sys.stderr)
+        return False
+    return True
 
 
 def run() -> None:
@@ -145,13 +153,13 @@ def refuses(plane: ControlPlane) -> bool:
 
 
 @contextmanager
-def controller(plane: ControlPlane, folder: Path) -> Iterator[int]:
-    """The controller, by the kubeconfig of this control plane; yields the port of its metrics."""
+def controller(plane: ControlPlane, folder: Path, *more: str, metrics: tuple[str, int] | None = None) -> Iterator[int]:
+    """The controller, by the kubeconfig of this control plane, with more options; yields the port of its metrics."""
     title("kvgate controller: started")
-    port = free_port()
-    options = ("--metrics-host", "127.0.0.1", "--metrics-port", str(port), "--kubeconfig", str(plane.kubeconfig))
+    host, port = metrics or ("127.0.0.1", free_port())
+    options = ("--metrics-host", host, "--metrics-port", str(port), "--kubeconfig", str(plane.kubeconfig), *more)
     with door("controller", folder / "controller.log", *options):
-        wait_until(lambda: answers(port, "/readyz"), "the controller is ready")
+        wait_until(lambda: answers(port, "/readyz", host=host), "the controller is ready")
         say("ready")
         yield port
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,16 +23,15 @@ from typing import Any
 import yaml
 
 import prometheus
-from build import BuildError, ensure_assets
+from build import ensure_assets
 from controlplane import PROGRAMS, ControlPlane
-from demo import ROOT, DemoFailed, expect, install, say, title, webhook
-from doors import DoorError, answers, door
+from demo import ROOT, controller, expect, install, say, succeeds, title, webhook
 from draw_dashboard import draw
 from fake_vllm import Engine, Replay, serving
 from grafana import Window
 from pace import faster
-from programs import ControlPlaneError, wait_until
-from prometheus import Prometheus, PrometheusError, ensure_prometheus
+from programs import wait_until
+from prometheus import Prometheus, ensure_prometheus
 
 PACE = 60
 SPEED = 2
@@ -58,11 +56,7 @@ def main() -> int:
     parser.add_argument("--picture", type=Path, default=ROOT / PICTURE, help="PNG to write (default: %(default)s)")
     picture = parser.parse_args().picture.absolute()
     os.chdir(ROOT)
-    try:
-        run(picture)
-    except (DemoFailed, DoorError, BuildError, ControlPlaneError, PrometheusError, subprocess.SubprocessError) as error:
-        notes = "\n".join(getattr(error, "__notes__", []))
-        print(f"\nobserve FAILED: {error}\n{notes}".rstrip(), file=sys.stderr)
+    if not succeeds("observe", lambda: run(picture)):
         return 1
     print("\nobserve: the prediction was held against vLLM's own figures; nothing is left running")
     return 0
@@ -77,7 +71,7 @@ def run(picture: Path) -> None:
         hosts = {name: process_pod(plane, name) for name in ("webhook", "controller")}
         with (
             webhook(plane, assets, Path(folder), metrics=(hosts["webhook"], METRICS_PORT)),
-            controller(plane, Path(folder), hosts["controller"]),
+            controller(plane, Path(folder), "--observe-seconds", "1", metrics=(hosts["controller"], METRICS_PORT)),
         ):
             predicted_tokens = apply(plane)
             with (
@@ -109,17 +103,6 @@ def addresses(plane: ControlPlane, *which: str) -> list[str]:
     """Of pods; those that are not running have none."""
     found = json.loads(plane.kubectl("get", *which, "-o", "json").stdout)
     return [pod["status"]["podIP"] for pod in found.get("items", [found]) if pod["status"].get("podIP")]
-
-
-@contextmanager
-def controller(plane: ControlPlane, folder: Path, host: str) -> Iterator[None]:
-    title("kvgate controller: started")
-    listening = ("--metrics-host", host, "--metrics-port", str(METRICS_PORT))
-    options = (*listening, "--kubeconfig", str(plane.kubeconfig), "--observe-seconds", "1")
-    with door("controller", folder / "controller.log", *options):
-        wait_until(lambda: answers(METRICS_PORT, "/readyz", host=host), "the controller is ready")
-        say("ready")
-        yield
 
 
 def apply(plane: ControlPlane) -> int:
