@@ -1,7 +1,6 @@
 """One observed start on a real control plane: the next verdict follows it, its own never does, and people's edits are kept."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -10,22 +9,14 @@ from fake_vllm import Engine, serving
 from kvgate.calibration import read_records
 from kvgate.rendering.pod import PORT
 from programs import wait_until
-from support.assets import require_assets
 from support.doors import running
-from support.inference import Objects, inference_deployment, install
+from support.inference import Objects, inference_deployment
 
 pytestmark = pytest.mark.cluster
 
 CONFIG_MAP = "kvgate-calibration"
 OPTIONS = ("--observe-seconds=1", f"--calibration=default/{CONFIG_MAP}")
 BLOCK_SIZE = 16
-
-
-@pytest.fixture(scope="module")
-def plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
-    with ControlPlane(require_assets(pytestconfig)) as plane:
-        install(plane)
-        yield plane
 
 
 def pods(objects: Objects, name: str) -> dict[str, str]:

@@ -8,9 +8,8 @@ import pytest
 
 from controlplane import ControlPlane
 from programs import wait_until
-from support.assets import require_assets
 from support.doors import Door, running
-from support.inference import Objects, inference_deployment, install
+from support.inference import Objects, inference_deployment
 
 pytestmark = pytest.mark.cluster
 
@@ -20,13 +19,6 @@ TOO_MANY = {"maxNumSeqs": 64}
 NOVEL = {"name": "nobody/novel-7b", "configFrom": {"configMapKeyRef": {"name": "novel", "key": "config.json"}}}
 LATE_SECONDS = 25.0
 """The first look again comes after 18 s at most."""
-
-
-@pytest.fixture(scope="module")
-def plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
-    with ControlPlane(require_assets(pytestconfig)) as plane:
-        install(plane)
-        yield plane
 
 
 @pytest.fixture(scope="module")

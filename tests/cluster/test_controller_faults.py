@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,10 @@ from kvgate.permissions import RULES
 from programs import free_port, wait_until
 from support.assets import require_assets
 from support.doors import running
-from support.inference import CRD, Objects, inference_deployment, install
+from support.inference import CRD, Objects, inference_deployment
 
 pytestmark = pytest.mark.cluster
 LOOPBACK = "--metrics-host=127.0.0.1"
-
-
-@pytest.fixture(scope="module")
-def plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
-    with ControlPlane(require_assets(pytestconfig)) as plane:
-        install(plane)
-        yield plane
 
 
 @pytest.fixture(scope="module")

@@ -9,22 +9,14 @@ import pytest
 
 from controlplane import ControlPlane
 from programs import wait_until
-from support.assets import require_assets
 from support.doors import Door, running
-from support.inference import Objects, inference_deployment, install
+from support.inference import Objects, inference_deployment
 
 pytestmark = pytest.mark.cluster
 
 OPTIONS = ("--metrics-host=127.0.0.1", "--resync-seconds=2", "--observe-seconds=1")
 TOO_MANY = {"maxNumSeqs": 64}
 """Full-length requests of Qwen3-8B: an H100 holds nine."""
-
-
-@pytest.fixture(scope="module")
-def plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
-    with ControlPlane(require_assets(pytestconfig)) as plane:
-        install(plane)
-        yield plane
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,9 @@ from controlplane import ControlPlane
 from fake_vllm import Engine, serving
 from kvgate.rendering.pod import PORT
 from programs import wait_until
-from support.assets import require_assets
 from support.crash_log import crashed
 from support.doors import Door, running
-from support.inference import Objects, crash, inference_deployment, install
+from support.inference import Objects, crash, inference_deployment
 
 pytestmark = pytest.mark.cluster
 
@@ -23,13 +22,6 @@ TOO_LONG = (
     "ValueError: To serve at least one request with the models's max seq len (40960), (5.62 GiB KV cache is needed, which is "
     "larger than the available KV cache memory (3.50 GiB). Try increasing `gpu_memory_utilization`.\n"
 )
-
-
-@pytest.fixture(scope="module")
-def plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
-    with ControlPlane(require_assets(pytestconfig)) as plane:
-        install(plane)
-        yield plane
 
 
 @pytest.fixture(scope="module")

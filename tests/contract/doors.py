@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from click.testing import CliRunner
 
 from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
-from kvgate.cli.main import main
 from kvgate.controller import observed as pure
 from kvgate.rendering.status import before
 from kvgate.webhook.review import INVALID, review
+from support.command_line import invoked
 
 NOW = "2026-11-21T12:00:00Z"
 
@@ -35,8 +34,7 @@ Door = Callable[[Path], Outcome]
 
 def command_line(request: Path) -> Outcome:
     """`kvgate check FILE -o json`."""
-    result = CliRunner().invoke(main, ["check", str(request), "-o", "json"])
-    assert not isinstance(result.exception, Exception), result.output
+    result = invoked("check", str(request), "-o", "json")
     answer = json.loads(result.output)["documents"][0]
     findings = "; ".join(f"{f['message']} ({f['remediation']})" for f in answer["findings"])
     message = f"{answer['message']}; {findings}"

@@ -6,31 +6,17 @@ from dataclasses import replace
 import pytest
 
 from kvgate.budget.calibration import Calibration, ObservedStart, StartState
-from kvgate.budget.plan import plan
-from kvgate.budget.units import gib
 from kvgate.calibration import (
     HEADER,
     MAX_PROBLEMS,
     MAX_STARTS,
     MAX_STARTS_OF_A_SETTING,
     read_records,
-    start_of_bytes,
     unused_text,
     with_start,
     write_records,
 )
-from kvgate.what_if import read_request
-
-
-def a_start(error_gib: float = -0.5, **changes: object) -> ObservedStart:
-    asked = {"model": "Qwen/Qwen3-8B", "gpu": "H100-SXM-80GB", "vllm_version": "0.33.0", "max_num_seqs": 64}
-    request, _ = read_request({**asked, **changes})
-    assert request is not None
-    budget = plan(request)
-    assert budget.tightest is not None
-    start = start_of_bytes(budget, budget.tightest.available.expected + gib(error_gib), source="serving/a")
-    assert start is not None
-    return start
+from support.starts import a_start
 
 
 def test_what_was_written_reads_back() -> None:

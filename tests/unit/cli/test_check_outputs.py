@@ -11,12 +11,10 @@ from urllib.parse import unquote
 
 import fastjsonschema
 import pytest
-from click.testing import CliRunner
 
 from kvgate.cli.check import OUTPUTS
-from kvgate.cli.main import main
 from kvgate.cli.rule_texts import rule_texts
-from support.command_line import MISTAKEN_POD
+from support.command_line import MISTAKEN_POD, invoked
 
 HERE = Path(__file__).parent
 REFUSED = """\
@@ -45,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def answer(output: str, *arguments: str, stdin: str | None = None, code: int = 1) -> str:
-    result = CliRunner().invoke(main, ["check", *(arguments or (NAME,)), "-o", output], input=stdin)
+    result = invoked("check", *(arguments or (NAME,)), "-o", output, stdin=stdin)
     assert result.exit_code == code, result.output
     return result.stdout
 

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from kvgate.cli.main import main
 from support.command_line import invoked
 
 POD = """\
@@ -112,7 +111,7 @@ def test_two_files_may_have_different_names_and_one_may_be_a_stream(tmp_path: Pa
     result = run(str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml"))
     assert result.exit_code == 0
     assert "1 engine: 1 changed" in result.stdout
-    piped = CliRunner().invoke(main, ["diff", str(tmp_path / "a.yaml"), "-"], input=POD)
+    piped = invoked("diff", str(tmp_path / "a.yaml"), "-", stdin=POD)
     assert "1 engine: 1 unchanged" in piped.stdout
 
 

@@ -4,23 +4,22 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
 from kvgate.cli.generate import GENERATED
-from kvgate.cli.main import main
+from support.command_line import invoked
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_generate_writes_every_file_below_its_root(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["generate", "--root", str(tmp_path)])
+    result = invoked("generate", "--root", str(tmp_path))
     assert result.exit_code == 0, result.output
     written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
     assert written == {name for name, _ in GENERATED}
 
 
 def test_listing_writes_nothing(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["generate", "--list", "--root", str(tmp_path)])
+    result = invoked("generate", "--list", "--root", str(tmp_path))
     assert len(result.output.split()) == len(GENERATED)
     assert list(tmp_path.iterdir()) == []
 

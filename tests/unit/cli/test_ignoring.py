@@ -4,9 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from kvgate.cli.main import main
+from support.command_line import invoked
 
 POD = """\
 apiVersion: v1
@@ -36,7 +35,7 @@ spec:
 
 
 def checked(text: str, code: int, *arguments: str) -> Any:
-    result = CliRunner().invoke(main, ["check", "-", "-o", "json", *arguments], input=text)
+    result = invoked("check", "-", "-o", "json", *arguments, stdin=text)
     assert result.exit_code == code, result.output
     return json.loads(result.stdout)
 
@@ -137,7 +136,7 @@ def test_an_object_of_ours_that_is_ignored_does_not_fail_the_run() -> None:
 
 
 def test_the_text_says_what_is_ignored_and_why() -> None:
-    result = CliRunner().invoke(main, ["check", "-"], input=f"# kvgate:ignore KVCacheTooSmall we know\n{POD}")
+    result = invoked("check", "-", stdin=f"# kvgate:ignore KVCacheTooSmall we know\n{POD}")
     assert "DoesNotFit, ignored" in result.stdout
     assert "ignored: KVCacheTooSmall (we know)" in result.stdout
     assert "1 engine: 1 ignored; 1 finding ignored" in result.stdout

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from kvgate.budget.units import GIB
-from kvgate.cli.main import main
 from kvgate.cli.requests import answers
+from support.command_line import invoked
 
 QWEN = {
     "id": "q",
@@ -232,8 +231,8 @@ def test_a_defect_costs_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_answers_files_and_standard_input(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text(f"{json.dumps(QWEN)}\n\nbroken\n")
-    by_file = CliRunner().invoke(main, ["explain", "--requests", str(path), "-o", "jsonl"])
-    by_stdin = CliRunner().invoke(main, ["explain", "--requests", "-"], input=path.read_text())
+    by_file = invoked("explain", "--requests", str(path), "-o", "jsonl")
+    by_stdin = invoked("explain", "--requests", "-", stdin=path.read_text())
     assert by_file.exit_code == by_stdin.exit_code == 0
     assert by_file.output == by_stdin.output
     assert len(by_file.output.splitlines()) == 3

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from kvgate.cli.main import main
 from kvgate.cli.rule_texts import RuleText, rule_text, rule_texts
 from kvgate.rules.finding import Severity
+from support.command_line import invoked
 
 PACKAGE = Path(__file__).parents[3] / "operator" / "kvgate"
 RULE_ID = re.compile(r"[A-Z][A-Za-z]+")
@@ -23,22 +22,16 @@ def fired(text: RuleText, example: str, folder: Path) -> set[tuple[str, str]]:
         return fired_by_config(example, folder)
     is_request = text.kind == "request"
     arguments = ["explain", "--requests", "-", "-o", "jsonl"] if is_request else ["check", "-", "-o", "json"]
-    answer = json.loads(answered(arguments, example).stdout)
+    answer = json.loads(invoked(*arguments, stdin=example).stdout)
     findings = answer["findings"] if is_request else [f for d in answer["documents"] for f in d["findings"]]
     unreadable = [] if is_request else answer["unreadable"]
     return {(f["rule"], f["severity"]) for f in findings} | {(f["rule"], "error") for f in unreadable}
 
 
-def answered(arguments: list[str], text: str) -> Result:
-    result = CliRunner().invoke(main, arguments, input=text)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
 def fired_by_config(example: str, folder: Path) -> set[tuple[str, str]]:
     path = folder / ".kvgate.yaml"
     path.write_text(example, encoding="utf-8")
-    told = answered(["check", "-", "--config", str(path)], "kind: Service\n").stderr
+    told = invoked("check", "-", "--config", str(path), stdin="kind: Service\n").stderr
     return {(rule, severity) for severity, rule in re.findall(r"^\S+:\d+:\d+: (\w+) +(\w+) ", told, re.MULTILINE)}
 
 
@@ -86,13 +79,13 @@ def test_every_rule_of_the_code_is_described_and_no_other() -> None:
 
 
 def test_a_rule_is_listed_with_severity_sentence_and_page() -> None:
-    result = CliRunner().invoke(main, ["rules", "kvcachetoosmall", "-o", "json"])
+    result = invoked("rules", "kvcachetoosmall", "-o", "json")
     (row,) = json.loads(result.stdout)
     assert row["rule"] == "KVCacheTooSmall"
     assert row["severities"] == [Severity.ERROR, Severity.WARNING]
     assert row["page"] == "docs/reference/rules.md#kvcachetoosmall"
-    assert "max_model_len" in CliRunner().invoke(main, ["rules", "KVCacheTooSmall"]).stdout
-    assert CliRunner().invoke(main, ["rules", "NoSuchRule"]).exit_code == 2
+    assert "max_model_len" in invoked("rules", "KVCacheTooSmall").stdout
+    assert invoked("rules", "NoSuchRule").exit_code == 2
 
 
 def test_every_page_that_help_leads_to_is_there() -> None:

@@ -8,15 +8,14 @@ import pytest
 from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.budget.calibration import ObservedStart
-from kvgate.budget.plan import plan
 from kvgate.budget.units import gib
-from kvgate.calibration import read_records, start_of_bytes, with_start, write_records
+from kvgate.calibration import read_records, with_start, write_records
 from kvgate.cluster.client import CONFIG_MAPS, Kind
 from kvgate.controller.observed import assess_owner
 from kvgate.controller.starts import KEY, ObservedStarts, Place
 from kvgate.rendering.observation import Crash
-from kvgate.what_if import read_request
 from support.manifests import an_owner
+from support.starts import a_start
 
 PLACE = Place(namespace="kvgate-system", name="kvgate-calibration")
 
@@ -37,17 +36,6 @@ class FakeCluster:
         self.text = body["data"][KEY]
         self.writes += 1
         return body
-
-
-def a_start(error_gib: float = -0.5, max_num_seqs: int = 64) -> ObservedStart:
-    asked = {"model": "Qwen/Qwen3-8B", "gpu": "H100-SXM-80GB", "vllm_version": "0.33.0", "max_num_seqs": max_num_seqs}
-    request, _ = read_request(asked)
-    assert request is not None
-    budget = plan(request)
-    assert budget.tightest is not None
-    start = start_of_bytes(budget, budget.tightest.available.expected + gib(error_gib), source="serving/a")
-    assert start is not None
-    return start
 
 
 def a_crash(available_gib: float | None) -> Crash:

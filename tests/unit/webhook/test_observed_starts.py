@@ -4,38 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.budget.calibration import ObservedStart
-from kvgate.budget.plan import plan
-from kvgate.budget.units import gib
-from kvgate.calibration import start_of_bytes, with_start, write_records
+from kvgate.calibration import with_start, write_records
 from kvgate.webhook.observed_starts import StartsFile
 from kvgate.webhook.review import review
-from kvgate.what_if import read_request
+from support.starts import a_start
 
-
-def a_start(error_gib: float) -> ObservedStart:
-    asked = {
-        "model": "Qwen/Qwen3-8B",
-        "gpu": "L4-24GB",
-        "vllm_version": "0.33.0",
-        "enforce_eager": True,
-        "max_num_seqs": 3,
-        "max_model_len": 11264,
-    }
-    request, _ = read_request(asked)
-    assert request is not None
-    budget = plan(request)
-    assert budget.tightest is not None
-    start = start_of_bytes(budget, budget.tightest.available.expected + gib(error_gib), source="a log")
-    assert start is not None
-    return start
+SETTING: dict[str, object] = {"gpu": "L4-24GB", "enforce_eager": True, "max_num_seqs": 3, "max_model_len": 11264}
 
 
 def test_the_file_is_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "starts.jsonl"
     starts = StartsFile(path)
     assert starts.calibration.starts == ()
-    path.write_text(write_records(with_start((), a_start(0.5))), encoding="utf-8")
+    path.write_text(write_records(with_start((), a_start(0.5, **SETTING))), encoding="utf-8")
     starts.reload()
     assert len(starts.calibration.starts) == 1
     path.write_text(path.read_text() + "broken\n", encoding="utf-8")
@@ -77,5 +58,5 @@ def a_review() -> dict[str, object]:
 def test_an_observed_start_decides_what_was_open(tmp_path: Path, error_gib: float | None, decision: str) -> None:
     path = tmp_path / "starts.jsonl"
     if error_gib is not None:
-        path.write_text(write_records(with_start((), a_start(error_gib))), encoding="utf-8")
+        path.write_text(write_records(with_start((), a_start(error_gib, **SETTING))), encoding="utf-8")
     assert review(a_review(), StartsFile(path).calibration).decision == decision

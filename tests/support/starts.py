@@ -1,0 +1,20 @@
+"""Observed starts that left so much more than was predicted, or less."""
+
+from kvgate.budget.calibration import ObservedStart
+from kvgate.budget.plan import plan
+from kvgate.budget.units import gib
+from kvgate.calibration import start_of_bytes
+from kvgate.what_if import read_request
+
+ASKED = {"model": "Qwen/Qwen3-8B", "gpu": "H100-SXM-80GB", "vllm_version": "0.33.0", "max_num_seqs": 64}
+
+
+def a_start(error_gib: float = -0.5, **changes: object) -> ObservedStart:
+    """Of a setting that the changes make of ASKED."""
+    request, _ = read_request({**ASKED, **changes})
+    assert request is not None
+    budget = plan(request)
+    assert budget.tightest is not None
+    start = start_of_bytes(budget, budget.tightest.available.expected + gib(error_gib), source="serving/a")
+    assert start is not None
+    return start
