@@ -7,7 +7,7 @@ from kvgate.api import KIND
 from kvgate.api.fields import field_path
 from kvgate.cli.checked import Checked
 from kvgate.cli.exits import Exit
-from kvgate.engine import Decision
+from kvgate.engine import Assessment, Decision
 from kvgate.manifests import Broken, Document
 from kvgate.manifests.judged import JudgedEngine
 from kvgate.manifests.located import Located
@@ -75,6 +75,12 @@ class Item:
     def findings(self) -> tuple[Placed, ...]:
         """Those that count."""
         return tuple(placed for placed in self.told if not placed.ignored)
+
+    @property
+    def assessment(self) -> Assessment | None:
+        """None where nothing could be asked."""
+        judged = self.checked or self.judged
+        return judged.assessment if judged else None
 
     @property
     def is_refused(self) -> bool:

@@ -29,6 +29,8 @@ OUTPUTS = {
 def diff(old: str, new: str, output: str, **options: Any) -> None:
     """Judge two files or folders, OLD and NEW, and show what changes for every engine: verdict, KV cache, concurrency, headroom.
 
+    Where an engine moves to another release of vLLM, the options that it does not set are told whose default is another one there.
+
     Engines are found again by file, path and name. Exit code: 0 nothing is worse, 1 something does not start that did or is new,
     2 nothing could be decided.
     """

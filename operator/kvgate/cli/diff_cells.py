@@ -1,8 +1,11 @@
 """Cells of a table of changes: before → after, in words for people."""
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 from kvgate.budget.units import format_gib
+from kvgate.changed_defaults import ChangedDefault
 from kvgate.cli.check_report import Item
 from kvgate.cli.check_text import outcome
 from kvgate.cli.diff_report import Capacity, Change, Diff, capacity_of
@@ -23,6 +26,22 @@ def cells(change: Change) -> Sequence[str]:
 
 def _verdict(item: Item | None) -> str | None:
     return f"{item.verdict}, {outcome(item)}" if item and item.verdict else outcome(item) if item else None
+
+
+def release_change(change: Change) -> str:
+    """`vLLM 0.19.1 → 0.20.0`."""
+    old, new = (item.vllm_version if item else None for item in (change.before, change.after))
+    return f"vLLM {_arrow(old, new)}"
+
+
+def default_texts(changed: ChangedDefault) -> tuple[str, str]:
+    """The option, and its default before → after."""
+    return changed.flag, _arrow(*(_default_text(value) for value in (changed.before, changed.after)))
+
+
+def _default_text(value: Any) -> str:
+    """As on a command line; vLLM decides what has no default."""
+    return "unset" if value is None or value in ("", [], {}) else value if isinstance(value, str) else json.dumps(value)
 
 
 def _arrow(before: str | None, after: str | None) -> str:

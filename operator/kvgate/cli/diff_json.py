@@ -38,6 +38,9 @@ def _engine(change: Change) -> Json:
         "platform": item.platform,
         "change": change.kind,
         "worse": change.is_worse,
+        "changed_defaults": [
+            {"option": each.flag, "before": each.before, "after": each.after} for each in change.changed_defaults
+        ],
         "before": _side(change.before),
         "after": _side(change.after),
     }
@@ -53,6 +56,7 @@ def _side(item: Item | None) -> Json | None:
         "verdict": item.verdict,
         "refused": item.is_refused,
         "accelerator": item.accelerator,
+        "vllm_version": item.vllm_version,
         **{field: getattr(capacity, field) for field in FIELDS},
         "findings": [placed_json(placed) for placed in item.findings],
     }

@@ -3,23 +3,30 @@
 from collections.abc import Iterator
 
 from kvgate.cli.check_markdown import MAX_ROWS
-from kvgate.cli.diff_cells import HEAD, cells, summary
+from kvgate.cli.diff_cells import HEAD, cells, default_texts, release_change, summary
 from kvgate.cli.diff_report import Change, Diff
 from kvgate.cli.markdown import cell, table
 from kvgate.rules.finding import Severity
 
 
 def render(diff: Diff) -> str:
-    """Engines that change, then why those that no longer start do not."""
+    """Engines that change, the defaults that a release brings them, then why those that no longer start do not."""
     told = [change for change in diff.changes if change.kind != "unchanged"]
     lines = ["### kvgate: what this change does to KV cache capacity", "", summary(diff)]
     if told:
         lines += ["", *table(HEAD, ([cell(text) for text in cells(change)] for change in told[:MAX_ROWS]))]
     if len(told) > MAX_ROWS:
         lines += ["", f"… and {len(told) - MAX_ROWS} more"]
+    defaults = [_defaults(change) for change in told[:MAX_ROWS] if change.changed_defaults]
     reasons = [line for change in told[:MAX_ROWS] if change.is_worse for line in _reasons(change)]
     broken = [f"- ❌ `{placed.file}:{placed.line}` {cell(placed.finding.message)}" for placed in diff.new.unreadable]
-    return "\n".join([*lines, *([""] if reasons or broken else []), *reasons, *broken])
+    return "\n".join([*lines, *([""] if defaults or reasons or broken else []), *defaults, *reasons, *broken])
+
+
+def _defaults(change: Change) -> str:
+    rows = (default_texts(each) for each in change.changed_defaults)
+    listed = ", ".join(f"`{flag}` {cell(values)}" for flag, values in rows)
+    return f"- {cell(change.item.subject)}: {release_change(change)} has other defaults for options that are not set: {listed}"
 
 
 def _reasons(change: Change) -> Iterator[str]:

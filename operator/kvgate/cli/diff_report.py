@@ -5,7 +5,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvgate.changed_defaults import ChangedDefault
 from kvgate.cli.check_report import Item, Report
+from kvgate.cli.diff_defaults import defaults_between
 from kvgate.cli.exits import Exit
 from kvgate.manifests.documents import STDIN_NAME
 from kvgate.record import record
@@ -28,8 +30,7 @@ FIELDS = ("num_tokens", "num_blocks", "max_concurrency", "headroom_bytes")
 
 def capacity_of(item: Item) -> Capacity:
     """Of what is rendered, where a policy adjusts."""
-    assessment = item.checked.assessment if item.checked else item.judged.assessment if item.judged else None
-    budget = assessment.effective if assessment else None
+    budget = item.assessment.effective if item.assessment else None
     if budget is None or budget.num_blocks is None or budget.num_tokens is None:
         return Capacity()
     kv_cache, blocks = budget.kv_cache, budget.num_blocks.expected
@@ -49,6 +50,8 @@ class Change:
     after: Item | None
     file: str
     """Below the root of its tree; of the new one where it is in both."""
+    changed_defaults: tuple[ChangedDefault, ...] = ()
+    """Of options that neither side sets, where the release is another one."""
 
     @property
     def item(self) -> Item:
@@ -62,7 +65,8 @@ class Change:
         if self.before is None or self.after is None:
             return "new" if self.before is None else "removed"
         same = self.before.verdict == self.after.verdict and self.before.is_refused == self.after.is_refused
-        return "unchanged" if same and capacity_of(self.before) == capacity_of(self.after) else "changed"
+        same = same and not self.changed_defaults and capacity_of(self.before) == capacity_of(self.after)
+        return "unchanged" if same else "changed"
 
     @property
     def is_worse(self) -> bool:
@@ -96,13 +100,18 @@ def compare(old: Report, new: Report, roots: tuple[str, str]) -> Diff:
     pairs = dict(_pairs(befores, afters))
     matched = set(pairs.values())
     changes = [
-        Change(before=befores[pairs[index]][0] if index in pairs else None, after=item, file=file)
+        _change(befores[pairs[index]][0] if index in pairs else None, item, file)
         for index, (item, file) in enumerate(afters)
     ]
     changes += [
         Change(before=item, after=None, file=file) for index, (item, file) in enumerate(befores) if index not in matched
     ]
     return Diff(old=old, new=new, changes=tuple(changes))
+
+
+def _change(before: Item | None, after: Item, file: str) -> Change:
+    changed = defaults_between(before, after) if before else ()
+    return Change(before=before, after=after, file=file, changed_defaults=changed)
 
 
 def _below(file: str, root: str) -> str:

@@ -1,11 +1,12 @@
 """The report of `kvgate diff` for people: one block per engine that changed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 
+from kvgate.changed_defaults import ChangedDefault
 from kvgate.cli.check_text import broken_lines, finding_lines
-from kvgate.cli.diff_cells import HEAD, cells, summary
+from kvgate.cli.diff_cells import HEAD, cells, default_texts, release_change, summary
 from kvgate.cli.diff_report import Change, Diff
 
 
@@ -23,5 +24,15 @@ def _lines(change: Change) -> Iterator[str]:
     width = max(map(len, HEAD[1:]))
     for title, value in zip(HEAD[1:], values, strict=True):
         yield f"  {title:<{width}}  {value}"
+    if change.changed_defaults:
+        yield f"  {release_change(change)} has other defaults for options that are not set:"
+        yield from _default_lines(change.changed_defaults)
     if change.is_worse:
         yield from finding_lines(item.findings)
+
+
+def _default_lines(changed: Sequence[ChangedDefault]) -> Iterator[str]:
+    rows = list(map(default_texts, changed))
+    width = max(len(flag) for flag, _ in rows)
+    for flag, values in rows:
+        yield f"    {flag:<{width}}  {values}"

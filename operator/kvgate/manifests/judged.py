@@ -53,6 +53,10 @@ class JudgedEngine:
     verdict: Verdict
     accelerator: str | None
     vllm_version: str
+    """The newest that it may be."""
+    is_release_known: bool = True
+    options_set: frozenset[str] = frozenset()
+    """Of its command line, by vLLM's names of the settings."""
     findings: tuple[Located, ...] = ()
     assumed: tuple[str, ...] = field(default=())
     """What was taken because the manifest does not say."""
@@ -98,7 +102,8 @@ def _joined(low: JudgedEngine, high: JudgedEngine) -> JudgedEngine:
     findings = list(joined_findings(low.findings, high.findings, *releases))
     if low.verdict is not high.verdict:
         findings.append(verdicts_differ(_version_path(high.engine), low.verdict, high.verdict, *releases))
-    return replace(high, verdict=joined_verdict(low.verdict, high.verdict), findings=tuple(findings))
+    verdict = joined_verdict(low.verdict, high.verdict)
+    return replace(high, verdict=verdict, is_release_known=False, findings=tuple(findings))
 
 
 def _judged_with(asked: _Asked, version: str) -> JudgedEngine:
@@ -119,6 +124,7 @@ def _judged_with(asked: _Asked, version: str) -> JudgedEngine:
         verdict=_verdict(assessment, findings),
         accelerator=asked.chosen.name,
         vllm_version=version,
+        options_set=line.names,
         findings=tuple(findings),
     )
 

@@ -46,6 +46,11 @@ class CommandLine:
     repeated: dict[str, Setting] = field(default_factory=dict)
     """Settings that a later one of the same name replaced; the first of each."""
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Of every setting that is given, with a value that is known or not."""
+        return frozenset({*self.settings, *self.unknown})
+
     def put(self, setting: Setting) -> None:
         """The last one wins; keys of one JSON option that are given apart are joined."""
         before = self.settings.get(setting.name)

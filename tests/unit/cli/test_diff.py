@@ -131,3 +131,60 @@ spec:
     assert (engine["before"]["refused"], engine["after"]["refused"]) == (False, True)
     assert engine["before"]["headroom_bytes"] >= 0 > engine["after"]["headroom_bytes"]
     assert answer["summary"]["worse"] == 1
+
+
+def with_release(version: str, manifest: str = POD) -> str:
+    return manifest.replace("v0.32.0", version)
+
+
+def test_another_release_brings_its_defaults(tmp_path: Path) -> None:
+    old, new = with_release("v0.19.1"), with_release("v0.20.0")
+    (engine,) = compared(tmp_path, {"x.yaml": old}, {"x.yaml": new})["engines"]
+    assert engine["change"] == "changed"
+    assert (engine["before"]["vllm_version"], engine["after"]["vllm_version"]) == ("0.19.1", "0.20.0")
+    assert {"option": "--gpu-memory-utilization", "before": 0.9, "after": 0.92} in engine["changed_defaults"]
+    told = "vLLM 0.19.1 → 0.20.0 has other defaults for options that are not set:"
+    text = run(str(tmp_path / "old"), str(tmp_path / "new")).stdout
+    assert re.search(rf"{told}\n    --gpu-memory-utilization +0\.9 → 0\.92\n", text)
+    markdown = run(str(tmp_path / "old"), str(tmp_path / "new"), "-o", "markdown").stdout
+    assert f"- pod llama on H100-SXM-80GB: {told} `--gpu-memory-utilization` 0.9 → 0.92" in markdown
+
+
+@pytest.mark.parametrize("option", ["--gpu-memory-utilization=0.85", "--gpu_memory_utilization=$(SHARE)"])
+def test_a_default_is_not_told_where_the_option_is_set(tmp_path: Path, option: str) -> None:
+    pod = POD.replace("--max-num-seqs=16", f"--max-num-seqs=16, {option}")
+    old, new = with_release("v0.20.0", pod), with_release("v0.19.1")
+    for files in ((old, with_release("v0.19.1", pod)), (old, new), (new, old)):
+        (engine,) = compared(tmp_path, {"x.yaml": files[0]}, {"x.yaml": files[1]})["engines"]
+        assert "--gpu-memory-utilization" not in {each["option"] for each in engine["changed_defaults"]}
+
+
+def test_a_default_of_no_consequence_for_capacity_is_a_change_too(tmp_path: Path) -> None:
+    (engine,) = compared(tmp_path, {"x.yaml": POD}, {"x.yaml": with_release("v0.33.0")})["engines"]
+    assert engine["changed_defaults"] == [{"option": "--tool-strict-level", "before": "auto", "after": None}]
+    assert engine["before"]["num_tokens"] == engine["after"]["num_tokens"]
+    assert engine["change"] == "changed"
+    assert "--tool-strict-level  auto → unset" in run(str(tmp_path / "old"), str(tmp_path / "new")).stdout
+
+
+def test_defaults_are_compared_only_where_both_releases_are_known(tmp_path: Path) -> None:
+    digest = POD.replace(":v0.32.0", f"@sha256:{'0' * 64}")
+    (engine,) = compared(tmp_path, {"x.yaml": with_release("v0.19.1")}, {"x.yaml": digest})["engines"]
+    assert engine["changed_defaults"] == []
+
+
+def test_our_own_object_brings_defaults_with_its_version(tmp_path: Path) -> None:
+    ours = """\
+apiVersion: kvgate.io/v1alpha1
+kind: InferenceDeployment
+metadata: {name: one}
+spec:
+  model: {name: Qwen/Qwen3-8B}
+  accelerator: {type: H100-SXM-80GB}
+  vllm: {version: 0.14.1, maxModelLen: 8192, maxNumSeqs: 16, gpuMemoryUtilization: "0.9", extraArgs: [--safetensors-load-strategy=lazy]}
+"""
+    files = {"x.yaml": ours}, {"x.yaml": ours.replace("0.14.1", "0.20.0")}
+    (engine,) = compared(tmp_path, *files)["engines"]
+    told = {each["option"] for each in engine["changed_defaults"]}
+    assert "--disable-cascade-attn" in told
+    assert not told & {"--gpu-memory-utilization", "--safetensors-load-strategy", "--max-num-seqs", "--model"}

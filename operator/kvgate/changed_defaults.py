@@ -1,0 +1,71 @@
+"""What an engine gets that changes nothing but its release: options that it does not set, and whose default is another one."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import fields
+from fractions import Fraction
+from typing import Any
+
+from kvgate.budget.request import BudgetRequest, EngineSettings
+from kvgate.budget.settings import resolve_settings
+from kvgate.budget.versions import accounting_of, parse_patch
+from kvgate.record import record
+from kvgate.vllm_options import Option, options
+
+_RESOLVED = (
+    "gpu_memory_utilization", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching",
+)  # fmt: skip
+"""Settings whose default vLLM makes at start, from the GPU and the model: its parser shows none, or only the first word."""
+_ABOUT_MEMORY = frozenset(field.name for field in fields(EngineSettings))
+
+
+@record
+class ChangedDefault:
+    """One option with its default in two releases; None where vLLM has none and decides at start."""
+
+    flag: str
+    before: Any
+    after: Any
+
+
+def changed_defaults(
+    before: str, after: str, *, is_set: Collection[str], request: BudgetRequest | None
+) -> tuple[ChangedDefault, ...]:
+    """From one release to another, those that move memory first.
+
+    `is_set` are the settings, by vLLM's names, that the engine gives; `request` is what it asks of the newer release, where that is
+    known: with it the defaults are told that depend on GPU and model. Raises UnknownVersion.
+    """
+    resolved = dict(_resolved(before, after, request)) if request else {}
+    stated = (_stated(option, before, after) for option in options().values() if option.dest not in resolved)
+    found = [*resolved.values(), *stated]
+    names = {option.flag: option.dest for option in options().values()}
+    told = [each for each in found if each and names[each.flag] not in is_set and not _is_same(each)]
+    return tuple(sorted(told, key=lambda each: names[each.flag] not in _ABOUT_MEMORY))
+
+
+def _resolved(before: str, after: str, request: BudgetRequest) -> Iterator[tuple[str, ChangedDefault]]:
+    """The same question to both releases: what differs is the release's own."""
+    old, new = (resolve_settings(request, accounting_of(release)) for release in (before, after))
+    flags = {option.dest: option.flag for option in options().values()}
+    for name in _RESOLVED:
+        values = [_plain(getattr(settings, name)) for settings in (old, new)]
+        yield name, ChangedDefault(flag=flags[name], before=values[0], after=values[1])
+
+
+def _plain(value: Any) -> Any:
+    return float(value) if isinstance(value, Fraction) else value
+
+
+def _stated(option: Option, before: str, after: str) -> ChangedDefault | None:
+    """As the parsers have it; None where one of them does not have the option, or takes it only for old times' sake."""
+    old, new = parse_patch(before), parse_patch(after)
+    is_dying = any(option.deprecated_since and option.deprecated_since <= release for release in (old, new))
+    if is_dying or not (option.is_in(old) and option.is_in(new)):
+        return None
+    return ChangedDefault(flag=option.flag, before=option.default_in(old), after=option.default_in(new))
+
+
+def _is_same(changed: ChangedDefault) -> bool:
+    """Nothing at all is written in several ways: null, an empty text, no keys."""
+    old, new = changed.before, changed.after
+    return old == new or all(value is None or value in ("", [], {}) for value in (old, new))

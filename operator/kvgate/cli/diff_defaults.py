@@ -1,0 +1,38 @@
+"""One engine before and after → the defaults that its change of release brings."""
+
+from kvgate.budget.errors import UnknownVersion
+from kvgate.budget.versions import parse_patch
+from kvgate.changed_defaults import ChangedDefault, changed_defaults
+from kvgate.cli.check_report import Item
+from kvgate.manifests.arguments import Argument
+from kvgate.manifests.vllm_args import parse_arguments
+
+
+def defaults_between(before: Item, after: Item) -> tuple[ChangedDefault, ...]:
+    """Of the options that neither sets; nothing where a release is not known, or is the same."""
+    old, new = _release(before), _release(after)
+    if old is None or new is None or old == new:
+        return ()
+    budget = after.assessment.budget if after.assessment else None
+    try:
+        is_set = {"model", *_options_set(before), *_options_set(after)}
+        return changed_defaults(old, new, is_set=is_set, request=budget.request if budget else None)
+    except UnknownVersion:
+        return ()
+
+
+def _release(item: Item) -> str | None:
+    return None if item.judged and not item.judged.is_release_known else item.vllm_version
+
+
+def _options_set(item: Item) -> frozenset[str]:
+    """By vLLM's names of the settings."""
+    if item.judged:
+        return item.judged.options_set
+    deployment = item.checked.subject.deployment if item.checked else None
+    if deployment is None:
+        return frozenset()
+    vllm = deployment.spec.vllm
+    extra = [Argument(text=text, path="") for text in vllm.extra_args]
+    own = {name for name, value in vllm if value is not None}
+    return parse_arguments(extra, parse_patch(vllm.version)).names | own
