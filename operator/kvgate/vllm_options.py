@@ -1,6 +1,6 @@
 """Every option of `vllm serve` by release: names, types, choices, defaults; one table for reading and for rendering.
 
-Releases are those that were read; where an option came or went between two of them, nothing is said about what lies between.
+Releases are those that were read. What lies between two of them may be as either: nothing is held against it that one of them takes.
 """
 
 import json
@@ -51,21 +51,35 @@ class Option:
             return False if release >= self.removed_in else None
         return False if self.absent_in is not None and release <= self.absent_in else None
 
-    def type_in(self, release: Patch) -> str:
+    def types_in(self, release: Patch) -> tuple[str, ...]:
         """`int`, `bool`, `json`, `int(1k,1K)|auto` …; a trailing `?` takes the text None as null."""
-        return str(_at(self.types, release) or "str")
+        return tuple(str(kind or "str") for kind in _as_of(self.types, release)) or ("str",)
 
     def choices_in(self, release: Patch) -> tuple[str, ...]:
-        return tuple(_at(self.choices, release) or ())
+        """Empty where any text will do."""
+        lists = _as_of(self.choices, release)
+        return tuple(dict.fromkeys(choice for each in lists for choice in each)) if all(lists) else ()
 
     def default_in(self, release: Patch) -> Any:
         return _at(self.defaults, release)
 
     def aliases_in(self, release: Patch) -> tuple[str, ...]:
-        return tuple(_at(self.aliases, release) or ())
+        return tuple(alias for each in _as_of(self.aliases, release) for alias in each or ())
 
     def is_negatable_in(self, release: Patch) -> bool:
-        return bool(_at(self.negatable, release))
+        return any(_as_of(self.negatable, release))
+
+
+def _as_of(history: History, release: Patch) -> tuple[Any, ...]:
+    """The value of the release; of one that lies between two that were read, that of the later one too."""
+    values = [_at(history, release), _at(history, _next_read(release))] if history else []
+    return tuple(value for index, value in enumerate(values) if value not in values[:index])
+
+
+@lru_cache(maxsize=64)
+def _next_read(release: Patch) -> Patch:
+    """Itself where it was read, or is newer than all that were."""
+    return next((read for read in map(parse_patch, releases_read()) if read >= release), release)
 
 
 def _at(history: History, release: Patch) -> Any:

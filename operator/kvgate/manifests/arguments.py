@@ -32,6 +32,8 @@ class Setting:
     """As it is written."""
     path: str
     line: int = 0
+    is_part: bool = False
+    """One key of an option that is an object: `--flag.key`."""
 
 
 def is_open(text: str) -> bool:

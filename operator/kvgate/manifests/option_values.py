@@ -22,24 +22,25 @@ def takes_several(kind: str) -> bool:
 
 
 def read_value(texts: Sequence[str], kind: str, choices: tuple[str, ...], key: str = "") -> Any:
-    """The value; `key` is that of a dotted option (`--compilation-config.mode 3`). Raises BadValue."""
+    """The value; `key` is that of a dotted option: `--compilation-config.mode 3`, `.custom_ops+ a,b`. Raises BadValue."""
     if key:
-        return _nested(key, _loose(texts[0]))
+        return _nested(key.removesuffix("+"), texts[0].split(",") if key.endswith("+") else _loose(texts[0]))
     base = kind.removesuffix("?")
     if base != kind and texts[0] in ("None", ""):
         return None
-    value = [_scalar(text, base[5:-1]) for text in texts] if takes_several(kind) else _scalar(texts[0], base)
+    several = takes_several(kind)
+    values = [_scalar(text, base[5:-1] if several else base) for text in (texts if several else texts[:1])]
     names = [str(choice) for choice in choices]
-    if names and not takes_several(kind) and str(value) not in names:
+    if names and not all(str(value) in names for value in values):
         raise BadValue(f"it must be one of {', '.join(names)}")
-    return value
+    return values if several else values[0]
 
 
 def _scalar(text: str, kind: str) -> Any:
     if kind == "str|bare" and text.lower() in ("true", "false"):
         return text.lower() == "true"
     kind = kind.removesuffix("|bare")
-    if kind.endswith("|auto") and text in ("auto", "-1"):
+    if kind.endswith("|auto") and text.strip().lower() == "auto":
         return -1
     reader = _READERS.get(kind.removesuffix("|auto").partition(":")[0])
     return reader(text) if reader else text
@@ -61,9 +62,13 @@ def _float(text: str) -> float:
 
 def _sized(text: str) -> int:
     try:
-        return int(text) if text.lstrip("-").isdecimal() else read_size(text)
-    except (Unusable, ValueError):
-        raise BadValue("it must be a whole number such as 32768, 32k (32000) or 32K (32768)") from None
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return read_size(text)
+    except Unusable as error:
+        raise BadValue(str(error)) from None
 
 
 def _json(text: str) -> Any:
@@ -74,10 +79,9 @@ def _json(text: str) -> Any:
 
 
 def _json_or_text(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+    """An object where it stands in braces."""
+    written = text.strip()
+    return _json(text) if written.startswith("{") and written.endswith("}") else text
 
 
 def _pairs(text: str) -> dict[str, int]:
@@ -88,7 +92,10 @@ def _pairs(text: str) -> dict[str, int]:
 
 def _loose(text: str) -> Any:
     """The value of a dotted key: JSON where it is some, else the text itself."""
-    return _json_or_text(text)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:

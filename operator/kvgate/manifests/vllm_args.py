@@ -52,9 +52,9 @@ class CommandLine:
         return frozenset({*self.settings, *self.unknown})
 
     def put(self, setting: Setting) -> None:
-        """The last one wins; keys of one JSON option that are given apart are joined."""
+        """The last one wins; keys of one JSON option that are given one by one are joined."""
         before = self.settings.get(setting.name)
-        if before and isinstance(before.value, dict) and isinstance(setting.value, dict):
+        if before and before.is_part and setting.is_part:
             setting = replace(setting, value=_joined(before.value, setting.value))
         elif before:
             self.repeated.setdefault(setting.name, before)
@@ -75,11 +75,15 @@ class CommandLine:
 
 
 def _joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """`a.b` and `a.c` of two words are one object."""
+    """`a.b` and `a.c` of two words are one object, two `a.b+` one list."""
     joined = dict(before)
     for key, value in after.items():
-        both = isinstance(joined.get(key), dict) and isinstance(value, dict)
-        joined[key] = _joined(joined[key], value) if both else value
+        old = joined.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            value = _joined(old, value)
+        elif isinstance(old, list) and isinstance(value, list):
+            value = old + value
+        joined[key] = value
     return joined
 
 
@@ -185,39 +189,54 @@ class _Given:
         return canonical(self.word.text).startswith("--no-") and not self.option.flag.startswith("--no-")
 
     def setting(self, *, value: Any, text: str, at: Argument) -> Setting:
-        return Setting(name=self.option.dest, value=value, text=text, path=at.path, line=at.line)
+        return Setting(
+            name=self.option.dest, value=value, text=text, path=at.path, line=at.line, is_part=bool(self.key)
+        )
 
 
 def _read_value(given: _Given, words: _Words, release: Patch, line: CommandLine) -> None:
-    kind, word = given.option.type_in(release), given.word
-    if takes_no_value(kind):
-        if given.attached is not None:
-            line.complain(surplus, word, given.option, given.attached)
+    """By the first of the types that the option may have which takes the words; else what the last one says."""
+    start, refusal = words.next, None
+    for kind in given.option.types_in(release):
+        words.next = start
+        refusal = _read_as(kind, given, words, release, line)
+        if refusal is None:
+            return
+    if refusal:
+        line.complain(*refusal)
+
+
+def _read_as(kind: str, given: _Given, words: _Words, release: Patch, line: CommandLine) -> tuple[Any, ...] | None:
+    """Puts the setting; what there is to complain of where the type does not take the words."""
+    word, option = given.word, given.option
+    if takes_no_value(kind) or given.is_negative:
         line.put(given.setting(value=not given.is_negative, text=word.text, at=word))
-        return
+        return None if given.attached is None else (surplus, word, option, given.attached)
     taken = _taken(given, kind, words)
     if not taken:
-        if "bare" in kind:
-            line.put(given.setting(value=True, text=word.text, at=word))
-        else:
-            line.complain(missing, word, given.option, kind)
-        return
+        if "bare" not in kind:
+            return missing, word, option, kind
+        line.put(given.setting(value=True, text=word.text, at=word))
+        return None
     texts = [part.text for part in taken]
     if any(is_open(text) for text in texts):
         line.put_unknown(given.setting(value=None, text=" ".join(texts), at=taken[0]))
-        return
+        return None
     try:
-        value = read_value(texts, kind, given.option.choices_in(release), given.key)
+        value = read_value(texts, kind, option.choices_in(release), given.key)
     except BadValue as error:
-        line.complain(invalid, word, given.option, " ".join(texts), str(error))
-        return
+        return invalid, word, option, " ".join(texts), str(error)
     line.put(given.setting(value=value, text=" ".join(texts), at=taken[0]))
+    return None
 
 
 def _taken(given: _Given, kind: str, words: _Words) -> list[Argument]:
-    """The words that are the option's value, each with its place."""
+    """The words that are the option's value, each with its place; that of a key may look like an option."""
     if given.attached is not None:
         return [replace(given.word, text=given.attached)]
+    if given.key:
+        value = words.take()
+        return [value] if value else []
     taken = []
     while (word := words.take_value()) is not None:
         taken.append(word)

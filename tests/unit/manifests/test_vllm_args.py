@@ -38,6 +38,12 @@ def values(line: CommandLine) -> dict[str, Any]:
         ("""--speculative-config '{"method": "mtp"}'""", {"speculative_config": {"method": "mtp"}}),
         ("--quantization None", {"quantization": None}),
         ("--lora-modules a=b c=d --seed 1", {"lora_modules": ["a=b", "c=d"], "seed": 1}),
+        ("--max-model-len AUTO", {"max_model_len": -1}),
+        ("--max-num-batched-tokens 8_192", {"max_num_batched_tokens": 8192}),
+        ("--pooler-config.a.b+ x,y --pooler-config.a.b+=z", {"pooler_config": {"a": {"b": ["x", "y", "z"]}}}),
+        ("--hf-overrides.a -x", {"hf_overrides": {"a": "-x"}}),
+        ("--additional-config 16", {"additional_config": "16"}),
+        ("--collect-detailed-traces model worker", {"collect_detailed_traces": ["model", "worker"]}),
     ],
 )  # fmt: skip
 def test_an_option_is_read(line: str, expected: dict[str, Any]) -> None:
@@ -50,6 +56,12 @@ def test_the_last_duplicate_counts_and_the_first_is_told() -> None:
     read = parsed("--max-model-len 1 --max-model-len 2")
     assert values(read) == {"max_model_len": 2}
     assert [(setting.value, setting.path) for setting in read.repeated.values()] == [(1, "args[1]")]
+
+
+def test_a_whole_object_replaces_another_one() -> None:
+    read = parsed("""--compilation-config '{"mode": 3}' --compilation-config '{"cudagraph_mode": "NONE"}'""")
+    assert values(read) == {"compilation_config": {"cudagraph_mode": "NONE"}}
+    assert list(read.repeated) == ["compilation_config"]
 
 
 def test_the_model_may_be_the_first_word() -> None:
@@ -71,6 +83,8 @@ def test_the_model_may_be_the_first_word() -> None:
         ("--max-model-len", (0, 33, 0), "OptionValue", "int"),
         ("--kv-cache-dtype fp9", (0, 12, 0), "OptionValue", "fp8_e5m2"),
         ("--speculative-config {", (0, 33, 0), "OptionValue", "JSON"),
+        ("--hf-overrides {a}", (0, 33, 0), "OptionValue", "JSON"),
+        ("--collect-detailed-traces model all,model", (0, 33, 0), "OptionValue", "worker"),
         ("--max-num 3", (0, 33, 0), "OptionAmbiguous", "--max-num-seqs"),
     ],
 )
@@ -88,3 +102,34 @@ def test_nothing_is_said_between_a_release_with_an_option_and_one_without(
     release: tuple[int, int, int], problems: int
 ) -> None:
     assert len(parsed("--swap-space 4", release).problems) == problems
+
+
+@pytest.mark.parametrize(
+    ("line", "release", "expected"),
+    [
+        ("--reasoning-parser minimax_m2", (0, 11, 2), {"reasoning_parser": "minimax_m2"}),  # read without in 0.11.0
+        ("--guided-decoding-backend outlines", (0, 10, 3), {"guided_decoding_backend": "outlines"}),
+        ("--max-model-len auto", (0, 14, 0), {"max_model_len": -1}),
+        ("--max-num-batched-tokens 8k", (0, 9, 0), {"max_num_batched_tokens": 8000}),
+        ("--no-enable-auto-tool-choice", (0, 10, 1), {"enable_auto_tool_choice": False}),
+        ("--no-enable-chunked-prefill", (0, 7, 3), {"enable_chunked_prefill": False}),
+        ("--enable-chunked-prefill False", (0, 7, 3), {"enable_chunked_prefill": False}),
+        ("--limit-mm-per-prompt image=4", (0, 7, 3), {"limit_mm_per_prompt": {"image": 4}}),
+        ("""--limit-mm-per-prompt '{"image": 4}'""", (0, 7, 3), {"limit_mm_per_prompt": {"image": 4}}),
+        ("-ep", (0, 14, 0), {"enable_expert_parallel": True}),
+        ("-cc.mode 3 -O.level 1", (0, 11, 2), {"compilation_config": {"mode": 3, "level": 1}}),
+    ],
+)  # fmt: skip
+def test_between_two_releases_what_either_takes_is_taken(
+    line: str, release: tuple[int, int, int], expected: dict[str, Any]
+) -> None:
+    read = parsed(line, release)
+    assert read.problems == []
+    assert values(read) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "release"), [("--max-model-len auto", (0, 13, 0)), ("--max-model-len lots", (0, 14, 0))]
+)
+def test_what_neither_takes_is_a_problem(line: str, release: tuple[int, int, int]) -> None:
+    assert [problem.rule for problem in parsed(line, release).problems] == ["OptionValue"]
