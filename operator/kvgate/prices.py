@@ -1,21 +1,25 @@
 """What a GPU costs per hour: our dated list prices, or a file of the user's."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from kvgate import catalogue
+from kvgate.problems import Problems
 from kvgate.record import record
+from kvgate.vllm_values import Unusable, exact_decimal
 
 _DATA = Path(__file__).parent / "data" / "prices.yaml"
+_NO_PRICE = ("", Fraction(0))
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class BadPrices(ValueError):
+class BadPrices(Unusable):
     """A file that is not a list of prices; the message says what it must be."""
 
 
@@ -36,45 +40,49 @@ def list_prices() -> Prices:
     dates = sorted(str(entry["date"]) for entry in data["lists"])
     providers = dict.fromkeys(entry["provider"] for entry in data["lists"])
     return Prices(
-        per_gpu_hour={name: price for entry in data["lists"] for name, price in _prices(entry["prices"])},
+        per_gpu_hour={
+            name: price for entry in data["lists"] for name, price in starmap(_priced, entry["prices"].items())
+        },
         currency=data["currency"],
         remark=f"on-demand list prices of {', '.join(providers)}, read {dates[0]} to {dates[-1]}; --prices for your own",
     )
 
 
 def read_prices(text: str, *, where: str) -> Prices:
-    """A file of the user's: accelerator → price, and perhaps `currency`. Raises BadPrices."""
+    """A file of the user's: accelerator → price, and perhaps `currency`. Raises BadPrices with everything that is wrong."""
     data = dict(_parsed(text))
-    currency = data.pop("currency", "USD")
-    return Prices(per_gpu_hour=dict(_prices(data)), currency=str(currency), remark=f"prices of {where}")
+    problems = Problems()
+    currency = problems.read_or("", _currency, data.pop("currency", "USD"))
+    priced = [problems.read_or(_NO_PRICE, _priced, str(name), price) for name, price in data.items()]
+    try:
+        problems.check()
+    except Unusable as error:
+        raise BadPrices(str(error)) from None
+    return Prices(per_gpu_hour=dict(priced), currency=currency, remark=f"prices of {where}")
 
 
 def _parsed(text: str) -> Mapping[str, Any]:
     try:
         data = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadPrices(f"it is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(data, Mapping):
         raise BadPrices("it must be a mapping: a name that `kvgate gpus` lists, a colon, a price per hour")
     return data
 
 
-def _prices(data: Mapping[Any, Any]) -> Iterator[tuple[str, Fraction]]:
-    for name, price in data.items():
-        accelerator = catalogue.find_accelerator(str(name))
-        if accelerator is None:
-            nearest = " or ".join(catalogue.nearest_accelerators(str(name))) or "a name that `kvgate gpus` lists"
-            raise BadPrices(f"{name} is not in the catalogue; write {nearest}")
-        yield accelerator.name, _price(str(name), price)
+def _currency(value: Any) -> str:
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    raise BadPrices(f"currency is {value!r}; write a name such as EUR, one for all prices")
 
 
-def _price(name: str, price: Any) -> Fraction:
-    """Exactly the decimal that is written."""
-    if isinstance(price, int | float | str) and not isinstance(price, bool) and len(str(price)) <= 20:
-        try:
-            value = Fraction(str(price))
-        except (ValueError, ZeroDivisionError):
-            value = Fraction(-1)
-        if value >= 0:
-            return value
-    raise BadPrices(f"{name} has the price {price!r}; write a number from 0, such as 2.50")
+def _priced(name: str, price: Any) -> tuple[str, Fraction]:
+    accelerator = catalogue.find_accelerator(name)
+    if accelerator is None:
+        nearest = " or ".join(catalogue.nearest_accelerators(name)) or "a name that `kvgate gpus` lists"
+        raise BadPrices(f"{name} is not in the catalogue; write {nearest}")
+    value = exact_decimal(price)
+    if value is None or value < 0:
+        raise BadPrices(f"{name} has the price {price!r}; write a number from 0, such as 2.50")
+    return accelerator.name, value

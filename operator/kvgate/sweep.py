@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from fractions import Fraction
 from typing import Any
 
 from kvgate import engine
@@ -105,8 +104,7 @@ def sweep(
 
 
 def _request(values: Mapping[str, Any], guarantee: Guarantee) -> tuple[BudgetRequest, tuple[Finding, ...]]:
-    written = {name: str(value) if isinstance(value, Fraction) else value for name, value in values.items()}
-    request, findings = read_request(written, guarantee=guarantee)
+    request, findings = read_request(values, guarantee=guarantee)
     if request is None:
         raise UnknownFacts(findings)
     return request, findings

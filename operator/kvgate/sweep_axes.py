@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from kvgate.budget.request import AUTO_MAX_MODEL_LEN
+from kvgate.problems import Problems
 from kvgate.record import record
 from kvgate.vllm_values import Unusable
 from kvgate.what_if_settings import SETTINGS, Setting
@@ -27,29 +29,46 @@ class Axis:
 
     @property
     def is_numeric(self) -> bool:
-        return all(isinstance(value, int | Fraction) and not isinstance(value, bool) for value in self.values)
+        return all(map(_is_number, self.values))
 
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(map(label, self.values))
 
 
+def _is_number(value: Any) -> bool:
+    """`auto` stands for a length that is searched, before or behind any other."""
+    return isinstance(value, int | Fraction) and not isinstance(value, bool) and value != AUTO_MAX_MODEL_LEN
+
+
 def label(value: Any) -> str:
     """As vLLM's flags take it."""
+    if value == AUTO_MAX_MODEL_LEN:
+        return "auto"
     if isinstance(value, bool):
         return str(value).lower()
     return f"{float(value):g}" if isinstance(value, Fraction) else str(value)
 
 
 def parse_axis(text: str) -> Axis:
-    """`KNOB=a,b,c`, `KNOB=a..b` by doubling, `KNOB=a..b+step`. Raises Unusable."""
+    """`KNOB=a,b,c`, `KNOB=a..b` by doubling, `KNOB=a..b+step`. Raises Unusable with everything that is wrong."""
     name, equals, written = text.partition("=")
     name = name.strip().lstrip("-").replace("-", "_")
     if name not in KNOBS:
-        raise Unusable(f"{name!r} is not a setting that can be swept; choose from {', '.join(KNOBS)}")
+        raise Unusable(f"{name!r} is not a setting that can be swept; {_instead_of(name)}")
     if not equals or not written.strip():
         raise Unusable(f"{name} has no values; write {name}=a,b,c, {name}=a..b for doubling, or {name}=a..b+step")
-    return axis_of(name, [value for part in written.split(",") for value in _values(KNOBS[name], part.strip())])
+    problems = Problems()
+    parts = [problems.read_or([], _values, KNOBS[name], part.strip()) for part in written.split(",")]
+    problems.check()
+    return axis_of(name, [value for part in parts for value in part])
+
+
+def _instead_of(name: str) -> str:
+    import difflib
+
+    nearest = difflib.get_close_matches(name, KNOBS, n=2)
+    return f"write {' or '.join(nearest)}" if nearest else f"choose from {', '.join(KNOBS)}"
 
 
 def axis_of(name: str, values: Sequence[Any]) -> Axis:
@@ -76,16 +95,16 @@ def read_value(setting: Setting, text: str) -> Any:
         raise Unusable(f"{setting.name} is {text!r}; {error}") from None
 
 
-def _values(setting: Setting, part: str) -> Iterator[Any]:
+def _values(setting: Setting, part: str) -> list[Any]:
     first, dots, rest = part.partition("..")
     if not dots:
-        yield read_value(setting, part)
-        return
+        return [read_value(setting, part)]
     last, plus, step = rest.partition("+")
     low, high = read_value(setting, first), read_value(setting, last)
-    if not isinstance(low, int | Fraction) or isinstance(low, bool) or low > high:
-        raise Unusable(f"{setting.name}={part}: a range needs two numbers, the smaller first")
-    yield from _steps(low, high, read_value(setting, step)) if plus else _doubled(low, high)
+    width = read_value(setting, step) if plus else low
+    if not all(map(_is_number, (low, high, width))) or low > high:
+        raise Unusable(f"{setting.name}={part}: a range needs two numbers, the smaller first, and its step another")
+    return list(_steps(low, high, width) if plus else _doubled(low, high))
 
 
 def _steps(low: Any, high: Any, step: Any) -> Iterator[Any]:

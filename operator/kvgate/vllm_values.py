@@ -12,6 +12,7 @@ class Unusable(ValueError):
 
 Reader = Callable[[Any], Any]
 _SIZE = re.compile(r"(\d+)([kKmMgGtT]?)|(\d+\.\d+)([kmgt])")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -63,6 +64,16 @@ def _sized(value: str, *, units: bool) -> int | None:
         return None
     digits, unit = (match[1], match[2]) if match[1] else (match[3], match[4])
     return int(Fraction(digits) * _UNITS[unit]) if units or not unit else None
+
+
+def exact_decimal(value: Any) -> Fraction | None:
+    """0.9 is 9/10; None for what is no number, or one whose digits would fill the memory: 1e999999999."""
+    if isinstance(value, Fraction):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or len(str(value)) > 20:
+        return None
+    match = _DECIMAL.fullmatch(str(value).strip())
+    return Fraction(match[0]) if match else None
 
 
 def one_of(*names: str) -> Reader:

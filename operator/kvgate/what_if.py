@@ -17,6 +17,7 @@ from kvgate.cache_flags import CACHE_FLAGS
 from kvgate.engine import Assessment
 from kvgate.rules.finding import Finding, Severity
 from kvgate.vllm_flags import MEMORY_FLAGS
+from kvgate.vllm_values import Unusable
 from kvgate.what_if_settings import SETTINGS, read_settings
 
 _CACHE = {flag.name: flag.setting for flag in CACHE_FLAGS}
@@ -38,7 +39,7 @@ _PARALLEL = {
 }
 
 
-class BadRequest(ValueError):
+class BadRequest(Unusable):
     """A line that asks nothing that can be answered; the message names every problem."""
 
 

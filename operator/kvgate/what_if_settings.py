@@ -8,7 +8,7 @@ from kvgate.budget.model_shape import DTYPE_BYTES
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN
 from kvgate.cache_flags import CACHE_FLAGS
 from kvgate.record import record
-from kvgate.vllm_values import Reader, Unusable, mapping, text, truth, whole
+from kvgate.vllm_values import Reader, Unusable, exact_decimal, mapping, text, truth, whole
 
 
 @record
@@ -36,14 +36,9 @@ def _length(value: Any) -> int:
 
 
 def _share(value: Any) -> Fraction:
-    """Exactly the decimal that is written: 0.9 is 9/10."""
-    if isinstance(value, int | float | str) and not isinstance(value, bool) and len(str(value)) <= 20:
-        try:
-            share = Fraction(str(value))
-        except (ValueError, ZeroDivisionError):
-            share = Fraction(0)
-        if 0 < share <= 1:
-            return share
+    share = exact_decimal(value)
+    if share is not None and 0 < share <= 1:
+        return share
     raise Unusable("it must be a number above 0 and up to 1, such as 0.9")
 
 

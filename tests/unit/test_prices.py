@@ -66,6 +66,10 @@ def test_a_price_of_the_user_is_the_decimal_that_is_written(written: str) -> Non
         ("L4: .inf", "number from 0"),
         ("L4: 1/0", "number from 0"),
         ("L4:", "number from 0"),
+        ("L4: 1e999999999", "number from 0"),
+        ("L4: 2026-13-45", "not YAML"),
+        ("currency: [EUR]", "currency is \\['EUR'\\]; write a name such as EUR"),
+        ("H999: 1\nL4: -1", "H999 is not in the catalogue; .*; L4 has the price -1"),
     ],
 )
 def test_what_is_not_a_price_is_named(text: str, words: str) -> None:

@@ -50,6 +50,10 @@ def test_an_axis_is_read_as_it_is_written(text: str, name: str, values: tuple[An
         ("kv_cache_dtype=auto..fp8", "two numbers"),
         ("max_num_seqs=1..1000+1", f"{MAX_VALUES} are the most"),
         ("max_num_seqs=1..8+0", "max_num_seqs is '0'"),
+        ("max_model_len=auto..4K", "two numbers"),
+        ("max_model_len=1K..4K+auto", "its step another"),
+        ("gpu_memory_utilization=1e-999999999..0.9", "a number above 0 and up to 1"),
+        ("max_model_length=1", "write max_model_len"),
         ("max_num_seqs=none", "max_num_seqs is 'none'; it must be a whole number"),
         ("enforce_eager=maybe", "true or false"),
     ],
@@ -64,6 +68,19 @@ def test_a_point_beside_the_axis_is_added_to_it() -> None:
     assert (axis.values, number) == ((1, 4, 8), 1)
     same, number = with_value(axis, "8")
     assert (same, number) == (axis, 2)
+
+
+def test_the_longest_context_that_fits_keeps_its_place_and_has_no_edge() -> None:
+    lengths = parse_axis("max_model_len=4K,auto,2K")
+    assert lengths.labels == ("4096", "auto", "2048")
+    result = sweep(QWEN, parse_axis("max_num_seqs=1,2"), lengths, guarantee=Guarantee.FULL_CONTEXT)
+    assert result.edges is None
+
+
+def test_a_share_is_swept_with_all_its_digits() -> None:
+    shares = parse_axis("gpu_memory_utilization=0.9123456789,0.9123456790")
+    rows = sweep(QWEN, shares, parse_axis("max_model_len=4K"), guarantee=Guarantee.STARTUP).rows
+    assert [cell.verdict for cell in rows[0]] == [Verdict.FITS, Verdict.FITS]
 
 
 def test_every_setting_but_objects_is_a_knob() -> None:

@@ -87,12 +87,12 @@ def _answer_all(requests: BinaryIO, output: str | None, given: dict[str, Any], s
 
 def _answer_one(given: dict[str, Any], output: str, asked: dict[str, str], starts: Calibration) -> None:
     from kvgate.cli.explain_answer import answer
-    from kvgate.what_if import BadRequest, assess_request
+    from kvgate.what_if import assess_request
 
     try:
         assessment = assess_request(given_settings(given), calibration=starts)
         text = answer(assessment, asked, output)
-    except (BadRequest, Unusable) as error:
+    except Unusable as error:
         raise click.UsageError(str(error)) from None
     click.echo(text)
     sys.exit(_EXITS[assessment.verdict])

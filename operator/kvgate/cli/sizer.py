@@ -52,13 +52,11 @@ def size(output: str, prices: TextIO | None, *, every: bool, **values: Any) -> N
     """
     from kvgate.cli.sizer_answers import REPORTS
     from kvgate.cli.sizer_question import asked
-    from kvgate.prices import BadPrices
     from kvgate.sizing import size as find
-    from kvgate.what_if import BadRequest
 
     try:
         question, costs, undecided = asked(given_settings(values), prices)
-    except (BadRequest, BadPrices, Unusable) as error:
+    except Unusable as error:
         raise click.UsageError(str(error)) from None
     if question is None:
         click.echo(

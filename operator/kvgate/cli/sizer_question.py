@@ -9,6 +9,7 @@ from kvgate import catalogue
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.request import BudgetRequest, Guarantee, Workload
 from kvgate.prices import BadPrices, Prices, list_prices, read_prices
+from kvgate.problems import Problems
 from kvgate.rules.finding import Finding
 from kvgate.sizing import Question
 from kvgate.vllm_values import Unusable, whole
@@ -25,14 +26,16 @@ _NEEDED = ("peak_concurrency", "prompt_tokens", "output_tokens")
 
 
 def asked(values: Mapping[str, Any], prices: TextIO | None) -> tuple[Question | None, Prices, tuple[Finding, ...]]:
-    """The question, the prices, and what is unknown where there is no question."""
+    """The question, the prices, and what is unknown where there is no question. Raises Unusable with everything that is wrong."""
     values = dict(values)
-    accelerators = _accelerators(values.pop("gpus", None))
+    problems = Problems()
+    accelerators = problems.read_or(catalogue.accelerators(), _accelerators, values.pop("gpus", None))
     dtypes = tuple(dict.fromkeys(name.strip() for name in values.pop("dtypes").split(",") if name.strip()))
     max_gpus, guarantee = values.pop("max_gpus"), values.pop("guarantee", None)
-    workload = _workload({key: values.pop(key) for key in _WORKLOAD if key in values})
-    costs = _prices(prices)
-    request, findings = read_request({**values, "gpu": accelerators[0].name})
+    workload = problems.read_or(None, _workload, {key: values.pop(key) for key in _WORKLOAD if key in values})
+    costs = problems.read_or(list_prices(), _prices, prices)
+    request, findings = problems.read_or((None, ()), read_request, {**values, "gpu": accelerators[0].name})
+    problems.check()
     if request is None:
         return None, costs, findings
     question = Question(
@@ -65,10 +68,22 @@ def _with_guarantee(request: BudgetRequest, workload: Workload | None, named: st
 def _workload(given: Mapping[str, str]) -> Workload | None:
     if not given:
         return None
-    missing = [name for name in _NEEDED if name not in given]
-    if missing:
+    problems = Problems()
+    numbers = {name: problems.read_or(0, _number, name, text) for name, text in given.items()}
+    problems.read_or(None, _check_complete, given)
+    problems.check()
+    workload = Workload(**numbers)
+    if workload.shared_prefix_tokens > workload.prompt_tokens:
+        raise Unusable(
+            f"--shared-prefix-tokens is {workload.shared_prefix_tokens}, above --prompt-tokens {workload.prompt_tokens}; "
+            "the prefix is a part of the prompt"
+        )
+    return workload
+
+
+def _check_complete(given: Mapping[str, str]) -> None:
+    if missing := [name for name in _NEEDED if name not in given]:
         raise Unusable(f"a workload also needs {', '.join(map(_flag, missing))}")
-    return Workload(**{name: _number(name, text) for name, text in given.items()})
 
 
 def _number(name: str, text: str) -> int:
@@ -87,7 +102,10 @@ def _accelerators(wanted: str | None) -> tuple[Accelerator, ...]:
     everything = catalogue.accelerators()
     if wanted is None:
         return everything
-    meant = {accelerator.name for word in wanted.split(",") for accelerator in _meant(word.strip(), everything)}
+    problems = Problems()
+    found = [problems.read_or((), _meant, word.strip(), everything) for word in wanted.split(",")]
+    problems.check()
+    meant = {accelerator.name for accelerators in found for accelerator in accelerators}
     return tuple(accelerator for accelerator in everything if accelerator.name in meant)
 
 

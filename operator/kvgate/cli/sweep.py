@@ -50,13 +50,12 @@ def sweep(output: str | None, file: Path | None, **values: Any) -> None:
     """
     from kvgate.cli.sweep_question import swept
     from kvgate.sweep import UnknownFacts
-    from kvgate.what_if import BadRequest
 
     kind = _kind(output, file)
     try:
         result = swept(given_settings(values))
         content = _drawn(result, kind)
-    except (BadRequest, Unusable) as error:
+    except Unusable as error:
         raise click.UsageError(str(error)) from None
     except UnknownFacts as error:
         click.echo(str(error), err=True)

@@ -5,25 +5,36 @@ from typing import Any
 
 from kvgate.budget.plan import plan
 from kvgate.budget.request import Guarantee
+from kvgate.problems import Problems
 from kvgate.sweep import Sweep, UnknownFacts, sweep, with_guarantee
-from kvgate.sweep_axes import Axis, parse_axis, with_value
+from kvgate.sweep_axes import KNOBS, Axis, parse_axis, read_value, with_value
 from kvgate.vllm_values import Unusable
 from kvgate.what_if import read_request
+from kvgate.what_if_settings import read_settings
 
 _SHORTEST = 1024
 """Tokens at the start of the default axis."""
+_LENGTHS = Axis(name="max_model_len", values=())
+"""Until the model is known."""
+_SEQUENCES = "max_num_seqs=1..256"
+_UNREAD = Axis(name="", values=())
 
 
 def swept(values: Mapping[str, Any]) -> Sweep:
-    """Raises Unusable, BadRequest, UnknownFacts."""
+    """Raises Unusable with everything that is wrong with the options, and UnknownFacts."""
     values = dict(values)
     x_text, y_text, at, named = (values.pop(key, None) for key in ("x", "y", "at", "guarantee"))
-    y = parse_axis(y_text) if y_text else parse_axis("max_num_seqs=1..256")
-    x = parse_axis(x_text) if x_text else _lengths(values, y)
-    _check(values, x, y)
+    problems = Problems(read_settings(values)[1])
+    y = problems.read_or(_UNREAD, parse_axis, y_text or _SEQUENCES)
+    x = problems.read_or(_UNREAD, parse_axis, x_text) if x_text else _LENGTHS
+    problems.read_or(None, _check, values, x, y)
+    pair = problems.read_or(None, _pair, at, x, y) if at is not None else None
+    problems.check()
+    x = x if x_text else _lengths(values, y)
     point = None
-    if at is not None:
-        x, y, point = _with_point(x, y, at)
+    if pair is not None:
+        (x, column), (y, row) = with_value(x, pair[0]), with_value(y, pair[1])
+        point = column, row
     guarantee = with_guarantee(values, x, y, Guarantee(named) if named else None)
     return sweep(values, x, y, guarantee=guarantee, at=point)
 
@@ -38,16 +49,20 @@ def _lengths(values: Mapping[str, Any], y: Axis) -> Axis:
 
 
 def _check(values: Mapping[str, Any], x: Axis, y: Axis) -> None:
-    if x.name == y.name:
+    if x.name == y.name != "":
         raise Unusable(f"both axes are {x.name}; give two settings")
     if given := [axis.name for axis in (x, y) if axis.name in values]:
         raise Unusable(f"{given[0]} is an axis; leave out --{given[0].replace('_', '-')}")
 
 
-def _with_point(x: Axis, y: Axis, at: str) -> tuple[Axis, Axis, tuple[int, int]]:
+def _pair(at: str, x: Axis, y: Axis) -> tuple[str, str]:
+    """Two values that the axes can take."""
     first, comma, second = at.partition(",")
     if not comma:
-        raise Unusable(f"--at is {at!r}; write two values, one of {x.name} and one of {y.name}: 32768,16")
-    x, column = with_value(x, first)
-    y, row = with_value(y, second)
-    return x, y, (column, row)
+        raise Unusable(f"--at is {at!r}; write two values, the first of --x, the second of --y: 32768,16")
+    problems = Problems()
+    for axis, text in ((x, first), (y, second)):
+        if axis.name:
+            problems.read_or(None, read_value, KNOBS[axis.name], text)
+    problems.check()
+    return first, second

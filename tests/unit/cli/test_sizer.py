@@ -173,12 +173,36 @@ def test_the_exit_code_says_whether_something_fits(arguments: tuple[str, ...], c
         (("--guarantee", "Workload"), "guarantee Workload needs --peak-concurrency"),
         (("--guarantee", "FullContext"), "guarantee FullContext needs --max-num-seqs"),
         (("--max-model-len", "long"), "max_model_len is 'long'"),
+        (
+            (
+                "--peak-concurrency",
+                "1",
+                "--prompt-tokens",
+                "10",
+                "--output-tokens",
+                "1",
+                "--shared-prefix-tokens",
+                "11",
+            ),
+            "--shared-prefix-tokens is 11, above --prompt-tokens 10; the prefix is a part of the prompt",
+        ),
     ],
 )
 def test_a_question_that_cannot_be_asked_is_named(arguments: tuple[str, ...], words: str) -> None:
     result = run("--model", "Qwen/Qwen3-8B", *arguments)
     assert words in result.output
     assert result.exit_code == 2
+
+
+def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "prices.yaml"
+    file.write_text("L4: -1\nT4: 2 EUR\n")
+    workload = ("--peak-concurrency", "x", "--prompt-tokens", "y")
+    result = run("--gpus", "H999,foo", "--max-model-len", "long", *workload, "--prices", str(file))
+    assert result.exit_code == 2
+    told = ("names 'H999'", "names 'foo'", "max_model_len is 'long'", "--peak-concurrency is 'x'", "--prompt-tokens is 'y'",
+            "needs --output-tokens", "L4 has the price -1", "T4 has the price '2 EUR'")  # fmt: skip
+    assert [words for words in told if words not in result.output] == []
 
 
 def test_a_bad_price_file_is_named(tmp_path: Path) -> None:

@@ -151,6 +151,23 @@ def test_a_question_that_cannot_be_asked_is_named(arguments: tuple[str, ...], wo
     assert words in result.output
 
 
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    axes = ("--x", "max_model_len=a,4K,b", "--y", "max_num_seqs=1,c")
+    result = run(*QWEN, *axes, "--at", "x", "--gpu-memory-utilization", "2")
+    assert result.exit_code == 2
+    told = (
+        "max_model_len is 'a'",
+        "max_model_len is 'b'",
+        "max_num_seqs is 'c'",
+        "--at is 'x'",
+        "gpu_memory_utilization is '2'",
+    )
+    assert [words for words in told if words not in result.output] == []
+    result = run(*QWEN, "--at", "a,b")
+    assert "max_model_len is 'a'" in result.output
+    assert "max_num_seqs is 'b'" in result.output
+
+
 @pytest.mark.parametrize(
     "arguments", [("--model", "nobody/nothing", "--gpu", "L4"), ("--model", "Qwen/Qwen3-8B", "--gpu", "L9")]
 )
