@@ -47,7 +47,7 @@ def label(value: Any) -> str:
         return "auto"
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{float(value):g}" if isinstance(value, Fraction) else str(value)
+    return f"{float(value):.15g}" if isinstance(value, Fraction) else str(value)
 
 
 def parse_axis(text: str) -> Axis:

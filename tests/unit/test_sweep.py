@@ -78,7 +78,8 @@ def test_the_longest_context_that_fits_keeps_its_place_and_has_no_edge() -> None
 
 
 def test_a_share_is_swept_with_all_its_digits() -> None:
-    shares = parse_axis("gpu_memory_utilization=0.9123456789,0.9123456790")
+    shares = parse_axis("gpu_memory_utilization=0.9123456789,1")
+    assert shares.labels == ("0.9123456789", "1")
     rows = sweep(QWEN, shares, parse_axis("max_model_len=4K"), guarantee=Guarantee.STARTUP).rows
     assert [cell.verdict for cell in rows[0]] == [Verdict.FITS, Verdict.FITS]
 
@@ -112,8 +113,7 @@ def test_every_cell_is_what_the_engine_answers_to_its_pair(x: str, y: str) -> No
     for row, second in zip(result.rows, result.y.values, strict=True):
         for cell, first in zip(row, result.x.values, strict=True):
             pair = {result.x.name: first, result.y.name: second}
-            asked = {**values, **{key: str(v) if isinstance(v, Fraction) else v for key, v in pair.items()}}
-            answer = assess_request(asked, guarantee=Guarantee.FULL_CONTEXT)
+            answer = assess_request({**values, **pair}, guarantee=Guarantee.FULL_CONTEXT)
             assert cell.verdict is answer.verdict
             if answer.budget and answer.budget.demand_bytes is not None:
                 assert cell.demand_bytes == answer.budget.demand_bytes
