@@ -78,8 +78,8 @@ def test_the_longest_context_that_fits_keeps_its_place_and_has_no_edge() -> None
 
 
 def test_a_share_is_swept_with_all_its_digits() -> None:
-    shares = parse_axis("gpu_memory_utilization=0.9123456789,1")
-    assert shares.labels == ("0.9123456789", "1")
+    shares = parse_axis("gpu_memory_utilization=0.8123456789,0.9")
+    assert shares.labels == ("0.8123456789", "0.9")
     rows = sweep(QWEN, shares, parse_axis("max_model_len=4K"), guarantee=Guarantee.STARTUP).rows
     assert [cell.verdict for cell in rows[0]] == [Verdict.FITS, Verdict.FITS]
 
