@@ -100,6 +100,11 @@ def releases_read() -> tuple[str, ...]:
     return tuple(_table()["about"]["releases"])
 
 
+def newest_read() -> Patch:
+    """Of what comes after it, new options and values are not known."""
+    return parse_patch(releases_read()[-1])
+
+
 @lru_cache(maxsize=1)
 def options() -> Mapping[str, Option]:
     """All options by their long name."""

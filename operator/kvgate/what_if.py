@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from kvgate import engine, facts
@@ -42,6 +43,11 @@ _PARALLEL = {
 class BadRequest(Unusable):
     """A line that asks nothing that can be answered; the message names every problem."""
 
+    def __init__(self, message: str, problems: Mapping[str, str] = MappingProxyType({})) -> None:
+        super().__init__(message)
+        self.problems = problems
+        """By the key that each is about."""
+
 
 def assess_request(
     values: Mapping[str, Any],
@@ -66,9 +72,9 @@ def read_request(
     """The question that the values ask, and what is to be said before it is judged; None where a fact is missing."""
     known, problems = read_settings(values)
     if not problems and "model" not in known and "model_config" not in known:
-        problems.append("model and model_config are missing; give a Hugging Face id, or the model's config.json")
+        problems["model"] = "model and model_config are missing; give a Hugging Face id, or the model's config.json"
     if problems:
-        raise BadRequest("; ".join(problems))
+        raise BadRequest("; ".join(problems.values()), problems)
     shape, model_findings = _shape(known)
     if shape is not None and "checkpoint_bytes" in known:
         shape = replace(shape, checkpoint_bytes=known["checkpoint_bytes"])

@@ -83,9 +83,9 @@ SETTINGS: tuple[Setting, ...] = (
 """The request keys of the contract, in the order of the help."""
 
 
-def read_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """(typed values, problems); null means that nobody set it. Keys that are not settings are left out."""
-    known, problems = {}, []
+def read_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """(typed values, problems by key); null means that nobody set it. Keys that are not settings are left out."""
+    known, problems = {}, {}
     for setting in SETTINGS:
         value = values.get(setting.name)
         if value is None:
@@ -93,7 +93,7 @@ def read_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
         try:
             known[setting.name] = setting.read(value)
         except Unusable as error:
-            problems.append(f"{setting.name} is {_shown(value)}; {error}")
+            problems[setting.name] = f"{setting.name} is {_shown(value)}; {error}"
     return known, problems
 
 

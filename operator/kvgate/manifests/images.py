@@ -11,7 +11,8 @@ _VLLM_IMAGES = (
 """Ends of repositories whose tags are vLLM's releases."""
 _OWN_TAGS = ("lmcache/vllm-openai",)
 """Repositories that end alike and count their own."""
-_MOVING_TAGS = ("", "latest", "nightly", "main", "dev")
+_TAGS_AHEAD = ("nightly", "main", "dev")
+_MOVING_TAGS = ("", "latest", *_TAGS_AHEAD)
 
 
 @record
@@ -24,6 +25,8 @@ class ImageFound:
     """For people: why it is not known, or how it is."""
     is_newest: bool = False
     """The tag moves with vLLM's releases."""
+    is_ahead: bool = False
+    """It is built between them."""
 
 
 def version_of(image: str) -> ImageFound:
@@ -42,5 +45,6 @@ def version_of(image: str) -> ImageFound:
     if at or digest:
         return ImageFound(version=None, reason="a digest names no release")
     if tag in _MOVING_TAGS:
-        return ImageFound(version=None, reason=f"the tag {tag or 'latest'} moves with the releases", is_newest=True)
+        reason = f"the tag {tag or 'latest'} moves with the releases"
+        return ImageFound(version=None, reason=reason, is_newest=True, is_ahead=tag in _TAGS_AHEAD)
     return ImageFound(version=None, reason=f"the tag {tag} names no release")

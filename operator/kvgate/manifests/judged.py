@@ -27,6 +27,7 @@ from kvgate.manifests.two_releases import joined_findings, joined_verdict, verdi
 from kvgate.manifests.vllm_args import CommandLine, parse_arguments
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
+from kvgate.vllm_options import newest_read
 from kvgate.what_if import BadRequest, assess_request
 
 
@@ -70,6 +71,8 @@ class _Asked:
     model: ModelFound | None
     chosen: Chosen
     defaults: Defaults
+    is_ahead: bool
+    """A build of what comes after the newest release."""
 
 
 def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
@@ -77,7 +80,7 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     model = find_model(list(_names(engine)))
     releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
     chosen = choose(engine, defaults.accelerator)
-    asked = _Asked(engine=engine, model=model, chosen=chosen, defaults=defaults)
+    asked = _Asked(engine=engine, model=model, chosen=chosen, defaults=defaults, is_ahead=releases.is_ahead)
     judged = _judged_with(asked, releases.high)
     if not releases.is_one:
         judged = _joined(_judged_with(asked, releases.low), judged)
@@ -109,7 +112,8 @@ def _joined(low: JudgedEngine, high: JudgedEngine) -> JudgedEngine:
 def _judged_with(asked: _Asked, version: str) -> JudgedEngine:
     engine = asked.engine
     line = parse_arguments(engine.arguments, parse_patch(version))
-    findings = [*line_findings(line, engine), *asked.chosen.findings]
+    is_beyond = asked.is_ahead or parse_patch(version) > newest_read()
+    findings = [*line_findings(line, engine, is_beyond=is_beyond), *asked.chosen.findings]
     undecided = undecided_settings(line, knows_model=asked.model is not None)
     findings += undecided
     assessment = None if undecided else _assessment(asked, line, version, findings)
@@ -145,12 +149,19 @@ def _assessment(asked: _Asked, line: CommandLine, version: str, findings: list[L
             return None
         assessment = assess_request(values, is_whole=True, calibration=asked.defaults.calibration)
         told = [*assessment.findings, *_oversubscription(assessment, asked.defaults.workload)]
-    except (BadRequest, ModelConfigError) as error:
-        at = Place(name="", path=asked.engine.path)
-        findings.append(located("InvalidSetting", Severity.ERROR, at, str(error), "give a value that vLLM takes"))
+    except BadRequest as error:
+        findings += [_invalid(asked.engine, line, name, problem) for name, problem in error.problems.items()]
+        return None
+    except ModelConfigError as error:
+        findings.append(_invalid(asked.engine, line, "", str(error)))
         return None
     findings += [_placed(asked, line, _reworded(finding, asked)) for finding in told if _is_meant(finding, asked)]
     return assessment
+
+
+def _invalid(engine: FoundEngine, line: CommandLine, name: str, problem: str) -> Located:
+    at = line.settings.get(name) or Place(name=name, path=engine.path)
+    return located("InvalidSetting", Severity.ERROR, at, problem, "give a value that vLLM takes")
 
 
 def _is_meant(finding: Finding, asked: _Asked) -> bool:

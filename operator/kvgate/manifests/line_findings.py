@@ -1,7 +1,9 @@
 """What is said of a command line by itself: what vLLM's parser refuses, what is written twice, what nobody knows here."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.manifests.argument_problems import ArgumentProblem
 from kvgate.manifests.arguments import Setting, shown
 from kvgate.manifests.engine_found import FoundEngine
@@ -17,19 +19,21 @@ _DECIDING = frozenset(
 """Settings without whose value nothing can be decided."""
 _PARSER_RULES = ("OptionUnknown", "OptionAmbiguous", "UnexpectedWord")
 """Problems that are none where another program takes the options first."""
+_MAY_BE_NEW = ("OptionUnknown", "OptionValue", "UnexpectedWord")
+"""Problems that a release which nobody has read may not have."""
 _VARIABLE_HELP = "give the variable a value in the same input, or check what is rendered"
 _TEMPLATE_HELP = "this is a template; render it first: helm template CHART | kvgate check -"
 _NOT_OURS = ("--dyn-", "--kaito-")
 """Beginnings of options that wrappers keep for themselves."""
 
 
-def line_findings(line: CommandLine, engine: FoundEngine) -> Iterator[Located]:
-    """Everything, in the order of the line."""
+def line_findings(line: CommandLine, engine: FoundEngine, *, is_beyond: bool) -> Iterator[Located]:
+    """Everything, in the order of the line. `is_beyond`: the release may know more than kvgate does."""
     wrapped = [problem for problem in line.problems if engine.is_wrapped and problem.rule in _PARSER_RULES]
     for index, problem in enumerate(line.problems, start=1):
         more = line.num_more_problems if index == len(line.problems) else 0
         if problem not in wrapped:
-            yield _problem(problem, more)
+            yield _uncertain(problem, more) if is_beyond and problem.rule in _MAY_BE_NEW else _problem(problem, more)
     yield from _of_wrapper(wrapped)
     for setting in line.repeated.values():
         last = line.settings.get(setting.name) or line.unknown.get(setting.name)
@@ -64,6 +68,13 @@ def _problem(problem: ArgumentProblem, num_more: int) -> Located:
     at = Place(name="arguments", path=problem.path, line=problem.at.line)
     message = f"{problem.message}; the line has {num_more} more problems" if num_more else problem.message
     return located(problem.rule, severity, at, message, problem.remediation)
+
+
+def _uncertain(problem: ArgumentProblem, num_more: int) -> Located:
+    """A newer release may have the option, or take the value."""
+    told = _problem(problem, num_more)
+    message = f"as of vLLM {DEFAULT_VERSION}, the newest that kvgate knows, {told.finding.message}"
+    return replace(told, finding=replace(told.finding, severity=Severity.WARNING, message=message))
 
 
 def _of_wrapper(problems: list[ArgumentProblem]) -> Iterator[Located]:

@@ -26,6 +26,8 @@ class Releases:
     high: str
     assumed: str = ""
     """Why; empty where the manifest says it."""
+    is_ahead: bool = False
+    """It may be newer than the newest that is known."""
 
     @property
     def is_one(self) -> bool:
@@ -43,7 +45,8 @@ def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Rele
     why = next((found for found in images), ImageFound(version=None, reason="no image is written"))
     usable = _with_values(usable_releases(_flags(engine.arguments)), engine.arguments)
     if why.is_newest and DEFAULT_VERSION in usable:
-        return Releases(low=DEFAULT_VERSION, high=DEFAULT_VERSION, assumed=f"vLLM {DEFAULT_VERSION}: {why.reason}")
+        assumed = f"vLLM {DEFAULT_VERSION}: {why.reason}"
+        return Releases(low=DEFAULT_VERSION, high=DEFAULT_VERSION, assumed=assumed, is_ahead=why.is_ahead)
     return _range(usable, model, why.reason)
 
 

@@ -80,10 +80,9 @@ def _joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     for key, value in after.items():
         old = joined.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
-            value = _joined(old, value)
-        elif isinstance(old, list) and isinstance(value, list):
-            value = old + value
-        joined[key] = value
+            joined[key] = _joined(old, value)
+        else:
+            joined[key] = old + value if isinstance(old, list) and isinstance(value, list) else value
     return joined
 
 

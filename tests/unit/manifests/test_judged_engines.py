@@ -84,6 +84,24 @@ def test_options_narrow_the_release_down(tmp_path: Path, arguments: list[str], l
     assert not {"OptionRemoved", "OptionNotYet", "OptionValue"} & set(rules(engine))
 
 
+@pytest.mark.parametrize("tag", ["v0.34.0", "v0.33.1", "nightly"])
+def test_a_release_that_nobody_has_read_may_know_more_options(tmp_path: Path, tag: str) -> None:
+    known = ("Qwen/Qwen3-8B", "--max-model-len=8192", "--max-num-seqs=4")
+    found = judged(tmp_path, *known, "--brand-new=1", "--moe-backend=newer", image=f"vllm/vllm-openai:{tag}")
+    assert rules(found, Severity.WARNING) == ["OptionUnknown", "OptionValue"]
+    assert found.findings[0].finding.message.startswith("as of vLLM 0.33.0, the newest that kvgate knows, --brand-new")
+    assert found.verdict is Verdict.FITS
+
+
+def test_a_value_that_vllm_refuses_after_parsing_is_told_where_it_stands(tmp_path: Path) -> None:
+    found = judged(tmp_path, "Qwen/Qwen3-8B", "--gpu-memory-utilization=92", "--max-num-seqs=0")
+    told = [(each.finding.rule, each.finding.field, each.path) for each in found.findings]
+    assert told == [
+        ("InvalidSetting", "gpu_memory_utilization", "spec.containers[0].args[1]"),
+        ("InvalidSetting", "max_num_seqs", "spec.containers[0].args[2]"),
+    ]
+
+
 def test_what_only_one_release_says_is_no_error(tmp_path: Path) -> None:
     engine = judged(tmp_path, "Qwen/Qwen3-32B", "--max-model-len=32000", image="team/vllm")
     assert engine.verdict in (Verdict.MAY_NOT_FIT, Verdict.FITS)
