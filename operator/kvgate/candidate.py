@@ -1,11 +1,14 @@
 """One way to serve a model: so many replicas of an engine on so many GPUs, what the engine says of it, and what it costs."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.adjust import largest_max_model_len
 from kvgate.budget.interval import Verdict
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.plan import Budget
+from kvgate.budget.request import Guarantee
 from kvgate.budget.units import format_gib
 from kvgate.engine import Assessment
 from kvgate.record import record
@@ -66,9 +69,9 @@ class Candidate:
     @property
     def longest(self) -> int:
         """The longest request that one replica starts with even at the low end, up to the model's own limit."""
-        kv_cache, pool = self.budget.kv_cache, self.budget.num_blocks
-        limit = self.budget.request.shape.max_model_len or self.budget.settings.max_model_len
-        return kv_cache.max_model_len_that_fits(pool.low, at_most=limit) if kv_cache and pool else 0
+        request, asked = self.budget.request, self.budget.settings.max_model_len
+        start = replace(request, guarantee=Guarantee.STARTUP, workload=None)
+        return largest_max_model_len(start.with_settings(max_model_len=request.shape.max_model_len or asked))
 
     @property
     def is_refused(self) -> bool:

@@ -51,7 +51,7 @@ class Question:
 
 
 def size(
-    question: Question, *, every: bool = False, progress: Callable[[int], None] = lambda _: None
+    question: Question, *, every: bool = False, progress: Callable[[int, int], None] = lambda _done, _total: None
 ) -> tuple[Candidate, ...]:
     """The best of each accelerator, or `every` candidate: what fits, then what may fit, then the rest."""
     found = _search(question, NODE, every=every, progress=progress)
@@ -61,13 +61,13 @@ def size(
 
 
 def _search(
-    question: Question, counts: tuple[int, ...], *, every: bool, progress: Callable[[int], None]
+    question: Question, counts: tuple[int, ...], *, every: bool, progress: Callable[[int, int], None]
 ) -> list[Candidate]:
     candidates: list[Candidate] = []
     for number, accelerator in enumerate(question.accelerators, start=1):
         found = list(candidates_on(question, accelerator, counts=counts, every=every))
         candidates += found if every else _best(found)
-        progress(number)
+        progress(number, len(question.accelerators))
     return candidates
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from kvgate.budget.adjust import largest_max_num_seqs
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee
 from kvgate.candidate import Candidate
@@ -29,7 +30,8 @@ def _cheaper(question: Question, best: Candidate, candidates: Sequence[Candidate
     for other in cheaper_perhaps(best, candidates)[:1]:
         if question.request.guarantee is not Guarantee.STARTUP:
             held = other.surely * other.replicas
-            yield f"{_name(other)} may be enough, and is for sure for {held} requests at the same time instead of {total}"
+            sure = f", and is for sure for {held} requests at the same time instead of {total}" if held else ""
+            yield f"{_name(other)} may be enough{sure}"
     if "fp8" not in question.kv_cache_dtypes:
         yield from _with_fp8(question, best)
 
@@ -62,8 +64,18 @@ def _possible(question: Question, candidates: Sequence[Candidate]) -> Iterator[s
     longest = max(candidates, key=lambda c: (not c.is_refused, c.longest, -c.num_gpus), default=None)
     if longest and longest.longest and not longest.is_refused:
         yield f"the longest request that starts for sure has {longest.longest} tokens, on {_name(longest)}"
+    elif fewer := _fewer_sequences(candidates):
+        yield fewer
     elif any(c.verdict is Verdict.DOES_NOT_FIT and not c.is_refused for c in candidates):
         yield "the weights leave no room: use a quantised checkpoint, larger GPUs, or more of them (--max-gpus)"
+
+
+def _fewer_sequences(candidates: Sequence[Candidate]) -> str:
+    """Where a state for each of max_num_seqs sequences is what does not fit; else nothing."""
+    tight = [c for c in candidates if not c.is_refused and c.budget.demand and c.budget.demand.is_for_sequences]
+    most = [(largest_max_num_seqs(c.budget.request, c.budget.settings.max_num_seqs), c) for c in tight]
+    sequences, candidate = max(most, key=lambda pair: pair[0], default=(0, None))
+    return f"--max-num-seqs {sequences} starts for sure, on {_name(candidate)}" if sequences and candidate else ""
 
 
 def _name(candidate: Candidate, replicas: int | None = None) -> str:

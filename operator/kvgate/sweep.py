@@ -1,6 +1,6 @@
 """Two settings against each other: what the engine says of every pair, and where memory runs out."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -85,10 +85,19 @@ class UnknownFacts(ValueError):
 
 
 def sweep(
-    values: Mapping[str, Any], x: Axis, y: Axis, *, guarantee: Guarantee, at: tuple[int, int] | None = None
+    values: Mapping[str, Any],
+    x: Axis,
+    y: Axis,
+    *,
+    guarantee: Guarantee,
+    at: tuple[int, int] | None = None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Sweep:
     """Ask for every pair. Raises BadRequest, and UnknownFacts where nothing can be judged."""
-    columns = [_column(values, x, number, y, guarantee) for number in range(len(x.values))]
+    columns = []
+    for number in range(len(x.values)):
+        columns.append(_column(values, x, number, y, guarantee))
+        progress(number + 1, len(x.values))
     request, findings = _request({**values, x.name: x.values[0], y.name: y.values[0]}, guarantee)
     searches = y.name in SEARCHED and y.is_numeric
     return Sweep(

@@ -9,6 +9,7 @@ import pytest
 from kvgate import catalogue
 from kvgate.budget.interval import Verdict
 from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.plan import plan
 from kvgate.budget.request import Guarantee
 from kvgate.candidate import Candidate, why_not
 from kvgate.sizing import Question, candidates_on, engine_sizes, size
@@ -229,3 +230,47 @@ def test_an_unnamed_accelerator_can_be_asked_about() -> None:
         request=new_request(max_model_len=8192), accelerators=(new_accelerator(name="ours", memory_gib=40),)
     )
     assert next(candidates_on(asked, asked.accelerators[0])).verdict is Verdict.FITS
+
+
+def test_what_may_be_enough_for_nobody_promises_no_number() -> None:
+    asked = question("Qwen/Qwen3-14B-FP8", "A10G-24GB", "H100-SXM-80GB", guarantee=Guarantee.FULL_CONTEXT, workload=None,
+                     max_model_len=40960, max_num_seqs=1, prices={"A10G-24GB": Fraction(1), "H100-SXM-80GB": Fraction(3)})  # fmt: skip
+    assert not [hint for hint in hints(asked, size(asked)) if " 0 requests" in hint]
+    assert "1 × A10G-24GB may be enough" in hints(asked, size(asked))
+
+
+def test_where_states_of_sequences_do_not_fit_fewer_of_them_start() -> None:
+    asked = question("tiiuae/Falcon-H1-7B-Instruct", "L4-24GB", guarantee=Guarantee.STARTUP, workload=None, max_model_len=4096,
+                     max_gpus=1, kv_cache_dtypes=("auto",))  # fmt: skip
+    found = size(asked)
+    assert found[0].longest == 0
+    (hint,) = hints(asked, found)
+    sequences = int(hint.split()[1])
+    assert hint == f"--max-num-seqs {sequences} starts for sure, on 1 × L4-24GB"
+    verdicts = [
+        {c.verdict for c in size(replace(asked, request=asked.request.with_settings(max_num_seqs=count)))}
+        for count in (sequences, sequences + 1)
+    ]
+    assert Verdict.FITS in verdicts[0]
+    assert Verdict.FITS not in verdicts[1]
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "overrides"),
+    [
+        ("Qwen/Qwen3-8B", "L4-24GB", {"max_model_len": 40960}),
+        ("microsoft/Phi-3-mini-128k-instruct", "A100-80GB-MIG-1g.10gb", {"max_model_len": 101, "max_num_seqs": 1}),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", "RTX-A6000-48GB", {"max_model_len": 128_000}),
+        ("tiiuae/Falcon-H1-7B-Instruct", "RTX-5090-32GB", {"max_model_len": 4096}),
+    ],
+)
+def test_the_longest_request_is_the_last_that_the_engine_lets_start(
+    model: str, gpu: str, overrides: dict[str, Any]
+) -> None:
+    asked = question(model, gpu, guarantee=Guarantee.STARTUP, workload=None, max_gpus=1, **overrides)
+    for candidate in size(asked):
+        request, longest = candidate.budget.request, candidate.longest
+        assert not longest or plan(request.with_settings(max_model_len=longest)).verdict is Verdict.FITS
+        assert longest == request.shape.max_model_len or (
+            plan(request.with_settings(max_model_len=longest + 1)).verdict is not Verdict.FITS
+        )

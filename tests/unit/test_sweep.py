@@ -157,3 +157,10 @@ def test_nothing_is_drawn_of_a_model_that_is_not_known() -> None:
     axes = parse_axis("max_model_len=1"), parse_axis("max_num_seqs=1")
     with pytest.raises(UnknownFacts, match="UnknownModel: model nobody/nothing is not in the catalogue"):
         sweep({**QWEN, "model": "nobody/nothing"}, *axes, guarantee=Guarantee.STARTUP)
+
+
+def test_progress_is_told_column_by_column() -> None:
+    told: list[tuple[int, int]] = []
+    axes = parse_axis("max_model_len=1K,2K,4K"), parse_axis("max_num_seqs=1,2")
+    sweep(QWEN, *axes, guarantee=Guarantee.FULL_CONTEXT, progress=lambda done, total: told.append((done, total)))
+    assert told == [(1, 3), (2, 3), (3, 3)]

@@ -1,12 +1,12 @@
 """`kvgate size`: which GPUs, how many and which settings a model and its workload need, cheapest first."""
 
 import sys
-from collections.abc import Callable
 from typing import Any, TextIO
 
 import click
 
 from kvgate.cli.exits import Exit
+from kvgate.cli.progress import progress_of
 from kvgate.cli.setting_options import given_settings, with_settings
 from kvgate.vllm_values import Unusable
 
@@ -63,22 +63,9 @@ def size(output: str, prices: TextIO | None, *, every: bool, **values: Any) -> N
             "\n".join(f"{finding.rule}: {finding.message}; {finding.remediation}" for finding in undecided), err=True
         )
         sys.exit(Exit.UNDECIDED)
-    candidates = find(question, every=every, progress=_progress(len(question.accelerators)))
+    candidates = find(question, every=every, progress=progress_of("accelerators"))
     click.echo(REPORTS[output](question, candidates, costs, every=every))
     sys.exit(_exit(candidates))
-
-
-def _progress(total: int) -> Callable[[int], None]:
-    """A line that counts accelerators, on a terminal only."""
-    if not sys.stderr.isatty():
-        return lambda _: None
-
-    def show(done: int) -> None:
-        end = "\r\033[K" if done == total else ""
-        sys.stderr.write(f"\r{done} of {total} accelerators{end}")
-        sys.stderr.flush()
-
-    return show
 
 
 def _exit(candidates: Any) -> Exit:

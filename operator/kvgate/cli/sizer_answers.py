@@ -15,6 +15,9 @@ from kvgate.prices import Prices
 from kvgate.sizing import Question
 from kvgate.sizing_hints import hints
 
+_INTERVALS = ("available_kv_cache_bytes", "headroom_bytes")
+_ENDS = ("low", "expected", "high")
+
 
 def json_report(question: Question, candidates: Sequence[Candidate], costs: Prices, *, every: bool) -> str:  # noqa: ARG001
     """Everything that the table is made from; what is not known is null."""
@@ -70,27 +73,20 @@ def _interval(interval: Interval | None) -> Json | None:
 
 
 def csv_report(question: Question, candidates: Sequence[Candidate], costs: Prices, *, every: bool) -> str:  # noqa: ARG001
-    """One row per candidate; intervals as three columns."""
+    """One row per candidate; intervals are three columns."""
     rows = [_flat(_candidate(candidate)) for candidate in candidates]
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=_columns(rows), lineterminator="\n")
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().rstrip("\n")
 
 
-def _columns(rows: Sequence[Json]) -> list[str]:
-    """Of the fullest row: those without a budget have fewer."""
-    return max((list(row) for row in rows), key=len, default=[])
-
-
 def _flat(row: Mapping[str, Any]) -> Json:
+    """The same columns for every row: what has no budget leaves them empty."""
     flat: Json = {}
     for key, value in row.items():
-        if isinstance(value, Mapping):
-            flat |= {f"{key}_{end}": each for end, each in value.items()}
-        else:
-            flat[key] = value
+        flat |= {f"{key}_{end}": value and value[end] for end in _ENDS} if key in _INTERVALS else {key: value}
     return flat
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from kvgate.cli.exits import Exit
+from kvgate.cli.progress import progress_of
 from kvgate.cli.setting_options import given_settings, with_settings
 from kvgate.vllm_values import Unusable
 
@@ -53,7 +54,7 @@ def sweep(output: str | None, file: Path | None, **values: Any) -> None:
 
     kind = _kind(output, file)
     try:
-        result = swept(given_settings(values))
+        result = swept(given_settings(values), progress=progress_of("columns"))
         content = _drawn(result, kind)
     except Unusable as error:
         raise click.UsageError(str(error)) from None
@@ -80,11 +81,18 @@ def _drawn(result: Any, kind: str) -> str | bytes:
 
 def _write(content: str | bytes, file: Path | None) -> None:
     if file is not None:
-        file.write_bytes(content if isinstance(content, bytes) else content.rstrip("\n").encode() + b"\n")
-        click.echo(file, err=True)
+        _save(content if isinstance(content, bytes) else content.rstrip("\n").encode() + b"\n", file)
     elif isinstance(content, bytes):
         if sys.stdout.isatty():
             raise click.UsageError("a png is not for a terminal; give --file")
         sys.stdout.buffer.write(content)
     else:
         click.echo(content.rstrip("\n"))
+
+
+def _save(content: bytes, file: Path) -> None:
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        raise click.UsageError(f"--file {file} cannot be written: {error.strerror or error}") from None
+    click.echo(file, err=True)

@@ -1,6 +1,6 @@
 """The options of `kvgate sweep` as two axes and the point that is marked."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kvgate.budget.plan import plan
@@ -20,7 +20,7 @@ _SEQUENCES = "max_num_seqs=1..256"
 _UNREAD = Axis(name="", values=())
 
 
-def swept(values: Mapping[str, Any]) -> Sweep:
+def swept(values: Mapping[str, Any], *, progress: Callable[[int, int], None] = lambda _done, _total: None) -> Sweep:
     """Raises Unusable with everything that is wrong with the options, and UnknownFacts."""
     values = dict(values)
     x_text, y_text, at, named = (values.pop(key, None) for key in ("x", "y", "at", "guarantee"))
@@ -36,7 +36,7 @@ def swept(values: Mapping[str, Any]) -> Sweep:
         (x, column), (y, row) = with_value(x, pair[0]), with_value(y, pair[1])
         point = column, row
     guarantee = with_guarantee(values, x, y, Guarantee(named) if named else None)
-    return sweep(values, x, y, guarantee=guarantee, at=point)
+    return sweep(values, x, y, guarantee=guarantee, at=point, progress=progress)
 
 
 def _lengths(values: Mapping[str, Any], y: Axis) -> Axis:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from kvgate.cli import sizer
+from kvgate.cli.progress import progress_of
 from kvgate.what_if import assess_request
 from support.command_line import invoked
 
@@ -58,6 +58,16 @@ def test_programs_get_the_same_with_every_number() -> None:
     rows = list(csv.DictReader(io.StringIO(run(*QWEN, *RAG, *FEW, "-o", "csv").stdout)))
     assert [row["accelerator"] for row in rows] == [each["accelerator"] for each in answered["candidates"]]
     assert rows[0]["headroom_bytes_low"] == str(best["headroom_bytes"]["low"])
+
+
+def test_the_columns_are_the_same_where_nothing_is_known() -> None:
+    speculative = ("--speculative-config", '{"method":"eagle3","num_speculative_tokens":3}')
+    known, unknown = (
+        list(csv.DictReader(io.StringIO(run(*QWEN, "--gpus", "L4,T4", *more, "-o", "csv").stdout)))
+        for more in ((), speculative)
+    )
+    assert known[0].keys() == unknown[0].keys()
+    assert {row["available_kv_cache_bytes_low"] for row in unknown} == {""}
 
 
 def test_explain_confirms_what_size_chose() -> None:
@@ -214,10 +224,10 @@ def test_a_bad_price_file_is_named(tmp_path: Path) -> None:
 
 
 def test_progress_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    sizer._progress(2)(1)
+    progress_of("accelerators")(1, 2)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    show = sizer._progress(2)
-    show(1)
-    show(2)
+    show = progress_of("accelerators")
+    show(1, 2)
+    show(2, 2)
     assert capsys.readouterr().err == "\r1 of 2 accelerators\r2 of 2 accelerators\r\033[K"

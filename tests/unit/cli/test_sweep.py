@@ -117,6 +117,12 @@ def test_the_name_of_the_file_chooses_the_output(tmp_path: Path, name: str, star
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    result = run(*QWEN, *SMALL, "--file", str(tmp_path / "none" / "a.svg"))
+    assert result.exit_code == 2
+    assert "a.svg cannot be written: No such file or directory" in result.output
+
+
 def test_a_png_is_drawn_by_matplotlib_and_always_the_same(pytestconfig: pytest.Config, tmp_path: Path) -> None:
     require_matplotlib(pytestconfig)
     for name in ("a.png", "b.png"):
