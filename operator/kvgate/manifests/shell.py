@@ -30,7 +30,11 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _BRACED = re.compile(r"\$\{([A-Za-z_]\w*)(?::?[-=]([^}]*))?\}|\$([A-Za-z_]\w*)")
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+_WHOLE_LIST = re.compile(r"\$(?:[@*]|\{[@*]\}|\{(\w+)\[[@*]\]\})")
+"""Every word of the parameters, or of an array."""
+_OPENS_LIST = re.compile(r"([A-Za-z_]\w*)(\+?)=")
+"""What stands before the `(` of `NAME=(…)` and `NAME+=(…)`."""
 _SHELLS = ("sh", "bash", "ash", "dash", "zsh")
 _MAX_NESTING = 5
 """Scripts in scripts; nobody writes more."""
@@ -45,7 +49,8 @@ class _Reader:
 
     path: str
     variables: MutableMapping[str, Written]
-    parameters: Sequence[Argument]
+    lists: MutableMapping[str, list[Argument]]
+    """Arrays by name; the script's own parameters are `@`."""
     first_line: int
     line: int = 0
     word: str | None = None
@@ -53,6 +58,8 @@ class _Reader:
     word_path: str = ""
     is_target: bool = False
     """The next word is a file that output goes to."""
+    open_list: str = ""
+    """The array whose words are being read."""
     command: list[Argument] = field(default_factory=list)
 
     def append(self, text: str, path: str = "") -> None:
@@ -80,8 +87,9 @@ class _Reader:
 def commands_of(
     text: str, path: str, variables: Variables, parameters: Sequence[Argument] = (), *, first_line: int = 0
 ) -> Iterator[list[Argument]]:
-    """The simple commands of a script; `NAME=value` is known to the commands after it."""
-    reader = _Reader(path=path, variables=dict(variables), parameters=parameters, first_line=first_line)
+    """The simple commands of a script; `NAME=value` and `NAME=(a b)` are known to the commands after it."""
+    lists = {"@": list(parameters)}
+    reader = _Reader(path=path, variables=dict(variables), lists=lists, first_line=first_line)
     end = 0
     while (match := _TOKEN.match(text, end)) is not None:
         end = match.end()
@@ -90,7 +98,8 @@ def commands_of(
             end = len(text) if end < 0 else end
             continue
         if match["newline"] or match["operator"]:
-            yield from _ended(reader)
+            if not _is_of_list(reader, match[0]):
+                yield from _ended(reader)
         else:
             _take(reader, match)
         reader.line += match[0].count("\n")
@@ -103,16 +112,47 @@ def _ended(reader: _Reader) -> Iterator[list[Argument]]:
         yield command
 
 
+def _is_of_list(reader: _Reader, mark: str) -> bool:
+    """`NAME=(`, its `)`, and the line ends between them, which are blanks there."""
+    opening = _OPENS_LIST.fullmatch(reader.word or "") if mark == "(" else None
+    if opening:
+        _open_list(reader, opening[1], keeps=bool(opening[2]))
+        return True
+    if not reader.open_list:
+        return False
+    reader.end_word()
+    if mark == ")":
+        reader.lists[reader.open_list] += reader.end_command()
+        reader.open_list = ""
+    return True
+
+
+def _open_list(reader: _Reader, name: str, *, keeps: bool) -> None:
+    reader.open_list, reader.word = name, None
+    reader.command.clear()
+    reader.lists[name] = reader.lists.get(name, []) if keeps else []
+
+
 def _remembered(reader: _Reader, command: list[Argument]) -> bool:
-    """A command that only sets variables."""
+    """A command that only sets variables, or the parameters."""
+    if [word.text for word in command[:2]] == ["set", "--"]:
+        reader.lists["@"] = command[2:]
+        return True
     words = command[1:] if command[0].text in _DECLARATIONS else command
     matches = [_ASSIGNMENT.fullmatch(word.text) for word in words]
     if not words or not all(matches):
         return False
     for word, match in zip(words, matches, strict=True):
         if match:
-            reader.variables[match[1]] = Written(value=match[2], path=word.path)
+            reader.variables[match[1]] = _assigned(reader.variables.get(match[1]), match, word.path)
     return True
+
+
+def _assigned(before: Written | None, match: re.Match[str], path: str) -> Written:
+    """`NAME+=value` goes on where the name has a value; after one that nobody knows here the whole stays unknown."""
+    if not match[2] or before is None:
+        return Written(value=match[3], path=path)
+    return Written(value=None if before.value is None else f"{before.text}{match[3]}", path=path)
 
 
 def _take(reader: _Reader, match: re.Match[str]) -> None:
@@ -124,6 +164,8 @@ def _take(reader: _Reader, match: re.Match[str]) -> None:
         reader.is_target = "&" not in match["redirect"].lstrip("&")
     elif match["variable"]:
         _expand(reader, match["variable"])
+    elif match["double"] and _list_of(reader, match["double"]) is not None:
+        _expand(reader, match["double"])
     elif match["double"] is not None:
         reader.append(_quoted(match["double"], reader.variables))
     else:
@@ -133,9 +175,10 @@ def _take(reader: _Reader, match: re.Match[str]) -> None:
 
 def _expand(reader: _Reader, written: str) -> None:
     """Outside quotes a value may be several words, or none."""
-    if written in ("$@", "$*"):
+    words_of_list = _list_of(reader, written)
+    if words_of_list is not None:
         reader.end_word()
-        reader.command += reader.parameters
+        reader.command += words_of_list
         return
     match = _BRACED.fullmatch(written)
     name = (match[1] or match[3]) if match else ""
@@ -150,6 +193,12 @@ def _expand(reader: _Reader, written: str) -> None:
         if index:
             reader.end_word()
         reader.append(word, place)
+
+
+def _list_of(reader: _Reader, written: str) -> list[Argument] | None:
+    """None where it is no list, or one that nobody knows here."""
+    match = _WHOLE_LIST.fullmatch(written)
+    return reader.lists.get(match[1] or "@") if match else None
 
 
 def _value(match: re.Match[str], variables: Variables) -> str | None:

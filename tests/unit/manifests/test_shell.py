@@ -35,6 +35,14 @@ def texts(script: str) -> list[list[str]]:
         ("a $(hostname -i) $((1 + 2)) `date`", [["a", "$(hostname -i)", "$((1 + 2))", "`date`"]]),
         ("if [ x = y ]; then a; else b; fi", [["if", "[", "x", "=", "y", "]"], ["then", "a"], ["else", "b"], ["fi"]]),
         ("a 'unclosed", [["a", "'unclosed"]]),
+        ("X=1; X+=' 2'\nN+=3\na $X $N", [["a", "1", "2", "3"]]),
+        ("SECRET+=' 2'; a $SECRET", [["a", "$SECRET"]]),
+        ("L=(b\n  'c d' # e\n)\nL+=(e); a \"${L[@]}\" ${L[*]}", [["a", "b", "c d", "e", "b", "c d", "e"]]),
+        ("declare -a L=(b); a \"${L[@]}\" \"${M[@]}\" \"x ${L[@]}\"", [["a", "b", "${M[@]}", "x ${L[@]}"]]),
+        ("set -- b 'c d'\nset -- \"$@\" e; a \"$@\"", [["a", "b", "c d", "e"]]),
+        ("a \"$@\" b", [["a", "b"]]),
+        ("f() { a; }; f", [["f"], ["{", "a"], ["}"], ["f"]]),
+        ("L=(never closed\na", [["never", "closed", "a"]]),
     ],
 )  # fmt: skip
 def test_a_script_is_its_commands(script: str, expected: list[list[str]]) -> None:
@@ -56,6 +64,7 @@ def test_words_keep_their_line_and_words_of_variables_their_place() -> None:
     [
         (["sh", "-c", "vllm serve x"], ["vllm", "serve", "x"]),
         (["/bin/bash", "-lec", "exec vllm serve $@", "--", "--a", "--b"], ["exec", "vllm", "serve", "--a", "--b"]),
+        (["sh", "-c", 'exec vllm serve "$@"', "--", "--a", "b c"], ["exec", "vllm", "serve", "--a", "b c"]),
         (["bash", "-c", "sh -c 'vllm serve x'"], ["vllm", "serve", "x"]),
         (["sh", "-c", 'eval "vllm serve \\\n x $MODEL"'], ["vllm", "serve", "x", "Qwen/Qwen3-8B"]),
         (["bash", "start.sh", "vllm"], ["bash", "start.sh", "vllm"]),
