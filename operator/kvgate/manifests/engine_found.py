@@ -62,6 +62,8 @@ class FoundEngine:
     """MiB of each GPU that the container may use, where a device plugin shares GPUs out (HAMi)."""
     remarks: tuple[tuple[str, str], ...] = ()
     """(path, what was not understood there)."""
+    is_partial: bool = False
+    """Something that the input does not hold may set more options."""
     findings: tuple[Located, ...] = ()
     """What the reader itself has to say."""
     assumed: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ _ELSEWHERE = ("data_parallel_rank", "data_parallel_hybrid_lb", "data_parallel_ex
 
 
 def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Located]:
-    """Too few, or some that idle; silent where either is not known."""
+    """Too few, or some that idle; silent where either is not known. What nobody sees of a line may use more."""
     there, needed = gpus_there(engine, line), gpus_needed(line)
     if there is None or needed is None:
         return
@@ -23,7 +23,7 @@ def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Locat
         yield located(
             rule="TooFewGpus", severity=Severity.ERROR, at=at, message=message, remediation=f"ask for {_gpus(needed)}"
         )
-    elif there > needed:
+    elif there > needed and not (line.open_words or engine.is_partial):
         message = f"{pods} {_gpus(there)} and vLLM uses {needed}: {there - needed} idle"
         remedy = f"set --tensor-parallel-size so that all {there} are used, or ask for {needed}"
         yield located(rule="IdleGpus", severity=Severity.WARNING, at=at, message=message, remediation=remedy)

@@ -125,7 +125,7 @@ def _judged_with(asked: _Asked, version: str) -> JudgedEngine:
     return JudgedEngine(
         engine=engine,
         assessment=assessment,
-        verdict=_verdict(assessment, findings),
+        verdict=_verdict(assessment, findings, is_partly_seen=_is_partly_seen(engine, line)),
         accelerator=asked.chosen.name,
         vllm_version=version,
         options_set=line.names,
@@ -133,11 +133,12 @@ def _judged_with(asked: _Asked, version: str) -> JudgedEngine:
     )
 
 
-def _verdict(assessment: Assessment | None, findings: list[Located]) -> Verdict:
+def _verdict(assessment: Assessment | None, findings: list[Located], *, is_partly_seen: bool) -> Verdict:
     """Errors of the command line refuse the start as surely as memory does."""
     if any(each.finding.severity is Severity.ERROR for each in findings):
         return Verdict.DOES_NOT_FIT
-    return assessment.verdict if assessment else Verdict.UNKNOWN
+    verdict = assessment.verdict if assessment else Verdict.UNKNOWN
+    return Verdict.MAY_NOT_FIT if verdict is Verdict.DOES_NOT_FIT and is_partly_seen else verdict
 
 
 def _assessment(asked: _Asked, line: CommandLine, version: str, findings: list[Located]) -> Assessment | None:
@@ -155,7 +156,11 @@ def _assessment(asked: _Asked, line: CommandLine, version: str, findings: list[L
     except ModelConfigError as error:
         findings.append(_invalid(asked.engine, line, "", str(error)))
         return None
-    findings += [_placed(asked, line, _reworded(finding, asked)) for finding in told if _is_meant(finding, asked)]
+    findings += [
+        _placed(asked, line, _doubted(_reworded(finding, asked), asked, line))
+        for finding in told
+        if _is_meant(finding, asked)
+    ]
     return assessment
 
 
@@ -168,6 +173,16 @@ def _is_meant(finding: Finding, asked: _Asked) -> bool:
     """What is said of our own objects only: settings without a formula, and pods of one node; CPUs have been told."""
     on_cpu = finding.rule == "UnknownAccelerator" and asked.chosen.findings and asked.chosen.name is None
     return finding.rule not in ("SettingNotUnderstood", "MoreGpusThanANode") and not on_cpu
+
+
+def _doubted(finding: Finding, asked: _Asked, line: CommandLine) -> Finding:
+    """Options that nobody sees here may be the very ones that make it fit."""
+    refuses = finding.severity is Severity.ERROR
+    return replace(finding, severity=Severity.WARNING) if refuses and _is_partly_seen(asked.engine, line) else finding
+
+
+def _is_partly_seen(engine: FoundEngine, line: CommandLine) -> bool:
+    return engine.is_partial or bool(line.open_words)
 
 
 def _reworded(finding: Finding, asked: _Asked) -> Finding:

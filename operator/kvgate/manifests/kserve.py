@@ -19,6 +19,8 @@ _PARALLELISM = {
 }
 _CONFIG_KIND = "LLMInferenceServiceConfig"
 _MAIN = "main"
+_OWN_RUNTIMES = "kserve-"
+"""What names of the runtimes that KServe installs begin with."""
 
 
 def read_llm_inference_service(given: Input) -> Iterator[FoundEngine]:
@@ -70,6 +72,7 @@ def _side(given: Input, spec: Written, side: Written, name: str, missing: tuple[
         model=spec.get("model", "uri"),
         model_name=spec.get("model", "name"),
         remarks=(*found.remarks, *missing),
+        is_partial=bool(missing),
         num_pods=_pods(side),
         has_shared_memory=True if not image else found.has_shared_memory or _mounts_nothing(container),
     )
@@ -158,6 +161,7 @@ def _of_model(given: Input, predictor: Written, model: Written) -> Iterator[Foun
             (field for field in (model.get("storageUri"), model.get("storage", "path")) if field.is_set), NOTHING
         )
         wrapped = is_server or engine.is_wrapped
+        missing = tuple(_missing_runtime(model.get("runtime"), runtime))
         yield replace(
             engine,
             path=model.path,
@@ -167,6 +171,8 @@ def _of_model(given: Input, predictor: Written, model: Written) -> Iterator[Foun
             image=container.get("image"),
             num_pods=predictor.get("workerSpec", "pipelineParallelSize").count or 1,
             is_wrapped=wrapped,
+            remarks=(*engine.remarks, *missing),
+            is_partial=bool(missing),
             has_shared_memory=None,
         )
 
@@ -175,6 +181,12 @@ def _runtime(given: Input, name: str) -> Written:
     """The serving runtime, where it is in the same input."""
     kinds = ("ServingRuntime", "ClusterServingRuntime")
     return next((found for kind in kinds if name and (found := given.find(kind, name))), NOTHING)
+
+
+def _missing_runtime(name: Written, runtime: Written) -> Iterator[tuple[str, str]]:
+    """KServe's own ones add nothing that decides."""
+    if name.text and not runtime.is_set and not name.text.startswith(_OWN_RUNTIMES):
+        yield name.path, f"ServingRuntime {name.text} is not in the input: what it adds is not known"
 
 
 def _kserve_container(runtime: Written) -> Written:

@@ -39,7 +39,7 @@ class CommandLine:
     """Settings whose value holds a variable that nobody knows here."""
     positionals: list[Argument] = field(default_factory=list)
     open_words: list[Argument] = field(default_factory=list)
-    """Variables that stand alone: they may be any options, or none."""
+    """Variables that stand alone, and a file of options: they may be any options, or none."""
     problems: list[ArgumentProblem] = field(default_factory=list)
     num_more_problems: int = 0
     """Beyond those that are told."""
@@ -116,6 +116,8 @@ def parse_arguments(arguments: Sequence[Argument], release: Patch) -> CommandLin
             line.open_words.append(word)
         else:
             line.positionals.append(word)
+    if file := line.settings.get("config"):
+        line.open_words.append(Argument(text=f"--config {file.text}", path=file.path, line=file.line))
     for word in line.positionals[0 if "model" in line.settings else 1 :]:
         line.complain(unexpected, word)
     return line

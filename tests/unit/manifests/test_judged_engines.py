@@ -254,6 +254,17 @@ def test_nothing_is_decided_without_a_value_that_would_decide(tmp_path: Path) ->
     assert rules(engine) == ["VariableUnknown"]
 
 
+@pytest.mark.parametrize("unseen", ["$(OPTIONS)", "--config=/etc/vllm.yaml"])
+def test_options_that_nobody_sees_may_make_it_fit(tmp_path: Path, unseen: str) -> None:
+    arguments = ["meta-llama/Llama-3.1-8B-Instruct", unseen]
+    engine = judged(tmp_path, *arguments, gpu="NVIDIA-L4", gpus=2)
+    assert engine.verdict is Verdict.MAY_NOT_FIT
+    assert rules(engine, Severity.WARNING) == ["KVCacheTooSmall"]
+    assert rules(engine, Severity.INFO) == ["VariableUnknown"]
+    refused = judged(tmp_path, *arguments, "--max-modle-len=8192", gpu="NVIDIA-L4")
+    assert rules(refused, Severity.ERROR) == ["OptionUnknown"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "decided"),
     [
