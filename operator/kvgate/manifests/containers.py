@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from kvgate.manifests.arguments import Argument
+from kvgate.manifests.config_file import with_config_file
 from kvgate.manifests.environment import expanded
+from kvgate.manifests.mounted_files import FileText, no_files
 from kvgate.manifests.shell import split, unwrapped
 from kvgate.manifests.written import Written
 from kvgate.record import record
@@ -48,11 +51,31 @@ def is_vllm_image(image: str) -> bool:
 
 
 def starts_of(
-    command: Written, args: Written, variables: Mapping[str, Written], image: str, *, own_program: bool = False
+    command: Written,
+    args: Written,
+    variables: Mapping[str, Written],
+    image: str,
+    *,
+    own_program: bool = False,
+    file_text: FileText = no_files,
 ) -> tuple[Start, ...]:
     """Every start of vLLM in a container. `own_program`: it starts vLLM whatever its image is called."""
+    found = _starts_of(command, args, variables, image, own_program=own_program, file_text=file_text)
+    return tuple(replace(start, arguments=with_config_file(start.arguments, file_text)) for start in found)
+
+
+def _starts_of(
+    command: Written,
+    args: Written,
+    variables: Mapping[str, Written],
+    image: str,
+    *,
+    own_program: bool,
+    file_text: FileText,
+) -> tuple[Start, ...]:
     words = [*_words(command, variables), *_words(args, variables)]
-    started = [start for line in unwrapped(words, variables) if (start := _after_program(line)) is not None]
+    commands = unwrapped(words, variables, file_text)
+    started = [start for line in commands if (start := _after_program(line)) is not None]
     if started:
         unused = tuple(_unused(command, args, variables))
         return tuple(Start(arguments=s.arguments, is_wrapped=s.is_wrapped, remarks=unused) for s in _leaders(started))
@@ -91,9 +114,10 @@ def _leaders(started: list[Start]) -> Iterable[Start]:
 
 
 def from_variables(names: Iterable[str], variables: Mapping[str, Written]) -> list[Argument]:
-    """The words of variables that hold arguments, each at the place of the value."""
-    known = [variables[name] for name in names if name in variables]
-    return [Argument(text=text, path=value.path) for value in known for text in split(value.text)]
+    """The words of variables that hold arguments, each at the place of the value; `$(NAME)` where that is not in the input."""
+    known = {name: variables[name] for name in names if name in variables}
+    texts = {name: [f"$({name})"] if value.value is None else split(value.text) for name, value in known.items()}
+    return [Argument(text=text, path=known[name].path) for name, words in texts.items() for text in words]
 
 
 def _from_variables(command: Written, args: Written, variables: Mapping[str, Written]) -> list[Argument]:

@@ -6,13 +6,12 @@ What KAITO adds: github.com/kaito-project/kaito, `pkg/model/interface.go` (0.84 
 from collections.abc import Iterator
 from dataclasses import replace
 
-import yaml
-
 from kvgate import catalogue
 from kvgate.manifests.accelerator_hints import accelerators_of, gpus_of_instance, node_hints
 from kvgate.manifests.arguments import Argument
 from kvgate.manifests.engine_found import FoundEngine, Hint
 from kvgate.manifests.fields_as_options import any_options
+from kvgate.manifests.nodes import YamlError, value_of
 from kvgate.manifests.pods import Input, engines_of_pod
 from kvgate.manifests.written import Written
 
@@ -97,6 +96,7 @@ def _preset(given: Input, at: Written, preset: Written, resource: Written, confi
         model=model,
         hints=hints,
         remarks=remarks,
+        is_partial=bool(remarks),
         assumed=(f"{words}, as KAITO adds{assumed}",) if added else (),
         has_shared_memory=True,
     )
@@ -134,8 +134,8 @@ def _config(given: Input, reference: Written) -> tuple[tuple[Argument, ...], tup
     if not isinstance(text, str):
         return (), ((reference.path, f"ConfigMap {reference.text} with {_CONFIG_KEY} is not in the input"),)
     try:
-        loaded = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        return (), ((reference.path, f"{_CONFIG_KEY} of ConfigMap {reference.text} is not YAML: {error}"),)
+        loaded = value_of(text)
+    except YamlError as error:
+        return (), ((reference.path, f"{_CONFIG_KEY} of ConfigMap {reference.text} cannot be read: {error}"),)
     words = any_options(Written(value=loaded, path="").get("vllm"))
     return tuple(Argument(text=word.text, path=reference.path) for word in words), ()

@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from kvgate.manifests.accelerator_hints import gpus_of, node_hints
 from kvgate.manifests.engine_found import FoundEngine, Hint
 from kvgate.manifests.fields_as_options import words_of
+from kvgate.manifests.nodes import YamlError, value_of
 from kvgate.manifests.pods import Input
 from kvgate.manifests.written import NOTHING, Written
 
@@ -90,7 +89,7 @@ def _profile(given: Input, name: str) -> tuple[Written, Written]:
 
 def _parsed(text: Any) -> Written:
     try:
-        value = yaml.safe_load(text) if isinstance(text, str) else None
-    except (yaml.YAMLError, RecursionError, ValueError):
+        value = value_of(text) if isinstance(text, str) else None
+    except YamlError:
         value = None
     return Written(value=value if isinstance(value, Mapping) else None)

@@ -145,6 +145,12 @@ def construct(node: yaml.Node) -> Any:
         return _construct_with_care(node)
 
 
+def value_of(text: str) -> Any:
+    """Of YAML that stands in a field of other YAML; None where it is empty. Raises YamlError."""
+    node = compose(text)
+    return None if node is None else construct(node)
+
+
 def _construct_with_care(node: yaml.Node) -> Any:
     """Whatever is not plain, and whatever is wrong."""
     nodes = _Census()

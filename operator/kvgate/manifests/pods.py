@@ -8,6 +8,7 @@ from kvgate.manifests.containers import Start, starts_of
 from kvgate.manifests.documents import Document
 from kvgate.manifests.engine_found import FoundEngine, Store
 from kvgate.manifests.environment import ConfigData, variables_of
+from kvgate.manifests.mounted_files import files_of
 from kvgate.manifests.volumes import has_shared_memory, stores_of
 from kvgate.manifests.written import NOTHING, Written
 from kvgate.record import record
@@ -103,7 +104,14 @@ def engines_of_container(
     """One engine for every start of vLLM; several share the container's GPUs, so none of them is held to all."""
     variables = variables_of(container, given.config_data)
     image = container.get("image").text
-    starts = starts_of(container.get("command"), container.get("args"), variables, image, own_program=own_program)
+    starts = starts_of(
+        container.get("command"),
+        container.get("args"),
+        variables,
+        image,
+        own_program=own_program,
+        file_text=files_of(pod, container, given.config_data),
+    )
     for start in starts:
         engine = engine_of_start(given, container, start, pod=pod, platform=platform)
         stores = stores_of(pod, container, variables, start.arguments, templates)

@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from kvgate.manifests.arguments import Argument
+from kvgate.manifests.config_file import with_config_file
 from kvgate.manifests.containers import Start, is_vllm_image, starts_of
 from kvgate.manifests.environment import variables_of
+from kvgate.manifests.mounted_files import files_of
 from kvgate.manifests.written import Written
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
@@ -79,6 +82,48 @@ def test_a_variable_with_arguments_is_for_the_image_that_takes_it() -> None:
     (by_reference,) = started(["sh", "-c", "vllm serve x $VLLM_ARGS"], env=env)
     assert words(by_reference) == ["x", "--seed", "1"]
     assert by_reference.remarks == ()
+
+
+def test_a_variable_with_arguments_that_are_not_in_the_input_is_an_open_word() -> None:
+    (start,) = started(
+        None, ["x"], env=[{"name": "VLLM_ARGS", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
+    )
+    assert words(start) == ["x", "$(VLLM_ARGS)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("max-model-len: 8192\nenforce_eager: true\n", ["x", "--max-model-len=8192", "--enforce-eager", "--seed=1"]),
+        ("", ["x", "--config=/c.yaml", "--seed=1"]),
+        ("a: [", ["x", "--config=/c.yaml", "--seed=1"]),
+        ("- a", ["x", "--config=/c.yaml", "--seed=1"]),
+    ],
+)
+def test_options_of_a_file_stand_before_those_of_the_line(text: str, expected: list[str]) -> None:
+    line = [Argument(text=word, path="c.args") for word in ("x", "--config=/c.yaml", "--seed=1")]
+    assert [word.text for word in with_config_file(line, {"/c.yaml": text}.get)] == expected
+
+
+@pytest.mark.parametrize(
+    ("mount", "volume", "path", "expected"),
+    [
+        ({"mountPath": "/etc/vllm/"}, {}, "/etc/vllm/a.yaml", "A"),
+        ({"mountPath": "/etc/vllm"}, {}, "/etc/vllm/c.yaml", None),
+        ({"mountPath": "/etc/vllm"}, {}, "/etc/vllmore/a.yaml", None),
+        ({"mountPath": "/x.yaml", "subPath": "a.yaml"}, {}, "/x.yaml", "A"),
+        ({"mountPath": "/etc/vllm"}, {"items": [{"key": "a.yaml", "path": "d/b.yaml"}]}, "/etc/vllm/d/b.yaml", "A"),
+        ({"mountPath": "/etc/vllm"}, {"items": [{"key": "a.yaml", "path": "b.yaml"}]}, "/etc/vllm/a.yaml", None),
+        ({}, {}, "/a.yaml", None),
+    ],
+)
+def test_files_of_config_maps_are_where_they_are_mounted(
+    mount: dict[str, str], volume: dict[str, Any], path: str, expected: str | None
+) -> None:
+    pod = {"volumes": [{"name": "v", "configMap": {"name": "files", **volume}}]}
+    container = {"volumeMounts": [{"name": "v", **mount}, {"name": "other", "mountPath": "/etc"}]}
+    file_text = files_of(Written(value=pod), Written(value=container), {"files": {"a.yaml": "A"}}.get)
+    assert file_text(path) == expected
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,9 @@ def texts(script: str) -> list[list[str]]:
         ("X=1; X+=' 2'\nN+=3\na $X $N", [["a", "1", "2", "3"]]),
         ("SECRET+=' 2'; a $SECRET", [["a", "$SECRET"]]),
         ("L=(b\n  'c d' # e\n)\nL+=(e); a \"${L[@]}\" ${L[*]}", [["a", "b", "c d", "e", "b", "c d", "e"]]),
-        ("declare -a L=(b); a \"${L[@]}\" \"${M[@]}\" \"x ${L[@]}\"", [["a", "b", "${M[@]}", "x ${L[@]}"]]),
+        ('declare -a L=(b); a "${L[@]}" "${M[@]}" "x ${L[@]}"', [["a", "b", "${M[@]}", "x ${L[@]}"]]),
         ("set -- b 'c d'\nset -- \"$@\" e; a \"$@\"", [["a", "b", "c d", "e"]]),
-        ("a \"$@\" b", [["a", "b"]]),
+        ('a "$@" b', [["a", "b"]]),
         ("f() { a; }; f", [["f"], ["{", "a"], ["}"], ["f"]]),
         ("L=(never closed\na", [["never", "closed", "a"]]),
     ],
@@ -75,6 +75,22 @@ def test_a_shell_runs_its_script(words: list[str], expected: list[str]) -> None:
     command = [Argument(text=word, path="command") for word in words]
     (found,) = unwrapped(command, VARIABLES)
     assert [word.text for word in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["bash", "-euo", "pipefail", "/start.sh", "--a"], ["vllm", "serve", "x", "--a"]),
+        (["exec", "/start.sh", "--a", "--b", "--c", "--d", "--e"], ["vllm", "serve", "x", "--a", "--b", "--c", "--d", "--e"]),
+        (["bash", "/other.sh", "/start.sh"], ["bash", "/other.sh", "/start.sh"]),
+        (["vllm", "serve", "x", "/start.sh"], ["vllm", "serve", "x", "/start.sh"]),
+    ],
+)  # fmt: skip
+def test_a_script_of_the_input_is_run(words: list[str], expected: list[str]) -> None:
+    command = [Argument(text=word, path=f"command[{index}]") for index, word in enumerate(words)]
+    (found,) = unwrapped(command, VARIABLES, {"/start.sh": '\nvllm serve x "$@"'}.get)
+    assert [word.text for word in found] == expected
+    assert {word.line for word in found} == {0}
 
 
 def test_a_line_without_a_shell_is_split_at_blanks_alone() -> None:
