@@ -1,15 +1,15 @@
 """What an engine gets that changes nothing but its release: options that it does not set, and whose default is another one."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
 from kvgate.budget.request import BudgetRequest, EngineSettings
-from kvgate.budget.settings import resolve_settings
+from kvgate.budget.settings import Resolved, resolve_settings
 from kvgate.budget.versions import accounting_of, parse_patch
 from kvgate.record import record
-from kvgate.vllm_options import Option, options
+from kvgate.vllm_options import Option, options, read_around
 
 _RESOLVED = (
     "gpu_memory_utilization", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching",
@@ -43,17 +43,29 @@ def changed_defaults(
     return tuple(sorted(told, key=lambda each: names[each.flag] not in _ABOUT_MEMORY))
 
 
-def _resolved(before: str, after: str, request: BudgetRequest) -> Iterator[tuple[str, ChangedDefault]]:
+def _resolved(before: str, after: str, request: BudgetRequest) -> Iterator[tuple[str, ChangedDefault | None]]:
     """The same question to both releases: what differs is the release's own."""
-    old, new = (resolve_settings(request, accounting_of(release)) for release in (before, after))
+    olds, news = (_settings_in(release, request) for release in (before, after))
     flags = {option.dest: option.flag for option in options().values()}
     for name in _RESOLVED:
-        values = [_plain(getattr(settings, name)) for settings in (old, new)]
-        yield name, ChangedDefault(flag=flags[name], before=values[0], after=values[1])
+        yield name, _changed(flags[name], *([_plain(getattr(each, name)) for each in side] for side in (olds, news)))
+
+
+def _settings_in(release: str, request: BudgetRequest) -> list[Resolved]:
+    """As it may resolve them."""
+    around = (".".join(map(str, read)) for read in read_around(parse_patch(release)))
+    return [resolve_settings(request, accounting_of(read)) for read in around]
 
 
 def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, Fraction) else value
+
+
+def _changed(flag: str, olds: Sequence[Any], news: Sequence[Any]) -> ChangedDefault | None:
+    """None where one of them may be several: it changed between two releases that were read."""
+    if any(value != values[0] for values in (olds, news) for value in values):
+        return None
+    return ChangedDefault(flag=flag, before=olds[0], after=news[0])
 
 
 def _stated(option: Option, before: str, after: str) -> ChangedDefault | None:
@@ -62,7 +74,7 @@ def _stated(option: Option, before: str, after: str) -> ChangedDefault | None:
     is_dying = any(option.deprecated_since and option.deprecated_since <= release for release in (old, new))
     if is_dying or not (option.is_in(old) and option.is_in(new)):
         return None
-    return ChangedDefault(flag=option.flag, before=option.default_in(old), after=option.default_in(new))
+    return _changed(option.flag, option.defaults_in(old), option.defaults_in(new))
 
 
 def _is_same(changed: ChangedDefault) -> bool:

@@ -4,6 +4,7 @@ Releases are those that were read. What lies between two of them may be as eithe
 """
 
 import json
+from bisect import bisect_left
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -60,8 +61,8 @@ class Option:
         lists = _as_of(self.choices, release)
         return tuple(dict.fromkeys(choice for each in lists for choice in each)) if all(lists) else ()
 
-    def default_in(self, release: Patch) -> Any:
-        return _at(self.defaults, release)
+    def defaults_in(self, release: Patch) -> tuple[Any, ...]:
+        return _as_of(self.defaults, release) or (None,)
 
     def aliases_in(self, release: Patch) -> tuple[str, ...]:
         return tuple(alias for each in _as_of(self.aliases, release) for alias in each or ())
@@ -71,21 +72,24 @@ class Option:
 
 
 def _as_of(history: History, release: Patch) -> tuple[Any, ...]:
-    """The value of the release; of one that lies between two that were read, that of the later one too."""
-    values = [_at(history, release), _at(history, _next_read(release))] if history else []
+    """What it may be in the release."""
+    values = [_at(history, read) for read in read_around(release)] if history else []
     return tuple(value for index, value in enumerate(values) if value not in values[:index])
-
-
-@lru_cache(maxsize=64)
-def _next_read(release: Patch) -> Patch:
-    """Itself where it was read, or is newer than all that were."""
-    return next((read for read in map(parse_patch, releases_read()) if read >= release), release)
 
 
 def _at(history: History, release: Patch) -> Any:
     """The value of the release; before the first entry, the first one."""
     known = [value for since, value in history if since <= release]
-    return known[-1] if known else history[0][1] if history else None
+    return known[-1] if known else history[0][1]
+
+
+@lru_cache(maxsize=64)
+def read_around(release: Patch) -> tuple[Patch, ...]:
+    """The releases that were read on both sides of it; itself where it is one of them, or beyond them all."""
+    read = [parse_patch(each) for each in releases_read()]
+    index = bisect_left(read, release)
+    is_between = 0 < index < len(read) and read[index] != release
+    return (read[index - 1], read[index]) if is_between else (release,)
 
 
 @lru_cache(maxsize=1)

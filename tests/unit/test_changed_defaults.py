@@ -50,6 +50,27 @@ def test_options_that_one_release_lacks_or_drops_are_others_business(before: str
     assert flag not in told(before, after)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "flag", "known"),
+    [
+        ("0.13.0", "0.14.1", "--async-scheduling", True),
+        ("0.13.0", "0.14.0", "--async-scheduling", False),
+        ("0.14.0", "0.15.1", "--async-scheduling", False),
+        ("0.11.2", "0.12.0", "--seed", False),
+        ("0.19.0", "0.21.0", "--gpu-memory-utilization", True),
+        ("0.19.1", "0.19.2", "--gpu-memory-utilization", False),
+        ("0.24.0", "0.26.0", "--enable-prefix-caching", True),
+        ("0.24.0", "0.25.0", "--enable-prefix-caching", False),
+        ("0.25.0", "0.26.0", "--enable-prefix-caching", False),
+    ],
+)
+def test_nothing_is_claimed_of_a_release_between_two_that_differ(
+    before: str, after: str, flag: str, *, known: bool
+) -> None:
+    hybrid = new_request(shape=catalogue_shape("Qwen/Qwen3.6-27B"))
+    assert (flag in told(before, after, request=hybrid)) is known
+
+
 def test_the_gpu_decides_defaults_that_no_parser_states() -> None:
     on_b200 = new_request(accelerator=catalogue_accelerator("B200-SXM-180GB"))
     on_l4 = new_request(accelerator=catalogue_accelerator("L4-24GB"))

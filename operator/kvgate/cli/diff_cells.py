@@ -41,7 +41,9 @@ def default_texts(changed: ChangedDefault) -> tuple[str, str]:
 
 def _default_text(value: Any) -> str:
     """As on a command line; vLLM decides what has no default."""
-    return "unset" if value is None or value in ("", [], {}) else value if isinstance(value, str) else json.dumps(value)
+    if value is None or value == "":
+        return "unset"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _arrow(before: str | None, after: str | None) -> str:
