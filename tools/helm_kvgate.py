@@ -14,6 +14,9 @@ def main(arguments: list[str]) -> int:
     """The exit code of `kvgate check`, or Helm's where it cannot render."""
     split = arguments.index("--") if "--" in arguments else len(arguments)
     chart, check = arguments[:split], arguments[split + 1 :]
+    if {"-h", "--help"} & set(chart):
+        print(USAGE)
+        return 0
     kvgate = shutil.which("kvgate")
     if not chart or kvgate is None:
         print(USAGE if kvgate else "helm kvgate needs kvgate on PATH: pip install kvgate", file=sys.stderr)

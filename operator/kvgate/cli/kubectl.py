@@ -7,7 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 KINDS = (
     "inferencedeployments.kvgate.io", "deployments.apps", "statefulsets.apps", "jobs.batch", "cronjobs.batch", "pods",
@@ -17,6 +18,14 @@ KINDS = (
     "vllmruntimes.production-stack.vllm.ai", "configmaps",
 )  # fmt: skip
 """What may run vLLM, and what such objects refer to; kinds that the cluster does not have are left out."""
+USAGE = "usage: kubectl kvgate [flags of kubectl get] [-- flags of kvgate check]"
+_CONNECTION = frozenset(
+    {
+        "--as", "--as-group", "--as-uid", "--cache-dir", "--certificate-authority", "--client-certificate", "--client-key",
+        "--cluster", "--context", "--kubeconfig", "--request-timeout", "--server", "-s", "--tls-server-name", "--token", "--user",
+    }
+)  # fmt: skip
+"""Flags of every kubectl command that take a value."""
 _TIMEOUT_SECONDS = 120
 
 
@@ -24,29 +33,47 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Ends with the exit code of `kvgate check`, or 2 where the cluster does not answer."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     split = given.index("--") if "--" in given else len(given)
+    if {"-h", "--help"} & set(given[:split]):
+        print(USAGE)
+        sys.exit(0)
     sys.exit(_checked(_objects(given[:split]), given[split + 1 :]))
 
 
 def _objects(flags: list[str]) -> bytes:
     """Objects that nobody owns: pods and deployments of another object are judged through it."""
-    kinds = ",".join(kind for kind in KINDS if kind in _known_kinds(flags))
-    listed = _kubectl("get", kinds, "--output=json", "--ignore-not-found", *flags)
-    return _without_owned(listed)
+    known = _known_kinds(flags)
+    kinds = ",".join(kind for kind in KINDS if kind in known)
+    return _without_owned(_kubectl("get", kinds, "--output=json", "--ignore-not-found", *flags))
 
 
 def _without_owned(listed: bytes) -> bytes:
-    found = json.loads(listed or b"{}")
+    try:
+        found = json.loads(listed or b"{}")
+    except ValueError:
+        sys.exit(
+            _failed(f"kubectl kvgate: kubectl did not answer in JSON; flags of kvgate check stand behind --\n{USAGE}")
+        )
     items = [item for item in found.get("items", ()) if not item.get("metadata", {}).get("ownerReferences")]
     return json.dumps({**found, "items": items}).encode()
 
 
 def _known_kinds(flags: list[str]) -> frozenset[str]:
     """What the API server has, by full name."""
-    connection = [flag for flag in flags if flag.startswith(("--context=", "--kubeconfig=", "--cluster=", "--user="))]
-    return frozenset(_kubectl("api-resources", "--output=name", *connection).decode().split())
+    return frozenset(_kubectl("api-resources", "--output=name", *_connection(flags)).decode().split())
+
+
+def _connection(flags: list[str]) -> Iterator[str]:
+    """Those that say which server is asked and as whom: `--context=prod`, `--context prod`."""
+    for flag, following in zip_longest(flags, flags[1:]):
+        name, equals, _ = flag.partition("=")
+        if name in _CONNECTION:
+            yield from (flag,) if equals or following is None else (flag, following)
+        elif name == "--insecure-skip-tls-verify":
+            yield flag
 
 
 def _kubectl(*arguments: str) -> bytes:
+    """What it lists; what it cannot list beside that (a right or an API server that is missing) is told."""
     program = os.environ.get("KUBECTL", "kubectl")
     try:
         done = subprocess.run(  # noqa: S603 - the user's own kubectl with the user's own flags
@@ -55,7 +82,9 @@ def _kubectl(*arguments: str) -> bytes:
     except (OSError, subprocess.TimeoutExpired) as error:
         sys.exit(_failed(f"kubectl kvgate: {program} did not answer: {error}"))
     if done.returncode:
-        sys.exit(_failed(done.stderr.decode(errors="replace")))
+        code = _failed(done.stderr.decode(errors="replace"))
+        if not done.stdout.strip():
+            sys.exit(code)
     return done.stdout
 
 

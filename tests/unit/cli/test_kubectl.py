@@ -1,0 +1,82 @@
+"""`kubectl kvgate`: what it asks a kubectl for, and what it does where that cannot answer all."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kvgate.cli import kubectl
+from support.command_line import MISTAKEN_POD
+
+LIST = {"apiVersion": "v1", "kind": "List", "items": []}
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The command lines of a kubectl that knows three kinds and lists nothing."""
+    log = tmp_path / "asked"
+    answering(tmp_path, monkeypatch, json.dumps(LIST))
+    return log
+
+
+def answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str, code: int = 0, error: str = "") -> None:
+    program = tmp_path / "kubectl"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >>{shlex.quote(str(tmp_path / "asked"))}\n'
+        'if [ "$1" = api-resources ]; then printf "deployments.apps\\npods\\nconfigmaps\\n"; exit 0; fi\n'
+        f"printf %s {shlex.quote(listed)}\nprintf %s {shlex.quote(error)} >&2\nexit {code}\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("KUBECTL", str(program))
+
+
+def code_of(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        kubectl.main(arguments)
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "connection"),
+    [
+        ("-n x", ""),
+        ("--context prod -n x", " --context prod"),
+        ("--context=prod -A", " --context=prod"),
+        ("-s https://host --insecure-skip-tls-verify -l a=b", " -s https://host --insecure-skip-tls-verify"),
+    ],
+)
+def test_the_kinds_are_asked_once_and_of_the_same_server(asked: Path, flags: str, connection: str) -> None:
+    assert code_of(*flags.split(), "--", "--nothing-is-fine") == 0
+    assert asked.read_text().splitlines() == [
+        f"api-resources --output=name{connection}",
+        f"get deployments.apps,pods,configmaps --output=json --ignore-not-found {flags}",
+    ]
+
+
+def test_what_cannot_be_listed_is_told_and_the_rest_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pods = json.dumps({**LIST, "items": [yaml.safe_load(MISTAKEN_POD)]})
+    answering(tmp_path, monkeypatch, pods, code=1, error="configmaps is forbidden")
+    assert code_of() == 1
+    told = capfd.readouterr()
+    assert "configmaps is forbidden" in told.err
+    assert "no-such-option" in told.out
+    answering(tmp_path, monkeypatch, "", code=1, error="pods is forbidden")
+    assert code_of() == 2
+
+
+def test_an_answer_that_is_not_json_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answering(tmp_path, monkeypatch, "apiVersion: v1")
+    assert code_of("-o", "yaml") == 2
+    assert "flags of kvgate check stand behind --" in capfd.readouterr().err
+
+
+def test_help_asks_nothing(asked: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert code_of("--help") == 0
+    assert capfd.readouterr().out.startswith("usage: kubectl kvgate")
+    assert not asked.exists()
