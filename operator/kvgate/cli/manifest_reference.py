@@ -27,7 +27,7 @@ _SOURCES = {
     "which GPU": "product labels; `nvidia.com/gpu.memory` and `gpu.family`; labels of clouds; MIG resources; `--accelerator`",
     "how many": "limits, else requests, times the pods of the engine, against tensor × pipeline × data parallel size",
     "which release": "the tag of vLLM's own images; `--vllm-version`; else all that have the options and the model: both ends are judged",
-    "which options": "command and args, through `sh -c`, `eval` and scripts; variables of env and envFrom; scripts and `--config` files of ConfigMaps in the same input",
+    "which options": "command and args, through `sh -c`, `eval`, scripts and `--config`; variables and files of ConfigMaps of the input",
 }
 """Question, and where the answer comes from, the surest first."""
 

@@ -15,6 +15,14 @@ from kvgate.record import record
 _TABLE = Path(__file__).parent.parent / "data" / "node_labels.csv"
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
 """Labels whose values the accelerator catalogue lists."""
+_MODEL_LABELS = (
+    "cloud.google.com/gke-accelerator",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "karpenter.azure.com/sku-gpu-name",
+)
+"""Labels of clouds that name nothing but GPUs."""
+_PARTITION_LABEL = "cloud.google.com/gke-gpu-partition-size"
+"""A profile of MIG; the resource is that of whole GPUs."""
 _NAME = "accelerator"
 """A hint of a platform that names one of the catalogue."""
 _MEMORY_LABEL, _FAMILY_LABEL = "nvidia.com/gpu.memory", "nvidia.com/gpu.family"
@@ -23,6 +31,8 @@ _ALIASES = {
     "instanceType": "node.kubernetes.io/instance-type",
     "eks.amazonaws.com/instance-gpu-name": "karpenter.k8s.aws/instance-gpu-name",
     "eks.amazonaws.com/instance-family": "karpenter.k8s.aws/instance-family",
+    "karpenter.azure.com/sku-name": "node.kubernetes.io/instance-type",
+    "beta.amd.com/gpu.device-id": "amd.com/gpu.device-id",
 }
 _FAMILIES = {(7, 0): "volta", (7, 5): "turing", (8, 9): "ada-lovelace"}
 _MAJOR_FAMILIES = {8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
@@ -90,14 +100,21 @@ def accelerators_of(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
 
 def unlisted_hint(hints: Sequence[Hint]) -> Hint | None:
     """A hint that names an accelerator which the catalogue does not have."""
-    named = (hint for hint in hints if hint.name in (*_PRODUCT_LABELS, _NAME) or _is_foreign_resource(hint))
-    return next((hint for hint in named if not _of_hint(hint)), None)
+    slice_ = next((hint for hint in hints if _profile_of(hint)), None)
+    if slice_:
+        return None if accelerators_of(hints) else slice_
+    return next((hint for hint in hints if _names_gpus(hint) and not _of_hint(hint)), None)
 
 
 def gpus_of_instance(hints: Sequence[Hint]) -> int | None:
     """GPUs of the instance type that the hints name, where it has one number of them."""
     counts = {row[3] for hint in hints for row in _matching(hint) if row[3]}
     return int(counts.pop()) if len(counts) == 1 else None
+
+
+def _names_gpus(hint: Hint) -> bool:
+    name = _ALIASES.get(hint.name, hint.name)
+    return name in (*_PRODUCT_LABELS, *_MODEL_LABELS, _NAME) or _is_foreign_resource(hint)
 
 
 def _is_foreign_resource(hint: Hint) -> bool:
@@ -117,7 +134,7 @@ def _certainty(hint: Hint) -> int:
 def _of_hint(hint: Hint) -> tuple[Accelerator, ...]:
     """Everything that has this label."""
     if hint.name in (*_PRODUCT_LABELS, _NAME):
-        found = catalogue.find_accelerator(hint.value.removesuffix("-SHARED"))
+        found = catalogue.find_accelerator(hint.value.removesuffix("-SHARED")) or _by_labelled_name(hint.value)
         return (found,) if found else ()
     if hint.name == _MEMORY_LABEL:
         return _by_memory(hint.value)
@@ -125,6 +142,11 @@ def _of_hint(hint: Hint) -> tuple[Accelerator, ...]:
         return tuple(a for a in catalogue.accelerators() if not a.is_slice and _family_of(a) == hint.value.lower())
     names = (row[2] for row in _matching(hint))
     return tuple(found for name in names if (found := catalogue.find_accelerator(name)))
+
+
+def _by_labelled_name(value: str) -> Accelerator | None:
+    """AMD's labeller writes the product's name without blanks, and its form factor after it."""
+    return catalogue.find_accelerator(value.replace("_", " ").removesuffix(" OAM"))
 
 
 def _matching(hint: Hint) -> Iterator[tuple[str, str, str, str]]:
@@ -159,8 +181,8 @@ def _family_of(accelerator: Accelerator) -> str | None:
 
 
 def _sliced(found: dict[str, AcceleratorFound], hints: Sequence[Hint]) -> Iterator[AcceleratorFound]:
-    """A MIG resource makes slices of whole boards; alone it names every board that has such slices."""
-    profiles = [(hint, match[1]) for hint in hints if hint.name == "resource" and (match := _MIG.fullmatch(hint.value))]
+    """A profile of MIG makes slices of whole boards; alone it names every board that has such slices."""
+    profiles = [(hint, profile) for hint in hints if (profile := _profile_of(hint))]
     if not profiles:
         yield from found.values()
         return
@@ -170,6 +192,12 @@ def _sliced(found: dict[str, AcceleratorFound], hints: Sequence[Hint]) -> Iterat
         board, is_slice, its_profile = slice_.name.partition("-MIG-")
         if is_slice and its_profile == profile and (not boards or board in boards):
             yield AcceleratorFound(accelerator=slice_, hint=hint)
+
+
+def _profile_of(hint: Hint) -> str:
+    """`3g.40gb`; empty where the hint is not about slices."""
+    match = _MIG.fullmatch(hint.value) if hint.name == "resource" else None
+    return hint.value if hint.name == _PARTITION_LABEL else match[1] if match else ""
 
 
 def _board_names(name: str) -> tuple[str, str]:

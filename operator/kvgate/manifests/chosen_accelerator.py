@@ -2,6 +2,7 @@
 
 import re
 
+from kvgate import catalogue
 from kvgate.manifests.accelerator_hints import AcceleratorFound, accelerators_of, unlisted_hint
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.located import Located, Place, located
@@ -21,17 +22,29 @@ class Chosen:
     """None where nothing tells it."""
     path: str = ""
     """Of what told it."""
+    roomiest: str | None = None
+    """The one with the most memory, where several are possible."""
     findings: tuple[Located, ...] = ()
     assumed: tuple[str, ...] = ()
 
 
 def choose(engine: FoundEngine, configured: str | None) -> Chosen:
-    """The one with the least memory where several are possible."""
+    """Where several are possible the configured one, if it is among them, else the one with the least memory."""
     found = accelerators_of(engine.hints)
     if found:
-        least = min(found, key=lambda each: each.accelerator.memory_bytes)
+        meant = next((each for each in found if len(found) > 1 and _is_called(each, configured)), None)
+        if meant:
+            name = meant.accelerator.name
+            return Chosen(name=name, path=meant.hint.path, assumed=(f"accelerator {name}, as configured",))
+        by_memory = sorted(found, key=lambda each: each.accelerator.memory_bytes)
+        least, most = by_memory[0], by_memory[-1]
         findings = (_several(found),) if len(found) > 1 else ()
-        return Chosen(name=least.accelerator.name, path=least.hint.path, findings=(*findings, *_shared(least)))
+        return Chosen(
+            name=least.accelerator.name,
+            path=least.hint.path,
+            roomiest=most.accelerator.name if len(found) > 1 else None,
+            findings=(*findings, *_shared(least)),
+        )
     if unlisted := unlisted_hint(engine.hints):
         return Chosen(name=unlisted.value, path=unlisted.path)
     if _CPU_IMAGE.search(engine.image.text):
@@ -39,6 +52,11 @@ def choose(engine: FoundEngine, configured: str | None) -> Chosen:
     if configured:
         return Chosen(name=configured, assumed=(f"accelerator {configured}, as configured",))
     return Chosen(name=None)
+
+
+def _is_called(found: AcceleratorFound, configured: str | None) -> bool:
+    named = catalogue.find_accelerator(configured) if configured else None
+    return named is not None and named.name == found.accelerator.name
 
 
 def _several(found: tuple[AcceleratorFound, ...]) -> Located:

@@ -21,7 +21,7 @@ from kvgate.manifests.gpu_count import gpu_count_problems
 from kvgate.manifests.line_findings import line_findings, undecided_settings
 from kvgate.manifests.located import Located, Place, located
 from kvgate.manifests.models import ModelFound, Named, find_model
-from kvgate.manifests.releases import releases_of
+from kvgate.manifests.releases import Releases, releases_of
 from kvgate.manifests.start_advice import start_advice
 from kvgate.manifests.two_releases import joined_findings, joined_verdict, verdicts_differ
 from kvgate.manifests.vllm_args import CommandLine, parse_arguments
@@ -81,9 +81,9 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
     chosen = choose(engine, defaults.accelerator)
     asked = _Asked(engine=engine, model=model, chosen=chosen, defaults=defaults, is_ahead=releases.is_ahead)
-    judged = _judged_with(asked, releases.high)
-    if not releases.is_one:
-        judged = _joined(_judged_with(asked, releases.low), judged)
+    judged = _judged_within(asked, releases)
+    if judged.verdict is Verdict.DOES_NOT_FIT and chosen.roomiest:
+        judged = _unless_roomier(judged, asked, releases)
     notes = (*engine.assumed, model.assumed if model else "", releases.assumed, *chosen.assumed)
     return replace(judged, assumed=tuple(note for note in notes if note))
 
@@ -98,6 +98,24 @@ def _names(engine: FoundEngine) -> Iterator[Named]:
     yield Named(text=engine.model_name.text, path=engine.model_name.path)
     if served := line.settings.get("served_model_name"):
         yield from (Named(text=str(name), path=served.path) for name in served.value or ())
+
+
+def _judged_within(asked: _Asked, releases: Releases) -> JudgedEngine:
+    high = _judged_with(asked, releases.high)
+    return high if releases.is_one else _joined(_judged_with(asked, releases.low), high)
+
+
+def _unless_roomier(judged: JudgedEngine, asked: _Asked, releases: Releases) -> JudgedEngine:
+    """Where another possible GPU may hold it, what refuses the smallest is no refusal."""
+    roomiest = replace(asked, chosen=replace(asked.chosen, name=asked.chosen.roomiest))
+    if _judged_within(roomiest, releases).verdict is Verdict.DOES_NOT_FIT:
+        return judged
+    findings = tuple(replace(each, finding=_as_warning(each.finding)) for each in judged.findings)
+    return replace(judged, verdict=Verdict.MAY_NOT_FIT, findings=findings)
+
+
+def _as_warning(finding: Finding) -> Finding:
+    return replace(finding, severity=Severity.WARNING) if finding.severity is Severity.ERROR else finding
 
 
 def _joined(low: JudgedEngine, high: JudgedEngine) -> JudgedEngine:
@@ -177,8 +195,7 @@ def _is_meant(finding: Finding, asked: _Asked) -> bool:
 
 def _doubted(finding: Finding, asked: _Asked, line: CommandLine) -> Finding:
     """Options that nobody sees here may be the very ones that make it fit."""
-    refuses = finding.severity is Severity.ERROR
-    return replace(finding, severity=Severity.WARNING) if refuses and _is_partly_seen(asked.engine, line) else finding
+    return _as_warning(finding) if _is_partly_seen(asked.engine, line) else finding
 
 
 def _is_partly_seen(engine: FoundEngine, line: CommandLine) -> bool:

@@ -266,6 +266,31 @@ def test_options_that_nobody_sees_may_make_it_fit(tmp_path: Path, unseen: str) -
 
 
 @pytest.mark.parametrize(
+    ("length", "configured", "verdict", "accelerator"),
+    [
+        (8192, None, Verdict.FITS, "A100-SXM-40GB"),
+        (131072, None, Verdict.MAY_NOT_FIT, "A100-SXM-40GB"),
+        (131072, "A100-SXM-80GB", Verdict.FITS, "A100-SXM-80GB"),
+        (131072, "A100-SXM-40GB", Verdict.DOES_NOT_FIT, "A100-SXM-40GB"),
+        (131072, "L4", Verdict.MAY_NOT_FIT, "A100-SXM-40GB"),
+        (262144, None, Verdict.DOES_NOT_FIT, "A100-SXM-40GB"),
+    ],
+)
+def test_what_one_of_several_gpus_holds_is_not_refused(
+    tmp_path: Path, length: int, configured: str | None, verdict: Verdict, accelerator: str
+) -> None:
+    engine = judged(
+        tmp_path,
+        "Qwen/Qwen2.5-14B",
+        f"--max-model-len={length}",
+        defaults=Defaults(accelerator=configured),
+        nodeSelector={"karpenter.k8s.aws/instance-gpu-name": "a100"},
+    )
+    assert (engine.verdict, engine.accelerator) == (verdict, accelerator)
+    assert (Severity.ERROR in {each.finding.severity for each in engine.findings}) == (verdict is Verdict.DOES_NOT_FIT)
+
+
+@pytest.mark.parametrize(
     ("arguments", "decided"),
     [
         (["--load-format=safetensors"], True),
