@@ -24,7 +24,7 @@ def swept(values: Mapping[str, Any], *, progress: Callable[[int, int], None] = l
     """Raises Unusable with everything that is wrong with the options, and UnknownFacts."""
     values = dict(values)
     x_text, y_text, at, named = (values.pop(key, None) for key in ("x", "y", "at", "guarantee"))
-    problems = Problems(read_settings(values)[1])
+    problems = Problems(read_settings(values)[1].values())
     y = problems.read_or(_UNREAD, parse_axis, y_text or _SEQUENCES)
     x = problems.read_or(_UNREAD, parse_axis, x_text) if x_text else _LENGTHS
     problems.read_or(None, _check, values, x, y)
