@@ -70,5 +70,8 @@ def _kept(path: Path, report: Report) -> Report:
     """The report as the next run with this baseline sees it."""
     from kvgate.cli import baseline
 
-    baseline.write_baseline(path, report)
+    try:
+        baseline.write_baseline(path, report)
+    except OSError as error:
+        raise click.UsageError(f"--write-baseline {path} cannot be written: {error.strerror or error}") from None
     return baseline.without_known(report, baseline.read_baseline(path))

@@ -50,11 +50,12 @@ def _item_lines(item: Item) -> Iterator[str]:
     shown, colour = _outcome(item)
     verdict = item.verdict or ("not valid" if item.checked else "")
     said = f"{verdict}, {shown}" if verdict else shown
-    yield f"{item.document.file}:{item.line}: {item.subject}: {click.style(said, fg=colour, bold=True)}"
+    place = f"{item.document.file}:{item.line}: {item.subject}"
+    yield f"{printable(place)}: {click.style(said, fg=colour, bold=True)}"
     yield from finding_lines(item.findings)
     yield from _ignored_lines(item)
     if item.assumed:
-        yield f"  assumed: {'; '.join(item.assumed)}"
+        yield f"  assumed: {printable('; '.join(item.assumed))}"
     if item.checked:
         yield from _own_lines(item)
 
@@ -81,7 +82,7 @@ def _own_lines(item: Item) -> Iterator[str]:
 
 def finding_lines(findings: Sequence[Placed]) -> Iterator[str]:
     """Places, severities and rules in columns; what to do below each."""
-    places = [f"{placed.file}:{placed.line}:{placed.column}:" for placed in findings]
+    places = [printable(f"{placed.file}:{placed.line}:{placed.column}:") for placed in findings]
     width, severity_width, rule_width = (
         max(map(len, column), default=0)
         for column in (places, [p.finding.severity for p in findings], [p.rule for p in findings])
@@ -91,7 +92,7 @@ def finding_lines(findings: Sequence[Placed]) -> Iterator[str]:
         shown = click.style(severity, fg=_COLOURS[severity]) + " " * (severity_width - len(severity))
         yield f"  {place:<{width}} {shown} {placed.rule:<{rule_width}} {_message(placed)}"
         if placed.finding.remediation:
-            yield f"      {shortened(placed.finding.remediation, MAX_SENTENCE)}"
+            yield f"      {shortened(printable(placed.finding.remediation), MAX_SENTENCE)}"
 
 
 def _ignored_lines(item: Item) -> Iterator[str]:
@@ -105,7 +106,12 @@ def _message(placed: Placed) -> str:
     """With the path of the setting, where the sentence does not begin with it."""
     finding = placed.finding
     path = f"{placed.path}: " if placed.path and finding.field and not finding.message.startswith(finding.field) else ""
-    return path + shortened(finding.message, MAX_SENTENCE)
+    return printable(path) + shortened(printable(finding.message), MAX_SENTENCE)
+
+
+def printable(text: str) -> str:
+    """Other people's text on one line: nothing in it colours a terminal, or begins a line that a pipeline obeys."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def broken_lines(placed: Placed) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from kvgate.changed_defaults import ChangedDefault
-from kvgate.cli.check_text import broken_lines, finding_lines
+from kvgate.cli.check_text import broken_lines, finding_lines, printable
 from kvgate.cli.diff_cells import HEAD, cells, default_texts, release_change, summary
 from kvgate.cli.diff_report import Change, Diff
 
@@ -19,8 +19,8 @@ def render(diff: Diff) -> str:
 
 def _lines(change: Change) -> Iterator[str]:
     item = change.item
-    name, *values = cells(change)
-    yield f"{item.document.file}:{item.line}: {click.style(name, bold=True, fg='red' if change.is_worse else None)}"
+    name, *values = map(printable, cells(change))
+    yield f"{printable(item.document.file)}:{item.line}: {click.style(name, bold=True, fg='red' if change.is_worse else None)}"
     width = max(map(len, HEAD[1:]))
     for title, value in zip(HEAD[1:], values, strict=True):
         yield f"  {title:<{width}}  {value}"

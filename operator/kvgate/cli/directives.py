@@ -16,6 +16,7 @@ _KEYS = {
     "sharedPrefixTokens": "shared_prefix_tokens",
 }
 _REQUIRED = ("peakConcurrency", "promptTokens", "outputTokens")
+_RULES = re.compile(r"\s*\w+(?:\s*,\s*[A-Z]\w*)*")
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 _FORMS = "write # kvgate:ignore RULE reason, or # kvgate:workload peakConcurrency=8 promptTokens=2000 outputTokens=500"
 
@@ -64,15 +65,15 @@ def directives(document: Document) -> Iterator[Directive]:
 
 
 def _ignore(comment: Comment, rest: str, *, at_head: bool) -> Directive:
-    rules, _, reason = rest.strip().partition(" ")
-    if not rules:
+    named = _RULES.match(rest)
+    if named is None:
         return _problem("CommentNotUnderstood", comment, "kvgate:ignore names no rule", _FORMS)
-    if not reason.strip():
-        message = f"kvgate:ignore {rules} gives no reason, so nothing is ignored"
-        return _problem("IgnoreWithoutReason", comment, message, f"write why: # kvgate:ignore {rules} because …")
-    return Ignore(
-        comment=comment, rules=tuple(rules.split(",")), reason=reason.strip(" :-—"), in_whole_document=at_head
-    )
+    rules, reason = tuple(re.split(r"[,\s]+", named[0].strip())), rest[named.end() :].strip(" :,-—")
+    if not reason:
+        names = ",".join(rules)
+        message = f"kvgate:ignore {names} gives no reason, so nothing is ignored"
+        return _problem("IgnoreWithoutReason", comment, message, f"write why: # kvgate:ignore {names} because …")
+    return Ignore(comment=comment, rules=rules, reason=reason, in_whole_document=at_head)
 
 
 def _workload(comment: Comment, rest: str, *, at_head: bool) -> Directive:

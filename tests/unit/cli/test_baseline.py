@@ -83,3 +83,9 @@ def test_what_is_no_baseline_is_told(folder: Path, text: str) -> None:
     result = run("--baseline", "known.json")
     assert result.exit_code == 2
     assert "known.json" in result.stderr
+
+
+def test_a_place_that_cannot_be_written_is_misuse(folder: Path) -> None:
+    result = run("--write-baseline", "nowhere/known.json")
+    assert result.exit_code == 2
+    assert "--write-baseline nowhere/known.json cannot be written: No such file or directory" in result.stderr

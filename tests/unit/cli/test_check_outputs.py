@@ -180,6 +180,14 @@ def test_markdown_of_a_manifest_calls_nobody_and_links_nowhere(folder: Path) -> 
     assert len(re.findall(r"(?<!\\)\|", line)) == 0
 
 
+def test_text_begins_no_line_and_colours_nothing_that_a_manifest_says() -> None:
+    name, word = r'"x\n::error::no\e[31m"', r'"--no-such\n::stop-commands::x"'
+    pod = MISTAKEN_POD.replace("name: engine", f"name: {name}").replace("--no-such-option", word)
+    text = invoked("check", "-", stdin=pod).stdout
+    assert r"pod x\n::error::no\x1b[31m on L4-24GB: DoesNotFit" in text
+    assert not any(line.startswith("::") for line in text.splitlines())
+
+
 def test_text_stands_in_columns_and_on_one_screen(folder: Path) -> None:
     odd = MISTAKEN_POD.replace("--no-such-option", f"--{'x' * 5000}")
     lines = answer("text", "-", stdin=odd).splitlines()

@@ -80,8 +80,11 @@ def test_comments_above_a_line_may_be_several_and_have_others_between() -> None:
     assert document["findings"][1]["line"] == 14
 
 
-def test_one_comment_ignores_several_rules() -> None:
-    (document,) = checked(f"# kvgate:ignore KVCacheTooSmall,IdleGpus a test cluster\n{POD}", 0)["documents"]
+@pytest.mark.parametrize(
+    "comment", ["KVCacheTooSmall,IdleGpus a test cluster", "KVCacheTooSmall, IdleGpus: a test cluster"]
+)
+def test_one_comment_ignores_several_rules(comment: str) -> None:
+    (document,) = checked(f"# kvgate:ignore {comment}\n{POD}", 0)["documents"]
     assert rules(document) == []
     assert document["ignored"][0]["reason"] == "a test cluster"
     assert document["ignored"][0]["by"] == "comment"
