@@ -6,9 +6,10 @@ from typing import Any
 
 from kvgate.manifests.arguments import Argument
 from kvgate.manifests.engine_found import FoundEngine
+from kvgate.manifests.environment import variables_of
 from kvgate.manifests.fields_as_options import as_options
 from kvgate.manifests.merged import merged
-from kvgate.manifests.pods import Input, engines_of_container, engines_of_pod
+from kvgate.manifests.pods import Input, engines_of_container
 from kvgate.manifests.written import NOTHING, Written
 
 _PARALLELISM = {
@@ -19,6 +20,8 @@ _PARALLELISM = {
 }
 _CONFIG_KIND = "LLMInferenceServiceConfig"
 _MAIN = "main"
+_STORAGE_VARIABLE = "STORAGE_URI"
+"""What KServe downloads for a container of the user's own."""
 _OWN_RUNTIMES = "kserve-"
 """What names of the runtimes that KServe installs begin with."""
 
@@ -131,6 +134,8 @@ _SERVER_SWITCHES = frozenset({
     "--disable-lower-case", "--disable-special-tokens", "--return-token-type-ids", "--return-probabilities", "--disable-log-requests",
     "--predictor-use-ssl",
 })  # fmt: skip
+_OTHER_BACKEND = "huggingface"
+"""Of KServe's server, where it does without vLLM."""
 _SERVER_ALIASES = {"--max-length": "--max-model-len"}
 
 
@@ -140,8 +145,10 @@ def read_inference_service(given: Input) -> Iterator[FoundEngine]:
     model = predictor.get("model")
     if model.is_set:
         yield from _of_model(given, predictor, model)
-    for engine in engines_of_pod(given, predictor, platform="kserve"):
-        yield replace(engine, has_shared_memory=engine.has_shared_memory)
+    for container in predictor.get("containers").items():
+        storage = variables_of(container, given.config_data).get(_STORAGE_VARIABLE, NOTHING)
+        for engine in engines_of_container(given, container, pod=predictor, platform="kserve"):
+            yield replace(engine, model=storage)
 
 
 def _of_model(given: Input, predictor: Written, model: Written) -> Iterator[FoundEngine]:
@@ -161,6 +168,8 @@ def _of_model(given: Input, predictor: Written, model: Written) -> Iterator[Foun
             (field for field in (model.get("storageUri"), model.get("storage", "path")) if field.is_set), NOTHING
         )
         wrapped = is_server or engine.is_wrapped
+        if wrapped and named.get("--backend", NOTHING).text == _OTHER_BACKEND:
+            continue
         missing = tuple(_missing_runtime(model.get("runtime"), runtime))
         yield replace(
             engine,

@@ -1,7 +1,7 @@
 """What a manifest writes for a model → the name that the catalogue knows."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from kvgate import catalogue
@@ -69,10 +69,17 @@ def find_model(named: Sequence[Named]) -> ModelFound | None:
             return ModelFound(
                 name=name, path=first.path, assumed=f"{first.text} holds {name}, by the name it is served as"
             )
-    by_folder = _by_folder(first.text.rstrip("/").rpartition("/")[2])
+    by_folder = next(filter(None, map(_by_folder, _folders(first.text))), None)
     if by_folder is None:
         return plain
     return ModelFound(name=by_folder, path=first.path, assumed=f"{first.text} holds {by_folder}, by its folder's name")
+
+
+def _folders(place: str) -> Iterator[str]:
+    """What may be the model's name at the end of a path; of an image its tag, else its own name."""
+    last = place.rstrip("/").rpartition("/")[2]
+    image, colon, tag = last.partition(":")
+    yield from (tag, image) if colon else (last,)
 
 
 def _by_folder(folder: str) -> str | None:

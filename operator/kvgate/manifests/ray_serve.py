@@ -77,6 +77,7 @@ def _engine(given: Input, config: Written, application: Written) -> Iterator[Fou
         return
     loading, accelerator = config.get("model_loading_config"), config.get("accelerator_type")
     source = loading.get("model_source")
+    source = source.get("bucket_uri") if source.get("bucket_uri").text else source
     hint = Hint(name="ray accelerator_type", value=accelerator.text, path=accelerator.path)
     elsewhere = ((config.path, f"{config.text} is read where it is in the input"),) if config.text else ()
     yield FoundEngine(
