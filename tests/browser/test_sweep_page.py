@@ -174,3 +174,35 @@ def test_the_svg_alone_opens_as_a_document(pytestconfig: pytest.Config, tmp_path
         assert opened.value("document.documentElement.tagName") == "svg"
         assert opened.value("document.querySelectorAll('rect[data-row] > title').length") == 24 * 40
         assert opened.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        ("gpu=L4,RTX-PRO-6000-Server-96GB,A100-80GB-MIG-3g.40gb,RTX-4070-Laptop-8GB", "max_num_seqs=1,2"),
+        ("gpu_memory_bytes=20G..80G+5G", "max_num_seqs=1,2"),
+        ("max_model_len=4K,8K", "model=Qwen/Qwen3-8B,nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4"),
+    ],
+)
+def test_no_text_leaves_the_picture_or_covers_another(
+    pytestconfig: pytest.Config, tmp_path: Path, x: str, y: str
+) -> None:
+    """Slanted names are told by their ends, which no box around them does."""
+    axes = parse_axis(x), parse_axis(y)
+    fixed = {**VALUES, "max_num_batched_tokens": 4096, "gpu_memory_utilization": "0.85", "max_num_seqs": 8}
+    values = {key: value for key, value in fixed.items() if key not in (axes[0].name, axes[1].name)}
+    file = tmp_path / "sweep.svg"
+    file.write_text(svg(sweep(values, *axes, guarantee=Guarantee.FULL_CONTEXT, at=(1, 1))), encoding="utf-8")
+    with browsing(require_browser(pytestconfig), tmp_path / "profile") as opened:
+        opened.open(file)
+        page, *texts = opened.value(
+            "[document.querySelector('.page'), ...document.querySelectorAll('svg > text')].map("
+            "(t) => { const b = t.getBoundingClientRect();"
+            " return [b.left, b.right, b.top, b.bottom, t.hasAttribute('transform')]; })"
+        )
+    assert all(left >= page[0] and right <= page[1] for left, right, *_ in texts)
+    level = [box for box in texts if not box[4]]
+    for number, (left, right, top, bottom, _) in enumerate(level):
+        for other in level[:number]:
+            apart = left >= other[1] or right <= other[0] or top >= other[3] - 4 or bottom <= other[2] + 4
+            assert apart

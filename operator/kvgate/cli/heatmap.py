@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 
 from kvgate.budget.interval import Verdict
-from kvgate.cli.heatmap_grid import Grid, boundary
+from kvgate.cli.heatmap_grid import SLANT, Grid, boundary
 from kvgate.cli.sweep_words import (
     FITS,
     MAY,
@@ -65,12 +65,7 @@ def svg(swept: Sweep) -> str:
 
 def drawing(swept: Sweep, *, style: str, titles: bool) -> str:
     """The SVG element, with its style inside, or without where a page has it."""
-    grid = Grid(
-        columns=len(swept.x.values),
-        rows=len(swept.y.values),
-        has_edges=swept.edges is not None,
-        longest_label=max(map(len, (swept.x.name, *swept.y.labels))),
-    )
+    grid = _grid(swept)
     legend = list(_legend(swept, grid))
     height = grid.bottom + _LEGEND_STEP * len(legend) + 16
     lines = [
@@ -89,6 +84,21 @@ def drawing(swept: Sweep, *, style: str, titles: bool) -> str:
         "</svg>",
     ]
     return "\n".join(line for line in lines if line)
+
+
+def _grid(swept: Sweep) -> Grid:
+    """Lengths in characters; those of the subtitle are small."""
+    return Grid(
+        columns=len(swept.x.values),
+        rows=len(swept.y.values),
+        has_edges=swept.edges is not None,
+        longest_label=max(map(len, swept.y.labels)),
+        name_length=len(swept.x.name),
+        longest_column=max(map(len, swept.x.labels)),
+        names_columns=not swept.x.is_numeric,
+        title_length=max(len(title(swept)), len(subtitle(swept)) * 5 // 6),
+        legend_length=max(len(text) for _, text in _legend_lines(swept)),
+    )
 
 
 def _hatch(name: str, path: str) -> str:
@@ -116,15 +126,22 @@ def _axes(swept: Sweep, grid: Grid) -> Iterator[str]:
     for row in grid.labelled_rows:
         yield _text(grid.left - 8, grid.y(row) + grid.cell_height / 2 + 4, swept.y.labels[row], anchor="end")
     for column in grid.labelled_columns:
-        yield _text(grid.middle(column), grid.foot + 18, swept.x.labels[column], anchor="middle")
+        yield _column_label(grid, column, swept.x.labels[column])
     yield _text(grid.left - 22, grid.foot + 18, swept.x.name, "axis", anchor="end")
     if swept.edges is None:
         return
-    yield _text(grid.left - 8, grid.foot + 36, "fits up to", "small", anchor="end")
-    yield _text(grid.left - 8, grid.foot + 51, "may fit up to", "small", anchor="end")
+    yield _text(grid.left - 8, grid.labels_foot + 18, "fits up to", "small", anchor="end")
+    yield _text(grid.left - 8, grid.labels_foot + 33, "may fit up to", "small", anchor="end")
     for column in grid.labelled_columns:
-        for drop, edge in zip((36, 51), edge_of(swept, column), strict=True):
-            yield _text(grid.middle(column), grid.foot + drop, edge, "small", anchor="middle")
+        for drop, edge in zip((18, 33), edge_of(swept, column), strict=True):
+            yield _text(grid.middle(column), grid.labels_foot + drop, edge, "small", anchor="middle")
+
+
+def _column_label(grid: Grid, column: int, text: str) -> str:
+    x, y = grid.middle(column), grid.foot + 18
+    if not grid.slants:
+        return _text(x, y, text, anchor="middle")
+    return f'<text transform="translate({x - 6:g} {y - 2:g}) rotate({SLANT})">{escape(text)}</text>'
 
 
 def _edges(swept: Sweep, grid: Grid) -> Iterator[str]:
@@ -146,32 +163,29 @@ def _chosen(swept: Sweep, grid: Grid) -> Iterator[str]:
 
 
 def _legend(swept: Sweep, grid: Grid) -> Iterator[str]:
-    """Only what is in the picture."""
+    for number, (name, text) in enumerate(_legend_lines(swept)):
+        y = grid.bottom + number * _LEGEND_STEP
+        yield _sign(name, grid.left, y) + _text(grid.left + 32, y + 11, text)
+
+
+def _legend_lines(swept: Sweep) -> Iterator[tuple[str, str]]:
+    """Class and text, only of what is in the picture."""
     present = {state(cell) for row in swept.rows for cell in row}
-    names = [name for name in MEANINGS if name in present]
-    top = grid.bottom
-    for number, name in enumerate(names):
-        y = top + number * _LEGEND_STEP
-        yield f'<rect class="cell {name}" x="{grid.left:g}" y="{y:g}" width="22" height="14"/>' + _text(
-            grid.left + 32, y + 11, MEANINGS[name]
-        )
-    y = top + len(names) * _LEGEND_STEP
+    yield from ((name, MEANINGS[name]) for name in MEANINGS if name in present)
     if FITS in present and len(present) > 1:
-        yield _line(grid.left, y + 7, "edge low") + _text(grid.left + 32, y + 11, _LOW)
-        y += _LEGEND_STEP
+        yield "edge low", "out-of-memory boundary: on the side of Fits nothing runs out, even at the low end"
     if MAY in present:
-        yield _line(grid.left, y + 7, "edge high") + _text(grid.left + 32, y + 11, "beyond it memory runs out")
-        y += _LEGEND_STEP
+        yield "edge high", "beyond it memory runs out"
     if swept.at is not None:
-        ring = f'<rect class="ring" x="{grid.left + 1:g}" y="{y:g}" width="20" height="13" rx="3"/>'
-        yield ring + _text(grid.left + 32, y + 11, f"chosen: {chosen_text(swept)}")
+        yield "ring", f"chosen: {chosen_text(swept)}"
 
 
-_LOW = "out-of-memory boundary: on the side of Fits nothing runs out, even at the low end"
-
-
-def _line(x: float, y: float, name: str) -> str:
-    return f'<path class="{name}" d="M{x:g} {y:g}h22"/>'
+def _sign(name: str, x: float, y: float) -> str:
+    if name == "ring":
+        return f'<rect class="ring" x="{x + 1:g}" y="{y:g}" width="20" height="13" rx="3"/>'
+    if name in MEANINGS:
+        return f'<rect class="cell {name}" x="{x:g}" y="{y:g}" width="22" height="14"/>'
+    return f'<path class="{name}" d="M{x:g} {y + 7:g}h22"/>'
 
 
 def _text(x: float, y: float, text: str, name: str = "", *, anchor: str = "") -> str:

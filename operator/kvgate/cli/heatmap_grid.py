@@ -1,6 +1,7 @@
 """Where the cells of a heat map lie, and between which of them memory runs out; the first row is at the bottom."""
 
 from collections.abc import Collection, Iterator
+from math import ceil, cos, radians, sin
 
 from kvgate.budget.interval import Verdict
 from kvgate.record import record
@@ -12,6 +13,10 @@ Segment = tuple[int, int, bool]
 _LEFT, _TOP, _RIGHT = 150, 84, 24
 _WIDTH, _HEIGHT = 620, 420
 """Of the cells together, about."""
+_LETTER, _BOLD = 8, 8.5
+"""Width of a character, at most about."""
+SLANT = 30
+"""Degrees by which names under narrow columns fall."""
 
 
 @record
@@ -23,10 +28,20 @@ class Grid:
     has_edges: bool
     longest_label: int
     """Characters left of the cells."""
+    name_length: int
+    """Characters of the setting whose values stand under the columns; it stands left of them."""
+    longest_column: int
+    """Characters under a column."""
+    names_columns: bool
+    """Names are all written; of numbers those that have room."""
+    title_length: int
+    """Characters."""
+    legend_length: int
 
     @property
     def left(self) -> float:
-        return max(_LEFT, 30 + 8 * self.longest_label)
+        first = 0 if self.slants else max(0, round(self._column_label - self.cell_width)) // 2
+        return max(_LEFT, 30 + _LETTER * self.longest_label, 30 + _BOLD * self.name_length + first)
 
     @property
     def top(self) -> float:
@@ -42,7 +57,10 @@ class Grid:
 
     @property
     def width(self) -> float:
-        return max(self.left + self.columns * self.cell_width + _RIGHT, 640)
+        cells = self.left + self.columns * self.cell_width + _RIGHT
+        overhang = self._column_label * cos(radians(SLANT)) - self.cell_width / 2 if self.slants else 0
+        words = max(16 + self.title_length * _LETTER, self.left + 32 + self.legend_length * _LETTER)
+        return max(cells + max(0, round(overhang)), words, 640)
 
     @property
     def foot(self) -> float:
@@ -50,9 +68,23 @@ class Grid:
         return round(_TOP + self.rows * self.cell_height, 1)
 
     @property
+    def labels_foot(self) -> float:
+        """The lower end of what stands under the columns."""
+        return self.foot + 18 + (round(self._column_label * sin(radians(SLANT))) if self.slants else 0)
+
+    @property
     def bottom(self) -> float:
         """Where the legend starts."""
-        return self.foot + (72 if self.has_edges else 38)
+        return self.labels_foot + (54 if self.has_edges else 20)
+
+    @property
+    def slants(self) -> bool:
+        """True where names are wider than their columns."""
+        return self.names_columns and self._column_label > self.cell_width
+
+    @property
+    def _column_label(self) -> float:
+        return _LETTER * (self.longest_column + 1)
 
     @property
     def has_numbers(self) -> bool:
@@ -61,7 +93,8 @@ class Grid:
     @property
     def labelled_columns(self) -> range:
         """Every one that has room for its label."""
-        return range(0, self.columns, max(1, -(-52 // int(self.cell_width))))
+        step = 1 if self.names_columns else ceil(self._column_label / self.cell_width)
+        return range(0, self.columns, step)
 
     @property
     def labelled_rows(self) -> range:
