@@ -18,7 +18,7 @@ from kvgate.facts import Facts
 from kvgate.record import record
 from kvgate.rules import BUDGET_RULES, Finding, judge_budget
 from kvgate.rules.finding import error_rules
-from kvgate.vllm_flags import is_switched_on, memory_kinds
+from kvgate.vllm_flags import is_stretched, is_switched_on, memory_kinds
 
 if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
     from kvgate.api.status import Effective
@@ -130,6 +130,7 @@ def to_budget_request(spec: InferenceDeploymentSpec, facts: Facts) -> BudgetRequ
         guarantee=spec.admission.guarantee or (Guarantee.WORKLOAD if declared else Guarantee.FULL_CONTEXT),
         workload=Workload(**declared.model_dump()) if declared else None,
         unmodelled_settings=memory_kinds(spec.vllm.extra_args),
+        is_stretched=is_stretched(spec.vllm.extra_args),
         is_whole=True,
         calibration=facts.calibration,
     )

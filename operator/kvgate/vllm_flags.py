@@ -61,6 +61,9 @@ MEMORY_FLAGS: dict[str, str] = {
 }
 """Options that move GPU memory in a way without a formula here, and what a finding calls it."""
 
+STRETCHING_FLAGS = ("--rope-scaling", "--hf-overrides")
+"""Options after which the model may take longer requests than its config says."""
+
 _MIN_ABBREVIATION = 5
 """`--` and three letters: no shorter beginning is unique, and no option of vLLM's is the beginning of one of ours."""
 
@@ -92,6 +95,11 @@ def owned_flag(argument: str) -> bool:
 def memory_kinds(arguments: Iterable[str]) -> tuple[str, ...]:
     """What the arguments switch on that has no formula here."""
     return tuple(dict.fromkeys(MEMORY_FLAGS[name] for name in _names(arguments) if name in MEMORY_FLAGS))
+
+
+def is_stretched(arguments: Iterable[str]) -> bool:
+    """True where the model's own longest request need not bind."""
+    return not set(STRETCHING_FLAGS).isdisjoint(_names(arguments))
 
 
 def is_switched_on(flag: str, arguments: Iterable[str]) -> bool:

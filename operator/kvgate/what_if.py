@@ -12,23 +12,30 @@ from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.interval import Verdict
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.parallelism import Parallelism
-from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee
+from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, EngineSettings, Guarantee
 from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.cache_flags import CACHE_FLAGS
 from kvgate.engine import Assessment
 from kvgate.rules.finding import Finding, Severity
-from kvgate.vllm_flags import MEMORY_FLAGS
+from kvgate.vllm_flags import MEMORY_FLAGS, STRETCHING_FLAGS
 from kvgate.vllm_values import Unusable
 from kvgate.what_if_settings import SETTINGS, read_settings
 
 _CACHE = {flag.name: flag.setting for flag in CACHE_FLAGS}
-_KEYS = frozenset({setting.name for setting in SETTINGS} | {"id"})
-_MEMORY_KEYS = {flag[2:].replace("-", "_"): kind for flag, kind in MEMORY_FLAGS.items()} | {"lora_config": "LoRA"}
+ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+"""vLLM's variable by which it takes any max_model_len."""
+_STRETCHING_KEYS = (*(flag[2:].replace("-", "_") for flag in STRETCHING_FLAGS), ALLOW_LONG)
+_KEYS = frozenset({setting.name for setting in SETTINGS} | {"id", ALLOW_LONG})
+_MEMORY_KEYS = {flag[2:].replace("-", "_"): kind for flag, kind in MEMORY_FLAGS.items()} | {
+    "lora_config": "LoRA", "rope_scaling": MEMORY_FLAGS["--hf-overrides"],
+}  # fmt: skip
 """Keys that switch on what has no formula here."""
 _SAME_WEIGHTS = frozenset({
     "auto", "hf", "pt", "safetensors", "npcache", "dummy", "mistral", "fastsafetensors", "runai_streamer", "runai_streamer_sharded",
 })  # fmt: skip
 """Values of load_format that only say how the same weights come in."""
+_ABOUT_LENGTH = frozenset({"rope_scaling", "rope_parameters", "rope_theta", "max_position_embeddings"})
+"""Keys of a model's config that say how long a request may be, and move no bytes."""
 _ENGINE = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "dtype", "kv_cache_dtype", "block_size",
            "enforce_eager", "enable_prefix_caching", "kv_cache_memory_bytes", "allow_deprecated_quantization")  # fmt: skip
 _PARALLEL = {
@@ -94,6 +101,7 @@ def read_request(
         is_whole=is_whole,
         weights_bytes=known.get("weights_bytes"),
         unmodelled_settings=_unmodelled(values),
+        is_stretched=any(_is_set(values.get(key)) for key in _STRETCHING_KEYS),
     )
     return request, findings
 
@@ -146,7 +154,19 @@ def _unlisted(name: str) -> Finding:
 
 def _unmodelled(values: Mapping[str, Any]) -> tuple[str, ...]:
     """What the request switches on that has no formula here, named once."""
-    return tuple(dict.fromkeys(kind for key, kind in _MEMORY_KEYS.items() if _is_set(values.get(key))))
+    kinds = {key: kind for key, kind in _MEMORY_KEYS.items() if _is_set(values.get(key))}
+    if values.get("max_model_len") not in (None, AUTO_MAX_MODEL_LEN, "auto", "-1"):
+        kinds.pop("rope_scaling", None)
+        if _is_about_length(values.get("hf_overrides")):
+            kinds.pop("hf_overrides", None)
+    return tuple(dict.fromkeys(kinds.values()))
+
+
+def _is_about_length(overrides: object) -> bool:
+    """Where the length is given, nothing is left of them to know."""
+    return isinstance(overrides, Mapping) and all(
+        key in _ABOUT_LENGTH or (key == "text_config" and _is_about_length(value)) for key, value in overrides.items()
+    )
 
 
 def _is_set(value: object) -> bool:

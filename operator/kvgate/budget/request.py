@@ -148,6 +148,8 @@ class BudgetRequest:
     """Per rank, where it is known better than by formula."""
     unmodelled_settings: tuple[str, ...] = ()
     """Arguments that move memory in a way without a formula here (LoRA, offloading of weights)."""
+    is_stretched: bool = False
+    """The model's own longest request does not bind: its config is overridden, or vLLM is told to take longer ones."""
 
     is_whole: bool = False
     """Nothing was left out: what is None is vLLM's default, not something that nobody told us."""

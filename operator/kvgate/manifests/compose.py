@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from kvgate.manifests.containers import is_vllm_image, starts_of
 from kvgate.manifests.engine_found import FoundEngine
+from kvgate.manifests.environment import takes_any_length
 from kvgate.manifests.pods import Input
 from kvgate.manifests.written import NOTHING, Written
 
@@ -43,6 +44,7 @@ def _engines(given: Input, name: str, service: Written) -> Iterator[FoundEngine]
             num_gpus=_gpus(service),
             remarks=start.remarks,
             is_wrapped=start.is_wrapped,
+            takes_any_length=takes_any_length(variables),
             has_shared_memory=service.get("shm_size").is_set or service.get("ipc").text != "",
             shared_memory_path=service.path,
         )

@@ -68,6 +68,8 @@ class FoundEngine:
     """What the reader itself has to say."""
     assumed: tuple[str, ...] = ()
     """What the platform adds to what is written."""
+    takes_any_length: bool = False
+    """vLLM's environment lets it take requests longer than the model was made for."""
     is_wrapped: bool = False
     """Another program takes the options and hands on vLLM's: one that vLLM does not know may be that program's."""
     probes: tuple[Written, ...] = ()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kvgate.manifests.written import Written
+from kvgate.what_if import ALLOW_LONG
 
 ConfigData = Callable[[str], Mapping[str, Any] | None]
 """Name of a ConfigMap → its data, where it is in the same input."""
@@ -21,6 +22,12 @@ def variables_of(container: Written, config_data: ConfigData) -> dict[str, Writt
         if name:
             values[name] = _value(entry, config_data, values)
     return values
+
+
+def takes_any_length(variables: Mapping[str, Written]) -> bool:
+    """Also where nobody knows the value here."""
+    given = variables.get(ALLOW_LONG)
+    return given is not None and given.text.strip().lower() not in ("0", "false")
 
 
 def _from_sources(sources: Written, config_data: ConfigData) -> Iterator[tuple[str, Written]]:

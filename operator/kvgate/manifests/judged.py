@@ -28,7 +28,7 @@ from kvgate.manifests.vllm_args import CommandLine, parse_arguments
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 from kvgate.vllm_options import newest_read
-from kvgate.what_if import BadRequest, assess_request
+from kvgate.what_if import ALLOW_LONG, BadRequest, assess_request
 
 
 @record
@@ -230,6 +230,8 @@ def _values(asked: _Asked, line: CommandLine, version: str) -> dict[str, Any] | 
     values = {**settings, "model": name or "model", "gpu": asked.chosen.name, "vllm_version": version}
     if config is not None and catalogue.find_model(name) is None:
         values["model_config"] = parse_config_text(config)
+    if asked.engine.takes_any_length:
+        values[ALLOW_LONG] = True
     memory = asked.engine.gpu_memory.count
     return {**values, "gpu_memory_bytes": memory * MIB} if memory else values
 

@@ -7,7 +7,7 @@ from kvgate.manifests.accelerator_hints import gpu_memory_of, gpus_of, node_hint
 from kvgate.manifests.containers import Start, starts_of
 from kvgate.manifests.documents import Document
 from kvgate.manifests.engine_found import FoundEngine, Store
-from kvgate.manifests.environment import ConfigData, variables_of
+from kvgate.manifests.environment import ConfigData, takes_any_length, variables_of
 from kvgate.manifests.mounted_files import files_of
 from kvgate.manifests.volumes import has_shared_memory, stores_of
 from kvgate.manifests.written import NOTHING, Written
@@ -115,7 +115,11 @@ def engines_of_container(
     for start in starts:
         engine = engine_of_start(given, container, start, pod=pod, platform=platform)
         stores = stores_of(pod, container, variables, start.arguments, templates)
-        engine = replace(engine, stores=tuple(_sized(given, store) for store in stores))
+        engine = replace(
+            engine,
+            stores=tuple(_sized(given, store) for store in stores),
+            takes_any_length=takes_any_length(variables),
+        )
         yield engine if len(starts) == 1 else replace(engine, num_gpus=NOTHING)
 
 

@@ -25,6 +25,8 @@ from kvgate.manifests.option_values import BadValue, read_value, takes_no_value,
 from kvgate.record import record
 from kvgate.vllm_options import Option, Patch, options, spellings
 
+_GATHERED = ("middleware",)
+"""Options that may be given several times, each time for one more."""
 MAX_PROBLEMS = 50
 """Of one command line that are told."""
 
@@ -56,6 +58,8 @@ class CommandLine:
         before = self.settings.get(setting.name)
         if before and before.is_part and setting.is_part:
             setting = replace(setting, value=_joined(before.value, setting.value))
+        elif before and setting.name in _GATHERED:
+            setting = replace(setting, value=[*(before.value or ()), *(setting.value or ())])
         elif before:
             self.repeated.setdefault(setting.name, before)
         self.unknown.pop(setting.name, None)

@@ -306,6 +306,36 @@ def test_what_has_no_formula_is_not_decided(tmp_path: Path, arguments: list[str]
     assert (engine.verdict is not Verdict.UNKNOWN) == decided
 
 
+YARN = '{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}'
+LONG = ("Qwen/Qwen3-8B", "--max-num-seqs=1", "--max-model-len=131072")
+
+
+@pytest.mark.parametrize(
+    ("image", "arguments", "env", "verdict"),
+    [
+        (IMAGE, (), {}, Verdict.DOES_NOT_FIT),
+        (IMAGE, (f'--hf-overrides={{"rope_parameters": {YARN}}}',), {}, Verdict.FITS),
+        (IMAGE, ("--hf-overrides.text_config.rope_parameters.factor=4",), {}, Verdict.FITS),
+        (IMAGE, ('--hf-overrides={"architectures": ["Other"]}',), {}, Verdict.UNKNOWN),
+        ("vllm/vllm-openai:v0.10.2", (f"--rope-scaling={YARN}",), {}, Verdict.FITS),
+        (IMAGE, (), {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, Verdict.FITS),
+        (IMAGE, (), {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "0"}, Verdict.DOES_NOT_FIT),
+    ],
+)
+def test_requests_longer_than_the_model_was_made_for_need_leave(
+    tmp_path: Path, image: str, arguments: tuple[str, ...], env: dict[str, str], verdict: Verdict
+) -> None:
+    container = {"env": [{"name": name, "value": value} for name, value in env.items()]}
+    found = judged(tmp_path, *LONG, *arguments, image=image, container=container)
+    assert found.verdict is verdict
+    assert ("MaxModelLenAboveModel" in rules(found)) is (verdict is Verdict.DOES_NOT_FIT)
+
+
+def test_a_length_that_is_not_given_is_not_known_of_an_overridden_model(tmp_path: Path) -> None:
+    found = judged(tmp_path, "Qwen/Qwen3-8B", f"--rope-scaling={YARN}", image="vllm/vllm-openai:v0.10.2")
+    assert found.verdict is Verdict.UNKNOWN
+
+
 def test_settings_reach_the_budget_under_their_names(tmp_path: Path) -> None:
     arguments = [
         "--max-model-len=16k", "--kv-cache-dtype=fp8", "--limit-mm-per-prompt", '{"image": 0}', "--no-async-scheduling",

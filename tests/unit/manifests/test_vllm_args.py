@@ -39,6 +39,7 @@ def values(line: CommandLine) -> dict[str, Any]:
         ("--quantization None", {"quantization": None}),
         ("--lora-modules a=b c=d --seed 1", {"lora_modules": ["a=b", "c=d"], "seed": 1}),
         ("--max-model-len AUTO", {"max_model_len": -1}),
+        ("--middleware a.b --middleware c.d", {"middleware": ["a.b", "c.d"]}),
         ("--max-num-batched-tokens 8_192", {"max_num_batched_tokens": 8192}),
         ("--pooler-config.a.b+ x,y --pooler-config.a.b+=z", {"pooler_config": {"a": {"b": ["x", "y", "z"]}}}),
         ("--hf-overrides.a -x", {"hf_overrides": {"a": "-x"}}),
@@ -49,6 +50,7 @@ def values(line: CommandLine) -> dict[str, Any]:
 def test_an_option_is_read(line: str, expected: dict[str, Any]) -> None:
     read = parsed(line)
     assert read.problems == []
+    assert read.repeated == {}
     assert values(read) == expected
 
 
