@@ -9,15 +9,14 @@ from html import escape
 from kvgate.budget.interval import Verdict
 from kvgate.cli.heatmap_grid import SLANT, Grid, boundary
 from kvgate.cli.sweep_words import (
-    FITS,
     MAY,
     MEANINGS,
     NO,
     REFUSED,
     UNKNOWN,
     cell_lines,
-    chosen_text,
     edge_of,
+    legend,
     share_text,
     state,
     subtitle,
@@ -66,8 +65,8 @@ def svg(swept: Sweep) -> str:
 def drawing(swept: Sweep, *, style: str, titles: bool) -> str:
     """The SVG element, with its style inside, or without where a page has it."""
     grid = _grid(swept)
-    legend = list(_legend(swept, grid))
-    height = grid.bottom + _LEGEND_STEP * len(legend) + 16
+    signs = list(_legend(swept, grid))
+    height = grid.bottom + _LEGEND_STEP * len(signs) + 16
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="heatmap" viewBox="0 0 {grid.width:g} {height:g}" {_ROLE}>',
         f'<title id="heatmap-title">{escape(title(swept))}: {escape(swept.x.name)} by {escape(swept.y.name)}</title>',
@@ -80,7 +79,7 @@ def drawing(swept: Sweep, *, style: str, titles: bool) -> str:
         *_axes(swept, grid),
         *_edges(swept, grid),
         *_chosen(swept, grid),
-        *legend,
+        *signs,
         "</svg>",
     ]
     return "\n".join(line for line in lines if line)
@@ -97,7 +96,7 @@ def _grid(swept: Sweep) -> Grid:
         longest_column=max(map(len, swept.x.labels)),
         names_columns=not swept.x.is_numeric,
         title_length=max(len(title(swept)), len(subtitle(swept)) * 5 // 6),
-        legend_length=max(len(text) for _, text in _legend_lines(swept)),
+        legend_length=max(len(text) for _, text in legend(swept)),
     )
 
 
@@ -163,21 +162,9 @@ def _chosen(swept: Sweep, grid: Grid) -> Iterator[str]:
 
 
 def _legend(swept: Sweep, grid: Grid) -> Iterator[str]:
-    for number, (name, text) in enumerate(_legend_lines(swept)):
+    for number, (name, text) in enumerate(legend(swept)):
         y = grid.bottom + number * _LEGEND_STEP
         yield _sign(name, grid.left, y) + _text(grid.left + 32, y + 11, text)
-
-
-def _legend_lines(swept: Sweep) -> Iterator[tuple[str, str]]:
-    """Class and text, only of what is in the picture."""
-    present = {state(cell) for row in swept.rows for cell in row}
-    yield from ((name, MEANINGS[name]) for name in MEANINGS if name in present)
-    if FITS in present and len(present) > 1:
-        yield "edge low", "out-of-memory boundary: on the side of Fits nothing runs out, even at the low end"
-    if MAY in present:
-        yield "edge high", "beyond it memory runs out"
-    if swept.at is not None:
-        yield "ring", f"chosen: {chosen_text(swept)}"
 
 
 def _sign(name: str, x: float, y: float) -> str:

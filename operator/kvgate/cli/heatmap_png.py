@@ -12,8 +12,8 @@ from kvgate.cli.sweep_words import (
     NO,
     REFUSED,
     UNKNOWN,
-    chosen_text,
     edge_of,
+    legend,
     share_text,
     state,
     subtitle,
@@ -25,6 +25,7 @@ from kvgate.vllm_values import Unusable
 _FACES = {FITS: "#aadfb9", MAY: "#ffdf8f", NO: "#f4b0a8", REFUSED: "#d1d9e0", UNKNOWN: "#c9d4f5"}
 _HATCHES = {FITS: "", MAY: "//", NO: "xx", REFUSED: "--", UNKNOWN: "||"}
 _INK, _CHOSEN = "#1f2328", "#0969da"
+_DASHES: dict[str, Any] = {"edge low": "solid", "edge high": (0, (1.5, 1.5))}
 _DPI = 120
 
 
@@ -51,52 +52,69 @@ def png(swept: Sweep) -> bytes:
 
 
 def _draw_cells(axes: Any, swept: Sweep) -> None:
-    from matplotlib.patches import Rectangle
+    """All of one state are one path: hatching each apart takes a minute for tens of thousands."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
 
-    written = len(swept.x.values) <= 14 and len(swept.y.values) <= 20
-    for row, cells in enumerate(swept.rows):
-        for column, cell in enumerate(cells):
-            name = state(cell)
-            style: dict[str, Any] = {
-                "facecolor": _FACES[name],
-                "edgecolor": "#00000030",
-                "linewidth": 0.4,
-                "hatch": _HATCHES[name],
-            }
-            axes.add_patch(Rectangle((column, row), 1, 1, **style))
-            if written:
-                axes.text(column + 0.5, row + 0.5, share_text(cell), ha="center", va="center", fontsize=8, color=_INK)
+    places = [(column, row, cell) for row, cells in enumerate(swept.rows) for column, cell in enumerate(cells)]
+    for name in MEANINGS:
+        corners = [_corners(column, row) for column, row, cell in places if state(cell) == name]
+        codes = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY) * len(corners)
+        path = Path([corner for square in corners for corner in square], codes) if corners else Path([(0, 0)])
+        style = {"facecolor": _FACES[name], "edgecolor": "#00000030", "linewidth": 0.4, "hatch": _HATCHES[name]}
+        axes.add_patch(PathPatch(path, **style))
+    if len(swept.x.values) <= 14 and len(swept.y.values) <= 20:
+        for column, row, cell in places:
+            axes.text(column + 0.5, row + 0.5, share_text(cell), ha="center", va="center", fontsize=8, color=_INK)
+
+
+def _corners(column: int, row: int) -> tuple[tuple[int, int], ...]:
+    """Around a cell and back."""
+    return (column, row), (column + 1, row), (column + 1, row + 1), (column, row + 1), (column, row)
 
 
 def _draw_edges(axes: Any, swept: Sweep) -> None:
     """The same sides as in the other pictures."""
-    for verdicts, dashes in (((Verdict.FITS, Verdict.MAY_NOT_FIT), (0, (1.5, 1.5))), ((Verdict.FITS,), "solid")):
-        for column, row, vertical in boundary(swept, verdicts):
-            ends = ((column, column), (row, row + 1)) if vertical else ((column, column + 1), (row, row))
-            axes.plot(*ends, color=_INK, linewidth=2.2, linestyle=dashes, clip_on=False)
+    from matplotlib.collections import LineCollection
+
+    for name, verdicts in (("edge high", (Verdict.FITS, Verdict.MAY_NOT_FIT)), ("edge low", (Verdict.FITS,))):
+        sides = [
+            [(column, row), (column, row + 1) if vertical else (column + 1, row)]
+            for column, row, vertical in boundary(swept, verdicts)
+        ]
+        axes.add_collection(
+            LineCollection(sides, colors=_INK, linewidths=2.2, linestyles=[_DASHES[name]], clip_on=False)
+        )
 
 
 def _draw_frame(axes: Any, swept: Sweep) -> None:
-    from matplotlib.patches import Patch, Rectangle
+    from matplotlib.patches import Rectangle
 
     columns, rows = len(swept.x.values), len(swept.y.values)
     brackets = f" (in brackets: {swept.y.name} that fits, exactly)" if swept.edges is not None else ""
     axes.set(xlim=(0, columns), ylim=(0, rows), xlabel=swept.x.name + brackets, ylabel=swept.y.name)
     axes.set_title(f"{title(swept)}\n{subtitle(swept)}", loc="left", fontsize=9)
-    every_column, every_row = max(1, columns // 12), max(1, rows // 20)
-    axes.set_xticks([c + 0.5 for c in range(0, columns, every_column)], _ticks(swept)[::every_column], fontsize=8)
+    every_column, every_row = max(1, columns // 12) if swept.x.is_numeric else 1, max(1, rows // 20)
+    slant = {} if swept.x.is_numeric else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    axes.set_xticks(
+        [c + 0.5 for c in range(0, columns, every_column)], _ticks(swept)[::every_column], fontsize=8, **slant
+    )
     axes.set_yticks([r + 0.5 for r in range(0, rows, every_row)], swept.y.labels[::every_row], fontsize=8)
-    present = {state(cell) for cells in swept.rows for cell in cells}
-    swatches = [
-        Patch(facecolor=_FACES[name], hatch=_HATCHES[name], edgecolor="#00000060", label=meaning)
-        for name, meaning in MEANINGS.items()
-        if name in present
-    ]
     if swept.at:
-        ring = Rectangle(swept.at, 1, 1, fill=False, edgecolor=_CHOSEN, linewidth=3, zorder=5)
-        swatches.append(Patch(fill=False, edgecolor=_CHOSEN, linewidth=3, label=f"chosen: {chosen_text(swept)}"))
-        axes.add_patch(ring)
-    axes.figure.legend(handles=swatches, loc="outside lower left", fontsize=8, frameon=False)
+        axes.add_patch(Rectangle(swept.at, 1, 1, fill=False, edgecolor=_CHOSEN, linewidth=3, zorder=5))
+    signs = [_sign(name, text) for name, text in legend(swept)]
+    axes.figure.legend(handles=signs, loc="outside lower left", fontsize=8, frameon=False)
+
+
+def _sign(name: str, text: str) -> Any:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    if name in MEANINGS:
+        return Patch(facecolor=_FACES[name], hatch=_HATCHES[name], edgecolor="#00000060", label=text)
+    if name == "ring":
+        return Patch(fill=False, edgecolor=_CHOSEN, linewidth=3, label=text)
+    return Line2D([], [], color=_INK, linewidth=2.2, linestyle=_DASHES[name], label=text)
 
 
 def _ticks(swept: Sweep) -> list[str]:

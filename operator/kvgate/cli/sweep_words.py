@@ -62,9 +62,16 @@ def subtitle(swept: Sweep) -> str:
     return ", ".join(parts)
 
 
-def chosen_text(swept: Sweep) -> str:
-    """The values of the chosen point; empty where there is none."""
-    return next(cell_lines(swept, *swept.at)) if swept.at else ""
+def legend(swept: Sweep) -> Iterator[tuple[str, str]]:
+    """What is in the picture: states, `edge low` and `edge high`, `ring`; and what each means."""
+    present = {state(cell) for row in swept.rows for cell in row}
+    yield from ((name, meaning) for name, meaning in MEANINGS.items() if name in present)
+    if FITS in present and len(present) > 1:
+        yield "edge low", "out-of-memory boundary: on the side of Fits nothing runs out, even at the low end"
+    if MAY in present:
+        yield "edge high", "beyond it memory runs out"
+    if swept.at is not None:
+        yield "ring", f"chosen: {next(cell_lines(swept, *swept.at))}"
 
 
 def cell_lines(swept: Sweep, column: int, row: int) -> Iterator[str]:
