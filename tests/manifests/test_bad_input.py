@@ -1,5 +1,6 @@
 """Input that people and machines get wrong: never a traceback, always a place and a remedy, and the files beside it are still judged."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,25 @@ def test_a_hundred_thousand_words_are_told_in_a_few(tmp_path: Path) -> None:
     unknown = [placed.finding for placed in item.findings if placed.rule == "OptionUnknown"]
     assert len(unknown) == 50
     assert "19950 more problems" in unknown[-1].message
+
+
+@pytest.mark.parametrize(
+    "doubling",
+    [
+        {
+            "args": ["$(A)"],
+            "env": [{"name": "A", "value": "x"}, *({"name": "A", "value": "$(A)$(A)"} for _ in range(60))],
+        },
+        {"command": ["sh", "-c", "A=x\n" + 'A="$A$A"\n' * 60 + "vllm serve $A"]},
+        {"command": ["sh", "-c", "A=(x)\n" + 'A+=("${A[@]}")\n' * 60 + 'vllm serve "${A[@]}"']},
+    ],
+)
+def test_values_that_double_each_other_do_not_fill_the_memory(tmp_path: Path, doubling: dict[str, object]) -> None:
+    container = {"name": "vllm", "image": "vllm/vllm-openai:v0.32.0", **doubling}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": [container]}}
+    (tmp_path / "bomb.yaml").write_text(json.dumps(pod))
+    (item,) = checked(tmp_path).items
+    assert item.verdict == "Unknown"
 
 
 def test_two_engines_of_one_name_are_two(tmp_path: Path) -> None:

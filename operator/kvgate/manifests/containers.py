@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kvgate.manifests.arguments import Argument
 from kvgate.manifests.config_file import with_config_file
-from kvgate.manifests.environment import expanded
+from kvgate.manifests.environment import Room, expanded
 from kvgate.manifests.mounted_files import FileText, no_files
 from kvgate.manifests.shell import split, unwrapped
 from kvgate.manifests.written import Written
@@ -89,10 +89,11 @@ def _starts_of(
 
 def _words(field: Written, variables: Mapping[str, Written]) -> Iterator[Argument]:
     """One word per element; a text, as docker-compose has it, is split."""
+    room = Room()
     if isinstance(field.value, str):
-        yield from (Argument(text=text, path=field.path) for text in split(expanded(field.value, variables)))
+        yield from (Argument(text=text, path=field.path) for text in split(expanded(field.value, variables, room)))
     for item in field.items():
-        yield Argument(text=expanded(item.text, variables), path=item.path)
+        yield Argument(text=expanded(item.text, variables, room), path=item.path)
 
 
 def _after_program(words: list[Argument]) -> Start | None:

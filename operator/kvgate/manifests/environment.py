@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kvgate.manifests.written import Written
@@ -14,13 +15,26 @@ _REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][\w.\-]*)\))")
 """Kubernetes' `$(NAME)`, and `$$` for one `$`."""
 
 
+@dataclass(slots=True)
+class Room:
+    """Characters that variables may still add: values that double each other would fill the memory, and Linux starts no such program."""
+
+    left: int = 2 << 20
+
+    def takes(self, text: str) -> bool:
+        """False where it is too long: then the variable stays as it is written."""
+        fits = len(text) <= self.left
+        self.left -= len(text) if fits else 0
+        return fits
+
+
 def variables_of(container: Written, config_data: ConfigData) -> dict[str, Written]:
     """By name; a value that is not in the input (a Secret's, a field of the pod) is None. Later entries may use earlier ones."""
-    values = dict(_from_sources(container.get("envFrom"), config_data))
+    values, room = dict(_from_sources(container.get("envFrom"), config_data)), Room()
     for entry in container.get("env").items():
         name = entry.get("name").text
         if name:
-            values[name] = _value(entry, config_data, values)
+            values[name] = _value(entry, config_data, values, room)
     return values
 
 
@@ -38,24 +52,25 @@ def _from_sources(sources: Written, config_data: ConfigData) -> Iterator[tuple[s
             yield f"{source.get('prefix').text}{key}", Written(value=str(text), path=source.path)
 
 
-def _value(entry: Written, config_data: ConfigData, values: Mapping[str, Written]) -> Written:
+def _value(entry: Written, config_data: ConfigData, values: Mapping[str, Written], room: Room) -> Written:
     source = entry.get("valueFrom")
     if not source.is_set:
         value = entry.get("value")
-        return Written(value=expanded(value.text, values), path=value.path)
+        return Written(value=expanded(value.text, values, room), path=value.path)
     reference = source.get("configMapKeyRef")
     data = config_data(reference.get("name").text) if reference.is_set else None
     text = (data or {}).get(reference.get("key").text)
     return Written(value=text if isinstance(text, str) else None, path=source.path)
 
 
-def expanded(text: str, values: Mapping[str, Written]) -> str:
+def expanded(text: str, values: Mapping[str, Written], room: Room) -> str:
     """As Kubernetes does in command, args and env: a name without a value stays as it is."""
 
     def value_of(match: re.Match[str]) -> str:
         if match[1] == "$":
             return "$"
         known = values.get(match[2])
-        return match[0] if known is None or known.value is None else known.text
+        is_known = known is not None and known.value is not None
+        return known.text if known and is_known and room.takes(known.text) else match[0]
 
     return _REFERENCE.sub(value_of, text) if "$" in text else text

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import dropwhile
 
 from kvgate.manifests.arguments import Argument
+from kvgate.manifests.environment import Room
 from kvgate.manifests.mounted_files import FileText, no_files
 from kvgate.manifests.written import Written
 from kvgate.record import record
@@ -63,6 +64,7 @@ class _Reader:
     """The next word is a file that output goes to."""
     open_list: str = ""
     """The array whose words are being read."""
+    room: Room = field(default_factory=Room)
     command: list[Argument] = field(default_factory=list)
 
     def append(self, text: str, path: str = "") -> None:
@@ -167,10 +169,10 @@ def _take(reader: _Reader, match: re.Match[str]) -> None:
         reader.is_target = "&" not in match["redirect"].lstrip("&")
     elif match["variable"]:
         _expand(reader, match["variable"])
-    elif match["double"] and _list_of(reader, match["double"]) is not None:
+    elif match["double"] and _WHOLE_LIST.fullmatch(match["double"]):
         _expand(reader, match["double"])
     elif match["double"] is not None:
-        reader.append(_quoted(match["double"], reader.variables))
+        reader.append(_quoted(match["double"], reader))
     else:
         kinds = ("single", "substituted", "escaped", "plain", "other")
         reader.append(next(match[kind] for kind in kinds if match[kind] is not None))
@@ -179,14 +181,14 @@ def _take(reader: _Reader, match: re.Match[str]) -> None:
 def _expand(reader: _Reader, written: str) -> None:
     """Outside quotes a value may be several words, or none."""
     words_of_list = _list_of(reader, written)
-    if words_of_list is not None:
+    if words_of_list is not None and reader.room.takes(" ".join(word.text for word in words_of_list)):
         reader.end_word()
         reader.command += words_of_list
         return
     match = _BRACED.fullmatch(written)
     name = (match[1] or match[3]) if match else ""
     text = _value(match, reader.variables) if match else None
-    if text is None:
+    if text is None or not reader.room.takes(text):
         reader.append(written)
         return
     known = reader.variables.get(name)
@@ -212,12 +214,12 @@ def _value(match: re.Match[str], variables: Variables) -> str | None:
     return match[2] if known is None else None
 
 
-def _quoted(text: str, variables: Variables) -> str:
+def _quoted(text: str, reader: _Reader) -> str:
     """Inside double quotes."""
 
     def value_of(match: re.Match[str]) -> str:
-        value = _value(match, variables)
-        return match[0] if value is None else value
+        value = _value(match, reader.variables)
+        return match[0] if value is None or not reader.room.takes(value) else value
 
     text = re.sub(r'\\([$"`\\])', r"\1", text.replace("\\\n", " "))
     return _BRACED.sub(value_of, text)
