@@ -128,11 +128,28 @@ CACHE_FLAGS: tuple[CacheFlag, ...] = (
 )
 
 
+_SPECULATION = {"spec_method": "method", "spec_model": "model", "spec_tokens": "num_speculative_tokens"}
+"""Options that each give one key of `--speculative-config`."""
+
+
+def with_speculation(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same arguments, with the keys of the speculative config that stand apart in one."""
+    given = {key: values[name] for name, key in _SPECULATION.items() if values.get(name) is not None}
+    rest = {name: value for name, value in values.items() if name not in _SPECULATION}
+    if not given or rest.get("speculative_config"):
+        return rest
+    return {**rest, "speculative_config": {key: _number_or_text(value) for key, value in given.items()}}
+
+
+def _number_or_text(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
 def cache_settings(arguments: Iterable[str]) -> dict[str, Any]:
     """Fields of the engine's settings that command-line arguments set; what vLLM would not take is left out."""
     flags = {flag.name: flag for flag in CACHE_FLAGS}
     found = {}
-    for name, value in _pairs(list(arguments)):
+    for name, value in with_speculation(dict(_pairs(list(arguments)))).items():
         flag, given = (flags.get(name), value) if name in flags else (flags.get(name.removeprefix("no_")), False)
         if flag is None or (flag.is_switch is not isinstance(given, bool)):
             continue

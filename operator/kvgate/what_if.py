@@ -14,7 +14,7 @@ from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, EngineSettings, Guarantee
 from kvgate.budget.versions import DEFAULT_VERSION
-from kvgate.cache_flags import CACHE_FLAGS
+from kvgate.cache_flags import CACHE_FLAGS, with_speculation
 from kvgate.engine import Assessment
 from kvgate.rules.finding import Finding, Severity
 from kvgate.vllm_flags import MEMORY_FLAGS, STRETCHING_FLAGS
@@ -77,6 +77,7 @@ def read_request(
     values: Mapping[str, Any], *, guarantee: Guarantee = Guarantee.STARTUP, is_whole: bool = False
 ) -> tuple[BudgetRequest | None, tuple[Finding, ...]]:
     """The question that the values ask, and what is to be said before it is judged; None where a fact is missing."""
+    values = with_speculation(values)
     known, problems = read_settings(values)
     if not problems and "model" not in known and "model_config" not in known:
         problems["model"] = "model and model_config are missing; give a Hugging Face id, or the model's config.json"

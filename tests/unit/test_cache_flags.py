@@ -34,6 +34,14 @@ def test_every_flag_sets_a_field_of_the_engine() -> None:
             ["--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}'],
             {"speculation": Speculation(method="mtp", num_speculative_tokens=2)},
         ),
+        (
+            ["--spec-method=mtp", "--spec-tokens", "2"],
+            {"speculation": Speculation(method="mtp", num_speculative_tokens=2)},
+        ),
+        (
+            ["--spec-method=mtp", '--speculative-config={"method": "ngram"}'],
+            {"speculation": Speculation(method="ngram", num_speculative_tokens=0)},
+        ),
         (["--language-model-only"], {"language_model_only": True}),
         (["--skip-mm-profiling", "--seed=1"], {"skip_mm_profiling": True}),
         (["--limit-mm-per-prompt", '{"image": 2, "video": {"count": 0}}'], {"limit_mm_per_prompt": (("image", 2), ("video", 0))}),

@@ -297,6 +297,8 @@ def test_what_one_of_several_gpus_holds_is_not_refused(
         (["--load-format=runai_streamer"], True),
         (["--load-format=bitsandbytes"], False),
         (["--cpu-offload-gb=0"], True),
+        (["--spec-method=ngram", "--spec-tokens=3"], True),
+        (["--spec-method=eagle3", "--spec-model=x/y", "--spec-tokens=3"], False),
         (["--cpu-offload-gb=4"], False),
         (["--enable-lora"], False),
     ],
