@@ -23,6 +23,9 @@ _MARKS = {FITS: "", MAY: "~", NO: "!", REFUSED: "x", UNKNOWN: "?"}
 _WORDS = {MAY: "~ may not fit", NO: "! does not fit", REFUSED: "x refused by vLLM", UNKNOWN: "? unknown"}
 _COLOURS = {FITS: "green", MAY: "yellow", NO: "red", REFUSED: "magenta", UNKNOWN: "cyan"}
 
+_REASONS = 3
+"""Of refusals, at most."""
+
 
 def text_report(swept: Sweep) -> str:
     """Large values of y on top, as in a picture; under the columns the exact edge."""
@@ -35,6 +38,7 @@ def _lines(swept: Sweep) -> Iterator[str]:
     yield f"demand as a share of the KV cache that is expected{_legend(swept)}"
     yield ""
     yield from _table(swept)
+    yield from _refusals(swept)
     if swept.at:
         yield ""
         yield from cell_lines(swept, *swept.at)
@@ -68,6 +72,17 @@ def _text(cell: Cell) -> str:
 
 def _coloured(cell: Cell, text: str) -> str:
     return click.style(text, fg=_COLOURS[state(cell)])
+
+
+def _refusals(swept: Sweep) -> Iterator[str]:
+    """Why vLLM refuses, in the order of the columns."""
+    cells = (cell for column in zip(*swept.rows, strict=True) for cell in column)
+    reasons = list(dict.fromkeys(cell.refusal for cell in cells if cell.refusal))
+    if reasons:
+        yield ""
+    yield from (f"  {_MARKS[REFUSED]} {reason}" for reason in reasons[:_REASONS])
+    if len(reasons) > _REASONS:
+        yield f"  {_MARKS[REFUSED]} {len(reasons) - _REASONS} more reasons; --at {swept.x.name},{swept.y.name} tells that of one point"
 
 
 def _edges(swept: Sweep) -> list[list[str]]:

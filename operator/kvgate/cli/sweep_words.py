@@ -78,16 +78,16 @@ def cell_lines(swept: Sweep, column: int, row: int) -> Iterator[str]:
     """The numbers of one cell, per GPU."""
     cell = swept.rows[row][column]
     yield f"{swept.x.name} {swept.x.labels[column]}, {swept.y.name} {swept.y.labels[row]}"
-    numbers = cell.demand_bytes is not None and cell.available is not None
-    yield (
-        cell.verdict.value if numbers and not cell.refusal else f"{cell.verdict.value}: {cell.refusal or cell.message}"
-    )
+    told = cell.refusal or ("" if cell.demand_bytes is not None and cell.available is not None else cell.message)
+    yield f"{cell.verdict.value}: {told}" if told else cell.verdict.value
+    if cell.refusal:
+        return
     if cell.demand_bytes is not None and cell.available is not None:
         yield f"demand {format_gib(cell.demand_bytes)} of KV cache per GPU"
         yield f"available {_interval(cell.available)}"
         yield f"{share_text(cell)} of what is expected" if cell.share is not None else "nothing is expected to be left"
-    if swept.edges is not None and (edge := edge_of(swept, column)):
-        yield f"{swept.y.name} fits up to {edge[0]}, may fit up to {edge[1]}"
+    if swept.edges is not None:
+        yield "{} fits up to {}, may fit up to {}".format(swept.y.name, *edge_of(swept, column))
 
 
 def edge_of(swept: Sweep, column: int) -> tuple[str, str]:
