@@ -1,13 +1,14 @@
 """The smallest changes of a question that would make its answer cheaper, or possible."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 
 from kvgate.budget.adjust import largest_max_num_seqs
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee
 from kvgate.candidate import Candidate
-from kvgate.sizing import Question, candidates_on
+from kvgate.sizing import NODE, NODES, Question, candidates_on
 
 HOST_MEMORY = (
     "host memory is never counted as GPU memory: --cpu-offload-gb moves weights there and slows every token down, "
@@ -32,8 +33,19 @@ def _cheaper(question: Question, best: Candidate, candidates: Sequence[Candidate
             held = other.surely * other.replicas
             sure = f", and is for sure for {held} requests at the same time instead of {total}" if held else ""
             yield f"{_name(other)} may be enough{sure}"
+    if best.num_gpus > min(NODES) > best.parallelism.num_gpus:
+        fewest = _fewest(candidates_on(question, best.accelerator, counts=(*NODE, *NODES)))
+        if fewest < best.num_gpus:
+            yield f"engines over several nodes would need {fewest} × {best.accelerator.name} instead of {best.num_gpus}"
     if "fp8" not in question.kv_cache_dtypes:
-        yield from _with_fp8(question, best)
+        fewest = _fewest(candidates_on(replace(question, kv_cache_dtypes=("fp8",)), best.accelerator))
+        if fewest < best.num_gpus:
+            yield f"an fp8 KV cache would need {fewest} × {best.accelerator.name} instead of {best.num_gpus}"
+
+
+def _fewest(candidates: Iterable[Candidate]) -> float:
+    """GPUs of what fits; more than any answer has where nothing does."""
+    return min((c.num_gpus for c in candidates if c.verdict is Verdict.FITS), default=inf)
 
 
 def cheaper_perhaps(best: Candidate, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -45,13 +57,6 @@ def _costs_less(candidate: Candidate, than: Candidate) -> bool:
     if candidate.cost is not None and than.cost is not None:
         return candidate.cost < than.cost
     return candidate.accelerator.name == than.accelerator.name and candidate.num_gpus < than.num_gpus
-
-
-def _with_fp8(question: Question, best: Candidate) -> Iterator[str]:
-    packed = candidates_on(replace(question, kv_cache_dtypes=("fp8",)), best.accelerator)
-    fewer = min((c.num_gpus for c in packed if c.verdict is Verdict.FITS), default=best.num_gpus)
-    if fewer < best.num_gpus:
-        yield f"an fp8 KV cache would need {fewer} × {best.accelerator.name} instead of {best.num_gpus}"
 
 
 def _possible(question: Question, candidates: Sequence[Candidate]) -> Iterator[str]:

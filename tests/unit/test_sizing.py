@@ -203,6 +203,15 @@ def test_an_fp8_cache_is_a_hint_where_it_was_not_tried() -> None:
     assert "an fp8 KV cache would need 1 × H100-NVL-94GB instead of 2" in hints(asked, size(asked))
 
 
+def test_engines_over_several_nodes_are_a_hint_where_many_replicas_cost_more() -> None:
+    asked = question("inclusionAI/Ling-2.5-1T", "MI355X-288GB", workload=new_workload(500, 20_000, 1_000), max_model_len=21_000,
+                     kv_cache_dtypes=("auto",))  # fmt: skip
+    found = size(asked)
+    assert (found[0].num_gpus, found[0].parallelism.num_gpus) == (64, 8)
+    assert "engines over several nodes would need 16 × MI355X-288GB instead of 64" in hints(asked, found)
+    assert size(replace(asked, max_gpus=16))[0].verdict is Verdict.FITS
+
+
 def test_where_nothing_fits_the_hint_is_the_longest_request_or_the_weights() -> None:
     long = question("Qwen/Qwen3-8B", "L4-24GB", guarantee=Guarantee.STARTUP, workload=None, max_model_len=40960, max_gpus=1,
                     kv_cache_dtypes=("auto",))  # fmt: skip
