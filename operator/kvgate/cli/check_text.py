@@ -26,6 +26,7 @@ _STARTS = {
     "Unknown": ("not decided", "yellow"),
     None: ("not understood", "cyan"),
 }
+_OF_SEVERAL = {"starts": "start", "does not start": "do not start"}
 
 
 def render(report: Report) -> str:
@@ -139,7 +140,8 @@ def _counts(report: Report, *, ours: bool) -> str:
     items = [item for item in report.items if bool(item.checked) is ours]
     outcomes = Counter(_outcome(item)[0] for item in items)
     noun = "InferenceDeployment" if ours else "engine"
-    return f"{_counted(len(items), noun)}: " + ", ".join(f"{n} {o}" for o, n in outcomes.items()) if items else ""
+    told = (f"{n} {_OF_SEVERAL.get(said, said) if n > 1 else said}" for said, n in outcomes.items())
+    return f"{_counted(len(items), noun)}: {', '.join(told)}" if items else ""
 
 
 def _counted(count: int, noun: str) -> str:

@@ -1,7 +1,7 @@
 """One engine before and after → the defaults that its change of release brings."""
 
 from kvgate.budget.errors import UnknownVersion
-from kvgate.budget.versions import parse_patch
+from kvgate.budget.versions import is_newer_than_known, parse_patch
 from kvgate.changed_defaults import ChangedDefault, changed_defaults
 from kvgate.cli.check_report import Item
 from kvgate.manifests.arguments import Argument
@@ -9,24 +9,29 @@ from kvgate.manifests.vllm_args import parse_arguments
 
 
 def defaults_between(before: Item, after: Item) -> tuple[ChangedDefault, ...]:
-    """Of the options that neither sets; nothing where a release is not known, or is the same."""
-    old, new = _release(before), _release(after)
-    if old is None or new is None or old == new:
-        return ()
-    budget = after.assessment.budget if after.assessment else None
+    """Of the options that neither sets; nothing where a release or an option is not known, or the release is the same."""
     try:
-        is_set = {"model", *_options_set(before), *_options_set(after)}
+        old, new = _release(before), _release(after)
+        set_before, set_after = _options_set(before), _options_set(after)
+        if old is None or new is None or old == new or set_before is None or set_after is None:
+            return ()
+        budget = after.assessment.budget if after.assessment else None
+        is_set = {"model", *set_before, *set_after}
         return changed_defaults(old, new, is_set=is_set, request=budget.request if budget else None)
     except UnknownVersion:
         return ()
 
 
 def _release(item: Item) -> str | None:
-    return None if item.judged and not item.judged.is_release_known else item.vllm_version
+    """None where it is not known, or nobody has read it yet."""
+    version = item.vllm_version
+    if version is None or (item.judged and not item.judged.is_release_known) or is_newer_than_known(version):
+        return None
+    return version
 
 
-def _options_set(item: Item) -> frozenset[str]:
-    """By vLLM's names of the settings."""
+def _options_set(item: Item) -> frozenset[str] | None:
+    """By vLLM's names of the settings; None where the input does not hold them all."""
     if item.judged:
         return item.judged.options_set
     deployment = item.checked.subject.deployment if item.checked else None

@@ -56,8 +56,8 @@ class JudgedEngine:
     vllm_version: str
     """The newest that it may be."""
     is_release_known: bool = True
-    options_set: frozenset[str] = frozenset()
-    """Of its command line, by vLLM's names of the settings."""
+    options_set: frozenset[str] | None = None
+    """Of its command line, by vLLM's names of the settings; None where the input does not hold all of it."""
     findings: tuple[Located, ...] = ()
     assumed: tuple[str, ...] = field(default=())
     """What was taken because the manifest does not say."""
@@ -140,13 +140,14 @@ def _judged_with(asked: _Asked, version: str) -> JudgedEngine:
     findings += gpu_count_problems(engine, line)
     name = asked.model.name if asked.model else ""
     findings += start_advice(engine, line, name, _weights_bytes(assessment))
+    is_partly_seen = _is_partly_seen(engine, line)
     return JudgedEngine(
         engine=engine,
         assessment=assessment,
-        verdict=_verdict(assessment, findings, is_partly_seen=_is_partly_seen(engine, line)),
+        verdict=_verdict(assessment, findings, is_partly_seen=is_partly_seen),
         accelerator=asked.chosen.name,
         vllm_version=version,
-        options_set=line.names,
+        options_set=None if is_partly_seen else line.names,
         findings=tuple(findings),
     )
 

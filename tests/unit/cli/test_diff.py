@@ -167,9 +167,17 @@ def test_a_default_of_no_consequence_for_capacity_is_a_change_too(tmp_path: Path
     assert "--tool-strict-level  auto → unset" in run(str(tmp_path / "old"), str(tmp_path / "new")).stdout
 
 
-def test_defaults_are_compared_only_where_both_releases_are_known(tmp_path: Path) -> None:
-    digest = POD.replace(":v0.32.0", f"@sha256:{'0' * 64}")
-    (engine,) = compared(tmp_path, {"x.yaml": with_release("v0.19.1")}, {"x.yaml": digest})["engines"]
+@pytest.mark.parametrize("tag", [f"@sha256:{'0' * 64}", ":v0.34.0"])
+def test_defaults_are_compared_only_where_both_releases_are_known(tmp_path: Path, tag: str) -> None:
+    new = POD.replace(":v0.32.0", tag)
+    (engine,) = compared(tmp_path, {"x.yaml": with_release("v0.19.1")}, {"x.yaml": new})["engines"]
+    assert engine["changed_defaults"] == []
+
+
+def test_options_that_the_input_does_not_hold_may_be_set(tmp_path: Path) -> None:
+    pod = POD.replace("--max-num-seqs=16", "--max-num-seqs=16, $(MORE)")
+    old, new = with_release("v0.19.1", pod), with_release("v0.20.0", pod)
+    (engine,) = compared(tmp_path, {"x.yaml": old}, {"x.yaml": new})["engines"]
     assert engine["changed_defaults"] == []
 
 
