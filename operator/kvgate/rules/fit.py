@@ -61,7 +61,7 @@ def one_request_fits(budget: Budget) -> Iterable[Finding]:
 def sequences_have_states(budget: Budget) -> Iterable[Finding]:
     """vLLM's second start condition: full CUDA graphs want a block for the recurrent state of every sequence (0.19+)."""
     pool, demand, usable = budget.num_blocks, budget.demand, budget.usable_blocks
-    if pool is None or demand is None or usable is None:
+    if pool is None or demand is None or usable is None or not demand.sequence_blocks:
         return
     verdict = verdict_of(demand.sequence_blocks, usable)
     if verdict is Verdict.FITS or verdict_of(demand.startup_blocks, usable) is Verdict.DOES_NOT_FIT:

@@ -32,3 +32,13 @@ def test_a_default_that_may_not_be_the_server_s_is_a_doubt(
     assessment = assess_request({**HYBRID, **more}, **how)
     assert assessment.verdict is verdict
     assert severities(assessment) == severity
+
+
+def test_a_model_without_states_wants_no_blocks_for_them() -> None:
+    full = {
+        "model": "Qwen/Qwen2.5-7B-Instruct",
+        "gpu": "L4-24GB",
+        "vllm_version": "0.30.0",
+        "gpu_memory_utilization": 0.75,
+    }
+    assert severities(assess_request({**full, "max_model_len": 1024}, is_whole=True)) == []
