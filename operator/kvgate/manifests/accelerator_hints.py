@@ -79,16 +79,29 @@ def node_hints(pod: Written) -> Iterator[Hint]:
 
 
 def affinity_hints(terms: Written) -> Iterator[Hint]:
-    """Of node selector terms; only `In` names what a node has."""
-    for term in terms.items():
+    """Of node selector terms, one of which must hold; only `In` names what a node has."""
+    for index, term in enumerate(terms.items()):
         for expression in term.get("matchExpressions").items():
             if expression.get("operator").text == "In":
                 for value in expression.get("values").items():
-                    yield Hint(name=expression.get("key").text, value=value.text, path=value.path)
+                    yield Hint(name=expression.get("key").text, value=value.text, path=value.path, term=index)
 
 
 def accelerators_of(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
-    """What the hints leave possible: values of one label are alternatives, labels narrow each other down, the surest first."""
+    """What the hints leave possible; every term of an affinity is an alternative."""
+    terms: dict[int | None, list[Hint]] = {}
+    for hint in hints:
+        terms.setdefault(hint.term, []).append(hint)
+    common = terms.pop(None, [])
+    found: dict[str, AcceleratorFound] = {}
+    for term in terms.values() or [[]]:
+        for each in _accelerators_of_one([*common, *term]):
+            found.setdefault(each.accelerator.name, each)
+    return tuple(found.values())
+
+
+def _accelerators_of_one(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
+    """Values of one label are alternatives, labels narrow each other down, the surest first."""
     found: dict[str, AcceleratorFound] = {}
     in_order = sorted(hints, key=lambda hint: (_certainty(hint), hint.name))
     for _, group in groupby(in_order, key=lambda hint: hint.name):

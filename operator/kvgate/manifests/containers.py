@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 from kvgate.manifests.arguments import Argument
 from kvgate.manifests.config_file import with_config_file
@@ -40,6 +41,8 @@ class Start:
     """The words after `vllm serve`, or the program's name."""
     is_wrapped: bool = False
     """Another program takes them and hands on vLLM's."""
+    is_on_ray: bool = False
+    """The container starts Ray beside it."""
     remarks: tuple[tuple[str, str], ...] = ()
     """(path, what was left aside there)."""
 
@@ -74,11 +77,12 @@ def _starts_of(
     file_text: FileText,
 ) -> tuple[Start, ...]:
     words = [*_words(command, variables), *_words(args, variables)]
-    commands = unwrapped(words, variables, file_text)
+    commands = list(unwrapped(words, variables, file_text))
     started = [start for line in commands if (start := _after_program(line)) is not None]
     if started:
         unused = tuple(_unused(command, args, variables))
-        return tuple(Start(arguments=s.arguments, is_wrapped=s.is_wrapped, remarks=unused) for s in _leaders(started))
+        on_ray = any(map(_starts_ray, commands))
+        return tuple(replace(start, is_on_ray=on_ray, remarks=unused) for start in _leaders(started))
     if command.is_set or not (own_program or is_vllm_image(image)):
         return ()
     rest = words[1:] if words and words[0].text == "serve" else words
@@ -106,6 +110,12 @@ def _after_program(words: list[Argument]) -> Start | None:
             wrapped = _SERVERS.fullmatch(word.text) is None
             return Start(arguments=tuple(words[index + 1 :]), is_wrapped=wrapped)
     return None
+
+
+def _starts_ray(words: list[Argument]) -> bool:
+    """`ray start`, or the script of vLLM's image that does it."""
+    texts = [word.text.rpartition("/")[2] for word in words]
+    return "multi-node-serving.sh" in texts or any(pair == ("ray", "start") for pair in pairwise(texts))
 
 
 def _leaders(started: list[Start]) -> Iterable[Start]:

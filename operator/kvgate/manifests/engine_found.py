@@ -17,6 +17,8 @@ class Hint:
     """`nvidia.com/gpu.product`, `cloud.google.com/gke-accelerator`, `resource`, `instance type` …"""
     value: str
     path: str
+    term: int | None = None
+    """Of alternatives: what stands in one term goes together; None where it holds for all."""
 
 
 @record
@@ -72,6 +74,8 @@ class FoundEngine:
     """vLLM's environment lets it take requests longer than the model was made for."""
     is_wrapped: bool = False
     """Another program takes the options and hands on vLLM's: one that vLLM does not know may be that program's."""
+    is_on_ray: bool = False
+    """Its container joins a Ray cluster first, whose GPUs vLLM takes where its own are too few."""
     probes: tuple[Written, ...] = ()
     """Probes that kill the container where it does not answer: startup, else liveness."""
     has_shared_memory: bool | None = None

@@ -18,7 +18,7 @@ def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Locat
         return
     at = Place(name="tensor_parallel_size", path=engine.num_gpus.path)
     pods = f"{engine.num_pods} pods have" if engine.num_pods > 1 else "the pod has"
-    if there < needed and not _runs_on_ray(line):
+    if there < needed and not _has_others_gpus(engine, line):
         message = f"tensor × pipeline × data parallel size is {needed} and {pods} {_gpus(there)}: vLLM does not start"
         yield located(
             rule="TooFewGpus", severity=Severity.ERROR, at=at, message=message, remediation=f"ask for {_gpus(needed)}"
@@ -62,10 +62,15 @@ def _size(line: CommandLine, name: str) -> int:
     return setting.value if setting and isinstance(setting.value, int) and setting.value > 0 else 1
 
 
+def _has_others_gpus(engine: FoundEngine, line: CommandLine) -> bool:
+    """Of a Ray cluster; one that is started by a group of pods is that group."""
+    return _runs_on_ray(line) or (engine.is_on_ray and engine.num_pods == 1)
+
+
 def _runs_on_ray(line: CommandLine) -> bool:
-    """A Ray cluster brings GPUs of other pods."""
-    backend = line.settings.get("distributed_executor_backend")
-    return backend is not None and backend.value == "ray"
+    """A Ray cluster brings GPUs of other pods, for the ranks of an engine or for its data parallel copies."""
+    backends = (line.settings.get(f"{what}_backend") for what in ("distributed_executor", "data_parallel"))
+    return any(backend is not None and backend.value == "ray" for backend in backends)
 
 
 def _gpus(count: int) -> str:

@@ -1,6 +1,7 @@
 """KubeAI: Model with a resource profile, and the catalog of its models chart."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kvgate.manifests.accelerator_hints import gpus_of, node_hints
@@ -70,9 +71,7 @@ def _engine(given: Input, spec: Written, name: str) -> FoundEngine:
         model=spec.get("url"),
         image=spec.get("image") if spec.get("image").text else Written(value=image.text, path=written.path),
         num_gpus=Written(value=(per_profile or 0) * times or None, path=written.path),
-        hints=tuple(Hint(name=hint.name, value=hint.value, path=written.path) for hint in (own, *hints))
-        if profile_name
-        else (),
+        hints=tuple(replace(hint, path=written.path) for hint in (own, *hints)) if profile_name else (),
         has_shared_memory=True,
     )
 

@@ -140,6 +140,7 @@ def engine_of_start(given: Input, container: Written, start: Start, *, pod: Writ
         hints=(*((resource,) if resource else ()), *node_hints(pod)),
         remarks=start.remarks,
         is_wrapped=start.is_wrapped,
+        is_on_ray=start.is_on_ray,
         probes=tuple(probe for probe in probes if probe.is_set),
         has_shared_memory=has_shared_memory(pod, container),
         shared_memory_path=container.path,

@@ -1,9 +1,17 @@
 """Labels, resources and platforms' names → accelerators of the catalogue."""
 
+from typing import Any
+
 import pytest
 
 from kvgate import catalogue
-from kvgate.manifests.accelerator_hints import accelerators_of, gpus_of_instance, node_hints, unlisted_hint
+from kvgate.manifests.accelerator_hints import (
+    accelerators_of,
+    affinity_hints,
+    gpus_of_instance,
+    node_hints,
+    unlisted_hint,
+)
 from kvgate.manifests.engine_found import Hint
 from kvgate.manifests.written import Written
 
@@ -73,6 +81,17 @@ def test_only_what_a_node_must_have_counts() -> None:
     pod = Written(value={"affinity": {"nodeAffinity": {**required, **preferred}}}, path="spec")
     (hint,) = node_hints(pod)
     assert (hint.value, hint.path.rpartition("[")[0][-6:]) == ("NVIDIA-L4", "values")
+
+
+def test_terms_of_an_affinity_are_alternatives() -> None:
+    def term(*labels: tuple[str, str]) -> dict[str, Any]:
+        return {"matchExpressions": [{"key": key, "operator": "In", "values": [value]} for key, value in labels]}
+
+    h100 = term(("nvidia.com/gpu.product", "NVIDIA-H100-80GB-HBM3"))
+    family = ("karpenter.k8s.aws/instance-family", "p4de")
+    terms = [h100, term(family, ("karpenter.k8s.aws/instance-gpu-name", "a100")), h100]
+    hints = list(affinity_hints(Written(value=terms, path="terms")))
+    assert [each.accelerator.name for each in accelerators_of(hints)] == ["H100-SXM-80GB", "A100-SXM-80GB"]
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,7 @@ def test_options_that_do_not_go_together(tmp_path: Path, arguments: list[str], e
         (["-dp", "16", "-dpl", "8"], 8, []),
         (["-tp", "16", "--nnodes", "2"], 8, []),
         (["-tp", "16", "--distributed-executor-backend=ray"], 8, []),
+        (["-dp", "4", "--data-parallel-backend=ray"], 2, []),
         (["-dp", "16", "--data-parallel-rank=3"], 1, []),
         (["-tp", "$(SIZE)"], 1, []),
         (["-tp", "2"], None, []),
@@ -151,6 +152,16 @@ def test_options_that_do_not_go_together(tmp_path: Path, arguments: list[str], e
 def test_gpus_must_add_up(tmp_path: Path, arguments: list[str], gpus: int | None, expected: list[str]) -> None:
     told = rules(judged(tmp_path, "Qwen/Qwen3-32B", *arguments, gpus=gpus))
     assert [rule for rule in told if rule.endswith("Gpus")] == expected
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["ray start --head --port=6379 &&", "bash /vllm-workspace/examples/online_serving/multi-node-serving.sh leader;"],
+)
+def test_a_container_that_starts_ray_has_its_clusters_gpus(tmp_path: Path, first: str) -> None:
+    script = f"{first} vllm serve Qwen/Qwen3-32B -tp 8 -pp 2"
+    engine = judged(tmp_path, gpus=8, container={"command": ["sh", "-c", script]})
+    assert "TooFewGpus" not in rules(engine)
 
 
 def _probe(kind: str, **numbers: int) -> dict[str, Any]:
