@@ -14,7 +14,7 @@ from kvgate.record import record
 from kvgate.rules import BUDGET_RULES
 from kvgate.rules.finding import Finding, Severity
 from kvgate.sweep_axes import Axis
-from kvgate.what_if import read_request
+from kvgate.what_if import UnknownFacts, read_request
 
 SEARCHED = ("max_num_seqs", "max_model_len")
 """Settings whose demand only grows with them: between two values that are asked, the last that fits is searched exactly."""
@@ -73,15 +73,6 @@ class Sweep:
     @property
     def chosen(self) -> Cell | None:
         return self.rows[self.at[1]][self.at[0]] if self.at else None
-
-
-class UnknownFacts(ValueError):
-    """A model, GPU or release that is not known; nothing can be drawn."""
-
-    def __init__(self, findings: tuple[Finding, ...]) -> None:
-        super().__init__(
-            "; ".join(f"{f.rule}: {f.message}; {f.remediation}" for f in findings if f.severity is not Severity.INFO)
-        )
 
 
 def sweep(

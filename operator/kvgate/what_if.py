@@ -56,6 +56,15 @@ class BadRequest(Unusable):
         """By the key that each is about."""
 
 
+class UnknownFacts(ValueError):
+    """A model, GPU or release that is not known; nothing can be judged."""
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        super().__init__(
+            "; ".join(f"{f.rule}: {f.message}; {f.remediation}" for f in findings if f.severity is not Severity.INFO)
+        )
+
+
 def assess_request(
     values: Mapping[str, Any],
     *,

@@ -7,10 +7,10 @@ import pytest
 
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee
-from kvgate.sweep import UnknownFacts, sweep, with_guarantee
+from kvgate.sweep import sweep, with_guarantee
 from kvgate.sweep_axes import KNOBS, MAX_VALUES, parse_axis, with_value
 from kvgate.vllm_values import Unusable
-from kvgate.what_if import assess_request
+from kvgate.what_if import UnknownFacts, assess_request
 
 QWEN = {"model": "Qwen/Qwen3-32B-FP8", "gpu": "H100-SXM-80GB", "vllm_version": "0.33.0"}
 

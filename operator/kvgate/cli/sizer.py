@@ -53,15 +53,14 @@ def size(output: str, prices: TextIO | None, *, every: bool, **values: Any) -> N
     from kvgate.cli.sizer_answers import REPORTS
     from kvgate.cli.sizer_question import asked
     from kvgate.sizing import size as find
+    from kvgate.what_if import UnknownFacts
 
     try:
-        question, costs, undecided = asked(given_settings(values), prices)
+        question, costs = asked(given_settings(values), prices)
     except Unusable as error:
         raise click.UsageError(str(error)) from None
-    if question is None:
-        click.echo(
-            "\n".join(f"{finding.rule}: {finding.message}; {finding.remediation}" for finding in undecided), err=True
-        )
+    except UnknownFacts as error:
+        click.echo(str(error), err=True)
         sys.exit(Exit.UNDECIDED)
     candidates = find(question, every=every, progress=progress_of("accelerators"))
     click.echo(REPORTS[output](question, candidates, costs, every=every))

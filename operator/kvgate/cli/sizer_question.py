@@ -10,10 +10,9 @@ from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.request import BudgetRequest, Guarantee, Workload
 from kvgate.prices import BadPrices, Prices, list_prices, read_prices
 from kvgate.problems import Problems
-from kvgate.rules.finding import Finding
 from kvgate.sizing import Question
 from kvgate.vllm_values import Unusable, whole
-from kvgate.what_if import read_request
+from kvgate.what_if import UnknownFacts, read_request
 from kvgate.what_if_settings import read_tokens
 
 _WORKLOAD = {
@@ -25,8 +24,8 @@ _WORKLOAD = {
 _NEEDED = ("peak_concurrency", "prompt_tokens", "output_tokens")
 
 
-def asked(values: Mapping[str, Any], prices: TextIO | None) -> tuple[Question | None, Prices, tuple[Finding, ...]]:
-    """The question, the prices, and what is unknown where there is no question. Raises Unusable with everything that is wrong."""
+def asked(values: Mapping[str, Any], prices: TextIO | None) -> tuple[Question, Prices]:
+    """The question and the prices. Raises Unusable with everything that is wrong, and UnknownFacts."""
     values = dict(values)
     problems = Problems()
     accelerators = problems.read_or(catalogue.accelerators(), _accelerators, values.pop("gpus", None))
@@ -37,7 +36,7 @@ def asked(values: Mapping[str, Any], prices: TextIO | None) -> tuple[Question | 
     request, findings = problems.read_or((None, ()), read_request, {**values, "gpu": accelerators[0].name})
     problems.check()
     if request is None:
-        return None, costs, findings
+        raise UnknownFacts(findings)
     question = Question(
         request=_with_guarantee(request, workload, guarantee),
         accelerators=accelerators,
@@ -46,7 +45,7 @@ def asked(values: Mapping[str, Any], prices: TextIO | None) -> tuple[Question | 
         max_gpus=max_gpus,
         findings=findings,
     )
-    return question, costs, ()
+    return question, costs
 
 
 def _with_guarantee(request: BudgetRequest, workload: Workload | None, named: str | None) -> BudgetRequest:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from kvgate.budget.interval import Verdict
-from kvgate.budget.request import AUTO_MAX_MODEL_LEN, Guarantee
+from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Guarantee
 from kvgate.budget.units import GIB
 from kvgate.candidate import Candidate, why_not
 from kvgate.cli.tables import table
@@ -52,9 +52,7 @@ def _lines(question: Question, candidates: Sequence[Candidate], costs: Prices, *
 
 def _title(question: Question, candidates: Sequence[Candidate], costs: Prices) -> Iterator[str]:
     request, workload = question.request, question.request.workload
-    asked = request.settings.max_model_len
-    length = "auto" if asked == AUTO_MAX_MODEL_LEN else asked or candidates[0].budget.settings.max_model_len
-    yield f"{request.shape.name}, vLLM {request.vllm_version}, max_model_len {length}"
+    yield f"{request.shape.name}, vLLM {request.vllm_version}, max_model_len {_length(request, candidates[0])}"
     if request.guarantee is Guarantee.WORKLOAD and workload:
         shared = f", {workload.shared_prefix_tokens} of them shared" if workload.shared_prefix_tokens else ""
         yield f"{question.concurrency} requests of {workload.prompt_tokens} + {workload.output_tokens} tokens at the same time{shared}"
@@ -66,6 +64,14 @@ def _title(question: Question, candidates: Sequence[Candidate], costs: Prices) -
     for finding in question.findings:
         if finding.severity is not Severity.INFO:
             yield f"{finding.severity.value} {finding.rule}: {finding.message}"
+
+
+def _length(request: BudgetRequest, candidate: Candidate) -> str:
+    """As asked, or the model's own; an architecture that is not modelled may not tell it."""
+    if request.settings.max_model_len == AUTO_MAX_MODEL_LEN:
+        return "auto"
+    known = request.settings.max_model_len or candidate.verdict is not Verdict.UNKNOWN or request.shape.max_model_len
+    return str(candidate.budget.settings.max_model_len) if known else "unknown"
 
 
 def _shown(question: Question, candidates: Sequence[Candidate], *, every: bool) -> list[Candidate]:

@@ -50,7 +50,7 @@ def sweep(output: str | None, file: Path | None, **values: Any) -> None:
     Exit code: 0 drawn; with --at 0 where that point fits or may fit, 1 where it does not, 2 where nothing could be decided.
     """
     from kvgate.cli.sweep_question import swept
-    from kvgate.sweep import UnknownFacts
+    from kvgate.what_if import UnknownFacts
 
     kind = _kind(output, file)
     try:

@@ -6,10 +6,10 @@ from typing import Any
 from kvgate.budget.plan import plan
 from kvgate.budget.request import Guarantee
 from kvgate.problems import Problems
-from kvgate.sweep import Sweep, UnknownFacts, sweep, with_guarantee
+from kvgate.sweep import Sweep, sweep, with_guarantee
 from kvgate.sweep_axes import KNOBS, Axis, parse_axis, read_value, with_value
 from kvgate.vllm_values import Unusable
-from kvgate.what_if import read_request
+from kvgate.what_if import UnknownFacts, read_request
 from kvgate.what_if_settings import read_settings
 
 _SHORTEST = 1024

@@ -151,6 +151,20 @@ def test_a_config_file_stands_in_for_the_catalogue(tmp_path: Path) -> None:
     assert ours == answer("--model", "Qwen/Qwen3-8B", "--gpus", "L40S")["candidates"][0]
 
 
+def test_an_architecture_that_is_not_modelled_has_no_length(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text('{"architectures": ["NobodyForCausalLM"], "hidden_size": 4096}')
+    result = run("--model-config", str(file), "--gpus", "L4")
+    assert result.exit_code == 2
+    assert "max_model_len unknown" in result.output
+
+
+def test_only_what_is_unknown_is_told() -> None:
+    result = run("--model", "nobody/nothing")
+    assert result.stderr.startswith("UnknownModel: model nobody/nothing is not in the catalogue")
+    assert "VersionAssumed" not in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
