@@ -57,6 +57,8 @@ def _object(value: Any, example: str) -> Mapping[str, Any]:
 
 
 def _whole(value: Any, at_most: int, what: str) -> int:
+    """Also as text, which vLLM's configuration classes take for a number."""
+    value = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 20 else value
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= at_most:
         raise Unusable(f"{what} must be a whole number up to {at_most}")
     return value
@@ -138,11 +140,7 @@ def with_speculation(values: Mapping[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in values.items() if name not in _SPECULATION}
     if not given or rest.get("speculative_config"):
         return rest
-    return {**rest, "speculative_config": {key: _number_or_text(value) for key, value in given.items()}}
-
-
-def _number_or_text(value: Any) -> Any:
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
+    return {**rest, "speculative_config": given}
 
 
 def cache_settings(arguments: Iterable[str]) -> dict[str, Any]:

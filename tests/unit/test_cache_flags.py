@@ -49,6 +49,7 @@ def test_every_flag_sets_a_field_of_the_engine() -> None:
         (["--limit-mm-per-prompt", "image=many"], {}),
         (["--compilation-config", '{"cudagraph_mode": "piecewise"}'], {"graphs": GraphSettings(mode="PIECEWISE")}),
         (["--compilation-config=0"], {"graphs": GraphSettings(mode="NONE")}),
+        (['--compilation-config={"cudagraph_capture_sizes": ["1", "2"]}'], {"graphs": GraphSettings(capture_sizes=(1, 2))}),
         (["--compilation-config=3"], {"graphs": GraphSettings()}),
         (["--compilation-config", '{"cudagraph_capture_sizes": [1, 2], "max_cudagraph_capture_size": 2}'],
          {"graphs": GraphSettings(capture_sizes=(1, 2), max_capture_size=2)}),

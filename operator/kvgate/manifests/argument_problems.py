@@ -49,9 +49,11 @@ def _nearest(name: str, release: Patch) -> str | None:
 
     if len(name) > 60:
         return None
-    return next(
-        iter(get_close_matches(name, [s for s in spellings(release) if s.startswith("--")], n=1, cutoff=0.75)), None
-    )
+    if not name.startswith("--"):
+        short = max((s for s in spellings(release) if name.startswith(s)), key=len, default="")
+        return f"{short} {name[len(short) :]}" if short else None
+    names = [s for s in spellings(release) if s.startswith("--")]
+    return next(iter(get_close_matches(name, names, n=1, cutoff=0.75)), None)
 
 
 def _not_in_release(word: Argument, option: Option, release: Patch) -> ArgumentProblem:

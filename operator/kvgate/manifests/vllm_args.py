@@ -150,7 +150,7 @@ def find_option(name: str, release: Patch) -> Option | tuple[str, ...] | None:
     known, name = spellings(release), canonical(name)
     if name in known:
         return known[name]
-    if not name.startswith("--") or len(name) < 4:
+    if name.startswith("--") and len(name) < 4:
         return None
     matches = {known[spelling].flag for spelling in _beginning(name, release)}
     if len(matches) == 1:
@@ -173,11 +173,9 @@ def _sorted_spellings(release: Patch) -> tuple[str, ...]:
 
 
 def _attached(name: str, release: Patch) -> tuple[str, str] | None:
-    """`-O3`, `-qfp8`: a short option with its value in one word."""
-    if name.startswith("--"):
-        return None
-    shorts = sorted((s for s in spellings(release) if not s.startswith("--") and name.startswith(s)), key=len)
-    return (shorts[-1], name[len(shorts[-1]) :]) if shorts else None
+    """`-O3`, `-qfp8`: an option of one letter with its value in one word; `-tp2` is none."""
+    short = name[:2]
+    return (short, name[2:]) if short != "--" and short in spellings(release) else None
 
 
 @record

@@ -29,11 +29,13 @@ def values(line: CommandLine) -> dict[str, Any]:
         ("--gpu_memory_utilization=0.9", {"gpu_memory_utilization": 0.9}),
         ("-tp 2", {"tensor_parallel_size": 2}),
         ("-tp=2", {"tensor_parallel_size": 2}),
+        ("-t 2", {"tensor_parallel_size": 2}),
         ("--enforce-eager", {"enforce_eager": True}),
         ("--no-enable-prefix-caching", {"enable_prefix_caching": False}),
         ("--max-num-batched-token=8192", {"max_num_batched_tokens": 8192}),
         ("--compilation-config.mode 3 --compilation-config.level 1", {"compilation_config": {"mode": 3, "level": 1}}),
         ("-O3", {"optimization_level": "3"}),
+        ("-qfp8", {"quantization": "fp8"}),
         ("-O 2", {"optimization_level": "2"}),
         ("""--speculative-config '{"method": "mtp"}'""", {"speculative_config": {"method": "mtp"}}),
         ("--quantization None", {"quantization": None}),
@@ -88,6 +90,7 @@ def test_the_model_may_be_the_first_word() -> None:
         ("--hf-overrides {a}", (0, 33, 0), "OptionValue", "JSON"),
         ("--collect-detailed-traces model all,model", (0, 33, 0), "OptionValue", "worker"),
         ("--max-num 3", (0, 33, 0), "OptionAmbiguous", "--max-num-seqs"),
+        ("-tp2", (0, 33, 0), "OptionUnknown", "did you mean -tp 2?"),
     ],
 )
 def test_what_the_parser_refuses_is_a_problem_at_its_word(
