@@ -6,6 +6,7 @@ from kvgate import catalogue
 from kvgate.manifests.accelerator_hints import AcceleratorFound, accelerators_of, unlisted_hint
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.located import Located, Place, located
+from kvgate.manifests.written import Written
 from kvgate.record import record
 from kvgate.rules.finding import Severity
 
@@ -47,8 +48,8 @@ def choose(engine: FoundEngine, configured: str | None) -> Chosen:
         )
     if unlisted := unlisted_hint(engine.hints):
         return Chosen(name=unlisted.value, path=unlisted.path)
-    if _CPU_IMAGE.search(engine.image.text):
-        return Chosen(name=None, path=engine.image.path, findings=(_on_cpu(engine),))
+    if image := cpu_image(engine):
+        return Chosen(name=None, path=image.path, findings=(_on_cpu(image),))
     if configured:
         return Chosen(name=configured, assumed=(f"accelerator {configured}, as configured",))
     return Chosen(name=None)
@@ -76,7 +77,12 @@ def _shared(found: AcceleratorFound) -> tuple[Located, ...]:
     return (located("SharedGpu", Severity.WARNING, at, message, "leave each its part by gpu_memory_utilization"),)
 
 
-def _on_cpu(engine: FoundEngine) -> Located:
-    at = Place(name="accelerator", path=engine.image.path)
+def cpu_image(engine: FoundEngine) -> Written | None:
+    """Its image, where that is made for CPUs."""
+    return next((image for image in (engine.version, engine.image) if _CPU_IMAGE.search(image.text)), None)
+
+
+def _on_cpu(image: Written) -> Located:
+    at = Place(name="accelerator", path=image.path)
     message = "this image runs on CPUs, whose KV cache is main memory: not judged"
     return located("RunsOnCpu", Severity.INFO, at, message, "VLLM_CPU_KVCACHE_SPACE says how much it takes")

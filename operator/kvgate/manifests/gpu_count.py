@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from kvgate.manifests.chosen_accelerator import cpu_image
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.located import Located, Place, located
 from kvgate.manifests.vllm_args import CommandLine
@@ -14,7 +15,7 @@ _ELSEWHERE = ("data_parallel_rank", "data_parallel_hybrid_lb", "data_parallel_ex
 def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Located]:
     """Too few, or some that idle; silent where either is not known. What nobody sees of a line may use more."""
     there, needed = gpus_there(engine, line), gpus_needed(line)
-    if there is None or needed is None:
+    if there is None or needed is None or cpu_image(engine):
         return
     at = Place(name="tensor_parallel_size", path=engine.num_gpus.path)
     pods = f"{engine.num_pods} pods have" if engine.num_pods > 1 else "the pod has"

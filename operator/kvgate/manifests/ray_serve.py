@@ -44,7 +44,7 @@ def read_ray_service(given: Input) -> Iterator[FoundEngine]:
         node = compose(field.text)
         value = construct(node) if node else None
     except YamlError as error:
-        remark = (field.path, f"serveConfigV2 is not YAML: {error}")
+        remark = (field.path, f"serveConfigV2 cannot be read: {error}")
         yield FoundEngine(
             platform="ray-serve",
             document=given.document,

@@ -13,6 +13,7 @@ from kvgate.manifests.judged import Defaults, JudgedEngine, judge_engine
 from kvgate.rules.finding import Severity
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
+NO_GPUS = {"limits": {"nvidia.com/gpu": 0}}
 
 
 def judged(
