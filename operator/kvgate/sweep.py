@@ -139,7 +139,10 @@ def _errors(assessment: Assessment) -> Iterator[Finding]:
 def _available(budget: Budget) -> Interval | None:
     """What requests can hold, in the bytes of the tightest rank: whole blocks without the null block, as the verdict counts."""
     usable, stage = budget.usable_blocks, budget.tightest
-    return usable.times(stage.bytes_per_block) if usable and stage else None
+    if usable is None or stage is None:
+        return None
+    low, expected, high = (max(0, end) * stage.bytes_per_block for end in (usable.low, usable.expected, usable.high))
+    return Interval(low=low, expected=expected, high=high)
 
 
 def _edge(values: Mapping[str, Any], x: Axis, number: int, y: Axis, guarantee: Guarantee) -> Edge:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.interval import Verdict
+from kvgate.budget.interval import Interval, Verdict
 from kvgate.budget.request import Guarantee
 from kvgate.sweep import sweep, with_guarantee
 from kvgate.sweep_axes import KNOBS, MAX_VALUES, parse_axis, with_value
@@ -164,3 +164,11 @@ def test_progress_is_told_column_by_column() -> None:
     axes = parse_axis("max_model_len=1K,2K,4K"), parse_axis("max_num_seqs=1,2")
     sweep(QWEN, *axes, guarantee=Guarantee.FULL_CONTEXT, progress=lambda done, total: told.append((done, total)))
     assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_where_the_weights_leave_nothing_nothing_is_available() -> None:
+    axes = parse_axis("gpu=T4-16GB"), parse_axis("max_num_seqs=1")
+    values = {key: value for key, value in QWEN.items() if key != "gpu"}
+    ((cell,),) = sweep(values, *axes, guarantee=Guarantee.FULL_CONTEXT).rows
+    assert cell.available == Interval.exactly(0)
+    assert cell.share is None

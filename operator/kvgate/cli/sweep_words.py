@@ -101,5 +101,5 @@ def edge_of(swept: Sweep, column: int) -> tuple[str, str]:
 
 
 def _interval(interval: Interval) -> str:
-    low, expected, high = (max(0, end) / GIB for end in (interval.low, interval.expected, interval.high))
+    low, expected, high = (end / GIB for end in (interval.low, interval.expected, interval.high))
     return f"{low:.2f} GiB low, {expected:.2f} GiB expected, {high:.2f} GiB high"
