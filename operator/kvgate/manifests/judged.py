@@ -71,8 +71,7 @@ class _Asked:
     model: ModelFound | None
     chosen: Chosen
     defaults: Defaults
-    is_ahead: bool
-    """A build of what comes after the newest release."""
+    releases: Releases
 
 
 def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
@@ -80,7 +79,7 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     model = find_model(list(_names(engine)))
     releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
     chosen = choose(engine, defaults.accelerator)
-    asked = _Asked(engine=engine, model=model, chosen=chosen, defaults=defaults, is_ahead=releases.is_ahead)
+    asked = _Asked(engine=engine, model=model, chosen=chosen, defaults=defaults, releases=releases)
     judged = _judged_within(asked, releases)
     if judged.verdict is Verdict.DOES_NOT_FIT and chosen.roomiest:
         judged = _unless_roomier(judged, asked, releases)
@@ -130,8 +129,9 @@ def _joined(low: JudgedEngine, high: JudgedEngine) -> JudgedEngine:
 def _judged_with(asked: _Asked, version: str) -> JudgedEngine:
     engine = asked.engine
     line = parse_arguments(engine.arguments, parse_patch(version))
-    is_beyond = asked.is_ahead or parse_patch(version) > newest_read()
-    findings = [*line_findings(line, engine, is_beyond=is_beyond), *asked.chosen.findings]
+    is_beyond = asked.releases.is_ahead or parse_patch(version) > newest_read()
+    findings = [*line_findings(line, engine, is_beyond=is_beyond, is_stated=asked.releases.is_stated)]
+    findings += asked.chosen.findings
     undecided = undecided_settings(line, knows_model=asked.model is not None)
     findings += undecided
     assessment = None if undecided else _assessment(asked, line, version, findings)

@@ -27,13 +27,19 @@ _NOT_OURS = ("--dyn-", "--kaito-")
 """Beginnings of options that wrappers keep for themselves."""
 
 
-def line_findings(line: CommandLine, engine: FoundEngine, *, is_beyond: bool) -> Iterator[Located]:
-    """Everything, in the order of the line. `is_beyond`: the release may know more than kvgate does."""
+def line_findings(line: CommandLine, engine: FoundEngine, *, is_beyond: bool, is_stated: bool) -> Iterator[Located]:
+    """Everything, in the order of the line.
+
+    `is_beyond`: the release is newer than those that kvgate knows; where it is not `is_stated` it may be, and an option that is like
+    none of vLLM's is rather a new one than a slip of the pen.
+    """
     wrapped = [problem for problem in line.problems if engine.is_wrapped and problem.rule in _PARSER_RULES]
     for index, problem in enumerate(line.problems, start=1):
         more = line.num_more_problems if index == len(line.problems) else 0
         if problem not in wrapped:
-            yield _uncertain(problem, more) if is_beyond and problem.rule in _MAY_BE_NEW else _problem(problem, more)
+            may_be_new = is_beyond and problem.rule in _MAY_BE_NEW
+            may_be_new |= not is_stated and problem.rule == "OptionUnknown" and not _is_slip(problem)
+            yield _uncertain(problem, more) if may_be_new else _problem(problem, more)
     yield from _of_wrapper(wrapped)
     for setting in line.repeated.values():
         last = line.settings.get(setting.name) or line.unknown.get(setting.name)
@@ -70,6 +76,11 @@ def _problem(problem: ArgumentProblem, num_more: int) -> Located:
     return located(problem.rule, severity, at, message, problem.remediation)
 
 
+def _is_slip(problem: ArgumentProblem) -> bool:
+    """Of the pen: it is like an option of vLLM's."""
+    return problem.remediation.startswith("did you mean")
+
+
 def _uncertain(problem: ArgumentProblem, num_more: int) -> Located:
     """A newer release may have the option, or take the value."""
     told = _problem(problem, num_more)
@@ -83,7 +94,7 @@ def _of_wrapper(problems: list[ArgumentProblem]) -> Iterator[Located]:
     for problem in problems:
         at = Place(name="arguments", path=problem.path, line=problem.at.line)
         name = problem.at.text.partition("=")[0]
-        if problem.remediation.startswith("did you mean") and not name.startswith(_NOT_OURS):
+        if _is_slip(problem) and not name.startswith(_NOT_OURS):
             message = f"{shown(name)} is no option of vLLM; is it one of the program around it?"
             yield located(problem.rule, Severity.WARNING, at, message, problem.remediation)
         elif problem.rule != "UnexpectedWord":

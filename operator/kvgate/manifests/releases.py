@@ -26,8 +26,10 @@ class Releases:
     high: str
     assumed: str = ""
     """Why; empty where the manifest says it."""
+    is_stated: bool = False
+    """By the manifest, or in the configuration."""
     is_ahead: bool = False
-    """It may be newer than the newest that is known."""
+    """It is built after the newest that is known."""
 
     @property
     def is_one(self) -> bool:
@@ -39,9 +41,9 @@ def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Rele
     images = [version_of(text) for text in _images(engine)]
     stated = next((found.version for found in images if found.version), None)
     if stated:
-        return Releases(low=stated, high=stated)
+        return Releases(low=stated, high=stated, is_stated=True)
     if configured:
-        return Releases(low=configured, high=configured, assumed=f"vLLM {configured}, as configured")
+        return Releases(low=configured, high=configured, assumed=f"vLLM {configured}, as configured", is_stated=True)
     why = next((found for found in images), ImageFound(version=None, reason="no image is written"))
     usable = _with_values(usable_releases(_flags(engine.arguments)), engine.arguments)
     if why.is_newest and DEFAULT_VERSION in usable:

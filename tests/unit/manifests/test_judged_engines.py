@@ -94,6 +94,17 @@ def test_a_release_that_nobody_has_read_may_know_more_options(tmp_path: Path, ta
     assert found.verdict is Verdict.FITS
 
 
+@pytest.mark.parametrize("image", ["vllm/vllm-openai:latest", f"vllm/vllm-openai@sha256:{'0' * 64}", "corp/llm:7"])
+@pytest.mark.parametrize(
+    ("option", "severity"), [("--corp-quota=1", Severity.WARNING), ("--max-modle-len=1", Severity.ERROR)]
+)
+def test_where_no_release_is_stated_a_slip_of_the_pen_is_an_error_and_an_option_like_no_other_is_not(
+    tmp_path: Path, image: str, option: str, severity: Severity
+) -> None:
+    found = judged(tmp_path, "Qwen/Qwen3-8B", "--max-model-len=8192", "--max-num-seqs=4", option, image=image)
+    assert rules(found, severity) == ["OptionUnknown"]
+
+
 def test_a_value_that_vllm_refuses_after_parsing_is_told_where_it_stands(tmp_path: Path) -> None:
     found = judged(tmp_path, "Qwen/Qwen3-8B", "--gpu-memory-utilization=92", "--max-num-seqs=0")
     told = [(each.finding.rule, each.finding.field, each.path) for each in found.findings]
