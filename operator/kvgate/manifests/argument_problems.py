@@ -80,7 +80,8 @@ def deprecated(word: Argument, option: Option) -> ArgumentProblem:
 
 def unexpected(word: Argument) -> ArgumentProblem:
     """vLLM takes one word without an option, its model."""
-    message = f"{shown(word.text)} belongs to no option; vLLM does not start"
+    what = shown(word.text) or "an empty word"
+    message = f"{what} belongs to no option; vLLM does not start"
     return ArgumentProblem(
         rule="UnexpectedWord", at=word, message=message, remediation="switches take no value; leave it out"
     )
