@@ -1,7 +1,9 @@
 """The click group: each command is imported when it is asked for."""
 
 import gc
+from errno import ENOSPC
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -35,6 +37,16 @@ class LazyGroup(click.Group):
         gc.set_threshold(200_000, 20)  # a short life makes little garbage
         command = getattr(import_module(_COMMANDS[cmd_name][0]), cmd_name)
         return command if isinstance(command, click.Command) else None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """A full disk is no finding: exit code 2, and not the 1 of an exception."""
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.errno != ENOSPC:
+                raise
+            click.echo(f"the output cannot be written: {error.strerror}", err=True)
+            ctx.exit(2)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
