@@ -1,6 +1,7 @@
 """What a GPU costs per hour: our dated list prices, or a file of the user's."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import starmap
@@ -54,6 +55,7 @@ def read_prices(text: str, *, where: str) -> Prices:
     problems = Problems()
     currency = problems.read_or("", _currency, data.pop("currency", "USD"))
     priced = [problems.read_or(_NO_PRICE, _priced, str(name), price) for name, price in data.items()]
+    problems.read_or(None, _check_once, [name for name, _ in priced if name])
     try:
         problems.check()
     except Unusable as error:
@@ -69,6 +71,12 @@ def _parsed(text: str) -> Mapping[str, Any]:
     if not isinstance(data, Mapping):
         raise BadPrices("it must be a mapping: a name that `kvgate gpus` lists, a colon, a price per hour")
     return data
+
+
+def _check_once(names: Sequence[str]) -> None:
+    """An accelerator has more than one name."""
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise BadPrices(f"{', '.join(twice)}: more than one price; write one")
 
 
 def _currency(value: Any) -> str:

@@ -66,6 +66,7 @@ def test_a_price_of_the_user_is_the_decimal_that_is_written(written: str) -> Non
         ("L4: .inf", "number from 0"),
         ("L4: 1/0", "number from 0"),
         ("L4:", "number from 0"),
+        ("L4: 1\nL4-24GB: 2", "L4-24GB: more than one price; write one"),
         ("L4: 1e999999999", "number from 0"),
         ("L4: 2026-13-45", "not YAML"),
         ("currency: [EUR]", "currency is \\['EUR'\\]; write a name such as EUR"),
