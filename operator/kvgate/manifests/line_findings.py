@@ -28,18 +28,13 @@ _NOT_OURS = ("--dyn-", "--kaito-")
 
 
 def line_findings(line: CommandLine, engine: FoundEngine, *, is_beyond: bool, is_stated: bool) -> Iterator[Located]:
-    """Everything, in the order of the line.
-
-    `is_beyond`: the release is newer than those that kvgate knows; where it is not `is_stated` it may be, and an option that is like
-    none of vLLM's is rather a new one than a slip of the pen.
-    """
+    """Everything, in the order of the line. `is_beyond`: the release is newer than those that kvgate knows."""
+    uncertain = _uncertain(line, is_beyond=is_beyond, is_stated=is_stated)
     wrapped = [problem for problem in line.problems if engine.is_wrapped and problem.rule in _PARSER_RULES]
     for index, problem in enumerate(line.problems, start=1):
         more = line.num_more_problems if index == len(line.problems) else 0
         if problem not in wrapped:
-            may_be_new = is_beyond and problem.rule in _MAY_BE_NEW
-            may_be_new |= not is_stated and problem.rule == "OptionUnknown" and not _is_slip(problem)
-            yield _uncertain(problem, more) if may_be_new else _problem(problem, more)
+            yield _softened(problem, more) if problem in uncertain else _problem(problem, more)
     yield from _of_wrapper(wrapped)
     for setting in line.repeated.values():
         last = line.settings.get(setting.name) or line.unknown.get(setting.name)
@@ -81,8 +76,16 @@ def _is_slip(problem: ArgumentProblem) -> bool:
     return problem.remediation.startswith("did you mean")
 
 
-def _uncertain(problem: ArgumentProblem, num_more: int) -> Located:
-    """A newer release may have the option, or take the value."""
+def _uncertain(line: CommandLine, *, is_beyond: bool, is_stated: bool) -> list[ArgumentProblem]:
+    """What a newer release may take. Where none is stated, an option like none of vLLM's is rather a new one than a slip."""
+    if is_beyond or is_stated:
+        return [problem for problem in line.problems if is_beyond and problem.rule in _MAY_BE_NEW]
+    unlike = [problem for problem in line.problems if problem.rule == "OptionUnknown" and not _is_slip(problem)]
+    return [problem for problem in line.problems if unlike and (problem in unlike or problem.rule == "UnexpectedWord")]
+
+
+def _softened(problem: ArgumentProblem, num_more: int) -> Located:
+    """As far as kvgate knows."""
     told = _problem(problem, num_more)
     message = f"as of vLLM {DEFAULT_VERSION}, the newest that kvgate knows, {told.finding.message}"
     return replace(told, finding=replace(told.finding, severity=Severity.WARNING, message=message))

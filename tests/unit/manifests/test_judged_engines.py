@@ -105,6 +105,11 @@ def test_where_no_release_is_stated_a_slip_of_the_pen_is_an_error_and_an_option_
     assert rules(found, severity) == ["OptionUnknown"]
 
 
+def test_the_values_of_a_new_option_are_uncertain_with_it(tmp_path: Path) -> None:
+    found = judged(tmp_path, "Qwen/Qwen3-8B", "--max-model-len=8192", "--corp-list", "a", "b", image="corp/llm:7")
+    assert rules(found, Severity.ERROR) == []
+
+
 def test_a_value_that_vllm_refuses_after_parsing_is_told_where_it_stands(tmp_path: Path) -> None:
     found = judged(tmp_path, "Qwen/Qwen3-8B", "--gpu-memory-utilization=92", "--max-num-seqs=0")
     told = [(each.finding.rule, each.finding.field, each.path) for each in found.findings]
