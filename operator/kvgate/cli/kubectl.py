@@ -9,15 +9,22 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
+from typing import Any
+
+Json = dict[str, Any]
 
 KINDS = (
-    "inferencedeployments.kvgate.io", "deployments.apps", "statefulsets.apps", "jobs.batch", "cronjobs.batch", "pods",
-    "leaderworkersets.leaderworkerset.x-k8s.io", "rollouts.argoproj.io", "llminferenceservices.serving.kserve.io",
-    "llminferenceserviceconfigs.serving.kserve.io", "inferenceservices.serving.kserve.io", "servingruntimes.serving.kserve.io",
-    "models.kubeai.org", "workspaces.kaito.sh", "dynamographdeployments.nvidia.com", "rayservices.ray.io",
+    "inferencedeployments.kvgate.io", "deployments.apps", "statefulsets.apps", "daemonsets.apps", "replicasets.apps",
+    "jobs.batch", "cronjobs.batch", "pods", "leaderworkersets.leaderworkerset.x-k8s.io", "rollouts.argoproj.io",
+    "llminferenceservices.serving.kserve.io", "llminferenceserviceconfigs.serving.kserve.io",
+    "inferenceservices.serving.kserve.io", "servingruntimes.serving.kserve.io", "clusterservingruntimes.serving.kserve.io",
+    "models.kubeai.org", "workspaces.kaito.sh", "inferencesets.kaito.sh", "multiroleinferences.kaito.sh",
+    "dynamographdeployments.nvidia.com", "dynamocomponentdeployments.nvidia.com", "podcliquesets.grove.io",
+    "podcliquescalinggroups.grove.io", "podcliques.grove.io", "rayservices.ray.io", "rayclusters.ray.io",
     "vllmruntimes.production-stack.vllm.ai", "configmaps",
 )  # fmt: skip
-"""What may run vLLM, and what such objects refer to; kinds that the cluster does not have are left out."""
+"""What may run vLLM, what such objects refer to, and what stands between an object and its pods; kinds that the cluster does
+not have are left out."""
 USAGE = "usage: kubectl kvgate [flags of kubectl get] [-- flags of kvgate check]"
 _CONNECTION = frozenset(
     {
@@ -40,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _objects(flags: list[str]) -> bytes:
-    """Objects that nobody owns: pods and deployments of another object are judged through it."""
+    """What is listed, with its owners: pods and deployments of an object that is judged are judged through it."""
     known = _known_kinds(flags)
     kinds = ",".join(kind for kind in KINDS if kind in known)
     return _without_owned(_kubectl("get", kinds, "--output=json", "--ignore-not-found", *flags))
@@ -53,8 +60,18 @@ def _without_owned(listed: bytes) -> bytes:
         sys.exit(
             _failed(f"kubectl kvgate: kubectl did not answer in JSON; flags of kvgate check stand behind --\n{USAGE}")
         )
-    items = [item for item in found.get("items", ()) if not item.get("metadata", {}).get("ownerReferences")]
-    return json.dumps({**found, "items": items}).encode()
+    items = found.get("items", ())
+    listed_uids = {_metadata(item).get("uid") for item in items}
+    own = [item for item in items if not listed_uids & set(_owners(item))]
+    return json.dumps({**found, "items": own}).encode()
+
+
+def _owners(item: Json) -> Iterator[str]:
+    return (owner["uid"] for owner in _metadata(item).get("ownerReferences") or ())
+
+
+def _metadata(item: Json) -> Json:
+    return item.get("metadata") or {}
 
 
 def _known_kinds(flags: list[str]) -> frozenset[str]:

@@ -3,6 +3,7 @@
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -66,6 +67,35 @@ def test_what_cannot_be_listed_is_told_and_the_rest_is_judged(
     assert "no-such-option" in told.out
     answering(tmp_path, monkeypatch, "", code=1, error="pods is forbidden")
     assert code_of() == 2
+
+
+def owned(kind: str, uid: str, *owners: str) -> dict[str, Any]:
+    item = yaml.safe_load(MISTAKEN_POD)
+    template = {"metadata": {}, "spec": item["spec"]}
+    references = [{"apiVersion": "v1", "kind": "Any", "name": "any", "uid": owner} for owner in owners]
+    item["metadata"] = {"name": uid, "uid": uid, "ownerReferences": references}
+    return item if kind == "Pod" else {**item, "apiVersion": "apps/v1", "kind": kind, "spec": {"template": template}}
+
+
+@pytest.mark.parametrize(
+    ("items", "judged"),
+    [
+        ([owned("Deployment", "a"), owned("ReplicaSet", "a-1", "a"), owned("Pod", "a-1-x", "a-1")], ["a"]),
+        ([owned("Deployment", "b", "platform"), owned("ReplicaSet", "b-1", "b"), owned("Pod", "b-1-x", "b-1")], ["b"]),
+        ([owned("Pod", "c", "platform"), owned("Pod", "d")], ["c", "d"]),
+    ],
+    ids=["its own", "of a platform that is not listed", "pods of such a platform"],
+)
+def test_what_an_object_owns_is_judged_through_it_and_nothing_is_lost(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    items: list[dict[str, Any]],
+    judged: list[str],
+) -> None:
+    answering(tmp_path, monkeypatch, json.dumps({**LIST, "items": items}))
+    assert code_of("--", "-o", "json") == 1
+    assert [each["name"] for each in json.loads(capfd.readouterr().out)["documents"]] == judged
 
 
 def test_an_answer_that_is_not_json_is_named(
