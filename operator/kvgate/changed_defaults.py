@@ -8,8 +8,8 @@ from typing import Any
 from kvgate.budget.request import BudgetRequest, EngineSettings
 from kvgate.budget.settings import Resolved, resolve_settings
 from kvgate.budget.versions import accounting_of, parse_patch
+from kvgate.command_line.options import Option, options, read_around
 from kvgate.record import record
-from kvgate.vllm_options import Option, options, read_around
 
 _RESOLVED = (
     "gpu_memory_utilization", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching",

@@ -6,7 +6,7 @@ import pytest
 
 from kvgate.budget.request import BudgetRequest
 from kvgate.changed_defaults import changed_defaults
-from kvgate.vllm_options import options
+from kvgate.command_line.options import options
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
 

@@ -7,10 +7,10 @@ from kvgate.api import KIND
 from kvgate.api.fields import field_path
 from kvgate.cli.checked import Checked
 from kvgate.cli.exits import Exit
+from kvgate.command_line.located import Located
 from kvgate.engine import Assessment, Decision
 from kvgate.manifests import Broken, Document
 from kvgate.manifests.judged import JudgedEngine
-from kvgate.manifests.located import Located
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 

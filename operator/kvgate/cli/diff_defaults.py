@@ -4,8 +4,8 @@ from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.versions import is_newer_than_known, parse_patch
 from kvgate.changed_defaults import ChangedDefault, changed_defaults
 from kvgate.cli.check_report import Item
-from kvgate.manifests.arguments import Argument
-from kvgate.manifests.vllm_args import parse_arguments
+from kvgate.command_line.arguments import Argument
+from kvgate.command_line.parser import parse_arguments
 
 
 def defaults_between(before: Item, after: Item) -> tuple[ChangedDefault, ...]:

@@ -3,9 +3,9 @@
 import re
 
 from kvgate import catalogue
+from kvgate.command_line.located import Located, Place, located
 from kvgate.manifests.accelerator_hints import AcceleratorFound, accelerators_of, unlisted_hint
 from kvgate.manifests.engine_found import FoundEngine
-from kvgate.manifests.located import Located, Place, located
 from kvgate.manifests.written import Written
 from kvgate.record import record
 from kvgate.rules.finding import Severity

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvgate.manifests.arguments import Argument
+from kvgate.command_line.arguments import Argument
 from kvgate.manifests.fields_as_options import any_options
 from kvgate.manifests.mounted_files import FileText
 from kvgate.manifests.nodes import YamlError, value_of

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from kvgate.manifests.arguments import Argument
+from kvgate.command_line.arguments import Argument
 from kvgate.manifests.config_file import with_config_file
 from kvgate.manifests.environment import Room, expanded
 from kvgate.manifests.mounted_files import FileText, no_files

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from kvgate.manifests.arguments import Argument
+from kvgate.command_line.arguments import Argument
+from kvgate.command_line.located import Located
 from kvgate.manifests.documents import Document
-from kvgate.manifests.located import Located
 from kvgate.manifests.written import NOTHING, Written
 from kvgate.record import record
 

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from kvgate.manifests.arguments import Argument
+from kvgate.command_line.arguments import Argument
+from kvgate.command_line.options import options
 from kvgate.manifests.written import Written
-from kvgate.vllm_options import options
 
 
 def as_options(fields: Written, flags: Mapping[str, str]) -> Iterator[Argument]:

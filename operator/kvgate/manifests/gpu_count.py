@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from kvgate.command_line.located import Located, Place, located
+from kvgate.command_line.parser import CommandLine
 from kvgate.manifests.chosen_accelerator import cpu_image
 from kvgate.manifests.engine_found import FoundEngine
-from kvgate.manifests.located import Located, Place, located
-from kvgate.manifests.vllm_args import CommandLine
 from kvgate.rules.finding import Severity
 
 _ELSEWHERE = ("data_parallel_rank", "data_parallel_hybrid_lb", "data_parallel_external_lb", "data_parallel_start_rank")

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
-from kvgate.manifests.located import Located, Place, located
+from kvgate.command_line.located import Located, Place, located
 from kvgate.manifests.written import Written
 from kvgate.rules.finding import Severity
 

@@ -10,24 +10,24 @@ from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee, Workload
 from kvgate.budget.units import MIB
 from kvgate.budget.versions import DEFAULT_VERSION, parse_patch
+from kvgate.command_line.contradictions import contradictions
+from kvgate.command_line.located import Located, Place, located
+from kvgate.command_line.options import newest_read
+from kvgate.command_line.parser import CommandLine, parse_arguments
 from kvgate.engine import Assessment, judge
 from kvgate.facts import without_spec
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.text import parse_config_text
 from kvgate.manifests.chosen_accelerator import Chosen, choose
-from kvgate.manifests.contradictions import contradictions
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.gpu_count import gpu_count_problems
 from kvgate.manifests.line_findings import line_findings, undecided_settings
-from kvgate.manifests.located import Located, Place, located
 from kvgate.manifests.models import ModelFound, Named, find_model
 from kvgate.manifests.releases import Releases, releases_of
 from kvgate.manifests.start_advice import start_advice
 from kvgate.manifests.two_releases import joined_findings, joined_verdict, verdicts_differ
-from kvgate.manifests.vllm_args import CommandLine, parse_arguments
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
-from kvgate.vllm_options import newest_read
 from kvgate.what_if import ALLOW_LONG, BadRequest, assess_request
 
 

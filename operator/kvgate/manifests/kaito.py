@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kvgate import catalogue
+from kvgate.command_line.arguments import Argument
 from kvgate.manifests.accelerator_hints import accelerators_of, gpus_of_instance, node_hints
-from kvgate.manifests.arguments import Argument
 from kvgate.manifests.engine_found import FoundEngine, Hint
 from kvgate.manifests.fields_as_options import any_options
 from kvgate.manifests.nodes import YamlError, value_of

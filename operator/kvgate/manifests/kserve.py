@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kvgate.manifests.arguments import Argument
+from kvgate.command_line.arguments import Argument
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.environment import variables_of
 from kvgate.manifests.fields_as_options import as_options

@@ -6,8 +6,8 @@ What the chart adds: github.com/llm-d-incubation/llm-d-modelservice, `_helpers.t
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from kvgate.command_line.arguments import Argument, is_open
 from kvgate.manifests.accelerator_hints import node_hints
-from kvgate.manifests.arguments import Argument, is_open
 from kvgate.manifests.engine_found import FoundEngine, Hint, Store
 from kvgate.manifests.pods import Input, engines_of_container
 from kvgate.manifests.written import NOTHING, Written

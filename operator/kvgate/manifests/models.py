@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from kvgate import catalogue
-from kvgate.manifests.arguments import is_open
+from kvgate.command_line.arguments import is_open
 from kvgate.record import record
 
 _SCHEMES = ("hf://", "huggingface://", "https://huggingface.co/", "pvc+hf://")

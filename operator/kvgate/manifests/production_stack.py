@@ -6,12 +6,12 @@ Fields and what becomes of them: github.com/vllm-project/production-stack, `depl
 
 from collections.abc import Iterator
 
+from kvgate.command_line.arguments import Argument
+from kvgate.command_line.located import Located, Place, located
 from kvgate.manifests.accelerator_hints import affinity_hints, gpu_memory_of, gpus_of, node_hints
-from kvgate.manifests.arguments import Argument
 from kvgate.manifests.engine_found import FoundEngine, Hint, Store
 from kvgate.manifests.fields_as_options import as_options, words_of
 from kvgate.manifests.ignored_fields import ignored_fields
-from kvgate.manifests.located import Located, Place, located
 from kvgate.manifests.pods import Input
 from kvgate.manifests.written import NOTHING, Written
 from kvgate.rules.finding import Severity

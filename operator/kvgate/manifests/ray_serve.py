@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from kvgate.command_line.arguments import Argument
 from kvgate.manifests.accelerator_hints import gpus_of, node_hints
-from kvgate.manifests.arguments import Argument
 from kvgate.manifests.engine_found import FoundEngine, Hint
 from kvgate.manifests.fields_as_options import any_options
 from kvgate.manifests.nodes import YamlError, compose, construct

@@ -5,12 +5,12 @@ from functools import lru_cache
 
 from kvgate import catalogue
 from kvgate.budget.versions import DEFAULT_VERSION, parse_patch
-from kvgate.manifests.arguments import Argument
+from kvgate.command_line.arguments import Argument
+from kvgate.command_line.options import Option, releases_read
+from kvgate.command_line.parser import find_option, parse_arguments
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.images import ImageFound, version_of
-from kvgate.manifests.vllm_args import find_option, parse_arguments
 from kvgate.record import record
-from kvgate.vllm_options import Option, releases_read
 
 _OLDEST_GUESS = "0.8.5"
 """Where nothing is said, nobody means an engine before V1; options that only older releases have say otherwise."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile
 
-from kvgate.manifests.arguments import Argument
+from kvgate.command_line.arguments import Argument
 from kvgate.manifests.environment import Room
 from kvgate.manifests.mounted_files import FileText, no_files
 from kvgate.manifests.written import Written

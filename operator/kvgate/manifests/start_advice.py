@@ -6,9 +6,9 @@ from fractions import Fraction
 from kvgate import catalogue
 from kvgate.api.quantity import parse_quantity
 from kvgate.budget.units import cdiv, format_gib
+from kvgate.command_line.located import Located, Place, located
+from kvgate.command_line.parser import CommandLine
 from kvgate.manifests.engine_found import FoundEngine, Store
-from kvgate.manifests.located import Located, Place, located
-from kvgate.manifests.vllm_args import CommandLine
 from kvgate.manifests.written import Written
 from kvgate.rules.finding import Severity
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from kvgate.budget.interval import Verdict
-from kvgate.manifests.located import Located, Place, located
+from kvgate.command_line.located import Located, Place, located
 from kvgate.rules.finding import Severity
 
 Key = tuple[str, str, str, int]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from kvgate.manifests.arguments import Argument
+from kvgate.command_line.arguments import Argument
 from kvgate.manifests.engine_found import Store
 from kvgate.manifests.written import NOTHING, Written
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.manifests.arguments import Argument
+from kvgate.command_line.arguments import Argument
 from kvgate.manifests.config_file import with_config_file
 from kvgate.manifests.containers import Start, is_vllm_image, starts_of
 from kvgate.manifests.environment import variables_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvgate.manifests.arguments import Argument
+from kvgate.command_line.arguments import Argument
 from kvgate.manifests.shell import commands_of, split, unwrapped
 from kvgate.manifests.written import Written
 

@@ -2,9 +2,9 @@
 
 from functools import lru_cache
 
-from kvgate.manifests.arguments import Argument, shown
+from kvgate.command_line.arguments import Argument, shown
+from kvgate.command_line.options import Option, Patch, options, spellings
 from kvgate.record import record
-from kvgate.vllm_options import Option, Patch, options, spellings
 
 
 @record

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from kvgate.manifests.arguments import Setting
-from kvgate.manifests.located import Located, located
-from kvgate.manifests.vllm_args import CommandLine
+from kvgate.command_line.arguments import Setting
+from kvgate.command_line.located import Located, located
+from kvgate.command_line.parser import CommandLine
 from kvgate.rules.finding import Severity
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kvgate.manifests.arguments import Argument
-from kvgate.manifests.vllm_args import CommandLine, parse_arguments
+from kvgate.command_line.arguments import Argument
+from kvgate.command_line.parser import CommandLine, parse_arguments
 
 
 def parsed(line: str, release: tuple[int, int, int] = (0, 33, 0)) -> CommandLine:

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from kvgate.manifests.argument_problems import (
+from kvgate.command_line.arguments import OPEN, Argument, Setting, is_open
+from kvgate.command_line.option_values import BadValue, read_value, takes_no_value, takes_several
+from kvgate.command_line.options import Option, Patch, options, spellings
+from kvgate.command_line.problems import (
     ArgumentProblem,
     canonical,
     deprecated,
@@ -20,10 +23,7 @@ from kvgate.manifests.argument_problems import (
     unexpected,
     unknown,
 )
-from kvgate.manifests.arguments import OPEN, Argument, Setting, is_open
-from kvgate.manifests.option_values import BadValue, read_value, takes_no_value, takes_several
 from kvgate.record import record
-from kvgate.vllm_options import Option, Patch, options, spellings
 
 _GATHERED = ("middleware",)
 """Options that may be given several times, each time for one more."""

@@ -1,6 +1,6 @@
 """A finding, and the path in a document that it is about."""
 
-from kvgate.manifests.arguments import Setting
+from kvgate.command_line.arguments import Setting
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 

@@ -13,7 +13,7 @@ from typing import Any
 from kvgate.budget.versions import parse_patch
 from kvgate.record import record
 
-_TABLE = Path(__file__).parent / "data" / "vllm_options.json"
+_TABLE = Path(__file__).parent.parent / "data" / "vllm_options.json"
 Patch = tuple[int, int, int]
 """(0, 11, 1): options come and go with patch releases too."""
 History = tuple[tuple[Patch, Any], ...]

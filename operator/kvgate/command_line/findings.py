@@ -1,0 +1,64 @@
+"""What vLLM's parser refuses, as findings: how bad, where it is written, and what is only unknown to kvgate."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from kvgate.budget.versions import DEFAULT_VERSION
+from kvgate.command_line.arguments import shown
+from kvgate.command_line.located import Located, Place, located
+from kvgate.command_line.parser import CommandLine
+from kvgate.command_line.problems import ArgumentProblem
+from kvgate.rules.finding import Severity
+
+_MAY_BE_NEW = ("OptionUnknown", "OptionValue", "UnexpectedWord")
+"""Problems that a release which nobody has read may not have."""
+
+
+def problem_findings(
+    line: CommandLine, *, is_beyond: bool, is_stated: bool, others: Collection[ArgumentProblem] = ()
+) -> Iterator[Located]:
+    """In the order of the line, without those that are `others` to tell. `is_beyond`: the release is newer than those that kvgate
+    knows; `is_stated`: somebody says which it is.
+    """
+    uncertain = _uncertain(line, is_beyond=is_beyond, is_stated=is_stated)
+    for index, problem in enumerate(line.problems, start=1):
+        more = line.num_more_problems if index == len(line.problems) else 0
+        if problem not in others:
+            yield _softened(problem, more) if problem in uncertain else _problem(problem, more)
+
+
+def repetitions(line: CommandLine) -> Iterator[Located]:
+    """Settings that are given more than once."""
+    for setting in line.repeated.values():
+        last = line.settings.get(setting.name) or line.unknown.get(setting.name)
+        same = last is not None and last.value == setting.value
+        message = f"{setting.name} is set to {shown(setting.text)} here and again later; the later one counts"
+        severity = Severity.INFO if same else Severity.WARNING
+        yield located("OptionRepeated", severity, setting, message, "keep one of them")
+
+
+def is_slip(problem: ArgumentProblem) -> bool:
+    """Of the pen: it is like an option of vLLM's."""
+    return problem.remediation.startswith("did you mean")
+
+
+def _problem(problem: ArgumentProblem, num_more: int) -> Located:
+    severity = Severity.WARNING if problem.rule == "OptionDeprecated" else Severity.ERROR
+    at = Place(name="arguments", path=problem.path, line=problem.at.line)
+    message = f"{problem.message}; the line has {num_more} more problems" if num_more else problem.message
+    return located(problem.rule, severity, at, message, problem.remediation)
+
+
+def _uncertain(line: CommandLine, *, is_beyond: bool, is_stated: bool) -> list[ArgumentProblem]:
+    """What a newer release may take. Where none is stated, an option like none of vLLM's is rather a new one than a slip."""
+    if is_beyond or is_stated:
+        return [problem for problem in line.problems if is_beyond and problem.rule in _MAY_BE_NEW]
+    unlike = [problem for problem in line.problems if problem.rule == "OptionUnknown" and not is_slip(problem)]
+    return [problem for problem in line.problems if unlike and (problem in unlike or problem.rule == "UnexpectedWord")]
+
+
+def _softened(problem: ArgumentProblem, num_more: int) -> Located:
+    """As far as kvgate knows."""
+    told = _problem(problem, num_more)
+    message = f"as of vLLM {DEFAULT_VERSION}, the newest that kvgate knows, {told.finding.message}"
+    return replace(told, finding=replace(told.finding, severity=Severity.WARNING, message=message))
