@@ -4,7 +4,7 @@ As settings of a what-if, and in extraArgs.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kvgate.budget.request import GRAPH_MODES, GraphSettings, Speculation
@@ -143,32 +143,6 @@ def with_speculation(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "speculative_config": given}
 
 
-def cache_settings(arguments: Iterable[str]) -> dict[str, Any]:
-    """Fields of the engine's settings that command-line arguments set; what vLLM would not take is left out."""
-    flags = {flag.name: flag for flag in CACHE_FLAGS}
-    found = {}
-    for name, value in with_speculation(dict(_pairs(list(arguments)))).items():
-        flag, given = (flags.get(name), value) if name in flags else (flags.get(name.removeprefix("no_")), False)
-        if flag is None or (flag.is_switch is not isinstance(given, bool)):
-            continue
-        try:
-            found[flag.setting] = flag.read(given)
-        except Unusable:
-            continue
-    return found
-
-
-def _pairs(arguments: list[str]) -> Iterator[tuple[str, str | bool]]:
-    """(name in snake case, value): `--a=b`, `--a b c`, and `--a` alone as true."""
-    for i, argument in enumerate(arguments):
-        if not argument.startswith("--"):
-            continue
-        name, equals, value = argument[2:].partition("=")
-        words = [value] if equals else _until_next(arguments[i + 1 :])
-        yield name.replace("-", "_"), " ".join(words) if words else True
-
-
-def _until_next(arguments: list[str]) -> list[str]:
-    """Words up to the next option."""
-    end = next((i for i, word in enumerate(arguments) if word.startswith("--")), len(arguments))
-    return arguments[:end]
+def cache_settings(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of the engine's settings, from values by vLLM's names that have been read."""
+    return {flag.setting: known[flag.name] for flag in CACHE_FLAGS if flag.name in known}

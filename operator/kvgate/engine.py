@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvgate import catalogue
 from kvgate.budget import adjust as solver
@@ -14,11 +15,12 @@ from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
 from kvgate.cache_flags import cache_settings
+from kvgate.extra_args import NO_EXTRA_ARGS, read_extra_args
 from kvgate.facts import Facts
+from kvgate.memory_settings import ALLOW_LONG, allows_any_length, stretches_length, unmodelled_kinds
 from kvgate.record import record
 from kvgate.rules import BUDGET_RULES, Finding, judge_budget
 from kvgate.rules.finding import error_rules
-from kvgate.vllm_flags import is_stretched, is_switched_on, memory_kinds
 
 if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
     from kvgate.api.status import Effective
@@ -59,15 +61,14 @@ class Assessment:
 
 def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Assessment:
     """Judge a spec against the facts, and apply its admission policy."""
+    extra = read_extra_args(spec.vllm) if facts.knows_version else NO_EXTRA_ARGS
+    findings = (*facts.findings, *extra.findings)
     if facts.shape is None or facts.accelerator is None or not facts.knows_version:
-        return Assessment(
-            verdict=Verdict.UNKNOWN,
-            decision=Decision.ADMIT_WITH_WARNING,
-            findings=facts.findings,
-            skip_reason=skip_reason,
-        )
+        verdict = Verdict.DOES_NOT_FIT if error_rules(extra.findings) else Verdict.UNKNOWN
+        decision = _decide(verdict, spec, None, skipped=skip_reason is not None)
+        return Assessment(verdict=verdict, decision=decision, findings=findings, skip_reason=skip_reason)
     request = _with_chosen_sequences(to_budget_request(spec, facts), spec)
-    judged = judge(request, extra=facts.findings)
+    judged = judge(request, extra=findings)
     about_bytes = is_about_bytes(judged)
     searches = about_bytes and spec.admission.policy == "Adjust"
     adjustment = _adjustment(judged, spec) if searches else None
@@ -121,22 +122,28 @@ def to_budget_request(spec: InferenceDeploymentSpec, facts: Facts) -> BudgetRequ
     """The spec in the engine's words; both facts must be there."""
     if facts.shape is None or facts.accelerator is None:
         raise ValueError("a budget needs a model and an accelerator")
-    declared = spec.workload
+    declared, extra = spec.workload, read_extra_args(spec.vllm)
+    values = {**extra.values, "max_model_len": spec.vllm.max_model_len, ALLOW_LONG: _allows_any_length(spec)}
     return BudgetRequest(
         shape=facts.shape,
         accelerator=facts.accelerator,
         vllm_version=spec.vllm.version,
-        settings=_settings(spec.vllm),
+        settings=_settings(spec.vllm, extra.known),
         guarantee=spec.admission.guarantee or (Guarantee.WORKLOAD if declared else Guarantee.FULL_CONTEXT),
         workload=Workload(**declared.model_dump()) if declared else None,
-        unmodelled_settings=memory_kinds(spec.vllm.extra_args),
-        is_stretched=is_stretched(spec.vllm.extra_args),
+        unmodelled_settings=unmodelled_kinds(values),
+        is_stretched=stretches_length(values),
         is_whole=True,
         calibration=facts.calibration,
     )
 
 
-def _settings(vllm: Vllm) -> EngineSettings:
+def _allows_any_length(spec: InferenceDeploymentSpec) -> bool:
+    variables = spec.template.env or ()
+    return any(variable.name == ALLOW_LONG and allows_any_length(variable.value or "") for variable in variables)
+
+
+def _settings(vllm: Vllm, extra: Mapping[str, Any]) -> EngineSettings:
     share = vllm.gpu_memory_utilization
     return EngineSettings(
         max_model_len=vllm.max_model_len,
@@ -149,7 +156,7 @@ def _settings(vllm: Vllm) -> EngineSettings:
         enforce_eager=vllm.enforce_eager,
         enable_prefix_caching=vllm.enable_prefix_caching,
         kv_cache_memory_bytes=vllm.kv_cache_memory_bytes,
-        allow_deprecated_quantization=is_switched_on("--allow-deprecated-quantization", vllm.extra_args),
+        allow_deprecated_quantization=extra.get("allow_deprecated_quantization") is True,
         parallelism=Parallelism(
             tensor=vllm.tensor_parallel_size,
             pipeline=vllm.pipeline_parallel_size,
@@ -157,7 +164,7 @@ def _settings(vllm: Vllm) -> EngineSettings:
             expert=vllm.enable_expert_parallel,
             decode_context=vllm.decode_context_parallel_size,
         ),
-        **cache_settings(vllm.extra_args),
+        **cache_settings(extra),
     )
 
 

@@ -1,7 +1,6 @@
 """vLLM's options that a field of the spec owns: rendering writes them, extraArgs must not."""
 
 import re
-from collections.abc import Iterable
 
 from kvgate.record import record
 
@@ -52,18 +51,6 @@ FLAGS: tuple[OwnedFlag, ...] = (
 )
 """Long and short spellings; vLLM also takes `_` for `-` and unique abbreviations (see owned_flag)."""
 
-MEMORY_FLAGS: dict[str, str] = {
-    "--speculative-model": "speculative decoding",
-    "--enable-lora": "LoRA",
-    "--cpu-offload-gb": "weight offloading to the CPU",
-    "--load-format": "a load format of its own",
-    "--hf-overrides": "overrides of the model's config",
-}
-"""Options that move GPU memory in a way without a formula here, and what a finding calls it."""
-
-STRETCHING_FLAGS = ("--rope-scaling", "--hf-overrides")
-"""Options after which the model may take longer requests than its config says."""
-
 _MIN_ABBREVIATION = 5
 """`--` and three letters: no shorter beginning is unique, and no option of vLLM's is the beginning of one of ours."""
 
@@ -90,26 +77,3 @@ OWNED_FLAG_PATTERN = "^(" + "|".join(_spellings(owned.flag) for owned in FLAGS) 
 def owned_flag(argument: str) -> bool:
     """True where an argument sets an option that a field owns, in any spelling that vLLM's parser takes."""
     return re.fullmatch(OWNED_FLAG_PATTERN, argument) is not None
-
-
-def memory_kinds(arguments: Iterable[str]) -> tuple[str, ...]:
-    """What the arguments switch on that has no formula here."""
-    return tuple(dict.fromkeys(MEMORY_FLAGS[name] for name in _names(arguments) if name in MEMORY_FLAGS))
-
-
-def is_stretched(arguments: Iterable[str]) -> bool:
-    """True where the model's own longest request need not bind."""
-    return not set(STRETCHING_FLAGS).isdisjoint(_names(arguments))
-
-
-def is_switched_on(flag: str, arguments: Iterable[str]) -> bool:
-    """True where the arguments have a flag without a value."""
-    return flag in _names(arguments)
-
-
-def _names(arguments: Iterable[str]) -> list[str]:
-    return [
-        "--" + argument.lstrip("-").split("=", 1)[0].split(".", 1)[0].replace("_", "-")
-        for argument in arguments
-        if argument.startswith("--")
-    ]

@@ -12,30 +12,16 @@ from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.interval import Verdict
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.parallelism import Parallelism
-from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, EngineSettings, Guarantee
+from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee
 from kvgate.budget.versions import DEFAULT_VERSION
-from kvgate.cache_flags import CACHE_FLAGS, with_speculation
+from kvgate.cache_flags import cache_settings, with_speculation
 from kvgate.engine import Assessment
+from kvgate.memory_settings import ALLOW_LONG, MEMORY_KINDS, stretches_length, unmodelled_kinds
 from kvgate.rules.finding import Finding, Severity
-from kvgate.vllm_flags import MEMORY_FLAGS, STRETCHING_FLAGS
 from kvgate.vllm_values import Unusable
 from kvgate.what_if_settings import SETTINGS, read_settings
 
-_CACHE = {flag.name: flag.setting for flag in CACHE_FLAGS}
-ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
-"""vLLM's variable by which it takes any max_model_len."""
-_STRETCHING_KEYS = (*(flag[2:].replace("-", "_") for flag in STRETCHING_FLAGS), ALLOW_LONG)
 _KEYS = frozenset({setting.name for setting in SETTINGS} | {"id", ALLOW_LONG})
-_MEMORY_KEYS = {flag[2:].replace("-", "_"): kind for flag, kind in MEMORY_FLAGS.items()} | {
-    "lora_config": "LoRA", "rope_scaling": MEMORY_FLAGS["--hf-overrides"],
-}  # fmt: skip
-"""Keys that switch on what has no formula here."""
-_SAME_WEIGHTS = frozenset({
-    "auto", "hf", "pt", "safetensors", "npcache", "dummy", "mistral", "fastsafetensors", "runai_streamer", "runai_streamer_sharded",
-})  # fmt: skip
-"""Values of load_format that only say how the same weights come in."""
-_ABOUT_LENGTH = frozenset({"rope_scaling", "rope_parameters", "rope_theta", "max_position_embeddings"})
-"""Keys of a model's config that say how long a request may be, and move no bytes."""
 _ENGINE = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "dtype", "kv_cache_dtype", "block_size",
            "enforce_eager", "enable_prefix_caching", "kv_cache_memory_bytes", "allow_deprecated_quantization")  # fmt: skip
 _PARALLEL = {
@@ -110,16 +96,16 @@ def read_request(
         guarantee=guarantee,
         is_whole=is_whole,
         weights_bytes=known.get("weights_bytes"),
-        unmodelled_settings=_unmodelled(values),
-        is_stretched=any(_is_set(values.get(key)) for key in _STRETCHING_KEYS),
+        unmodelled_settings=unmodelled_kinds(values),
+        is_stretched=stretches_length(values),
     )
     return request, findings
 
 
 def _engine_settings(known: Mapping[str, Any]) -> EngineSettings:
     parallelism = Parallelism(**{field: known[key] for key, field in _PARALLEL.items() if key in known})
-    cache = {field: known[key] for key, field in _CACHE.items() if key in known}
-    return EngineSettings(**{key: known[key] for key in _ENGINE if key in known}, **cache, parallelism=parallelism)
+    own = {key: known[key] for key in _ENGINE if key in known}
+    return EngineSettings(**own, **cache_settings(known), parallelism=parallelism)
 
 
 def _shape(known: Mapping[str, Any]) -> tuple[ModelShape | None, tuple[Finding, ...]]:
@@ -162,27 +148,6 @@ def _unlisted(name: str) -> Finding:
     )
 
 
-def _unmodelled(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the request switches on that has no formula here, named once."""
-    kinds = {key: kind for key, kind in _MEMORY_KEYS.items() if _is_set(values.get(key))}
-    if values.get("max_model_len") not in (None, AUTO_MAX_MODEL_LEN, "auto", "-1"):
-        kinds.pop("rope_scaling", None)
-        if _is_about_length(values.get("hf_overrides")):
-            kinds.pop("hf_overrides", None)
-    return tuple(dict.fromkeys(kinds.values()))
-
-
-def _is_about_length(overrides: object) -> bool:
-    """Where the length is given, nothing is left of them to know."""
-    return isinstance(overrides, Mapping) and all(
-        key in _ABOUT_LENGTH or (key == "text_config" and _is_about_length(value)) for key, value in overrides.items()
-    )
-
-
-def _is_set(value: object) -> bool:
-    return bool(value) and not (isinstance(value, str) and value in _SAME_WEIGHTS)
-
-
 def _remarks(values: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Finding]:
     """What was assumed, and what was not understood."""
     if "vllm_version" not in known:
@@ -193,7 +158,7 @@ def _remarks(values: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Fi
             "give vllm_version",
         )
     for key, value in values.items():
-        if key not in _KEYS and key not in _MEMORY_KEYS and value is not None:
+        if key not in _KEYS and key not in MEMORY_KINDS and value is not None:
             yield _info("SettingNotUnderstood", key, f"{key} is not understood here and moves no number", "")
 
 

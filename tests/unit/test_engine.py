@@ -201,3 +201,22 @@ def test_whatever_the_schema_admits_is_assessed(vllm: dict[str, Any], model: str
     result = assessed(vllm, model=model, policy=policy, gpu="H100-SXM-80GB")
     assert result.decision in Decision
     assert result.decision is not Decision.REFUSE or any(f.severity == "error" for f in result.findings)
+
+
+def test_what_vllm_refuses_of_extra_args_refuses_the_deployment_with_or_without_a_budget() -> None:
+    known = assessed({"maxModelLen": 8192, "maxNumSeqs": 4, "extraArgs": ["--no-such"]}, gpu="H100-SXM-80GB")
+    unknown = assessed({"maxModelLen": 8192, "extraArgs": ["--no-such"]}, model="org/unknown")
+    pardoned = assessed({"maxModelLen": 8192, "extraArgs": ["--no-such"]}, model="org/unknown", policy="Warn")
+    assert [each.verdict for each in (known, unknown, pardoned)] == [Verdict.DOES_NOT_FIT] * 3
+    assert [each.decision for each in (known, unknown)] == [Decision.REFUSE] * 2
+    assert pardoned.decision is Decision.ADMIT_WITH_WARNING
+
+
+@pytest.mark.parametrize(("value", "fits"), [("1", True), ("0", False)])
+def test_a_variable_may_allow_any_length(value: str, *, fits: bool) -> None:
+    template = {"env": [{"name": "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "value": value}]}
+    admission = {"guarantee": "Startup"}
+    judged = assessed(
+        {"maxModelLen": 50000, "maxNumSeqs": 1}, gpu="H100-SXM-80GB", template=template, admission=admission
+    )
+    assert (judged.verdict is Verdict.FITS) is fits

@@ -167,7 +167,7 @@ class Vllm(ApiModel):
     kv_cache_memory_bytes: Annotated[int, Field(strict=True, ge=1, le=1 << 50)] | None = None
     """KV cache memory per GPU in bytes; bypasses gpuMemoryUtilization, as in vLLM."""
     extra_args: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=32)] = ()
-    """Further arguments for vLLM, one per item; those that a field owns are refused."""
+    """Further arguments for vLLM, one per item; refused are those that a field owns, and what vLLM of this version refuses."""
 
     @property
     def num_gpus(self) -> int:

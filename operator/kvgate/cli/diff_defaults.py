@@ -1,11 +1,10 @@
 """One engine before and after → the defaults that its change of release brings."""
 
 from kvgate.budget.errors import UnknownVersion
-from kvgate.budget.versions import is_newer_than_known, parse_patch
+from kvgate.budget.versions import is_newer_than_known
 from kvgate.changed_defaults import ChangedDefault, changed_defaults
 from kvgate.cli.check_report import Item
-from kvgate.command_line.arguments import Argument
-from kvgate.command_line.parser import parse_arguments
+from kvgate.extra_args import read_extra_args
 
 
 def defaults_between(before: Item, after: Item) -> tuple[ChangedDefault, ...]:
@@ -38,6 +37,4 @@ def _options_set(item: Item) -> frozenset[str] | None:
     if deployment is None:
         return frozenset()
     vllm = deployment.spec.vllm
-    extra = [Argument(text=text, path="") for text in vllm.extra_args]
-    own = {name for name, value in vllm if value is not None}
-    return parse_arguments(extra, parse_patch(vllm.version)).names | own
+    return frozenset(name for name, value in vllm if value is not None) | read_extra_args(vllm).values.keys()

@@ -85,9 +85,13 @@ def _json_or_text(text: str) -> Any:
 
 
 def _pairs(text: str) -> dict[str, int]:
-    """`image=4,video=1`, as releases before 0.8 took it."""
+    """`image=4,video=1`, as releases before 0.8 took it, and those before 0.10 beside JSON (deprecated by `nullable_kvs`)."""
     pairs = (pair.partition("=") for pair in text.split(","))
     return {name: _int(number) for name, _, number in pairs}
+
+
+def _json_or_pairs(text: str) -> Any:
+    return _json(text) if text.strip().startswith("{") else _pairs(text)
 
 
 def _loose(text: str) -> Any:
@@ -113,4 +117,5 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "json": _json,
     "json|str": _json_or_text,
     "kv-list": _pairs,
+    "json|kv-list": _json_or_pairs,
 }

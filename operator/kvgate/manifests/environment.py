@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvgate.manifests.written import Written
-from kvgate.what_if import ALLOW_LONG
+from kvgate.memory_settings import ALLOW_LONG, allows_any_length
 
 ConfigData = Callable[[str], Mapping[str, Any] | None]
 """Name of a ConfigMap → its data, where it is in the same input."""
@@ -41,7 +41,7 @@ def variables_of(container: Written, config_data: ConfigData) -> dict[str, Writt
 def takes_any_length(variables: Mapping[str, Written]) -> bool:
     """Also where nobody knows the value here."""
     given = variables.get(ALLOW_LONG)
-    return given is not None and given.text.strip().lower() not in ("0", "false")
+    return given is not None and allows_any_length(given.text)
 
 
 def _from_sources(sources: Written, config_data: ConfigData) -> Iterator[tuple[str, Written]]:

@@ -26,9 +26,10 @@ from kvgate.manifests.models import ModelFound, Named, find_model
 from kvgate.manifests.releases import Releases, releases_of
 from kvgate.manifests.start_advice import start_advice
 from kvgate.manifests.two_releases import joined_findings, joined_verdict, verdicts_differ
+from kvgate.memory_settings import ALLOW_LONG
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
-from kvgate.what_if import ALLOW_LONG, BadRequest, assess_request
+from kvgate.what_if import BadRequest, assess_request
 
 
 @record

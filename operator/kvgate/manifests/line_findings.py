@@ -8,13 +8,11 @@ from kvgate.command_line.located import Located, Place, located
 from kvgate.command_line.parser import CommandLine
 from kvgate.command_line.problems import ArgumentProblem
 from kvgate.manifests.engine_found import FoundEngine
+from kvgate.memory_settings import MEMORY_KINDS
 from kvgate.rules.finding import Severity
-from kvgate.vllm_flags import MEMORY_FLAGS
 from kvgate.what_if_settings import SETTINGS
 
-_DECIDING = frozenset(
-    {setting.name for setting in SETTINGS} | {flag[2:].replace("-", "_") for flag in MEMORY_FLAGS} | {"model"}
-)
+_DECIDING = frozenset({setting.name for setting in SETTINGS} | MEMORY_KINDS.keys() | {"model"})
 """Settings without whose value nothing can be decided."""
 _PARSER_RULES = ("OptionUnknown", "OptionAmbiguous", "UnexpectedWord")
 """Problems that are none where another program takes the options first."""

@@ -8,7 +8,7 @@ from kvgate.api.fields import field_path
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.rules import Finding, Severity
-from kvgate.vllm_flags import FLAGS, MEMORY_FLAGS, memory_kinds, owned_flag
+from kvgate.vllm_flags import FLAGS, owned_flag
 from support.builders import new_document
 
 
@@ -187,14 +187,6 @@ def test_every_owned_option_leads_to_a_field_that_exists(owned: Any) -> None:
         for part in field_path(owned.field).split("."):
             (field,) = (f for name, f in model.model_fields.items() if (f.alias or name) == part)
             model = field.annotation
-
-
-@pytest.mark.parametrize(("flag", "kind"), MEMORY_FLAGS.items())
-def test_an_option_that_moves_memory_is_named(flag: str, kind: str) -> None:
-    spellings = [flag, f"{flag}=x", flag.replace("-", "_").replace("__", "--", 1), f"{flag}.a=1"]
-    assert [memory_kinds(["--seed=1", spelling]) for spelling in spellings] == [(kind,)] * 4
-    assert memory_kinds([flag, flag]) == (kind,)
-    assert memory_kinds([flag[2:], "--seed"]) == ()
 
 
 @pytest.mark.parametrize(

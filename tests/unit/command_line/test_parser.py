@@ -138,3 +138,11 @@ def test_between_two_releases_what_either_takes_is_taken(
 )
 def test_what_neither_takes_is_a_problem(line: str, release: tuple[int, int, int]) -> None:
     assert [problem.rule for problem in parsed(line, release).problems] == ["OptionValue"]
+
+
+@pytest.mark.parametrize("release", [(0, 6, 6), (0, 8, 5), (0, 9, 2), (0, 10, 1)])
+def test_limits_as_pairs_are_taken_until_they_went(release: tuple[int, int, int]) -> None:
+    assert values(parsed("m --limit-mm-per-prompt image=4,video=1", release)) == {
+        "limit_mm_per_prompt": {"image": 4, "video": 1}
+    }
+    assert parsed("m --limit-mm-per-prompt image=4", (0, 10, 2)).problems

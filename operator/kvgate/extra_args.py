@@ -1,0 +1,70 @@
+"""extraArgs of an InferenceDeployment as vLLM's parser reads them: what they set, and what it would refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from kvgate.budget.versions import parse_patch
+from kvgate.cache_flags import with_speculation
+from kvgate.command_line.arguments import Argument
+from kvgate.command_line.contradictions import contradictions
+from kvgate.command_line.findings import problem_findings, repetitions
+from kvgate.command_line.located import Located, located
+from kvgate.command_line.options import newest_read
+from kvgate.command_line.parser import CommandLine, parse_arguments
+from kvgate.record import record
+from kvgate.rules.finding import Finding, Severity
+from kvgate.what_if_settings import read_settings
+
+if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
+    from kvgate.api.v1alpha1 import Vllm
+
+
+@record
+class ExtraArgs:
+    """Values by vLLM's names, as its parser types them; the settings among them that the budget reads; what is wrong."""
+
+    values: Mapping[str, Any]
+    known: Mapping[str, Any]
+    findings: tuple[Finding, ...] = ()
+
+
+NO_EXTRA_ARGS = ExtraArgs(values={}, known={})
+
+
+def read_extra_args(vllm: Vllm) -> ExtraArgs:
+    """An image of one's own may have options that vLLM's image of the release lacks. Raises UnknownVersion."""
+    if not vllm.extra_args:
+        return NO_EXTRA_ARGS
+    return _read(vllm.extra_args, vllm.version, is_stated=vllm.image is None)
+
+
+@lru_cache(maxsize=1024)
+def _read(extra_args: tuple[str, ...], version: str, *, is_stated: bool) -> ExtraArgs:
+    release = parse_patch(version)
+    model = Argument(text="model", path="")
+    words = [Argument(text=text, path=f"spec.vllm.extraArgs[{index}]") for index, text in enumerate(extra_args)]
+    line = parse_arguments([model, *words], release)
+    values = with_speculation({name: setting.value for name, setting in line.settings.items()})
+    known, problems = read_settings(values)
+    told = [
+        *problem_findings(line, is_beyond=release > newest_read(), is_stated=is_stated),
+        *repetitions(line),
+        *_unusable(line, problems),
+        *contradictions(line),
+    ]
+    return ExtraArgs(values=values, known=known, findings=tuple(map(_finding, told)))
+
+
+def _unusable(line: CommandLine, problems: Mapping[str, str]) -> Iterator[Located]:
+    """Values that vLLM's parser takes, and what comes after it does not."""
+    for name, problem in problems.items():
+        if setting := line.settings.get(name):
+            yield located("InvalidSetting", Severity.ERROR, setting, problem, "give a value that vLLM takes")
+
+
+def _finding(each: Located) -> Finding:
+    return replace(each.finding, field=each.path or "extra_args")

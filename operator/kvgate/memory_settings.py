@@ -1,0 +1,58 @@
+"""Settings that move GPU memory, or the longest request, in a way without a formula here; by vLLM's names."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvgate.budget.request import AUTO_MAX_MODEL_LEN
+
+_OVERRIDES = "overrides of the model's config"
+MEMORY_KINDS: dict[str, str] = {
+    "speculative_model": "speculative decoding",
+    "enable_lora": "LoRA",
+    "lora_config": "LoRA",
+    "cpu_offload_gb": "weight offloading to the CPU",
+    "load_format": "a load format of its own",
+    "hf_overrides": _OVERRIDES,
+    "rope_scaling": _OVERRIDES,
+}
+"""What a finding calls each."""
+ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+"""vLLM's variable by which it takes any max_model_len."""
+_STRETCHING = ("rope_scaling", "hf_overrides", ALLOW_LONG)
+_SAME_WEIGHTS = frozenset({
+    "auto", "hf", "pt", "safetensors", "npcache", "dummy", "mistral", "fastsafetensors", "runai_streamer", "runai_streamer_sharded",
+})  # fmt: skip
+"""Values of load_format that only say how the same weights come in."""
+_ABOUT_LENGTH = frozenset({"rope_scaling", "rope_parameters", "rope_theta", "max_position_embeddings"})
+"""Keys of a model's config that say how long a request may be, and move no bytes."""
+
+
+def unmodelled_kinds(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the values switch on that has no formula here, named once."""
+    kinds = {key: kind for key, kind in MEMORY_KINDS.items() if _is_set(values.get(key))}
+    if values.get("max_model_len") not in (None, AUTO_MAX_MODEL_LEN, "auto", "-1"):
+        kinds.pop("rope_scaling", None)
+        if _is_about_length(values.get("hf_overrides")):
+            kinds.pop("hf_overrides", None)
+    return tuple(dict.fromkeys(kinds.values()))
+
+
+def stretches_length(values: Mapping[str, Any]) -> bool:
+    """True where the model's own longest request need not bind."""
+    return any(_is_set(values.get(key)) for key in _STRETCHING)
+
+
+def allows_any_length(variable: str) -> bool:
+    """What the variable ALLOW_LONG says; a text that nobody knows here counts as yes."""
+    return variable.strip().lower() not in ("0", "false")
+
+
+def _is_about_length(overrides: object) -> bool:
+    """Where the length is given, nothing is left of them to know."""
+    return isinstance(overrides, Mapping) and all(
+        key in _ABOUT_LENGTH or (key == "text_config" and _is_about_length(value)) for key, value in overrides.items()
+    )
+
+
+def _is_set(value: object) -> bool:
+    return bool(value) and not (isinstance(value, str) and value in _SAME_WEIGHTS)

@@ -1,0 +1,96 @@
+"""extraArgs: what vLLM's parser would read from them, and what it would refuse."""
+
+from typing import Any
+
+import pytest
+
+from kvgate.api.v1alpha1 import Vllm
+from kvgate.budget.request import GraphSettings, Speculation
+from kvgate.cache_flags import cache_settings
+from kvgate.extra_args import read_extra_args
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], {}),
+        (["--seed=1", "--max-logprobs", "3"], {}),
+        (["--disable-hybrid-kv-cache-manager"], {"disable_hybrid_kv_cache_manager": True}),
+        (["--no-async-scheduling"], {"async_scheduling": False}),
+        (["--async_scheduling", "--seed=1"], {"async_scheduling": True}),
+        (["--mamba-ssm-cache-dtype=float32"], {"mamba_ssm_cache_dtype": "float32"}),
+        (["--mamba_cache_dtype", "bfloat16"], {"mamba_cache_dtype": "bfloat16"}),
+        (["--mamba-cache-dtype", "fp9"], {}),
+        (["--mm-encoder-tp-mode=data"], {"mm_encoder_tp_mode": "data"}),
+        (["--mamba-cache-dtype"], {}),
+        (["--mamba-block-size", "1024", "--mamba-cache-mode=none"], {"mamba_block_size": 1024, "mamba_cache_mode": "none"}),
+        (["--kv-cache-dtype-skip-layers", "0", "1", "--seed=1"], {"kv_cache_dtype_skip_layers": ("0", "1")}),
+        (["--kv-cache-dtype-skip-layers=sliding_window"], {"kv_cache_dtype_skip_layers": ("sliding_window",)}),
+        (
+            ["--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}'],
+            {"speculation": Speculation(method="mtp", num_speculative_tokens=2)},
+        ),
+        (
+            ["--spec-method=mtp", "--spec-tokens", "2"],
+            {"speculation": Speculation(method="mtp", num_speculative_tokens=2)},
+        ),
+        (
+            ["--spec-method=mtp", '--speculative-config={"method": "ngram"}'],
+            {"speculation": Speculation(method="ngram", num_speculative_tokens=0)},
+        ),
+        (["--language-model-only"], {"language_model_only": True}),
+        (["--skip-mm-profiling", "--seed=1"], {"skip_mm_profiling": True}),
+        (["--limit-mm-per-prompt", '{"image": 2, "video": {"count": 0}}'], {"limit_mm_per_prompt": (("image", 2), ("video", 0))}),
+        (["--limit-mm-per-prompt", "image=many"], {}),
+        (["--compilation-config", '{"cudagraph_mode": "piecewise"}'], {"graphs": GraphSettings(mode="PIECEWISE")}),
+        (["--compilation-config=0"], {"graphs": GraphSettings(mode="NONE")}),
+        (['--compilation-config={"cudagraph_capture_sizes": ["1", "2"]}'], {"graphs": GraphSettings(capture_sizes=(1, 2))}),
+        (["--compilation-config=3"], {"graphs": GraphSettings()}),
+        (["--compilation-config", '{"cudagraph_capture_sizes": [1, 2], "max_cudagraph_capture_size": 2}'],
+         {"graphs": GraphSettings(capture_sizes=(1, 2), max_capture_size=2)}),
+        (["--compilation-config", '{"cudagraph_mode": "SOMETIMES"}'], {}),
+        (["--compilation-config", '{"cudagraph_capture_sizes": 8}'], {}),
+    ],
+)  # fmt: skip
+def test_arguments_are_read_as_vllm_reads_them(arguments: list[str], expected: dict[str, Any]) -> None:
+    extra = read_extra_args(Vllm(extraArgs=tuple(arguments)))
+    assert cache_settings(extra.known) == expected
+
+
+def test_a_form_that_only_old_releases_take_is_read_for_them() -> None:
+    extra = read_extra_args(Vllm(version="0.8.5", extraArgs=("--limit-mm-per-prompt=image=0,video=1",)))
+    assert cache_settings(extra.known) == {"limit_mm_per_prompt": (("image", 0), ("video", 1))}
+    assert extra.findings == ()
+    assert [each.rule for each in read_extra_args(Vllm(extraArgs=("--limit-mm-per-prompt=image=0",))).findings] == [
+        "OptionValue"
+    ]
+
+
+def told(*arguments: str, **vllm: Any) -> list[tuple[str, str, str]]:
+    findings = read_extra_args(Vllm(extraArgs=arguments, **vllm)).findings
+    return [(each.rule, each.severity.value, each.field) for each in findings]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--seed=1", "--no-such=1"), [("OptionUnknown", "error", "spec.vllm.extraArgs[1]")]),
+        (("--swap-space", "4"), [("OptionRemoved", "error", "spec.vllm.extraArgs[0]")]),
+        (("--seed", "many"), [("OptionValue", "error", "spec.vllm.extraArgs[0]")]),
+        (("sleep",), [("UnexpectedWord", "error", "spec.vllm.extraArgs[0]")]),
+        (("--seed=1", "--seed=2"), [("OptionRepeated", "warning", "spec.vllm.extraArgs[0]")]),
+        (("--compilation-config", '{"cudagraph_mode": "SOMETIMES"}'), [("InvalidSetting", "error", "spec.vllm.extraArgs[1]")]),
+        (("--lora-modules", "a=b"), [("LoraNotEnabled", "error", "spec.vllm.extraArgs[1]")]),
+        (("--seed=1", "--max-logprobs", "3", "--enable-lora"), []),
+    ],
+)  # fmt: skip
+def test_what_vllm_would_refuse_stands_at_its_argument(
+    arguments: tuple[str, ...], expected: list[tuple[str, str, str]]
+) -> None:
+    assert told(*arguments) == expected
+
+
+def test_an_image_of_ones_own_and_a_newer_release_may_have_more_options() -> None:
+    assert [severity for _, severity, _ in told("--no-such=1", image="registry/fork:1")] == ["warning"]
+    assert [severity for _, severity, _ in told("--no-such=1", version="9.0.0")] == ["warning"]
+    assert [severity for _, severity, _ in told("--swap-space=4", image="registry/fork:1")] == ["error"]
