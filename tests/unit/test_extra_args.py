@@ -81,6 +81,8 @@ def told(*arguments: str, **vllm: Any) -> list[tuple[str, str, str]]:
         (("--seed=1", "--seed=2"), [("OptionRepeated", "warning", "spec.vllm.extraArgs[0]")]),
         (("--compilation-config", '{"cudagraph_mode": "SOMETIMES"}'), [("InvalidSetting", "error", "spec.vllm.extraArgs[1]")]),
         (("--lora-modules", "a=b"), [("LoraNotEnabled", "error", "spec.vllm.extraArgs[1]")]),
+        (("--reasoning-parser=qwen",), [("ParserUnknown", "error", "spec.vllm.extraArgs[0]")]),
+        (("--enable-auto-tool-choice",), [("ToolCallParserMissing", "error", "spec.vllm.extraArgs[0]")]),
         (("--seed=1", "--max-logprobs", "3", "--enable-lora"), []),
     ],
 )  # fmt: skip
@@ -93,4 +95,7 @@ def test_what_vllm_would_refuse_stands_at_its_argument(
 def test_an_image_of_ones_own_and_a_newer_release_may_have_more_options() -> None:
     assert [severity for _, severity, _ in told("--no-such=1", image="registry/fork:1")] == ["warning"]
     assert [severity for _, severity, _ in told("--no-such=1", version="9.0.0")] == ["warning"]
+    assert told("--reasoning-parser=corp", image="registry/fork:1") == [
+        ("ParserUnknown", "warning", "spec.vllm.extraArgs[0]")
+    ]
     assert [severity for _, severity, _ in told("--swap-space=4", image="registry/fork:1")] == ["error"]

@@ -15,6 +15,7 @@ def contradictions(line: CommandLine) -> Iterator[Located]:
     yield from _graphs_without_graphs(settings)
     yield from _adapters_without_lora(settings)
     yield from _utilization_without_effect(settings)
+    yield from _tools_without_parser(line)
 
 
 def _batch_below_length(settings: Mapping[str, Setting]) -> Iterator[Located]:
@@ -80,6 +81,20 @@ def _utilization_without_effect(settings: Mapping[str, Setting]) -> Iterator[Loc
             at=share,
             message="gpu_memory_utilization has no effect beside kv_cache_memory_bytes",
             remediation="leave out one of them",
+        )
+
+
+def _tools_without_parser(line: CommandLine) -> Iterator[Located]:
+    """vLLM 0.6 to 0.33, `validate_parsed_serve_args`: tools are chosen automatically only with a parser of their calls."""
+    enabled, parser = line.settings.get("enable_auto_tool_choice"), line.settings.get("tool_call_parser")
+    is_unseen = "tool_call_parser" in line.unknown or line.open_words
+    if enabled and enabled.value is True and not is_unseen and not (parser and parser.value):
+        yield located(
+            rule="ToolCallParserMissing",
+            severity=Severity.ERROR,
+            at=enabled,
+            message="enable_auto_tool_choice is on, and there is no tool_call_parser; vLLM does not start",
+            remediation="add --tool-call-parser with the one for the model, or leave out --enable-auto-tool-choice",
         )
 
 

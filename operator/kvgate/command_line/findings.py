@@ -10,7 +10,9 @@ from kvgate.command_line.parser import CommandLine
 from kvgate.command_line.problems import ArgumentProblem
 from kvgate.rules.finding import Severity
 
-_MAY_BE_NEW = ("OptionUnknown", "OptionValue", "UnexpectedWord")
+_NAMES = ("OptionUnknown", "ParserUnknown")
+"""Problems of a name that vLLM does not know."""
+_MAY_BE_NEW = (*_NAMES, "OptionValue", "UnexpectedWord")
 """Problems that a release which nobody has read may not have."""
 
 
@@ -50,11 +52,13 @@ def _problem(problem: ArgumentProblem, num_more: int) -> Located:
 
 
 def _uncertain(line: CommandLine, *, is_beyond: bool, is_stated: bool) -> list[ArgumentProblem]:
-    """What a newer release may take. Where none is stated, an option like none of vLLM's is rather a new one than a slip."""
+    """What a newer release may take. Where none is stated, a name like none of vLLM's is rather a new one than a slip."""
     if is_beyond or is_stated:
         return [problem for problem in line.problems if is_beyond and problem.rule in _MAY_BE_NEW]
-    unlike = [problem for problem in line.problems if problem.rule == "OptionUnknown" and not is_slip(problem)]
-    return [problem for problem in line.problems if unlike and (problem in unlike or problem.rule == "UnexpectedWord")]
+    unlike = [problem for problem in line.problems if problem.rule in _NAMES and not is_slip(problem)]
+    may_take_words = any(problem.rule == "OptionUnknown" for problem in unlike)
+    words = [problem for problem in line.problems if may_take_words and problem.rule == "UnexpectedWord"]
+    return [*unlike, *words]
 
 
 def _softened(problem: ArgumentProblem, num_more: int) -> Located:

@@ -13,6 +13,7 @@ from typing import Any
 from kvgate.command_line.arguments import OPEN, Argument, Setting, is_open
 from kvgate.command_line.option_values import BadValue, read_value, takes_no_value, takes_several
 from kvgate.command_line.options import Option, Patch, options, spellings
+from kvgate.command_line.parser_names import refused_parsers
 from kvgate.command_line.problems import (
     ArgumentProblem,
     canonical,
@@ -124,6 +125,9 @@ def parse_arguments(arguments: Sequence[Argument], release: Patch) -> CommandLin
         line.open_words.append(Argument(text=f"--config {file.text}", path=file.path, line=file.line))
     for word in line.positionals[0 if "model" in line.settings else 1 :]:
         line.complain(unexpected, word)
+    if not line.open_words:  # they may bring a plug-in along
+        for problem in refused_parsers(line.settings, line.names, release):
+            line.complain(*problem)
     return line
 
 

@@ -137,11 +137,12 @@ def _judged_with(asked: _Asked, version: str) -> JudgedEngine:
     findings += undecided
     assessment = None if undecided else _assessment(asked, line, version, findings)
     told = {each.finding.rule for each in findings}
-    findings += [each for each in contradictions(line) if each.finding.rule not in told]
+    is_partly_seen = _is_partly_seen(engine, line)
+    against = [each for each in contradictions(line) if each.finding.rule not in told]
+    findings += [replace(each, finding=_as_warning(each.finding)) for each in against] if is_partly_seen else against
     findings += gpu_count_problems(engine, line)
     name = asked.model.name if asked.model else ""
     findings += start_advice(engine, line, name, _weights_bytes(assessment))
-    is_partly_seen = _is_partly_seen(engine, line)
     return JudgedEngine(
         engine=engine,
         assessment=assessment,

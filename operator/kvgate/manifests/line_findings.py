@@ -25,8 +25,10 @@ _NOT_OURS = ("--dyn-", "--kaito-")
 def line_findings(line: CommandLine, engine: FoundEngine, *, is_beyond: bool, is_stated: bool) -> Iterator[Located]:
     """Everything, in the order of the line. `is_beyond`: the release is newer than those that kvgate knows."""
     wrapped = [problem for problem in line.problems if engine.is_wrapped and problem.rule in _PARSER_RULES]
-    yield from problem_findings(line, is_beyond=is_beyond, is_stated=is_stated, others=wrapped)
+    doubtful = [problem for problem in line.problems if problem.rule == "ParserUnknown" and _has_more(engine)]
+    yield from problem_findings(line, is_beyond=is_beyond, is_stated=is_stated, others=[*wrapped, *doubtful])
     yield from _of_wrapper(wrapped)
+    yield from (_doubtful(problem) for problem in doubtful)
     yield from repetitions(line)
     for word in line.open_words:
         message = f"{shown(word.text)} is not known here: any options in it are not judged"
@@ -36,6 +38,17 @@ def line_findings(line: CommandLine, engine: FoundEngine, *, is_beyond: bool, is
     for path, remark in engine.remarks:
         yield located("NotUnderstood", Severity.INFO, Place(name="", path=path), remark)
     yield from engine.findings
+
+
+def _has_more(engine: FoundEngine) -> bool:
+    """Than vLLM and the options that are seen: it may bring parsers along."""
+    return engine.is_wrapped or engine.is_partial
+
+
+def _doubtful(problem: ArgumentProblem) -> Located:
+    at = Place(name="arguments", path=problem.path, line=problem.at.line)
+    message = f"{problem.message}, unless something that is not seen here brings it along"
+    return located(problem.rule, Severity.WARNING, at, message, problem.remediation)
 
 
 def undecided_settings(line: CommandLine, *, knows_model: bool) -> list[Located]:

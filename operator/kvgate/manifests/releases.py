@@ -81,7 +81,7 @@ def usable_releases(flags: frozenset[str]) -> tuple[str, ...]:
 
 
 def _with_values(releases: Sequence[str], arguments: Sequence[Argument]) -> Sequence[str]:
-    """Without the oldest that do not take a value which the newest takes, such as max_model_len auto."""
+    """Without the oldest that do not take a value which the newest takes, such as max_model_len auto, or a new parser."""
     if _num_refused(arguments, releases[-1]):
         return releases
     return next(releases[i:] for i, release in enumerate(releases) if not _num_refused(arguments, release))
@@ -89,7 +89,7 @@ def _with_values(releases: Sequence[str], arguments: Sequence[Argument]) -> Sequ
 
 def _num_refused(arguments: Sequence[Argument], release: str) -> int:
     problems = parse_arguments(arguments, parse_patch(release)).problems
-    return sum(problem.rule == "OptionValue" for problem in problems)
+    return sum(problem.rule in ("OptionValue", "ParserUnknown") for problem in problems)
 
 
 def _num_lacking(flags: frozenset[str], release: str) -> int:

@@ -75,6 +75,7 @@ def test_a_configured_release_stands_where_the_image_says_none(tmp_path: Path) -
         (["--swap-space=4"], "0.8.5", "0.17.1"),
         (["--nnodes=1"], "0.12.0", "0.33.0"),
         (["--max-model-len=auto"], "0.14.1", "0.33.0"),
+        (["--enable-auto-tool-choice", "--tool-call-parser=glm47"], "0.14.1", "0.33.0"),
         (["--speculative-model=x"], "0.6.6", "0.6.6"),
     ],
 )
@@ -82,7 +83,7 @@ def test_options_narrow_the_release_down(tmp_path: Path, arguments: list[str], l
     engine = judged(tmp_path, "Qwen/Qwen2.5-7B-Instruct", *arguments, image="team/vllm")
     span = f"vLLM {low}:" if low == high else f"vLLM {low} to {high}:"
     assert engine.assumed[0].startswith(span)
-    assert not {"OptionRemoved", "OptionNotYet", "OptionValue"} & set(rules(engine))
+    assert not {"OptionRemoved", "OptionNotYet", "OptionValue", "ParserUnknown"} & set(rules(engine))
 
 
 @pytest.mark.parametrize("tag", ["v0.34.0", "v0.33.1", "nightly"])
@@ -103,6 +104,41 @@ def test_where_no_release_is_stated_a_slip_of_the_pen_is_an_error_and_an_option_
 ) -> None:
     found = judged(tmp_path, "Qwen/Qwen3-8B", "--max-model-len=8192", "--max-num-seqs=4", option, image=image)
     assert rules(found, severity) == ["OptionUnknown"]
+
+
+@pytest.mark.parametrize(
+    ("image", "name", "severity"),
+    [
+        (IMAGE, "hermess", Severity.ERROR),
+        (IMAGE, "corp", Severity.ERROR),
+        ("vllm/vllm-openai:v0.34.0", "corp", Severity.WARNING),
+        ("vllm/vllm-openai:nightly", "hermess", Severity.WARNING),
+        ("corp/llm:7", "corp", Severity.WARNING),
+        ("corp/llm:7", "minimax", Severity.WARNING),  # neither the oldest nor the newest has it
+        ("corp/llm:7", "hermess", Severity.ERROR),
+    ],
+)
+def test_a_parser_is_refused_as_surely_as_the_release_is_known(
+    tmp_path: Path, image: str, name: str, severity: Severity
+) -> None:
+    tools = ("--enable-auto-tool-choice", f"--tool-call-parser={name}")
+    found = judged(tmp_path, "Qwen/Qwen3-8B", "--max-model-len=8192", "--max-num-seqs=4", *tools, image=image)
+    told = [each for each in found.findings if each.finding.rule == "ParserUnknown"]
+    assert [(each.finding.severity, each.path) for each in told] == [(severity, "spec.containers[0].args[4]")]
+
+
+def test_another_program_may_bring_a_parser_along(tmp_path: Path) -> None:
+    container = {"command": ["python3", "-m", "dynamo.vllm"]}
+    found = judged(tmp_path, "--model=Qwen/Qwen3-8B", "--reasoning-parser=corp", container=container)
+    assert rules(found, Severity.ERROR) == []
+    assert "ParserUnknown" in rules(found, Severity.WARNING)
+
+
+def test_what_is_missing_may_stand_in_options_that_nobody_sees(tmp_path: Path) -> None:
+    found = judged(tmp_path, "Qwen/Qwen3-8B", "--enable-auto-tool-choice", "--lora-modules", "a=b", "--config=/x.yaml")
+    assert rules(found, Severity.ERROR) == []
+    assert "LoraNotEnabled" in rules(found, Severity.WARNING)
+    assert "ToolCallParserMissing" not in rules(found)
 
 
 def test_the_values_of_a_new_option_are_uncertain_with_it(tmp_path: Path) -> None:
@@ -137,6 +173,10 @@ def test_what_only_one_release_says_is_no_error(tmp_path: Path) -> None:
         (["--enforce-eager", '--compilation-config={"cudagraph_mode": "NONE"}'], []),
         (["--kv-cache-memory-bytes=20G", "--gpu-memory-utilization=0.9"], ["NoEffect"]),
         (["--lora-modules", "a=b"], ["LoraNotEnabled"]),
+        (["--enable-auto-tool-choice"], ["ToolCallParserMissing"]),
+        (["--enable-auto-tool-choice", "--tool-call-parser="], ["ToolCallParserMissing"]),
+        (["--enable-auto-tool-choice", "--tool-call-parser=hermes"], []),
+        (["--no-enable-auto-tool-choice"], []),
         (["--max-num-seqs=4", "--max-num-seqs=4"], ["OptionRepeated"]),
         (["--max-num-seqs=4", "--max-num-seqs=8"], ["OptionRepeated"]),
         (["--no-enable-prefix-caching", "--enable-prefix-caching"], ["OptionRepeated"]),
