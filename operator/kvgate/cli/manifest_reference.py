@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from kvgate.api import GROUP, KIND
-from kvgate.manifests.catalog import READERS, Reader
+from kvgate.manifests.catalog import READERS
+from kvgate.manifests.reader import Reader
 
 _INTRODUCTION = f"""\
 # What `kvgate check` reads

@@ -1,24 +1,22 @@
 """READERS: who recognises which document; the first one wins."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from kvgate.manifests import compose, dynamo, kaito, kserve, kubeai, llm_d, pods, production_stack, ray_serve
+from kvgate.manifests import (
+    chart_values,
+    compose,
+    dynamo,
+    kaito,
+    kserve,
+    kubeai,
+    llm_d,
+    pods,
+    production_stack,
+    ray_serve,
+)
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.pods import Input
-from kvgate.record import record
-
-
-@record
-class Reader:
-    """How one kind of document becomes engines."""
-
-    platform: str
-    what: str
-    """For people: the documents that it recognises."""
-    reads: tuple[str, ...]
-    """The fields that decide, as the platform writes them."""
-    recognises: Callable[[Input], bool]
-    read: Callable[[Input], Iterator[FoundEngine]]
+from kvgate.manifests.reader import Reader
 
 
 def _of_kind(kind: str, *groups: str) -> Callable[[Input], bool]:
@@ -32,6 +30,40 @@ _POD_FIELDS = (
     "nodeSelector, affinity (required), volumes, hostIPC",
 )
 _PARALLELISM = "parallelism: tensor, pipeline, data, dataLocal, expert"
+
+CHARTS: tuple[Reader, ...] = (
+    Reader(
+        platform="production-stack",
+        what="values of the production-stack chart (servingEngineSpec.modelSpec)",
+        reads=(
+            "repository, tag, modelURL, enableLoRA, pvcStorage, affinity, nodeSelectorTerms",
+            "requestGPU, requestGPUType, requestGPUMem, resources",
+            "vllmConfig",
+            "lmcacheConfig",
+        ),
+        recognises=lambda given: production_stack.is_values(given.values),
+        read=production_stack.read_values,
+    ),
+    Reader(
+        platform="llm-d",
+        what="values of the llm-d-modelservice chart (modelArtifacts with decode or prefill)",
+        reads=(
+            "modelArtifacts: uri, name, size",
+            f"decode, prefill: {_PARALLELISM}, workers; acceleratorTypes; containers",
+            "accelerator: type, dra",
+        ),
+        recognises=lambda given: llm_d.is_values(given.values),
+        read=llm_d.read_values,
+    ),
+    Reader(
+        platform="kubeai",
+        what="values of KubeAI's models chart (catalog)",
+        reads=("enabled, engine, url, args, resourceProfile",),
+        recognises=lambda given: kubeai.is_catalog(given.values),
+        read=kubeai.read_catalog,
+    ),
+)
+"""Charts whose values are known; also where these stand inside something else."""
 
 READERS: tuple[Reader, ...] = (
     Reader(
@@ -114,33 +146,7 @@ READERS: tuple[Reader, ...] = (
         recognises=lambda given: pods.is_workload(given.document.kind, given.document.api_version),
         read=pods.read_workload,
     ),
-    Reader(
-        platform="production-stack",
-        what="values of the production-stack chart (servingEngineSpec.modelSpec)",
-        reads=(
-            "repository, tag, modelURL, enableLoRA, pvcStorage, affinity, nodeSelectorTerms",
-            "requestGPU, requestGPUType, requestGPUMem, resources", "vllmConfig", "lmcacheConfig",
-        ),
-        recognises=lambda given: production_stack.is_values(given.root),
-        read=production_stack.read_values,
-    ),
-    Reader(
-        platform="llm-d",
-        what="values of the llm-d-modelservice chart (modelArtifacts with decode or prefill)",
-        reads=(
-            "modelArtifacts: uri, name, size", f"decode, prefill: {_PARALLELISM}, workers; acceleratorTypes; containers",
-            "accelerator: type, dra",
-        ),
-        recognises=lambda given: llm_d.is_values(given.root),
-        read=llm_d.read_values,
-    ),
-    Reader(
-        platform="kubeai",
-        what="values of KubeAI's models chart (catalog)",
-        reads=("enabled, engine, url, args, resourceProfile",),
-        recognises=lambda given: kubeai.is_catalog(given.root),
-        read=kubeai.read_catalog,
-    ),
+    *CHARTS,
     Reader(
         platform="ray-serve",
         what="Ray Serve configurations (applications with llm_configs, prefill_config, decode_config)",
@@ -163,6 +169,13 @@ READERS: tuple[Reader, ...] = (
         reads=("image, entrypoint, command, environment, gpus, deploy.resources.reservations.devices, shm_size, ipc",),
         recognises=lambda given: compose.is_compose(given.root),
         read=compose.read_compose,
+    ),
+    Reader(
+        platform="helm",
+        what="values of an umbrella chart, with those of a chart named here under a dependency's name or alias, one or two levels deep",
+        reads=("the same",),
+        recognises=lambda given: not given.document.kind,
+        read=lambda given: chart_values.read_umbrella(given, CHARTS),
     ),
     Reader(
         platform="(other kinds)",

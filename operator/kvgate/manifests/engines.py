@@ -58,6 +58,7 @@ def _input(manifests: Manifests, document: Document, root: Written, roots: dict[
     return Input(
         document=document,
         root=root,
+        values=root,
         config_data=partial(manifests.config_data, namespace),
         find=partial(_found, manifests, roots),
         claim_size=partial(manifests.claim_size, namespace),
@@ -86,7 +87,7 @@ def _add(found: EnginesFound, given: Input) -> None:
 
 def _is_supporting(given: Input) -> bool:
     kind = given.document.kind
-    return kind in _SUPPORTING_KINDS or (not kind and (has_profiles(given.root) or _is_chart(given.root)))
+    return kind in _SUPPORTING_KINDS or has_profiles(given.root) or (not kind and _is_chart(given.root))
 
 
 def _is_chart(root: Written) -> bool:

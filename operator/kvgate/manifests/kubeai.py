@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvgate.manifests.accelerator_hints import gpus_of, node_hints
+from kvgate.manifests.chart_values import dependencies
 from kvgate.manifests.engine_found import FoundEngine, Hint
 from kvgate.manifests.fields_as_options import words_of
 from kvgate.manifests.nodes import YamlError, value_of
@@ -19,7 +20,9 @@ _CONFIG_MAP, _CONFIG_KEY = "kubeai-config", "system.yaml"
 
 def has_profiles(root: Written) -> bool:
     """Values of KubeAI itself: what its models refer to."""
-    return root.get("resourceProfiles").is_set and root.get("modelServers").is_set
+    return any(
+        values.get("resourceProfiles").is_set and values.get("modelServers").is_set for values in _values_in(root)
+    )
 
 
 def is_catalog(root: Written) -> bool:
@@ -38,7 +41,7 @@ def _runs_vllm(model: Written) -> bool:
 
 def read_catalog(given: Input) -> Iterator[FoundEngine]:
     """Every model that is switched on."""
-    for name, model in _catalog(given.root).fields():
+    for name, model in _catalog(given.values).fields():
         if _runs_vllm(model) and model.get("enabled").value is True:
             yield _engine(given, model, name)
 
@@ -79,11 +82,20 @@ def _engine(given: Input, spec: Written, name: str) -> FoundEngine:
 def _profile(given: Input, name: str) -> tuple[Written, Written]:
     """(the profile, images of vLLM) where values of KubeAI or its rendered ConfigMap are in the same input."""
     rendered = _parsed((given.config_data(_CONFIG_MAP) or {}).get(_CONFIG_KEY))
-    for root in (*given.others(), rendered):
-        profile = root.get("resourceProfiles", name)
+    for values in (*(values for root in given.others() for values in _values_in(root)), rendered):
+        profile = values.get("resourceProfiles", name)
         if profile.is_set:
-            return profile, root.get("modelServers", "VLLM", "images")
+            return profile, values.get("modelServers", "VLLM", "images")
     return NOTHING, NOTHING
+
+
+def _values_in(root: Written) -> Iterator[Written]:
+    """Where those of KubeAI's own chart may stand: a file, or what a HelmRelease hands over, and there under a dependency."""
+    kind = root.get("kind").text
+    if kind in ("", "HelmRelease"):
+        values = root.get("spec", "values") if kind else root
+        yield values
+        yield from dependencies(values)
 
 
 def _parsed(text: Any) -> Written:

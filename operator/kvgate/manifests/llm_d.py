@@ -31,7 +31,7 @@ def is_values(root: Written) -> bool:
 def read_values(given: Input) -> Iterator[FoundEngine]:
     """Decode and prefill are engines of their own."""
     for side in ("decode", "prefill"):
-        section = given.root.get(side)
+        section = given.values.get(side)
         containers = [c for c in section.get("containers").items() if _SIMULATOR not in c.get("image").text]
         if not containers or section.get("create").value is False or section.get("replicas").value == 0:
             continue
@@ -40,7 +40,7 @@ def read_values(given: Input) -> Iterator[FoundEngine]:
 
 def _engines(given: Input, section: Written, container: Written, side: str) -> Iterator[FoundEngine]:
     """`modelCommand` says who writes the command line; `custom` gets the sizes as variables."""
-    artifacts, sizes = given.root.get("modelArtifacts"), _sizes(section.get("parallelism"))
+    artifacts, sizes = given.values.get("modelArtifacts"), _sizes(section.get("parallelism"))
     is_custom = container.get("modelCommand").text not in ("vllmServe", "imageDefault")
     seen = container if not is_custom else _with_sizes(container, sizes)
     pod = section.get("extraConfig") if section.get("extraConfig").is_set else section
@@ -49,7 +49,7 @@ def _engines(given: Input, section: Written, container: Written, side: str) -> I
         gpus, assumed = _gpus(given, engine, sizes)
         yield replace(
             engine,
-            name=f"{artifacts.get('name').text or given.root.get('routing', 'modelName').text} ({side})",
+            name=f"{artifacts.get('name').text or given.values.get('routing', 'modelName').text} ({side})",
             path=section.path,
             arguments=(*added, *engine.arguments),
             model=NOTHING if is_custom else _model(artifacts),
@@ -100,8 +100,8 @@ def _model(artifacts: Written) -> Written:
 
 def _gpus(given: Input, engine: FoundEngine, sizes: Mapping[str, int]) -> tuple[Written, tuple[str, ...]]:
     """Where nothing is asked for the chart asks for one GPU per rank, unless claims do."""
-    kind = given.root.get("accelerator", "type").text
-    if engine.num_gpus.is_set or kind == "cpu" or given.root.get("accelerator", "dra").value is True:
+    kind = given.values.get("accelerator", "type").text
+    if engine.num_gpus.is_set or kind == "cpu" or given.values.get("accelerator", "dra").value is True:
         return engine.num_gpus, ()
     count = sizes["tensor"] * sizes["local"]
     return Written(value=count, path=engine.num_gpus.path), (f"{count} GPUs, as the chart asks for",)
@@ -111,8 +111,8 @@ def _hints(given: Input, section: Written, engine: FoundEngine) -> Iterator[Hint
     yield from engine.hints
     yield from node_hints(section)
     yield from _labels(section.get("acceleratorTypes"))
-    yield from _labels(given.root.get("acceleratorTypes"))
-    kind = given.root.get("accelerator", "type")
+    yield from _labels(given.values.get("acceleratorTypes"))
+    kind = given.values.get("accelerator", "type")
     if kind.text in _RESOURCES:
         yield Hint(name="resource", value=_RESOURCES[kind.text], path=kind.path)
 

@@ -46,6 +46,8 @@ class Input:
 
     document: Document
     root: Written
+    values: Written
+    """Of a chart, where the document holds them; else all of it."""
     config_data: ConfigData
     find: Callable[[str, str], Written | None]
     """(kind, name) → another document of the same input."""

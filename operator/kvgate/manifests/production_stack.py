@@ -52,7 +52,7 @@ def is_values(root: Written) -> bool:
 
 def read_values(given: Input) -> Iterator[FoundEngine]:
     """One engine per entry of modelSpec that is not switched off."""
-    serving = given.root.get("servingEngineSpec")
+    serving = given.values.get("servingEngineSpec")
     if serving.get("enableEngine").value is False:
         return
     for spec in serving.get("modelSpec").items():
