@@ -127,6 +127,11 @@ CACHE_FLAGS: tuple[CacheFlag, ...] = (
     CacheFlag(name="mm_encoder_tp_mode", read=one_of("weights", "data"), help="Cut encoders, or hold them whole."),
     CacheFlag(name="limit_mm_per_prompt", read=_limits, help='Items of a prompt, as JSON: {"image": 0}.'),
     CacheFlag(name="compilation_config", read=graph_settings, field="graphs", help="CUDA graphs, as JSON."),
+    CacheFlag(
+        name="performance_mode",
+        read=one_of("balanced", "interactivity", "throughput"),
+        help="throughput: twice the default batch limits.",
+    ),
 )
 
 

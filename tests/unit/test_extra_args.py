@@ -46,6 +46,7 @@ from kvgate.extra_args import read_extra_args
         (["--compilation-config=0"], {"graphs": GraphSettings(mode="NONE")}),
         (['--compilation-config={"cudagraph_capture_sizes": ["1", "2"]}'], {"graphs": GraphSettings(capture_sizes=(1, 2))}),
         (["--compilation-config=3"], {"graphs": GraphSettings()}),
+        (["--performance-mode", "throughput"], {"performance_mode": "throughput"}),
         (["--compilation-config", '{"cudagraph_capture_sizes": [1, 2], "max_cudagraph_capture_size": 2}'],
          {"graphs": GraphSettings(capture_sizes=(1, 2), max_capture_size=2)}),
         (["--compilation-config", '{"cudagraph_mode": "SOMETIMES"}'], {}),

@@ -48,7 +48,7 @@ class StartKey:
     modalities: str = ""
     """What the profile run encodes, with `+` between."""
     cudagraphs: str = ""
-    """What compilation_config says about CUDA graphs; empty: vLLM decides."""
+    """What is said about CUDA graphs; empty: vLLM decides."""
 
     @property
     def neighbourhood(self) -> tuple[object, ...]:

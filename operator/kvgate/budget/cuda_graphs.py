@@ -102,10 +102,15 @@ def _num_sizes(run: Run, limit: int) -> int:
         return sum(size <= limit for size in run.graphs.capture_sizes)
     is_blackwell = run.accelerator.compute_capability is not None and run.accelerator.compute_capability[0] == 10
     ceiling = 1024 if is_blackwell and run.accounting.blackwell_graphs else 512
-    return num_capture_sizes(min(limit, run.graphs.max_capture_size or min(2 * _decode_tokens(run), ceiling)))
+    largest = run.graphs.max_capture_size or min(2 * _decode_tokens(run), ceiling)
+    return num_capture_sizes(min(limit, largest), every_small_size=run.graphs.every_small_size)
 
 
-def num_capture_sizes(limit: int) -> int:
-    """How many of 1, 2, 4, 8, 16 … 248, 256, 272, 288 … are at most `limit` (vLLM 0.32, `_set_cudagraph_sizes`)."""
-    small = sum(size <= limit for size in (1, 2, 4))
+def num_capture_sizes(limit: int, *, every_small_size: bool = False) -> int:
+    """How many of 1, 2, 4, 8, 16 … 248, 256, 272, 288 … are at most `limit` (vLLM 0.32, `_set_cudagraph_sizes`).
+
+    `every_small_size`: of 1, 2, 3, 4 … 32, 40, 48 … instead.
+    """
+    few = min(limit, 32)
+    small = few - few // 8 if every_small_size else sum(size <= limit for size in (1, 2, 4))
     return small + min(limit, 255) // 8 + max(0, (limit - 256) // 16 + 1)

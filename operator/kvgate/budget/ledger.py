@@ -73,7 +73,7 @@ def _run_of(request: BudgetRequest, settings: Resolved, accounting: Accounting, 
         max_num_seqs=settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         enforce_eager=asked.enforce_eager,
-        graphs=asked.graphs,
+        graphs=settings.graphs,
         modalities=() if asked.skip_mm_profiling else modalities,
         takes_embeddings=bool(modalities),
         draft_tokens=asked.speculation.num_speculative_tokens if asked.speculation else 0,
@@ -121,7 +121,8 @@ def _graphs_text(graphs: GraphSettings) -> str:
     if graphs.capture_sizes is not None and len(graphs.capture_sizes) > MAX_SIZES_IN_KEY:
         ordered = sorted(graphs.capture_sizes)
         sizes = f"{len(ordered)} sizes, {ordered[0]} to {ordered[-1]}"
-    return f"{graphs.mode} {sizes} {graphs.max_capture_size}"
+    text = f"{graphs.mode} {sizes} {graphs.max_capture_size}"
+    return f"{text} every small size" if graphs.every_small_size else text
 
 
 def _start_to_start(run: Run, overhead_bytes: int) -> StartToStart:

@@ -71,6 +71,8 @@ class GraphSettings:
     mode: str | None = None
     capture_sizes: tuple[int, ...] | None = None
     max_capture_size: int | None = None
+    every_small_size: bool = False
+    """Up to 32, as performance mode interactivity has it; else 1, 2, 4 and steps of 8."""
 
 
 DEFAULT_GRAPHS = GraphSettings()
@@ -118,6 +120,8 @@ class EngineSettings:
     mm_encoder_tp_mode: str = "weights"
     """`weights`: tensor parallelism cuts encoders; `data`: every rank holds them whole."""
     graphs: GraphSettings = DEFAULT_GRAPHS
+    performance_mode: str = "balanced"
+    """`throughput` doubles the batch limits that nobody chooses; `interactivity` captures more CUDA graphs of small batches."""
     parallelism: Parallelism = SINGLE_GPU
 
     @property

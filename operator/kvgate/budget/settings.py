@@ -1,10 +1,11 @@
 """vLLM's arguments as it runs them: defaults, and the limits that they put on each other."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 from kvgate.budget.model_shape import CrossAttention, FullAttention, ModelShape, RecurrentState
-from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, EngineSettings
-from kvgate.budget.versions import Accounting
+from kvgate.budget.request import AUTO_MAX_MODEL_LEN, DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
+from kvgate.budget.versions import Accounting, BatchLimits
 from kvgate.record import record
 
 _DRAFTS_ON_GPU = frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash", "ngram_gpu"})
@@ -32,11 +33,12 @@ class Resolved:
     """Full CUDA graphs over recurrent states: vLLM refuses more sequences than the pool has blocks."""
     in_flight_tokens: int = 0
     """Tokens of the batches that are computed at the same time."""
+    graphs: GraphSettings = DEFAULT_GRAPHS
 
 
 def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved:
     """vLLM's defaults and their mutual limits (0.32, `EngineArgs._set_default_max_num_seqs_and_batched_tokens_args`)."""
-    asked, limits = request.settings, accounting.batch_limits(request.accelerator)
+    asked, limits = request.settings, _batch_limits(request, accounting)
     max_model_len = _max_model_len(request, accounting)
     batched = asked.max_num_batched_tokens or limits.max_num_batched_tokens
     if asked.max_num_batched_tokens is None and accounting.batched_tokens_cover_model_len:
@@ -50,6 +52,7 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
     if asked.max_num_seqs is None:
         seqs = min(seqs, batched)
     prefixes = caches_prefixes(request.shape, asked, accounting)
+    graphs = _graphs(asked, accounting)
     return Resolved(
         max_model_len=max_model_len,
         max_num_seqs=seqs,
@@ -60,7 +63,23 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
         caches_states=prefixes and request.shape.is_hybrid and asked.mamba_cache_mode != "none",
         graphs_hold_states=request.shape.is_hybrid and accounting.checks_state_blocks and _captures_whole_steps(asked),
         in_flight_tokens=batched * max_concurrent_batches(request.shape, asked, accounting),
+        graphs=graphs,
     )
+
+
+def _batch_limits(request: BudgetRequest, accounting: Accounting) -> BatchLimits:
+    """Of the release and the GPU; twice as much for throughput, before the limits bound each other."""
+    limits = accounting.batch_limits(request.accelerator)
+    if not accounting.performance_modes or request.settings.performance_mode != "throughput":
+        return limits
+    return BatchLimits(max_num_batched_tokens=2 * limits.max_num_batched_tokens, max_num_seqs=2 * limits.max_num_seqs)
+
+
+def _graphs(asked: EngineSettings, accounting: Accounting) -> GraphSettings:
+    """What is asked, with what other options add to it (0.17, `VllmConfig._set_cudagraph_sizes`)."""
+    if accounting.performance_modes and asked.performance_mode == "interactivity":
+        return replace(asked.graphs, every_small_size=True)
+    return asked.graphs
 
 
 def _captures_whole_steps(asked: EngineSettings) -> bool:

@@ -107,6 +107,8 @@ class Accounting:
     batch_holds_media_item: bool = False
     """A defaulted max_num_batched_tokens is raised to one image or video that attends both ways (2,496 instead of 2,048 with
     Gemma-4-26B in a log of 0.25.1; 0.20.2 refuses instead)."""
+    performance_modes: bool = False
+    """`--performance-mode` doubles the default batch limits (throughput) or captures every small size (interactivity)."""
     falls_back_to_float16: bool = False
     """A model of bfloat16 is served in float16 where the GPU has none (`_resolve_auto_dtype`)."""
     kv_cache_dtypes: frozenset[str] = frozenset({"auto", "fp8", "fp8_e4m3", "fp8_e5m2"})
@@ -168,7 +170,12 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     }),
     ((0, 13), {"expert_workspace_persists": True}),
     ((0, 14), {"pads_encoder_outputs": "", "deprecated_quantizations": frozenset({"fbgemm_fp8", "fp_quant"})}),
-    ((0, 17), {"sampler_half_rows": 7, "sampler_program_rows": True, "leaves_out_unused_encoders": True}),
+    ((0, 17), {
+        "sampler_half_rows": 7,
+        "sampler_program_rows": True,
+        "leaves_out_unused_encoders": True,
+        "performance_modes": True,
+    }),
     ((0, 18), {"estimates_graphs": True, "shutdown_timeout": True, "kv_cache_dtypes": {"float16"}}),
     ((0, 19), {"cold_compile_seen": True}),
     ((0, 20), {

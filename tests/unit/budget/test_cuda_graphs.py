@@ -19,6 +19,13 @@ def test_capture_sizes(limit: int, count: int) -> None:
     assert num_capture_sizes(limit) == count
 
 
+@pytest.mark.parametrize(("limit", "count"), [(1, 1), (5, 5), (32, 32), (39, 32), (40, 33), (256, 60), (512, 76)])
+def test_capture_sizes_for_interactivity(limit: int, count: int) -> None:
+    """1 to 32, then as always: 28 more than without at most."""
+    sizes = {*range(1, min(limit, 32) + 1), *range(8, min(limit + 1, 256), 8), *range(256, limit + 1, 16)}
+    assert num_capture_sizes(limit, every_small_size=True) == len(sizes) == count
+
+
 def inputs(ledger: Ledger | None) -> dict[str, int | str]:
     assert ledger is not None
     return dict(ledger.lines[3].inputs)
@@ -86,3 +93,10 @@ def test_a_compilation_config_decides(graphs: GraphSettings, piecewise: int, ful
     found = inputs(ledger)
     assert (found["piecewise_graphs"], found["full_graphs"]) == (piecewise, full)
     assert (ledger.cuda_graphs.expected > 0) is (piecewise + full > 0)
+
+
+@pytest.mark.parametrize(("version", "piecewise", "full"), [("0.17.1", 76, 60), ("0.16.0", 51, 35)])
+def test_interactivity_captures_more_of_small_batches(version: str, piecewise: int, full: int) -> None:
+    request = new_request(vllm_version=version, max_num_seqs=256, performance_mode="interactivity")
+    found = inputs(plan(request).stages[0].ledger)
+    assert (found["piecewise_graphs"], found["full_graphs"]) == (piecewise, full)

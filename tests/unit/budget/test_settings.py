@@ -1,4 +1,4 @@
-"""Defaults that a model's media raise."""
+"""Defaults that a model's media raise, and those that a performance mode changes."""
 
 import pytest
 
@@ -20,3 +20,28 @@ def test_a_defaulted_batch_holds_an_item_that_nobody_may_cut(model: str, version
         shape=catalogue_shape(model), accelerator=catalogue_accelerator("L40S-48GB"), vllm_version=version
     )
     assert resolve_settings(request, accounting_of(version)).max_num_batched_tokens == batched
+
+
+@pytest.mark.parametrize(
+    ("gpu", "version", "settings", "batched", "seqs"),
+    [
+        ("H100-SXM-80GB", "0.33.0", {}, 16384, 2048),
+        ("A100-SXM-80GB", "0.33.0", {}, 4096, 512),
+        ("L4-24GB", "0.17.1", {}, 4096, 512),
+        ("L4-24GB", "0.16.0", {}, 2048, 256),  # no such option yet
+        ("L4-24GB", "0.33.0", {"max_num_seqs": 8}, 4096, 8),
+        ("L4-24GB", "0.33.0", {"max_num_batched_tokens": 1000}, 1000, 512),
+        ("L4-24GB", "0.33.0", {"enable_chunked_prefill": False, "max_model_len": 3000}, 4096, 512),
+        ("L4-24GB", "0.33.0", {"enable_chunked_prefill": False, "max_model_len": 5000}, 5000, 512),
+        ("L4-24GB", "0.33.0", {"max_num_seqs": 2, "max_model_len": 1000}, 2000, 2),
+        ("L4-24GB", "0.33.0", {"max_num_batched_tokens": 300}, 300, 300),
+    ],
+)
+def test_throughput_doubles_the_limits_that_nobody_chooses(
+    gpu: str, version: str, settings: dict[str, int], batched: int, seqs: int
+) -> None:
+    request = new_request(
+        accelerator=catalogue_accelerator(gpu), vllm_version=version, performance_mode="throughput", **settings
+    )
+    resolved = resolve_settings(request, accounting_of(version))
+    assert (resolved.max_num_batched_tokens, resolved.max_num_seqs) == (batched, seqs)

@@ -420,3 +420,11 @@ def test_settings_reach_the_budget_under_their_names(tmp_path: Path) -> None:
     assert settings.speculation is not None
     assert settings.speculation.num_speculative_tokens == 3
     assert rules(engine, Severity.ERROR) == []
+
+
+def test_throughput_reaches_the_budget(tmp_path: Path) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-0.6B", "--max-model-len=4096", "--performance-mode=throughput")
+    assert engine.assessment is not None
+    assert engine.assessment.budget is not None
+    settings = engine.assessment.budget.settings
+    assert (settings.max_num_batched_tokens, settings.max_num_seqs) == (16384, 2048)
