@@ -1,11 +1,12 @@
 """READERS: who recognises which document; the first one wins."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from kvgate.manifests import (
-    chart_values,
+    argo_cd,
     compose,
     dynamo,
+    flux,
     kaito,
     kserve,
     kubeai,
@@ -14,6 +15,7 @@ from kvgate.manifests import (
     production_stack,
     ray_serve,
 )
+from kvgate.manifests.chart_values import Hand, handed_by_file, read_handed
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.pods import Input
 from kvgate.manifests.reader import Reader
@@ -64,6 +66,11 @@ CHARTS: tuple[Reader, ...] = (
     ),
 )
 """Charts whose values are known; also where these stand inside something else."""
+
+
+def _through(hand: Hand) -> Callable[[Input], Iterator[FoundEngine]]:
+    return lambda given: read_handed(given, hand, CHARTS)
+
 
 READERS: tuple[Reader, ...] = (
     Reader(
@@ -171,11 +178,32 @@ READERS: tuple[Reader, ...] = (
         read=compose.read_compose,
     ),
     Reader(
+        platform="flux",
+        what="`HelmRelease` (helm.toolkit.fluxcd.io) of a chart named here, or of an umbrella around one; ConfigMaps of the same input",
+        reads=("values", "valuesFrom: ConfigMaps without targetPath"),
+        recognises=_of_kind("HelmRelease", "helm.toolkit.fluxcd.io"),
+        read=_through(flux.handed_by_release),
+    ),
+    Reader(
+        platform="argo-cd",
+        what="`Application` (argoproj.io) of such a chart",
+        reads=("source, sources: helm.valuesObject, helm.values",),
+        recognises=_of_kind("Application", "argoproj.io"),
+        read=_through(argo_cd.handed_by_application),
+    ),
+    Reader(
+        platform="argo-cd",
+        what="the template of an `ApplicationSet` (argoproj.io)",
+        reads=("the same",),
+        recognises=_of_kind("ApplicationSet", "argoproj.io"),
+        read=_through(argo_cd.handed_by_application),
+    ),
+    Reader(
         platform="helm",
         what="values of an umbrella chart, with those of a chart named here under a dependency's name or alias, one or two levels deep",
         reads=("the same",),
         recognises=lambda given: not given.document.kind,
-        read=lambda given: chart_values.read_umbrella(given, CHARTS),
+        read=_through(handed_by_file),
     ),
     Reader(
         platform="(other kinds)",

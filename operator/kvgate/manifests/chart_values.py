@@ -1,7 +1,7 @@
 """Values of charts that stand inside something else: under the name of a dependency, or in an object that installs a chart."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from kvgate.manifests.engine_found import FoundEngine
@@ -14,7 +14,11 @@ _CHART_NAME = re.compile(r"(?!global$)[A-Za-z0-9][\w.\-]*")
 """Helm hands `global` to all charts; fields that begin with another letter hold anchors."""
 _MAX_DEPTH = 2
 """Dependencies of dependencies; nobody goes deeper."""
+_TOKEN = re.compile(r"token|secret|password|api_?key", re.IGNORECASE)
 _IN_LIST = re.compile(r"\[\d+\]")
+
+Remark = tuple[str, str]
+"""(path, what stands there and is not read)."""
 
 
 @record
@@ -23,18 +27,30 @@ class Handed:
 
     given: Input
     """Its `values` are these."""
-    under: tuple[tuple[str, str], ...] = ()
-    """(path, what stands there and is not read): these values win over it."""
-    over: tuple[tuple[str, str], ...] = ()
-    """The same, where it wins."""
+    under: tuple[Remark, ...] = ()
+    """These values win over it."""
+    over: tuple[Remark, ...] = ()
+    """It wins over these values."""
 
 
-def read_handed(all_handed: Iterable[Handed], charts: Sequence[Reader]) -> Iterator[FoundEngine]:
-    """The engines of every chart that is known, also of dependencies."""
-    for handed in all_handed:
-        for reader, values in _charts_in(handed.given, handed.given.values, charts, _MAX_DEPTH):
-            engines = reader.read(replace(handed.given, values=values))
-            yield from (_with_remarks(engine, handed, values) for engine in engines)
+Hand = Callable[[Input], Iterable[Handed]]
+
+
+def handed_by_file(given: Input) -> tuple[Handed]:
+    """A file of values is all of them."""
+    return (Handed(given=given),)
+
+
+def read_handed(given: Input, hand: Hand, charts: Sequence[Reader]) -> Iterator[FoundEngine]:
+    """The engines of every chart that is known, also of dependencies; of others, what is a list of containers."""
+    found = [engine for handed in hand(given) for engine in _engines(handed, charts)]
+    yield from found or read_pod_templates(given)
+
+
+def _engines(handed: Handed, charts: Sequence[Reader]) -> Iterator[FoundEngine]:
+    for reader, values in _charts_in(handed.given, handed.given.values, charts, _MAX_DEPTH):
+        for engine in reader.read(replace(handed.given, values=values)):
+            yield _with_remarks(engine, handed, values)
 
 
 def _charts_in(given: Input, values: Written, charts: Sequence[Reader], depth: int) -> Iterator[tuple[Reader, Written]]:
@@ -63,11 +79,6 @@ def _with_remarks(engine: FoundEngine, handed: Handed, values: Written) -> Found
     return replace(engine, remarks=remarks, is_partial=engine.is_partial or is_partial)
 
 
-def read_umbrella(given: Input, charts: Sequence[Reader]) -> Iterator[FoundEngine]:
-    """Values of a chart whose dependencies are known ones, or that has lists of containers."""
-    yield from _or_pod_templates(given, read_handed([Handed(given=given)], charts))
-
-
-def _or_pod_templates(given: Input, engines: Iterator[FoundEngine]) -> Iterator[FoundEngine]:
-    found = tuple(engines)
-    yield from found or read_pod_templates(given)
+def sets_more(path: str) -> bool:
+    """Something that is set apart is more than a token, which people keep out of their values."""
+    return _TOKEN.search(path) is None

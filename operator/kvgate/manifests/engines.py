@@ -19,7 +19,7 @@ _SUPPORTING_KINDS = frozenset({
     "HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy", "Namespace", "ServiceMonitor", "PodMonitor", "PrometheusRule",
     "ScaledObject", "CustomResourceDefinition", "InferencePool", "InferenceModel", "InferenceObjective", "Certificate", "Issuer",
     "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "Kustomization", "VirtualService", "DestinationRule",
-    "EnvoyFilter", "VLLMRouter", "CacheServer", "LoraAdapter",
+    "EnvoyFilter", "VLLMRouter", "CacheServer", "LoraAdapter", "HelmRepository", "OCIRepository", "GitRepository", "AppProject",
 })  # fmt: skip
 """Kinds that stand beside an engine and never hold one."""
 

@@ -3,16 +3,14 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
-from kvgate.command_line.arguments import Argument
 from kvgate.manifests.accelerator_hints import gpus_of, node_hints
 from kvgate.manifests.engine_found import FoundEngine, Hint
 from kvgate.manifests.fields_as_options import any_options
-from kvgate.manifests.nodes import YamlError, compose, construct
+from kvgate.manifests.nodes import YamlError, value_of
 from kvgate.manifests.pods import Input
-from kvgate.manifests.positions import locate
 from kvgate.manifests.written import NOTHING, Written
+from kvgate.manifests.yaml_in_text import with_texts_read
 
 _PIPED = re.compile(r"vllm==(\d+\.\d+\.\d+\S*)")
 
@@ -38,11 +36,10 @@ def read_llm_config(given: Input) -> Iterator[FoundEngine]:
 
 
 def read_ray_service(given: Input) -> Iterator[FoundEngine]:
-    """`serveConfigV2` holds the same as text: its findings stand at that field, on their lines; GPUs are the workers'."""
+    """`serveConfigV2` holds the same as text; GPUs are the workers'."""
     field = given.root.get("spec", "serveConfigV2")
     try:
-        node = compose(field.text)
-        value = construct(node) if node else None
+        value_of(field.text)
     except YamlError as error:
         remark = (field.path, f"serveConfigV2 cannot be read: {error}")
         yield FoundEngine(
@@ -54,12 +51,13 @@ def read_ray_service(given: Input) -> Iterator[FoundEngine]:
             remarks=(remark,),
         )
         return
+    given = with_texts_read(given, ("spec", "serveConfigV2"))
     workers = tuple(_worker_hints(given.root.get("spec", "rayClusterConfig")))
     image = _worker_image(given.root.get("spec", "rayClusterConfig"))
-    for application in Written(value=value).get("applications").items():
+    for application in given.root.get("spec", "serveConfigV2", "applications").items():
         for config in _configs(application):
             for engine in _engine(given, config, application):
-                yield _moved(replace(engine, hints=(*engine.hints, *workers), image=image), node, field.path)
+                yield replace(engine, hints=(*engine.hints, *workers), image=image)
 
 
 def _configs(application: Written) -> Iterator[Written]:
@@ -128,22 +126,3 @@ def _gpu_workers(cluster: Written) -> Iterator[Written]:
         pod = group.get("template", "spec")
         if any(gpus_of(container.get("resources"))[1] for container in pod.get("containers").items()):
             yield pod
-
-
-def _moved(engine: FoundEngine, node: Any, path: str) -> FoundEngine:
-    """Paths inside the text become the field's path and a line."""
-
-    def moved(word: Argument) -> Argument:
-        shown, _ = locate(node, word.path)
-        return replace(word, path=path, line=shown.start_mark.line)
-
-    hints = tuple(hint if hint.path.startswith("spec.") else replace(hint, path=path) for hint in engine.hints)
-    return replace(
-        engine,
-        path=path,
-        arguments=tuple(map(moved, engine.arguments)),
-        model=Written(value=engine.model.value, path=path),
-        version=Written(value=engine.version.value, path=path),
-        num_gpus=Written(value=engine.num_gpus.value, path=path),
-        hints=hints,
-    )

@@ -1,0 +1,122 @@
+"""What a HelmRelease or an Application hands to its chart: what wins, and what may change it from elsewhere."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kvgate.manifests import read_manifests
+from kvgate.manifests.engine_found import FoundEngine
+from kvgate.manifests.engines import find_engines
+
+MODEL = {"name": "a", "repository": "vllm/vllm-openai", "modelURL": "Qwen/Qwen3-8B"}
+STACK: dict[str, Any] = {"servingEngineSpec": {"modelSpec": [MODEL]}}
+SERVICE: dict[str, Any] = {
+    "modelArtifacts": {"name": "Qwen/Qwen3-8B", "uri": "hf://Qwen/Qwen3-8B"},
+    "decode": {"containers": [{"image": "vllm/vllm-openai:v0.32.0", "modelCommand": "vllmServe"}]},
+}
+
+
+def engines(folder: Path, *documents: Any) -> list[FoundEngine]:
+    (folder / "x.yaml").write_text(yaml.safe_dump_all(documents), encoding="utf-8")
+    return find_engines(read_manifests([str(folder)])).engines
+
+
+def release(**spec: Any) -> dict[str, Any]:
+    spec = {"releaseName": "vllm", **spec}
+    return {"apiVersion": "helm.toolkit.fluxcd.io/v2", "kind": "HelmRelease", "metadata": {"name": "x"}, "spec": spec}
+
+
+def application(**helm: Any) -> dict[str, Any]:
+    spec = {"source": {"helm": helm}}
+    return {"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": {"name": "x"}, "spec": spec}
+
+
+def config_map(name: str, values: Any, key: str = "values.yaml") -> dict[str, Any]:
+    data = {key: yaml.safe_dump(values)}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def reference(name: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "ConfigMap", "name": name, **more}
+
+
+@pytest.mark.parametrize(
+    ("more", "is_partial"),
+    [
+        ({}, (False, False)),
+        ({"chart": {"spec": {"valuesFiles": ["values.yaml"]}}}, (False, True)),
+        ({"chart": {"spec": {"valuesFile": "values.yaml"}}}, (False, True)),
+        ({"valuesFrom": [reference("elsewhere")]}, (False, True)),
+        ({"valuesFrom": [{"kind": "Secret", "name": "s"}]}, (False, True)),
+        ({"valuesFrom": [reference("elsewhere", targetPath="a.b")]}, (True, True)),
+        ({"valuesFrom": [{"kind": "Secret", "name": "s", "targetPath": "servingEngineSpec.hf_token"}]}, (False, False)),
+        ({"postRenderers": [{"kustomize": {}}]}, (True, True)),
+    ],
+)
+def test_a_release_is_seen_in_part_where_something_else_may_reach_the_engine(
+    tmp_path: Path, more: dict[str, Any], is_partial: tuple[bool, bool]
+) -> None:
+    """Lists are taken as a whole: what lies under the values does not reach into one."""
+    (in_list,) = engines(tmp_path, release(values=STACK, **more))
+    (in_object,) = engines(tmp_path, release(values=SERVICE, **more))
+    assert (in_list.is_partial, in_object.is_partial) == is_partial
+    assert bool(in_object.remarks) == any(is_partial)
+
+
+@pytest.mark.parametrize(
+    ("more", "is_partial"),
+    [
+        ({}, (False, False)),
+        ({"valueFiles": ["values.yaml"]}, (False, True)),
+        ({"parameters": [{"name": "servingEngineSpec.modelSpec[0].tag", "value": "v0.1"}]}, (True, True)),
+        ({"parameters": [{"name": "servingEngineSpec.modelSpec[0].hf_token", "value": "x"}]}, (False, False)),
+        ({"fileParameters": [{"name": "a", "path": "b"}]}, (True, True)),
+    ],
+)
+def test_an_application_is_seen_in_part_where_something_else_may_reach_the_engine(
+    tmp_path: Path, more: dict[str, Any], is_partial: tuple[bool, bool]
+) -> None:
+    (in_list,) = engines(tmp_path, application(valuesObject=STACK, **more))
+    (in_object,) = engines(tmp_path, application(values=yaml.safe_dump(SERVICE), **more))
+    assert (in_list.is_partial, in_object.is_partial) == is_partial
+
+
+def test_config_maps_lie_under_the_values_and_the_last_one_wins(tmp_path: Path) -> None:
+    first = {"servingEngineSpec": {"modelSpec": [MODEL, MODEL]}, "stack": {"x": 1}}
+    second = {"servingEngineSpec": {"modelSpec": [MODEL | {"name": "b"}]}}
+    maps = [config_map("first", first), config_map("second", second, key="gpu.yaml")]
+    references = [reference("first"), reference("second", valuesKey="gpu.yaml")]
+    (engine,) = engines(tmp_path, *maps, release(valuesFrom=references))
+    assert (engine.name, engine.path) == ("b", "spec.valuesFrom[1].servingEngineSpec.modelSpec[0]")
+    assert not engine.is_partial
+    (engine,) = engines(tmp_path, *maps, release(valuesFrom=references, values={"servingEngineSpec": {"x": 1}}))
+    assert (engine.name, engine.path) == ("b", "spec.values.servingEngineSpec.modelSpec[0]")
+    (engine,) = engines(tmp_path, *maps, release(valuesFrom=references, values=STACK))
+    assert engine.name == "a"
+
+
+def test_values_that_win_over_a_config_map_and_are_not_in_the_input_are_told(tmp_path: Path) -> None:
+    given = release(valuesFrom=[reference("first"), {"kind": "Secret", "name": "s"}])
+    (engine,) = engines(tmp_path, config_map("first", STACK), given)
+    assert engine.is_partial
+    assert "Secret s" in engine.remarks[0][1]
+
+
+@pytest.mark.parametrize("text", ["vllm: [", "- vllm", "vllm"])
+def test_a_config_map_without_values_is_not_read(tmp_path: Path, text: str) -> None:
+    broken = {**config_map("first", {}), "data": {"values.yaml": text}}
+    (engine,) = engines(tmp_path, broken, release(valuesFrom=[reference("first")], values=STACK))
+    assert engine.remarks
+
+
+def test_objects_of_these_names_of_other_groups_are_not_meant(tmp_path: Path) -> None:
+    assert not engines(tmp_path, {**release(values=STACK), "apiVersion": "example.com/v1"})
+    assert not engines(tmp_path, {**application(valuesObject=STACK), "apiVersion": "app.k8s.io/v1beta1"})
+
+
+def test_containers_in_values_of_an_unknown_chart_are_still_read(tmp_path: Path) -> None:
+    container = {"image": "vllm/vllm-openai:v0.32.0", "args": ["--model=Qwen/Qwen3-8B"]}
+    (engine,) = engines(tmp_path, release(values={"app": {"containers": [container]}}))
+    assert engine.path == "spec.values.app.containers[0]"
