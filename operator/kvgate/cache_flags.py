@@ -92,7 +92,24 @@ def graph_settings(value: Any) -> GraphSettings:
         mode=None if mode is None else str(mode).upper(),
         capture_sizes=None if sizes is None else tuple(_whole(size, 1 << 20, "a capture size") for size in sizes),
         max_capture_size=None if largest is None else _whole(largest, 1 << 20, "max_cudagraph_capture_size"),
+        compiles=_compiles(config.get("mode", config.get("level"))),
     )
+
+
+def _compiles(mode: Any) -> bool | None:
+    """Of the modes of compilation (`level` before 0.12), those that say it for certain."""
+    if mode is None:
+        return None
+    return {"0": False, "NONE": False, "3": True, "VLLM_COMPILE": True}.get(str(mode).upper())
+
+
+def _level(value: Any) -> int | None:
+    """`-O0` to `-O3`; keys of a compilation config, which `-O.mode` once meant, are no level."""
+    if isinstance(value, Mapping):
+        return None
+    if isinstance(value, bool) or str(value) not in ("0", "1", "2", "3"):
+        raise Unusable("it must be 0, 1, 2 or 3")
+    return int(value)
 
 
 def speculation(value: Any) -> Speculation:
@@ -127,6 +144,7 @@ CACHE_FLAGS: tuple[CacheFlag, ...] = (
     CacheFlag(name="mm_encoder_tp_mode", read=one_of("weights", "data"), help="Cut encoders, or hold them whole."),
     CacheFlag(name="limit_mm_per_prompt", read=_limits, help='Items of a prompt, as JSON: {"image": 0}.'),
     CacheFlag(name="compilation_config", read=graph_settings, field="graphs", help="CUDA graphs, as JSON."),
+    CacheFlag(name="optimization_level", read=_level, help="0: neither torch.compile nor CUDA graphs; 1: pieces only."),
     CacheFlag(
         name="performance_mode",
         read=one_of("balanced", "interactivity", "throughput"),

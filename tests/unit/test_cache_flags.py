@@ -3,7 +3,7 @@
 import pytest
 
 from kvgate.budget.request import EngineSettings, Speculation
-from kvgate.cache_flags import CACHE_FLAGS, speculation
+from kvgate.cache_flags import CACHE_FLAGS, graph_settings, speculation
 from kvgate.vllm_flags import owned_flag
 from kvgate.vllm_values import Unusable
 
@@ -28,6 +28,30 @@ def test_a_draft_without_a_method_is_a_model() -> None:
 def test_what_is_no_list_of_layers_is_told_so(value: object) -> None:
     flag = next(flag for flag in CACHE_FLAGS if flag.name == "kv_cache_dtype_skip_layers")
     with pytest.raises(Unusable, match="list of layers"):
+        flag.read(value)
+
+
+@pytest.mark.parametrize(
+    ("config", "compiles"),
+    [
+        ({"mode": 0}, False),
+        ({"level": 0}, False),
+        ({"mode": "none"}, False),
+        ({"mode": 3}, True),
+        ({"mode": "VLLM_COMPILE"}, True),
+        ({"mode": 1}, None),
+        ({"mode": None}, None),
+        ({}, None),
+    ],
+)
+def test_a_mode_of_compilation_is_certain_or_left_open(config: dict[str, object], compiles: bool | None) -> None:  # noqa: FBT001
+    assert graph_settings(config).compiles is compiles
+
+
+@pytest.mark.parametrize("value", ["4", -1, "fast", True, 1.0])
+def test_what_is_no_level_is_told_so(value: object) -> None:
+    flag = next(flag for flag in CACHE_FLAGS if flag.name == "optimization_level")
+    with pytest.raises(Unusable, match="0, 1, 2 or 3"):
         flag.read(value)
 
 

@@ -44,6 +44,7 @@ class StartKey:
     """Only as far as the profile run depends on it."""
     kv_cache_dtype: str = "auto"
     enforce_eager: bool = False
+    """Or another option that switches compilation off."""
     speculative_tokens: int = 0
     modalities: str = ""
     """What the profile run encodes, with `+` between."""

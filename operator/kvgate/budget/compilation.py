@@ -28,7 +28,7 @@ def compilation(run: Run) -> Compilation:
     counted. Combined kernels are tried since 0.12, but no start before 0.19 has shown it. Where an encoder feeds the model,
     the table is not part of the compiled graph.
     """
-    if run.enforce_eager or run.stage[0] != 0 or not run.accounting.compiler_tries_kernels:
+    if not run.is_compiled or run.stage[0] != 0 or not run.accounting.compiler_tries_kernels:
         return Compilation()
     table = 0 if run.takes_embeddings else _table_bytes(run, run.shape.vocab_size, run.shape.hidden_size)
     left = table if run.accounting.counts_fragments else 0

@@ -108,7 +108,7 @@ def _key_of(run: Run, request: BudgetRequest, ledger: Ledger) -> StartKey:
         max_num_batched_tokens=run.max_num_batched_tokens,
         max_model_len=run.max_model_len,
         kv_cache_dtype=request.settings.kv_cache_dtype,
-        enforce_eager=run.enforce_eager,
+        enforce_eager=not run.is_compiled,
         speculative_tokens=run.draft_tokens,
         modalities="+".join(run.modalities),
         cudagraphs="" if run.graphs is DEFAULT_GRAPHS else _graphs_text(run.graphs),

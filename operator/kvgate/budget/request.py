@@ -73,6 +73,8 @@ class GraphSettings:
     max_capture_size: int | None = None
     every_small_size: bool = False
     """Up to 32, as performance mode interactivity has it; else 1, 2, 4 and steps of 8."""
+    compiles: bool | None = None
+    """With torch.compile, which pieces need that are captured; None: as the optimisation level says."""
 
 
 DEFAULT_GRAPHS = GraphSettings()
@@ -120,6 +122,8 @@ class EngineSettings:
     mm_encoder_tp_mode: str = "weights"
     """`weights`: tensor parallelism cuts encoders; `data`: every rank holds them whole."""
     graphs: GraphSettings = DEFAULT_GRAPHS
+    optimization_level: int | None = None
+    """`-O0` to `-O3`: what the compilation config leaves open; None: 2."""
     performance_mode: str = "balanced"
     """`throughput` doubles the batch limits that nobody chooses; `interactivity` captures more CUDA graphs of small batches."""
     parallelism: Parallelism = SINGLE_GPU

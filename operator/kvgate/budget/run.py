@@ -62,6 +62,10 @@ class Run:
         return self.accounting.uses_v2_runner(self.shape.architecture, is_dense=self.shape.is_dense)
 
     @property
+    def is_compiled(self) -> bool:
+        return not self.enforce_eager and self.graphs.compiles is not False
+
+    @property
     def element_bytes(self) -> int:
         return DTYPE_BYTES[self.shape.dtype]
 

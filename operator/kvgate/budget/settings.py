@@ -30,7 +30,8 @@ class Resolved:
     caches_states: bool = False
     """Recurrent states are kept for prefixes too."""
     graphs_hold_states: bool = False
-    """Full CUDA graphs over recurrent states: vLLM refuses more sequences than the pool has blocks."""
+    """Full CUDA graphs over recurrent states, as every release captures unasked that checks them: vLLM refuses more sequences than
+    the pool has blocks."""
     in_flight_tokens: int = 0
     """Tokens of the batches that are computed at the same time."""
     graphs: GraphSettings = DEFAULT_GRAPHS
@@ -53,6 +54,7 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
         seqs = min(seqs, batched)
     prefixes = caches_prefixes(request.shape, asked, accounting)
     graphs = _graphs(asked, accounting)
+    captures_whole_steps = not asked.enforce_eager and graphs.mode not in ("NONE", "PIECEWISE")
     return Resolved(
         max_model_len=max_model_len,
         max_num_seqs=seqs,
@@ -61,7 +63,7 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
         default_max_num_seqs=min(limits.max_num_seqs, batched),
         enable_prefix_caching=prefixes,
         caches_states=prefixes and request.shape.is_hybrid and asked.mamba_cache_mode != "none",
-        graphs_hold_states=request.shape.is_hybrid and accounting.checks_state_blocks and _captures_whole_steps(asked),
+        graphs_hold_states=request.shape.is_hybrid and accounting.checks_state_blocks and captures_whole_steps,
         in_flight_tokens=batched * max_concurrent_batches(request.shape, asked, accounting),
         graphs=graphs,
     )
@@ -77,14 +79,24 @@ def _batch_limits(request: BudgetRequest, accounting: Accounting) -> BatchLimits
 
 def _graphs(asked: EngineSettings, accounting: Accounting) -> GraphSettings:
     """What is asked, with what other options add to it (0.17, `VllmConfig._set_cudagraph_sizes`)."""
-    if accounting.performance_modes and asked.performance_mode == "interactivity":
-        return replace(asked.graphs, every_small_size=True)
-    return asked.graphs
+    graphs = _graphs_of_level(asked, accounting)
+    is_fine = accounting.performance_modes and asked.performance_mode == "interactivity"
+    return replace(graphs, every_small_size=True) if is_fine else graphs
 
 
-def _captures_whole_steps(asked: EngineSettings) -> bool:
-    """Full CUDA graphs of decode steps, as every release does unasked that checks their states."""
-    return not asked.enforce_eager and asked.graphs.mode not in ("NONE", "PIECEWISE")
+def _graphs_of_level(asked: EngineSettings, accounting: Accounting) -> GraphSettings:
+    """The level fills in what the compilation config leaves open (0.12 to 0.33, `VllmConfig.__post_init__`).
+
+    Pieces that are asked for at level 0 need the compilation asked for too: vLLM captures nothing where it has none.
+    """
+    graphs = asked.graphs
+    if asked.optimization_level == 0:
+        compiles, mode = graphs.compiles is True, graphs.mode or "NONE"
+        lacks_pieces = "PIECEWISE" in mode and not compiles
+        return replace(graphs, mode="NONE" if lacks_pieces else mode, compiles=compiles)
+    if asked.optimization_level == 1 and accounting.graphs_by_level:
+        return replace(graphs, mode=graphs.mode or "PIECEWISE")
+    return graphs
 
 
 def uncut_item_tokens(request: BudgetRequest) -> int:

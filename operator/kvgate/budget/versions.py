@@ -107,6 +107,8 @@ class Accounting:
     batch_holds_media_item: bool = False
     """A defaulted max_num_batched_tokens is raised to one image or video that attends both ways (2,496 instead of 2,048 with
     Gemma-4-26B in a log of 0.25.1; 0.20.2 refuses instead)."""
+    graphs_by_level: bool = False
+    """Optimisation level 1 captures pieces only; before, 1 to 3 were levels of compilation."""
     performance_modes: bool = False
     """`--performance-mode` doubles the default batch limits (throughput) or captures every small size (interactivity)."""
     falls_back_to_float16: bool = False
@@ -166,6 +168,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "pads_encoder_outputs": "item",
         "samples_with_flashinfer_if_installed": False,
         "compiler_tries_kernels": True,
+        "graphs_by_level": True,
         "kv_cache_dtypes": {"fp8_ds_mla"},
     }),
     ((0, 13), {"expert_workspace_persists": True}),

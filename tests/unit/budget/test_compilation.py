@@ -7,6 +7,7 @@ import pytest
 from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval
 from kvgate.budget.plan import plan
+from kvgate.budget.request import GraphSettings
 from kvgate.budget.units import GIB, gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
@@ -122,3 +123,19 @@ def test_what_an_embedding_for_every_layer_leaves_behind_is_not_known(version: s
     assert (amount.high - amount.expected > table) is widens
     if widens:
         assert found.available.low <= gib(155.04)
+
+
+@pytest.mark.parametrize(
+    ("settings", "compiles"),
+    [
+        ({}, True),
+        ({"enforce_eager": True}, False),
+        ({"optimization_level": 0}, False),
+        ({"optimization_level": 1}, True),
+        ({"optimization_level": 0, "graphs": GraphSettings(compiles=True)}, True),
+        ({"graphs": GraphSettings(compiles=False)}, False),
+    ],
+)
+def test_what_is_not_compiled_tries_no_kernels(settings: dict[str, Any], compiles: bool) -> None:  # noqa: FBT001
+    found = ledger("Qwen/Qwen3-8B", "RTX-5090-32GB", "0.28.0", **settings)
+    assert (parts(found)["compiler_bytes"] > 0) is compiles

@@ -100,3 +100,40 @@ def test_interactivity_captures_more_of_small_batches(version: str, piecewise: i
     request = new_request(vllm_version=version, max_num_seqs=256, performance_mode="interactivity")
     found = inputs(plan(request).stages[0].ledger)
     assert (found["piecewise_graphs"], found["full_graphs"]) == (piecewise, full)
+
+
+PIECES, DECODE = GraphSettings(mode="PIECEWISE"), GraphSettings(mode="FULL_DECODE_ONLY")
+
+
+@pytest.mark.parametrize(
+    ("level", "version", "graphs", "piecewise", "full"),
+    [
+        (0, "0.33.0", GraphSettings(), 0, 0),
+        (0, "0.12.0", GraphSettings(), 0, 0),
+        (0, "0.11.0", GraphSettings(), 0, 0),
+        (1, "0.33.0", GraphSettings(), 51, 0),
+        (1, "0.11.0", GraphSettings(), 51, 35),  # a level of compilation still
+        (2, "0.33.0", GraphSettings(), 51, 35),
+        (3, "0.33.0", GraphSettings(), 51, 35),
+        (0, "0.33.0", DECODE, 0, 35),
+        (1, "0.33.0", DECODE, 0, 35),
+        (0, "0.33.0", PIECES, 0, 0),  # pieces need compilation
+        (0, "0.33.0", GraphSettings(mode="FULL_AND_PIECEWISE", compiles=True), 51, 35),
+        (0, "0.33.0", GraphSettings(compiles=True), 0, 0),
+    ],
+)
+def test_an_optimisation_level_fills_in_what_the_compilation_config_leaves_open(
+    level: int, version: str, graphs: GraphSettings, piecewise: int, full: int
+) -> None:
+    request = new_request(vllm_version=version, max_num_seqs=256, graphs=graphs, optimization_level=level)
+    ledger = plan(request).stages[0].ledger
+    found = inputs(ledger)
+    assert (found["piecewise_graphs"], found["full_graphs"]) == (piecewise, full)
+
+
+def test_recurrent_states_are_not_checked_without_graphs_of_whole_steps() -> None:
+    hybrid = new_request(shape=catalogue_shape("Qwen/Qwen3.5-27B"), accelerator=catalogue_accelerator("H100-SXM-80GB"))
+    checked = {
+        level: plan(hybrid.with_settings(optimization_level=level)).settings.graphs_hold_states for level in (0, 1, 2)
+    }
+    assert checked == {0: False, 1: False, 2: True}
