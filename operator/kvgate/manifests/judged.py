@@ -31,6 +31,9 @@ from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 from kvgate.what_if import BadRequest, assess_request
 
+_OF_THE_SERVER = ("ToolCallParserMissing",)
+"""Contradictions that vLLM's API server refuses, not its engine."""
+
 
 @record
 class Defaults:
@@ -138,8 +141,7 @@ def _judged_with(asked: _Asked, version: str) -> JudgedEngine:
     assessment = None if undecided else _assessment(asked, line, version, findings)
     told = {each.finding.rule for each in findings}
     is_partly_seen = _is_partly_seen(engine, line)
-    against = [each for each in contradictions(line) if each.finding.rule not in told]
-    findings += [replace(each, finding=_as_warning(each.finding)) for each in against] if is_partly_seen else against
+    findings += [_unless_unseen(each, engine, line) for each in contradictions(line) if each.finding.rule not in told]
     findings += gpu_count_problems(engine, line)
     name = asked.model.name if asked.model else ""
     findings += start_advice(engine, line, name, _weights_bytes(assessment))
@@ -152,6 +154,12 @@ def _judged_with(asked: _Asked, version: str) -> JudgedEngine:
         options_set=None if is_partly_seen else line.names,
         findings=tuple(findings),
     )
+
+
+def _unless_unseen(each: Located, engine: FoundEngine, line: CommandLine) -> Located:
+    """Options that nobody sees may resolve a contradiction, and a program around vLLM need not check what its server does."""
+    is_unsure = _is_partly_seen(engine, line) or (engine.is_wrapped and each.finding.rule in _OF_THE_SERVER)
+    return replace(each, finding=_as_warning(each.finding)) if is_unsure else each
 
 
 def _verdict(assessment: Assessment | None, findings: list[Located], *, is_partly_seen: bool) -> Verdict:

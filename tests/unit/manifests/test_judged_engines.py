@@ -127,11 +127,12 @@ def test_a_parser_is_refused_as_surely_as_the_release_is_known(
     assert [(each.finding.severity, each.path) for each in told] == [(severity, "spec.containers[0].args[4]")]
 
 
-def test_another_program_may_bring_a_parser_along(tmp_path: Path) -> None:
+def test_another_program_may_bring_a_parser_along_or_need_none(tmp_path: Path) -> None:
     container = {"command": ["python3", "-m", "dynamo.vllm"]}
-    found = judged(tmp_path, "--model=Qwen/Qwen3-8B", "--reasoning-parser=corp", container=container)
+    arguments = ("--reasoning-parser=corp", "--enable-auto-tool-choice")
+    found = judged(tmp_path, "--model=Qwen/Qwen3-8B", *arguments, container=container)
     assert rules(found, Severity.ERROR) == []
-    assert "ParserUnknown" in rules(found, Severity.WARNING)
+    assert {"ParserUnknown", "ToolCallParserMissing"} <= set(rules(found, Severity.WARNING))
 
 
 def test_what_is_missing_may_stand_in_options_that_nobody_sees(tmp_path: Path) -> None:
