@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from kvgate.manifests.containers import is_vllm_image, starts_of
+from kvgate.command_line.arguments import is_open
+from kvgate.manifests.containers import Start, is_vllm_image, starts_of
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.environment import takes_any_length
 from kvgate.manifests.pods import Input
@@ -42,7 +43,7 @@ def _engines(given: Input, name: str, service: Written) -> Iterator[FoundEngine]
             arguments=start.arguments,
             image=image,
             num_gpus=_gpus(service),
-            remarks=start.remarks,
+            remarks=(*start.remarks, *_unread(service, start)),
             is_wrapped=start.is_wrapped,
             takes_any_length=takes_any_length(variables),
             has_shared_memory=service.get("shm_size").is_set or service.get("ipc").text != "",
@@ -76,10 +77,28 @@ def _fill(text: str) -> str:
 
 
 def _gpus(service: Written) -> Written:
-    """A device reservation with a count; `all` says nothing about how many there are."""
+    """Of all requests for devices; `all` says nothing about how many there are."""
     if service.get("gpus").count is not None:
         return service.get("gpus")
-    devices = service.get("deploy", "resources", "reservations", "devices").items()
-    gpus = next((device for device in devices if "gpu" in str(device.get("capabilities").value)), NOTHING)
-    ids = gpus.get("device_ids")
-    return Written(value=len(ids.items()), path=ids.path) if ids.items() else gpus.get("count")
+    reserved = service.get("deploy", "resources", "reservations", "devices").items()
+    requests = service.get("gpus").items() or [
+        each for each in reserved if "gpu" in str(each.get("capabilities").value)
+    ]
+    counts = [_count(request) for request in requests]
+    if len(counts) < 2:
+        return counts[0] if counts else NOTHING
+    known = [count.count for count in counts if count.count is not None]
+    return Written(value=sum(known) if len(known) == len(counts) else None, path=counts[0].path)
+
+
+def _count(request: Written) -> Written:
+    """Devices by name, or so many of them."""
+    ids = request.get("device_ids")
+    return Written(value=len(ids.items()), path=ids.path) if ids.items() else _filled(request.get("count"))
+
+
+def _unread(service: Written, start: Start) -> Iterator[tuple[str, str]]:
+    """A file of variables matters where the command line has some that nobody else sets."""
+    files = service.get("env_file")
+    if files.is_set and any(is_open(word.text) for word in start.arguments):
+        yield files.path, "env_file is not read: the variables that it sets are not known here"
