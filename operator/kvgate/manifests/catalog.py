@@ -28,7 +28,7 @@ def _of_kind(kind: str, *groups: str) -> Callable[[Input], bool]:
 TEMPLATES = frozenset({"LLMInferenceServiceConfig", "ServingRuntime", "ClusterServingRuntime"})
 """Kinds that others are made from: read where something refers to them."""
 _POD_FIELDS = (
-    "containers: image, command, args, env, envFrom, resources, startupProbe, livenessProbe, volumeMounts",
+    "containers, sidecars in initContainers: image, command, args, env, envFrom, resources, startupProbe, livenessProbe, volumeMounts",
     "nodeSelector, affinity (required), volumes, hostIPC",
 )
 _PARALLELISM = "parallelism: tensor, pipeline, data, dataLocal, expert"

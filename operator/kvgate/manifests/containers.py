@@ -64,7 +64,13 @@ def starts_of(
 ) -> tuple[Start, ...]:
     """Every start of vLLM in a container. `own_program`: it starts vLLM whatever its image is called."""
     found = _starts_of(command, args, variables, image, own_program=own_program, file_text=file_text)
-    return tuple(replace(start, arguments=with_config_file(start.arguments, file_text)) for start in found)
+    served = (start for start in found if not any(map(_asks_for_help, start.arguments)))
+    return tuple(replace(start, arguments=with_config_file(start.arguments, file_text)) for start in served)
+
+
+def _asks_for_help(word: Argument) -> bool:
+    """vLLM prints its options, or some of them, and ends."""
+    return word.text in ("-h", "--help") or word.text.startswith("--help=")
 
 
 def _starts_of(

@@ -89,8 +89,9 @@ def _pods_in(field: Written, depth: int = 0) -> Iterator[Written]:
 
 
 def engines_of_pod(given: Input, pod: Written, *, platform: str, templates: Written = NOTHING) -> Iterator[FoundEngine]:
-    """The containers that run vLLM."""
-    for container in pod.get("containers").items():
+    """The containers that run vLLM; an init container that is always restarted runs beside the others."""
+    sidecars = (each for each in pod.get("initContainers").items() if each.get("restartPolicy").text == "Always")
+    for container in (*pod.get("containers").items(), *sidecars):
         yield from engines_of_container(given, container, pod=pod, platform=platform, templates=templates)
 
 

@@ -57,12 +57,21 @@ def test_a_program_around_vllm_is_one(program: str) -> None:
         (None, ["bash", "-c", "sleep 1"], IMAGE),
         (["vllm", "bench", "serve", "--model", "x"], None, IMAGE),
         (["ray", "start", "--block"], None, IMAGE),
+        (["vllm", "serve", "--help"], None, IMAGE),
+        (["vllm", "serve", "x", "--help=ModelConfig"], None, IMAGE),
+        (["sh", "-c", "vllm serve -h | head; sleep infinity"], None, IMAGE),
+        (None, ["--help"], IMAGE),
         (None, ["--model", "x"], "lmcache/vllm-router:1"),
         (None, ["--model", "x"], "nginx:1.29"),
     ],
 )
 def test_what_does_not_start_vllm_is_no_start(command: Any, args: Any, image: str) -> None:
     assert started(command, args, image) == ()
+
+
+def test_help_beside_a_start_is_none_of_it() -> None:
+    (start,) = started(["sh", "-c", "vllm serve --help=listgroup; exec vllm serve x"])
+    assert words(start) == ["x"]
 
 
 def test_ranks_that_serve_nobody_are_part_of_their_leader() -> None:
