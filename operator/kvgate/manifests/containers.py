@@ -9,7 +9,8 @@ from kvgate.command_line.arguments import Argument
 from kvgate.manifests.config_file import with_config_file
 from kvgate.manifests.environment import Room, expanded
 from kvgate.manifests.mounted_files import FileText, no_files
-from kvgate.manifests.shell import split, unwrapped
+from kvgate.manifests.scripts import unwrapped
+from kvgate.manifests.shell import split
 from kvgate.manifests.written import Written
 from kvgate.record import record
 

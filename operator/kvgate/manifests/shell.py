@@ -5,14 +5,11 @@ Substitution of commands is not run and control flow is not followed: what canno
 
 import re
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import dropwhile
+from dataclasses import dataclass, field
 
 from kvgate.command_line.arguments import Argument
 from kvgate.manifests.environment import Room
-from kvgate.manifests.mounted_files import FileText, no_files
 from kvgate.manifests.written import Written
-from kvgate.record import record
 
 Variables = Mapping[str, Written]
 """By name; the value is None where something outside the input sets it."""
@@ -39,11 +36,6 @@ _WHOLE_LIST = re.compile(r"\$(?:[@*]|\{[@*]\}|\{(\w+)\[[@*]\]\})")
 """Every word of the parameters, or of an array."""
 _OPENS_LIST = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 """What stands before the `(` of `NAME=(…)` and `NAME+=(…)`."""
-_SHELLS = ("sh", "bash", "ash", "dash", "zsh")
-_MAX_NESTING = 5
-"""Scripts in scripts; nobody writes more."""
-_MAX_PREFIX = 5
-"""Words before a shell's name: `exec`, `tini --`, `/usr/bin/env` …"""
 _DECLARATIONS = ("export", "declare", "local", "readonly", "env")
 
 
@@ -247,63 +239,3 @@ def _literal(match: re.Match[str]) -> str:
         return re.sub(r'\\(["\\])', r"\1", match["double"])
     kinds = ("single", "escaped")
     return next((match[kind] for kind in kinds if match[kind] is not None), match[0])
-
-
-@record
-class _Script:
-    """What a shell runs."""
-
-    at: Argument
-    """Its text, and where it stands."""
-    parameters: Sequence[Argument] = ()
-    is_file: bool = False
-    """Its text stands elsewhere: its lines are not those of the field that names it."""
-
-
-def unwrapped(
-    command: list[Argument], variables: Variables, file_text: FileText = no_files, depth: int = 0
-) -> Iterator[list[Argument]]:
-    """The commands that one command runs: `sh -c "…" -- $@`, `sh script` and `eval "…"` through, any other as it is."""
-    script = _script_of(command, file_text)
-    if script is None or depth > _MAX_NESTING:
-        yield command
-        return
-    at = script.at
-    for inner in commands_of(at.text, at.path, variables, script.parameters, first_line=at.line):
-        words = [replace(word, line=0) for word in inner] if script.is_file else inner
-        yield from unwrapped(words, variables, file_text, depth + 1)
-
-
-def _script_of(command: list[Argument], file_text: FileText) -> _Script | None:
-    """None where the command is no shell, and no script of the input."""
-    for index, word in enumerate(command[:_MAX_PREFIX]):
-        if word.text == "eval" and len(command) > index + 1:
-            rest = command[index + 1 :]
-            text = " ".join(part.text for part in rest)
-            return _Script(at=Argument(text=text, path=rest[0].path, line=rest[0].line))
-        if word.text.rpartition("/")[2] in _SHELLS:
-            rest = command[index + 1 :]
-            return _after_flags(rest) or _of_file([*dropwhile(_is_shell_option, rest)], file_text)
-    return _of_file(command[1:] if command and command[0].text == "exec" else command, file_text)
-
-
-def _is_shell_option(word: Argument) -> bool:
-    return word.text.startswith(("-", "+")) or word.text == "pipefail"
-
-
-def _of_file(words: Sequence[Argument], file_text: FileText) -> _Script | None:
-    """A script of the input, and its parameters."""
-    text = file_text(words[0].text) if words and words[0].text.startswith("/") else None
-    if text is None:
-        return None
-    at = Argument(text=text, path=words[0].path, line=words[0].line)
-    return _Script(at=at, parameters=words[1:], is_file=True)
-
-
-def _after_flags(words: list[Argument]) -> _Script | None:
-    """`-c`, `-ec`, `-lc` … and the script behind; its first parameter is `$0`."""
-    for index, word in enumerate(words):
-        if word.text.startswith("-") and not word.text.startswith("--") and "c" in word.text:
-            rest = [part for part in words[index + 1 :] if not part.text.startswith("-o")]
-            return _Script(at=rest[0], parameters=rest[2:]) if rest else None
-    return None

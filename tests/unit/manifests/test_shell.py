@@ -3,7 +3,8 @@
 import pytest
 
 from kvgate.command_line.arguments import Argument
-from kvgate.manifests.shell import commands_of, split, unwrapped
+from kvgate.manifests.scripts import unwrapped
+from kvgate.manifests.shell import commands_of, split
 from kvgate.manifests.written import Written
 
 VARIABLES = {
