@@ -7,7 +7,7 @@ from functools import partial
 from kvgate.manifests.catalog import TEMPLATES, engines_in
 from kvgate.manifests.documents import Document
 from kvgate.manifests.engine_found import FoundEngine
-from kvgate.manifests.kubeai import has_profiles
+from kvgate.manifests.kubeai import has_profiles, values_with_profiles
 from kvgate.manifests.pods import Input
 from kvgate.manifests.positions import Broken
 from kvgate.manifests.workloads import NO_NAMESPACE, Manifests
@@ -38,12 +38,14 @@ class EnginesFound:
 def find_engines(manifests: Manifests) -> EnginesFound:
     """Every engine, in the order of the input."""
     found, roots = EnginesFound(), dict(_roots(manifests))
+    readable = (root for root in roots.values() if isinstance(root, Written))
+    profiles = tuple(values for root in readable for values in values_with_profiles(root))
     for document in manifests.others:
         root = roots[id(document)]
         if isinstance(root, Broken):
             found.broken.append(root)
         else:
-            _add(found, _input(manifests, document, root, roots))
+            _add(found, _input(manifests, document, root, roots, profiles))
     return found
 
 
@@ -53,7 +55,13 @@ def _roots(manifests: Manifests) -> Iterator[tuple[int, Written | Broken]]:
         yield id(document), value if isinstance(value, Broken) else Written(value=value)
 
 
-def _input(manifests: Manifests, document: Document, root: Written, roots: dict[int, Written | Broken]) -> Input:
+def _input(
+    manifests: Manifests,
+    document: Document,
+    root: Written,
+    roots: dict[int, Written | Broken],
+    profiles: tuple[Written, ...],
+) -> Input:
     namespace = root.get("metadata", "namespace").text or NO_NAMESPACE
     return Input(
         document=document,
@@ -62,7 +70,7 @@ def _input(manifests: Manifests, document: Document, root: Written, roots: dict[
         config_data=partial(manifests.config_data, namespace),
         find=partial(_found, manifests, roots),
         claim_size=partial(manifests.claim_size, namespace),
-        others=lambda: (other for other in roots.values() if isinstance(other, Written)),
+        profiles=profiles,
     )
 
 

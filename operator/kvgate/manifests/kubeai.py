@@ -18,11 +18,18 @@ _CONFIG_MAP, _CONFIG_KEY = "kubeai-config", "system.yaml"
 """Where the rendered chart keeps the profiles."""
 
 
+def values_with_profiles(root: Written) -> Iterator[Written]:
+    """Those of KubeAI's own chart: a file, or what a HelmRelease hands over, and there under a dependency."""
+    kind = root.get("kind").text
+    if kind in ("", "HelmRelease"):
+        values = root.get("spec", "values") if kind else root
+        places = (values, *dependencies(values))
+        yield from (place for place in places if place.get("resourceProfiles").is_set)
+
+
 def has_profiles(root: Written) -> bool:
     """Values of KubeAI itself: what its models refer to."""
-    return any(
-        values.get("resourceProfiles").is_set and values.get("modelServers").is_set for values in _values_in(root)
-    )
+    return any(values.get("modelServers").is_set for values in values_with_profiles(root))
 
 
 def is_catalog(root: Written) -> bool:
@@ -82,20 +89,11 @@ def _engine(given: Input, spec: Written, name: str) -> FoundEngine:
 def _profile(given: Input, name: str) -> tuple[Written, Written]:
     """(the profile, images of vLLM) where values of KubeAI or its rendered ConfigMap are in the same input."""
     rendered = _parsed((given.config_data(_CONFIG_MAP) or {}).get(_CONFIG_KEY))
-    for values in (*(values for root in given.others() for values in _values_in(root)), rendered):
+    for values in (*given.profiles, rendered):
         profile = values.get("resourceProfiles", name)
         if profile.is_set:
             return profile, values.get("modelServers", "VLLM", "images")
     return NOTHING, NOTHING
-
-
-def _values_in(root: Written) -> Iterator[Written]:
-    """Where those of KubeAI's own chart may stand: a file, or what a HelmRelease hands over, and there under a dependency."""
-    kind = root.get("kind").text
-    if kind in ("", "HelmRelease"):
-        values = root.get("spec", "values") if kind else root
-        yield values
-        yield from dependencies(values)
 
 
 def _parsed(text: Any) -> Written:

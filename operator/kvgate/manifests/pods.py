@@ -1,6 +1,6 @@
 """Pods that run vLLM: of plain Kubernetes objects, and of every platform's that has a pod template."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from kvgate.manifests.accelerator_hints import gpu_memory_of, gpus_of, node_hints
@@ -53,8 +53,8 @@ class Input:
     """(kind, name) → another document of the same input."""
     claim_size: Callable[[str], str | None]
     """Name of a PersistentVolumeClaim → the storage that it asks for."""
-    others: Callable[[], Iterator[Written]]
-    """Every document of the input in which an engine may be found."""
+    profiles: Sequence[Written]
+    """Values of KubeAI's own chart in the input, which its models refer to."""
 
     @property
     def name(self) -> str:
