@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import Result
 
+from support.builders import new_document
 from support.command_line import invoked
 
 POD = """\
@@ -25,6 +27,10 @@ spec:
 ON_L4 = POD.replace("NVIDIA-H100-80GB-HBM3", "NVIDIA-L4")
 TOO_LONG = ON_L4.replace("8192", "40960")
 OTHER = POD.replace("name: llama", "name: qwen")
+
+
+def ours(**spec: Any) -> str:
+    return yaml.safe_dump(new_document(**spec))
 
 
 def run(*arguments: str) -> Result:
@@ -116,17 +122,9 @@ def test_two_files_may_have_different_names_and_one_may_be_a_stream(tmp_path: Pa
 
 
 def test_a_policy_that_adjusts_shows_what_is_rendered(tmp_path: Path) -> None:
-    ours = """\
-apiVersion: kvgate.io/v1alpha1
-kind: InferenceDeployment
-metadata: {name: one}
-spec:
-  model: {name: Qwen/Qwen3-8B}
-  accelerator: {type: H100-SXM-80GB}
-  vllm: {maxModelLen: 32768, maxNumSeqs: 64}
-  admission: {policy: Adjust}
-"""
-    answer = compared(tmp_path, {"x.yaml": ours}, {"x.yaml": ours.replace("policy: Adjust", "policy: Reject")})
+    vllm = {"maxModelLen": 32768, "maxNumSeqs": 64}
+    old, new = (ours(vllm=vllm, admission={"policy": policy}) for policy in ("Adjust", "Reject"))
+    answer = compared(tmp_path, {"x.yaml": old}, {"x.yaml": new})
     (engine,) = answer["engines"]
     assert (engine["before"]["refused"], engine["after"]["refused"]) == (False, True)
     assert engine["before"]["headroom_bytes"] >= 0 > engine["after"]["headroom_bytes"]
@@ -182,17 +180,9 @@ def test_options_that_the_input_does_not_hold_may_be_set(tmp_path: Path) -> None
 
 
 def test_our_own_object_brings_defaults_with_its_version(tmp_path: Path) -> None:
-    ours = """\
-apiVersion: kvgate.io/v1alpha1
-kind: InferenceDeployment
-metadata: {name: one}
-spec:
-  model: {name: Qwen/Qwen3-8B}
-  accelerator: {type: H100-SXM-80GB}
-  vllm: {version: 0.14.1, maxModelLen: 8192, maxNumSeqs: 16, gpuMemoryUtilization: "0.9", extraArgs: [--safetensors-load-strategy=lazy]}
-"""
-    files = {"x.yaml": ours}, {"x.yaml": ours.replace("0.14.1", "0.20.0")}
-    (engine,) = compared(tmp_path, *files)["engines"]
+    vllm = {"maxModelLen": 8192, "gpuMemoryUtilization": "0.9", "extraArgs": ["--safetensors-load-strategy=lazy"]}
+    old, new = (ours(vllm={**vllm, "version": version}) for version in ("0.14.1", "0.20.0"))
+    (engine,) = compared(tmp_path, {"x.yaml": old}, {"x.yaml": new})["engines"]
     told = {each["option"] for each in engine["changed_defaults"]}
     assert "--disable-cascade-attn" in told
     assert not told & {"--gpu-memory-utilization", "--safetensors-load-strategy", "--max-num-seqs", "--model"}
