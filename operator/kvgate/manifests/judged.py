@@ -10,6 +10,7 @@ from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee, Workload
 from kvgate.budget.units import MIB
 from kvgate.budget.versions import DEFAULT_VERSION, parse_patch
+from kvgate.command_line.arguments import Setting, is_open
 from kvgate.command_line.contradictions import contradictions
 from kvgate.command_line.located import Located, Place, located
 from kvgate.command_line.options import newest_read
@@ -21,7 +22,7 @@ from kvgate.hf_config.text import parse_config_text
 from kvgate.manifests.chosen_accelerator import Chosen, choose
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.gpu_count import gpu_count_problems
-from kvgate.manifests.line_findings import line_findings, undecided_settings
+from kvgate.manifests.line_findings import line_findings, undecided, undecided_settings
 from kvgate.manifests.models import ModelFound, Named, find_model
 from kvgate.manifests.releases import Releases, releases_of
 from kvgate.manifests.start_advice import start_advice
@@ -226,6 +227,8 @@ def _reworded(finding: Finding, asked: _Asked) -> Finding:
 
 def _no_model(engine: FoundEngine) -> Located:
     """A part of a manifest, as kustomize patches are, is worth less than a whole one without a model."""
+    if is_open(engine.model.text):
+        return undecided(Setting(name="model", value=None, text=engine.model.text, path=engine.model.path))
     severity = Severity.WARNING if engine.arguments else Severity.INFO
     message, remedy = "no model is named where kvgate looks", "give the model's Hugging Face id"
     return located("ModelNotNamed", severity, Place(name="model", path=engine.path), message, remedy)

@@ -54,10 +54,11 @@ def _doubtful(problem: ArgumentProblem) -> Located:
 def undecided_settings(line: CommandLine, *, knows_model: bool) -> list[Located]:
     """Settings that would decide, and whose value nobody knows here; the model may be named elsewhere."""
     names = [name for name in line.unknown if name in _DECIDING and not (name == "model" and knows_model)]
-    return [_undecided(line.unknown[name]) for name in names]
+    return [undecided(line.unknown[name]) for name in names]
 
 
-def _undecided(setting: Setting) -> Located:
+def undecided(setting: Setting) -> Located:
+    """Its value is a variable that nobody has filled in."""
     remedy = _TEMPLATE_HELP if "{{" in setting.text else _VARIABLE_HELP
     message = f"{setting.name} is {shown(setting.text)}, which has no value here"
     return located("VariableUnknown", Severity.WARNING, setting, message, remedy)

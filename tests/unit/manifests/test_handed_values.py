@@ -9,6 +9,7 @@ import yaml
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.engines import find_engines
+from kvgate.manifests.judged import Defaults, judge_engine
 
 MODEL = {"name": "a", "repository": "vllm/vllm-openai", "modelURL": "Qwen/Qwen3-8B"}
 STACK: dict[str, Any] = {"servingEngineSpec": {"modelSpec": [MODEL]}}
@@ -120,3 +121,12 @@ def test_containers_in_values_of_an_unknown_chart_are_still_read(tmp_path: Path)
     container = {"image": "vllm/vllm-openai:v0.32.0", "args": ["--model=Qwen/Qwen3-8B"]}
     (engine,) = engines(tmp_path, release(values={"app": {"containers": [container]}}))
     assert engine.path == "spec.values.app.containers[0]"
+
+
+@pytest.mark.parametrize("model", ["{{.model}}", "${MODEL}"])
+def test_a_model_that_somebody_fills_in_later_is_a_variable(tmp_path: Path, model: str) -> None:
+    values = {"servingEngineSpec": {"modelSpec": [MODEL | {"modelURL": model}]}}
+    (engine,) = engines(tmp_path, application(valuesObject=values))
+    (told,) = (each for each in judge_engine(engine, Defaults()).findings if each.finding.field == "model")
+    assert told.finding.rule == "VariableUnknown"
+    assert told.path.endswith(".modelSpec[0].modelURL")
