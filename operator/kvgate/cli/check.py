@@ -34,7 +34,7 @@ _FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
 @click.option("--write-baseline", metavar="FILE", type=_FILE, help="Write all findings of today to a baseline.")
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), help="What makes the exit code 1; default: error.")
 @click.option(
-    "--nothing-is-fine", is_flag=True, help="No vLLM engine in the input is no failure: for hooks and pipelines."
+    "--nothing-is-fine", is_flag=True, help="No vLLM engine that is understood is no failure: for hooks and pipelines."
 )
 @click.option("-o", "--output", type=click.Choice(list(OUTPUTS)), default="text", help="For people or programs.")
 def check(
@@ -51,8 +51,8 @@ def check(
         report = _kept(write_baseline, report)
     render: Callable[[Report], str] = import_module(OUTPUTS[output]).render
     click.echo(render(report))
-    is_empty = not report.items and not report.unreadable
-    sys.exit(Exit.FITS if nothing_is_fine and is_empty else report.exit_code)
+    has_no_engine = not report.unreadable and all(item.platform == "unknown" for item in report.items)
+    sys.exit(Exit.FITS if nothing_is_fine and has_no_engine else report.exit_code)
 
 
 def report_or_exit(paths: Sequence[str], options: Options) -> Report:

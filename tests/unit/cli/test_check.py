@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from support.command_line import invoked
+from support.command_line import MISTAKEN_POD, invoked
 
 HEAD = """\
 apiVersion: kvgate.io/v1alpha1
@@ -175,3 +175,18 @@ def test_the_whole_process_answers_and_imports_only_what_it_needs(
     )
     assert done.returncode == code, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (OTHER, 0),
+        ("image: vllm/vllm-openai\n", 0),
+        (BROKEN, 2),
+        (MISTAKEN_POD, 1),
+        (UNKNOWN, 2),
+    ],
+    ids=["nothing", "not understood", "broken", "does not start", "an engine that nobody can judge"],
+)
+def test_where_nothing_is_fine_an_engine_still_counts(text: str, code: int) -> None:
+    assert check("-", "--nothing-is-fine", stdin=text).exit_code == code
