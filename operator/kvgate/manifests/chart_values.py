@@ -76,7 +76,7 @@ def _with_remarks(engine: FoundEngine, handed: Handed, values: Written) -> Found
     is_whole = _IN_LIST.search(engine.path, len(values.path)) is not None
     is_partial = bool(handed.over) or (bool(handed.under) and not is_whole)
     remarks = (*engine.remarks, *handed.under, *handed.over)
-    return replace(engine, remarks=remarks, is_partial=engine.is_partial or is_partial)
+    return replace(engine, remarks=remarks, is_partial=engine.is_partial or is_partial, is_overridden=bool(handed.over))
 
 
 def sets_more(path: str) -> bool:

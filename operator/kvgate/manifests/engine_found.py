@@ -66,6 +66,8 @@ class FoundEngine:
     """(path, what was not understood there)."""
     is_partial: bool = False
     """Something that the input does not hold may set more options."""
+    is_overridden: bool = False
+    """Something that the input does not hold may take the place of what is written."""
     findings: tuple[Located, ...] = ()
     """What the reader itself has to say."""
     assumed: tuple[str, ...] = ()

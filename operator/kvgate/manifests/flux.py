@@ -3,6 +3,7 @@
 What wins over what: fluxcd.io, "Helm Releases", "Values".
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,8 @@ from kvgate.manifests.nodes import YamlError, value_of
 from kvgate.manifests.pods import Input
 from kvgate.manifests.written import NOTHING, Written
 
+_REACHES_ENGINES = re.compile(r"containers|images|nodeSelector|affinity")
+"""Patches of anything else, such as labels and tolerations, move no number."""
 _KEY = "values.yaml"
 """Of the data, where a reference names no other."""
 
@@ -70,6 +73,7 @@ def _files(spec: Written) -> Iterator[Remark]:
 
 
 def _patches(spec: Written) -> Iterator[Remark]:
+    """Those that may reach an engine."""
     patches = spec.get("postRenderers")
-    if patches.is_set:
+    if _REACHES_ENGINES.search(str(patches.value)):
         yield patches.path, "postRenderers are not read: they may change what is rendered"

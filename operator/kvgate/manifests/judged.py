@@ -88,6 +88,8 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     judged = _judged_within(asked, releases)
     if judged.verdict is Verdict.DOES_NOT_FIT and chosen.roomiest:
         judged = _unless_roomier(judged, asked, releases)
+    if judged.verdict is Verdict.DOES_NOT_FIT and engine.is_overridden:
+        judged = _doubtful(judged)
     notes = (*engine.assumed, model.assumed if model else "", releases.assumed, *chosen.assumed)
     return replace(judged, assumed=tuple(note for note in notes if note))
 
@@ -114,6 +116,11 @@ def _unless_roomier(judged: JudgedEngine, asked: _Asked, releases: Releases) -> 
     roomiest = replace(asked, chosen=replace(asked.chosen, name=asked.chosen.roomiest))
     if _judged_within(roomiest, releases).verdict is Verdict.DOES_NOT_FIT:
         return judged
+    return _doubtful(judged)
+
+
+def _doubtful(judged: JudgedEngine) -> JudgedEngine:
+    """Something else may make it start."""
     findings = tuple(replace(each, finding=_as_warning(each.finding)) for each in judged.findings)
     return replace(judged, verdict=Verdict.MAY_NOT_FIT, findings=findings)
 

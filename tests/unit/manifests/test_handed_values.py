@@ -10,6 +10,7 @@ from kvgate.manifests import read_manifests
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judged import Defaults, judge_engine
+from kvgate.rules.finding import Severity
 
 MODEL = {"name": "a", "repository": "vllm/vllm-openai", "modelURL": "Qwen/Qwen3-8B"}
 STACK: dict[str, Any] = {"servingEngineSpec": {"modelSpec": [MODEL]}}
@@ -53,7 +54,14 @@ def reference(name: str, **more: Any) -> dict[str, Any]:
         ({"valuesFrom": [{"kind": "Secret", "name": "s"}]}, (False, True)),
         ({"valuesFrom": [reference("elsewhere", targetPath="a.b")]}, (True, True)),
         ({"valuesFrom": [{"kind": "Secret", "name": "s", "targetPath": "servingEngineSpec.hf_token"}]}, (False, False)),
-        ({"postRenderers": [{"kustomize": {}}]}, (True, True)),
+        (
+            {"postRenderers": [{"kustomize": {"images": [{"name": "vllm/vllm-openai", "newTag": "v0.1"}]}}]},
+            (True, True),
+        ),
+        (
+            {"postRenderers": [{"kustomize": {"patches": [{"patch": "/spec/template/metadata/labels"}]}}]},
+            (False, False),
+        ),
     ],
 )
 def test_a_release_is_seen_in_part_where_something_else_may_reach_the_engine(
@@ -130,3 +138,17 @@ def test_a_model_that_somebody_fills_in_later_is_a_variable(tmp_path: Path, mode
     (told,) = (each for each in judge_engine(engine, Defaults()).findings if each.finding.field == "model")
     assert told.finding.rule == "VariableUnknown"
     assert told.path.endswith(".modelSpec[0].modelURL")
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("servingEngineSpec.modelSpec[0].tag", "MayNotFit"), ("hf_token", "DoesNotFit")]
+)
+def test_nothing_is_refused_that_a_parameter_may_put_right(tmp_path: Path, name: str, verdict: str) -> None:
+    """The option is newer than the release that is written, and there are too few GPUs."""
+    config = {"tensorParallelSize": 2, "extraArgs": ["--async-scheduling"]}
+    values = {"servingEngineSpec": {"modelSpec": [MODEL | {"tag": "v0.8.5", "requestGPU": 1, "vllmConfig": config}]}}
+    (engine,) = engines(tmp_path, application(valuesObject=values, parameters=[{"name": name, "value": "x"}]))
+    judged = judge_engine(engine, Defaults(accelerator="H100-SXM-80GB"))
+    told = {each.finding.rule: each.finding.severity for each in judged.findings}
+    severity = Severity.WARNING if verdict == "MayNotFit" else Severity.ERROR
+    assert (judged.verdict.value, told["OptionNotYet"], told["TooFewGpus"]) == (verdict, severity, severity)
