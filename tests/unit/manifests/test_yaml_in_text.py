@@ -62,5 +62,12 @@ def test_a_text_that_many_aliases_lead_to_is_read_once(tmp_path: Path) -> None:
     found = engines(tmp_path, f"  common: &a\n    helm:\n      values: |\n        {VALUES}\n  sources: [{aliases}]\n")
     assert len({id(engine.document) for engine in found}) == 1
     sources = found[0].root.get("spec", "sources").items()
-    assert len({id(source.get("helm", "values").value) for source in sources}) <= len(sources)
+    assert len({id(source.get("helm", "values").value) for source in sources}) == 1
     assert len(found) == 50
+
+
+def test_texts_whose_aliases_stand_for_too_much_together_stay_texts(tmp_path: Path) -> None:
+    many = f"a: &a [{'1, ' * 100}]\n          b: [{'*a, ' * 600}]\n          {VALUES}"
+    source = f"    - helm:\n        values: |\n          {many}\n"
+    assert len(engines(tmp_path, f"  sources:\n{source}")) == 1
+    assert not engines(tmp_path, f"  sources:\n{source}{source}")
