@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from kvgate.budget.versions import parse_patch
 from kvgate.cache_flags import with_speculation
-from kvgate.command_line.arguments import Argument
-from kvgate.command_line.contradictions import contradictions
-from kvgate.command_line.findings import problem_findings, repetitions
-from kvgate.command_line.located import Located, located
-from kvgate.command_line.options import newest_read
-from kvgate.command_line.parser import CommandLine, parse_arguments
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 from kvgate.what_if_settings import read_settings
 
-if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
+if TYPE_CHECKING:  # a short run needs neither pydantic (other platforms' manifests) nor the parser (no extraArgs)
     from kvgate.api.v1alpha1 import Vllm
+    from kvgate.command_line.located import Located
+    from kvgate.command_line.parser import CommandLine
 
 
 @record
@@ -44,6 +40,12 @@ def read_extra_args(vllm: Vllm) -> ExtraArgs:
 
 @lru_cache(maxsize=1024)
 def _read(extra_args: tuple[str, ...], version: str, *, is_stated: bool) -> ExtraArgs:
+    from kvgate.command_line.arguments import Argument
+    from kvgate.command_line.contradictions import contradictions
+    from kvgate.command_line.findings import problem_findings, repetitions
+    from kvgate.command_line.options import newest_read
+    from kvgate.command_line.parser import parse_arguments
+
     release = parse_patch(version)
     model = Argument(text="model", path="")
     words = [Argument(text=text, path=f"spec.vllm.extraArgs[{index}]") for index, text in enumerate(extra_args)]
@@ -61,6 +63,8 @@ def _read(extra_args: tuple[str, ...], version: str, *, is_stated: bool) -> Extr
 
 def _unusable(line: CommandLine, problems: Mapping[str, str]) -> Iterator[Located]:
     """Values that vLLM's parser takes, and what comes after it does not."""
+    from kvgate.command_line.located import located
+
     for name, problem in problems.items():
         if setting := line.settings.get(name):
             yield located("InvalidSetting", Severity.ERROR, setting, problem, "give a value that vLLM takes")
