@@ -14,7 +14,7 @@ _CHART_NAME = re.compile(r"(?!global$)[A-Za-z0-9][\w.\-]*")
 """Helm hands `global` to all charts; fields that begin with another letter hold anchors."""
 _MAX_DEPTH = 2
 """Dependencies of dependencies; nobody goes deeper."""
-_TOKEN = re.compile(r"token|secret|password|api_?key", re.IGNORECASE)
+_TOKEN = re.compile(r"token(?!s|izer)|secret|password|api_?key", re.IGNORECASE)
 _IN_LIST = re.compile(r"\[\d+\]")
 
 Remark = tuple[str, str]
@@ -43,14 +43,14 @@ def handed_by_file(given: Input) -> tuple[Handed]:
 
 def read_handed(given: Input, hand: Hand, charts: Sequence[Reader]) -> Iterator[FoundEngine]:
     """The engines of every chart that is known, also of dependencies; of others, what is a list of containers."""
-    found = [engine for handed in hand(given) for engine in _engines(handed, charts)]
-    yield from found or read_pod_templates(given)
-
-
-def _engines(handed: Handed, charts: Sequence[Reader]) -> Iterator[FoundEngine]:
-    for reader, values in _charts_in(handed.given, handed.given.values, charts, _MAX_DEPTH):
-        for engine in reader.read(replace(handed.given, values=values)):
-            yield _with_remarks(engine, handed, values)
+    for handed in hand(given):
+        known = tuple(_charts_in(handed.given, handed.given.values, charts, _MAX_DEPTH))
+        for reader, values in known:
+            for engine in reader.read(replace(handed.given, values=values)):
+                yield _with_remarks(engine, handed, values)
+        read = tuple(f"{values.path}." for _, values in known)
+        others = (engine for engine in read_pod_templates(handed.given) if not engine.path.startswith(read))
+        yield from (_with_remarks(engine, handed, handed.given.values) for engine in others)
 
 
 def _charts_in(given: Input, values: Written, charts: Sequence[Reader], depth: int) -> Iterator[tuple[Reader, Written]]:

@@ -22,7 +22,8 @@ STDIN_NAME = "<stdin>"
 """What its findings are shown at."""
 
 _ENGINE_WORDS = (
-    "vllm", "kserve", "kubeai", "kaito.sh", "modelartifacts", "modelservice", "dynamo", "llm_configs", "model_loading_config",
+    "vllm", "llm-d", "kserve", "kubeai", "kaito.sh", "modelartifacts", "modelservice", "servingenginespec", "dynamo", "llm_configs",
+    "model_loading_config",
 )  # fmt: skip
 """In small letters."""
 _TEMPLATE_HELP = "this looks like a Helm template; render it first: helm template CHART | kvgate check -"

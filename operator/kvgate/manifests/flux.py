@@ -31,7 +31,7 @@ def handed_by_release(given: Input) -> Iterator[Handed]:
             wins = reference.get("targetPath").is_set or referred.is_set
             (over if wins else under).extend(_not_read(reference))
     path = own.path if own.is_set else referred.path
-    values = Written(value=_merged(referred.value, own.value), path=path)
+    values = Written(value=_merged(referred.value, own.value or {}), path=path)
     yield Handed(given=replace(given, values=values), under=tuple(under), over=tuple(over))
 
 
@@ -49,10 +49,10 @@ def _data(given: Input, reference: Written) -> Mapping[str, Any] | None:
 
 
 def _merged(under: Any, over: Any) -> Any:
-    """As Helm does: objects field by field, anything else as a whole."""
+    """As Flux does: objects field by field, anything else as a whole, also null, by which Helm drops a field."""
     if isinstance(under, Mapping) and isinstance(over, Mapping):
         return {**under, **{name: _merged(under.get(name), value) for name, value in over.items()}}
-    return under if over is None else over
+    return over
 
 
 def _not_read(reference: Written) -> Iterator[Remark]:

@@ -72,13 +72,13 @@ def read_workload(given: Input) -> Iterator[FoundEngine]:
 
 
 def read_pod_templates(given: Input) -> Iterator[FoundEngine]:
-    """Any other object: whatever in it is a list of containers."""
-    for pod in _pods_in(given.root):
+    """Any other object or values: whatever in them is a list of containers and not switched off."""
+    for pod in _pods_in(given.values):
         yield from engines_of_pod(given, pod, platform=given.document.kind.lower() or "values")
 
 
 def _pods_in(field: Written, depth: int = 0) -> Iterator[Written]:
-    if depth > 20:
+    if depth > 20 or field.get("enabled").value is False:
         return
     if isinstance(field.value, dict) and isinstance(field.value.get("containers"), list):
         yield field

@@ -15,6 +15,10 @@ STACK: dict[str, Any] = {
         "modelSpec": [{"name": "qwen", "modelURL": "Qwen/Qwen3-8B", "repository": "vllm/vllm-openai"}]
     }
 }
+SERVICE: dict[str, Any] = {
+    "modelArtifacts": {"name": "Qwen/Qwen3-8B", "uri": "hf://Qwen/Qwen3-8B"},
+    "decode": {"containers": [{"image": "vllm/vllm-openai:v0.32.0", "modelCommand": "vllmServe"}]},
+}
 
 
 def found(folder: Path, *documents: Any) -> EnginesFound:
@@ -47,6 +51,9 @@ def test_values_are_found_where_helm_hands_them_down(tmp_path: Path, values: Any
         {"platform": {"global": STACK}},
         {"stack": {"enabled": False, **STACK}},
         {"platform": {"enabled": False, "stack": STACK}},
+        {"service": {"enabled": False, **SERVICE}},
+        {"service": {**SERVICE, "decode": {"create": False, **SERVICE["decode"]}}},
+        {"app": {"enabled": False, "containers": [{"image": "vllm/vllm-openai:v0.32.0"}]}},
         {"_anchor": STACK},
         {".anchor": STACK},
         {"stacks": [STACK]},
@@ -67,6 +74,17 @@ def test_containers_in_values_of_an_unknown_chart_are_still_read(tmp_path: Path)
     container = {"image": "vllm/vllm-openai:v0.32.0", "args": ["--model=Qwen/Qwen3-8B"]}
     result = found(tmp_path, {"app": {"containers": [container]}})
     assert paths(result.engines) == ["app.containers[0]"]
+
+
+def test_containers_beside_a_known_chart_are_read_too_and_its_own_once(tmp_path: Path) -> None:
+    container = {"image": "vllm/vllm-openai:v0.32.0", "args": ["--model=Qwen/Qwen3-8B"]}
+    result = found(tmp_path, {"service": SERVICE, "app": {"containers": [container]}})
+    assert paths(result.engines) == ["service.decode", "app.containers[0]"]
+
+
+def test_values_of_a_known_chart_need_no_word_of_vllm(tmp_path: Path) -> None:
+    result = found(tmp_path, {"servingEngineSpec": {"modelSpec": [{"name": "qwen", "modelURL": "Qwen/Qwen3-8B"}]}})
+    assert paths(result.engines) == ["servingEngineSpec.modelSpec[0]"]
 
 
 def test_values_of_kubeai_itself_are_nothing_that_is_not_understood(tmp_path: Path) -> None:

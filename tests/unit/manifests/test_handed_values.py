@@ -104,6 +104,7 @@ def test_config_maps_lie_under_the_values_and_the_last_one_wins(tmp_path: Path) 
     assert (engine.name, engine.path) == ("b", "spec.values.servingEngineSpec.modelSpec[0]")
     (engine,) = engines(tmp_path, *maps, release(valuesFrom=references, values=STACK))
     assert engine.name == "a"
+    assert not engines(tmp_path, *maps, release(valuesFrom=references, values={"servingEngineSpec": None}))
 
 
 def test_values_that_win_over_a_config_map_and_are_not_in_the_input_are_told(tmp_path: Path) -> None:
@@ -125,6 +126,15 @@ def test_objects_of_these_names_of_other_groups_are_not_meant(tmp_path: Path) ->
     assert not engines(tmp_path, {**application(valuesObject=STACK), "apiVersion": "app.k8s.io/v1beta1"})
 
 
+def test_containers_are_those_of_the_source_that_has_them(tmp_path: Path) -> None:
+    sources = [
+        {"helm": {"values": yaml.safe_dump({"app": {"containers": [{"image": f"vllm/vllm-openai:v0.{minor}.0"}]}})}}
+        for minor in (31, 32)
+    ]
+    found = engines(tmp_path, {**application(), "spec": {"sources": sources}})
+    assert [engine.image.text for engine in found] == ["vllm/vllm-openai:v0.31.0", "vllm/vllm-openai:v0.32.0"]
+
+
 def test_containers_in_values_of_an_unknown_chart_are_still_read(tmp_path: Path) -> None:
     container = {"image": "vllm/vllm-openai:v0.32.0", "args": ["--model=Qwen/Qwen3-8B"]}
     (engine,) = engines(tmp_path, release(values={"app": {"containers": [container]}}))
@@ -141,7 +151,12 @@ def test_a_model_that_somebody_fills_in_later_is_a_variable(tmp_path: Path, mode
 
 
 @pytest.mark.parametrize(
-    ("name", "verdict"), [("servingEngineSpec.modelSpec[0].tag", "MayNotFit"), ("hf_token", "DoesNotFit")]
+    ("name", "verdict"),
+    [
+        ("servingEngineSpec.modelSpec[0].tag", "MayNotFit"),
+        ("servingEngineSpec.modelSpec[0].vllmConfig.maxNumBatchedTokens", "MayNotFit"),
+        ("hf_token", "DoesNotFit"),
+    ],
 )
 def test_nothing_is_refused_that_a_parameter_may_put_right(tmp_path: Path, name: str, verdict: str) -> None:
     """The option is newer than the release that is written, and there are too few GPUs."""
