@@ -1,6 +1,6 @@
 """The engines of an input: every document of another platform through its reader, with what stands beside it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -22,6 +22,8 @@ _SUPPORTING_KINDS = frozenset({
     "EnvoyFilter", "VLLMRouter", "CacheServer", "LoraAdapter", "HelmRepository", "OCIRepository", "GitRepository", "AppProject",
 })  # fmt: skip
 """Kinds that stand beside an engine and never hold one."""
+_Key = tuple[str, str, str]
+"""Namespace, kind, name."""
 
 
 @dataclass(kw_only=True)
@@ -38,6 +40,7 @@ class EnginesFound:
 def find_engines(manifests: Manifests) -> EnginesFound:
     """Every engine, in the order of the input."""
     found, roots = EnginesFound(), dict(_roots(manifests))
+    objects = _objects(manifests, roots)
     readable = (root for root in roots.values() if isinstance(root, Written))
     profiles = tuple(values for root in readable for values in values_with_profiles(root))
     for document in manifests.others:
@@ -45,7 +48,7 @@ def find_engines(manifests: Manifests) -> EnginesFound:
         if isinstance(root, Broken):
             found.broken.append(root)
         else:
-            _add(found, _input(manifests, document, root, roots, profiles))
+            _add(found, _input(manifests, document, root, objects, profiles))
     return found
 
 
@@ -59,7 +62,7 @@ def _input(
     manifests: Manifests,
     document: Document,
     root: Written,
-    roots: dict[int, Written | Broken],
+    objects: Mapping[_Key, Written],
     profiles: tuple[Written, ...],
 ) -> Input:
     namespace = root.get("metadata", "namespace").text or NO_NAMESPACE
@@ -68,19 +71,27 @@ def _input(
         root=root,
         values=root,
         config_data=partial(manifests.config_data, namespace),
-        find=partial(_found, manifests, roots),
+        find=partial(_found, objects, namespace),
         claim_size=partial(manifests.claim_size, namespace),
         profiles=profiles,
     )
 
 
-def _found(manifests: Manifests, roots: dict[int, Written | Broken], kind: str, name: str) -> Written | None:
-    """Another document of the input, by kind and name."""
+def _objects(manifests: Manifests, roots: Mapping[int, Written | Broken]) -> Mapping[_Key, Written]:
+    """What others may refer to; the first of a name is also kept without its namespace."""
+    objects: dict[_Key, Written] = {}
     for document in manifests.others:
         root = roots[id(document)]
-        if document.kind == kind and isinstance(root, Written) and root.get("metadata", "name").text == name:
-            return root
-    return None
+        if isinstance(root, Written):
+            metadata = root.get("metadata")
+            for namespace in (metadata.get("namespace").text or NO_NAMESPACE, ""):
+                objects.setdefault((namespace, document.kind, metadata.get("name").text), root)
+    return objects
+
+
+def _found(objects: Mapping[_Key, Written], namespace: str, kind: str, name: str) -> Written | None:
+    """Another document of the input: of the same namespace, else of any, for KServe has its own in one of its own."""
+    return objects.get((namespace, kind, name)) or objects.get(("", kind, name))
 
 
 def _add(found: EnginesFound, given: Input) -> None:

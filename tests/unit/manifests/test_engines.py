@@ -1,0 +1,59 @@
+"""What stands beside a document in the same input, and is found from it."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kvgate.manifests import read_manifests
+from kvgate.manifests.engine_found import FoundEngine
+from kvgate.manifests.engines import find_engines
+
+
+def engines(folder: Path, *documents: Any) -> list[FoundEngine]:
+    (folder / "x.yaml").write_text(yaml.safe_dump_all(documents), encoding="utf-8")
+    return find_engines(read_manifests([str(folder)])).engines
+
+
+def runtime(told: str, /, **metadata: str) -> dict[str, Any]:
+    """`told` is what its option says, so that it is known from others."""
+    container = {
+        "name": "kserve-container",
+        "image": "vllm/vllm-openai:v0.32.0",
+        "args": [f"--served-model-name={told}"],
+    }
+    return {
+        "apiVersion": "serving.kserve.io/v1alpha1",
+        "kind": "ServingRuntime",
+        "metadata": {"name": "vllm", **metadata},
+        "spec": {"containers": [container]},
+    }
+
+
+def service(runtime: str, /, **metadata: str) -> dict[str, Any]:
+    model = {"modelFormat": {"name": "vLLM"}, "runtime": runtime, "storageUri": "hf://Qwen/Qwen3-8B"}
+    return {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": "x", **metadata},
+        "spec": {"predictor": {"model": model}},
+    }
+
+
+def test_of_several_objects_of_one_name_that_of_the_own_namespace_is_meant(tmp_path: Path) -> None:
+    runtimes = [runtime("a", namespace="a"), runtime("b", namespace="b"), runtime("default")]
+    services = [service("vllm", **where) for where in ({"namespace": "b"}, {}, {"namespace": "elsewhere"})]
+    found = [engine.arguments[0].text.partition("=")[2] for engine in engines(tmp_path, *runtimes, *services)]
+    assert found == ["b", "default", "a"]
+
+
+def test_thousands_that_refer_to_one_another_are_not_compared_with_each_other(tmp_path: Path) -> None:
+    documents = [runtime(str(n), name=f"r{n}") for n in range(2000)]
+    documents += [service(f"r{n}") for n in range(2000)]
+    (tmp_path / "x.yaml").write_text("".join(f"--- {json.dumps(each)}\n" for each in documents), encoding="utf-8")
+    manifests = read_manifests([str(tmp_path)])
+    started = time.monotonic()
+    assert len(find_engines(manifests).engines) == 2000
+    assert time.monotonic() - started < 5
