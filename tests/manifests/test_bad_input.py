@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,6 +41,13 @@ def the_good_one(report: Report) -> Item:
     good = [item for item in report.items if item.name == "good"]
     assert [item.verdict for item in good] == ["Fits"]
     return good[0]
+
+
+def test_a_comment_on_each_of_many_lines_takes_no_longer_than_the_lines(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text("# kvgate:ignore Oversubscribed why\n" * 20_000 + POD.replace("NAME", "good"))
+    started = time.monotonic()
+    the_good_one(checked(tmp_path))
+    assert time.monotonic() - started < 20
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from kvgate.record import record
 
-_COMMENT = re.compile(r"^(.*?)#\s*kvgate:([^\n]*)$", re.MULTILINE)
+_COMMENT = re.compile(r"#\s*kvgate:(.*)")
 _SAYS_NOTHING = re.compile(r"\s*(?:#|---|$)")
 
 
@@ -30,12 +30,9 @@ def comments_in(text: str, line_offset: int) -> Iterator[Comment]:
     if "kvgate:" not in text:
         return
     lines = text.split("\n")
-    for match in _COMMENT.finditer(text):
-        number = text.count("\n", 0, match.start())
-        about = number if not _SAYS_NOTHING.match(match[1]) else _next_that_says(lines, number + 1)
-        yield Comment(line=line_offset + number + 1, about=line_offset + about + 1, text=match[2].strip())
-
-
-def _next_that_says(lines: list[str], number: int) -> int:
-    """Over other comments and empty lines."""
-    return next((n for n in range(number, len(lines)) if not _SAYS_NOTHING.match(lines[n])), len(lines))
+    found, about = list[Comment](), len(lines)
+    for number in reversed(range(len(lines))):
+        about = about if _SAYS_NOTHING.match(lines[number]) else number
+        if match := _COMMENT.search(lines[number]):
+            found.append(Comment(line=line_offset + number + 1, about=line_offset + about + 1, text=match[1].strip()))
+    yield from reversed(found)

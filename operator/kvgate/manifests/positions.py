@@ -1,7 +1,8 @@
 """Where something stands in a file, and how a field path finds its line in a YAML node."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 import yaml
 
@@ -53,13 +54,19 @@ def locate(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node]:
 
 def _entry(node: yaml.MappingNode, name: str, depth: int = 0) -> tuple[yaml.Node, yaml.Node] | None:
     """Its own, else that of a mapping which is merged into it (`<<: *base`); construction puts merged entries first."""
-    own = next(((key, value) for key, value in reversed(node.value) if key.value == name), None)
+    own = _own_entries(node).get(name)
     if own or depth > _MAX_MERGES:
         return own
     for base in _merged_into(node):
         if found := _entry(base, name, depth + 1):
             return found
     return None
+
+
+@lru_cache(maxsize=16)
+def _own_entries(node: yaml.MappingNode) -> Mapping[str, tuple[yaml.Node, yaml.Node]]:
+    """Kept, because thousands of paths may lead through one mapping."""
+    return {key.value: (key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
 
 
 def _merged_into(node: yaml.MappingNode) -> Iterator[yaml.MappingNode]:
