@@ -13,6 +13,8 @@ from kvgate.vllm_values import Reader, Unusable, one_of, truth, whole
 
 _MANY = 1024
 """Layers of a model, at most."""
+_MODES_BY_NUMBER = {0: "NONE", 1: "PIECEWISE", 2: "FULL"}
+"""Members of vLLM's `CUDAGraphMode` that are one number each."""
 
 
 @record
@@ -84,6 +86,8 @@ def graph_settings(value: Any) -> GraphSettings:
     mode, sizes, largest = (
         config.get(key) for key in ("cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size")
     )
+    if isinstance(mode, int):
+        mode = _MODES_BY_NUMBER.get(mode, mode)
     if mode is not None and str(mode).upper() not in GRAPH_MODES:
         raise Unusable(f"cudagraph_mode must be one of {', '.join(GRAPH_MODES)}")
     if sizes is not None and not isinstance(sizes, list | tuple):

@@ -60,7 +60,7 @@ class CommandLine:
         if before and before.is_part and setting.is_part:
             setting = replace(setting, value=_joined(before.value, setting.value))
         elif before and setting.name in _GATHERED:
-            setting = replace(setting, value=[*(before.value or ()), *(setting.value or ())])
+            setting = replace(setting, value=[*(before.value or ()), *(setting.value or ())], is_part=False)
         elif before:
             self.repeated.setdefault(setting.name, before)
         self.unknown.pop(setting.name, None)
@@ -106,9 +106,11 @@ class _Words:
         return self.words[self.next - 1]
 
     def take_value(self) -> Argument | None:
-        """The next one unless it is an option."""
-        at_end = self.next >= len(self.words)
-        return None if at_end or _is_flag(self.words[self.next].text) else self.take()
+        """The next one unless it is an option; no name of one has a space in it."""
+        if self.next >= len(self.words):
+            return None
+        text = self.words[self.next].text
+        return None if _is_flag(text) and " " not in text.partition("=")[0] else self.take()
 
 
 def parse_arguments(arguments: Sequence[Argument], release: Patch) -> CommandLine:
@@ -135,8 +137,9 @@ def _read_option(word: Argument, words: _Words, release: Patch, line: CommandLin
     name, equals, attached = word.text.partition("=")
     name, _, key = name.partition(".")
     found = find_option(name, release)
-    if found is None and name.startswith("-O") and (level := options().get("--optimization-level")):
-        found, attached, equals = level, attached or name[2:], "=" if name[2:] else equals
+    if found is None and name.startswith("-O"):
+        found = spellings(release).get("-O", options()["--optimization-level"])
+        attached, equals = attached or name[2:], "=" if name[2:] else equals
     if found is None and (short := _attached(name, release)):
         name, attached, equals, found = *short, "=", spellings(release)[short[0]]
     if not isinstance(found, Option):
@@ -197,7 +200,12 @@ class _Given:
 
     def setting(self, *, value: Any, text: str, at: Argument) -> Setting:
         return Setting(
-            name=self.option.dest, value=value, text=text, path=at.path, line=at.line, is_part=bool(self.key)
+            name=self.option.dest,
+            value=value,
+            text=text,
+            path=at.path,
+            line=at.line,
+            is_part=bool(self.key) and isinstance(value, dict),
         )
 
 

@@ -37,9 +37,16 @@ def unknown(word: Argument, name: str, several: Option | tuple[str, ...] | None,
     if known is not None:
         return _not_in_release(word, known, release)
     message = f"{shown(name)} is no option of vLLM; it does not start"
-    near = _nearest(canonical(name), release)
-    remedy = f"did you mean {near}?" if near else "see `vllm serve --help=all` of your release"
-    return ArgumentProblem(rule="OptionUnknown", at=word, message=message, remediation=remedy)
+    return ArgumentProblem(rule="OptionUnknown", at=word, message=message, remediation=_meant(canonical(name), release))
+
+
+def _meant(name: str, release: Patch) -> str:
+    """The nearest option, or the one that stands in one word with its value."""
+    option, space, _ = name.partition(" ")
+    if space and option in spellings(release):
+        return f"did you mean {option}, and the rest as words of their own?"
+    near = _nearest(name, release)
+    return f"did you mean {near}?" if near else "see `vllm serve --help=all` of your release"
 
 
 @lru_cache(maxsize=256)

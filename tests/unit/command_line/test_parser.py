@@ -123,6 +123,8 @@ def test_nothing_is_said_between_a_release_with_an_option_and_one_without(
         ("""--limit-mm-per-prompt '{"image": 4}'""", (0, 7, 3), {"limit_mm_per_prompt": {"image": 4}}),
         ("-ep", (0, 14, 0), {"enable_expert_parallel": True}),
         ("-cc.mode 3 -O.level 1", (0, 11, 2), {"compilation_config": {"mode": 3, "level": 1}}),
+        ("-O3", (0, 11, 2), {"compilation_config": 3}),
+        ("""'-O{"level": 3}'""", (0, 9, 1), {"compilation_config": {"level": 3}}),
     ],
 )  # fmt: skip
 def test_between_two_releases_what_either_takes_is_taken(
