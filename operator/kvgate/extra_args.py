@@ -25,6 +25,8 @@ class ExtraArgs:
 
     values: Mapping[str, Any]
     known: Mapping[str, Any]
+    given: frozenset[str] = frozenset()
+    """Names of all settings, those too whose value cannot be read."""
     findings: tuple[Finding, ...] = ()
 
 
@@ -32,14 +34,14 @@ NO_EXTRA_ARGS = ExtraArgs(values={}, known={})
 
 
 def read_extra_args(vllm: Vllm) -> ExtraArgs:
-    """An image of one's own may have options that vLLM's image of the release lacks. Raises UnknownVersion."""
+    """An image of one's own may take what vLLM's image of the release does not. Raises UnknownVersion."""
     if not vllm.extra_args:
         return NO_EXTRA_ARGS
-    return _read(vllm.extra_args, vllm.version, is_stated=vllm.image is None)
+    return _read(vllm.extra_args, vllm.version, is_own_image=vllm.image is not None)
 
 
 @lru_cache(maxsize=1024)
-def _read(extra_args: tuple[str, ...], version: str, *, is_stated: bool) -> ExtraArgs:
+def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool) -> ExtraArgs:
     from kvgate.command_line.arguments import Argument
     from kvgate.command_line.contradictions import contradictions
     from kvgate.command_line.findings import problem_findings, repetitions
@@ -52,22 +54,23 @@ def _read(extra_args: tuple[str, ...], version: str, *, is_stated: bool) -> Extr
     line = parse_arguments([model, *words], release)
     values = with_speculation({name: setting.value for name, setting in line.settings.items()})
     known, problems = read_settings(values)
+    is_beyond = is_own_image or release > newest_read()
     told = [
-        *problem_findings(line, is_beyond=release > newest_read(), is_stated=is_stated),
+        *problem_findings(line, is_beyond=is_beyond, is_stated=True),
         *repetitions(line),
-        *_unusable(line, problems),
+        *_unusable(line, problems, Severity.WARNING if is_beyond else Severity.ERROR),
         *contradictions(line),
     ]
-    return ExtraArgs(values=values, known=known, findings=tuple(map(_finding, told)))
+    return ExtraArgs(values=values, known=known, given=line.names, findings=tuple(map(_finding, told)))
 
 
-def _unusable(line: CommandLine, problems: Mapping[str, str]) -> Iterator[Located]:
+def _unusable(line: CommandLine, problems: Mapping[str, str], severity: Severity) -> Iterator[Located]:
     """Values that vLLM's parser takes, and what comes after it does not."""
     from kvgate.command_line.located import located
 
     for name, problem in problems.items():
         if setting := line.settings.get(name):
-            yield located("InvalidSetting", Severity.ERROR, setting, problem, "give a value that vLLM takes")
+            yield located("InvalidSetting", severity, setting, problem, "give a value that vLLM takes")
 
 
 def _finding(each: Located) -> Finding:

@@ -46,6 +46,7 @@ from kvgate.extra_args import read_extra_args
         (["--compilation-config=0"], {"graphs": GraphSettings(mode="NONE")}),
         (['--compilation-config={"cudagraph_capture_sizes": ["1", "2"]}'], {"graphs": GraphSettings(capture_sizes=(1, 2))}),
         (["--compilation-config=3"], {"graphs": GraphSettings()}),
+        (["--compilation-config.cudagraph_mode=1"], {"graphs": GraphSettings(mode="PIECEWISE")}),
         (["--performance-mode", "throughput"], {"performance_mode": "throughput"}),
         (["-O0"], {"optimization_level": 0}),
         (["-O", "1"], {"optimization_level": 1}),
@@ -89,6 +90,9 @@ def told(*arguments: str, **vllm: Any) -> list[tuple[str, str, str]]:
         (("--lora-modules", "a=b"), [("LoraNotEnabled", "error", "spec.vllm.extraArgs[1]")]),
         (("--reasoning-parser=qwen",), [("ParserUnknown", "error", "spec.vllm.extraArgs[0]")]),
         (("--enable-auto-tool-choice",), [("ToolCallParserMissing", "error", "spec.vllm.extraArgs[0]")]),
+        (("--seed 1",), [("OptionUnknown", "error", "spec.vllm.extraArgs[0]")]),
+        (("--chat-template", "- {{ messages[0].content }}"), []),
+        (("--enable-lora.a", "--enable-lora.b"), [("OptionRepeated", "info", "spec.vllm.extraArgs[0]")]),
         (("--seed=1", "--max-logprobs", "3", "--enable-lora"), []),
     ],
 )  # fmt: skip
@@ -98,10 +102,27 @@ def test_what_vllm_would_refuse_stands_at_its_argument(
     assert told(*arguments) == expected
 
 
-def test_an_image_of_ones_own_and_a_newer_release_may_have_more_options() -> None:
-    assert [severity for _, severity, _ in told("--no-such=1", image="registry/fork:1")] == ["warning"]
-    assert [severity for _, severity, _ in told("--no-such=1", version="9.0.0")] == ["warning"]
-    assert told("--reasoning-parser=corp", image="registry/fork:1") == [
-        ("ParserUnknown", "warning", "spec.vllm.extraArgs[0]")
-    ]
+@pytest.mark.parametrize(
+    ("rule", "argument", "version"),
+    [
+        ("OptionUnknown", "--no-such=1", "0.33.0"),
+        ("OptionUnknown", "--max-num-prefill-seqs=1", "0.33.0"),
+        ("OptionNotYet", "--performance-mode=throughput", "0.16.0"),
+        ("OptionValue", "--performance-mode=corp", "0.33.0"),
+        ("ParserUnknown", "--reasoning-parser=corp", "0.33.0"),
+        ("InvalidSetting", '--compilation-config={"cudagraph_mode": "CORP"}', "0.33.0"),
+    ],
+)
+def test_an_image_of_ones_own_may_take_more(rule: str, argument: str, version: str) -> None:
+    assert told(argument, version=version) == [(rule, "error", "spec.vllm.extraArgs[0]")]
+    own = told(argument, version=version, image="registry/fork:1")
+    assert own == [(rule, "warning", "spec.vllm.extraArgs[0]")]
+
+
+def test_a_newer_release_may_take_more_and_nothing_brings_back_what_is_gone() -> None:
+    assert told("--no-such=1", version="9.0.0") == [("OptionUnknown", "warning", "spec.vllm.extraArgs[0]")]
     assert [severity for _, severity, _ in told("--swap-space=4", image="registry/fork:1")] == ["error"]
+
+
+def test_a_setting_that_cannot_be_read_is_given_all_the_same() -> None:
+    assert read_extra_args(Vllm(extraArgs=("--seed=$(SEED)", "--max-logprobs=1"))).given == {"seed", "max_logprobs"}

@@ -37,4 +37,4 @@ def _options_set(item: Item) -> frozenset[str] | None:
     if deployment is None:
         return frozenset()
     vllm = deployment.spec.vllm
-    return frozenset(name for name, value in vllm if value is not None) | read_extra_args(vllm).values.keys()
+    return frozenset(name for name, value in vllm if value is not None) | read_extra_args(vllm).given

@@ -12,15 +12,15 @@ from kvgate.rules.finding import Severity
 
 _NAMES = ("OptionUnknown", "ParserUnknown")
 """Problems of a name that vLLM does not know."""
-_MAY_BE_NEW = (*_NAMES, "OptionValue", "UnexpectedWord")
-"""Problems that a release which nobody has read may not have."""
+_MAY_BE_NEW = (*_NAMES, "OptionNotYet", "OptionValue", "UnexpectedWord")
+"""Problems that a release which nobody has read may not have, nor an image of one's own."""
 
 
 def problem_findings(
     line: CommandLine, *, is_beyond: bool, is_stated: bool, others: Collection[ArgumentProblem] = ()
 ) -> Iterator[Located]:
-    """In the order of the line, without those that are `others` to tell. `is_beyond`: the release is newer than those that kvgate
-    knows; `is_stated`: somebody says which it is.
+    """In the order of the line, without those that are `others` to tell. `is_beyond`: it may take more than the releases that
+    kvgate knows; `is_stated`: somebody says which it is.
     """
     uncertain = _uncertain(line, is_beyond=is_beyond, is_stated=is_stated)
     for index, problem in enumerate(line.problems, start=1):

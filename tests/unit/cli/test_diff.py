@@ -180,7 +180,11 @@ def test_options_that_the_input_does_not_hold_may_be_set(tmp_path: Path) -> None
 
 
 def test_our_own_object_brings_defaults_with_its_version(tmp_path: Path) -> None:
-    vllm = {"maxModelLen": 8192, "gpuMemoryUtilization": "0.9", "extraArgs": ["--safetensors-load-strategy=lazy"]}
+    vllm = {
+        "maxModelLen": 8192,
+        "gpuMemoryUtilization": "0.9",
+        "extraArgs": ["--safetensors-load-strategy=$(STRATEGY)"],
+    }
     old, new = (ours(vllm={**vllm, "version": version}) for version in ("0.14.1", "0.20.0"))
     (engine,) = compared(tmp_path, {"x.yaml": old}, {"x.yaml": new})["engines"]
     told = {each["option"] for each in engine["changed_defaults"]}
