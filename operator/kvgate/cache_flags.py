@@ -81,7 +81,7 @@ def _limits(value: Any) -> tuple[tuple[str, int], ...]:
 def graph_settings(value: Any) -> GraphSettings:
     """`--compilation-config`: what it says about CUDA graphs; a number is a level of optimisation."""
     if isinstance(value, int) or (isinstance(value, str) and value.strip().isdecimal()):
-        return GraphSettings(mode="NONE" if int(value) == 0 else None)
+        return GraphSettings(mode="NONE" if int(value) == 0 else None, compiles=_compiles(int(value)))
     config = _object(value, '{"cudagraph_mode": "PIECEWISE"}')
     mode, sizes, largest = (
         config.get(key) for key in ("cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size")

@@ -155,6 +155,11 @@ def test_a_long_list_of_cuda_graphs_reads_back() -> None:
     assert starts[0].key.cudagraphs == "None 2000 sizes, 1000000 to 1001999 None"
 
 
+@pytest.mark.parametrize("config", [{}, {"mode": 3}, {"cudagraph_mode": None}, 3])
+def test_a_compilation_config_that_leaves_cuda_graphs_to_vllm_is_the_same_setting(config: object) -> None:
+    assert a_start(compilation_config=config).key == a_start().key
+
+
 def test_starts_that_agree_never_push_out_those_that_a_verdict_stands_on() -> None:
     starts: tuple[ObservedStart, ...] = ()
     for number in range(MAX_STARTS_OF_A_SETTING):

@@ -111,12 +111,16 @@ def _key_of(run: Run, request: BudgetRequest, ledger: Ledger) -> StartKey:
         enforce_eager=not run.is_compiled,
         speculative_tokens=run.draft_tokens,
         modalities="+".join(run.modalities),
-        cudagraphs="" if run.graphs is DEFAULT_GRAPHS else _graphs_text(run.graphs),
+        cudagraphs=_graphs_text(run.graphs),
     )
 
 
 def _graphs_text(graphs: GraphSettings) -> str:
-    """Short, however many sizes somebody lists: a start must fit into a line, and all of them into a ConfigMap."""
+    """Empty where vLLM decides; short, however many sizes somebody lists: a start must fit into a line, and all of them into a
+    ConfigMap.
+    """
+    if replace(graphs, compiles=None) == DEFAULT_GRAPHS:
+        return ""
     sizes: object = graphs.capture_sizes
     if graphs.capture_sizes is not None and len(graphs.capture_sizes) > MAX_SIZES_IN_KEY:
         ordered = sorted(graphs.capture_sizes)
