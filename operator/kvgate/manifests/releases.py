@@ -49,7 +49,9 @@ def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Rele
     if why.is_newest and DEFAULT_VERSION in usable:
         assumed = f"vLLM {DEFAULT_VERSION}: {why.reason}"
         return Releases(low=DEFAULT_VERSION, high=DEFAULT_VERSION, assumed=assumed, is_ahead=why.is_ahead)
-    return _range(usable, model, why.reason)
+    if why.is_newest:  # or one that was pulled while it had these options
+        usable = (*usable, DEFAULT_VERSION)
+    return _range(usable, model, why)
 
 
 def _images(engine: FoundEngine) -> list[str]:
@@ -64,12 +66,12 @@ def _flags(arguments: Sequence[Argument]) -> frozenset[str]:
     return frozenset(list(dict.fromkeys(names))[:_MAX_FLAGS])
 
 
-def _range(usable: Sequence[str], model: str, reason: str) -> Releases:
+def _range(usable: Sequence[str], model: str, why: ImageFound) -> Releases:
     from_model = [release for release in usable if _has_class(model, release)] or list(usable)
     recent = [release for release in from_model if parse_patch(release) >= parse_patch(_OLDEST_GUESS)] or from_model
     low, high = recent[0], recent[-1]
     span = f"vLLM {low}" if low == high else f"vLLM {low} to {high}"
-    return Releases(low=low, high=high, assumed=f"{span}: {reason}")
+    return Releases(low=low, high=high, assumed=f"{span}: {why.reason}", is_ahead=why.is_ahead)
 
 
 @lru_cache(maxsize=512)

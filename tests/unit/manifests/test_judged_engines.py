@@ -86,6 +86,14 @@ def test_options_narrow_the_release_down(tmp_path: Path, arguments: list[str], l
     assert not {"OptionRemoved", "OptionNotYet", "OptionValue", "ParserUnknown"} & set(rules(engine))
 
 
+@pytest.mark.parametrize("tag", ["latest", "nightly"])
+def test_a_tag_that_moves_is_the_newest_release_or_one_that_was_pulled_before(tmp_path: Path, tag: str) -> None:
+    arguments = ("Qwen/Qwen2.5-7B-Instruct", "--max-model-len=8192", "--max-num-seqs=4", "--swap-space=4")
+    found = judged(tmp_path, *arguments, image=f"vllm/vllm-openai:{tag}")
+    assert rules(found, Severity.WARNING) == ["OptionRemoved", "ReleaseDecides"]
+    assert found.verdict is Verdict.MAY_NOT_FIT
+
+
 @pytest.mark.parametrize("tag", ["v0.34.0", "v0.33.1", "nightly"])
 def test_a_release_that_nobody_has_read_may_know_more_options(tmp_path: Path, tag: str) -> None:
     known = ("Qwen/Qwen3-8B", "--max-model-len=8192", "--max-num-seqs=4")
