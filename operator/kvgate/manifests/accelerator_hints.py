@@ -89,15 +89,24 @@ def affinity_hints(terms: Written) -> Iterator[Hint]:
 
 def accelerators_of(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
     """What the hints leave possible; every term of an affinity is an alternative."""
+    found: dict[str, AcceleratorFound] = {}
+    for alternative in _alternatives(hints):
+        for each in _accelerators_of_one(alternative):
+            found.setdefault(each.accelerator.name, each)
+    return tuple(found.values())
+
+
+def may_be_unnamed(hints: Sequence[Hint]) -> bool:
+    """One of the alternatives names no accelerator, as a node pool does."""
+    return not all(map(_accelerators_of_one, _alternatives(hints)))
+
+
+def _alternatives(hints: Sequence[Hint]) -> list[list[Hint]]:
     terms: dict[int | None, list[Hint]] = {}
     for hint in hints:
         terms.setdefault(hint.term, []).append(hint)
     common = terms.pop(None, [])
-    found: dict[str, AcceleratorFound] = {}
-    for term in terms.values() or [[]]:
-        for each in _accelerators_of_one([*common, *term]):
-            found.setdefault(each.accelerator.name, each)
-    return tuple(found.values())
+    return [[*common, *term] for term in terms.values()] or [common]
 
 
 def _accelerators_of_one(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:

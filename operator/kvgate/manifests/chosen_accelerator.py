@@ -4,7 +4,7 @@ import re
 
 from kvgate import catalogue
 from kvgate.command_line.located import Located, Place, located
-from kvgate.manifests.accelerator_hints import AcceleratorFound, accelerators_of, unlisted_hint
+from kvgate.manifests.accelerator_hints import AcceleratorFound, accelerators_of, may_be_unnamed, unlisted_hint
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.written import Written
 from kvgate.record import record
@@ -23,8 +23,8 @@ class Chosen:
     """None where nothing tells it."""
     path: str = ""
     """Of what told it."""
-    roomiest: str | None = None
-    """The one with the most memory, where several are possible."""
+    others: tuple[str | None, ...] = ()
+    """Where several are possible, the one with the most memory; None for one that nothing names."""
     findings: tuple[Located, ...] = ()
     assumed: tuple[str, ...] = ()
 
@@ -39,11 +39,15 @@ def choose(engine: FoundEngine, configured: str | None) -> Chosen:
             return Chosen(name=name, path=meant.hint.path, assumed=(f"accelerator {name}, as configured",))
         by_memory = sorted(found, key=lambda each: each.accelerator.memory_bytes)
         least, most = by_memory[0], by_memory[-1]
-        findings = (_several(found),) if len(found) > 1 else ()
+        others = (
+            *([most.accelerator.name] if len(found) > 1 else []),
+            *([None] if may_be_unnamed(engine.hints) else []),
+        )
+        findings = (_several(found, is_open=None in others),) if others else ()
         return Chosen(
             name=least.accelerator.name,
             path=least.hint.path,
-            roomiest=most.accelerator.name if len(found) > 1 else None,
+            others=others,
             findings=(*findings, *_shared(least)),
         )
     if unlisted := unlisted_hint(engine.hints):
@@ -60,9 +64,10 @@ def _is_called(found: AcceleratorFound, configured: str | None) -> bool:
     return named is not None and named.name == found.accelerator.name
 
 
-def _several(found: tuple[AcceleratorFound, ...]) -> Located:
+def _several(found: tuple[AcceleratorFound, ...], *, is_open: bool) -> Located:
     names = [each.accelerator.name for each in found]
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    more += ", or on a node whose labels name none" if is_open else ""
     message = f"it may run on any of {', '.join(names[:_MAX_NAMES])}{more}; the one with the least memory is judged"
     at = Place(name="accelerator", path=found[0].hint.path)
     return located("SeveralAccelerators", Severity.INFO, at, message, "select one, or size for the least")

@@ -86,8 +86,9 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     chosen = choose(engine, defaults.accelerator)
     asked = _Asked(engine=engine, model=model, chosen=chosen, defaults=defaults, releases=releases)
     judged = _judged_within(asked, releases)
-    if judged.verdict is Verdict.DOES_NOT_FIT and chosen.roomiest:
-        judged = _unless_roomier(judged, asked, releases)
+    for other in chosen.others:
+        if judged.verdict is Verdict.DOES_NOT_FIT:
+            judged = _unless_with(other, judged, asked, releases)
     if judged.verdict is Verdict.DOES_NOT_FIT and engine.is_overridden:
         judged = _doubtful(judged)
     notes = (*engine.assumed, model.assumed if model else "", releases.assumed, *chosen.assumed)
@@ -111,10 +112,10 @@ def _judged_within(asked: _Asked, releases: Releases) -> JudgedEngine:
     return high if releases.is_one else _joined(_judged_with(asked, releases.low), high)
 
 
-def _unless_roomier(judged: JudgedEngine, asked: _Asked, releases: Releases) -> JudgedEngine:
+def _unless_with(other: str | None, judged: JudgedEngine, asked: _Asked, releases: Releases) -> JudgedEngine:
     """Where another possible GPU may hold it, what refuses the smallest is no refusal."""
-    roomiest = replace(asked, chosen=replace(asked.chosen, name=asked.chosen.roomiest))
-    if _judged_within(roomiest, releases).verdict is Verdict.DOES_NOT_FIT:
+    with_other = replace(asked, chosen=replace(asked.chosen, name=other))
+    if _judged_within(with_other, releases).verdict is Verdict.DOES_NOT_FIT:
         return judged
     return _doubtful(judged)
 

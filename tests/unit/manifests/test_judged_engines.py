@@ -86,6 +86,27 @@ def test_options_narrow_the_release_down(tmp_path: Path, arguments: list[str], l
     assert not {"OptionRemoved", "OptionNotYet", "OptionValue", "ParserUnknown"} & set(rules(engine))
 
 
+@pytest.mark.parametrize(
+    ("other", "option", "verdict"),
+    [
+        (("nvidia.com/gpu.product", "NVIDIA-A10"), "--seed=1", Verdict.DOES_NOT_FIT),
+        (("nvidia.com/gpu.product", "NVIDIA-H100-80GB-HBM3"), "--seed=1", Verdict.MAY_NOT_FIT),
+        (("pool", "large"), "--seed=1", Verdict.MAY_NOT_FIT),
+        (("pool", "large"), "--no-such-option", Verdict.DOES_NOT_FIT),
+    ],
+)
+def test_only_what_no_alternative_of_an_affinity_holds_is_refused(
+    tmp_path: Path, other: tuple[str, str], option: str, verdict: Verdict
+) -> None:
+    labels = (("nvidia.com/gpu.product", "NVIDIA-L4"), other)
+    terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]} for key, value in labels]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    pod = {"nodeSelector": {}, "affinity": {"nodeAffinity": required}}
+    found = judged(tmp_path, "Qwen/Qwen3-8B", option, **pod)
+    assert found.verdict is verdict
+    assert "SeveralAccelerators" in rules(found, Severity.INFO)
+
+
 @pytest.mark.parametrize("tag", ["latest", "nightly"])
 def test_a_tag_that_moves_is_the_newest_release_or_one_that_was_pulled_before(tmp_path: Path, tag: str) -> None:
     arguments = ("Qwen/Qwen2.5-7B-Instruct", "--max-model-len=8192", "--max-num-seqs=4", "--swap-space=4")
