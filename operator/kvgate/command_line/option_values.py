@@ -71,6 +71,11 @@ def _sized(text: str) -> int:
         raise BadValue(str(error)) from None
 
 
+def _snake_case(text: str) -> str:
+    """`FlashInfer-CUTLASS` is `flashinfer_cutlass`."""
+    return text.lower().replace("-", "_")
+
+
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
@@ -114,6 +119,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "int": _int,
     "float": _float,
     "int(1k,1K)": _sized,
+    "str(a-B)": _snake_case,
     "json": _json,
     "json|str": _json_or_text,
     "kv-list": _pairs,

@@ -53,7 +53,7 @@ class Option:
         return False if self.absent_in is not None and release <= self.absent_in else None
 
     def types_in(self, release: Patch) -> tuple[str, ...]:
-        """`int`, `bool`, `json`, `int(1k,1K)|auto` …; a trailing `?` takes the text None as null."""
+        """`int`, `bool`, `json`, `int(1k,1K)|auto` …; `str(a-B)` is any spelling of a_b; a trailing `?` takes the text None as null."""
         return tuple(str(kind or "str") for kind in _as_of(self.types, release)) or ("str",)
 
     def choices_in(self, release: Patch) -> tuple[str, ...]:
