@@ -46,9 +46,16 @@ def _engines(given: Input, name: str, service: Written) -> Iterator[FoundEngine]
             remarks=(*start.remarks, *_unread(service, start)),
             is_wrapped=start.is_wrapped,
             takes_any_length=takes_any_length(variables),
-            has_shared_memory=service.get("shm_size").is_set or service.get("ipc").text != "",
+            has_shared_memory=_has_shared_memory(service),
             shared_memory_path=service.path,
         )
+
+
+def _has_shared_memory(service: Written) -> bool:
+    """More than 64 MiB: a size of its own, something mounted there, or that of the host or another container."""
+    mounts = str([service.get(name).value for name in ("volumes", "tmpfs")])
+    shared = service.get("ipc").text not in ("", "none", "private", "shareable")
+    return service.get("shm_size").is_set or shared or "/dev/shm" in mounts  # noqa: S108 - the path in the container
 
 
 def _variables(environment: Written) -> Iterator[tuple[str, Written]]:

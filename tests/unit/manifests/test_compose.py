@@ -44,6 +44,25 @@ def test_gpus_are_those_of_all_requests(tmp_path: Path, service: dict[str, Any],
     assert engine(tmp_path, **service).num_gpus.count == count
 
 
+@pytest.mark.parametrize(
+    ("service", "expected"),
+    [
+        ({}, False),
+        ({"ipc": "shareable"}, False),
+        ({"volumes": ["cache:/root/.cache"]}, False),
+        ({"ipc": "host"}, True),
+        ({"shm_size": "8g"}, True),
+        ({"volumes": ["/dev/shm:/dev/shm"]}, True),
+        ({"volumes": [{"type": "tmpfs", "target": "/dev/shm"}]}, True),
+        ({"tmpfs": "/dev/shm:size=8g"}, True),
+    ],
+)
+def test_shared_memory_is_more_than_the_runtimes_where_something_says_so(
+    tmp_path: Path, service: dict[str, Any], *, expected: bool
+) -> None:
+    assert engine(tmp_path, **service).has_shared_memory is expected
+
+
 @pytest.mark.parametrize("files", [".env", ["a.env", "b.env"], [{"path": "a.env", "required": False}]])
 def test_a_file_of_variables_is_told_where_one_is_not_known(tmp_path: Path, files: Any) -> None:
     given = engine(tmp_path, env_file=files, entrypoint=["sh", "-c"], command=["vllm serve $$MODEL"])
