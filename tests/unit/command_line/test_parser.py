@@ -30,6 +30,7 @@ def values(line: CommandLine) -> dict[str, Any]:
         ("-tp 2", {"tensor_parallel_size": 2}),
         ("-tp=2", {"tensor_parallel_size": 2}),
         ("-t 2", {"tensor_parallel_size": 2}),
+        ("--mm-processor-device cuda", {"mm_processor_device": "cuda"}),
         ("--moe-backend FlashInfer-CUTLASS", {"moe_backend": "flashinfer_cutlass"}),
         ("--enforce-eager", {"enforce_eager": True}),
         ("--no-enable-prefix-caching", {"enable_prefix_caching": False}),
