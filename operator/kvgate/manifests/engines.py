@@ -22,6 +22,8 @@ _SUPPORTING_KINDS = frozenset({
     "EnvoyFilter", "VLLMRouter", "CacheServer", "LoraAdapter", "HelmRepository", "OCIRepository", "GitRepository", "AppProject",
 })  # fmt: skip
 """Kinds that stand beside an engine and never hold one."""
+_KNATIVE = "serving.knative.dev/"
+"""Group of another `Service`, which holds containers."""
 _Key = tuple[str, str, str]
 """Namespace, kind, name."""
 
@@ -106,7 +108,8 @@ def _add(found: EnginesFound, given: Input) -> None:
 
 def _is_supporting(given: Input) -> bool:
     kind = given.document.kind
-    return kind in _SUPPORTING_KINDS or has_profiles(given.root) or (not kind and _is_chart(given.root))
+    is_beside = kind in _SUPPORTING_KINDS and not given.document.api_version.startswith(_KNATIVE)
+    return is_beside or has_profiles(given.root) or (not kind and _is_chart(given.root))
 
 
 def _is_chart(root: Written) -> bool:

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from kvgate.manifests import read_manifests
@@ -57,3 +58,11 @@ def test_thousands_that_refer_to_one_another_are_not_compared_with_each_other(tm
     started = time.monotonic()
     assert len(find_engines(manifests).engines) == 2000
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(("api_version", "num_told"), [("v1", 0), ("serving.knative.dev/v1", 1)])
+def test_a_service_of_knative_that_is_not_understood_is_told(tmp_path: Path, api_version: str, num_told: int) -> None:
+    pod = {"containers": [{"image": "vllm/vllm-openai:v0.32.0", "command": ["python3", "app.py"]}]}
+    document = {"apiVersion": api_version, "kind": "Service", "spec": {"template": {"spec": pod}}}
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    assert len(find_engines(read_manifests([str(tmp_path)])).not_understood) == num_told
