@@ -67,10 +67,12 @@ def warnings(assessment: Assessment) -> list[str]:
     lines = []
     if assessment.skip_reason is not None and assessment.verdict is Verdict.DOES_NOT_FIT:
         lines.append(f"{SKIP_BUDGET_ANNOTATION}: admitted although it does not fit: {assessment.skip_reason}")
+    told = [finding for finding in assessment.findings if finding.severity is not Severity.INFO]
     if assessment.decision is Decision.ADMIT_ADJUSTED:
         lines.append(f"adjusted: {changes_text(assessment)}")
-    elif assessment.decision is not Decision.REFUSE:
-        lines += [f.message for f in assessment.findings if f.severity is not Severity.INFO]
+        told = [finding for finding in told if finding.rule not in BUDGET_RULES]
+    if assessment.decision is not Decision.REFUSE:
+        lines += [finding.message for finding in told]
     return [shortened(line, MAX_WARNING) for line in lines]
 
 

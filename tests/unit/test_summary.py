@@ -90,6 +90,13 @@ def test_break_glass_and_adjusting_are_told_first() -> None:
     assert warnings(assessed(FITS, skip="why")) == []
 
 
+def test_what_adjusting_does_not_mend_is_told_beside_it() -> None:
+    vllm = {**TOO_LARGE, "extraArgs": ["--seed=1", "--seed=2"]}
+    adjusted, *others = warnings(assessed(vllm, policy="Adjust"))
+    assert adjusted.startswith("adjusted: ")
+    assert [line for line in others if "seed is set to 1 here and again later" in line] == others != []
+
+
 def test_a_reason_with_line_breaks_stays_one_line() -> None:
     from kvgate.api.validation import parse_document
 
