@@ -1,16 +1,21 @@
 """The accelerator that an engine is judged on: by its hints, else by what is configured."""
 
 import re
+from collections.abc import Sequence
 
 from kvgate import catalogue
 from kvgate.command_line.located import Located, Place, located
 from kvgate.manifests.accelerator_hints import AcceleratorFound, accelerators_of, may_be_unnamed, unlisted_hint
-from kvgate.manifests.engine_found import FoundEngine
+from kvgate.manifests.engine_found import FoundEngine, Hint
 from kvgate.manifests.written import Written
 from kvgate.record import record
 from kvgate.rules.finding import Severity
 
 _CPU_IMAGE = re.compile(r"(?:^|[-_/:.])cpu(?:$|[-_/:.@])")
+_SHARING_LABELS = ("nvidia.com/gpu.sharing-strategy", "cloud.google.com/gke-gpu-sharing-strategy")
+_SHARING_STRATEGIES = ("time-slicing", "time-sharing", "mps")
+_SHARED_SUFFIX, _SHARED_RESOURCE = "-SHARED", "nvidia.com/gpu.shared"
+"""What NVIDIA's device plugin makes of the product's label, or of the resource, where GPUs are shared."""
 _MAX_NAMES = 4
 """Of accelerators in one sentence."""
 
@@ -48,7 +53,7 @@ def choose(engine: FoundEngine, configured: str | None) -> Chosen:
             name=least.accelerator.name,
             path=least.hint.path,
             others=others,
-            findings=(*findings, *_shared(least)),
+            findings=(*findings, *_shared(engine.hints, least)),
         )
     if unlisted := unlisted_hint(engine.hints):
         return Chosen(name=unlisted.value, path=unlisted.path)
@@ -73,13 +78,22 @@ def _several(found: tuple[AcceleratorFound, ...], *, is_open: bool) -> Located:
     return located("SeveralAccelerators", Severity.INFO, at, message, "select one, or size for the least")
 
 
-def _shared(found: AcceleratorFound) -> tuple[Located, ...]:
-    """The driver's label of GPUs that several containers share in turns."""
-    if not found.hint.value.endswith("-SHARED"):
+def _shared(hints: Sequence[Hint], found: AcceleratorFound) -> tuple[Located, ...]:
+    """Of GPUs that several containers share: in turns, or at once (MPS)."""
+    beside = (hint for hint in hints if hint.term in (None, found.hint.term))
+    said = next((hint for hint in beside if _says_shared(hint)), None)
+    if said is None:
         return ()
-    message = f"{found.hint.value} is shared with other containers, whose memory is not counted here"
-    at = Place(name="accelerator", path=found.hint.path)
+    words = f"{said.name}: {said.value}" if said.name in _SHARING_LABELS else said.value
+    message = f"{words} is a GPU that is shared with other containers, whose memory is not counted here"
+    at = Place(name="accelerator", path=said.path)
     return (located("SharedGpu", Severity.WARNING, at, message, "leave each its part by gpu_memory_utilization"),)
+
+
+def _says_shared(hint: Hint) -> bool:
+    if hint.name in _SHARING_LABELS:
+        return hint.value in _SHARING_STRATEGIES
+    return hint.value.endswith(_SHARED_SUFFIX) or (hint.name == "resource" and hint.value == _SHARED_RESOURCE)
 
 
 def cpu_image(engine: FoundEngine) -> Written | None:

@@ -107,6 +107,30 @@ def test_only_what_no_alternative_of_an_affinity_holds_is_refused(
     assert "SeveralAccelerators" in rules(found, Severity.INFO)
 
 
+@pytest.mark.parametrize(
+    ("labels", "resource", "is_shared"),
+    [
+        ({"nvidia.com/gpu.product": "NVIDIA-L4"}, "nvidia.com/gpu", False),
+        ({"nvidia.com/gpu.product": "NVIDIA-L4-SHARED"}, "nvidia.com/gpu", True),
+        ({"nvidia.com/gpu.product": "NVIDIA-L4"}, "nvidia.com/gpu.shared", True),
+        ({"nvidia.com/gpu.product": "NVIDIA-L4", "nvidia.com/gpu.sharing-strategy": "none"}, "nvidia.com/gpu", False),
+        ({"nvidia.com/gpu.product": "NVIDIA-L4", "nvidia.com/gpu.sharing-strategy": "mps"}, "nvidia.com/gpu", True),
+        (
+            {"cloud.google.com/gke-accelerator": "nvidia-l4", "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"},
+            "nvidia.com/gpu",
+            True,
+        ),
+    ],
+)  # fmt: skip
+def test_other_containers_on_the_gpu_are_told(
+    tmp_path: Path, labels: dict[str, str], resource: str, *, is_shared: bool
+) -> None:
+    container = {"resources": {"limits": {resource: 1}}}
+    found = judged(tmp_path, "Qwen/Qwen3-0.6B", container=container, nodeSelector=labels)
+    assert found.accelerator == "L4-24GB"
+    assert ("SharedGpu" in rules(found, Severity.WARNING)) is is_shared
+
+
 @pytest.mark.parametrize("tag", ["latest", "nightly"])
 def test_a_tag_that_moves_is_the_newest_release_or_one_that_was_pulled_before(tmp_path: Path, tag: str) -> None:
     arguments = ("Qwen/Qwen2.5-7B-Instruct", "--max-model-len=8192", "--max-num-seqs=4", "--swap-space=4")
