@@ -28,6 +28,12 @@ def _verdict(item: Item | None) -> str | None:
     return f"{item.verdict}, {outcome(item)}" if item and item.verdict else outcome(item) if item else None
 
 
+def assumptions(change: Change) -> str:
+    """What was taken because the manifest does not say, before → after; empty where nothing was."""
+    old, new = ("; ".join(item.assumed) if item else None for item in (change.before, change.after))
+    return _arrow(*(None if side is None else side or "nothing" for side in (old, new))) if old or new else ""
+
+
 def release_change(change: Change) -> str:
     """`vLLM 0.19.1 → 0.20.0`."""
     old, new = (item.vllm_version if item else None for item in (change.before, change.after))

@@ -57,6 +57,7 @@ def _side(item: Item | None) -> Json | None:
         "refused": item.is_refused,
         "accelerator": item.accelerator,
         "vllm_version": item.vllm_version,
+        "assumed": list(item.assumed),
         **{field: getattr(capacity, field) for field in FIELDS},
         "findings": [placed_json(placed) for placed in item.findings],
     }

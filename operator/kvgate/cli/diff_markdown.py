@@ -1,26 +1,37 @@
 """The report of `kvgate diff` as Markdown: a comment on a pull request with a table before → after."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kvgate.cli.check_markdown import MAX_ROWS
-from kvgate.cli.diff_cells import HEAD, cells, default_texts, release_change, summary
+from kvgate.cli.diff_cells import HEAD, assumptions, cells, default_texts, release_change, summary
 from kvgate.cli.diff_report import Change, Diff
 from kvgate.cli.markdown import cell, table
 from kvgate.rules.finding import Severity
 
 
 def render(diff: Diff) -> str:
-    """Engines that change, the defaults that a release brings them, then why those that no longer start do not."""
+    """Engines that change, what was assumed, the defaults that a release brings them, then why those that no longer start do not."""
     told = [change for change in diff.changes if change.kind != "unchanged"]
     lines = ["### kvgate: what this change does to KV cache capacity", "", summary(diff)]
     if told:
         lines += ["", *table(HEAD, ([cell(text) for text in cells(change)] for change in told[:MAX_ROWS]))]
     if len(told) > MAX_ROWS:
         lines += ["", f"… and {len(told) - MAX_ROWS} more"]
-    defaults = [_defaults(change) for change in told[:MAX_ROWS] if change.changed_defaults]
-    reasons = [line for change in told[:MAX_ROWS] if change.is_worse for line in _reasons(change)]
     broken = [f"- ❌ `{placed.file}:{placed.line}` {cell(placed.finding.message)}" for placed in diff.new.unreadable]
-    return "\n".join([*lines, *([""] if defaults or reasons or broken else []), *defaults, *reasons, *broken])
+    notes = [*_notes(told[:MAX_ROWS]), *broken]
+    return "\n".join([*lines, *([""] if notes else []), *notes])
+
+
+def _notes(changes: Sequence[Change]) -> Iterator[str]:
+    yield from (_assumed(change) for change in changes if assumptions(change))
+    yield from (_defaults(change) for change in changes if change.changed_defaults)
+    for change in changes:
+        if change.is_worse:
+            yield from _reasons(change)
+
+
+def _assumed(change: Change) -> str:
+    return f"- {cell(change.item.subject)}: assumed {cell(assumptions(change))}"
 
 
 def _defaults(change: Change) -> str:

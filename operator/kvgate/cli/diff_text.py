@@ -6,7 +6,7 @@ import click
 
 from kvgate.changed_defaults import ChangedDefault
 from kvgate.cli.check_text import broken_lines, finding_lines, printable
-from kvgate.cli.diff_cells import HEAD, cells, default_texts, release_change, summary
+from kvgate.cli.diff_cells import HEAD, assumptions, cells, default_texts, release_change, summary
 from kvgate.cli.diff_report import Change, Diff
 
 
@@ -24,6 +24,8 @@ def _lines(change: Change) -> Iterator[str]:
     width = max(map(len, HEAD[1:]))
     for title, value in zip(HEAD[1:], values, strict=True):
         yield f"  {title:<{width}}  {value}"
+    if assumed := assumptions(change):
+        yield f"  {'assumed':<{width}}  {printable(assumed)}"
     if change.changed_defaults:
         yield f"  {release_change(change)} has other defaults for options that are not set:"
         yield from _default_lines(change.changed_defaults)

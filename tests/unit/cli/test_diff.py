@@ -148,6 +148,18 @@ def test_another_release_brings_its_defaults(tmp_path: Path) -> None:
     assert f"- pod llama on H100-SXM-80GB: {told} `--gpu-memory-utilization` 0.9 → 0.92" in markdown
 
 
+def test_what_is_assumed_is_said_of_both_sides(tmp_path: Path) -> None:
+    answer = compared(tmp_path, {"x.yaml": with_release("v0.19.1")}, {"x.yaml": with_release("latest")})
+    (engine,) = answer["engines"]
+    (assumed,) = engine["after"]["assumed"]
+    assert engine["before"]["assumed"] == []
+    assert "the tag latest moves" in assumed
+    text = run(str(tmp_path / "old"), str(tmp_path / "new")).stdout
+    assert re.search(rf"\n  assumed +nothing → {assumed}\n", text)
+    markdown = run(str(tmp_path / "old"), str(tmp_path / "new"), "-o", "markdown").stdout
+    assert f"- pod llama on H100-SXM-80GB: assumed nothing → {assumed}\n" in markdown
+
+
 @pytest.mark.parametrize("option", ["--gpu-memory-utilization=0.85", "--gpu_memory_utilization=$(SHARE)"])
 def test_a_default_is_not_told_where_the_option_is_set(tmp_path: Path, option: str) -> None:
     pod = POD.replace("--max-num-seqs=16", f"--max-num-seqs=16, {option}")
