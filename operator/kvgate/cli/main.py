@@ -3,6 +3,7 @@
 import gc
 from errno import ENOSPC
 from importlib import import_module
+from signal import SIGINT
 from typing import Any
 
 import click
@@ -39,9 +40,12 @@ class LazyGroup(click.Group):
         return command if isinstance(command, click.Command) else None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """A full disk is no finding: exit code 2, and not the 1 of an exception."""
+        """A full disk and Ctrl-C are no findings, whose exit code is 1."""
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(128 + SIGINT)
         except OSError as error:
             if error.errno != ENOSPC:
                 raise
