@@ -173,8 +173,11 @@ READERS: tuple[Reader, ...] = (
     Reader(
         platform="docker-compose",
         what="services of docker-compose",
-        reads=("image, entrypoint, command, environment, gpus, deploy.resources.reservations.devices, shm_size, ipc",),
-        recognises=lambda given: compose.is_compose(given.root),
+        reads=(
+            "image, entrypoint, command, environment, gpus, deploy.resources.reservations.devices, shm_size, ipc",
+            "`.env` beside the file, and what env_file names in its folder",
+        ),
+        recognises=compose.is_compose,
         read=compose.read_compose,
     ),
     Reader(

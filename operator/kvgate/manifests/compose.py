@@ -1,21 +1,31 @@
 """docker-compose: services that run vLLM."""
 
-import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from kvgate.command_line.arguments import is_open
+from kvgate.manifests.compose_variables import (
+    Interpolation,
+    env_files,
+    interpolation_of,
+    read_variables,
+    variables_of_service,
+)
 from kvgate.manifests.containers import Start, is_vllm_image, starts_of
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.environment import takes_any_length
 from kvgate.manifests.pods import Input
 from kvgate.manifests.written import NOTHING, Written
 
-_INTERPOLATED = re.compile(r"\$(?:(\$)|\{(\w+)(?::?-([^}]*))?[^}]*\}|(\w+))")
-"""`$$` for one `$`, `${NAME}`, `${NAME:-default}`, `$NAME`: compose fills them in, from a file that is not looked at."""
+_FROM_DOTENV = "variables as .env has them, where the caller's environment does not set them"
 
 
-def is_compose(root: Written) -> bool:
-    return not root.get("kind").is_set and any(_mentions(service) for _, service in root.get("services").fields())
+def is_compose(given: Input) -> bool:
+    """Also where only `.env` names the image."""
+    if given.root.get("kind").is_set or not given.root.get("services").is_set:
+        return False
+    project = interpolation_of(given.document.file)
+    return any(_mentions(_with_values(service, project)) for _, service in given.root.get("services").fields())
 
 
 def _mentions(service: Written) -> bool:
@@ -25,15 +35,23 @@ def _mentions(service: Written) -> bool:
 
 def read_compose(given: Input) -> Iterator[FoundEngine]:
     """`entrypoint` and `command` are a container's command and args."""
+    project = interpolation_of(given.document.file)
     for name, service in given.root.get("services").fields():
-        yield from _engines(given, name, service)
+        yield from _engines(given, name, service, project)
 
 
-def _engines(given: Input, name: str, service: Written) -> Iterator[FoundEngine]:
-    variables = dict(_variables(service.get("environment")))
-    command, args = _filled(service.get("entrypoint")), _filled(service.get("command"))
-    image = _filled(service.get("image"))
-    for start in starts_of(command, args, variables, image.text, own_program=is_vllm_image(image.text)):
+def _with_values(service: Written, project: Interpolation) -> Written:
+    return replace(service, value=project.filled(service.value))
+
+
+def _engines(given: Input, name: str, written: Written, project: Interpolation) -> Iterator[FoundEngine]:
+    service = _with_values(written, project)
+    variables = variables_of_service(service, given.document.file, project)
+    image = service.get("image")
+    own_program = is_vllm_image(image.text)
+    for start in starts_of(
+        service.get("entrypoint"), service.get("command"), variables, image.text, own_program=own_program
+    ):
         yield FoundEngine(
             platform="docker-compose",
             document=given.document,
@@ -43,7 +61,8 @@ def _engines(given: Input, name: str, service: Written) -> Iterator[FoundEngine]
             arguments=start.arguments,
             image=image,
             num_gpus=_gpus(service),
-            remarks=(*start.remarks, *_unread(service, start)),
+            assumed=() if service == _with_values(written, Interpolation({})) else (_FROM_DOTENV,),
+            remarks=(*start.remarks, *_unread(service, start, given.document.file)),
             is_wrapped=start.is_wrapped,
             takes_any_length=takes_any_length(variables),
             has_shared_memory=_has_shared_memory(service),
@@ -56,31 +75,6 @@ def _has_shared_memory(service: Written) -> bool:
     mounts = str([service.get(name).value for name in ("volumes", "tmpfs")])
     shared = service.get("ipc").text not in ("", "none", "private", "shareable")
     return service.get("shm_size").is_set or shared or "/dev/shm" in mounts  # noqa: S108 - the path in the container
-
-
-def _variables(environment: Written) -> Iterator[tuple[str, Written]]:
-    """A map, or lines of `NAME=value`; a line without a value is the caller's own."""
-    for name, field in environment.fields():
-        yield name, Written(value=_fill(field.text) if field.is_set else None, path=field.path)
-    for line in environment.items():
-        name, equals, value = line.text.partition("=")
-        yield name, Written(value=_fill(value) if equals else None, path=line.path)
-
-
-def _filled(field: Written) -> Written:
-    """With the defaults of variables; compose knows of no container's variables."""
-    if isinstance(field.value, list):
-        return Written(value=[_fill(item.text) for item in field.items()], path=field.path)
-    return Written(value=_fill(field.text), path=field.path) if field.text else field
-
-
-def _fill(text: str) -> str:
-    def value_of(match: re.Match[str]) -> str:
-        if match[1]:
-            return "$"
-        return match[3] if match[3] is not None else match[0]
-
-    return _INTERPOLATED.sub(value_of, text)
 
 
 def _gpus(service: Written) -> Written:
@@ -101,11 +95,12 @@ def _gpus(service: Written) -> Written:
 def _count(request: Written) -> Written:
     """Devices by name, or so many of them."""
     ids = request.get("device_ids")
-    return Written(value=len(ids.items()), path=ids.path) if ids.items() else _filled(request.get("count"))
+    return Written(value=len(ids.items()), path=ids.path) if ids.items() else request.get("count")
 
 
-def _unread(service: Written, start: Start) -> Iterator[tuple[str, str]]:
+def _unread(service: Written, start: Start, file: str) -> Iterator[tuple[str, str]]:
     """A file of variables matters where the command line has some that nobody else sets."""
-    files = service.get("env_file")
-    if files.is_set and any(is_open(word.text) for word in start.arguments):
-        yield files.path, "env_file is not read: the variables that it sets are not known here"
+    if any(is_open(word.text) for word in start.arguments):
+        for field, name in env_files(service):
+            if read_variables(file, name) is None:
+                yield field.path, f"{name} is not read: the variables that it sets are not known here"

@@ -1,4 +1,4 @@
-"""docker-compose: GPUs that a service asks for, and files of variables that nobody reads."""
+"""docker-compose: GPUs that a service asks for, and its variables."""
 
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,81 @@ def test_shared_memory_is_more_than_the_runtimes_where_something_says_so(
     assert engine(tmp_path, **service).has_shared_memory is expected
 
 
-@pytest.mark.parametrize("files", [".env", ["a.env", "b.env"], [{"path": "a.env", "required": False}]])
-def test_a_file_of_variables_is_told_where_one_is_not_known(tmp_path: Path, files: Any) -> None:
-    given = engine(tmp_path, env_file=files, entrypoint=["sh", "-c"], command=["vllm serve $$MODEL"])
-    assert [path for path, _ in given.remarks] == ["services.a.env_file"]
-    assert engine(tmp_path, env_file=files).remarks == ()
+@pytest.mark.parametrize(
+    ("files", "paths"),
+    [
+        ("no.env", ["env_file"]),
+        ("\0", ["env_file"]),
+        ("circle", ["env_file"]),
+        ("binary.env", ["env_file"]),
+        (["a.env", "../b.env"], ["env_file[0]", "env_file[1]"]),
+        ([{"path": "a.env", "required": False}], ["env_file[0]"]),
+    ],
+)
+def test_a_file_of_variables_that_is_not_here_is_told_where_one_is_not_known(
+    tmp_path: Path, files: Any, paths: list[str]
+) -> None:
+    (tmp_path / "compose").mkdir()
+    (tmp_path / "b.env").write_text("MODEL=secret\n", encoding="utf-8")
+    (tmp_path / "compose/binary.env").write_bytes(b"MODEL=\xff\n")
+    (tmp_path / "compose/circle").symlink_to(tmp_path / "compose/circle")
+    given = engine(tmp_path / "compose", env_file=files, entrypoint=["sh", "-c"], command=["vllm serve $$MODEL"])
+    assert [path for path, _ in given.remarks] == [f"services.a.{path}" for path in paths]
+    assert engine(tmp_path / "compose", env_file=files).remarks == ()
+
+
+ENV = """# a comment
+export SIZE=8B
+MODEL="Qwen/Qwen3-${SIZE}"   # quoted
+EMPTY=
+this is no assignment
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("$MODEL", "Qwen/Qwen3-8B"),
+        ("${MODEL}", "Qwen/Qwen3-8B"),
+        ("$$MODEL", "$MODEL"),
+        ("${MODEL:-other}", "Qwen/Qwen3-8B"),
+        ("${MODEL:?is needed}", "Qwen/Qwen3-8B"),
+        ("a${EMPTY}b", "ab"),
+        ("a${EMPTY-c}b", "ab"),
+        ("a${EMPTY:-c}b", "acb"),
+        ("a${SIZE:+c}b", "acb"),
+        ("a${EMPTY:+c}b", "ab"),
+        ("a${EMPTY+c}b", "acb"),
+        ("${NOBODY}", "${NOBODY}"),
+        ("${NOBODY-c}", "c"),
+        ("${NOBODY:+c}", "${NOBODY:+c}"),
+    ],
+)
+def test_variables_are_those_of_the_file_beside_it(tmp_path: Path, written: str, expected: str) -> None:
+    (tmp_path / ".env").write_text(ENV, encoding="utf-8")
+    assert engine(tmp_path, command=[written]).arguments[0].text == expected
+
+
+def test_what_env_files_set_reaches_the_container(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("IMAGE=vllm/vllm-openai:v0.32.0\nLENGTH=4096\n", encoding="utf-8")
+    (tmp_path / "a.env").write_text("MODEL=a\nLENGTH=${LENGTH}\nSEED=1\nTWICE=${SEED}${SEED}", encoding="utf-8")
+    (tmp_path / "b.env").write_text("MODEL='b'\n", encoding="utf-8")
+    given = engine(
+        tmp_path,
+        image="$IMAGE",
+        env_file=["a.env", {"path": "b.env"}],
+        environment=["SEED=2"],
+        entrypoint=["sh", "-c"],
+        command=["vllm serve $$MODEL --max-model-len=$$LENGTH --seed=$$SEED --max-num-seqs=$$TWICE"],
+    )
+    texts = [word.text for word in given.arguments]
+    assert texts == ["b", "--max-model-len=4096", "--seed=2", "--max-num-seqs=11"]
+    assert (given.image.text, given.remarks) == ("vllm/vllm-openai:v0.32.0", ())
+    assert [note for note in given.assumed if ".env" in note]
+
+
+def test_variables_that_double_each_other_stay_small(tmp_path: Path) -> None:
+    lines = ["A0=aaaaaaaa", *(f"A{i}=$A{i - 1}$A{i - 1}" for i in range(1, 60))]
+    (tmp_path / ".env").write_text("\n".join(lines), encoding="utf-8")
+    given = engine(tmp_path, command=["--model=$A59"] * 3)
+    assert sum(len(word.text) for word in given.arguments) < 5 << 20
