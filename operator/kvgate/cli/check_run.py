@@ -13,9 +13,9 @@ from kvgate.cli.check_report import Report, in_order, of_broken, of_document, of
 from kvgate.cli.checked import Checked, check_subject
 from kvgate.cli.choices import Choices
 from kvgate.cli.config_search import find_config
-from kvgate.cli.directives import WorkloadComment, directives
 from kvgate.cli.ignoring import by_comments, by_configuration, with_findings
 from kvgate.cli.model_config import read_model_config
+from kvgate.cli.workload_comments import commented_workloads
 from kvgate.manifests import Manifests, Subject, read_manifests
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.engines import find_engines
@@ -67,9 +67,10 @@ def _config_file(paths: Sequence[str], given: Path | None) -> ConfigFile | None:
 
 def _judged(manifests: Manifests, choices: Choices, paths: tuple[str, ...]) -> Report:
     found = find_engines(manifests)
+    workloads = commented_workloads(found.engines)
     items = [
         *(of_ours(_ours(subject, manifests, choices)) for subject in manifests.subjects),
-        *(of_engine(_of_another(engine, found.engines, choices)) for engine in found.engines),
+        *(of_engine(_of_another(*each, choices)) for each in zip(found.engines, workloads, strict=True)),
         *map(of_document, found.not_understood),
     ]
     return Report(
@@ -87,26 +88,10 @@ def _ours(subject: Subject, manifests: Manifests, choices: Choices) -> Checked:
     return check_subject(subject, manifests, config, choices.calibration)
 
 
-def _of_another(engine: FoundEngine, engines: Sequence[FoundEngine], choices: Choices) -> JudgedEngine:
+def _of_another(engine: FoundEngine, workload: Workload | None, choices: Choices) -> JudgedEngine:
     """A comment beside the engine knows its workload better than a mapping."""
     defaults = choices.defaults(engine.document.file, engine.name, engine.root)
-    workload = workload_at(engine, engines) if engine.document.comments else None
-    return judge_engine(engine, replace(defaults, workload=workload) if workload else defaults)
-
-
-def workload_at(engine: FoundEngine, engines: Sequence[FoundEngine]) -> Workload | None:
-    """Of the comment at the engine, or before its document."""
-    document = engine.document
-    beside = [other for other in engines if other.document is document]
-    lines = sorted(document.position_of(other.path).line for other in beside)
-    own = document.position_of(engine.path).line
-    found = None
-    for directive in directives(document):
-        if isinstance(directive, WorkloadComment):
-            about = max((line for line in lines if line <= directive.comment.about), default=lines[0])
-            if directive.in_whole_document or about == own:
-                found = directive.workload
-    return found
+    return judge_engine(engine, replace(defaults, workload=workload or defaults.workload))
 
 
 def _without_ignored(report: Report, file: ConfigFile | None, baseline: Path | None) -> Report:

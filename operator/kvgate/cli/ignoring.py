@@ -1,6 +1,7 @@
 """Findings that somebody answers for: by a comment in the manifest, or in the configuration."""
 
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ from kvgate.rules.finding import Finding, Severity
 if TYPE_CHECKING:
     from kvgate.cli.config_file import ConfigFile
 
+_Place = tuple[str, int | None]
+"""A rule, and the line where its findings are ignored; None for the whole document."""
 _SAID_ELSEWHERE = Finding(
     rule="CommentNotUnderstood",
     severity=Severity.WARNING,
@@ -35,7 +38,8 @@ def by_comments(items: Iterable[Item]) -> Iterator[Item]:
 def _commented(items: list[Item], found: list[Directive]) -> list[Item]:
     ignores = [directive for directive in found if isinstance(directive, Ignore)]
     used: set[tuple[int, str]] = set()
-    items = [replace(item, told=tuple(_pardoned(placed, ignores, used) for placed in item.told)) for item in items]
+    by_place = _by_place(ignores)
+    items = [replace(item, told=tuple(_pardoned(placed, by_place, used) for placed in item.told)) for item in items]
     extra = [(d.comment, d.finding) for d in found if isinstance(d, Problem)]
     if items[0].checked:
         extra += [(d.comment, _SAID_ELSEWHERE) for d in found if isinstance(d, WorkloadComment)]
@@ -51,9 +55,19 @@ def _commented(items: list[Item], found: list[Directive]) -> list[Item]:
     return items
 
 
-def _pardoned(placed: Placed, ignores: list[Ignore], used: set[tuple[int, str]]) -> Placed:
+def _by_place(ignores: Iterable[Ignore]) -> Mapping[_Place, list[Ignore]]:
+    places: dict[_Place, list[Ignore]] = {}
     for ignore in ignores:
-        if placed.rule in ignore.rules and (ignore.in_whole_document or ignore.comment.about == placed.line):
+        line = None if ignore.in_whole_document else ignore.comment.about
+        for rule in ignore.rules:
+            places.setdefault((rule, line), []).append(ignore)
+    return places
+
+
+def _pardoned(placed: Placed, ignores: Mapping[_Place, list[Ignore]], used: set[tuple[int, str]]) -> Placed:
+    """`used` is told which comments had something to ignore."""
+    for line in (None, placed.line):
+        for ignore in ignores.get((placed.rule, line), ()):
             used.add((ignore.comment.line, placed.rule))
             placed = replace(placed, ignored=Ignored(reason=ignore.reason, by="comment"))
     return placed
@@ -61,7 +75,7 @@ def _pardoned(placed: Placed, ignores: list[Ignore], used: set[tuple[int, str]])
 
 def _nearest(items: list[Item], comment: Comment) -> int:
     """The engine that the comment stands in, or the first one."""
-    return max((index for index, item in enumerate(items) if item.line <= comment.about), default=0)
+    return max(0, bisect_right(items, comment.about, key=lambda item: item.line) - 1)
 
 
 def _at(document: Document, comment: Comment, finding: Finding) -> Placed:

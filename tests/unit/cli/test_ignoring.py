@@ -1,6 +1,7 @@
 """Findings that somebody answers for: comments at a line and at a head, reasons, and comments that match nothing."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -196,6 +197,14 @@ def test_each_engine_of_a_values_file_has_the_workload_that_stands_at_it() -> No
     first, second = checked(VALUES, 0)["documents"]
     assert first["findings"] == []
     assert "the workload (99 requests of 6500 tokens)" in second["findings"][0]["message"]
+
+
+def test_each_object_of_a_list_has_the_workload_that_stands_in_it() -> None:
+    item = "".join(f"  {line}\n" for line in FITS.splitlines()).replace("  a", "- a", 1)
+    inside = with_comment(item, 7, WORKLOAD.replace("=64", "=65"))
+    text = f"apiVersion: v1\nkind: List\nitems:\n{item}# {WORKLOAD}\n{item}{inside}{item}"
+    told = [document["findings"][0]["message"] for document in checked(text, 0)["documents"]]
+    assert [re.findall(r"workload \((\d+)", message) for message in told] == [[], ["64"], ["65"], []]
 
 
 def test_an_object_of_ours_says_its_workload_itself() -> None:
