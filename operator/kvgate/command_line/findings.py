@@ -34,7 +34,9 @@ def repetitions(line: CommandLine) -> Iterator[Located]:
     for setting in line.repeated.values():
         last = line.settings.get(setting.name) or line.unknown.get(setting.name)
         same = last is not None and last.value == setting.value
-        message = f"{setting.name} is set to {shown(setting.text)} here and again later; the later one counts"
+        by_key = last is not None and last.is_part and not setting.is_part
+        other = "key by key as well; only the keys count" if by_key else "again later; the later one counts"
+        message = f"{setting.name} is set to {shown(setting.text)} here and {other}"
         severity = Severity.INFO if same else Severity.WARNING
         yield located("OptionRepeated", severity, setting, message, "keep one of them")
 

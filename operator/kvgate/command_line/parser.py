@@ -55,9 +55,12 @@ class CommandLine:
         return frozenset({*self.settings, *self.unknown})
 
     def put(self, setting: Setting) -> None:
-        """The last one wins; keys of one JSON option that are given one by one are joined."""
+        """The last one wins; keys of one JSON option that are given one by one are joined, and come after all else."""
         before = self.settings.get(setting.name)
-        if before and before.is_part and setting.is_part:
+        if before and before.is_part and not setting.is_part:
+            self.repeated.setdefault(setting.name, setting)
+            return
+        if before and before.is_part:
             setting = replace(setting, value=_joined(before.value, setting.value))
         elif before and setting.name in _GATHERED:
             setting = replace(setting, value=[*(before.value or ()), *(setting.value or ())], is_part=False)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kvgate.command_line.arguments import Argument
+from kvgate.command_line.findings import repetitions
 from kvgate.command_line.parser import CommandLine, parse_arguments
 
 
@@ -68,6 +69,15 @@ def test_a_whole_object_replaces_another_one() -> None:
     read = parsed("""--compilation-config '{"mode": 3}' --compilation-config '{"cudagraph_mode": "NONE"}'""")
     assert values(read) == {"compilation_config": {"cudagraph_mode": "NONE"}}
     assert list(read.repeated) == ["compilation_config"]
+
+
+@pytest.mark.parametrize("line", ["{whole} {keys}", "{keys} {whole}"])
+def test_keys_that_stand_apart_replace_a_whole_object_wherever_they_stand(line: str) -> None:
+    keys, whole = "-cc.mode 3 -cc.level 1", """--compilation-config '{"cudagraph_mode": "NONE"}'"""
+    read = parsed(line.format(keys=keys, whole=whole))
+    assert values(read) == {"compilation_config": {"mode": 3, "level": 1}}
+    (told,) = repetitions(read)
+    assert "key by key" in told.finding.message
 
 
 def test_the_model_may_be_the_first_word() -> None:
