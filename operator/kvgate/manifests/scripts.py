@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import dropwhile
 
 from kvgate.command_line.arguments import Argument
 from kvgate.manifests.mounted_files import FileText, no_files
@@ -49,13 +48,27 @@ def _script_of(command: list[Argument], file_text: FileText) -> _Script | None:
             text = " ".join(part.text for part in rest)
             return _Script(at=Argument(text=text, path=rest[0].path, line=rest[0].line))
         if word.text.rpartition("/")[2] in _SHELLS:
-            rest = command[index + 1 :]
-            return _after_flags(rest) or _of_file([*dropwhile(_is_shell_option, rest)], file_text)
+            is_text, words = _after_options(command[index + 1 :])
+            return _of_text(words) if is_text else _of_file(words, file_text)
     return _of_file(command[1:] if command and command[0].text == "exec" else command, file_text)
 
 
-def _is_shell_option(word: Argument) -> bool:
-    return word.text.startswith(("-", "+")) or word.text == "pipefail"
+def _after_options(words: Sequence[Argument]) -> tuple[bool, Sequence[Argument]]:
+    """(whether a shell is given `-c`, alone or as in `-lec`, what stands behind its options); `-o` has a name after it."""
+    is_text = False
+    while words and words[0].text.startswith(("-", "+")):
+        option, words = words[0].text, words[1:]
+        if option == "--":
+            break
+        if not option.startswith("--"):
+            is_text = is_text or "c" in option
+            words = words[1:] if "o" in option else words
+    return is_text, words
+
+
+def _of_text(words: Sequence[Argument]) -> _Script | None:
+    """The script that stands in the command, and its parameters, of which the first is `$0`."""
+    return _Script(at=words[0], parameters=words[2:]) if words else None
 
 
 def _of_file(words: Sequence[Argument], file_text: FileText) -> _Script | None:
@@ -65,12 +78,3 @@ def _of_file(words: Sequence[Argument], file_text: FileText) -> _Script | None:
         return None
     at = Argument(text=text, path=words[0].path, line=words[0].line)
     return _Script(at=at, parameters=words[1:], is_file=True)
-
-
-def _after_flags(words: list[Argument]) -> _Script | None:
-    """`-c`, `-ec`, `-lc` … and the script behind; its first parameter is `$0`."""
-    for index, word in enumerate(words):
-        if word.text.startswith("-") and not word.text.startswith("--") and "c" in word.text:
-            rest = [part for part in words[index + 1 :] if not part.text.startswith("-o")]
-            return _Script(at=rest[0], parameters=rest[2:]) if rest else None
-    return None

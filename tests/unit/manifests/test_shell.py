@@ -34,6 +34,7 @@ def texts(script: str) -> list[list[str]]:
         ("a > /tmp/log 2>&1 < in b", [["a", "b"]]),
         ("X=1; export Y='2 3'\na $X $Y \"$Y\"", [["a", "1", "2", "3", "2 3"]]),
         ("a $(hostname -i) $((1 + 2)) `date`", [["a", "$(hostname -i)", "$((1 + 2))", "`date`"]]),
+        ("a --b <(date) c >(tee d) << e", [["a", "--b", "<(date)", "c", ">(tee d)"]]),
         ("if [ x = y ]; then a; else b; fi", [["if", "[", "x", "=", "y", "]"], ["then", "a"], ["else", "b"], ["fi"]]),
         ("a 'unclosed", [["a", "'unclosed"]]),
         ("X=1; X+=' 2'\nN+=3\na $X $N", [["a", "1", "2", "3"]]),
@@ -68,7 +69,10 @@ def test_words_keep_their_line_and_words_of_variables_their_place() -> None:
         (["sh", "-c", 'exec vllm serve "$@"', "--", "--a", "b c"], ["exec", "vllm", "serve", "--a", "b c"]),
         (["bash", "-c", "sh -c 'vllm serve x'"], ["vllm", "serve", "x"]),
         (["sh", "-c", 'eval "vllm serve \\\n x $MODEL"'], ["vllm", "serve", "x", "Qwen/Qwen3-8B"]),
+        (["bash", "-ceuo", "pipefail", "vllm serve x"], ["vllm", "serve", "x"]),
+        (["bash", "-c", "-o", "pipefail", "-e", "vllm serve x"], ["vllm", "serve", "x"]),
         (["bash", "start.sh", "vllm"], ["bash", "start.sh", "vllm"]),
+        (["bash", "start.sh", "-c", "vllm serve x"], ["bash", "start.sh", "-c", "vllm serve x"]),
         (["vllm", "serve", "x"], ["vllm", "serve", "x"]),
     ],
 )  # fmt: skip
