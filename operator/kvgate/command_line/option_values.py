@@ -21,6 +21,15 @@ def takes_several(kind: str) -> bool:
     return kind.startswith("list[")
 
 
+def described(kind: str, choices: Sequence[str]) -> str:
+    """What an option takes, in words: `a whole number`, `one of auto, fp8`."""
+    if choices:
+        return f"one of {', '.join(choices)}"
+    if takes_several(kind):
+        return "one or more values"
+    return _IN_WORDS.get(kind.partition("|")[0].partition(":")[0].removesuffix("?"), "a text")
+
+
 def read_value(texts: Sequence[str], kind: str, choices: tuple[str, ...], key: str = "") -> Any:
     """The value; `key` is that of a dotted option: `--compilation-config.mode 3`, `.custom_ops+ a,b`. Raises BadValue."""
     if key:
@@ -124,4 +133,11 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "json|str": _json_or_text,
     "kv-list": _pairs,
     "json|kv-list": _json_or_pairs,
+}
+_IN_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "int(1k,1K)": "a whole number such as 32768, 32k (32000) or 32K (32768)",
+    "json": "JSON",
+    "kv-list": "pairs such as image=4",
 }

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from kvgate.command_line.arguments import OPEN, Argument, Setting, is_open
-from kvgate.command_line.option_values import BadValue, read_value, takes_no_value, takes_several
+from kvgate.command_line.option_values import BadValue, described, read_value, takes_no_value, takes_several
 from kvgate.command_line.options import Option, Patch, options, spellings
 from kvgate.command_line.parser_names import refused_parsers
 from kvgate.command_line.problems import (
@@ -233,7 +233,7 @@ def _read_as(kind: str, given: _Given, words: _Words, release: Patch, line: Comm
     taken = _taken(given, kind, words)
     if not taken:
         if "bare" not in kind:
-            return missing, word, option, kind
+            return missing, word, option, described(kind, option.choices_in(release))
         line.put(given.setting(value=True, text=word.text, at=word))
         return None
     texts = [part.text for part in taken]

@@ -89,21 +89,24 @@ def unexpected(word: Argument) -> ArgumentProblem:
     """vLLM takes one word without an option, its model."""
     what = shown(word.text) or "an empty word"
     message = f"{what} belongs to no option; vLLM does not start"
+    is_off = word.text.lower() == "false"
+    remedy = "leave it out, and its switch with it, or write --no-… for the switch" if is_off else "leave it out"
     return ArgumentProblem(
-        rule="UnexpectedWord", at=word, message=message, remediation="switches take no value; leave it out"
+        rule="UnexpectedWord", at=word, message=message, remediation=f"switches take no value; {remedy}"
     )
 
 
 def surplus(word: Argument, option: Option, attached: str) -> ArgumentProblem:
-    """`--enforce-eager=true`."""
+    """`--enforce-eager=true`, `--no-enable-prefix-caching=true`."""
     message = f"{option.flag} takes no value, and {attached!r} is one; vLLM does not start"
-    return ArgumentProblem(rule="OptionValue", at=word, message=message, remediation=f"write {option.flag} alone")
+    remedy = f"write {shown(word.text.partition('=')[0])} alone, or leave it out"
+    return ArgumentProblem(rule="OptionValue", at=word, message=message, remediation=remedy)
 
 
-def missing(word: Argument, option: Option, kind: str) -> ArgumentProblem:
-    """`--max-model-len` at the end."""
+def missing(word: Argument, option: Option, needed: str) -> ArgumentProblem:
+    """`--max-model-len` at the end; `needed` is what it takes, in words."""
     message = f"{option.flag} has no value; vLLM does not start"
-    return ArgumentProblem(rule="OptionValue", at=word, message=message, remediation=f"give one of type {kind}")
+    return ArgumentProblem(rule="OptionValue", at=word, message=message, remediation=f"give it {needed}")
 
 
 def invalid(word: Argument, option: Option, text: str, reason: str) -> ArgumentProblem:

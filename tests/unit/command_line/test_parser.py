@@ -95,8 +95,14 @@ def test_the_model_may_be_the_first_word() -> None:
         ("--disable-log-requests", (0, 11, 0), "OptionDeprecated", "--no-enable-log-requests"),
         ("--max-model-len lots", (0, 33, 0), "OptionValue", "32k"),
         ("--tensor-parallel-size two", (0, 33, 0), "OptionValue", "whole number"),
-        ("--enforce-eager=true", (0, 33, 0), "OptionValue", "alone"),
-        ("--max-model-len", (0, 33, 0), "OptionValue", "int"),
+        ("--enforce-eager=true", (0, 33, 0), "OptionValue", "write --enforce-eager alone"),
+        ("--no-enable-prefix-caching=true", (0, 33, 0), "OptionValue", "write --no-enable-prefix-caching alone"),
+        ("--max-model-len", (0, 33, 0), "OptionValue", "give it a whole number such as 32768"),
+        ("--seed", (0, 33, 0), "OptionValue", "give it a whole number"),
+        ("--revision", (0, 33, 0), "OptionValue", "give it a text"),
+        ("--lora-modules", (0, 33, 0), "OptionValue", "give it one or more values"),
+        ("--speculative-config", (0, 33, 0), "OptionValue", "give it JSON"),
+        ("--kv-cache-dtype", (0, 12, 0), "OptionValue", "give it one of auto, "),
         ("--kv-cache-dtype fp9", (0, 12, 0), "OptionValue", "fp8_e5m2"),
         ("--speculative-config {", (0, 33, 0), "OptionValue", "JSON"),
         ("--hf-overrides {a}", (0, 33, 0), "OptionValue", "JSON"),
@@ -111,6 +117,15 @@ def test_what_the_parser_refuses_is_a_problem_at_its_word(
     (problem,) = parsed(line, release).problems
     assert problem.rule == rule
     assert problem.path == "args[0]"
+    assert hint in problem.remediation
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"), [("true", "; leave it out"), ("False", "; leave it out, and its switch with it, or write --no-…")]
+)
+def test_a_switch_that_is_followed_by_a_value_is_not_turned_on_by_leaving_out_false(word: str, hint: str) -> None:
+    (problem,) = parsed(f"model --enable-prefix-caching {word}").problems
+    assert (problem.rule, problem.path) == ("UnexpectedWord", "args[2]")
     assert hint in problem.remediation
 
 
