@@ -1,7 +1,7 @@
 """What `kvgate check` found, in one shape for every output: items with placed findings, and what could not be read."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kvgate.api import KIND
 from kvgate.api.fields import field_path
@@ -49,7 +49,7 @@ class Placed:
         return self.finding.rule
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Item:
     """One InferenceDeployment, one engine of another platform, or one document that was not understood."""
 
@@ -111,7 +111,7 @@ class Item:
         return f"{self.platform} {name}{where}" if self.judged else self.kind
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Report:
     """Everything of one run."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvgate import engine, facts, summary
@@ -12,13 +12,14 @@ from kvgate.cli.model_config import ModelConfig
 from kvgate.engine import Assessment, Decision
 from kvgate.facts import Facts
 from kvgate.manifests import Manifests, Subject
+from kvgate.record import record
 from kvgate.rules.finding import Finding
 
 if TYPE_CHECKING:
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Checked:
     """One object and what became of it."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
@@ -12,13 +11,14 @@ from kvgate.cli.globs import name_matches, path_matches
 from kvgate.cli.model_config import ModelConfig, read_model_config
 from kvgate.manifests.judged import Defaults
 from kvgate.manifests.written import Written
+from kvgate.record import record
 
 if TYPE_CHECKING:  # pydantic is for those who have a configuration
     from kvgate.cli.config import Mapping, Selector
     from kvgate.cli.config_file import ConfigFile
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Choices:
     """The command line and the configuration."""
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kvgate.changed_defaults import ChangedDefault
@@ -42,7 +41,7 @@ def capacity_of(item: Item) -> Capacity:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Change:
     """One engine before and after; one side is None where it is new or gone."""
 
@@ -75,7 +74,7 @@ class Change:
         return self.after is not None and self.after.is_refused and not refused_before
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Diff:
     """Everything that `kvgate diff` tells."""
 

@@ -1,7 +1,5 @@
 """One vLLM engine in somebody's document: the words of its command line, and what it runs on."""
 
-from dataclasses import dataclass
-
 from kvgate.command_line.arguments import Argument
 from kvgate.command_line.located import Located
 from kvgate.manifests.documents import Document
@@ -34,7 +32,7 @@ class Store:
     """Name of the claim that has the size, where it is another document."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class FoundEngine:
     """What a reader takes out of a document; several in one where prefill and decode are told apart."""
 

@@ -1,7 +1,7 @@
 """An engine that a reader found → what the engine of kvgate says of it, every finding at the path that it is about."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from kvgate import catalogue
@@ -49,7 +49,7 @@ class Defaults:
     calibration: Calibration = NOTHING_OBSERVED
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class JudgedEngine:
     """What became of one engine."""
 

@@ -11,6 +11,7 @@ from kvgate.facts import ConfigLookup, ConfigMissing, text_of_key
 from kvgate.manifests.documents import Document, read_relevant
 from kvgate.manifests.positions import Broken
 from kvgate.manifests.written import Written
+from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 
 if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
@@ -22,7 +23,7 @@ _RELEVANT = (GROUP, "ConfigMap", "PersistentVolumeClaim", "List")
 """A document with none of these words, and none of an engine, is of no interest here; a List is several documents."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Subject:
     """One InferenceDeployment as it was found."""
 
