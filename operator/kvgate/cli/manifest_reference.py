@@ -22,7 +22,7 @@ What was taken because nothing said it is listed as assumed. Values of Secrets a
 is told as an info. A template that nobody rendered is told with the command that renders it.
 
 Values of a chart are also read where a Flux `HelmRelease`, an Argo CD `Application` or an umbrella chart hands them over. Whatever else
-may set them (files of another place, Secrets, parameters, patches) is told as an info, and what it could change is a warning, no error.
+may set them (files of another place, Secrets, patches) is told as an info, and what it could change is a warning, no error.
 YAML that stands as text in a field is read as if it stood there: the path of a finding goes on inside it.
 
 ## Platforms

@@ -3,10 +3,11 @@
 What wins over what: argo-cd.readthedocs.io, "Helm", "Value Precedence".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kvgate.manifests.chart_values import Handed, Remark, sets_more
+from kvgate.manifests.helm_set import SetValue, path_below, read_set, with_set
 from kvgate.manifests.pods import Input
 from kvgate.manifests.written import Written
 from kvgate.manifests.yaml_in_text import with_texts_read
@@ -14,17 +15,47 @@ from kvgate.manifests.yaml_in_text import with_texts_read
 _SPECS = {"Application": ("spec",), "ApplicationSet": ("spec", "template", "spec")}
 """Kind → where its sources are."""
 _SOURCES = (("source",), ("sources", "*"))
+_MAX_PARAMETERS = 200
+"""Of one source; nobody sets more."""
 
 
 def handed_by_application(given: Input) -> Iterator[Handed]:
-    """Of every source; `sources` stand in for `source`."""
+    """Of every source; `sources` stand in for `source`. Parameters win over its values, and valuesObject over values."""
     above = _SPECS[given.document.kind]
     given = with_texts_read(given, *((*above, *source, "helm", "values") for source in _SOURCES))
     spec = given.root.get(*above)
-    for source in spec.get("sources").items() or [spec.get("source")]:
-        helm = source.get("helm")
-        values = helm.get("valuesObject") if helm.get("valuesObject").is_set else helm.get("values")
-        yield Handed(given=replace(given, values=values), under=tuple(_files(helm)), over=tuple(_parameters(helm)))
+    helms = [source.get("helm") for source in spec.get("sources").items() or [spec.get("source")]]
+    elsewhere = tuple(pair for helm in helms for pair in _elsewhere(helm))
+    given = replace(given, document=replace(given.document, elsewhere=elsewhere))
+    return (_handed(given, helm) for helm in helms)
+
+
+def _handed(given: Input, helm: Written) -> Handed:
+    values, unread = _values(helm), helm.get("fileParameters").items()
+    for parameter, found in _parameters(helm):
+        if found:
+            values = replace(values, value=with_set(values.value, found))
+        else:
+            unread.append(parameter)
+    return Handed(given=replace(given, values=values), under=tuple(_files(helm)), over=tuple(_not_read(unread)))
+
+
+def _values(helm: Written) -> Written:
+    return helm.get("valuesObject") if helm.get("valuesObject").is_set else helm.get("values")
+
+
+def _parameters(helm: Written) -> Iterator[tuple[Written, SetValue | None]]:
+    for index, parameter in enumerate(helm.get("parameters").items()):
+        name, text = parameter.get("name").text, parameter.get("value").text
+        as_text = parameter.get("forceString").value is True
+        yield parameter, read_set(name, text, as_text=as_text) if index < _MAX_PARAMETERS else None
+
+
+def _elsewhere(helm: Written) -> Iterator[tuple[str, str]]:
+    """What the parameters set is written where they stand."""
+    for parameter, found in _parameters(helm):
+        if found:
+            yield path_below(_values(helm).path, found), parameter.path
 
 
 def _files(helm: Written) -> Iterator[Remark]:
@@ -33,8 +64,8 @@ def _files(helm: Written) -> Iterator[Remark]:
         yield files.path, "valueFiles are not read: they may set more"
 
 
-def _parameters(helm: Written) -> Iterator[Remark]:
-    for parameter in (*helm.get("parameters").items(), *helm.get("fileParameters").items()):
+def _not_read(parameters: Sequence[Written]) -> Iterator[Remark]:
+    for parameter in parameters:
         name = parameter.get("name").text
         if sets_more(name):
             yield parameter.path, f"{name} is set here by a parameter, which is not read"

@@ -190,7 +190,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         platform="argo-cd",
         what="`Application` (argoproj.io) of such a chart",
-        reads=("source, sources: helm.valuesObject, helm.values",),
+        reads=("source, sources: helm.valuesObject, helm.values, helm.parameters",),
         recognises=_of_kind("Application", "argoproj.io"),
         read=_through(argo_cd.handed_by_application),
     ),

@@ -79,8 +79,10 @@ def test_a_release_is_seen_in_part_where_something_else_may_reach_the_engine(
     [
         ({}, (False, False)),
         ({"valueFiles": ["values.yaml"]}, (False, True)),
-        ({"parameters": [{"name": "servingEngineSpec.modelSpec[0].tag", "value": "v0.1"}]}, (True, True)),
-        ({"parameters": [{"name": "servingEngineSpec.modelSpec[0].hf_token", "value": "x"}]}, (False, False)),
+        ({"parameters": [{"name": "servingEngineSpec.modelSpec[0].tag", "value": "v0.1"}]}, (False, False)),
+        ({"parameters": [{"name": "servingEngineSpec.modelSpec[x].tag", "value": "v0.1"}]}, (True, True)),
+        ({"parameters": [{"name": "servingEngineSpec.modelSpec[x].hf_token", "value": "x"}]}, (False, False)),
+        ({"parameters": [{"name": "a", "value": "b"}] * 201}, (True, True)),
         ({"fileParameters": [{"name": "a", "path": "b"}]}, (True, True)),
     ],
 )
@@ -90,6 +92,25 @@ def test_an_application_is_seen_in_part_where_something_else_may_reach_the_engin
     (in_list,) = engines(tmp_path, application(valuesObject=STACK, **more))
     (in_object,) = engines(tmp_path, application(values=yaml.safe_dump(SERVICE), **more))
     assert (in_list.is_partial, in_object.is_partial) == is_partial
+
+
+def test_parameters_win_over_values_one_by_one(tmp_path: Path) -> None:
+    written = {
+        "servingEngineSpec.modelSpec[0].tag": "v0.31.0",
+        "servingEngineSpec.modelSpec[0].vllmConfig.tensorParallelSize": "2",
+        "servingEngineSpec.modelSpec[1].name": "b",
+        "servingEngineSpec.modelSpec[1].modelURL": "Qwen/Qwen3-32B",
+    }
+    parameters = [{"name": name, "value": value} for name, value in written.items()]
+    first, second = engines(tmp_path, application(valuesObject=STACK, parameters=parameters))
+    assert first.version.text.endswith("v0.31.0")
+    assert [word.text for word in first.arguments if "tensor" in word.text or word.text == "2"]
+    assert (second.name, second.model.text) == ("b", "Qwen/Qwen3-32B")
+    name = second.document.position_of(f"{second.path}.name")
+    assert name == first.document.position_of("spec.source.helm.parameters[2]")
+    alone = [{"name": each["name"].replace("[1]", "[0]"), "value": each["value"]} for each in parameters[2:]]
+    (engine,) = engines(tmp_path, application(parameters=alone))
+    assert engine.model.text == "Qwen/Qwen3-32B"
 
 
 def test_config_maps_lie_under_the_values_and_the_last_one_wins(tmp_path: Path) -> None:
@@ -158,11 +179,11 @@ def test_a_model_that_somebody_fills_in_later_is_a_variable(tmp_path: Path, mode
         ("hf_token", "DoesNotFit"),
     ],
 )
-def test_nothing_is_refused_that_a_parameter_may_put_right(tmp_path: Path, name: str, verdict: str) -> None:
+def test_nothing_is_refused_that_a_file_may_put_right(tmp_path: Path, name: str, verdict: str) -> None:
     """The option is newer than the release that is written, and there are too few GPUs."""
     config = {"tensorParallelSize": 2, "extraArgs": ["--async-scheduling"]}
     values = {"servingEngineSpec": {"modelSpec": [MODEL | {"tag": "v0.8.5", "requestGPU": 1, "vllmConfig": config}]}}
-    (engine,) = engines(tmp_path, application(valuesObject=values, parameters=[{"name": name, "value": "x"}]))
+    (engine,) = engines(tmp_path, application(valuesObject=values, fileParameters=[{"name": name, "path": "x"}]))
     judged = judge_engine(engine, Defaults(accelerator="H100-SXM-80GB"))
     told = {each.finding.rule: each.finding.severity for each in judged.findings}
     severity = Severity.WARNING if verdict == "MayNotFit" else Severity.ERROR
