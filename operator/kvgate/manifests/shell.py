@@ -1,13 +1,16 @@
 """Shell scripts in manifests → commands, every word with the place it stands at: enough of a shell to find what is started.
 
-Substitution of commands is not run and control flow is not followed: what cannot be known stays as it is written.
+Substitution of commands is not run and no branch is chosen: what cannot be known stays as it is written.
 """
 
 import re
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import dropwhile
 
 from kvgate.command_line.arguments import Argument
+from kvgate.manifests.arithmetic import calculated
+from kvgate.manifests.branches import RESERVED, Names
 from kvgate.manifests.environment import Room
 from kvgate.manifests.written import Written
 
@@ -44,9 +47,7 @@ class _Reader:
     """A word and a command in the making."""
 
     path: str
-    variables: MutableMapping[str, Written]
-    lists: MutableMapping[str, list[Argument]]
-    """Arrays by name; the script's own parameters are `@`."""
+    names: Names
     first_line: int
     line: int = 0
     word: str | None = None
@@ -71,7 +72,10 @@ class _Reader:
         if self.word is not None and not self.is_target:
             inside = self.word_path == self.path
             line = self.first_line + self.word_line if inside else 0
+            is_first = all(word.text in RESERVED for word in self.command)
             self.command.append(Argument(text=self.word, path=self.word_path, line=line))
+            if is_first and inside and self.word in RESERVED:
+                self.names.read(self.word)
         self.is_target = self.is_target and self.word is None
         self.word = None
 
@@ -85,8 +89,8 @@ def commands_of(
     text: str, path: str, variables: Variables, parameters: Sequence[Argument] = (), *, first_line: int = 0
 ) -> Iterator[list[Argument]]:
     """The simple commands of a script; `NAME=value` and `NAME=(a b)` are known to the commands after it."""
-    lists = {"@": list(parameters)}
-    reader = _Reader(path=path, variables=dict(variables), lists=lists, first_line=first_line)
+    names = Names(path=path, variables=dict(variables), lists={"@": list(parameters)})
+    reader = _Reader(path=path, names=names, first_line=first_line)
     end = 0
     while (match := _TOKEN.match(text, end)) is not None:
         end = match.end()
@@ -96,17 +100,23 @@ def commands_of(
             continue
         if match["newline"] or match["operator"]:
             if not _is_of_list(reader, match[0]):
-                yield from _ended(reader)
+                yield from _ended(reader, match[0])
         else:
             _take(reader, match)
         reader.line += match[0].count("\n")
     yield from _ended(reader)
 
 
-def _ended(reader: _Reader) -> Iterator[list[Argument]]:
+def _ended(reader: _Reader, mark: str = "\n") -> Iterator[list[Argument]]:
     command = reader.end_command()
-    if command and not _remembered(reader, command):
+    if command and not _remembered(reader.names, command):
         yield command
+    if mark in ("&&", "||"):
+        reader.names.chain(mark, command)
+    elif command and mark != "|":
+        reader.names.end_chain()
+    if mark == ";;":
+        reader.names.start_over("esac")
 
 
 def _is_of_list(reader: _Reader, mark: str) -> bool:
@@ -119,7 +129,8 @@ def _is_of_list(reader: _Reader, mark: str) -> bool:
         return False
     reader.end_word()
     if mark == ")":
-        reader.lists[reader.open_list] += reader.end_command()
+        words = [*reader.names.lists[reader.open_list], *reader.end_command()]
+        reader.names.set_list(reader.open_list, words)
         reader.open_list = ""
     return True
 
@@ -127,21 +138,22 @@ def _is_of_list(reader: _Reader, mark: str) -> bool:
 def _open_list(reader: _Reader, name: str, *, keeps: bool) -> None:
     reader.open_list, reader.word = name, None
     reader.command.clear()
-    reader.lists[name] = reader.lists.get(name, []) if keeps else []
+    reader.names.set_list(name, reader.names.lists.get(name, []) if keeps else [])
 
 
-def _remembered(reader: _Reader, command: list[Argument]) -> bool:
+def _remembered(names: Names, command: list[Argument]) -> bool:
     """A command that only sets variables, or the parameters."""
-    if [word.text for word in command[:2]] == ["set", "--"]:
-        reader.lists["@"] = command[2:]
+    words = [*dropwhile(lambda word: word.text in RESERVED, command)]
+    if [word.text for word in words[:2]] == ["set", "--"]:
+        names.set_list("@", words[2:])
         return True
-    words = command[1:] if command[0].text in _DECLARATIONS else command
+    words = words[1:] if words and words[0].text in _DECLARATIONS else words
     matches = [_ASSIGNMENT.fullmatch(word.text) for word in words]
     if not words or not all(matches):
         return False
     for word, match in zip(words, matches, strict=True):
         if match:
-            reader.variables[match[1]] = _assigned(reader.variables.get(match[1]), match, word.path)
+            names.set(match[1], _assigned(names.variables.get(match[1]), match, word.path))
     return True
 
 
@@ -167,11 +179,12 @@ def _take(reader: _Reader, match: re.Match[str]) -> None:
         reader.append(_quoted(match["double"], reader))
     else:
         kinds = ("single", "substituted", "escaped", "plain", "other")
-        reader.append(next(match[kind] for kind in kinds if match[kind] is not None))
+        text = next(match[kind] for kind in kinds if match[kind] is not None)
+        reader.append(calculated(text, reader.names.variables) if match["substituted"] else text)
 
 
 def _expand(reader: _Reader, written: str) -> None:
-    """Outside quotes a value may be several words, or none."""
+    """Outside quotes a value may be several words, or none; quotes in it are its own."""
     words_of_list = _list_of(reader, written)
     if words_of_list is not None and reader.room.takes(" ".join(word.text for word in words_of_list)):
         reader.end_word()
@@ -179,14 +192,13 @@ def _expand(reader: _Reader, written: str) -> None:
         return
     match = _BRACED.fullmatch(written)
     name = (match[1] or match[3]) if match else ""
-    text = _value(match, reader.variables) if match else None
+    text = _value(match, reader.names.variables) if match else None
     if text is None or not reader.room.takes(text):
         reader.append(written)
         return
-    known = reader.variables.get(name)
+    known = reader.names.variables.get(name)
     place = known.path if known and reader.word is None else reader.path
-    words = split(text)
-    for index, word in enumerate(words):
+    for index, word in enumerate(text.split()):
         if index:
             reader.end_word()
         reader.append(word, place)
@@ -195,7 +207,7 @@ def _expand(reader: _Reader, written: str) -> None:
 def _list_of(reader: _Reader, written: str) -> list[Argument] | None:
     """None where it is no list, or one that nobody knows here."""
     match = _WHOLE_LIST.fullmatch(written)
-    return reader.lists.get(match[1] or "@") if match else None
+    return reader.names.lists.get(match[1] or "@") if match else None
 
 
 def _value(match: re.Match[str], variables: Variables) -> str | None:
@@ -210,11 +222,11 @@ def _quoted(text: str, reader: _Reader) -> str:
     """Inside double quotes."""
 
     def value_of(match: re.Match[str]) -> str:
-        value = _value(match, reader.variables)
+        value = _value(match, reader.names.variables)
         return match[0] if value is None or not reader.room.takes(value) else value
 
     text = re.sub(r'\\([$"`\\])', r"\1", text.replace("\\\n", " "))
-    return _BRACED.sub(value_of, text)
+    return _BRACED.sub(value_of, calculated(text, reader.names.variables))
 
 
 def split(text: str) -> list[str]:

@@ -3,13 +3,14 @@
 import pytest
 
 from kvgate.command_line.arguments import Argument
+from kvgate.manifests.branches import RESERVED
 from kvgate.manifests.scripts import unwrapped
 from kvgate.manifests.shell import commands_of, split
 from kvgate.manifests.written import Written
 
 VARIABLES = {
     "MODEL": Written(value="Qwen/Qwen3-8B", path="env[0].value"),
-    "ARGS": Written(value='--seed 1 --speculative-config \'{"method": "mtp"}\'', path="env[1].value"),
+    "ARGS": Written(value='--seed 1 --speculative-config {"method":"mtp"}', path="env[1].value"),
     "EMPTY": Written(value="", path="env[2].value"),
     "SECRET": Written(value=None, path="env[3].valueFrom"),
 }
@@ -28,12 +29,13 @@ def texts(script: str) -> list[list[str]]:
         ("a 'x y' \"x y\" x\\ y", [["a", "x y", "x y", "x y"]]),
         ("a '$MODEL' \"$MODEL\" $MODEL ${MODEL}/x", [["a", "$MODEL", "Qwen/Qwen3-8B", "Qwen/Qwen3-8B", "Qwen/Qwen3-8B/x"]]),
         ("a ${NONE:-1} ${NONE-2} ${NONE} $SECRET", [["a", "1", "2", "${NONE}", "$SECRET"]]),
-        ("a $ARGS", [["a", "--seed", "1", "--speculative-config", '{"method": "mtp"}']]),
+        ("a $ARGS", [["a", "--seed", "1", "--speculative-config", '{"method":"mtp"}']]),
+        ("X=\"--b {\\\"c\\\":1} 'd e'\"; a $X", [["a", "--b", '{"c":1}', "'d", "e'"]]),
         ("a $EMPTY b", [["a", "b"]]),
         ("# nothing\na # vllm serve x\nb#c", [["a"], ["b#c"]]),
         ("a > /tmp/log 2>&1 < in b", [["a", "b"]]),
         ("X=1; export Y='2 3'\na $X $Y \"$Y\"", [["a", "1", "2", "3", "2 3"]]),
-        ("a $(hostname -i) $((1 + 2)) `date`", [["a", "$(hostname -i)", "$((1 + 2))", "`date`"]]),
+        ("a $(hostname -i) $((1 + 2)) `date`", [["a", "$(hostname -i)", "3", "`date`"]]),
         ("a --b <(date) c >(tee d) << e", [["a", "--b", "<(date)", "c", ">(tee d)"]]),
         ("if [ x = y ]; then a; else b; fi", [["if", "[", "x", "=", "y", "]"], ["then", "a"], ["else", "b"], ["fi"]]),
         ("a 'unclosed", [["a", "'unclosed"]]),
@@ -49,6 +51,53 @@ def texts(script: str) -> list[list[str]]:
 )  # fmt: skip
 def test_a_script_is_its_commands(script: str, expected: list[list[str]]) -> None:
     assert texts(script) == expected
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("X=1\nif b; then X=2; a $X; fi; a $X", ["2", "$X"]),
+        ("if b; then\nX=1\nelse\nX=2\na $X\nfi\na $X", ["2", "$X"]),
+        ("X=1; if b; then X=2; elif c; then a $X; else a $X; X=3; fi", ["1", "1"]),
+        ("X=1; for i in 1 2; do X=$i; done; a $X", ["$X"]),
+        ("X=1; case $Y in b) X=2; a $X;; c) a $X;; esac; a $X", ["2", "1", "$X"]),
+        ("X=1; [ -n b ] && X=2 && a $X; a $X", ["2", "$X"]),
+        ("X=1; test b && { X=2; Z=3; }\na $X $Z", ["$X", "$Z"]),
+        ("X=1; b || X=2; a $X", ["$X"]),
+        ("cd b && X=1 && a $X; a $X", ["1", "1"]),
+        ("f() { X=1; if b; then X=2; fi; a $X; }; f; a $X", ["$X", "$X"]),
+        ("if b; then if c; then X=1; fi; a $X; fi; a $X", ["$X", "$X"]),
+        ("L=(b); if c; then L+=(d); a ${L[@]}; fi; a ${L[@]}", ["b", "d", "${L}"]),
+        ('set -- b; if c; then set -- "$@" d; fi; a "$@"', ["${@}"]),
+        ("if b\nfor c in d\nX=1\nfi\na $X", ["$X"]),
+        ("python3 - <<E\nif x:\n  y\nE\nX=1; a $X", ["1"]),
+        ("echo if; X=1; fi; a 'if' $X", ["if", "1"]),
+    ],
+)  # fmt: skip
+def test_what_a_branch_sets_holds_within_it(script: str, expected: list[str]) -> None:
+    commands = ([word for word in command if word not in RESERVED or word == "if"] for command in texts(script))
+    used = [command[command.index("a") + 1 :] for command in commands if "a" in command]
+    assert [word for words in used for word in words] == expected
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("$((2 * NUM + 1))", "9"),
+        ('"x$(( ${NUM} - ${NONE:-1} ))"', "x3"),
+        ("$(( (NUM + 1) / 2 % 2 ))", "0"),
+        ("$((-7 / 2))", "-3"),
+        ("$((NUM * NONE))", "$((NUM * NONE))"),
+        ("$((NUM / 0))", "$((NUM / 0))"),
+        ("$((9999999999 * 9999999999))", "$((9999999999 * 9999999999))"),
+        ("$((NUM ** 2))", "$((NUM ** 2))"),
+        ("$((MODEL + 1))", "$((MODEL + 1))"),
+        ("$((SECRET + 1))", "$((SECRET + 1))"),
+    ],
+)
+def test_whole_numbers_are_calculated_where_all_are_known(script: str, expected: str) -> None:
+    (command,) = texts(f"NUM=4; a {script}")
+    assert command[1:] == [expected]
 
 
 def test_words_keep_their_line_and_words_of_variables_their_place() -> None:
@@ -67,6 +116,7 @@ def test_words_keep_their_line_and_words_of_variables_their_place() -> None:
         (["sh", "-c", "vllm serve x"], ["vllm", "serve", "x"]),
         (["/bin/bash", "-lec", "exec vllm serve $@", "--", "--a", "--b"], ["exec", "vllm", "serve", "--a", "--b"]),
         (["sh", "-c", 'exec vllm serve "$@"', "--", "--a", "b c"], ["exec", "vllm", "serve", "--a", "b c"]),
+        (["/bin/bash", "-lc", "--", "vllm serve x"], ["vllm", "serve", "x"]),
         (["bash", "-c", "sh -c 'vllm serve x'"], ["vllm", "serve", "x"]),
         (["sh", "-c", 'eval "vllm serve \\\n x $MODEL"'], ["vllm", "serve", "x", "Qwen/Qwen3-8B"]),
         (["bash", "-ceuo", "pipefail", "vllm serve x"], ["vllm", "serve", "x"]),
