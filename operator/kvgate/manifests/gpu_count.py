@@ -10,12 +10,14 @@ from kvgate.rules.finding import Severity
 
 _ELSEWHERE = ("data_parallel_rank", "data_parallel_hybrid_lb", "data_parallel_external_lb", "data_parallel_start_rank")
 """Options by which other pods run other data parallel ranks."""
+_CHIPS = ("google.com/tpu", "aws.amazon.com/neuron")
+"""Resources that count chips, of whose cores each may be a rank."""
 
 
 def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Located]:
     """Too few, or some that idle; silent where either is not known. What nobody sees of a line may use more."""
     there, needed = gpus_there(engine, line), gpus_needed(line)
-    if there is None or needed is None or cpu_image(engine):
+    if there is None or needed is None or cpu_image(engine) or _counts_chips(engine):
         return
     at = Place(name="tensor_parallel_size", path=engine.num_gpus.path)
     pods = f"{engine.num_pods} pods have" if engine.num_pods > 1 else "the pod has"
@@ -28,6 +30,10 @@ def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Locat
         message = f"{pods} {_gpus(there)} and vLLM uses {needed}: {there - needed} idle"
         remedy = f"set --tensor-parallel-size so that all {there} are used, or ask for {needed}"
         yield located(rule="IdleGpus", severity=Severity.WARNING, at=at, message=message, remediation=remedy)
+
+
+def _counts_chips(engine: FoundEngine) -> bool:
+    return any(hint.name == "resource" and hint.value.startswith(_CHIPS) for hint in engine.hints)
 
 
 def gpus_there(engine: FoundEngine, line: CommandLine) -> int | None:

@@ -63,13 +63,14 @@ def _patience_seconds(probe: Written) -> int:
 
 
 def _no_shared_memory(engine: FoundEngine, line: CommandLine) -> Iterator[Located]:
-    """NCCL and vLLM's own queues between the processes of an engine."""
+    """NCCL and vLLM's own queues between the processes of an engine that are in one pod."""
     if engine.has_shared_memory is not False:
         return
     ranks = 1
     for name in ("tensor_parallel_size", "pipeline_parallel_size"):
         setting = line.settings.get(name)
         ranks *= setting.value if setting and isinstance(setting.value, int) else 1
+    ranks = min(ranks, engine.num_gpus.count or ranks)
     if ranks > 1:
         yield located(
             rule="SharedMemoryTooSmall",

@@ -275,6 +275,12 @@ def test_a_container_that_starts_ray_has_its_clusters_gpus(tmp_path: Path, first
     assert "TooFewGpus" not in rules(engine)
 
 
+@pytest.mark.parametrize("resource", ["google.com/tpu", "aws.amazon.com/neuron"])
+def test_a_chip_may_be_several_ranks(tmp_path: Path, resource: str) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-32B", "-tp", "8", container={"resources": {"limits": {resource: 4}}})
+    assert not [rule for rule in rules(engine) if rule.endswith("Gpus")]
+
+
 def _probe(kind: str, **numbers: int) -> dict[str, Any]:
     return {kind: {"httpGet": {"path": "/health", "port": 8000}, **numbers}}
 
@@ -304,6 +310,7 @@ def test_a_probe_that_kills_every_start_is_told(tmp_path: Path, container: dict[
         (["-tp", "2"], {}, {}, True),
         (["-pp", "2"], {}, {}, True),
         (["-dp", "2"], {}, {}, False),
+        (["-tp", "2"], {"resources": {"limits": {"nvidia.com/gpu": 1}}}, {}, False),
         (["-tp", "2"], {"volumeMounts": [{"name": "s", "mountPath": "/dev/shm/"}]}, {}, False),
         (["-tp", "2"], {}, {"hostIPC": True}, False),
     ],
