@@ -24,6 +24,7 @@ _OTHER_IMAGES = re.compile(
     r"router|proxy|exporter|sidecar|sim(?:ulator)?(?=[:@]|$)|bench|gateway|loader|operator|runtime"
 )
 """Images named after vLLM that are not it, or not it alone."""
+_SIMULATORS = re.compile(r"[-_/]sim(?:ulator)?(?=[:@]|$)")
 _NOT_MODELS = frozenset({
     "bash", "cat", "echo", "env", "huggingface-cli", "hf", "ls", "nvidia-smi", "python", "python3", "ray", "sh", "sleep", "tail", "vllm",
 })  # fmt: skip
@@ -52,6 +53,11 @@ def is_vllm_image(image: str) -> bool:
     """By name; `vllm-router` and its like are not."""
     match = _IMAGES.search(image)
     return match is not None and not _OTHER_IMAGES.search(match[0])
+
+
+def is_simulator(image: str) -> bool:
+    """llm-d's stand-in for vLLM and its like, which hold no weights."""
+    return _SIMULATORS.search(image) is not None
 
 
 def starts_of(

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvgate.command_line.arguments import Argument
+from kvgate.manifests.containers import is_simulator
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.environment import variables_of
 from kvgate.manifests.fields_as_options import as_options
@@ -20,6 +21,7 @@ _PARALLELISM = {
 }
 _CONFIG_KIND = "LLMInferenceServiceConfig"
 _MAIN = "main"
+_UNKNOWN = "what this starts is not understood: it is judged as vLLM without options"
 _STORAGE_VARIABLE = "STORAGE_URI"
 """What KServe downloads for a container of the user's own."""
 _OWN_RUNTIMES = "kserve-"
@@ -33,9 +35,10 @@ def read_llm_inference_service(given: Input) -> Iterator[FoundEngine]:
     for base in bases:
         value = merged(value, _without_scripts(base.get("spec").value))
     spec = Written(value=merged(value, given.root.get("spec").value), path="spec")
-    yield _side(given, spec, spec, given.name, missing)
-    if spec.get("prefill").is_set:
-        yield _side(given, spec, spec.get("prefill"), f"{given.name} (prefill)", missing)
+    sides = {given.name: spec, f"{given.name} (prefill)": spec.get("prefill")}
+    for name, side in sides.items():
+        if side.is_set and not is_simulator(_main(_pod(side)).get("image").text):
+            yield _side(given, spec, side, name, missing)
 
 
 def _bases(given: Input) -> tuple[list[Written], tuple[tuple[str, str], ...]]:
@@ -61,12 +64,13 @@ def _without_scripts(spec: Any) -> Any:
 
 
 def _side(given: Input, spec: Written, side: Written, name: str, missing: tuple[tuple[str, str], ...]) -> FoundEngine:
-    pod = next((pod for pod in (side.get("template"), side.get("worker")) if _main(pod).is_set), side.get("template"))
+    pod = _pod(side)
     container = _main(pod)
     engines = engines_of_container(given, container, pod=pod, platform="kserve", own_program=True)
     plain = FoundEngine(platform="kserve", document=given.document, root=given.root, name=name, path=side.path)
     found = next(engines, plain)
     image = found.image.text
+    unknown = ((container.get("command").path, _UNKNOWN),) if container.get("command").is_set and found is plain else ()
     return replace(
         found,
         name=name,
@@ -74,8 +78,8 @@ def _side(given: Input, spec: Written, side: Written, name: str, missing: tuple[
         arguments=(*as_options(side.get("parallelism"), _PARALLELISM), *_extras(spec), *found.arguments),
         model=spec.get("model", "uri"),
         model_name=spec.get("model", "name"),
-        remarks=(*found.remarks, *missing),
-        is_partial=bool(missing),
+        remarks=(*found.remarks, *missing, *unknown),
+        is_partial=bool(missing or unknown),
         num_pods=_pods(side),
         has_shared_memory=True if not image else found.has_shared_memory or _mounts_nothing(container),
     )
@@ -84,6 +88,11 @@ def _side(given: Input, spec: Written, side: Written, name: str, missing: tuple[
 def _mounts_nothing(container: Written) -> bool:
     """KServe's own template, which mounts shared memory, lies under what is written."""
     return not container.get("volumeMounts").is_set
+
+
+def _pod(side: Written) -> Written:
+    """The leader's, where it has one of its own."""
+    return next((pod for pod in (side.get("template"), side.get("worker")) if _main(pod).is_set), side.get("template"))
 
 
 def _main(pod: Written) -> Written:

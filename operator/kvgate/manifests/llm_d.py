@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kvgate.command_line.arguments import Argument, is_open
 from kvgate.manifests.accelerator_hints import node_hints
+from kvgate.manifests.containers import is_simulator
 from kvgate.manifests.engine_found import FoundEngine, Hint, Store
 from kvgate.manifests.pods import Input, engines_of_container
 from kvgate.manifests.written import NOTHING, Written
@@ -21,7 +22,6 @@ _RESOURCES = {
     "google": "google.com/tpu",
 }
 """`accelerator.type` → the resource that the chart asks for."""
-_SIMULATOR = "inference-sim"
 
 
 def is_values(root: Written) -> bool:
@@ -32,7 +32,7 @@ def read_values(given: Input) -> Iterator[FoundEngine]:
     """Decode and prefill are engines of their own."""
     for side in ("decode", "prefill"):
         section = given.values.get(side)
-        containers = [c for c in section.get("containers").items() if _SIMULATOR not in c.get("image").text]
+        containers = [c for c in section.get("containers").items() if not is_simulator(c.get("image").text)]
         if not containers or section.get("create").value is False or section.get("replicas").value == 0:
             continue
         yield from _engines(given, section, containers[0], side)

@@ -66,3 +66,32 @@ def test_a_service_of_knative_that_is_not_understood_is_told(tmp_path: Path, api
     document = {"apiVersion": api_version, "kind": "Service", "spec": {"template": {"spec": pod}}}
     (tmp_path / "x.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     assert len(find_engines(read_manifests([str(tmp_path)])).not_understood) == num_told
+
+
+def llm_service(**container: Any) -> dict[str, Any]:
+    spec = {"model": {"uri": "hf://Qwen/Qwen3-8B"}, "template": {"containers": [{"name": "main", **container}]}}
+    return {
+        "apiVersion": "serving.kserve.io/v1alpha1",
+        "kind": "LLMInferenceService",
+        "metadata": {"name": "x"},
+        "spec": spec,
+    }
+
+
+def test_a_simulator_is_no_engine(tmp_path: Path) -> None:
+    simulator = {"image": "ghcr.io/llm-d/llm-d-inference-sim:v0.7.1", "command": ["/app/llm-d-inference-sim"]}
+    assert engines(tmp_path, llm_service(**simulator)) == []
+
+
+@pytest.mark.parametrize(
+    ("container", "is_known"),
+    [({"command": ["/start.sh"]}, False), ({"command": ["vllm", "serve"]}, True), ({}, True)],
+)
+def test_a_command_of_its_own_that_nobody_understands_is_told(
+    tmp_path: Path,
+    container: dict[str, Any],
+    is_known: bool,  # noqa: FBT001
+) -> None:
+    (engine,) = engines(tmp_path, llm_service(**container))
+    assert engine.is_partial is not is_known
+    assert (engine.remarks == ()) is is_known
