@@ -210,7 +210,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         platform="(other kinds)",
-        what="any other object with a list of containers somewhere, such as a `RayCluster` or a Knative `Service`",
+        what="any other object with a list of containers somewhere, such as a `RayCluster`, a `DisaggregatedSet` or a Knative `Service`",
         reads=_POD_FIELDS,
         recognises=lambda given: given.document.kind not in TEMPLATES and next(pods.read_pod_templates(given), None) is not None,
         read=pods.read_pod_templates,

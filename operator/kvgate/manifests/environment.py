@@ -28,9 +28,14 @@ class Room:
         return fits
 
 
-def variables_of(container: Written, config_data: ConfigData) -> dict[str, Written]:
-    """By name; a value that is not in the input (a Secret's, a field of the pod) is None. Later entries may use earlier ones."""
-    values, room = dict(_from_sources(container.get("envFrom"), config_data)), Room()
+def variables_of(
+    container: Written, config_data: ConfigData, added: Mapping[str, Written] | None = None
+) -> dict[str, Written]:
+    """By name; a value that is not in the input (a Secret's, a field of the pod) is None. Later entries may use earlier ones.
+
+    `added`: what the platform sets in every container.
+    """
+    values, room = {**(added or {}), **dict(_from_sources(container.get("envFrom"), config_data))}, Room()
     for entry in container.get("env").items():
         name = entry.get("name").text
         if name:

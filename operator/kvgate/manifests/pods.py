@@ -1,6 +1,6 @@
 """Pods that run vLLM: of plain Kubernetes objects, and of every platform's that has a pod template."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kvgate.manifests.accelerator_hints import gpu_memory_of, gpus_of, node_hints
@@ -24,6 +24,8 @@ _POD_SPECS = {
     "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
 }
 """Kind → where its pod is."""
+_GROUP = "leaderWorkerTemplate"
+"""Of LeaderWorkerSet, and of what makes several of them."""
 _GROUPS = {
     "Pod": ("v1",),
     "Rollout": ("argoproj.io",),
@@ -65,22 +67,26 @@ def read_workload(given: Input) -> Iterator[FoundEngine]:
     """Every container of the pod that runs vLLM; of a LeaderWorkerSet the leader's, over all its pods."""
     kind = given.document.kind
     if kind == "LeaderWorkerSet":
-        yield from _leader_worker_set(given)
+        yield from _leaders(given, given.root.get("spec", _GROUP), platform=kind.lower())
         return
     templates = given.root.get("spec", "volumeClaimTemplates")
     yield from engines_of_pod(given, given.root.get(*_POD_SPECS[kind]), platform=kind.lower(), templates=templates)
 
 
 def read_pod_templates(given: Input) -> Iterator[FoundEngine]:
-    """Any other object or values: whatever in them is a list of containers and not switched off."""
-    for pod in _pods_in(given.values):
-        yield from engines_of_pod(given, pod, platform=given.document.kind.lower() or "values")
+    """Any other object or values: whatever in them is a list of containers, or a group of pods, and not switched off."""
+    platform = given.document.kind.lower() or "values"
+    for field in _pods_in(given.values):
+        if field.get(_GROUP).is_set:
+            yield from _leaders(given, field.get(_GROUP), platform=platform)
+        else:
+            yield from engines_of_pod(given, field, platform=platform)
 
 
 def _pods_in(field: Written, depth: int = 0) -> Iterator[Written]:
     if depth > 20 or field.get("enabled").value is False:
         return
-    if isinstance(field.value, dict) and isinstance(field.value.get("containers"), list):
+    if isinstance(field.value, dict) and (isinstance(field.value.get("containers"), list) or _GROUP in field.value):
         yield field
         return
     children = field.items() if isinstance(field.value, list) else [child for _, child in field.fields()]
@@ -88,11 +94,18 @@ def _pods_in(field: Written, depth: int = 0) -> Iterator[Written]:
         yield from _pods_in(child, depth + 1)
 
 
-def engines_of_pod(given: Input, pod: Written, *, platform: str, templates: Written = NOTHING) -> Iterator[FoundEngine]:
+def engines_of_pod(
+    given: Input,
+    pod: Written,
+    *,
+    platform: str,
+    templates: Written = NOTHING,
+    added: Mapping[str, Written] | None = None,
+) -> Iterator[FoundEngine]:
     """The containers that run vLLM; an init container that is always restarted runs beside the others."""
     sidecars = (each for each in pod.get("initContainers").items() if each.get("restartPolicy").text == "Always")
     for container in (*pod.get("containers").items(), *sidecars):
-        yield from engines_of_container(given, container, pod=pod, platform=platform, templates=templates)
+        yield from engines_of_container(given, container, pod=pod, platform=platform, templates=templates, added=added)
 
 
 def engines_of_container(
@@ -103,9 +116,10 @@ def engines_of_container(
     platform: str,
     templates: Written = NOTHING,
     own_program: bool = False,
+    added: Mapping[str, Written] | None = None,
 ) -> Iterator[FoundEngine]:
     """One engine for every start of vLLM; several share the container's GPUs, so none of them is held to all."""
-    variables = variables_of(container, given.config_data)
+    variables = variables_of(container, given.config_data, added)
     image = container.get("image").text
     starts = starts_of(
         container.get("command"),
@@ -156,9 +170,15 @@ def _sized(given: Input, store: Store) -> Store:
     return replace(store, size=Written(value=size, path=store.path)) if size else store
 
 
-def _leader_worker_set(given: Input) -> Iterator[FoundEngine]:
-    template = given.root.get("spec", "leaderWorkerTemplate")
-    leader = template.get("leaderTemplate", "spec")
-    pod = leader if leader.is_set else template.get("workerTemplate", "spec")
-    for engine in engines_of_pod(given, pod, platform="leaderworkerset"):
-        yield replace(engine, num_pods=template.get("size").count or 1)
+def _leaders(given: Input, group: Written, *, platform: str) -> Iterator[FoundEngine]:
+    """Of a group of pods the first, over all of them; how many GPUs these have is not known where their number is not."""
+    leader = group.get("leaderTemplate", "spec")
+    pod = leader if leader.is_set else group.get("workerTemplate", "spec")
+    size = group.get("size") if group.get("size").is_set else Written(value=1, path=group.path)
+    variables = {
+        "LWS_GROUP_SIZE": Written(value=str(size.count) if size.count else None, path=size.path),
+        "LWS_WORKER_INDEX": Written(value="0", path=group.path),
+    }
+    for engine in engines_of_pod(given, pod, platform=platform, added=variables):
+        gpus = engine.num_gpus if size.count else NOTHING
+        yield replace(engine, num_pods=size.count or 1, num_gpus=gpus)

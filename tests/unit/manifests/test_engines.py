@@ -95,3 +95,28 @@ def test_a_command_of_its_own_that_nobody_understands_is_told(
     (engine,) = engines(tmp_path, llm_service(**container))
     assert engine.is_partial is not is_known
     assert (engine.remarks == ()) is is_known
+
+
+def group(size: object, *words: str) -> dict[str, Any]:
+    resources = {"limits": {"nvidia.com/gpu": 8}}
+    serving = {"name": "vllm", "command": ["sh", "-c", " ".join(["vllm serve x", *words])], "resources": resources}
+    return {"size": size, "workerTemplate": {"spec": {"containers": [serving]}}}
+
+
+def of_groups(*groups: dict[str, Any]) -> dict[str, Any]:
+    roles = [{"name": f"role-{n}", "spec": {"leaderWorkerTemplate": each}} for n, each in enumerate(groups)]
+    return {"apiVersion": "disaggregatedset.x-k8s.io/v1", "kind": "DisaggregatedSet", "spec": {"roles": roles}}
+
+
+def test_a_group_of_pods_is_one_engine_wherever_it_stands(tmp_path: Path) -> None:
+    of_leader = group(2, "--headless") | {"leaderTemplate": group(2, "-tp", "16")["workerTemplate"]}
+    found = engines(tmp_path, of_groups(of_leader, group(4, "-tp", "8", "-pp", "4")))
+    assert [(engine.num_pods, engine.num_gpus.count) for engine in found] == [(2, 8), (4, 8)]
+    assert [engine.arguments[1].text for engine in found] == ["-tp", "-tp"]
+
+
+@pytest.mark.parametrize(("size", "expected", "num_gpus"), [(2, "16", 8), ("${SIZE}", "$((LWS_GROUP_SIZE * 8))", None)])
+def test_a_group_knows_its_size(tmp_path: Path, size: object, expected: str, num_gpus: int | None) -> None:
+    (engine,) = engines(tmp_path, of_groups(group(size, "-dp", "$((LWS_GROUP_SIZE * 8))", "-dpr", "$LWS_WORKER_INDEX")))
+    assert [word.text for word in engine.arguments] == ["x", "-dp", expected, "-dpr", "0"]
+    assert engine.num_gpus.count == num_gpus
