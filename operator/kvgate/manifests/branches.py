@@ -1,7 +1,9 @@
-"""Variables and arrays of a script along its branches: what is set in one holds within it, and is unknown behind it."""
+"""Variables and arrays of a script along its branches: what is set in one holds within it, and behind it what all of them share."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from itertools import takewhile
+from typing import Generic, TypeVar
 
 from kvgate.command_line.arguments import Argument
 from kvgate.manifests.written import Written
@@ -11,8 +13,45 @@ _OTHER_BRANCH = ("else", "elif")
 RESERVED = frozenset({*_CLOSED_BY, *_CLOSED_BY.values(), *_OTHER_BRANCH, "then", "do", "!"})
 """Words that stand before a command and are none of it."""
 _CHAIN = "the chain's end"
+_MAX_DEPTH = 50
+"""Branches within branches; deeper ones are taken for parts of the last."""
 _TESTS = ("[", "[[", "test")
 T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Changed(Generic[T]):
+    """Names of one kind that are set in a branch, or in another branch of the same."""
+
+    now: dict[str, T]
+    before: dict[str, T | None] = field(default_factory=dict)
+    """None: it was not set."""
+    ends: dict[str, list[T | None]] = field(default_factory=dict)
+    """What the branches that set it left behind, of those that came to their end."""
+    num_ended: int = 0
+    here: set[str] = field(default_factory=set)
+    """Set in the branch that has not ended."""
+
+    def note(self, name: str, before: T | None) -> None:
+        self.before.setdefault(name, before)
+        self.here.add(name)
+
+    def start_over(self) -> None:
+        self.num_ended += 1
+        for name in self.here:
+            self.ends.setdefault(name, []).append(self.now.get(name))
+            value = self.before[name]
+            if value is None:
+                self.now.pop(name, None)
+            else:
+                self.now[name] = value
+        self.here.clear()
+
+    def outcomes(self, name: str, *, is_one_run: bool) -> list[T | None]:
+        """What the name may hold behind all of them."""
+        ends = self.ends.get(name, [])
+        is_set_by_all = is_one_run and name in self.here and len(ends) == self.num_ended
+        return [*([] if is_set_by_all else [self.before[name]]), *ends, self.now.get(name)]
 
 
 @dataclass(slots=True)
@@ -20,9 +59,9 @@ class _Branch:
     """What may run, until the word that closes it."""
 
     closed_by: str
-    variables: dict[str, Written | None] = field(default_factory=dict)
-    """Of every variable that is set in it, what it was before."""
-    lists: dict[str, list[Argument] | None] = field(default_factory=dict)
+    variables: _Changed[Written]
+    lists: _Changed[list[Argument]]
+    has_else: bool = False
 
     @property
     def is_sure(self) -> bool:
@@ -44,41 +83,52 @@ class Names:
     def set(self, name: str, value: Written) -> None:
         """A variable."""
         for branch in self.branches[-1:]:
-            branch.variables.setdefault(name, self.variables.get(name))
+            branch.variables.note(name, self.variables.get(name))
         self.variables[name] = value
 
     def set_list(self, name: str, words: list[Argument]) -> None:
         """An array, or the script's parameters."""
         for branch in self.branches[-1:]:
-            branch.lists.setdefault(name, self.lists.get(name))
+            branch.lists.note(name, self.lists.get(name))
         self.lists[name] = words
 
     def read(self, word: str) -> None:
         """A reserved word at a command's beginning."""
         if word in _CLOSED_BY:
-            self.branches.append(_Branch(closed_by=_CLOSED_BY[word]))
+            self._open(_CLOSED_BY[word])
         elif word in _OTHER_BRANCH:
-            self.start_over("fi")
+            self.start_over("fi", is_last=word == "else")
         else:
             self._close(word)
 
-    def start_over(self, closed_by: str) -> None:
+    def start_over(self, closed_by: str, *, is_last: bool = False) -> None:
         """Another branch of the same begins with what was there before all of them."""
-        if self.branches and self.branches[-1].closed_by == closed_by:
-            _restore(self.variables, self.branches[-1].variables)
-            _restore(self.lists, self.branches[-1].lists)
+        for branch in self.branches[-1:]:
+            if branch.closed_by == closed_by:
+                branch.has_else = is_last
+                branch.variables.start_over()
+                branch.lists.start_over()
 
     def chain(self, mark: str, command: list[Argument]) -> None:
         """Behind `||`, and behind a test's `&&`, commands may not run."""
         first = next((word.text for word in command if word.text not in RESERVED), "")
-        is_in_chain = bool(self.branches) and self.branches[-1].closed_by == _CHAIN
-        if not is_in_chain and (mark == "||" or (mark == "&&" and first in _TESTS)):
-            self.branches.append(_Branch(closed_by=_CHAIN))
+        if not self._is_in_chain and (mark == "||" or first in _TESTS):
+            self._open(_CHAIN)
 
     def end_chain(self) -> None:
         """At a line's end, and at `;`."""
-        if self.branches and self.branches[-1].closed_by == _CHAIN:
+        if self._is_in_chain:
             self._leave(self.branches.pop())
+
+    @property
+    def _is_in_chain(self) -> bool:
+        return bool(self.branches) and self.branches[-1].closed_by == _CHAIN
+
+    def _open(self, closed_by: str) -> None:
+        if len(self.branches) == _MAX_DEPTH:
+            return
+        variables, lists = _Changed(now=self.variables), _Changed(now=self.lists)
+        self.branches.append(_Branch(closed_by=closed_by, variables=variables, lists=lists))
 
     def _close(self, word: str) -> None:
         """With the branches inside that nothing closes."""
@@ -89,16 +139,39 @@ class Names:
 
     def _leave(self, branch: _Branch) -> None:
         for outer in self.branches[-1:]:
-            outer.variables = {**branch.variables, **outer.variables}
-            outer.lists = {**branch.lists, **outer.lists}
+            for name, value in branch.variables.before.items():
+                outer.variables.note(name, value)
+            for name, words in branch.lists.before.items():
+                outer.lists.note(name, words)
         if not branch.is_sure:
-            self.variables |= {name: Written(value=None, path=self.path) for name in branch.variables}
-            self.lists |= {name: [Argument(text=f"${{{name}}}", path=self.path)] for name in branch.lists}
+            sure = branch.has_else
+            for name in branch.variables.before:
+                outcomes = branch.variables.outcomes(name, is_one_run=sure)
+                self.variables[name] = _shared_value(name, outcomes, self.path)
+            for name in branch.lists.before:
+                self.lists[name] = _shared_words(name, branch.lists.outcomes(name, is_one_run=sure), self.path)
 
 
-def _restore(now: dict[str, T], before: dict[str, T | None]) -> None:
-    for name, value in before.items():
-        if value is None:
-            now.pop(name, None)
-        else:
-            now[name] = value
+def _shared_value(name: str, outcomes: Sequence[Written | None], path: str) -> Written:
+    """The words that all begin with, and the name for what may follow; unknown where there are none."""
+    known = [outcome for outcome in outcomes if outcome is not None]
+    texts = {"" if outcome is None else outcome.text for outcome in outcomes}
+    if any(outcome.value is None for outcome in known):
+        return Written(value=None, path=path)
+    if len(texts) == 1:
+        return known[0]
+    words = _beginning([text.split() for text in texts], str)
+    return Written(value=" ".join([*words, f"${{{name}}}"]) if words else None, path=path)
+
+
+def _shared_words(name: str, outcomes: Sequence[list[Argument] | None], path: str) -> list[Argument]:
+    lists = [outcome or [] for outcome in outcomes]
+    words = _beginning(lists, lambda word: word.text)
+    is_all = all(len(each) == len(words) for each in lists)
+    return words if is_all else [*words, Argument(text=f"${{{name}}}", path=path)]
+
+
+def _beginning(lists: Sequence[list[T]], text_of: Callable[[T], str]) -> list[T]:
+    """What all of them begin with."""
+    same = takewhile(lambda words: len(set(map(text_of, words))) == 1, zip(*lists, strict=False))
+    return [words[0] for words in same]

@@ -1,5 +1,7 @@
 """Scripts as a shell reads them, as far as vLLM's words need it."""
 
+import time
+
 import pytest
 
 from kvgate.command_line.arguments import Argument
@@ -67,8 +69,14 @@ def test_a_script_is_its_commands(script: str, expected: list[list[str]]) -> Non
         ("cd b && X=1 && a $X; a $X", ["1", "1"]),
         ("f() { X=1; if b; then X=2; fi; a $X; }; f; a $X", ["$X", "$X"]),
         ("if b; then if c; then X=1; fi; a $X; fi; a $X", ["$X", "$X"]),
-        ("L=(b); if c; then L+=(d); a ${L[@]}; fi; a ${L[@]}", ["b", "d", "${L}"]),
-        ('set -- b; if c; then set -- "$@" d; fi; a "$@"', ["${@}"]),
+        ("L=(b); if c; then L+=(d); a ${L[@]}; fi; a ${L[@]}", ["b", "d", "b", "${L}"]),
+        ('set -- b; if c; then set -- "$@" d; fi; a "$@"', ["b", "${@}"]),
+        ("X='b c'; if d; then X=\"$X e\"; fi; a $X", ["b", "c", "${X}"]),
+        ("if b; then X='c d'; elif e; then X='c f'; else X='c'; fi; a $X", ["c", "${X}"]),
+        ("if b; then X=c; else X=c; fi; a $X", ["c"]),
+        ("if b; then X=c; fi; a $X", ["$X"]),
+        ("if b; then L=(c); else L=(c); fi; a ${L[@]}", ["c"]),
+        ("X=1; if b; then X=$SECRET; fi; a $X", ["$X"]),
         ("if b\nfor c in d\nX=1\nfi\na $X", ["$X"]),
         ("python3 - <<E\nif x:\n  y\nE\nX=1; a $X", ["1"]),
         ("echo if; X=1; fi; a 'if' $X", ["if", "1"]),
@@ -150,3 +158,17 @@ def test_a_script_of_the_input_is_run(words: list[str], expected: list[str]) -> 
 
 def test_a_line_without_a_shell_is_split_at_blanks_alone() -> None:
     assert split("--a 'x y' --b=\"z\" && $X") == ["--a", "x y", "--b=z", "&&", "$X"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "if a; then\n" * 5000 + "".join(f"A{n}=1; fi\n" for n in range(5000)),
+        "if a; then\n" + "".join(f"elif b; then A{n}=1\n" for n in range(10000)) + "fi",
+        "if a; then\n" + "".join(f"[ b ] && A{n}=1\n" for n in range(10000)) + "fi",
+    ],
+)
+def test_thousands_of_branches_are_read_in_one_pass(script: str) -> None:
+    started = time.monotonic()
+    assert texts(script)
+    assert time.monotonic() - started < 5
