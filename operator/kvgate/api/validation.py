@@ -105,6 +105,17 @@ def _finding(path: str, message: str, remediation: str) -> Finding:
     return Finding(rule="InvalidField", severity=Severity.ERROR, field=path, message=message, remediation=remediation)
 
 
+_MUST_BE = {
+    "model_type": "an object",
+    "dict_type": "an object",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+}
+"""Pydantic's type of an error → what the value must be."""
+
+
 def _path(location: tuple[int | str, ...]) -> str:
     """`spec.vllm.extraArgs[1]`; pydantic's markers of union members are dropped."""
     text = ""
@@ -141,6 +152,8 @@ def _wording(detail: ErrorDetails, path: str) -> tuple[str, str]:
             return f"{path} is {_shown(value)}; it must be text", f'write it in quotes: "{value}"' if isinstance(
                 value, int | float
             ) else "write text"
+        case kind if kind in _MUST_BE:
+            return f"{path or 'the document'} is {_shown(value)}; it must be {_MUST_BE[kind]}", ""
         case _:
             return (
                 f"{path or 'the document'} is {_shown(value)}: {detail['msg'][0].lower()}{detail['msg'][1:]}",

@@ -51,12 +51,14 @@ def read_config(path: Path) -> ConfigFile:
     documents = list(read_documents([str(path)]))
     if not documents:
         return ConfigFile(path, Config())
-    document = documents[0]
+    document, *others = documents
     if isinstance(document, Broken):
         raise BadInput(problems=[_placed_broken(document)])
     value = document.load()
     if isinstance(value, Broken):
         raise BadInput(problems=[_placed_broken(value)])
+    if others:
+        raise BadInput(f"{path} holds {len(documents)} documents; write one, without a line ---")
     problems: list[Finding] = []
     try:
         config = Config.model_validate(value)

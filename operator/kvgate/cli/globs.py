@@ -8,8 +8,9 @@ _MEANINGS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def path_matches(path: str, glob: str) -> bool:
-    """The path has slashes, and no `./` before it; an empty one matches nothing."""
-    return bool(path) and _path_pattern(glob.removeprefix("./").rstrip("/")).fullmatch(path) is not None
+    """The path has slashes, and no `./` before it; an empty one matches nothing, and the glob `.` any other."""
+    glob = glob.removeprefix("./").rstrip("/")
+    return bool(path) and (glob in ("", ".") or _path_pattern(glob).fullmatch(path) is not None)
 
 
 @lru_cache(maxsize=512)

@@ -219,6 +219,26 @@ def test_what_is_no_configuration_is_told(folder: Path, text: str) -> None:
     assert re.search(r"\.kvgate\.yaml:[12]:\d+: error \w+ ", result.stderr)
 
 
+def test_a_second_document_is_told_and_not_passed_over(folder: Path) -> None:
+    configure(folder, "failOn: warning\n---\nfailOn: error\n")
+    result = run()
+    assert result.exit_code == 2
+    assert ".kvgate.yaml holds 2 documents" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("- a\n", "the document is ['a']; it must be an object"),
+        ("ignore: 3\n", "ignore is 3; it must be a list"),
+        ("mappings: [{selector: x, accelerator: L4-24GB}]\n", "mappings[0].selector is 'x'; it must be an object"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_told_in_words_of_yaml(folder: Path, text: str, words: str) -> None:
+    configure(folder, text)
+    assert words in run().stderr
+
+
 @pytest.mark.parametrize("text", ["", "# nothing\n", "{}\n", "null\n"])
 def test_an_empty_configuration_says_nothing(folder: Path, text: str) -> None:
     configure(folder, text)
@@ -238,6 +258,7 @@ def test_the_example_of_the_reference_is_valid() -> None:
         ("a/b.yaml", "a", True), ("a/b.yaml", "a/", True), ("a/b.yaml", "./a/*.yaml", True), ("a/b/c.yaml", "a/*.yaml", False),
         ("a/b/c.yaml", "a/**/c.yaml", True), ("a/c.yaml", "a/**/c.yaml", True), ("x/a/b.yaml", "a", False), ("x/a/b.yaml", "**/a", True),
         ("a.yaml", "?.yaml", True), ("ab.yaml", "?.yaml", False), ("a+b.yaml", "a+b.yaml", True), ("aab.yaml", "a+b.yaml", False),
+        ("a/b.yaml", ".", True), ("a/b.yaml", "./", True), ("", ".", False), ("a", ".a", False),
         ("", "**", False), ("anything/at all", "**", True),
     ],
 )  # fmt: skip
