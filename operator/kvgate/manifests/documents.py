@@ -100,7 +100,10 @@ def _of_path(path: str, words: Collection[str] | None) -> Iterator[Document | Br
         yield from _parsed(STDIN_NAME, sys.stdin.buffer, words)
     elif Path(path).is_dir():
         for file in _files_below(Path(path)):
-            yield from [_pipe(file)] if file.is_fifo() else _of_file(file, words)
+            if isinstance(file, OSError):
+                yield _unreadable(str(file.filename), file)
+            else:
+                yield from [_pipe(file)] if file.is_fifo() else _of_file(file, words)
     else:
         yield from _of_file(Path(path), words)
 
@@ -110,13 +113,18 @@ def _pipe(path: Path) -> Broken:
     return broken(str(path), Position(line=1), "is a pipe", "name it if it is meant")
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Sorted; hidden folders and files are left out, linked folders are not followed, so that no loop is possible."""
-    for root, folders, names in os.walk(folder):
+def _files_below(folder: Path) -> Iterator[Path | OSError]:
+    """Sorted; hidden folders and files are left out, linked folders are not followed, so that no loop is possible.
+
+    An error for every folder that cannot be listed.
+    """
+    errors: list[OSError] = []
+    for root, folders, names in os.walk(folder, onerror=errors.append):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             if name.lower().endswith(SUFFIXES) and not name.startswith("."):
                 yield Path(root, name)
+    yield from errors
 
 
 def _of_file(path: Path, words: Collection[str] | None) -> Iterator[Document | Broken | None]:
@@ -124,10 +132,12 @@ def _of_file(path: Path, words: Collection[str] | None) -> Iterator[Document | B
         with path.open("rb") as file:
             yield from _parsed(str(path), file, words)
     except OSError as error:
-        reason = error.strerror or str(error)
-        yield broken(
-            str(path), Position(line=1), f"cannot be read: {reason}", "give a file or a folder that can be read"
-        )
+        yield _unreadable(str(path), error)
+
+
+def _unreadable(path: str, error: OSError) -> Broken:
+    message = f"cannot be read: {error.strerror or error}"
+    return broken(path, Position(line=1), message, "give a file or a folder that can be read")
 
 
 def _parsed(file: str, stream: BinaryIO, words: Collection[str] | None) -> Iterator[Document | Broken | None]:

@@ -1,5 +1,6 @@
 """Streams that people and machines get wrong: everything that can be judged is, and the rest is told with its place."""
 
+import errno
 import os
 import socket
 import sys
@@ -230,6 +231,28 @@ def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as endpoint:
         endpoint.bind(str(tmp_path / "x.yaml"))
         assert "cannot be read" in only_broken(list(read_documents([str(tmp_path)]))).finding.message
+
+
+def test_a_folder_that_cannot_be_listed_is_told_and_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = os.scandir
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / "a.yaml").write_text("a: 1\n")
+
+    def listed_if_open(folder: str) -> object:
+        if folder.endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", folder)
+        return listed(folder)
+
+    monkeypatch.setattr(os, "scandir", listed_if_open)
+    document, closed = read_documents([str(tmp_path)])
+    assert document.file == str(tmp_path / "open" / "a.yaml")
+    assert isinstance(closed, Broken)
+    assert (closed.file, closed.finding.message) == (
+        str(tmp_path / "closed"), "cannot be read: Permission denied",
+    )  # fmt: skip
 
 
 def test_a_pipe_in_a_folder_is_told_and_not_waited_for(tmp_path: Path) -> None:
