@@ -15,10 +15,11 @@ DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>'
 def render(report: Report) -> str:
     """Refused engines are failures, undecided ones are skipped, unreadable documents are errors."""
     cases = [*map(_case, report.items), *map(_unreadable, report.unreadable)]
-    files = dict.fromkeys(case.get("file", "") for case in cases)
+    by_file: dict[str, list[ET.Element]] = {}
+    for case in cases:
+        by_file.setdefault(case.get("file", ""), []).append(case)
     root = ET.Element("testsuites", {"name": "kvgate check", **_counts(cases)})
-    for file in files:
-        own = [case for case in cases if case.get("file") == file]
+    for file, own in by_file.items():
         ET.SubElement(root, "testsuite", {"name": file, **_counts(own)}).extend(own)
     ET.indent(root)
     return f"{DECLARATION}\n{ET.tostring(root, encoding='unicode')}"
