@@ -92,6 +92,6 @@ def summary(diff: Diff) -> str:
         parts.append(
             f"{worse} that would not start, or would be refused, and {'was' if worse == 1 else 'were'} not before"
         )
-    if diff.new.unreadable:
-        parts.append(f"{len(diff.new.unreadable)} could not be read")
+    if diff.unreadable:
+        parts.append(f"{len(diff.unreadable)} could not be read")
     return "; ".join(parts)

@@ -16,7 +16,7 @@ def render(diff: Diff) -> str:
     return json.dumps(
         {
             "engines": [_engine(change) for change in diff.changes],
-            "unreadable": [placed_json(placed) for placed in diff.new.unreadable],
+            "unreadable": [placed_json(placed) for placed in diff.unreadable],
             "summary": {
                 "exit_code": int(diff.exit_code),
                 **{kind: kinds.count(kind) for kind in ("changed", "new", "removed", "unchanged")},

@@ -17,7 +17,7 @@ def render(diff: Diff) -> str:
         lines += ["", *table(HEAD, ([cell(text) for text in cells(change)] for change in told[:MAX_ROWS]))]
     if len(told) > MAX_ROWS:
         lines += ["", f"… and {len(told) - MAX_ROWS} more"]
-    broken = [f"- ❌ `{placed.file}:{placed.line}` {cell(placed.finding.message)}" for placed in diff.new.unreadable]
+    broken = [f"- ❌ `{placed.file}:{placed.line}` {cell(placed.finding.message)}" for placed in diff.unreadable]
     notes = [*_notes(told[:MAX_ROWS]), *broken]
     return "\n".join([*lines, *([""] if notes else []), *notes])
 

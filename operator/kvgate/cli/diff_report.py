@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 
 from kvgate.changed_defaults import ChangedDefault
-from kvgate.cli.check_report import Item, Report
+from kvgate.cli.check_report import Item, Placed, Report
 from kvgate.cli.diff_defaults import defaults_between
 from kvgate.cli.exits import Exit
 from kvgate.manifests.documents import STDIN_NAME
@@ -81,6 +81,8 @@ class Diff:
     old: Report
     new: Report
     changes: tuple[Change, ...]
+    unreadable: tuple[Placed, ...] = ()
+    """What could not be read, once where that is so in both trees."""
 
     @property
     def exit_code(self) -> Exit:
@@ -105,7 +107,13 @@ def compare(old: Report, new: Report, roots: tuple[str, str]) -> Diff:
     changes += [
         Change(before=item, after=None, file=file) for index, (item, file) in enumerate(befores) if index not in matched
     ]
-    return Diff(old=old, new=new, changes=tuple(changes))
+    return Diff(old=old, new=new, changes=tuple(changes), unreadable=tuple(_unreadable(old, new, roots)))
+
+
+def _unreadable(old: Report, new: Report, roots: tuple[str, str]) -> Iterator[Placed]:
+    still = {(_below(placed.file, roots[1]), placed.rule) for placed in new.unreadable}
+    yield from (placed for placed in old.unreadable if (_below(placed.file, roots[0]), placed.rule) not in still)
+    yield from new.unreadable
 
 
 def _change(before: Item | None, after: Item, file: str) -> Change:
@@ -120,7 +128,8 @@ def _below(file: str, root: str) -> str:
     return Path(file).relative_to(root).as_posix()
 
 
-Placed = tuple[Item, str]
+_InTree = tuple[Item, str]
+"""An engine, and its file below the root of its tree."""
 
 
 def _keys(item: Item, file: str) -> tuple[Hashable, ...]:
@@ -132,7 +141,7 @@ def _keys(item: Item, file: str) -> tuple[Hashable, ...]:
 _NUM_KEYS = 5
 
 
-def _pairs(befores: Sequence[Placed], afters: Sequence[Placed]) -> Iterator[tuple[int, int]]:
+def _pairs(befores: Sequence[_InTree], afters: Sequence[_InTree]) -> Iterator[tuple[int, int]]:
     """(index after, index before): by each key in turn, where it is the only one of its kind on both sides."""
     open_before, open_after = dict(enumerate(befores)), dict(enumerate(afters))
     for number in range(_NUM_KEYS):
@@ -143,7 +152,7 @@ def _pairs(befores: Sequence[Placed], afters: Sequence[Placed]) -> Iterator[tupl
                 del open_before[there[key]], open_after[index]
 
 
-def _by_unique_key(placed: dict[int, Placed], number: int) -> dict[Hashable, int]:
+def _by_unique_key(placed: dict[int, _InTree], number: int) -> dict[Hashable, int]:
     keys = {index: _keys(*each)[number] for index, each in placed.items()}
     counts = Counter(keys.values())
     return {key: index for index, key in keys.items() if counts[key] == 1}

@@ -13,7 +13,7 @@ from kvgate.cli.diff_report import Change, Diff
 def render(diff: Diff) -> str:
     """What is unchanged is only counted."""
     blocks = ["\n".join(_lines(change)) for change in diff.changes if change.kind != "unchanged"]
-    blocks += map(broken_lines, diff.new.unreadable)
+    blocks += map(broken_lines, diff.unreadable)
     return "\n\n".join([*blocks, summary(diff)])
 
 

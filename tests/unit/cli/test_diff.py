@@ -202,3 +202,13 @@ def test_our_own_object_brings_defaults_with_its_version(tmp_path: Path) -> None
     told = {each["option"] for each in engine["changed_defaults"]}
     assert "--disable-cascade-attn" in told
     assert not told & {"--gpu-memory-utilization", "--safetensors-load-strategy", "--max-num-seqs", "--model"}
+
+
+def test_what_could_not_be_read_is_told_of_either_tree_and_once_where_it_is_so_in_both(tmp_path: Path) -> None:
+    broken = "a: [\n"
+    told = compared(tmp_path, {"a.yaml": POD, "b.yaml": broken, "c.yaml": broken}, {"a.yaml": POD, "b.yaml": broken})
+    files = [Path(placed["file"]).relative_to(tmp_path).as_posix() for placed in told["unreadable"]]
+    assert files == ["old/c.yaml", "new/b.yaml"]
+    result = run(str(tmp_path / "nowhere"), str(tmp_path / "new" / "a.yaml"))
+    assert "nowhere:1:1: error Unreadable cannot be read: No such file" in result.stdout
+    assert result.stdout.endswith("1 engine: 1 new; 1 could not be read\n")
