@@ -83,8 +83,9 @@ def affinity_hints(terms: Written) -> Iterator[Hint]:
     for index, term in enumerate(terms.items()):
         for expression in term.get("matchExpressions").items():
             if expression.get("operator").text == "In":
-                for value in expression.get("values").items():
-                    yield Hint(name=expression.get("key").text, value=value.text, path=value.path, term=index)
+                key, values = expression.get("key").text, expression.get("values")
+                for value in values.items():
+                    yield Hint(name=key, value=value.text, path=value.path, term=index, one_of=values.path)
 
 
 def accelerators_of(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
@@ -110,10 +111,10 @@ def _alternatives(hints: Sequence[Hint]) -> list[list[Hint]]:
 
 
 def _accelerators_of_one(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
-    """Values of one label are alternatives, labels narrow each other down, the surest first."""
+    """Values of one list are alternatives, lists and labels narrow each other down, the surest first."""
     found: dict[str, AcceleratorFound] = {}
-    in_order = sorted(hints, key=lambda hint: (_certainty(hint), hint.name))
-    for _, group in groupby(in_order, key=lambda hint: hint.name):
+    in_order = sorted(hints, key=lambda hint: (_certainty(hint), hint.name, hint.one_of))
+    for _, group in groupby(in_order, key=lambda hint: (hint.name, hint.one_of)):
         named = {each.name: AcceleratorFound(accelerator=each, hint=hint) for hint in group for each in _of_hint(hint)}
         both = {name: each for name, each in found.items() if name in named}
         found = both or found or named

@@ -17,6 +17,8 @@ class Hint:
     path: str
     term: int | None = None
     """Of alternatives: what stands in one term goes together; None where it holds for all."""
+    one_of: str = ""
+    """Path of the list that the value stands in, one of which it is: several lists of one label hold together."""
 
 
 @record

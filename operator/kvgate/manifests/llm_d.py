@@ -118,9 +118,9 @@ def _hints(given: Input, section: Written, engine: FoundEngine) -> Iterator[Hint
 
 
 def _labels(types: Written) -> Iterator[Hint]:
-    key = types.get("labelKey").text
-    for value in types.get("labelValues").items():
-        yield Hint(name=key, value=value.text, path=value.path)
+    key, values = types.get("labelKey").text, types.get("labelValues")
+    for value in values.items():
+        yield Hint(name=key, value=value.text, path=value.path, one_of=values.path)
 
 
 def _stores(artifacts: Written, container: Written) -> tuple[Store, ...]:

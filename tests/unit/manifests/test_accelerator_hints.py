@@ -94,6 +94,23 @@ def test_terms_of_an_affinity_are_alternatives() -> None:
     assert [each.accelerator.name for each in accelerators_of(hints)] == ["H100-SXM-80GB", "A100-SXM-80GB"]
 
 
+def test_expressions_of_one_term_and_the_node_selector_hold_together() -> None:
+    def among(*values: str) -> dict[str, Any]:
+        return {"key": "nvidia.com/gpu.product", "operator": "In", "values": list(values)}
+
+    l4, a100, h100 = "NVIDIA-L4", "NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3"
+
+    def accelerators(expressions: list[dict[str, Any]], **selector: Any) -> list[str]:
+        terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        pod = Written(value={"affinity": affinity, **selector}, path="spec")
+        return [each.accelerator.name for each in accelerators_of(list(node_hints(pod)))]
+
+    assert accelerators([among(l4, a100), among(a100, h100)]) == ["A100-SXM-80GB"]
+    assert accelerators([among(l4, a100)], nodeSelector={"nvidia.com/gpu.product": l4}) == ["L4-24GB"]
+    assert accelerators([among(l4, a100)]) == ["L4-24GB", "A100-SXM-80GB"]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
