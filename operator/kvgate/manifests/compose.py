@@ -93,9 +93,12 @@ def _gpus(service: Written) -> Written:
 
 
 def _count(request: Written) -> Written:
-    """Devices by name, or so many of them."""
-    ids = request.get("device_ids")
-    return Written(value=len(ids.items()), path=ids.path) if ids.items() else request.get("count")
+    """Devices by name, of which `0,1` are two, or so many of them."""
+    ids = [item.text for item in request.get("device_ids").items()]
+    if not ids:
+        return request.get("count")
+    number = None if any(map(is_open, ids)) else sum(len(text.split(",")) for text in ids)
+    return Written(value=number, path=request.get("device_ids").path)
 
 
 def _unread(service: Written, start: Start, file: str) -> Iterator[tuple[str, str]]:

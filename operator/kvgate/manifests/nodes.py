@@ -68,10 +68,23 @@ class YamlError(ValueError):
 
 
 class _Constructor(SafeConstructor):
-    """As Kubernetes reads YAML: a date is text."""
+    """As Kubernetes reads YAML: a date is text; with docker-compose's own tags."""
 
 
-_Constructor.add_constructor(_TIMESTAMP, SafeConstructor.construct_yaml_str)  # type: ignore[type-var]
+def _overriding(constructor: SafeConstructor, node: yaml.Node) -> Any:
+    """`!override`: what stands there counts, and not what another file has."""
+    if isinstance(node, yaml.MappingNode):
+        return constructor.construct_mapping(node, deep=True)
+    return constructor.construct_sequence(node, deep=True) if isinstance(node, yaml.SequenceNode) else node.value
+
+
+def _reset(constructor: SafeConstructor, node: yaml.Node) -> None:
+    """`!reset`: nothing, whatever another file has."""
+
+
+_CONSTRUCTORS = {_TIMESTAMP: SafeConstructor.construct_yaml_str, "!override": _overriding, "!reset": _reset}
+for _tag, _construct in _CONSTRUCTORS.items():
+    _Constructor.add_constructor(_tag, _construct)  # type: ignore[type-var]
 
 
 def compose(text: str) -> yaml.Node | None:

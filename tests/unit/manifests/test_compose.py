@@ -34,6 +34,8 @@ def reserved(*devices: Any) -> dict[str, Any]:
         ({"gpus": [{"count": "${N:-4}"}]}, 4),
         ({"gpus": [{"count": "${N}"}]}, None),
         ({"gpus": [{"device_ids": ["0", "3"]}]}, 2),
+        ({"gpus": [{"device_ids": ["0,3"]}]}, 2),
+        ({"gpus": [{"device_ids": ["${IDS}"]}]}, None),
         ({"gpus": [{"device_ids": ["0"]}, {"device_ids": ["1", "2"]}]}, 3),
         ({"gpus": [{"count": 1}, {"count": "all"}]}, None),
         (reserved({"count": 1, "capabilities": ["gpu"]}, {"count": 1, "capabilities": ["gpu"]}), 2),
@@ -141,3 +143,19 @@ def test_variables_that_double_each_other_stay_small(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("\n".join(lines), encoding="utf-8")
     given = engine(tmp_path, command=["--model=$A59"] * 3)
     assert sum(len(word.text) for word in given.arguments) < 5 << 20
+
+
+def test_tags_of_a_file_that_stands_over_others_are_read(tmp_path: Path) -> None:
+    text = """\
+services:
+  a:
+    image: !override vllm/vllm-openai:v0.32.0
+    command: !override [--model, x]
+    deploy: !override {resources: {reservations: {devices: [{count: 2, capabilities: [gpu]}]}}}
+    entrypoint: !reset null
+    ports: !reset []
+"""
+    (tmp_path / "compose.override.yaml").write_text(text, encoding="utf-8")
+    (found,) = find_engines(read_manifests([str(tmp_path)])).engines
+    assert [word.text for word in found.arguments] == ["--model", "x"]
+    assert (found.image.text, found.num_gpus.count) == ("vllm/vllm-openai:v0.32.0", 2)
