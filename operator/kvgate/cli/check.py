@@ -30,21 +30,24 @@ _FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @with_engine_options(found_from="PATH")
-@click.option("--baseline", metavar="FILE", type=GIVEN_FILE, help="Findings that are known and do not count.")
-@click.option("--write-baseline", metavar="FILE", type=_FILE, help="Write all findings of today to a baseline.")
-@click.option("--fail-on", type=click.Choice(["error", "warning"]), help="What makes the exit code 1; default: error.")
+@click.option("--baseline", metavar="FILE", type=GIVEN_FILE, help="Known findings, which do not count.")
+@click.option("--write-baseline", metavar="FILE", type=_FILE, help="Write all findings of this run to such a file.")
 @click.option(
-    "--nothing-is-fine", is_flag=True, help="No vLLM engine that is understood is no failure: for hooks and pipelines."
+    "--fail-on", type=click.Choice(["error", "warning"]), help="The least severity for exit code 1; default: error."
 )
-@click.option("-o", "--output", type=click.Choice(list(OUTPUTS)), default="text", help="For people or programs.")
+@click.option(
+    "--nothing-is-fine", is_flag=True, help="Exit code 0 where no vLLM engine is found: for hooks and pipelines."
+)
+@click.option("-o", "--output", type=click.Choice(list(OUTPUTS)), default="text", help="Format of the report.")
 def check(
     paths: tuple[str, ...], output: str, write_baseline: Path | None, *, nothing_is_fine: bool, **options: Any
 ) -> None:
     """Judge every vLLM engine in PATH: files, folders, or - for standard input.
 
-    InferenceDeployments by their policy, other platforms' manifests and Helm values by vLLM's own start condition. ConfigMaps
-    in the same input are read where they are referred to. Exit code: 0 everything starts, 1 something does not, 2 nothing
-    could be decided.
+    An InferenceDeployment is judged by its policy, an engine in any other manifest or in Helm values by whether vLLM would start.
+    ConfigMaps in the same input are read where something refers to them.
+
+    Exit code: 0 no engine is refused, 1 one is, or a document beside the engines cannot be read, 2 no engine could be judged.
     """
     report = report_or_exit(paths, Options(**options))
     if write_baseline:

@@ -7,9 +7,9 @@ from kvgate.cli.reference import object_tables
 _PAGE = """\
 # Configuration of `kvgate check`
 
-`.kvgate.yaml` is looked for in the folder of what is checked and upward from there (for standard input: the current folder), or
+`.kvgate.yaml` is looked for in the folder of what is checked (for standard input: the current folder) and in the folders above it, or
 named by `--config`. Everything in it is optional. The command line wins over it, and what a manifest says wins over both.
-What is wrong with it is told all at once, with file and line, and the exit code is 2.
+A file with mistakes is not used: all of them are listed, with file and line, and the exit code is 2.
 
 ```yaml
 vllmVersion: "0.33.0"              # where no image tells it
@@ -30,8 +30,8 @@ mappings:                          # of several that match, the first one that s
 
 ## Ignoring findings
 
-A comment ignores a rule where its finding stands: on the same line or the line above, or in the whole document where the comment
-stands before it. A reason is required; an ignore that matches nothing is told.
+A comment ignores the findings of a rule on its own line or, where it stands alone, on the line below; a comment before a document
+ignores them in the whole document. A reason is required, and an ignore that matches no finding is reported.
 
 ```yaml
 resources: {limits: {nvidia.com/gpu: 2}}  # kvgate:ignore IdleGpus the second one is for the sidecar
@@ -42,8 +42,8 @@ whose errors are all ignored does not fail the run. What could not be read can b
 
 ## Workload of an engine
 
-A manifest of another platform does not say how many requests it is for. A comment before the document, or at the engine, or a
-mapping does; where the KV cache does not hold that, it is a warning:
+A manifest of another platform does not say how many requests it is for. A comment before the document or beside the engine can say
+it, or a mapping of `.kvgate.yaml`; a KV cache that does not hold as many is a warning:
 
 ```yaml
 # kvgate:workload peakConcurrency=64 promptTokens=6000 outputTokens=500
@@ -52,8 +52,8 @@ mapping does; where the KV cache does not hold that, it is a warning:
 ## Baselines
 
 `kvgate check --write-baseline kvgate-baseline.json PATH…` writes down what is found today; with `--baseline kvgate-baseline.json` only
-what is new counts. Entries know a finding by its rule, its file, its engine and its setting: they stay valid when lines move or numbers
-change, and are counted, so that a second finding of the same kind is new.
+what is new counts. An entry identifies a finding by its rule, its file, its engine and its setting: it stays valid when lines move or
+numbers change. Entries are counted, so that a second finding of the same kind is new.
 """
 
 

@@ -22,17 +22,15 @@ OUTPUTS = {
 @click.command()
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
-@with_engine_options(found_from="each")
-@click.option(
-    "-o", "--output", type=click.Choice(list(OUTPUTS)), default="text", help="For people, pull requests, programs."
-)
+@with_engine_options(found_from="each of OLD and NEW")
+@click.option("-o", "--output", type=click.Choice(list(OUTPUTS)), default="text", help="Format of the report.")
 def diff(old: str, new: str, output: str, **options: Any) -> None:
     """Judge two files or folders, OLD and NEW, and show what changes for every engine: verdict, KV cache, concurrency, headroom.
 
-    Where an engine moves to another release of vLLM, the options that it does not set are told whose default is another one there.
+    Where an engine moves to another release of vLLM, it also lists options that the engine does not set and whose default changes.
 
-    Engines are found again by file, path and name. Exit code: 0 nothing is worse, 1 something does not start that did or is new,
-    2 nothing could be decided.
+    Engines of both sides are matched by file, path and name. Exit code: 0 nothing got worse, 1 an engine that is new or did start
+    would not start now, 2 no engine could be judged.
     """
     asked = Options(**options)
     told = compare(report_or_exit((old,), asked), report_or_exit((new,), asked), (old, new))

@@ -17,7 +17,7 @@ class Exit(IntEnum):
 
 
 _MEANINGS = {
-    Exit.FITS: "everything starts, or is admitted; warnings do not change this unless --fail-on says so",
+    Exit.FITS: "what could be judged starts, or is admitted; warnings do not change this unless --fail-on says so",
     Exit.FINDINGS: "at least one object would be refused, one engine does not start, or a document beside them cannot be read",
     Exit.UNDECIDED: "nothing could be decided (unknown model, unreadable file, nothing to judge), or the command was misused",
 }
