@@ -160,8 +160,8 @@ def _shared_value(name: str, outcomes: Sequence[Written | None], path: str) -> W
         return Written(value=None, path=path)
     if len(texts) == 1:
         return known[0]
-    words = _beginning([text.split() for text in texts], str)
-    return Written(value=" ".join([*words, f"${{{name}}}"]) if words else None, path=path)
+    words, rest = _beginning([text.split() for text in texts], str), f"${{{name}}}"
+    return Written(value=" ".join([*words, *([] if rest in words else [rest])]) if words else None, path=path)
 
 
 def _shared_words(name: str, outcomes: Sequence[list[Argument] | None], path: str) -> list[Argument]:

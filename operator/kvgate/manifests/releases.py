@@ -6,8 +6,9 @@ from functools import lru_cache
 from kvgate import catalogue
 from kvgate.budget.versions import DEFAULT_VERSION, parse_patch
 from kvgate.command_line.arguments import Argument
-from kvgate.command_line.options import Option, releases_read
+from kvgate.command_line.options import Option, releases_read, spellings
 from kvgate.command_line.parser import find_option, parse_arguments
+from kvgate.command_line.problems import canonical
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.images import ImageFound, version_of
 from kvgate.record import record
@@ -76,10 +77,19 @@ def _range(usable: Sequence[str], model: str, why: ImageFound) -> Releases:
 
 @lru_cache(maxsize=512)
 def usable_releases(flags: frozenset[str]) -> tuple[str, ...]:
-    """The releases that know most of the options, oldest first: where an option has come or gone, its image has the right one."""
-    lacking = {release: _num_lacking(flags, release) for release in releases_read()}
+    """The releases that know most of the options, oldest first: where an option has come or gone, its image has the right one.
+
+    What no release writes out is a slip, or a wrapper's own: that it begins like a long option of some says nothing.
+    """
+    written_out = frozenset(flag for flag in flags if canonical(flag) in _all_spellings())
+    lacking = {release: _num_lacking(written_out, release) for release in releases_read()}
     least = min(lacking.values())
     return tuple(release for release, count in lacking.items() if count == least)
+
+
+@lru_cache(maxsize=1)
+def _all_spellings() -> frozenset[str]:
+    return frozenset(spelling for release in releases_read() for spelling in spellings(parse_patch(release)))
 
 
 def _with_values(releases: Sequence[str], arguments: Sequence[Argument]) -> Sequence[str]:

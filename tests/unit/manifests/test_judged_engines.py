@@ -77,6 +77,7 @@ def test_a_configured_release_stands_where_the_image_says_none(tmp_path: Path) -
         (["--max-model-len=auto"], "0.14.1", "0.33.0"),
         (["--enable-auto-tool-choice", "--tool-call-parser=glm47"], "0.14.1", "0.33.0"),
         (["--speculative-model=x"], "0.6.6", "0.6.6"),
+        (["--enable-multimodal"], "0.8.5", "0.33.0"),
     ],
 )
 def test_options_narrow_the_release_down(tmp_path: Path, arguments: list[str], low: str, high: str) -> None:

@@ -72,6 +72,7 @@ def test_a_script_is_its_commands(script: str, expected: list[list[str]]) -> Non
         ("L=(b); if c; then L+=(d); a ${L[@]}; fi; a ${L[@]}", ["b", "d", "b", "${L}"]),
         ('set -- b; if c; then set -- "$@" d; fi; a "$@"', ["b", "${@}"]),
         ("X='b c'; if d; then X=\"$X e\"; fi; a $X", ["b", "c", "${X}"]),
+        ("X=b; [ c ] && X+=' d'; [ e ] && X+=' f'; a $X", ["b", "${X}"]),
         ("if b; then X='c d'; elif e; then X='c f'; else X='c'; fi; a $X", ["c", "${X}"]),
         ("if b; then X=c; else X=c; fi; a $X", ["c"]),
         ("if b; then X=c; fi; a $X", ["$X"]),
