@@ -12,6 +12,8 @@ _SCHEMES = ("hf://", "huggingface://", "https://huggingface.co/", "pvc+hf://")
 _PLACE = re.compile(r"^(?:[a-z0-9+]+://|/|\./|~)")
 _CACHED = re.compile(r"models--([^/]+?)--([^/]+)")
 """A folder of Hugging Face's cache."""
+_MODELCAR = "modelcar-"
+"""What names of images of one model often begin with."""
 
 
 @record
@@ -83,15 +85,19 @@ def _folders(place: str) -> Iterator[str]:
 
 
 def _by_folder(folder: str) -> str | None:
-    """The one model of the catalogue that is called so; None where there are several."""
-    found = _base_names().get(folder.lower(), ())
+    """The one model of the catalogue that is called so; None where there are several. Names of images hold no dots or capitals."""
+    found = _base_names().get(_plain(folder.removeprefix(_MODELCAR)), ())
     return found[0] if len(found) == 1 else None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]", "", name).lower()
 
 
 @lru_cache(maxsize=1)
 def _base_names() -> dict[str, tuple[str, ...]]:
     names: dict[str, tuple[str, ...]] = {}
     for name in catalogue.model_names():
-        base = name.rpartition("/")[2].lower()
+        base = _plain(name.rpartition("/")[2])
         names[base] = (*names.get(base, ()), name)
     return names
