@@ -25,12 +25,20 @@ def is_compose(given: Input) -> bool:
     if given.root.get("kind").is_set or not given.root.get("services").is_set:
         return False
     project = interpolation_of(given.document.file)
-    return any(_mentions(_with_values(service, project)) for _, service in given.root.get("services").fields())
+    services = ((name, _with_values(service, project)) for name, service in given.root.get("services").fields())
+    return any(_mentions(service) or _is_built(name, service) for name, service in services)
 
 
 def _mentions(service: Written) -> bool:
     words = str([service.get(name).value for name in ("image", "command", "entrypoint")])
     return "vllm" in words.lower()
+
+
+def _is_built(name: str, service: Written) -> bool:
+    """An image of vLLM that is built here and has no name but its service's; options alone are for vLLM's own program."""
+    is_nameless = service.get("build").is_set and not service.get("image").text
+    command = service.get("command").text or next((word.text for word in service.get("command").items()), "")
+    return is_nameless and is_vllm_image(name) and command.startswith("-")
 
 
 def read_compose(given: Input) -> Iterator[FoundEngine]:
@@ -48,7 +56,8 @@ def _engines(given: Input, name: str, written: Written, project: Interpolation) 
     service = _with_values(written, project)
     variables = variables_of_service(service, given.document.file, project)
     image = service.get("image")
-    own_program = is_vllm_image(image.text)
+    is_built = _is_built(name, service)
+    own_program = is_built or is_vllm_image(image.text)
     for start in starts_of(
         service.get("entrypoint"), service.get("command"), variables, image.text, own_program=own_program
     ):
@@ -62,7 +71,12 @@ def _engines(given: Input, name: str, written: Written, project: Interpolation) 
             image=image,
             num_gpus=_gpus(service),
             assumed=() if service == _with_values(written, Interpolation({})) else (_FROM_DOTENV,),
-            remarks=(*start.remarks, *_unread(service, start, given.document.file)),
+            remarks=(
+                *start.remarks,
+                *_unread(service, start, given.document.file),
+                *_built(service, is_built=is_built),
+            ),
+            is_partial=is_built,
             is_wrapped=start.is_wrapped,
             takes_any_length=takes_any_length(variables),
             has_shared_memory=_has_shared_memory(service),
@@ -93,12 +107,18 @@ def _gpus(service: Written) -> Written:
 
 
 def _count(request: Written) -> Written:
-    """Devices by name, of which `0,1` are two, or so many of them."""
-    ids = [item.text for item in request.get("device_ids").items()]
-    if not ids:
+    """Devices by name, several in one text as Docker takes them, or so many of them."""
+    ids = request.get("device_ids")
+    if not ids.items():
         return request.get("count")
-    number = None if any(map(is_open, ids)) else sum(len(text.split(",")) for text in ids)
-    return Written(value=number, path=request.get("device_ids").path)
+    names = [name for each in ids.items() for name in each.text.split(",")]
+    is_known = "all" not in names and not any(map(is_open, names))
+    return Written(value=len(names) if is_known else None, path=ids.path)
+
+
+def _built(service: Written, *, is_built: bool) -> Iterator[tuple[str, str]]:
+    if is_built:
+        yield service.get("build").path, "the image is built here: what it adds to the options is not known"
 
 
 def _unread(service: Written, start: Start, file: str) -> Iterator[tuple[str, str]]:

@@ -34,9 +34,11 @@ def reserved(*devices: Any) -> dict[str, Any]:
         ({"gpus": [{"count": "${N:-4}"}]}, 4),
         ({"gpus": [{"count": "${N}"}]}, None),
         ({"gpus": [{"device_ids": ["0", "3"]}]}, 2),
-        ({"gpus": [{"device_ids": ["0,3"]}]}, 2),
-        ({"gpus": [{"device_ids": ["${IDS}"]}]}, None),
         ({"gpus": [{"device_ids": ["0"]}, {"device_ids": ["1", "2"]}]}, 3),
+        ({"gpus": [{"device_ids": ["0,1,2,3"]}]}, 4),
+        ({"gpus": [{"device_ids": ["${IDS}"]}]}, None),
+        ({"gpus": [{"device_ids": ["${IDS:-0,1}"]}]}, 2),
+        ({"gpus": [{"device_ids": ["all"]}]}, None),
         ({"gpus": [{"count": 1}, {"count": "all"}]}, None),
         (reserved({"count": 1, "capabilities": ["gpu"]}, {"count": 1, "capabilities": ["gpu"]}), 2),
         (reserved({"count": 1, "capabilities": ["tpu"]}, {"count": 2, "capabilities": [["gpu", "utility"]]}), 2),
@@ -159,3 +161,27 @@ services:
     (found,) = find_engines(read_manifests([str(tmp_path)])).engines
     assert [word.text for word in found.arguments] == ["--model", "x"]
     assert (found.image.text, found.num_gpus.count) == ("vllm/vllm-openai:v0.32.0", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "service", "expected"),
+    [
+        ("vllm", {"command": "--model=x"}, True),
+        ("vllm", {"command": ["--model=x"]}, True),
+        ("vllm", {"command": "uvicorn app:app"}, False),
+        ("vllm", {}, False),
+        ("vllm-router", {"command": "--model=x"}, False),
+        ("app", {"command": "--model=x"}, False),
+        ("vllm", {"command": "--model=x", "image": "our/app:1"}, False),
+    ],
+)
+def test_an_image_that_is_built_here_is_called_as_its_service(
+    tmp_path: Path,
+    name: str,
+    service: dict[str, Any],
+    expected: bool,  # noqa: FBT001
+) -> None:
+    services = {name: {"build": ".", **service}}
+    (tmp_path / "compose.yaml").write_text(yaml.safe_dump({"services": services}), encoding="utf-8")
+    found = find_engines(read_manifests([str(tmp_path)])).engines
+    assert [(each.is_partial, bool(each.remarks)) for each in found] == ([(True, True)] if expected else [])
