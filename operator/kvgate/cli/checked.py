@@ -73,4 +73,5 @@ def _with_config(known: Facts, spec: InferenceDeploymentSpec, config: ModelConfi
         dtype=spec.vllm.dtype,
     )
     others = tuple(finding for finding in known.findings if finding.rule in ("UnknownAccelerator", "UnknownVersion"))
-    return replace(known, shape=shape, findings=(*problems, *others))
+    classes = facts.look_up_model_class(shape, spec.vllm.version) if shape else ()
+    return replace(known, shape=shape, findings=(*problems, *others, *classes))

@@ -123,6 +123,14 @@ def test_model_config_serves_models_that_the_catalogue_does_not_know(tmp_path: P
     assert "architectures is missing" in result.output
 
 
+def test_a_model_config_of_a_class_that_the_release_does_not_have_is_told(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**LLAMA, "architectures": ["SeedOssForCausalLM"], "model_type": "seed_oss"}))
+    document = FITS.replace("Qwen/Qwen3-8B", "ours/seed").replace("vllm: {", "vllm: {version: 0.9.2, ")
+    result = check("-", "--model-config", str(config), stdin=document)
+    assert "ModelClassNotInRelease" in result.output
+
+
 def test_a_model_config_that_does_not_exist_is_bad_usage() -> None:
     result = check("-", "--model-config", "none.json", stdin=FITS)
     assert result.exit_code == 2
