@@ -48,7 +48,8 @@ def _resolved(before: str, after: str, request: BudgetRequest) -> Iterator[tuple
     olds, news = (_settings_in(release, request) for release in (before, after))
     flags = {option.dest: option.flag for option in options().values()}
     for name in _RESOLVED:
-        yield name, _changed(flags[name], *([_plain(getattr(each, name)) for each in side] for side in (olds, news)))
+        old, new = ([_plain(getattr(each, name)) for each in side] for side in (olds, news))
+        yield name, _changed(flags[name], old, new)
 
 
 def _settings_in(release: str, request: BudgetRequest) -> list[Resolved]:

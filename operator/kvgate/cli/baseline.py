@@ -17,13 +17,14 @@ _REASON = "in the baseline"
 def write_baseline(path: Path, report: Report) -> None:
     """One line per finding that counts, in a stable order."""
     rows = sorted(
-        (_row(result) for result in all_results(report) if _is_new(result)), key=lambda row: list(row.values())
+        (_row(result) for result in all_results(report) if _belongs(result)), key=lambda row: list(row.values())
     )
     lines = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in rows)
     path.write_text(f'{{"version": {VERSION}, "findings": [\n{lines}\n]}}\n', encoding="utf-8")
 
 
-def _is_new(result: Result) -> bool:
+def _belongs(result: Result) -> bool:
+    """It counts, or would without the baseline that is replaced."""
     return result.placed.ignored is None or result.placed.ignored.by == "baseline"
 
 

@@ -89,7 +89,7 @@ class Item:
 
     @property
     def is_pardoned(self) -> bool:
-        """It would be refused, and somebody took the blame for every error."""
+        """It would be refused, and every error is ignored for a reason that somebody gave."""
         errors = [placed for placed in self.told if placed.finding.severity is Severity.ERROR]
         return self._does_not_pass and bool(errors) and all(placed.ignored for placed in errors)
 

@@ -1,7 +1,7 @@
 """Reads `.kvgate.yaml`; everything that is wrong with it is told at once, with field, value and what to do."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -75,7 +75,7 @@ def _placed_broken(broken: Broken) -> Placed:
     return Placed(finding=broken.finding, file=broken.file, line=position.line, column=position.column, path="")
 
 
-def _placed(document: Document, findings: Iterator[Finding] | list[Finding]) -> list[Placed]:
+def _placed(document: Document, findings: Iterable[Finding]) -> list[Placed]:
     placed = []
     for finding in findings:
         position = document.position_of(finding.field)

@@ -19,8 +19,8 @@ _MAY_BE_NEW = (*_NAMES, "OptionNotYet", "OptionValue", "UnexpectedWord")
 def problem_findings(
     line: CommandLine, *, is_beyond: bool, is_stated: bool, others: Collection[ArgumentProblem] = ()
 ) -> Iterator[Located]:
-    """In the order of the line, without those that are `others` to tell. `is_beyond`: it may take more than the releases that
-    kvgate knows; `is_stated`: somebody says which it is.
+    """In the order of the line, without `others`, which are told elsewhere. `is_beyond`: the release may take more than those that
+    kvgate knows; `is_stated`: it is stated, and not guessed from the options.
     """
     uncertain = _uncertain(line, is_beyond=is_beyond, is_stated=is_stated)
     for index, problem in enumerate(line.problems, start=1):
@@ -42,7 +42,7 @@ def repetitions(line: CommandLine) -> Iterator[Located]:
 
 
 def is_slip(problem: ArgumentProblem) -> bool:
-    """Of the pen: it is like an option of vLLM's."""
+    """A misspelling: vLLM has an option much like it."""
     return problem.remediation.startswith("did you mean")
 
 

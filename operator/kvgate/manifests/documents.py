@@ -42,7 +42,7 @@ class Document:
     is_template: bool = False
     """Its text holds `{{`: a finding may be about a template that nobody rendered."""
     mentions_engine: bool = False
-    """Its text holds a word that every document of a known platform has one of."""
+    """Its text holds one of the words without which no known platform's document starts an engine."""
     first_line: int = 1
     """Of the whole document, also for the items of a List."""
     comments: tuple[Comment, ...] = ()
