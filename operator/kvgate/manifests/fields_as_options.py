@@ -15,13 +15,13 @@ def as_options(fields: Written, flags: Mapping[str, str]) -> Iterator[Argument]:
 
 
 def as_option(field: Written, flag: str) -> Iterator[Argument]:
-    """A switch alone (`--no-…` where it is off), anything else with its value; nothing where nothing is written."""
+    """A switch alone (`--no-…` where it is off), anything else with its value; nothing where nothing is written, as in `[]`."""
     if isinstance(field.value, bool):
         if field.value or _is_negatable(flag):
             yield Argument(text=flag if field.value else f"--no-{flag[2:]}", path=field.path)
     elif isinstance(field.value, Mapping) or any(isinstance(item.value, Mapping | list) for item in field.items()):
         yield Argument(text=f"{flag}={json.dumps(field.value, default=str)}", path=field.path)
-    elif isinstance(field.value, list):
+    elif isinstance(field.value, list) and field.value:
         yield Argument(text=flag, path=field.path)
         yield from (Argument(text=item.text, path=item.path) for item in field.items())
     elif field.text:

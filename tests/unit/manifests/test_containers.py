@@ -104,6 +104,7 @@ def test_a_variable_with_arguments_that_are_not_in_the_input_is_an_open_word() -
     ("text", "expected"),
     [
         ("max-model-len: 8192\nenforce_eager: true\n", ["x", "--max-model-len=8192", "--enforce-eager", "--seed=1"]),
+        ("lora-modules: []\nmiddleware: [a, b]\n", ["x", "--middleware", "a", "b", "--seed=1"]),
         ("", ["x", "--config=/c.yaml", "--seed=1"]),
         ("a: [", ["x", "--config=/c.yaml", "--seed=1"]),
         ("- a", ["x", "--config=/c.yaml", "--seed=1"]),
