@@ -223,7 +223,7 @@ def _profile_of(hint: Hint) -> str:
     return hint.value if hint.name == _PARTITION_LABEL else match[1] if match else ""
 
 
-def _board_names(name: str) -> tuple[str, str]:
-    """`H100-SXM-80GB` → what names of its slices begin with: H100, or H100-80GB."""
+def _board_names(name: str) -> tuple[str, str, str]:
+    """`H100-SXM-80GB` → what names of its slices begin with: H100, H100-80GB or H100-SXM."""
     board, *_, memory = name.split("-")
-    return board, f"{board}-{memory}"
+    return board, f"{board}-{memory}", name.removesuffix(f"-{memory}")

@@ -36,6 +36,15 @@ def found(*pairs: tuple[str, str]) -> list[str]:
         ([("nvidia.com/gpu.memory", "81559"), ("nvidia.com/gpu.product", "NVIDIA-H100-PCIe")], ["H100-PCIe-80GB"]),
         ([("nvidia.com/gpu.memory", "24576"), ("nvidia.com/gpu.family", "ampere")], ["A30-24GB", "RTX-3090-24GB"]),
         ([("resource", "nvidia.com/mig-3g.71gb")], ["H200-MIG-3g.71gb"]),
+        ([("resource", "nvidia.com/mig-4g.96gb")], ["RTX-PRO-6000-Server-MIG-4g.96gb"]),
+        ([("resource", "nvidia.com/mig-1g.24gb")], ["H100-NVL-MIG-1g.24gb", "RTX-PRO-6000-Server-MIG-1g.24gb"]),
+        (
+            [
+                ("nvidia.com/gpu.product", "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition"),
+                ("resource", "nvidia.com/mig-1g.24gb"),
+            ],
+            ["RTX-PRO-6000-Server-MIG-1g.24gb"],
+        ),
         (
             [("nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB"), ("resource", "nvidia.com/mig-1g.10gb")],
             ["A100-80GB-MIG-1g.10gb"],
@@ -117,7 +126,7 @@ def test_expressions_of_one_term_and_the_node_selector_hold_together() -> None:
         ("nvidia.com/gpu.product", "NVIDIA-A16", "NVIDIA-A16"),
         ("resource", "google.com/tpu", "google.com/tpu"),
         ("resource", "nvidia.com/gpu", None),
-        ("resource", "nvidia.com/mig-1g.24gb", "nvidia.com/mig-1g.24gb"),
+        ("resource", "nvidia.com/mig-1g.6gb", "nvidia.com/mig-1g.6gb"),
         ("resource", "nvidia.com/mig-1g.10gb", None),
         ("cloud.google.com/gke-accelerator", "nvidia-tesla-p4", "nvidia-tesla-p4"),
         ("k8s.amazonaws.com/accelerator", "vgpu", None),
