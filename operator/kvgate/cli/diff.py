@@ -11,6 +11,7 @@ from kvgate.cli.check import report_or_exit
 from kvgate.cli.check_run import Options
 from kvgate.cli.diff_report import Diff, compare
 from kvgate.cli.engine_options import with_engine_options
+from kvgate.manifests.documents import STDIN
 
 OUTPUTS = {
     "text": "kvgate.cli.diff_text",
@@ -32,6 +33,8 @@ def diff(old: str, new: str, output: str, **options: Any) -> None:
     Engines of both sides are matched by file, path and name. Exit code: 0 nothing got worse, 1 an engine that is new or did start
     would not start now, 2 no engine could be judged.
     """
+    if old == new == STDIN:
+        raise click.UsageError("only one of OLD and NEW can be standard input")
     asked = Options(**options)
     told = compare(report_or_exit((old,), asked), report_or_exit((new,), asked), (old, new))
     render: Callable[[Diff], str] = import_module(OUTPUTS[output]).render

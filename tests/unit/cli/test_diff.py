@@ -212,3 +212,9 @@ def test_what_could_not_be_read_is_told_of_either_tree_and_once_where_it_is_so_i
     result = run(str(tmp_path / "nowhere"), str(tmp_path / "new" / "a.yaml"))
     assert "nowhere:1:1: error Unreadable cannot be read: No such file" in result.stdout
     assert result.stdout.endswith("1 engine: 1 new; 1 could not be read\n")
+
+
+def test_standard_input_can_be_one_side_only() -> None:
+    result = run("-", "-")
+    assert result.exit_code == 2
+    assert "only one of OLD and NEW" in result.stderr
