@@ -490,3 +490,16 @@ def test_throughput_reaches_the_budget(tmp_path: Path) -> None:
     assert engine.assessment.budget is not None
     settings = engine.assessment.budget.settings
     assert (settings.max_num_batched_tokens, settings.max_num_seqs) == (16384, 2048)
+
+
+def test_a_gpu_that_nothing_names_is_asked_for_where_the_platform_can_say_it(tmp_path: Path) -> None:
+    def remedy(document: dict[str, Any]) -> str:
+        (tmp_path / "x.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+        (engine,) = find_engines(read_manifests([str(tmp_path)])).engines
+        (told,) = (f for f in judge_engine(engine, Defaults()).findings if f.finding.rule == "UnknownAccelerator")
+        return told.finding.remediation
+
+    vllm = {"name": "vllm", "image": IMAGE, "command": ["vllm", "serve", "Qwen/Qwen3-8B"]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": [vllm]}}
+    assert remedy(pod) == "select nodes by nvidia.com/gpu.product, or give --accelerator"
+    assert remedy({"services": {"vllm": {key: vllm[key] for key in ("image", "command")}}}) == "give --accelerator"
