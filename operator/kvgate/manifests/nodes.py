@@ -68,21 +68,22 @@ class YamlError(ValueError):
 
 
 class _Constructor(SafeConstructor):
-    """As Kubernetes reads YAML: a date is text; with docker-compose's own tags."""
+    """As Kubernetes reads YAML: a date is text, and a tag that is not YAML's own says nothing."""
 
 
-def _overriding(constructor: SafeConstructor, node: yaml.Node) -> Any:
-    """`!override`: what stands there counts, and not what another file has."""
+def _untagged(constructor: SafeConstructor, node: yaml.Node) -> Any:
+    """What stands behind the tag: other programs have theirs, such as docker-compose `!override`."""
     if isinstance(node, yaml.MappingNode):
         return constructor.construct_mapping(node, deep=True)
     return constructor.construct_sequence(node, deep=True) if isinstance(node, yaml.SequenceNode) else node.value
 
 
 def _reset(constructor: SafeConstructor, node: yaml.Node) -> None:
-    """`!reset`: nothing, whatever another file has."""
+    """docker-compose's `!reset`: nothing, whatever another file has."""
 
 
-_CONSTRUCTORS = {_TIMESTAMP: SafeConstructor.construct_yaml_str, "!override": _overriding, "!reset": _reset}
+_CONSTRUCTORS = {_TIMESTAMP: SafeConstructor.construct_yaml_str, "!reset": _reset, None: _untagged}
+"""By tag; None for those that nobody knows."""
 for _tag, _construct in _CONSTRUCTORS.items():
     _Constructor.add_constructor(_tag, _construct)  # type: ignore[type-var]
 
@@ -151,7 +152,7 @@ def _too_deep(mark: yaml.Mark) -> YamlError:
 
 
 def construct(node: yaml.Node) -> Any:
-    """The value of a node. Raises YamlError for duplicate keys, alias bombs, unknown tags and values out of range."""
+    """The value of a node. Raises YamlError for duplicate keys, alias bombs and values out of range."""
     try:
         return plain_value(node)
     except NotPlain:

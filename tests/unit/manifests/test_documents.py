@@ -129,7 +129,6 @@ def test_one_broken_document_does_not_stop_the_others(tmp_path: Path) -> None:
     [
         ("kind: A\nspec:\n  x: 1\n  x: 2\n", "key x is written twice", 4),
         ("a: &a\n  b: *a\n", "an alias stands for a part that it is in", 1),
-        ("a: 1\nb: !include other.yaml\n", "!include", 2),
         ("a: 1\n[b]: c\n", "unhashable", 2),
         (f"a: {'9' * 5000}\n", "out of range", 1),
     ],

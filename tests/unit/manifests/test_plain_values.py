@@ -34,14 +34,26 @@ def test_what_is_not_plain_is_left_to_the_constructor(text: str) -> None:
     assert construct(composed(text)) == yaml.safe_load(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["a: 1\na: 2", "a: !own 1", f"a: {'9' * 5000}", "a: &a [*a]", "a: " + "[" * 200 + "]" * 200]
-)
+@pytest.mark.parametrize("text", ["a: 1\na: 2", f"a: {'9' * 5000}", "a: &a [*a]", "a: " + "[" * 200 + "]" * 200])
 def test_what_is_wrong_is_left_to_whoever_tells_it(text: str) -> None:
     with pytest.raises(NotPlain):
         plain_value(composed(text))
     with pytest.raises(YamlError):
         construct(composed(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: !own 1", {"a": "1"}),
+        ("a: !reference [.job, script]", {"a": [".job", "script"]}),
+        ("!own {a: !!python/object:os.system {b: 1}}", {"a": {"b": 1}}),
+        ("a: !!python/name:os.system", {"a": ""}),
+        ("a: !reset [1]", {"a": None}),
+    ],
+)
+def test_a_tag_of_another_program_says_nothing(text: str, expected: object) -> None:
+    assert construct(composed(text)) == expected
 
 
 def test_a_loader_resolves_tags_as_pyyaml_does() -> None:

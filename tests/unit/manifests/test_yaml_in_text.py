@@ -47,7 +47,6 @@ def test_a_text_has_the_lines_of_the_file(tmp_path: Path, text: str, position: t
         "[vllm]",
         "a: vllm\na: vllm",
         "&a {vllm: *a}",
-        "a: !vllm x",
         "",
         "a: vllm\n---\nb: 1",
     ],
