@@ -5,6 +5,8 @@ import re
 from kvgate.record import record
 
 _RELEASE = re.compile(r"(?:^|[-_])v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+|\.dev\d+)?)(?:$|[-_+.])")
+_NAMED_RELEASE = re.compile(r"vllm[-_]?v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)(?:$|[-_+.])")
+"""As other projects tell it in their tags: `v0.9.0-vllm0.30.0`, `2.43.0-vllm_0.7.3`."""
 _VLLM_IMAGES = (
     "vllm/vllm-openai", "vllm-openai", "vllm/vllm-openai-rocm", "rocm/vllm", "vllm/vllm", "vllm-cpu-release-repo", "intel/vllm",
 )  # fmt: skip
@@ -36,6 +38,8 @@ def version_of(image: str) -> ImageFound:
     is_ours = repository.endswith(_VLLM_IMAGES) and not repository.endswith(_OWN_TAGS)
     if not repository:
         return ImageFound(version=None, reason="no image is written")
+    if not is_ours and (named := _NAMED_RELEASE.search(tag)):
+        return ImageFound(version=named[1], reason=f"tag {tag}")
     if not is_ours:
         reason = f"{repository} is not vLLM's own image, and its tags need not be vLLM's releases"
         return ImageFound(version=None, reason=reason)
