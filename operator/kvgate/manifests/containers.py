@@ -14,6 +14,8 @@ from kvgate.manifests.shell import split
 from kvgate.manifests.written import Written
 from kvgate.record import record
 
+_COMMANDS = {"serve": False, "run-batch": True}
+"""Commands of `vllm` that start an engine; whether they take options of their own beside it."""
 _SERVERS = re.compile(r"vllm\.entrypoints\.(?:openai\.)?api_server|(?:.*/)?api_server\.py")
 _WRAPPERS = re.compile(
     r"dynamo\.vllm|vllm_tgis_adapter|huggingfaceserver|vllm\.entrypoints\.openai\.run_batch|(?:.*/)?inference_api\.py"
@@ -117,8 +119,8 @@ def _after_program(words: list[Argument]) -> Start | None:
     """The words after the first program that starts vLLM."""
     for index, word in enumerate(words):
         before = words[index - 1].text if index else ""
-        if word.text == "serve" and before.rpartition("/")[2] in ("vllm", "vllm.entrypoints.cli.main"):
-            return Start(arguments=tuple(words[index + 1 :]))
+        if word.text in _COMMANDS and before.rpartition("/")[2] in ("vllm", "vllm.entrypoints.cli.main"):
+            return Start(arguments=tuple(words[index + 1 :]), is_wrapped=_COMMANDS[word.text])
         if _SERVERS.fullmatch(word.text) or _WRAPPERS.fullmatch(word.text):
             wrapped = _SERVERS.fullmatch(word.text) is None
             return Start(arguments=tuple(words[index + 1 :]), is_wrapped=wrapped)

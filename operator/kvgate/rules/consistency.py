@@ -168,7 +168,7 @@ def weight_format_is_kept(budget: Budget) -> Iterable[Finding]:
             severity=Severity.ERROR,
             field="model",
             message=f"vLLM {budget.request.vllm_version} refuses {quantization.method} weights, which it is about to drop",
-            remediation="use another checkpoint of the model, or pass --allow-deprecated-quantization in extra_args",
+            remediation="use another checkpoint of the model, or pass --allow-deprecated-quantization",
         )
 
 

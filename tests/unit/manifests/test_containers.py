@@ -50,6 +50,12 @@ def test_a_program_around_vllm_is_one(program: str) -> None:
     assert start.is_wrapped
 
 
+def test_a_batch_is_run_by_a_command_of_vllm() -> None:
+    (start,) = started(["vllm", "run-batch", "-i", "in", "--model", "x"])
+    assert start.is_wrapped
+    assert words(start) == ["-i", "in", "--model", "x"]
+
+
 @pytest.mark.parametrize(
     ("command", "args", "image"),
     [
