@@ -9,6 +9,7 @@ from kvgate.manifests import (
     flux,
     kaito,
     kserve,
+    kserve_llm,
     kubeai,
     llm_d,
     pods,
@@ -85,7 +86,7 @@ READERS: tuple[Reader, ...] = (
         what="`LLMInferenceService` (serving.kserve.io), with every `LLMInferenceServiceConfig` of its baseRefs in the same input",
         reads=("model: uri, name, lora", "speculator", _PARALLELISM, "template, worker: containers", "prefill: the same"),
         recognises=_of_kind("LLMInferenceService", "serving.kserve.io"),
-        read=kserve.read_llm_inference_service,
+        read=kserve_llm.read_llm_inference_service,
     ),
     Reader(
         platform="kserve",

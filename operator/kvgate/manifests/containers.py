@@ -27,6 +27,7 @@ _OTHER_IMAGES = re.compile(
 )
 """Images named after vLLM that are not it, or not it alone."""
 _SIMULATORS = re.compile(r"[-_/]sim(?:ulator)?(?=[:@]|$)")
+_OTHER_SERVERS = re.compile(r"sglang|text-generation-(?:inference|launcher)|tritonserver|trtllm|tensorrt[-_]llm")
 _NOT_MODELS = frozenset({
     "bash", "cat", "echo", "env", "huggingface-cli", "hf", "ls", "nvidia-smi", "python", "python3", "ray", "sh", "sleep", "tail", "vllm",
 })  # fmt: skip
@@ -60,6 +61,11 @@ def is_vllm_image(image: str) -> bool:
 def is_simulator(image: str) -> bool:
     """llm-d's stand-in for vLLM and its like, which hold no weights."""
     return _SIMULATORS.search(image) is not None
+
+
+def names_other_server(words: str) -> bool:
+    """Of those that serve models where vLLM could."""
+    return _OTHER_SERVERS.search(words.lower()) is not None
 
 
 def starts_of(

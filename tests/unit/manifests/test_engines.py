@@ -83,6 +83,23 @@ def test_a_simulator_is_no_engine(tmp_path: Path) -> None:
     assert engines(tmp_path, llm_service(**simulator)) == []
 
 
+def test_a_runtime_of_another_server_is_no_engine(tmp_path: Path) -> None:
+    service = llm_service()
+    service["spec"]["runtime"] = "kserve-llm-sglang"
+    assert engines(tmp_path, service) == []
+    assert engines(tmp_path, llm_service(image="lmsysorg/sglang:v0.5.14")) == []
+    assert engines(tmp_path, llm_service(command=["python3", "-m", "sglang.launch_server"])) == []
+
+
+def test_without_a_main_container_the_one_with_gpus_is_the_engine(tmp_path: Path) -> None:
+    service = llm_service()
+    gpus = {"limits": {"nvidia.com/gpu": 2}}
+    helper = {"name": "metrics", "image": "busybox", "command": ["sleep", "infinity"]}
+    service["spec"]["template"]["containers"] = [helper, {"name": "vllm", "resources": gpus}]
+    (engine,) = engines(tmp_path, service)
+    assert engine.num_gpus.value == 2
+
+
 @pytest.mark.parametrize(
     ("container", "is_known"),
     [({"command": ["/start.sh"]}, False), ({"command": ["vllm", "serve"]}, True), ({}, True)],
