@@ -7,6 +7,9 @@ from kvgate.record import record
 _RELEASE = re.compile(r"(?:^|[-_])v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+|\.dev\d+)?)(?:$|[-_+.])")
 _NAMED_RELEASE = re.compile(r"vllm[-_]?v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)(?:$|[-_+.])")
 """As other projects tell it in their tags: `v0.9.0-vllm0.30.0`, `2.43.0-vllm_0.7.3`."""
+_FRAMEWORK_RELEASE = re.compile(r"(\d+\.\d+\.\d+)-[gc]pu-py3\d+")
+"""As AWS's Deep Learning Containers begin theirs: `0.11.0-gpu-py312-cu128-ubuntu22.04-ec2`."""
+_FRAMEWORK_IMAGES = "/vllm"
 _VLLM_IMAGES = (
     "vllm/vllm-openai", "vllm-openai", "vllm/vllm-openai-rocm", "rocm/vllm", "vllm/vllm", "vllm-cpu-release-repo", "intel/vllm",
 )  # fmt: skip
@@ -38,7 +41,8 @@ def version_of(image: str) -> ImageFound:
     is_ours = repository.endswith(_VLLM_IMAGES) and not repository.endswith(_OWN_TAGS)
     if not repository:
         return ImageFound(version=None, reason="no image is written")
-    if not is_ours and (named := _NAMED_RELEASE.search(tag)):
+    named = _NAMED_RELEASE.search(tag) or (repository.endswith(_FRAMEWORK_IMAGES) and _FRAMEWORK_RELEASE.match(tag))
+    if not is_ours and named:
         return ImageFound(version=named[1], reason=f"tag {tag}")
     if not is_ours:
         reason = f"{repository} is not vLLM's own image, and its tags need not be vLLM's releases"

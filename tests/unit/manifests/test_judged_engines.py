@@ -48,6 +48,7 @@ def rules(engine: JudgedEngine, *severities: Severity) -> list[str]:
         ("registry.local:5000/mirror/vllm/vllm-openai:v0.10.2.post1", "0.10.2.post1", ""),
         ("vllm/vllm-openai:v0.29.0@sha256:00", "0.29.0", ""),
         ("ghcr.io/llm-d/llm-d-cuda:v0.9.0-vllm0.30.0", "0.30.0", ""),
+        ("public.ecr.aws/deep-learning-containers/vllm:0.11.0-gpu-py312-cu128-ubuntu22.04-ec2", "0.11.0", ""),
         ("rayproject/ray:2.43.0-vllm_0.8.5.post1", "0.8.5.post1", ""),
         ("team/dynamo:1.5.0-vllm-runtime-0.2.1", "0.33.0", "not vLLM's own image"),
         ("vllm/vllm-openai", "0.33.0", "moves"),
