@@ -17,7 +17,7 @@ from kvgate.manifests import (
     ray_serve,
 )
 from kvgate.manifests.chart_values import Hand, handed_by_file, read_handed
-from kvgate.manifests.engine_found import FoundEngine
+from kvgate.manifests.engine_found import COMPOSE, FoundEngine
 from kvgate.manifests.pods import Input
 from kvgate.manifests.reader import Reader
 
@@ -172,7 +172,7 @@ READERS: tuple[Reader, ...] = (
         read=ray_serve.read_llm_config,
     ),
     Reader(
-        platform="docker-compose",
+        platform=COMPOSE,
         what="services of docker-compose",
         reads=(
             "image, entrypoint, command, environment, gpus, deploy.resources.reservations.devices, shm_size, ipc",

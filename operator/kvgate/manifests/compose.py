@@ -12,9 +12,10 @@ from kvgate.manifests.compose_variables import (
     variables_of_service,
 )
 from kvgate.manifests.containers import Start, is_vllm_image, starts_of
-from kvgate.manifests.engine_found import FoundEngine
+from kvgate.manifests.engine_found import COMPOSE, FoundEngine
 from kvgate.manifests.environment import takes_any_length
 from kvgate.manifests.pods import Input
+from kvgate.manifests.visible_gpus import visible_gpus
 from kvgate.manifests.written import NOTHING, Written
 
 _FROM_DOTENV = "variables as .env has them, where the caller's environment does not set them"
@@ -62,7 +63,7 @@ def _engines(given: Input, name: str, written: Written, project: Interpolation) 
         service.get("entrypoint"), service.get("command"), variables, image.text, own_program=own_program
     ):
         yield FoundEngine(
-            platform="docker-compose",
+            platform=COMPOSE,
             document=given.document,
             root=given.root,
             name=name,
@@ -70,6 +71,7 @@ def _engines(given: Input, name: str, written: Written, project: Interpolation) 
             arguments=start.arguments,
             image=image,
             num_gpus=_gpus(service),
+            visible_gpus=visible_gpus(start, variables, service.get("entrypoint"), service.get("command")),
             assumed=() if service == _with_values(written, Interpolation({})) else (_FROM_DOTENV,),
             remarks=(
                 *start.remarks,

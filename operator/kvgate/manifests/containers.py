@@ -44,6 +44,8 @@ class Start:
 
     arguments: tuple[Argument, ...]
     """The words after `vllm serve`, or the program's name."""
+    before: tuple[Argument, ...] = ()
+    """The words before that: variables that are set for it, other programs."""
     is_wrapped: bool = False
     """Another program takes them and hands on vLLM's."""
     is_on_ray: bool = False
@@ -124,12 +126,13 @@ def _words(field: Written, variables: Mapping[str, Written]) -> Iterator[Argumen
 def _after_program(words: list[Argument]) -> Start | None:
     """The words after the first program that starts vLLM."""
     for index, word in enumerate(words):
-        before = words[index - 1].text if index else ""
-        if word.text in _COMMANDS and before.rpartition("/")[2] in ("vllm", "vllm.entrypoints.cli.main"):
-            return Start(arguments=tuple(words[index + 1 :]), is_wrapped=_COMMANDS[word.text])
+        before, rest = tuple(words[:index]), tuple(words[index + 1 :])
+        program = before[-1].text.rpartition("/")[2] if before else ""
+        if word.text in _COMMANDS and program in ("vllm", "vllm.entrypoints.cli.main"):
+            return Start(arguments=rest, before=before, is_wrapped=_COMMANDS[word.text])
         if _SERVERS.fullmatch(word.text) or _WRAPPERS.fullmatch(word.text):
             wrapped = _SERVERS.fullmatch(word.text) is None
-            return Start(arguments=tuple(words[index + 1 :]), is_wrapped=wrapped)
+            return Start(arguments=rest, before=before, is_wrapped=wrapped)
     return None
 
 

@@ -6,6 +6,9 @@ from kvgate.manifests.documents import Document
 from kvgate.manifests.written import NOTHING, Written
 from kvgate.record import record
 
+COMPOSE = "docker-compose"
+"""The platform without a cluster."""
+
 
 @record
 class Hint:
@@ -57,6 +60,8 @@ class FoundEngine:
     """Where it stands apart from the image's tag."""
     num_gpus: Written = NOTHING
     """GPUs of one pod."""
+    visible_gpus: Written = NOTHING
+    """Of those the ones that CUDA shows to vLLM."""
     num_pods: int = 1
     """Pods that one engine spans (LeaderWorkerSet)."""
     hints: tuple[Hint, ...] = ()
@@ -85,6 +90,11 @@ class FoundEngine:
     shared_memory_path: str = ""
     """Where a finding about it stands."""
     stores: tuple[Store, ...] = ()
+
+    @property
+    def is_in_a_pod(self) -> bool:
+        """Services of docker-compose have no nodes and no volumes of Kubernetes."""
+        return self.platform != COMPOSE
 
     @property
     def namespace(self) -> str:

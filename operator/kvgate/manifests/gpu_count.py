@@ -6,8 +6,11 @@ from kvgate.command_line.located import Located, Place, located
 from kvgate.command_line.parser import CommandLine
 from kvgate.manifests.chosen_accelerator import cpu_image
 from kvgate.manifests.engine_found import FoundEngine
+from kvgate.manifests.visible_gpus import NAME
+from kvgate.manifests.written import NOTHING, Written
 from kvgate.rules.finding import Severity
 
+_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "data_parallel_size_local")
 _ELSEWHERE = ("data_parallel_rank", "data_parallel_hybrid_lb", "data_parallel_external_lb", "data_parallel_start_rank")
 """Options by which other pods run other data parallel ranks."""
 _CHIPS = ("google.com/tpu", "aws.amazon.com/neuron")
@@ -16,37 +19,57 @@ _CHIPS = ("google.com/tpu", "aws.amazon.com/neuron")
 
 def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Located]:
     """Too few, or some that idle; silent where either is not known. What nobody sees of a line may use more."""
-    there, needed = gpus_there(engine, line), gpus_needed(line)
-    if there is None or needed is None or cpu_image(engine) or _counts_chips(engine):
+    needed = gpus_needed(line)
+    if needed is None or cpu_image(engine) or _counts_chips(engine) or any(name in line.unknown for name in _SIZES):
         return
-    at = Place(name="tensor_parallel_size", path=engine.num_gpus.path)
-    pods = f"{engine.num_pods} pods have" if engine.num_pods > 1 else "the pod has"
-    if there < needed and not _has_others_gpus(engine, line):
-        message = f"tensor × pipeline × data parallel size is {needed} and {pods} {_gpus(there)}: vLLM does not start"
-        yield located(
-            rule="TooFewGpus", severity=Severity.ERROR, at=at, message=message, remediation=f"ask for {_gpus(needed)}"
-        )
-    elif there > needed and not (line.open_words or engine.is_partial):
-        message = f"{pods} {_gpus(there)} and vLLM uses {needed}: {there - needed} idle"
-        remedy = f"set --tensor-parallel-size so that all {there} are used, or ask for {needed}"
-        yield located(rule="IdleGpus", severity=Severity.WARNING, at=at, message=message, remediation=remedy)
+    times, usable, there = _times(engine, line), _usable(engine), _there(engine)
+    if usable.count is not None and usable.count * times < needed and not _has_others_gpus(engine, line):
+        yield _too_few(engine, usable, usable.count * times, needed)
+    elif there.count is not None and there.count * times > needed and not (line.open_words or engine.is_partial):
+        yield _idle(engine, there, there.count * times, needed)
+
+
+def _usable(engine: FoundEngine) -> Written:
+    """Of one pod, the number that is smaller: what it asks for, and what CUDA shows of it."""
+    known = [each for each in (engine.num_gpus, engine.visible_gpus) if each.count is not None]
+    return min(known, key=lambda each: each.count or 0, default=NOTHING)
+
+
+def _there(engine: FoundEngine) -> Written:
+    return engine.num_gpus if engine.num_gpus.count is not None else engine.visible_gpus
+
+
+def _too_few(engine: FoundEngine, usable: Written, count: int, needed: int) -> Located:
+    at = Place(name="tensor_parallel_size", path=usable.path)
+    message = f"tensor × pipeline × data parallel size is {needed} and {_says(engine, usable)} {_gpus(count)}: vLLM does not start"
+    remedy = f"let {NAME} show {_gpus(needed)}" if usable is engine.visible_gpus else f"ask for {_gpus(needed)}"
+    return located(rule="TooFewGpus", severity=Severity.ERROR, at=at, message=message, remediation=remedy)
+
+
+def _idle(engine: FoundEngine, there: Written, count: int, needed: int) -> Located:
+    at = Place(name="tensor_parallel_size", path=there.path)
+    message = f"{_says(engine, there)} {_gpus(count)} and vLLM uses {needed}: {count - needed} idle"
+    remedy = f"set --tensor-parallel-size so that all {count} are used, or ask for {needed}"
+    return located(rule="IdleGpus", severity=Severity.WARNING, at=at, message=message, remediation=remedy)
+
+
+def _says(engine: FoundEngine, count: Written) -> str:
+    if count is engine.visible_gpus:
+        return f"{NAME} shows"
+    if engine.num_pods > 1:
+        return f"{engine.num_pods} pods have"
+    return "the pod has" if engine.is_in_a_pod else "the container has"
 
 
 def _counts_chips(engine: FoundEngine) -> bool:
     return any(hint.name == "resource" and hint.value.startswith(_CHIPS) for hint in engine.hints)
 
 
-def gpus_there(engine: FoundEngine, line: CommandLine) -> int | None:
-    """Over all pods of the engine; those of one pod where the others run ranks of their own."""
-    count = engine.num_gpus.count
-    if count is None or any(name in line.unknown for name in _SIZES):
-        return None
+def _times(engine: FoundEngine, line: CommandLine) -> int:
+    """Pods of the engine; one where the others run ranks of their own."""
     pods = engine.num_pods if _local(line) is None else 1
     nodes = line.settings.get("nnodes")
-    return count * max(pods, nodes.value if nodes and isinstance(nodes.value, int) and pods == 1 else 1)
-
-
-_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "data_parallel_size_local")
+    return max(pods, nodes.value if nodes and isinstance(nodes.value, int) and pods == 1 else 1)
 
 
 def gpus_needed(line: CommandLine) -> int | None:

@@ -225,8 +225,11 @@ def _is_partly_seen(engine: FoundEngine, line: CommandLine) -> bool:
 def _reworded(finding: Finding, asked: _Asked) -> Finding:
     """Remedies that a manifest of another platform has."""
     if finding.rule == "UnknownAccelerator" and asked.chosen.name is None:
-        has_nodes = asked.engine.platform != "docker-compose"
-        remedy = "select nodes by nvidia.com/gpu.product, or give --accelerator" if has_nodes else "give --accelerator"
+        remedy = (
+            "select nodes by nvidia.com/gpu.product, or give --accelerator"
+            if asked.engine.is_in_a_pod
+            else "give --accelerator"
+        )
         return replace(finding, message="no GPU is named where kvgate looks", remediation=remedy)
     return replace(finding, remediation=without_spec(finding.remediation))
 

@@ -9,6 +9,7 @@ from kvgate.manifests.documents import Document
 from kvgate.manifests.engine_found import FoundEngine, Store
 from kvgate.manifests.environment import ConfigData, takes_any_length, variables_of
 from kvgate.manifests.mounted_files import files_of
+from kvgate.manifests.visible_gpus import visible_gpus
 from kvgate.manifests.volumes import has_shared_memory, stores_of
 from kvgate.manifests.written import NOTHING, Written
 from kvgate.record import record
@@ -136,6 +137,7 @@ def engines_of_container(
             engine,
             stores=tuple(_sized(given, store) for store in stores),
             takes_any_length=takes_any_length(variables),
+            visible_gpus=visible_gpus(start, variables, container.get("command"), container.get("args")),
         )
         yield engine if len(starts) == 1 else replace(engine, num_gpus=NOTHING)
 

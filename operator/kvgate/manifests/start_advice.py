@@ -77,7 +77,9 @@ def _no_shared_memory(engine: FoundEngine, line: CommandLine) -> Iterator[Locate
             severity=Severity.WARNING,
             at=Place(name="tensor_parallel_size", path=engine.shared_memory_path or engine.path),
             message=f"{ranks} ranks talk through /dev/shm, which has {_SHARED_MEMORY_MIB} MiB: NCCL fails to start in so little",
-            remediation="mount an emptyDir with medium: Memory at /dev/shm",
+            remediation="mount an emptyDir with medium: Memory at /dev/shm"
+            if engine.is_in_a_pod
+            else "set shm_size, or ipc: host",
         )
 
 

@@ -140,6 +140,11 @@ def test_what_env_files_set_reaches_the_container(tmp_path: Path) -> None:
     assert [note for note in given.assumed if ".env" in note]
 
 
+def test_cuda_shows_some_of_all_gpus(tmp_path: Path) -> None:
+    given = engine(tmp_path, gpus="all", environment={"CUDA_VISIBLE_DEVICES": "0,2"})
+    assert (given.num_gpus.count, given.visible_gpus.count) == (None, 2)
+
+
 def test_variables_that_double_each_other_stay_small(tmp_path: Path) -> None:
     lines = ["A0=aaaaaaaa", *(f"A{i}=$A{i - 1}$A{i - 1}" for i in range(1, 60))]
     (tmp_path / ".env").write_text("\n".join(lines), encoding="utf-8")

@@ -271,6 +271,43 @@ def test_gpus_must_add_up(tmp_path: Path, arguments: list[str], gpus: int | None
 
 
 @pytest.mark.parametrize(
+    ("devices", "gpus", "expected"),
+    [
+        ("0", 2, ["TooFewGpus"]),
+        ("0,1", 2, []),
+        ("0, 1", None, []),
+        ("0", None, ["TooFewGpus"]),
+        ("0,1,2", None, ["IdleGpus"]),
+        ("GPU-a1,MIG-b2/0/1", 2, []),
+        ("all", 2, []),
+        ("$(DEVICES)", 2, []),
+        ("0,1", 4, ["IdleGpus"]),
+        ("0,1,2,3", 1, ["TooFewGpus"]),
+    ],
+)
+def test_gpus_that_cuda_does_not_show_are_none(
+    tmp_path: Path, devices: str, gpus: int | None, expected: list[str]
+) -> None:
+    environment = [{"name": "CUDA_VISIBLE_DEVICES", "value": devices}]
+    told = rules(judged(tmp_path, "Qwen/Qwen3-32B", "-tp=2", gpus=gpus, container={"env": environment}))
+    assert [rule for rule in told if rule.endswith("Gpus")] == expected
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("CUDA_VISIBLE_DEVICES=0 vllm serve Qwen/Qwen3-32B -tp 2", ["TooFewGpus"]),
+        ("env CUDA_VISIBLE_DEVICES=0,1 vllm serve Qwen/Qwen3-32B -tp 2", []),
+        ("export CUDA_VISIBLE_DEVICES=0,1\nvllm serve Qwen/Qwen3-32B -tp 2", []),
+    ],
+)
+def test_a_script_may_show_other_gpus(tmp_path: Path, script: str, expected: list[str]) -> None:
+    container = {"command": ["sh", "-c", script], "args": [], "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "3"}]}
+    told = rules(judged(tmp_path, gpus=2, container=container))
+    assert [rule for rule in told if rule.endswith("Gpus")] == expected
+
+
+@pytest.mark.parametrize(
     "first",
     ["ray start --head --port=6379 &&", "bash /vllm-workspace/examples/online_serving/multi-node-serving.sh leader;"],
 )
