@@ -14,7 +14,8 @@ from kvgate.budget.request import Guarantee
 from kvgate.controller.observed import Judged, assess_owner, config_text
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judged import Defaults, JudgedEngine, judge_engine
+from kvgate.manifests.judged import Defaults, JudgedEngine
+from kvgate.manifests.judging import judge_engine
 from kvgate.rendering.workload import Manifests, render
 
 TESTS = Path(__file__).parents[1]

@@ -19,7 +19,8 @@ from kvgate.cli.workload_comments import commented_workloads
 from kvgate.manifests import Manifests, Subject, read_manifests
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judged import JudgedEngine, judge_engine
+from kvgate.manifests.judged import JudgedEngine
+from kvgate.manifests.judging import judge_engine
 from kvgate.manifests.written import NOTHING, Written
 from kvgate.record import record
 from kvgate.rules.finding import Severity

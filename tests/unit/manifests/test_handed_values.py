@@ -9,7 +9,8 @@ import yaml
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judged import Defaults, judge_engine
+from kvgate.manifests.judged import Defaults
+from kvgate.manifests.judging import judge_engine
 from kvgate.rules.finding import Severity
 
 MODEL = {"name": "a", "repository": "vllm/vllm-openai", "modelURL": "Qwen/Qwen3-8B"}

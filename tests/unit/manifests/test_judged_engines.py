@@ -9,7 +9,8 @@ import yaml
 from kvgate.budget.interval import Verdict
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judged import Defaults, JudgedEngine, judge_engine
+from kvgate.manifests.judged import Defaults, JudgedEngine
+from kvgate.manifests.judging import judge_engine
 from kvgate.rules.finding import Severity
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
