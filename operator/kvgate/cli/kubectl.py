@@ -21,7 +21,8 @@ KINDS = (
     "models.kubeai.org", "workspaces.kaito.sh", "inferencesets.kaito.sh", "multiroleinferences.kaito.sh",
     "dynamographdeployments.nvidia.com", "dynamocomponentdeployments.nvidia.com", "podcliquesets.grove.io",
     "podcliquescalinggroups.grove.io", "podcliques.grove.io", "rayservices.ray.io", "rayclusters.ray.io",
-    "vllmruntimes.production-stack.vllm.ai", "configmaps",
+    "vllmruntimes.production-stack.vllm.ai", "configmaps", "persistentvolumeclaims",
+    "resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io",
 )  # fmt: skip
 """What may run vLLM, what such objects refer to, and what stands between an object and its pods; kinds that the cluster does
 not have are left out."""

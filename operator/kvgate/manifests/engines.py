@@ -75,6 +75,7 @@ def _input(
         config_data=partial(manifests.config_data, namespace),
         find=partial(_found, objects, namespace),
         claim_size=partial(manifests.claim_size, namespace),
+        find_devices=partial(manifests.devices_of, namespace),
         profiles=profiles,
     )
 

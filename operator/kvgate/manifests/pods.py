@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from kvgate.manifests.accelerator_hints import gpu_memory_of, gpus_of, node_hints
 from kvgate.manifests.containers import Start, starts_of
+from kvgate.manifests.device_claims import FindDevices, claimed_gpus
 from kvgate.manifests.documents import Document
 from kvgate.manifests.engine_found import FoundEngine, Store
 from kvgate.manifests.environment import ConfigData, takes_any_length, variables_of
@@ -56,6 +57,7 @@ class Input:
     """(kind, name) → another document of the same input."""
     claim_size: Callable[[str], str | None]
     """Name of a PersistentVolumeClaim → the storage that it asks for."""
+    find_devices: FindDevices
     profiles: Sequence[Written]
     """Values of KubeAI's own chart in the input, which its models refer to."""
 
@@ -145,6 +147,7 @@ def engines_of_container(
 def engine_of_start(given: Input, container: Written, start: Start, *, pod: Written, platform: str) -> FoundEngine:
     """Command line, image, GPUs and probes of one container."""
     gpus, resource = gpus_of(container.get("resources"))
+    claimed, products = claimed_gpus(pod, container, given.find_devices)
     probes = (container.get(name) for name in ("startupProbe", "livenessProbe"))
     return FoundEngine(
         platform=platform,
@@ -154,9 +157,9 @@ def engine_of_start(given: Input, container: Written, start: Start, *, pod: Writ
         path=container.path,
         arguments=start.arguments,
         image=container.get("image"),
-        num_gpus=gpus,
+        num_gpus=gpus if gpus.is_set else claimed,
         gpu_memory=gpu_memory_of(container.get("resources")),
-        hints=(*((resource,) if resource else ()), *node_hints(pod)),
+        hints=(*((resource,) if resource else ()), *products, *node_hints(pod)),
         remarks=start.remarks,
         is_wrapped=start.is_wrapped,
         is_on_ray=start.is_on_ray,

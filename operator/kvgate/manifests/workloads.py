@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvgate.api import GROUP, KIND
 from kvgate.facts import ConfigLookup, ConfigMissing, text_of_key
+from kvgate.manifests.device_claims import CLAIM_KINDS
 from kvgate.manifests.documents import Document, read_relevant
 from kvgate.manifests.positions import Broken
 from kvgate.manifests.written import Written
@@ -19,7 +20,7 @@ if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platform
 
 NO_NAMESPACE = "default"
 """Of what names none."""
-_RELEVANT = (GROUP, "ConfigMap", "PersistentVolumeClaim", "List")
+_RELEVANT = (GROUP, "ConfigMap", "PersistentVolumeClaim", "ResourceClaim", "List")
 """A document with none of these words, and none of an engine, is of no interest here; a List is several documents."""
 
 
@@ -52,6 +53,9 @@ class Manifests:
     claims: dict[tuple[str, str], str] = field(default_factory=dict)
     """Storage that PersistentVolumeClaims ask for, by (namespace, name)."""
 
+    devices: dict[tuple[str, str, str], Written] = field(default_factory=dict)
+    """What ResourceClaims and their templates ask for, by (namespace, kind, name)."""
+
     def config_data(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """Data of a ConfigMap of the same input; one without a namespace goes where it is applied to."""
         return self.config_maps.get((namespace, name), self.config_maps.get((NO_NAMESPACE, name)))
@@ -59,6 +63,10 @@ class Manifests:
     def claim_size(self, namespace: str, name: str) -> str | None:
         """Storage that a claim of the same input asks for."""
         return self.claims.get((namespace, name), self.claims.get((NO_NAMESPACE, name)))
+
+    def devices_of(self, namespace: str, kind: str, name: str) -> Written | None:
+        """Of a ResourceClaim or a template of the same input."""
+        return self.devices.get((namespace, kind, name), self.devices.get((NO_NAMESPACE, kind, name)))
 
     def lookup(self, namespace: str) -> ConfigLookup:
         """Finds configFrom of an object in this namespace."""
@@ -92,6 +100,9 @@ def read_manifests(paths: Iterable[str]) -> Manifests:
         elif item.kind == "PersistentVolumeClaim":
             found.num_others += 1
             _add_claim(found, item)
+        elif item.kind in CLAIM_KINDS:
+            found.num_others += 1
+            _add_devices(found, item)
         elif item.mentions_engine:
             found.others.append(item)
         else:
@@ -144,6 +155,13 @@ def _add_claim(found: Manifests, document: Document) -> None:
         claim = Written(value=value)
         size = claim.get("spec", "resources", "requests", "storage").text
         found.claims[_identity(value)[::-1]] = size
+
+
+def _add_devices(found: Manifests, document: Document) -> None:
+    value = document.load()
+    if isinstance(value, Mapping):
+        name, namespace = _identity(value)
+        found.devices[namespace, document.kind, name] = Written(value=value).get(*CLAIM_KINDS[document.kind])
 
 
 def _identity(value: Mapping[str, Any]) -> tuple[str, str]:
