@@ -29,8 +29,8 @@ YAML that stands as text in a field is read as if it stood there: the path of a 
 """
 _SOURCES = {
     "which model": "the platform's field; `--model`; the word after `vllm serve`; of weights at a path their served name, or the folder's",
-    "which GPU": "product labels; `nvidia.com/gpu.memory` and `gpu.family`; labels of clouds; MIG resources; claims of devices; `--accelerator`",
-    "how many": "limits, else requests, else claims of devices, times the pods of the engine; CUDA_VISIBLE_DEVICES; against tensor × pipeline × data parallel size",
+    "which GPU": "product labels; `nvidia.com/gpu.memory`, `gpu.family`; labels of clouds; MIG resources; device claims; `--accelerator`",
+    "how many": "limits, requests or device claims, times the pods; CUDA_VISIBLE_DEVICES; against tensor × pipeline × data parallel size",
     "which release": "the tag of vLLM's own images; `--vllm-version`; else all that have the options and the model: both ends are judged",
     "which options": "command and args, through `sh -c`, `eval`, scripts and `--config`; variables and files of ConfigMaps of the input",
 }
