@@ -124,16 +124,22 @@ def _words(field: Written, variables: Mapping[str, Written]) -> Iterator[Argumen
 
 
 def _after_program(words: list[Argument]) -> Start | None:
-    """The words after the first program that starts vLLM."""
+    """The words around the first program that starts vLLM."""
     for index, word in enumerate(words):
-        before, rest = tuple(words[:index]), tuple(words[index + 1 :])
-        program = before[-1].text.rpartition("/")[2] if before else ""
-        if word.text in _COMMANDS and program in ("vllm", "vllm.entrypoints.cli.main"):
-            return Start(arguments=rest, before=before, is_wrapped=_COMMANDS[word.text])
-        if _SERVERS.fullmatch(word.text) or _WRAPPERS.fullmatch(word.text):
-            wrapped = _SERVERS.fullmatch(word.text) is None
-            return Start(arguments=rest, before=before, is_wrapped=wrapped)
+        is_wrapped = _is_wrapped(words[index - 1].text if index else "", word.text)
+        if is_wrapped is not None:
+            before, rest = tuple(words[:index]), tuple(words[index + 1 :])
+            return Start(arguments=rest, before=before, is_wrapped=is_wrapped)
     return None
+
+
+def _is_wrapped(before: str, word: str) -> bool | None:
+    """Whether what is started here takes options of its own beside vLLM's; None where the word starts nothing."""
+    if word in _COMMANDS and before.rpartition("/")[2] in ("vllm", "vllm.entrypoints.cli.main"):
+        return _COMMANDS[word]
+    if _SERVERS.fullmatch(word):
+        return False
+    return True if _WRAPPERS.fullmatch(word) else None
 
 
 def _starts_ray(words: list[Argument]) -> bool:
