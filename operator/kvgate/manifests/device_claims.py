@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterator
 from kvgate.manifests.engine_found import Hint
 from kvgate.manifests.written import NOTHING, Written
 
-FindDevices = Callable[[str, str], Written | None]
-"""(kind, name) → `devices` of a ResourceClaim or a ResourceClaimTemplate of the same input."""
-CLAIM_KINDS = {"ResourceClaim": ("spec", "devices"), "ResourceClaimTemplate": ("spec", "spec", "devices")}
-"""Kind → where its devices are."""
-_REFERENCES = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "ResourceClaimTemplate"}
+FindClaim = Callable[[str, str], Written | None]
+"""(kind, name) → a claim of the same input, of volumes or of devices, or a template of one."""
+_REFERENCES = {
+    "resourceClaimName": ("ResourceClaim", ("spec",)),
+    "resourceClaimTemplateName": ("ResourceClaimTemplate", ("spec", "spec")),
+}
+"""Field of a pod's claim → the kind that it names, and where that says what it asks for."""
 _GPU_CLASSES = re.compile(r"(?:gpu|mig)\.nvidia\.com|gpu\.amd\.com|gpu\.intel\.com")
 _PRODUCT = re.compile(r"""productName\s*==\s*(['"])([^'"]+)\1""")
 _PROFILE = re.compile(r"""\bprofile\s*==\s*(['"])([^'"]+)\1""")
 """Attributes of NVIDIA's driver in an expression of CEL; one that negates something says nothing here."""
 
 
-def claimed_gpus(pod: Written, container: Written, find: FindDevices) -> tuple[Written, tuple[Hint, ...]]:
+def claimed_gpus(pod: Written, container: Written, find: FindClaim) -> tuple[Written, tuple[Hint, ...]]:
     """(how many, what tells which they are), at the container's claims; nothing where none of them is known to be of GPUs."""
     claims = container.get("resources", "claims")
     requests = [request for claim in claims.items() for request in _requests(pod, claim, find)]
@@ -28,14 +30,14 @@ def claimed_gpus(pod: Written, container: Written, find: FindDevices) -> tuple[W
     return number if gpus else NOTHING, tuple(hint for request in gpus for hint in _hints(request, claims.path))
 
 
-def _requests(pod: Written, claim: Written, find: FindDevices) -> Iterator[Written]:
+def _requests(pod: Written, claim: Written, find: FindClaim) -> Iterator[Written]:
     """Those that the claim is for; of alternatives (`firstAvailable`) nobody knows which it will be."""
     name, only = claim.get("name").text, claim.get("request").text
     for reference in pod.get("resourceClaims").items():
-        for field, kind in _REFERENCES.items():
+        for field, (kind, spec) in _REFERENCES.items():
             target = reference.get(field).text
-            devices = find(kind, target) if target and reference.get("name").text == name else None
-            for request in devices.get("requests").items() if devices else ():
+            found = find(kind, target) if target and reference.get("name").text == name else None
+            for request in found.get(*spec, "devices", "requests").items() if found else ():
                 if only in ("", request.get("name").text):
                     yield request.get("exactly") if request.get("exactly").is_set else request
 

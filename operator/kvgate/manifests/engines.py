@@ -74,8 +74,7 @@ def _input(
         values=root,
         config_data=partial(manifests.config_data, namespace),
         find=partial(_found, objects, namespace),
-        claim_size=partial(manifests.claim_size, namespace),
-        find_devices=partial(manifests.devices_of, namespace),
+        find_claim=partial(manifests.find_claim, namespace),
         profiles=profiles,
     )
 

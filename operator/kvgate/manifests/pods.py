@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from kvgate.manifests.accelerator_hints import gpu_memory_of, gpus_of, node_hints
 from kvgate.manifests.containers import Start, starts_of
-from kvgate.manifests.device_claims import FindDevices, claimed_gpus
+from kvgate.manifests.device_claims import FindClaim, claimed_gpus
 from kvgate.manifests.documents import Document
 from kvgate.manifests.engine_found import FoundEngine, Store
 from kvgate.manifests.environment import ConfigData, takes_any_length, variables_of
@@ -55,9 +55,7 @@ class Input:
     config_data: ConfigData
     find: Callable[[str, str], Written | None]
     """(kind, name) → another document of the same input."""
-    claim_size: Callable[[str], str | None]
-    """Name of a PersistentVolumeClaim → the storage that it asks for."""
-    find_devices: FindDevices
+    find_claim: FindClaim
     profiles: Sequence[Written]
     """Values of KubeAI's own chart in the input, which its models refer to."""
 
@@ -147,7 +145,7 @@ def engines_of_container(
 def engine_of_start(given: Input, container: Written, start: Start, *, pod: Written, platform: str) -> FoundEngine:
     """Command line, image, GPUs and probes of one container."""
     gpus, resource = gpus_of(container.get("resources"))
-    claimed, products = claimed_gpus(pod, container, given.find_devices)
+    claimed, products = claimed_gpus(pod, container, given.find_claim)
     probes = (container.get(name) for name in ("startupProbe", "livenessProbe"))
     return FoundEngine(
         platform=platform,
@@ -171,7 +169,8 @@ def engine_of_start(given: Input, container: Written, start: Start, *, pod: Writ
 
 def _sized(given: Input, store: Store) -> Store:
     """With the size that its claim asks for, where the claim is in the input."""
-    size = given.claim_size(store.claim) if store.claim else None
+    claim = given.find_claim("PersistentVolumeClaim", store.claim) if store.claim else None
+    size = claim.get("spec", "resources", "requests", "storage").text if claim else ""
     return replace(store, size=Written(value=size, path=store.path)) if size else store
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from kvgate.api import GROUP, KIND
 from kvgate.facts import ConfigLookup, ConfigMissing, text_of_key
-from kvgate.manifests.device_claims import CLAIM_KINDS
 from kvgate.manifests.documents import Document, read_relevant
 from kvgate.manifests.positions import Broken
 from kvgate.manifests.written import Written
@@ -20,6 +19,8 @@ if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platform
 
 NO_NAMESPACE = "default"
 """Of what names none."""
+_CLAIM_KINDS = ("PersistentVolumeClaim", "ResourceClaim", "ResourceClaimTemplate")
+"""What pods refer to by name."""
 _RELEVANT = (GROUP, "ConfigMap", "PersistentVolumeClaim", "ResourceClaim", "List")
 """A document with none of these words, and none of an engine, is of no interest here; a List is several documents."""
 
@@ -50,23 +51,16 @@ class Manifests:
     config_maps: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     """Data by (namespace, name)."""
 
-    claims: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Storage that PersistentVolumeClaims ask for, by (namespace, name)."""
-
-    devices: dict[tuple[str, str, str], Written] = field(default_factory=dict)
-    """What ResourceClaims and their templates ask for, by (namespace, kind, name)."""
+    claims: dict[tuple[str, str, str], Written] = field(default_factory=dict)
+    """Of volumes and of devices, by (namespace, kind, name)."""
 
     def config_data(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """Data of a ConfigMap of the same input; one without a namespace goes where it is applied to."""
         return self.config_maps.get((namespace, name), self.config_maps.get((NO_NAMESPACE, name)))
 
-    def claim_size(self, namespace: str, name: str) -> str | None:
-        """Storage that a claim of the same input asks for."""
-        return self.claims.get((namespace, name), self.claims.get((NO_NAMESPACE, name)))
-
-    def devices_of(self, namespace: str, kind: str, name: str) -> Written | None:
-        """Of a ResourceClaim or a template of the same input."""
-        return self.devices.get((namespace, kind, name), self.devices.get((NO_NAMESPACE, kind, name)))
+    def find_claim(self, namespace: str, kind: str, name: str) -> Written | None:
+        """A claim of the same input, or a template of one; one without a namespace goes where it is applied to."""
+        return self.claims.get((namespace, kind, name), self.claims.get((NO_NAMESPACE, kind, name)))
 
     def lookup(self, namespace: str) -> ConfigLookup:
         """Finds configFrom of an object in this namespace."""
@@ -97,12 +91,9 @@ def read_manifests(paths: Iterable[str]) -> Manifests:
         elif item.kind == "ConfigMap":
             found.num_others += 1
             _add_config_map(found, item)
-        elif item.kind == "PersistentVolumeClaim":
+        elif item.kind in _CLAIM_KINDS:
             found.num_others += 1
             _add_claim(found, item)
-        elif item.kind in CLAIM_KINDS:
-            found.num_others += 1
-            _add_devices(found, item)
         elif item.mentions_engine:
             found.others.append(item)
         else:
@@ -152,16 +143,8 @@ def _add_claim(found: Manifests, document: Document) -> None:
     """What cannot be read of one is nobody's engine."""
     value = document.load()
     if isinstance(value, Mapping):
-        claim = Written(value=value)
-        size = claim.get("spec", "resources", "requests", "storage").text
-        found.claims[_identity(value)[::-1]] = size
-
-
-def _add_devices(found: Manifests, document: Document) -> None:
-    value = document.load()
-    if isinstance(value, Mapping):
         name, namespace = _identity(value)
-        found.devices[namespace, document.kind, name] = Written(value=value).get(*CLAIM_KINDS[document.kind])
+        found.claims[namespace, document.kind, name] = Written(value=value)
 
 
 def _identity(value: Mapping[str, Any]) -> tuple[str, str]:

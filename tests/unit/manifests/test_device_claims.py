@@ -19,8 +19,9 @@ def claimed(*requests: Any, only: str = "") -> tuple[int | None, list[str]]:
     pod = Written(value={"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]})
     claim = {"name": "gpu", **({"request": only} if only else {})}
     container = Written(value={"resources": {"claims": [claim]}})
-    devices = {("ResourceClaimTemplate", "t"): Written(value={"requests": list(requests)})}
-    number, hints = claimed_gpus(pod, container, lambda kind, name: devices.get((kind, name)))
+    template = Written(value={"spec": {"spec": {"devices": {"requests": list(requests)}}}})
+    claims = {("ResourceClaimTemplate", "t"): template}
+    number, hints = claimed_gpus(pod, container, lambda kind, name: claims.get((kind, name)))
     return number.count, [hint.value for hint in hints]
 
 
