@@ -16,7 +16,7 @@ from kvgate.manifests.engine_found import COMPOSE, FoundEngine
 from kvgate.manifests.environment import takes_any_length
 from kvgate.manifests.pods import Input
 from kvgate.manifests.visible_gpus import visible_gpus
-from kvgate.manifests.written import NOTHING, Written
+from kvgate.manifests.written import NOTHING, Written, total
 
 _FROM_DOTENV = "variables as .env has them, where the caller's environment does not set them"
 
@@ -104,8 +104,7 @@ def _gpus(service: Written) -> Written:
     counts = [_count(request) for request in requests]
     if len(counts) < 2:
         return counts[0] if counts else NOTHING
-    known = [count.count for count in counts if count.count is not None]
-    return Written(value=sum(known) if len(known) == len(counts) else None, path=counts[0].path)
+    return Written(value=total([count.count for count in counts]), path=counts[0].path)
 
 
 def _count(request: Written) -> Written:

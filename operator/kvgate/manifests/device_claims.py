@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from kvgate.manifests.engine_found import Hint
-from kvgate.manifests.written import NOTHING, Written
+from kvgate.manifests.written import NOTHING, Written, total
 
 FindClaim = Callable[[str, str], Written | None]
 """(kind, name) → a claim of the same input, of volumes or of devices, or a template of one."""
@@ -24,9 +24,7 @@ def claimed_gpus(pod: Written, container: Written, find: FindClaim) -> tuple[Wri
     claims = container.get("resources", "claims")
     requests = [request for claim in claims.items() for request in _requests(pod, claim, find)]
     gpus = [request for request in requests if _GPU_CLASSES.fullmatch(request.get("deviceClassName").text)]
-    counts = [_count(request) for request in gpus]
-    known = [count for count in counts if count is not None]
-    number = Written(value=sum(known) if len(known) == len(counts) else None, path=claims.path)
+    number = Written(value=total([_count(request) for request in gpus]), path=claims.path)
     return number if gpus else NOTHING, tuple(hint for request in gpus for hint in _hints(request, claims.path))
 
 

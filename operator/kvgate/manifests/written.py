@@ -1,6 +1,6 @@
 """A value as somebody wrote it, with the path that leads to it: how readers walk through other people's documents."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kvgate.record import record
@@ -54,6 +54,12 @@ def _step(name: str, *, first: bool) -> str:
     if any(mark in name for mark in ".[]"):
         return f'["{name}"]'
     return name if first else f".{name}"
+
+
+def total(counts: Sequence[int | None]) -> int | None:
+    """None where one of them is not known."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 NOTHING = Written(value=None)
