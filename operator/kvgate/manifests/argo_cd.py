@@ -17,6 +17,8 @@ _SPECS = {"Application": ("spec",), "ApplicationSet": ("spec", "template", "spec
 _SOURCES = (("source",), ("sources", "*"))
 _MAX_PARAMETERS = 200
 """Of one source; nobody sets more."""
+_Parameter = tuple[Written, SetValue | None]
+"""Where it stands, and what it sets; None where that is not read."""
 
 
 def handed_by_application(given: Input) -> Iterator[Handed]:
@@ -25,14 +27,20 @@ def handed_by_application(given: Input) -> Iterator[Handed]:
     given = with_texts_read(given, *((*above, *source, "helm", "values") for source in _SOURCES))
     spec = given.root.get(*above)
     helms = [source.get("helm") for source in spec.get("sources").items() or [spec.get("source")]]
-    elsewhere = tuple(pair for helm in helms for pair in _elsewhere(helm))
+    sources = [(helm, tuple(_parameters(helm))) for helm in helms]
+    elsewhere = {
+        path_below(_values(helm).path, found): parameter.path
+        for helm, parameters in sources
+        for parameter, found in parameters
+        if found
+    }
     given = replace(given, document=replace(given.document, elsewhere=elsewhere))
-    return (_handed(given, helm) for helm in helms)
+    return (_handed(given, helm, parameters) for helm, parameters in sources)
 
 
-def _handed(given: Input, helm: Written) -> Handed:
+def _handed(given: Input, helm: Written, parameters: Sequence[_Parameter]) -> Handed:
     values, unread = _values(helm), helm.get("fileParameters").items()
-    for parameter, found in _parameters(helm):
+    for parameter, found in parameters:
         if found:
             values = replace(values, value=with_set(values.value, found))
         else:
@@ -44,18 +52,11 @@ def _values(helm: Written) -> Written:
     return helm.get("valuesObject") if helm.get("valuesObject").is_set else helm.get("values")
 
 
-def _parameters(helm: Written) -> Iterator[tuple[Written, SetValue | None]]:
+def _parameters(helm: Written) -> Iterator[_Parameter]:
     for index, parameter in enumerate(helm.get("parameters").items()):
         name, text = parameter.get("name").text, parameter.get("value").text
         as_text = parameter.get("forceString").value is True
         yield parameter, read_set(name, text, as_text=as_text) if index < _MAX_PARAMETERS else None
-
-
-def _elsewhere(helm: Written) -> Iterator[tuple[str, str]]:
-    """What the parameters set is written where they stand."""
-    for parameter, found in _parameters(helm):
-        if found:
-            yield path_below(_values(helm).path, found), parameter.path
 
 
 def _files(helm: Written) -> Iterator[Remark]:

@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -47,8 +47,8 @@ class Document:
     """Of the whole document, also for the items of a List."""
     comments: tuple[Comment, ...] = ()
     """Those that are for kvgate."""
-    elsewhere: tuple[tuple[str, str], ...] = ()
-    """(path, where in the document it is written) of values that one part of it sets in another."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """Path → where in the document it is written, of values that one part of it sets in another."""
 
     @property
     def position(self) -> Position:
@@ -56,7 +56,7 @@ class Document:
 
     def position_of(self, path: str, line: int = 0) -> Position:
         """Of a field, or of its nearest parent that is written; of a line in it where it is a text of several."""
-        shown, value = locate(self.node, dict(self.elsewhere).get(path, path))
+        shown, value = locate(self.node, self.elsewhere.get(path, path))
         if not line or not isinstance(value, yaml.ScalarNode):
             return self._at(shown)
         first = value.start_mark.line + (1 if value.style in ("|", ">") else 0)
