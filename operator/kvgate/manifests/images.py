@@ -41,12 +41,8 @@ def version_of(image: str) -> ImageFound:
     is_ours = repository.endswith(_VLLM_IMAGES) and not repository.endswith(_OWN_TAGS)
     if not repository:
         return ImageFound(version=None, reason="no image is written")
-    named = _NAMED_RELEASE.search(tag) or (repository.endswith(_FRAMEWORK_IMAGES) and _FRAMEWORK_RELEASE.match(tag))
-    if not is_ours and named:
-        return ImageFound(version=named[1], reason=f"tag {tag}")
     if not is_ours:
-        reason = f"{repository} is not vLLM's own image, and its tags need not be vLLM's releases"
-        return ImageFound(version=None, reason=reason)
+        return _of_another_project(repository, tag)
     match = _RELEASE.search(tag)
     if match is not None:
         return ImageFound(version=match[1], reason=f"tag {tag}")
@@ -56,3 +52,11 @@ def version_of(image: str) -> ImageFound:
         reason = f"the tag {tag or 'latest'} moves with the releases"
         return ImageFound(version=None, reason=reason, is_newest=True, is_ahead=tag in _TAGS_AHEAD)
     return ImageFound(version=None, reason=f"the tag {tag} names no release")
+
+
+def _of_another_project(repository: str, tag: str) -> ImageFound:
+    named = _NAMED_RELEASE.search(tag) or (repository.endswith(_FRAMEWORK_IMAGES) and _FRAMEWORK_RELEASE.match(tag))
+    if named:
+        return ImageFound(version=named[1], reason=f"tag {tag}")
+    reason = f"{repository} is not vLLM's own image, and its tags need not be vLLM's releases"
+    return ImageFound(version=None, reason=reason)
