@@ -37,9 +37,10 @@ def read_llm_config(given: Input) -> Iterator[FoundEngine]:
 
 def read_ray_service(given: Input) -> Iterator[FoundEngine]:
     """`serveConfigV2` holds the same as text; GPUs are the workers'."""
+    given = with_texts_read(given, ("spec", "serveConfigV2"))
     field = given.root.get("spec", "serveConfigV2")
     try:
-        value_of(field.text)
+        value_of(field.text)  # only what is no object is a text still
     except YamlError as error:
         remark = (field.path, f"serveConfigV2 cannot be read: {error}")
         yield FoundEngine(
@@ -51,10 +52,9 @@ def read_ray_service(given: Input) -> Iterator[FoundEngine]:
             remarks=(remark,),
         )
         return
-    given = with_texts_read(given, ("spec", "serveConfigV2"))
     workers = tuple(_worker_hints(given.root.get("spec", "rayClusterConfig")))
     image = _worker_image(given.root.get("spec", "rayClusterConfig"))
-    for application in given.root.get("spec", "serveConfigV2", "applications").items():
+    for application in field.get("applications").items():
         for config in _configs(application):
             for engine in _engine(given, config, application):
                 yield replace(engine, hints=(*engine.hints, *workers), image=image)
