@@ -74,12 +74,16 @@ def _times(engine: FoundEngine, line: CommandLine) -> int:
 
 def gpus_needed(line: CommandLine) -> int | None:
     """What the parallel sizes multiply to; of data parallel ranks those that run here."""
-    sizes = [_size(line, name) for name in _SIZES[:2]]
     local = _local(line)
     data = local if local is not None else _size(line, "data_parallel_size")
     if local is None and any(name in line.settings for name in _ELSEWHERE):
         return None
-    return sizes[0] * sizes[1] * data
+    return ranks_of_a_copy(line) * data
+
+
+def ranks_of_a_copy(line: CommandLine) -> int:
+    """Of the weights: tensor × pipeline parallel size."""
+    return _size(line, "tensor_parallel_size") * _size(line, "pipeline_parallel_size")
 
 
 def _local(line: CommandLine) -> int | None:

@@ -9,6 +9,7 @@ from kvgate.budget.units import cdiv, format_gib
 from kvgate.command_line.located import Located, Place, located
 from kvgate.command_line.parser import CommandLine
 from kvgate.manifests.engine_found import FoundEngine, Store
+from kvgate.manifests.gpu_count import ranks_of_a_copy
 from kvgate.manifests.written import Written
 from kvgate.rules.finding import Severity
 
@@ -66,10 +67,7 @@ def _no_shared_memory(engine: FoundEngine, line: CommandLine) -> Iterator[Locate
     """NCCL and vLLM's own queues between the processes of an engine that are in one pod."""
     if engine.has_shared_memory is not False:
         return
-    ranks = 1
-    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
-        setting = line.settings.get(name)
-        ranks *= setting.value if setting and isinstance(setting.value, int) else 1
+    ranks = ranks_of_a_copy(line)
     ranks = min(ranks, engine.num_gpus.count or ranks)
     if ranks > 1:
         yield located(
