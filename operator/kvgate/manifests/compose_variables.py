@@ -4,7 +4,6 @@ Rules: docs.docker.com, "Interpolation" of the Compose file reference, and "Envi
 """
 
 import re
-from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -79,12 +78,12 @@ def variables_of_service(service: Written, file: str, project: Interpolation) ->
 
 
 def _of_env_files(service: Written, file: str, project: Interpolation) -> Iterator[tuple[str, Written]]:
-    own: dict[str, str] = {}
-    interpolation = Interpolation(ChainMap(own, dict(project.known)), project.room)
+    known = dict(project.known)
+    interpolation = Interpolation(known, project.room)
     for entry, name_of_file in env_files(service):
         for name, value in (read_variables(file, name_of_file) or {}).items():
-            own[name] = interpolation.filled(value)
-            yield name, Written(value=own[name], path=entry.path)
+            known[name] = interpolation.filled(value)
+            yield name, Written(value=known[name], path=entry.path)
 
 
 def env_files(service: Written) -> list[tuple[Written, str]]:
