@@ -17,6 +17,8 @@ _MAX_DEPTH = 50
 """Branches within branches; deeper ones are taken for parts of the last."""
 _TESTS = ("[", "[[", "test")
 T = TypeVar("T")
+_Shared = Callable[[str, Sequence[T | None], str], T]
+"""(name, what it may hold, path) → what is certain of it."""
 
 
 @dataclass(slots=True)
@@ -47,8 +49,17 @@ class _Changed(Generic[T]):
                 self.now[name] = value
         self.here.clear()
 
-    def outcomes(self, name: str, *, is_one_run: bool) -> list[T | None]:
-        """What the name may hold behind all of them."""
+    def tell(self, outer: "_Changed[T]") -> None:
+        """The branch around this one is changed by it."""
+        for name, value in self.before.items():
+            outer.note(name, value)
+
+    def join(self, shared: _Shared[T], path: str, *, is_one_run: bool) -> None:
+        """Behind all of them a name holds what they share; `is_one_run`: one of them runs for certain."""
+        for name in self.before:
+            self.now[name] = shared(name, self._outcomes(name, is_one_run=is_one_run), path)
+
+    def _outcomes(self, name: str, *, is_one_run: bool) -> list[T | None]:
         ends = self.ends.get(name, [])
         is_set_by_all = is_one_run and name in self.here and len(ends) == self.num_ended
         return [*([] if is_set_by_all else [self.before[name]]), *ends, self.now.get(name)]
@@ -139,17 +150,11 @@ class Names:
 
     def _leave(self, branch: _Branch) -> None:
         for outer in self.branches[-1:]:
-            for name, value in branch.variables.before.items():
-                outer.variables.note(name, value)
-            for name, words in branch.lists.before.items():
-                outer.lists.note(name, words)
+            branch.variables.tell(outer.variables)
+            branch.lists.tell(outer.lists)
         if not branch.is_sure:
-            sure = branch.has_else
-            for name in branch.variables.before:
-                outcomes = branch.variables.outcomes(name, is_one_run=sure)
-                self.variables[name] = _shared_value(name, outcomes, self.path)
-            for name in branch.lists.before:
-                self.lists[name] = _shared_words(name, branch.lists.outcomes(name, is_one_run=sure), self.path)
+            branch.variables.join(_shared_value, self.path, is_one_run=branch.has_else)
+            branch.lists.join(_shared_words, self.path, is_one_run=branch.has_else)
 
 
 def _shared_value(name: str, outcomes: Sequence[Written | None], path: str) -> Written:
