@@ -85,7 +85,7 @@ def rules(permissions: Iterable[Permission] = RULES) -> list[dict[str, Any]]:
 
 
 def test_the_controller_may_do_what_the_permissions_say(defaults: list[dict[str, Any]]) -> None:
-    assert one(defaults, "ClusterRole", "kvgate-controller")["rules"] == rules()
+    assert one(defaults, "ClusterRole", f"kvgate-controller.{NAMESPACE}")["rules"] == rules()
     assert one(defaults, "Role", "kvgate-calibration")["rules"] == rules(OWN_NAMESPACE_RULES)
     assert sorted(document["kind"] for document in defaults if "Role" in document["kind"]) == [
         "ClusterRole",
@@ -123,13 +123,13 @@ def test_nobody_but_the_controller_has_rights_or_a_token(defaults: list[dict[str
 
 def test_a_provided_ca_reaches_the_api_server_as_base64_of_its_pem(binary: Path) -> None:
     found = documents(rendered_case(binary, "provided"))
-    (webhook,) = one(found, "ValidatingWebhookConfiguration", "kvgate-webhook")["webhooks"]
+    (webhook,) = one(found, "ValidatingWebhookConfiguration", f"kvgate-webhook.{NAMESPACE}")["webhooks"]
     pem = base64.b64decode(webhook["clientConfig"]["caBundle"]).decode()
     assert pem.startswith("-----BEGIN CERTIFICATE-----\n")
 
 
 def test_with_cert_manager_the_ca_is_left_to_its_injector(defaults: list[dict[str, Any]]) -> None:
-    configuration = one(defaults, "ValidatingWebhookConfiguration", "kvgate-webhook")
+    configuration = one(defaults, "ValidatingWebhookConfiguration", f"kvgate-webhook.{NAMESPACE}")
     assert configuration["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/kvgate-webhook"}
     assert "caBundle" not in configuration["webhooks"][0]["clientConfig"]
     certificate = one(defaults, "Certificate", "kvgate-webhook")["spec"]
@@ -150,3 +150,63 @@ def test_the_image_runs_as_the_user_that_the_pods_ask_for(defaults: list[dict[st
     for door in ("controller", "webhook"):
         context = one(defaults, "Deployment", f"kvgate-{door}")["spec"]["template"]["spec"]["securityContext"]
         assert (str(context["runAsUser"]), str(context["runAsGroup"])) == user
+
+
+def released(binary: Path, release: str, namespace: str, *options: str) -> list[dict[str, Any]]:
+    everything = ["--set=monitoring.enabled=true,monitoring.otherPodsMonitor.enabled=true,image.repository=r", *options]
+    return documents(helm(binary, "template", release, CHART, "--namespace", namespace, *everything))
+
+
+def identity(document: dict[str, Any]) -> tuple[str, str, str]:
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+LONG = "a-release-name-that-is-as-long-as-helm-lets-it-be-abc"
+PLACES = [
+    ("kvgate", "one"),
+    ("kvgate", "two"),
+    ("a", "one"),
+    ("a.b", "one"),
+    ("a-b", "one"),
+    (LONG, "one"),
+    (f"{LONG[:-1]}d", "one"),
+]
+
+
+def test_two_releases_share_no_object_but_the_crd(binary: Path) -> None:
+    for options in ("--set=watchNamespaces={team-a}", "--set-json=watchNamespaces=[]"):
+        seen: dict[tuple[str, str, str], tuple[str, str]] = {}
+        for place in PLACES:
+            for document in released(binary, *place, options):
+                if document["kind"] == "CustomResourceDefinition":
+                    continue
+                assert seen.setdefault(identity(document), place) == place
+
+
+def test_every_name_of_a_release_is_one_that_the_api_server_takes(binary: Path) -> None:
+    for place in PLACES:
+        for kind, _, name in map(identity, released(binary, *place)):
+            assert len(name) <= 63 or kind in ("ClusterRole", "ClusterRoleBinding", "ValidatingWebhookConfiguration")
+            assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) or kind not in ("Service", "Deployment")
+            assert len(name) <= 253
+
+
+def test_a_second_release_leaves_the_crd_alone_where_it_is_told_to(binary: Path) -> None:
+    kinds = [document["kind"] for document in released(binary, "kvgate", "two", "--set=crds.enabled=false")]
+    assert "CustomResourceDefinition" not in kinds
+
+
+def test_the_webhook_judges_the_watched_namespaces_only(binary: Path) -> None:
+    for options, expected in (
+        ("--set=watchNamespaces={team-a,team-b}", ["team-a", "team-b"]),
+        ("--set-json=watchNamespaces=[]", []),
+    ):
+        found = released(binary, "kvgate", NAMESPACE, options)
+        (webhook,) = one(found, "ValidatingWebhookConfiguration", f"kvgate-webhook.{NAMESPACE}")["webhooks"]
+        selected = [
+            each["values"]
+            for each in webhook["namespaceSelector"]["matchExpressions"]
+            if (each["key"], each["operator"]) == ("kubernetes.io/metadata.name", "In")
+        ]
+        assert selected == ([expected] if expected else [])

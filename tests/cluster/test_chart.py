@@ -25,6 +25,7 @@ from support.inference import crash
 pytestmark = pytest.mark.cluster
 
 CONTROLLER = f"system:serviceaccount:{NAMESPACE}:kvgate-controller"
+WEBHOOK = f"kvgate-webhook.{NAMESPACE}"
 SAMPLES = ROOT / "deploy" / "samples"
 NEEDED_ELSEWHERE = {
     ("apps", "deployments", "create"),  # asked for by each server-side apply of a new object, which is a patch
@@ -95,12 +96,12 @@ def where(installed: Installation) -> list[str]:
 
 def lead_webhook_here(installed: Installation) -> None:
     """To a Service without kube-proxy nothing leads; an address of this machine stands in, with the same CA."""
-    found = installed.get("validatingwebhookconfiguration", "kvgate-webhook")
+    found = installed.get("validatingwebhookconfiguration", WEBHOOK)
     authority = found["webhooks"][0]["clientConfig"]["caBundle"]
     assert base64.b64decode(authority) == (installed.certificates / "ca.crt").read_bytes()
     url = f"https://127.0.0.1:{installed.webhook_port}/validate"
     patch = [{"op": "replace", "path": "/webhooks/0/clientConfig", "value": {"url": url, "caBundle": authority}}]
-    arguments = ["validatingwebhookconfiguration/kvgate-webhook", "--type=json", "-p", json.dumps(patch)]
+    arguments = [f"validatingwebhookconfiguration/{WEBHOOK}", "--type=json", "-p", json.dumps(patch)]
     installed.plane.kubectl("patch", *arguments)
     wait_until(
         lambda: f"127.0.0.1:{installed.webhook_port}" in installed.apply(SAMPLES / "fits.yaml", "--dry-run=server"),
@@ -261,7 +262,7 @@ def test_the_controller_is_never_forbidden_and_asks_for_what_is_declared_and_no_
 def test_with_roles_in_named_namespaces_it_is_never_forbidden_either(installation: Installation) -> None:
     plane = installation.plane
     plane.apply(namespace("team-a"), namespace("team-b"))
-    plane.kubectl("delete", "clusterrolebinding/kvgate-controller")
+    plane.kubectl("delete", f"clusterrolebinding/kvgate-controller.{NAMESPACE}")
     found = documents(render(installation.helm, "--set", "watchNamespaces={team-a,team-b}"))
     plane.apply(*(document for document in found if document["kind"] in ("Role", "RoleBinding")))
     events = serve_one(installation, "team-a", "--namespace=team-a", "--namespace=team-b")

@@ -1,3 +1,22 @@
+{{/* What the names of a release's objects begin with: the release's name, with -kvgate behind it where it does not say kvgate.
+A long name, or one with a dot, is cut and carries a hash, so that every name made of it fits the 63 characters of a Service. */}}
+{{- define "kvgate.fullname" -}}
+{{- $name := ternary .Release.Name (printf "%s-kvgate" .Release.Name) (contains "kvgate" .Release.Name) -}}
+{{- $plain := $name | replace "." "-" -}}
+{{- if or (ne $plain $name) (gt (len $name) 40) -}}
+{{- printf "%s-%s" ($plain | trunc 31 | trimSuffix "-") ($name | sha256sum | trunc 8) -}}
+{{- else -}}
+{{- $name -}}
+{{- end -}}
+{{- end }}
+
+{{/* Name of an object outside of the release's namespace; the argument is a list of the root context and the component. Releases of
+one name may live in several namespaces, so it carries the namespace as well. */}}
+{{- define "kvgate.clusterName" -}}
+{{- $root := index . 0 -}}
+{{- printf "%s-%s.%s" (include "kvgate.fullname" $root) (index . 1) $root.Release.Namespace -}}
+{{- end }}
+
 {{/* Labels of every object; the argument is a list of the root context and the component. Helm adds managed-by. */}}
 {{- define "kvgate.labels" -}}
 {{ include "kvgate.selectorLabels" . }}
@@ -65,7 +84,7 @@ readinessProbe:
 {{- if eq .Values.webhook.certs.mode "provided" -}}
 {{ .Values.webhook.certs.secretName }}
 {{- else -}}
-kvgate-webhook-tls
+{{ include "kvgate.fullname" . }}-webhook-tls
 {{- end -}}
 {{- end }}
 

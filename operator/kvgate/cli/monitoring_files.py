@@ -25,7 +25,7 @@ _RULE_HEAD = """\
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:
-  name: kvgate
+  name: {{ include "kvgate.fullname" . }}
   namespace: {{ .Release.Namespace }}
   labels: {{- include "kvgate.monitoringLabels" . | nindent 4 }}
 spec:
