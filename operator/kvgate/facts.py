@@ -81,14 +81,17 @@ def without_spec(remediation: str) -> str:
     return remediation.replace(_BY_SPEC, "")
 
 
-def text_of_key(reference: KeyRef, data: Mapping[str, Any]) -> str | ConfigMissing:
-    """The text under the key, in the data of the ConfigMap that is referred to."""
+def text_of_key(reference: KeyRef, data: Mapping[str, Any], *, names_keys: bool = True) -> str | ConfigMissing:
+    """The text under the key, in the data of the ConfigMap that is referred to.
+
+    `names_keys` is for readers who have the ConfigMap before them: whoever reads a status may not be allowed to see it.
+    """
     text = data.get(reference.key)
     if isinstance(text, str):
         return text
-    keys = ", ".join(sorted(map(str, data))) or "none"
+    keys = f"; its keys: {', '.join(sorted(map(str, data))) or 'none'}" if names_keys else ""
     return ConfigMissing(
-        message=f"ConfigMap {reference.name} has no text under key {reference.key}; its keys: {keys}",
+        message=f"ConfigMap {reference.name} has no text under key {reference.key}{keys}",
         remediation="name the key that holds the model's config.json",
     )
 

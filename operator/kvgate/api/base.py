@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, PlainValidator, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from kvgate.api.cel import CelRule
-from kvgate.api.quantity import QUANTITY_PATTERN
+from kvgate.api.quantity import MAX_QUANTITY_LENGTH, QUANTITY_PATTERN, parse_quantity
 
 
 class ApiModel(BaseModel):
@@ -60,10 +60,27 @@ Tokens = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]
 GpuShare = Annotated[str, Field(strict=True, max_length=5, pattern=r"^(0\.[0-9]{1,3}|1(\.0{1,3})?)$")]
 """A decimal string: the API has no floats."""
 FreeForm = WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+
+
+def _quantity(value: Any) -> int | str:
+    """As the API server takes it: a whole number, or text."""
+    if type(value) not in (int, str) or parse_quantity(value) is None:
+        raise PydanticCustomError("quantity", "It must be a quantity of 0 or more, such as 4, 500m, 1.5Gi or 2e9")
+    quantity: int | str = value
+    return quantity
+
+
 Quantity = Annotated[
-    int | Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=32)],
-    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": QUANTITY_PATTERN}),
-]
+    int | str,
+    PlainValidator(_quantity),
+    WithJsonSchema({
+        "x-kubernetes-int-or-string": True,
+        "pattern": QUANTITY_PATTERN,
+        "maxLength": MAX_QUANTITY_LENGTH,
+        "minimum": 0,
+    }),
+]  # fmt: skip
+"""An amount of a resource; text has the pattern and its length, and numbers the minimum."""
 
 
 def _distinct(items: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,22 +1,54 @@
-"""Kubernetes quantities: read, added to, compared, and written as the API server would."""
+"""Kubernetes quantities: read, added to, compared, and written as the API server would (`resource.ParseQuantity`)."""
 
 import re
 from fractions import Fraction
 
 from kvgate.budget.units import GIB, KIB, MIB
 
-QUANTITY_PATTERN = r"^([0-9]+(\.[0-9]+)?)(m|k|[MGTPE]|[KMGTPE]i)?$"
+QUANTITY_PATTERN = r"^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([numk]|[MGTPE]i?|Ki|[eE][-+]?[0-9]+)?$"
+"""What the API server takes for cpu and memory: no minus sign, because nothing can be asked for less than 0."""
+MAX_QUANTITY_LENGTH = 32
+"""Characters; the largest number that counts has 19 digits."""
+MAX_VALUE = (1 << 63) - 1
+"""The API server takes larger quantities for this one."""
+_MAX_EXPONENT = 2 * MAX_QUANTITY_LENGTH
+"""Powers of ten beyond which every text of that length is 0, the smallest or the largest quantity: none is ever computed."""
 _FACTORS = {
-    "": Fraction(1), "m": Fraction(1, 1000), "k": Fraction(1000),
+    "": Fraction(1), "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "k": Fraction(1000),
     **{unit: Fraction(1000) ** power for power, unit in enumerate("MGTPE", start=2)},
     **{f"{unit}i": Fraction(1024) ** power for power, unit in enumerate("KMGTPE", start=1)},
 }  # fmt: skip
 
 
 def parse_quantity(text: object) -> Fraction | None:
-    """`1.5Gi` → 1610612736; None for what is not a quantity."""
-    match = re.fullmatch(QUANTITY_PATTERN, str(text))
-    return Fraction(match[1]) * _FACTORS[match[3] or ""] if match else None
+    """`1.5Gi` → 1610612736; None for what is not a quantity, and for what is below 0. Rounded up to a billionth, as it is stored."""
+    written = str(text)
+    match = re.fullmatch(QUANTITY_PATTERN, written) if len(written) <= MAX_QUANTITY_LENGTH else None
+    if match is None or isinstance(text, bool):
+        return None
+    number, suffix = match[1], match[2] or ""
+    value = Fraction(f"0{number}0" if "." in number else number) * _factor(suffix)
+    return min(_rounded_up(value, 10**9), Fraction(MAX_VALUE))
+
+
+def _factor(suffix: str) -> Fraction:
+    if suffix in _FACTORS:
+        return _FACTORS[suffix]
+    exponent = int(suffix[1:])
+    return Fraction(10) ** max(-_MAX_EXPONENT, min(exponent, _MAX_EXPONENT))
+
+
+def _rounded_up(value: Fraction, parts: int) -> Fraction:
+    scaled = value * parts
+    return Fraction(-(-scaled.numerator // scaled.denominator), parts)
+
+
+def is_same_amount(one: object, other: object) -> bool:
+    """As amounts of a container's resources, which the API server keeps in thousandths, rounded up: `0.0001` is `1m`."""
+    first, second = parse_quantity(one), parse_quantity(other)
+    if first is None or second is None:
+        return False
+    return _rounded_up(first, 1000) == _rounded_up(second, 1000)
 
 
 def format_bytes(value_bytes: int) -> str:
@@ -32,4 +64,4 @@ def plus_bytes(text: object, extra_bytes: int) -> str:
     value = parse_quantity(text)
     if value is None:
         raise ValueError(f"{text!r} is not a quantity")
-    return format_bytes(-(-value.numerator // value.denominator) + extra_bytes)
+    return format_bytes(min(-(-value.numerator // value.denominator) + extra_bytes, MAX_VALUE))

@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails
 
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.rules.finding import Finding, Severity
+from kvgate.unicode_text import NOT_UNICODE, has_lone_surrogate
 
 
 class InvalidDocument(ValueError):
@@ -56,6 +57,8 @@ def _metadata_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
         return
     if not (metadata.get("name") or metadata.get("generateName")):
         yield _finding("metadata.name", "metadata.name is required", "add metadata.name")
+    if has_lone_surrogate({part: value for part, value in metadata.items() if part != "managedFields"}):
+        yield _finding("metadata", f"metadata cannot be stored: {NOT_UNICODE}", "write the character itself")
     for part in ("labels", "annotations"):
         values = metadata.get(part)
         for key, value in values.items() if isinstance(values, Mapping) else ():

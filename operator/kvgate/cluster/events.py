@@ -14,8 +14,10 @@ from kvgate.cluster.client import EVENTS, Cluster
 from kvgate.cluster.errors import NotFound
 
 CONTROLLER = "kvgate.io/controller"
-MAX_NOTE = 1024
-"""Characters; the API server refuses longer ones."""
+MAX_NOTE_BYTES = 1024
+"""The API server refuses longer ones, and counts bytes of UTF-8."""
+MAX_WORD_BYTES = 128
+"""The same for reason, action and reportingInstance."""
 BURST = 5
 SECONDS_PER_EVENT = 10.0
 """What one object may have: five at once, then one in ten seconds."""
@@ -64,7 +66,7 @@ class EventRecorder:
         metadata, now = about["metadata"], self._clock()
         if not self._allows(metadata["uid"], now):
             return False
-        key = (metadata["uid"], notice.reason, hashlib.sha256(notice.note.encode()).hexdigest())
+        key = (metadata["uid"], notice.reason, hashlib.sha256(notice.note.encode(errors="replace")).hexdigest())
         series = self._series.get(key)
         if series is not None and now - series.last < SERIES_SECONDS and await self._continue(metadata, series, now):
             return True
@@ -103,18 +105,27 @@ class EventRecorder:
             "metadata": {"name": name, "namespace": metadata["namespace"]},
             "eventTime": _now(),
             "type": notice.kind,
-            "reason": notice.reason,
-            "action": notice.action,
-            "note": notice.note if len(notice.note) <= MAX_NOTE else notice.note[: MAX_NOTE - 1] + "…",
+            "reason": shortened_bytes(notice.reason, MAX_WORD_BYTES),
+            "action": shortened_bytes(notice.action, MAX_WORD_BYTES),
+            "note": shortened_bytes(notice.note, MAX_NOTE_BYTES),
             "regarding": {"apiVersion": about["apiVersion"], "kind": about["kind"], **regarding},
             "reportingController": CONTROLLER,
-            "reportingInstance": self._instance,
+            "reportingInstance": shortened_bytes(self._instance, MAX_WORD_BYTES),
         }
 
 
 def instance_name() -> str:
     """The pod's name, which is its host name."""
-    return (os.environ.get("HOSTNAME") or "kvgate")[:128]
+    return os.environ.get("HOSTNAME") or "kvgate"
+
+
+def shortened_bytes(text: str, limit_bytes: int) -> str:
+    """At most so many bytes of UTF-8, cut between characters, with an ellipsis; what is no character becomes a question mark."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= limit_bytes:
+        return encoded.decode()
+    ellipsis = "…".encode()
+    return encoded[: limit_bytes - len(ellipsis)].decode(errors="ignore") + ellipsis.decode()
 
 
 def _forget_oldest(remembered: OrderedDict[Any, Any]) -> None:

@@ -115,7 +115,7 @@ def config_text(reference: KeyRef, config_map: Mapping[str, Any] | None) -> str 
         return ConfigMissing(
             message=f"ConfigMap {reference.name} does not exist", remediation="create it in the same namespace"
         )
-    return text_of_key(reference, config_map.get("data") or {})
+    return text_of_key(reference, config_map.get("data") or {}, names_keys=False)
 
 
 def pinned_revision(document: Document) -> int | None:

@@ -4,13 +4,14 @@ import json
 from typing import Any
 
 from kvgate.hf_config.fields import ModelConfigError
+from kvgate.unicode_text import NOT_UNICODE, parsed_has_lone_surrogate
 
 MAX_CHARACTERS = 4_000_000
 """The longest published config.json (MiniMax-M3-NVFP4: 22,422 modules by name) has 2.4 million."""
 
 
 def parse_config_text(text: str) -> dict[str, Any]:
-    """Raises ModelConfigError for what is too long, not JSON, or not an object."""
+    """Raises ModelConfigError for what is too long, not JSON, not an object, or not Unicode."""
     if len(text) > MAX_CHARACTERS:
         raise ModelConfigError((f"it has {len(text)} characters; a config.json has less than {MAX_CHARACTERS}",))
     try:
@@ -19,4 +20,6 @@ def parse_config_text(text: str) -> dict[str, Any]:
         raise ModelConfigError((f"it is not JSON ({error})",)) from None
     if not isinstance(config, dict):
         raise ModelConfigError((f"it is JSON of type {type(config).__name__}, not an object",))
+    if parsed_has_lone_surrogate(text, config):
+        raise ModelConfigError((NOT_UNICODE,))
     return config

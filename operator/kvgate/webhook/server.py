@@ -16,6 +16,7 @@ from kvgate import catalogue
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.facts import look_up_model
 from kvgate.metrics import exporter, registry
+from kvgate.unicode_text import NOT_UNICODE, parsed_has_lone_surrogate
 from kvgate.webhook.review import Answer, ReviewError, review
 
 MAX_BODY_BYTES = 8 << 20
@@ -84,13 +85,16 @@ def validation_app(
     async def validate(request: web.Request) -> web.Response:
         with instruments.duration.time():
             try:
-                body = json.loads(await request.read())
+                text = (await request.read()).decode()
+                body = json.loads(text)
             except web.HTTPRequestEntityTooLarge:
                 return _problem(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
             except (OSError, web.RequestPayloadError) as error:
                 return _problem(400, f"the body ended early: {error}")
             except (ValueError, RecursionError) as error:
                 return _problem(400, f"the body is not JSON: {error}")
+            if parsed_has_lone_surrogate(text, body):
+                return _problem(400, f"the body is not text: {NOT_UNICODE}")
             return _decided(body, instruments, decide)
 
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[traffic.track])

@@ -92,4 +92,20 @@ async def test_an_expired_event_is_written_anew(recorder: EventRecorder, cluster
 
 async def test_a_long_note_is_cut_to_what_the_api_server_takes(recorder: EventRecorder, cluster: FakeCluster) -> None:
     await recorder.record(a_document(), notice("x" * 2000))
-    assert len(cluster.created[0]["note"]) == 1024
+    assert len(cluster.created[0]["note"].encode()) == 1024
+
+
+@pytest.mark.parametrize("character", ["é", "→", "🚀", "\ud800"])
+async def test_a_note_is_cut_between_characters_and_counted_in_bytes(
+    recorder: EventRecorder, cluster: FakeCluster, character: str
+) -> None:
+    await recorder.record(a_document(), notice(character * 1024))
+    note = cluster.created[0]["note"].encode()
+    assert 1020 <= len(note) <= 1024
+
+
+async def test_other_words_of_an_event_are_cut_as_well(cluster: FakeCluster, clock: Clock) -> None:
+    recorder = EventRecorder(cluster, instance="é" * 200, clock=clock)  # type: ignore[arg-type]
+    await recorder.record(a_document(), Notice(kind="Normal", reason="R" * 200, action="A" * 200, note="n"))
+    event = cluster.created[0]
+    assert max(len(event[key].encode()) for key in ("reason", "action", "reportingInstance")) <= 128

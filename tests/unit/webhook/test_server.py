@@ -121,6 +121,7 @@ async def test_reviews_are_answered_counted_and_timed(secret: Path, new_review: 
         (b"\xff\xfe", 400, "the body is not JSON"),
         (b"[" * 100_000, 400, "the body is not JSON"),
         (b'{"a": ' + b"1" * 5000 + b"}", 400, "the body is not JSON"),
+        (b'{"a": "\\ud800"}', 400, "the body is not text: it holds half of a surrogate pair"),
         (b"{}", 400, "the body is not an AdmissionReview of admission.k8s.io/v1"),
         (b" " * (MAX_BODY_BYTES + 1), 413, f"larger than {MAX_BODY_BYTES} bytes"),
     ],
