@@ -8,6 +8,7 @@ from functools import lru_cache
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.kv_cache_dtype import KVCacheDtype, resolve
 from kvgate.budget.model_shape import CompressedAttention, FullAttention, LatentAttention, Mixer, ModelShape
+from kvgate.budget.versions import Accounting
 
 DEFAULT_BLOCK_SIZE = 16
 COMPRESSED_BLOCK_SIZE = 256
@@ -23,23 +24,30 @@ _FP8_BY_ITSELF = frozenset({"GlmMoeDsaForCausalLM"})
 """Model classes that take an fp8 cache on Blackwell where nobody chooses."""
 
 
-def cache_dtype_of(shape: ModelShape, accelerator: Accelerator, asked: str) -> KVCacheDtype:
+def cache_dtype_of(shape: ModelShape, accelerator: Accelerator, asked: str, accounting: Accounting) -> KVCacheDtype:
     """The format of the cache as the kernels keep it. Raises UnmodelledKind for a format without a formula."""
-    return _cache_dtype(shape, _major(accelerator), asked)
+    return _cache_dtype(shape, _major(accelerator), asked, accounting)
 
 
 @lru_cache(maxsize=1024)
-def _cache_dtype(shape: ModelShape, major: int | None, asked: str) -> KVCacheDtype:
+def _cache_dtype(shape: ModelShape, major: int | None, asked: str, accounting: Accounting) -> KVCacheDtype:
     if any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers):
         return resolve("fp8_ds_mla", model_dtype=shape.dtype)
     is_sparse = any(isinstance(mixer, LatentAttention) and mixer.is_sparse for mixer in shape.mixers)
-    scheme = shape.kv_cache_scheme
+    scheme = _followed_scheme(shape, accounting)
     if is_sparse and scheme is None and major == 10 and shape.architecture in _FP8_BY_ITSELF:
         scheme = "fp8_e4m3"
     dtype = resolve(asked, model_dtype=shape.dtype, checkpoint_scheme=scheme)
     if is_sparse and dtype.is_fp8 and major in (9, 12):
         return resolve("fp8_ds_mla", model_dtype=shape.dtype)  # FLASHMLA_SPARSE knows no other fp8
     return dtype
+
+
+def _followed_scheme(shape: ModelShape, accounting: Accounting) -> str | None:
+    """What `auto` takes from the checkpoint; earlier releases keep the model dtype whatever the checkpoint states."""
+    scheme, method = shape.kv_cache_scheme, shape.quantization.method if shape.quantization else None
+    follows = method is None or method in accounting.cache_scheme_methods
+    return scheme if follows and scheme in accounting.kv_cache_dtypes else None
 
 
 def kernel_block_size(shape: ModelShape, accelerator: Accelerator, dtype: KVCacheDtype) -> int:

@@ -37,7 +37,7 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
     shape, asked = request.shape, request.settings
     if asked.mamba_cache_mode not in (None, "none", "align"):
         raise UnmodelledKind(f"mamba_cache_mode {asked.mamba_cache_mode}")
-    dtype = cache_dtype_of(shape, request.accelerator, asked.kv_cache_dtype)
+    dtype = cache_dtype_of(shape, request.accelerator, asked.kv_cache_dtype, accounting)
     kernel_block = kernel_block_size(shape, request.accelerator, dtype)
     specs = CacheSettings(
         model_dtype=shape.dtype,

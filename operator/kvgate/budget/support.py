@@ -25,7 +25,7 @@ from kvgate.budget.model_shape import (
     UnmodelledLayer,
 )
 from kvgate.budget.request import BudgetRequest
-from kvgate.budget.versions import Accounting
+from kvgate.budget.versions import Accounting, accounting_of
 
 _LATENT_ONLY = frozenset({"fp8_ds_mla", "nvfp4_ds_mla"})
 _PER_HEAD = ("int8_per_token_head", "fp8_per_token_head", "int4_per_token_head", "nvfp4", "turboquant_", "ultraquant_")
@@ -123,7 +123,8 @@ def _state_refusals(shape: ModelShape, asked: str) -> Iterator[tuple[str, str]]:
 
 def _is_packed_sparse(request: BudgetRequest) -> bool:
     try:
-        dtype = cache_dtype_of(request.shape, request.accelerator, request.settings.kv_cache_dtype)
+        accounting = accounting_of(request.vllm_version)
+        dtype = cache_dtype_of(request.shape, request.accelerator, request.settings.kv_cache_dtype, accounting)
     except UnmodelledKind:
         return False
     return dtype.name in _LATENT_ONLY

@@ -115,6 +115,9 @@ class Accounting:
     """A model of bfloat16 is served in float16 where the GPU has none (`_resolve_auto_dtype`)."""
     kv_cache_dtypes: frozenset[str] = frozenset({"auto", "fp8", "fp8_e4m3", "fp8_e5m2"})
     """Values of --kv-cache-dtype that the parser accepts."""
+    cache_scheme_methods: frozenset[str] = frozenset()
+    """Quantisation methods whose checkpoints decide what `--kv-cache-dtype auto` means (`resolve_kv_cache_dtype_string`, and the
+    attention layer for compressed-tensors, absent in 0.14.0 and present in 0.16.0)."""
 
     def uses_v2_runner(self, architecture: str, *, is_dense: bool) -> bool:
         """True where this release runs the architecture on the V2 model runner by default."""
@@ -172,7 +175,12 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "kv_cache_dtypes": {"fp8_ds_mla"},
     }),
     ((0, 13), {"expert_workspace_persists": True}),
-    ((0, 14), {"pads_encoder_outputs": "", "deprecated_quantizations": frozenset({"fbgemm_fp8", "fp_quant"})}),
+    ((0, 14), {
+        "pads_encoder_outputs": "",
+        "deprecated_quantizations": frozenset({"fbgemm_fp8", "fp_quant"}),
+        "cache_scheme_methods": frozenset({"modelopt"}),
+    }),
+    ((0, 15), {"cache_scheme_methods": frozenset({"modelopt", "compressed-tensors"})}),
     ((0, 17), {
         "sampler_half_rows": 7,
         "sampler_program_rows": True,

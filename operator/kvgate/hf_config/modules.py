@@ -84,7 +84,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 _IN_LAYER = re.compile(r"(?:(?P<before>[\w.]+)\.)?layers\.(?P<layer>\d{1,6})(?:\.(?P<tail>.+))?")
 _TEXT_PARTS = frozenset({"model", "language_model", "text_model", "backbone", "transformer", "decoder"})
 """What may stand before the layers of the language model; the layers of towers and drafts are called otherwise."""
-_LANGUAGE_MODEL = re.compile(r"^(?:model\.language_model|language_model\.model|language_model)(?=\.)")
+_LANGUAGE_MODEL = re.compile(r"^(?:model\.language_model|language_model\.model|language_model|backbone)(?=\.)")
 _SAFE_EXPRESSION = re.compile(r"(?:[\w\-/^$]|\\.|\.\*?|\\d\+|\[[\w\-]+\]|\((?:\?:)?[\w\\.|\-]+\))*")
 """Expressions that cannot run away: names, wildcards, classes, flat alternatives. A config may come from anybody."""
 
