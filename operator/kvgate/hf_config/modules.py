@@ -1,10 +1,12 @@
 """The modules of a layer by all their names, and the lists of modules that a quantised checkpoint carries."""
 
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from fnmatch import translate
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import Protocol
 
 from kvgate.record import record
 
@@ -18,6 +20,12 @@ Place = int | str
 
 MAX_COMPARISONS = 10_000
 """Patterns × layers: beyond that, reading a config takes seconds."""
+MAX_EXPRESSION = 500
+"""Characters of one expression or glob; the longest published one has 57."""
+MAX_PROGRAMS = 1_000_000
+"""Instructions of all expressions × layers: each may be looked at once for every character of a name."""
+_MAX_PROGRAM_BYTES = 1 << 20
+"""Memory for one expression; RE2 refuses what needs more."""
 
 
 def _under(blocks: Sequence[str], modules: Sequence[str]) -> tuple[str, ...]:
@@ -85,8 +93,13 @@ _IN_LAYER = re.compile(r"(?:(?P<before>[\w.]+)\.)?layers\.(?P<layer>\d{1,6})(?:\
 _TEXT_PARTS = frozenset({"model", "language_model", "text_model", "backbone", "transformer", "decoder"})
 """What may stand before the layers of the language model; the layers of towers and drafts are called otherwise."""
 _LANGUAGE_MODEL = re.compile(r"^(?:model\.language_model|language_model\.model|language_model|backbone)(?=\.)")
-_SAFE_EXPRESSION = re.compile(r"(?:[\w\-/^$]|\\.|\.\*?|\\d\+|\[[\w\-]+\]|\((?:\?:)?[\w\\.|\-]+\))*")
-"""Expressions that cannot run away: names, wildcards, classes, flat alternatives. A config may come from anybody."""
+
+
+class Pattern(Protocol):
+    """A compiled expression, of whichever engine."""
+
+    def match(self, text: str, /) -> object:
+        """None where the text does not begin with a match."""
 
 
 @record
@@ -95,16 +108,18 @@ class ModuleList:
 
     names: frozenset[str] = frozenset()
     """Full names, or runs of whole components of one."""
-    globs: tuple[re.Pattern[str], ...] = ()
+    globs: tuple[Pattern, ...] = ()
     """The same with `*`, matched against `.name.`."""
-    expressions: tuple[re.Pattern[str], ...] = ()
+    expressions: tuple[Pattern, ...] = ()
     """`re:`, matched from the start of the name."""
     layer_names: Mapping[int, set[str]] = field(default_factory=dict)
     layer_globs: Mapping[int, set[str]] = field(default_factory=dict)
+    names_number: bool = False
+    """Whether one of the names has a number for a component: then layers differ by them."""
 
     @classmethod
     def of(cls, entries: Iterable[str], num_layers: int) -> "ModuleList":
-        """Raises UnknownFormat for an expression that could run away, or is none, and for lists that take too long."""
+        """Raises UnknownFormat for an expression that RE2 cannot run, or that is none, and for lists that take too long."""
         names: set[str] = set()
         globs: set[str] = set()
         expressions: set[str] = set()
@@ -115,18 +130,19 @@ class ModuleList:
                 expressions.add(entry[3:])
             elif (found := _IN_LAYER.fullmatch(entry)) and _is_text(found["before"]):
                 tail, layer = found["tail"] or "", int(found["layer"])
-                (layer_globs if "*" in tail else layer_names).setdefault(layer, set()).add(tail)
+                (layer_globs if "*" in tail else layer_names).setdefault(layer, set()).add(_checked(tail))
             else:
-                (globs if "*" in entry else names).add(_LANGUAGE_MODEL.sub("model", entry))
+                (globs if "*" in entry else names).add(_LANGUAGE_MODEL.sub("model", _checked(entry)))
         patterns = (len(globs) + len(expressions)) * num_layers + sum(map(len, layer_globs.values()))
         if patterns > MAX_COMPARISONS:
             raise UnknownFormat(f"a list of modules with {len(globs) + len(expressions)} patterns")
         return cls(
             names=frozenset(names),
-            globs=tuple(_glob(f"*.{entry}.*") for entry in sorted(globs)),
-            expressions=tuple(map(_expression, sorted(expressions))),
+            globs=(re.compile("|".join(translate(f"*.{entry}.*") for entry in sorted(globs))),) if globs else (),
+            expressions=_expressions(tuple(sorted(expressions)), num_layers) if expressions else (),
             layer_names=layer_names,
             layer_globs=layer_globs,
+            names_number=any(part.isdecimal() for name in names for part in name.split(".")),
         )
 
     def has(self, place: Place, module: str) -> bool:
@@ -134,25 +150,42 @@ class ModuleList:
         tails = MODULES.get(module, ())
         if isinstance(place, str):
             return any(self._has(f"{place}.{tail}") for tail in tails)
-        return any(self._has_in_layer(place, tail) or self._has(f"model.layers.{place}.{tail}") for tail in tails)
-
-    def _has_in_layer(self, layer: int, tail: str) -> bool:
-        parts = tail.split(".")
-        names = self.layer_names.get(layer, ())
-        return any(".".join(parts[:i]) in names for i in range(len(parts) + 1)) or any(
-            _glob(f"{glob}.*").match(f"{tail}.") for glob in self.layer_globs.get(layer, ())
+        if self._has_by_name(place, module):
+            return True
+        globs = self.layer_globs.get(place, ())
+        return any(_glob(f"{glob}.*").match(f"{tail}.") for tail in tails for glob in globs) or (
+            self._has_patterns and any(self._has_pattern(f"model.layers.{place}.{tail}") for tail in tails)
         )
 
+    def _has_by_name(self, layer: int, module: str) -> bool:
+        of_layer = self.layer_names.get(layer)
+        if of_layer and ("" in of_layer or not of_layer.isdisjoint(_beginnings(module))):
+            return True
+        if not self.names_number:
+            return not self.names.isdisjoint(_numberless_runs(module))
+        return any(not self.names.isdisjoint(_runs(f"model.layers.{layer}.{tail}")) for tail in MODULES.get(module, ()))
+
     def _has(self, name: str) -> bool:
-        return (
-            (bool(self.names) and any(run in self.names for run in _runs(name)))
-            or any(pattern.match(f".{name}.") for pattern in self.globs)
-            or any(pattern.match(name) for pattern in self.expressions)
+        return (bool(self.names) and not self.names.isdisjoint(_runs(name))) or self._has_pattern(name)
+
+    @property
+    def _has_patterns(self) -> bool:
+        return bool(self.globs or self.expressions)
+
+    def _has_pattern(self, name: str) -> bool:
+        return any(pattern.match(f".{name}.") for pattern in self.globs) or any(
+            pattern.match(name) for pattern in self.expressions
         )
 
 
 def _is_text(before: str | None) -> bool:
     return before is None or _TEXT_PARTS.issuperset(before.split("."))
+
+
+def _checked(entry: str) -> str:
+    if len(entry) > MAX_EXPRESSION:
+        raise UnknownFormat(f"a list of modules with a name of {len(entry)} characters")
+    return entry
 
 
 def _runs(name: str) -> Iterator[str]:
@@ -161,16 +194,62 @@ def _runs(name: str) -> Iterator[str]:
     return (".".join(parts[i:j]) for i in range(len(parts)) for j in range(i + 1, len(parts) + 1))
 
 
+@cache
+def _numberless_runs(module: str) -> frozenset[str]:
+    """Runs of `model.layers.N.…`, for each of the module's names, without those that hold the number."""
+    after = (run for tail in MODULES.get(module, ()) for run in _runs(tail))
+    return frozenset(("model", "model.layers", "layers", *after))
+
+
+@cache
+def _beginnings(module: str) -> frozenset[str]:
+    """Runs of components from the first one on, for each of the module's names in a layer."""
+    names = (tail.split(".") for tail in MODULES.get(module, ()))
+    return frozenset(".".join(parts[:i]) for parts in names for i in range(1, len(parts) + 1))
+
+
 @lru_cache(maxsize=4096)
 def _glob(text: str) -> re.Pattern[str]:
+    """Linear: the standard library translates every `*` to a group that never gives back what it took."""
     return re.compile(translate(text))
 
 
-def _expression(text: str) -> re.Pattern[str]:
-    if len(text) > 200 or text.count(".*") > 4 or not _SAFE_EXPRESSION.fullmatch(text):
-        raise UnknownFormat(f"a list of modules with the expression {text[:60]!r}")
-    plain = text.replace("model\\.language_model\\.", "model\\.").replace("language_model\\.model\\.", "model\\.")
+@lru_cache(maxsize=256)
+def _expressions(texts: tuple[str, ...], num_layers: int) -> tuple[Pattern, ...]:
+    """As few patterns as say the same, run by RE2 in linear time: a config may come from anybody."""
+    import re2  # a few milliseconds, which few commands need
+
+    options = re2.Options()
+    options.max_mem, options.log_errors = _MAX_PROGRAM_BYTES, False
+    plain = [_plain(text) for text in texts]
+    patterns = []
+    for text, each in zip(texts, plain, strict=True):
+        try:
+            _check(each)
+            patterns.append(re2.compile(each, options))
+        except (re.error, re2.error, ValueError) as error:
+            reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error
+            raise UnknownFormat(f"a list of modules with the expression {text[:60]!r} ({reason})") from None
+    if sum(pattern.programsize for pattern in patterns) * num_layers > MAX_PROGRAMS:
+        raise UnknownFormat(f"a list of modules with {len(texts)} expressions, which would take too long")
     try:
-        return re.compile(plain)
-    except re.error as error:
-        raise UnknownFormat(f"a list of modules with the expression {text[:60]!r} ({error})") from None
+        return (re2.compile("|".join(f"(?:{each})" for each in plain), options),)
+    except re2.error:  # two groups of one name, or too large together
+        return tuple(patterns)
+
+
+def _plain(text: str) -> str:
+    """The expression for names as vLLM's text models have them."""
+    return text.replace("model\\.language_model\\.", "model\\.").replace("language_model\\.model\\.", "model\\.")
+
+
+def _check(expression: str) -> None:
+    """vLLM runs expressions by Python's `re`: what that refuses, or might read otherwise than RE2, raises ValueError or re.error."""
+    if len(expression) > MAX_EXPRESSION:
+        raise ValueError(f"{len(expression)} characters")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # sets within sets: Python means to change how it reads them
+            re.compile(expression)
+    except (RecursionError, OverflowError, Warning) as error:
+        raise ValueError(str(error)) from None

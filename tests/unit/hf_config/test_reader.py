@@ -1,12 +1,19 @@
 """config.json → ModelShape: what is read, what is named, and what is told about a config that is wrong."""
 
 import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from kvgate import catalogue
 from kvgate.budget.model_shape import FullAttention, LatentAttention, SparseMlp
 from kvgate.hf_config import ModelConfigError, read_config
+from kvgate.hf_config.modules import MAX_EXPRESSION, MODULES, ModuleList
 from kvgate.hf_config.text import parse_config_text
 from support.builders import catalogue_shape, new_llama_config
 
@@ -242,24 +249,101 @@ def test_a_list_of_unquantised_modules_names(entry: str, modules: set[str]) -> N
 @pytest.mark.parametrize(
     "expression",
     [
-        "re:(a+)+b",
-        "re:(.*)*x",
-        "re:(a|a)*c",
-        "re:" + ".*a" * 5,
-        "re:" + "a" * 201,
-        r"re:\1",
+        "re:" + "a" * (MAX_EXPRESSION + 1),
+        r"re:(a)\1",
+        r"re:.*(?=mlp)",
+        r"re:(?<!mlp)x",
+        "re:(?>a*)b",
         r"re:\Q",
         "re:(",
+        "re:a)|(b",
         "re:[",
+        "re:[[:alpha:]]",
+        "re:[a||b]",
         "re:a{1,9999}",
+        "re:((a{999}){999}){999}",
+        "re:" + "(" * 400 + ")" * 99,
         "re:a**",
     ],
 )
 @pytest.mark.timeout(5)
-def test_an_expression_that_could_run_away_or_is_none_is_named(expression: str) -> None:
+def test_an_expression_that_cannot_run_in_linear_time_or_is_none_is_named(expression: str) -> None:
     config = new_llama_config(quantization_config={"quant_method": "fp8", "ignored_layers": [expression]})
     (kind,) = read_config(config).unmodelled_kinds
-    assert kind.startswith("a list of modules with the expression")
+    assert kind.startswith(f"a list of modules with the expression {expression[3:63]!r} (")
+
+
+@pytest.mark.parametrize(
+    "expressions",
+    [
+        [f"re:{'.*' * 4}{letter}" for letter in "ABCDEFGHZ"],
+        ["re:(a+)+b", "re:(.*)*x", "re:(.|.)*c", "re:(?P<same>.*)Q", "re:(?P<same>.*)V"],
+        ["re:" + ".*" * 200 + "Z"],
+        ["re:(" + ".?" * 150 + ")" + "[a-z.]" * 20 + "Z"],
+        [f"re:.*{number}.*_.*_.*_.*_.*_.*_.*Z" for number in range(100)],
+    ],
+    ids=["nine wildcards", "nested repetition", "many wildcards", "optional parts", "a hundred"],
+)
+def test_expressions_that_run_away_by_backtracking_take_linear_time(expressions: list[str]) -> None:
+    config = new_llama_config(
+        num_hidden_layers=64, quantization_config={"quant_method": "fp8", "ignored_layers": expressions}
+    )
+    started = time.process_time()
+    shape = read_config(config)
+    assert shape.unmodelled_kinds == ()
+    assert time.process_time() - started < 1
+
+
+def test_a_list_whose_expressions_would_take_too_long_is_named() -> None:
+    expressions = [f"re:.*{number}.*{'(one|two|three|four|five).' * 10}.*" for number in range(1, 150)]
+    config = new_llama_config(
+        num_hidden_layers=64, quantization_config={"quant_method": "fp8", "ignored_layers": expressions}
+    )
+    (kind,) = read_config(config).unmodelled_kinds
+    assert kind == "a list of modules with 149 expressions, which would take too long"
+
+
+def every_name() -> Iterator[str]:
+    names = {tail for tails in MODULES.values() for tail in tails}
+    return (f"{before}.{name}" for name in names for before in ("model.layers.0", "model.layers.47", "mtp.layers.0"))
+
+
+def expressions_in(value: Any) -> Iterator[str]:
+    """Every `re:` entry, however deep."""
+    if isinstance(value, dict | list):
+        yield from (
+            found for child in (value.values() if isinstance(value, dict) else value) for found in expressions_in(child)
+        )
+    elif isinstance(value, str) and value.startswith("re:"):
+        yield value[3:]
+
+
+def published_expressions() -> list[str]:
+    entries = (catalogue.find_model(name) for name in catalogue.model_names())
+    return sorted({found for entry in entries if entry for found in expressions_in(dict(entry.config))})
+
+
+OTHER_EXPRESSIONS = [
+    "down_proj", r"model\.layers\.\d+\.self_attn\.o_proj$", ".*mlp.(gate|up|gate_up|down)_proj",
+    "[^.]+[.]layers[.][0-9]{1,2}[.]mlp", r".*\bq_proj\b", "(?i)MODEL.*PROJ", r"^model\.\w+\.(?:4[0-7]|0)\.", "",
+]  # fmt: skip
+
+
+def test_re2_matches_the_names_that_vllm_matches_by_re() -> None:
+    published = published_expressions()
+    assert len(published) > 20
+    for expression in (*published, *OTHER_EXPRESSIONS):
+        (pattern,) = ModuleList.of([f"re:{expression}"], num_layers=48).expressions
+        matched = [name for name in every_name() if pattern.match(name)]
+        assert matched == [name for name in every_name() if re.match(expression, name)], expression
+
+
+def test_re2_is_imported_only_for_expressions() -> None:
+    program = "import sys, kvgate.hf_config as h; h.read_config({config!r}); print('re2' in sys.modules)"
+    for entry, expected in (("*.mlp.*", "False"), ("re:.*mlp.*", "True")):
+        config = new_llama_config(quantization_config={"quant_method": "fp8", "ignored_layers": [entry]})
+        command = [sys.executable, "-c", program.format(config=config)]
+        assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == expected
 
 
 @pytest.mark.parametrize("entries", [5, "lm_head", {"a": 1}, True], ids=repr)
