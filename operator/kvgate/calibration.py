@@ -23,6 +23,8 @@ MAX_STARTS_OF_A_SETTING = 8
 MAX_PROBLEMS = 20
 """After so many broken lines a text is given up: it is something else."""
 MAX_LINE_BYTES = 4096
+MAX_TEXT_BYTES = (MAX_STARTS + 1) * MAX_LINE_BYTES
+"""Of a file of starts, with its header."""
 MAX_FIGURE = 1 << 50
 """A PiB; beyond the range of float nothing could even be told of it."""
 LOG_ROUNDING_BYTES = gib(0.005)

@@ -5,22 +5,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kvgate.bounded_files import read_text, write_text
 from kvgate.cli.bad_input import BadInput
 from kvgate.cli.check_report import Ignored, Placed, Report
 from kvgate.cli.check_results import Result, all_results, shown_file
 from kvgate.cli.ignoring import with_findings
 
 VERSION = 1
+MAX_BYTES = 16 << 20
+"""Of a file: 80,000 findings."""
 _REASON = "in the baseline"
 
 
-def write_baseline(path: Path, report: Report) -> None:
-    """One line per finding that counts, in a stable order."""
+def write_baseline(path: Path, report: Report, *, inside: Path | None) -> None:
+    """One line per finding that counts, in a stable order. `inside`: the folder that the path must not lead out of."""
     rows = sorted(
         (_row(result) for result in all_results(report) if _belongs(result)), key=lambda row: list(row.values())
     )
     lines = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in rows)
-    path.write_text(f'{{"version": {VERSION}, "findings": [\n{lines}\n]}}\n', encoding="utf-8")
+    write_text(path, f'{{"version": {VERSION}, "findings": [\n{lines}\n]}}\n', inside=inside)
 
 
 def _belongs(result: Result) -> bool:
@@ -35,10 +38,10 @@ def _row(result: Result) -> dict[str, str]:
     return {"file": shown_file(placed.file), "engine": name, "rule": placed.rule, "fingerprint": result.fingerprint}
 
 
-def read_baseline(path: Path) -> frozenset[str]:
-    """The fingerprints; raises BadInput."""
+def read_baseline(path: Path, *, inside: Path | None) -> frozenset[str]:
+    """The fingerprints. `inside`: the folder that the path must not lead out of. Raises BadInput."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_text(path, max_bytes=MAX_BYTES, inside=inside))
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:

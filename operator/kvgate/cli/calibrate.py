@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from kvgate.bounded_files import read_text
 from kvgate.budget.calibration import Calibration, ObservedStart
 from kvgate.budget.units import format_gib
-from kvgate.calibration import Records, read_records, unused_texts, with_start, write_records
+from kvgate.calibration import MAX_TEXT_BYTES, Records, read_records, unused_texts, with_start, write_records
 from kvgate.cli.exits import Exit
 from kvgate.cli.observed_files import Unusable, observed_in
 from kvgate.cli.setting_options import given_settings, with_settings
@@ -52,7 +53,7 @@ def _known(into: Path | None) -> Records:
     if into is None or not into.exists():
         return Records()
     try:
-        records = read_records(into.read_text(encoding="utf-8"))
+        records = read_records(read_text(into, max_bytes=MAX_TEXT_BYTES, inside=None))
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"--into {into} cannot be read: {error}") from None
     if records.problems:
@@ -77,7 +78,9 @@ def _write(into: Path | None, starts: tuple[ObservedStart, ...]) -> None:
         return
     fresh = into.with_name(f".{into.name}.new")
     try:
-        fresh.write_text(write_records(starts), encoding="utf-8")
+        fresh.unlink(missing_ok=True)  # of a run that was killed; never written through, for it may be a link
+        with fresh.open("x", encoding="utf-8") as file:
+            file.write(write_records(starts))
         fresh.replace(into)
     except OSError as error:
         raise click.UsageError(f"--into {into} cannot be written: {error.strerror or error}") from None

@@ -4,18 +4,19 @@ from pathlib import Path
 
 import click
 
+from kvgate.bounded_files import read_text
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.cli.bad_input import BadInput
 
 
-def read_calibration(path: Path | None) -> Calibration:
-    """Raises BadInput with every line that cannot be read."""
+def read_calibration(path: Path | None, *, inside: Path | None = None) -> Calibration:
+    """`inside`: the folder that the path must not lead out of. Raises BadInput with every line that cannot be read."""
     if path is None:
         return NOTHING_OBSERVED
-    from kvgate.calibration import read_records, unused_texts
+    from kvgate.calibration import MAX_TEXT_BYTES, read_records, unused_texts
 
     try:
-        records = read_records(path.read_text(encoding="utf-8"))
+        records = read_records(read_text(path, max_bytes=MAX_TEXT_BYTES, inside=inside))
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:

@@ -24,6 +24,7 @@ def render(report: Report) -> str:
                 "unreadable": len(report.unreadable),
                 "ignored": report.num_ignored,
                 "other_kinds": report.num_others,
+                "skipped": {why.name.lower(): count for why, count in report.passed_over.items()},
             },
         },
         indent=2,

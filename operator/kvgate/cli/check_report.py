@@ -1,7 +1,7 @@
 """What `kvgate check` found, in one shape for every output: items with placed findings, and what could not be read."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 
 from kvgate.api import KIND
 from kvgate.api.fields import field_path
@@ -10,6 +10,7 @@ from kvgate.cli.exits import Exit
 from kvgate.command_line.located import Located
 from kvgate.engine import Assessment, Decision
 from kvgate.manifests import Broken, Document
+from kvgate.manifests.discovery import Why
 from kvgate.manifests.judged import JudgedEngine
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
@@ -125,6 +126,8 @@ class Report:
     """What makes the exit code 1."""
     num_unneeded: int = 0
     """Entries of the baseline that nothing matches any more."""
+    passed_over: Mapping[Why, int] = field(default_factory=dict)
+    """What lies in the folders and was not read, by reason."""
 
     @property
     def unreadable(self) -> tuple[Placed, ...]:

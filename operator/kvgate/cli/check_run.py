@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvgate.bounded_files import guard_of, repository_of
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.request import Workload
 from kvgate.cli.calibration_file import read_calibration
 from kvgate.cli.check_report import Report, in_order, of_broken, of_document, of_engine, of_ours
@@ -14,7 +16,7 @@ from kvgate.cli.checked import Checked, check_subject
 from kvgate.cli.choices import Choices
 from kvgate.cli.config_search import find_config
 from kvgate.cli.ignoring import by_comments, by_configuration, with_findings
-from kvgate.cli.model_config import read_model_config
+from kvgate.cli.model_config import ModelConfig, read_model_config
 from kvgate.cli.workload_comments import commented_workloads
 from kvgate.manifests import Manifests, Subject, read_manifests
 from kvgate.manifests.engine_found import FoundEngine
@@ -40,30 +42,50 @@ class Options:
     config: Path | None = None
     baseline: Path | None = None
     fail_on: str | None = None
+    root: Path | None = None
+    """The folder that nothing leads out of."""
+
+    def guard(self, path: Path) -> Path | None:
+        """The folder that a path of the command line must not lead out of."""
+        return guard_of(path, self.root)
 
 
 def run(paths: Sequence[str], options: Options) -> Report:
     """Raises BadInput for files beside the manifests that are not as they should be."""
-    file = _config_file(paths, options.config)
+    file = _config_file(paths, options)
     choices = Choices(
         accelerator=options.accelerator,
         vllm_version=options.vllm_version,
-        model_config=read_model_config(options.model_config) if options.model_config else None,
-        calibration=read_calibration(options.calibration or (file.calibration if file else None)),
+        model_config=_model_config(options),
+        calibration=_calibration(options, file),
         file=file,
     )
-    report = _judged(read_manifests(paths), choices, tuple(paths))
+    report = _judged(read_manifests(paths, options.root), choices, tuple(paths))
     fail_on = options.fail_on or (file and file.config.fail_on) or Severity.ERROR
-    return _without_ignored(replace(report, fail_on=Severity(fail_on)), file, options.baseline)
+    return _without_ignored(replace(report, fail_on=Severity(fail_on)), file, options)
 
 
-def _config_file(paths: Sequence[str], given: Path | None) -> ConfigFile | None:
-    path = given or find_config(paths)
+def _config_file(paths: Sequence[str], options: Options) -> ConfigFile | None:
+    """A file that is found may be a link, and one that is given may not be the user's own."""
+    path = options.config or find_config(paths, options.root)
     if path is None:
         return None
     from kvgate.cli.config_file import read_config
 
-    return read_config(path)
+    folder = path.parent
+    inside = options.guard(path) if options.config else options.root or repository_of(folder) or folder
+    return read_config(path, inside=inside, root=options.root)
+
+
+def _model_config(options: Options) -> ModelConfig | None:
+    path = options.model_config
+    return read_model_config(path, inside=options.guard(path)) if path else None
+
+
+def _calibration(options: Options, file: ConfigFile | None) -> Calibration:
+    if options.calibration:
+        return read_calibration(options.calibration, inside=options.guard(options.calibration))
+    return read_calibration(file.calibration, inside=file.root) if file else NOTHING_OBSERVED
 
 
 def _judged(manifests: Manifests, choices: Choices, paths: tuple[str, ...]) -> Report:
@@ -79,6 +101,7 @@ def _judged(manifests: Manifests, choices: Choices, paths: tuple[str, ...]) -> R
         broken=tuple(map(of_broken, (*manifests.broken, *found.broken))),
         num_others=manifests.num_others + found.num_others,
         paths=paths,
+        passed_over=manifests.passed_over,
     )
 
 
@@ -95,11 +118,11 @@ def _of_another(engine: FoundEngine, workload: Workload | None, choices: Choices
     return judge_engine(engine, replace(defaults, workload=workload or defaults.workload))
 
 
-def _without_ignored(report: Report, file: ConfigFile | None, baseline: Path | None) -> Report:
+def _without_ignored(report: Report, file: ConfigFile | None, options: Options) -> Report:
     if file and file.config.ignore:
         report = with_findings(report, lambda placed: by_configuration(placed, file))
-    if baseline is None:
+    if options.baseline is None:
         return report
     from kvgate.cli.baseline import read_baseline, without_known
 
-    return without_known(report, read_baseline(baseline))
+    return without_known(report, read_baseline(options.baseline, inside=options.guard(options.baseline)))

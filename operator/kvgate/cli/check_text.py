@@ -8,6 +8,7 @@ import click
 from kvgate.api import SKIP_BUDGET_ANNOTATION
 from kvgate.cli.check_report import Item, Placed, Report
 from kvgate.engine import Decision
+from kvgate.manifests.discovery import Why
 from kvgate.summary import alternative_text, changes_text, fruitless, shortened
 
 MAX_SENTENCE = 700
@@ -133,7 +134,19 @@ def summary(report: Report) -> str:
         parts.append(f"{_counted(report.num_ignored, 'finding')} ignored")
     if report.num_unneeded:
         parts.append(f"{report.num_unneeded} of the baseline no longer needed")
-    return "; ".join(parts)
+    return "; ".join([*parts, *passed_over(report)])
+
+
+def passed_over(report: Report) -> Iterator[str]:
+    """What lies in the folders and was not read; nothing where all was."""
+    told = [f"{count} {why.partition('|')[0 if count == 1 else 2]}" for why, count in report.passed_over.items()]
+    if told:
+        help_ = (
+            " (render the chart: helm template CHART | kvgate check -)"
+            if Why.CHART_TEMPLATE in report.passed_over
+            else ""
+        )
+        yield f"skipped: {', '.join(told)}{help_}"
 
 
 def _counts(report: Report, *, ours: bool) -> str:

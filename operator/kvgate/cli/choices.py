@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.request import Workload
-from kvgate.cli.globs import name_matches, path_matches
 from kvgate.cli.model_config import ModelConfig, read_model_config
+from kvgate.globs import name_matches, path_matches
 from kvgate.manifests.judged import Defaults
 from kvgate.manifests.written import Written
 from kvgate.record import record
 
 if TYPE_CHECKING:  # pydantic is for those who have a configuration
-    from kvgate.cli.config import Mapping, Selector
+    from kvgate.cli.config import Config, Mapping, Selector
     from kvgate.cli.config_file import ConfigFile
 
 
@@ -30,11 +30,12 @@ class Choices:
 
     def defaults(self, file: str, name: str, root: Written) -> Defaults:
         """For one engine."""
-        model_config = self.model_config_of(file, name, root)
-        workload = self._said("workload", file, name, root)
-        version = self.vllm_version or self._said("vllm_version", file, name, root)
+        sources = self._sources(file, name, root)
+        model_config = self._model_config(sources)
+        workload = _said("workload", sources)
+        version = self.vllm_version or _said("vllm_version", sources)
         return Defaults(
-            accelerator=self.accelerator or self._said("accelerator", file, name, root),
+            accelerator=self.accelerator or _said("accelerator", sources),
             vllm_version=version.removeprefix("v") if version else None,
             model_config=model_config.text if model_config else None,
             workload=Workload(**workload.model_dump()) if workload else None,
@@ -43,26 +44,31 @@ class Choices:
 
     def model_config_of(self, file: str, name: str, root: Written) -> ModelConfig | None:
         """The config.json for a model that is not in the catalogue."""
-        path = None if self.model_config else self._said("config_json", file, name, root)
+        return self._model_config(self._sources(file, name, root))
+
+    def _model_config(self, sources: Sequence[Mapping | Config]) -> ModelConfig | None:
+        path = None if self.model_config else _said("config_json", sources)
         if path is None or self.file is None:
             return self.model_config
-        return read_model_config(self.file.path.parent / path)
+        return read_model_config(self.file.folder / path, inside=self.file.root)
 
-    def _said(self, field: str, file: str, name: str, root: Written) -> Any:
+    def _sources(self, file: str, name: str, root: Written) -> Sequence[Mapping | Config]:
+        """The mappings that are for an engine, then the configuration itself."""
         if self.file is None:
-            return None
-        for source in (*self._mappings(file, name, root), self.file.config):
-            if (value := getattr(source, field, None)) is not None:
-                return value
-        return None
+            return ()
+        path = self.file.path_below(file)
+        mappings = (each for each in self.file.config.mappings if _is_for(each, path, name, root))
+        return (*mappings, self.file.config)
 
-    def _mappings(self, file: str, name: str, root: Written) -> Iterator[Mapping]:
-        config = self.file
-        for mapping in config.config.mappings if config else ():
-            path = config.path_below(file) if config else ""
-            in_paths = not mapping.paths or any(path_matches(path, glob) for glob in mapping.paths)
-            if in_paths and (mapping.selector is None or _selects(mapping.selector, name, root)):
-                yield mapping
+
+def _said(field: str, sources: Sequence[Mapping | Config]) -> Any:
+    values = (getattr(source, field, None) for source in sources)
+    return next((value for value in values if value is not None), None)
+
+
+def _is_for(mapping: Mapping, path: str, name: str, root: Written) -> bool:
+    in_paths = not mapping.paths or any(path_matches(path, glob) for glob in mapping.paths)
+    return in_paths and (mapping.selector is None or _selects(mapping.selector, name, root))
 
 
 def _selects(selector: Selector, name: str, root: Written) -> bool:

@@ -1,5 +1,6 @@
 """`.kvgate.yaml`: what a repository tells `kvgate check` once, and not on every command line."""
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -8,9 +9,15 @@ from kvgate.api.base import ApiModel
 from kvgate.api.v1alpha1 import Workload
 
 Text = Annotated[str, Field(strict=True, min_length=1)]
-RELEASE = r"^v?[0-9]+\.[0-9]+(\.[0-9]+)?(\.?[a-z0-9]+)*$"
-Release = Annotated[str, Field(strict=True, pattern=RELEASE)]
-Paths = tuple[Text, ...]
+_RELEASE = r"^v?[0-9]{1,9}\.[0-9]{1,9}[.a-z0-9]{0,40}$"
+"""Every repetition is bounded, so that no text takes long."""
+Release = Annotated[str, Field(strict=True, pattern=_RELEASE)]
+Paths = tuple[Annotated[Text, Field(max_length=512)], ...]
+
+
+def is_release(text: str) -> bool:
+    """It has the form of one: `0.33.0`, `v0.9.0rc1`."""
+    return re.fullmatch(_RELEASE, text) is not None
 
 
 class Selector(ApiModel):

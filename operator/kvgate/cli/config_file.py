@@ -1,26 +1,28 @@
 """Reads `.kvgate.yaml`; everything that is wrong with it is told at once, with field, value and what to do."""
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from kvgate import facts
 from kvgate.api.validation import schema_findings
+from kvgate.bounded_files import read_file, repository_of
 from kvgate.cli.bad_input import BadInput
 from kvgate.cli.check_report import Placed
-from kvgate.cli.config import RELEASE, Config
+from kvgate.cli.config import Config, is_release
 from kvgate.cli.model_config import read_model_config
 from kvgate.cli.rule_texts import rule_texts
 from kvgate.manifests import Broken, Document
-from kvgate.manifests.documents import STDIN_NAME, read_documents
+from kvgate.manifests.documents import STDIN_NAME, parsed
 from kvgate.manifests.written import Written
 from kvgate.rules.finding import Finding, Severity
 
-_RELEASE = re.compile(RELEASE)
+MAX_BYTES = 256 << 10
+"""Of a `.kvgate.yaml`: a few thousand mappings."""
 
 
 @dataclass(frozen=True)
@@ -29,28 +31,40 @@ class ConfigFile:
 
     path: Path
     config: Config
+    root: Path
+    """The files that it names lie below this folder."""
 
     def path_below(self, file: str) -> str:
         """As its globs name a file; empty where the file lies elsewhere, or is standard input."""
-        full = Path(file).resolve()
-        is_below = file != STDIN_NAME and full.is_relative_to(self._folder)
-        return full.relative_to(self._folder).as_posix() if is_below else ""
+        return _path_below(self.folder, file)
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent
 
     @property
     def calibration(self) -> Path | None:
         """The file of observed starts."""
-        return self.path.parent / self.config.calibration if self.config.calibration else None
-
-    @cached_property
-    def _folder(self) -> Path:
-        return self.path.parent.resolve()
+        return self.folder / self.config.calibration if self.config.calibration else None
 
 
-def read_config(path: Path) -> ConfigFile:
-    """Raises BadInput with everything that is wrong."""
-    documents = list(read_documents([str(path)]))
+@lru_cache(maxsize=1024)
+def _path_below(folder: Path, file: str) -> str:
+    """Remembered, because every engine and every finding of a file asks."""
+    full, folder = Path(file).resolve(), folder.resolve()
+    is_below = file != STDIN_NAME and full.is_relative_to(folder)
+    return full.relative_to(folder).as_posix() if is_below else ""
+
+
+def read_config(path: Path, *, inside: Path | None = None, root: Path | None = None) -> ConfigFile:
+    """`inside`: the folder that the path must not lead out of. `root`: that of the files which it names, else its repository.
+
+    Raises BadInput with everything that is wrong.
+    """
+    root = root or repository_of(path.parent) or path.parent.resolve()
+    documents = list(_documents(path, inside))
     if not documents:
-        return ConfigFile(path, Config())
+        return ConfigFile(path, Config(), root)
     document, *others = documents
     if isinstance(document, Broken):
         raise BadInput(problems=[_placed_broken(document)])
@@ -64,10 +78,18 @@ def read_config(path: Path) -> ConfigFile:
         config = Config.model_validate(value)
     except ValidationError as error:
         problems += schema_findings(error, Config, "see docs/reference/config.md")
-    problems += _problems(Written(value=value), path.parent)
+    problems += _problems(Written(value=value), ConfigFile(path, Config(), root))
     if problems:
         raise BadInput(problems=_placed(document, problems))
-    return ConfigFile(path, config)
+    return ConfigFile(path, config, root)
+
+
+def _documents(path: Path, inside: Path | None) -> Iterator[Document | Broken]:
+    try:
+        data = read_file(path, max_bytes=MAX_BYTES, inside=inside)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
+    return (item for item in parsed(str(path), BytesIO(data)) if item is not None)
 
 
 def _placed_broken(broken: Broken) -> Placed:
@@ -86,15 +108,15 @@ def _placed(document: Document, findings: Iterable[Finding]) -> list[Placed]:
     return placed
 
 
-def _problems(root: Written, folder: Path) -> Iterator[Finding]:
+def _problems(root: Written, file: ConfigFile) -> Iterator[Finding]:
     """What a schema cannot say; also where the schema has something to say."""
-    yield from _value_problems(root, folder)
+    yield from _value_problems(root, file)
     for entry in root.get("ignore").items():
         rule = entry.get("rule")
         if rule.text and rule.text not in rule_texts():
             yield _problem(rule.path, f"{rule.path} is {rule.text}, which is no rule", _nearest_rule(rule.text))
     for mapping in root.get("mappings").items():
-        yield from _value_problems(mapping, folder)
+        yield from _value_problems(mapping, file)
         if not mapping.get("paths").is_set and not mapping.get("selector").is_set:
             yield _problem(mapping.path, f"{mapping.path} is for no engine", "add paths, a selector, or both")
         if isinstance(mapping.value, dict) and not mapping.value.keys() - {"paths", "selector"}:
@@ -102,16 +124,16 @@ def _problems(root: Written, folder: Path) -> Iterator[Finding]:
             yield _problem(mapping.path, f"{mapping.path} says nothing", remedy)
 
 
-def _value_problems(node: Written, folder: Path) -> Iterator[Finding]:
+def _value_problems(node: Written, file: ConfigFile) -> Iterator[Finding]:
     """Names that no catalogue has, releases that nobody knows, files that are not there."""
     accelerator, version, config = node.get("accelerator"), node.get("vllmVersion"), node.get("modelConfig")
     if isinstance(accelerator.value, str) and accelerator.value:
         yield from _found(accelerator, facts.look_up_accelerator(accelerator.value)[1])
-    if isinstance(version.value, str) and _RELEASE.match(version.value):
+    if isinstance(version.value, str) and is_release(version.value):
         yield from _found(version, facts.look_up_version(version.value.removeprefix("v")))
     if isinstance(config.value, str) and config.value:
         try:
-            read_model_config(folder / config.value)
+            read_model_config(file.folder / config.value, inside=file.root)
         except BadInput as error:
             yield _problem(
                 config.path, f"{config.path}: {error}", "give the path of a config.json, from the folder of this file"

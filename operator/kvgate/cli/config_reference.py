@@ -7,9 +7,12 @@ from kvgate.cli.reference import object_tables
 _PAGE = """\
 # Configuration of `kvgate check`
 
-`.kvgate.yaml` is looked for in the folder of what is checked (for standard input: the current folder) and in the folders above it, or
-named by `--config`. Everything in it is optional. The command line wins over it, and what a manifest says wins over both.
-A file with mistakes is not used: all of them are listed, with file and line, and the exit code is 2.
+`.kvgate.yaml` is looked for in the folder of what is checked (for standard input: the current folder) and in the folders above it, up to
+the top of the Git repository, or named by `--config`. Everything in it is optional. The command line wins over it, and what a manifest
+says wins over both. A file with mistakes is not used: all of them are listed, with file and line, and the exit code is 2.
+
+The files that it names are plain files of the same repository (without one: of its own folder, or below). A link that leads out of it, a
+device or a pipe is refused. What lies elsewhere can be given on the command line: `--model-config`, `--calibration`.
 
 ```yaml
 vllmVersion: "0.33.0"              # where no image tells it
@@ -18,8 +21,8 @@ ignore:
 - rule: KVCacheKeepsModelDtype
   reason: measured, and bfloat16 is what we want
 - rule: InvalidYaml
-  reason: templates are checked when they are rendered
-  paths: [charts/*/templates]
+  reason: its placeholders are filled in by another program
+  paths: ["**/skeleton"]
 mappings:                          # of several that match, the first one that says something counts
 - paths: [clusters/eu/**]
   accelerator: H200-SXM-141GB

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvgate.cli.check_report import Ignored, Item, Placed, Report
 from kvgate.cli.directives import Directive, Ignore, Problem, WorkloadComment, directives
-from kvgate.cli.globs import path_matches
+from kvgate.globs import path_matches
 from kvgate.manifests import Document
 from kvgate.manifests.comments import Comment
 from kvgate.rules.finding import Finding, Severity
@@ -107,8 +107,8 @@ def by_configuration(placed: Placed, file: "ConfigFile") -> Placed:
     """With the first entry under `ignore` that is about its rule and its file."""
     if placed.ignored:
         return placed
+    path = file.path_below(placed.file)
     for entry in file.config.ignore:
-        path = file.path_below(placed.file)
         if entry.rule == placed.rule and (not entry.paths or any(path_matches(path, glob) for glob in entry.paths)):
             return replace(placed, ignored=Ignored(reason=entry.reason, by="configuration"))
     return placed

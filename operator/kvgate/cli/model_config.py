@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from kvgate.bounded_files import read_text
 from kvgate.cli.bad_input import BadInput
+from kvgate.hf_config.text import MAX_CHARACTERS
 
 
 @dataclass(frozen=True)
@@ -16,10 +18,10 @@ class ModelConfig:
     where: str
 
 
-def read_model_config(path: Path) -> ModelConfig:
-    """Raises BadInput."""
+def read_model_config(path: Path, *, inside: Path | None) -> ModelConfig:
+    """`inside`: the folder that the path must not lead out of. Raises BadInput."""
     try:
-        return _parsed(path.read_text(encoding="utf-8"), str(path))
+        return _parsed(read_text(path, max_bytes=MAX_CHARACTERS, inside=inside), str(path))
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, TypeError, RecursionError) as error:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kvgate.bounded_files import Refused, read_file
 from kvgate.budget.calibration import ObservedStart
 from kvgate.budget.plan import Budget, plan
 from kvgate.calibration import start_of_blocks, start_of_bytes
@@ -15,6 +16,7 @@ from kvgate.vllm_metrics import CACHE_CONFIG_INFO
 from kvgate.what_if import BadRequest, read_request
 
 MAX_FILE_BYTES = 64 << 20
+"""Of a log or a `/metrics` file; what a start prints takes less than one MiB."""
 _METRICS = tuple(name.name.replace(":", sign) for name in CACHE_CONFIG_INFO.names for sign in ":_")
 """What tells a `/metrics` file from a log."""
 
@@ -60,11 +62,12 @@ def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedS
 
 def _read(path: Path) -> str:
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise Unusable(f"it is larger than {MAX_FILE_BYTES} bytes; give the start of the server, `head -n 5000`")
-        return path.read_text(encoding="utf-8", errors="replace")
+        data = read_file(path, max_bytes=MAX_FILE_BYTES, inside=None)
+    except Refused as error:
+        raise Unusable(f"{error}; give the start of the server, `head -n 5000`") from None
     except OSError as error:
         raise Unusable(f"it cannot be read: {error.strerror or error}") from None
+    return data.decode(errors="replace")
 
 
 def _asked(log: StartupLog) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from kvgate.bounded_files import read_text
 from kvgate.manifests.documents import STDIN_NAME
 from kvgate.manifests.environment import Room
 from kvgate.manifests.written import Written
@@ -99,11 +100,9 @@ def read_variables(file: str, name: str) -> Mapping[str, str] | None:
     if file == STDIN_NAME:
         return None
     try:
-        folder = Path(file).parent.resolve()
-        path = (folder / name).resolve()
-        is_readable = path.is_relative_to(folder) and path.is_file() and path.stat().st_size <= _MAX_BYTES
-        return dict(_parsed(path.read_text(encoding="utf-8"))) if is_readable else None
-    except (OSError, RuntimeError, ValueError):  # links in a circle, not text, a name that no file has
+        folder = Path(file).parent
+        return dict(_parsed(read_text(folder / name, max_bytes=_MAX_BYTES, inside=folder)))
+    except (OSError, ValueError):  # not there, not to be read, not text
         return None
 
 

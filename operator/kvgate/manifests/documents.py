@@ -1,6 +1,5 @@
 """YAML and JSON streams from files, folders and standard input, one document at a time, with positions."""
 
-import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,13 +9,13 @@ from typing import Any, BinaryIO
 
 import yaml
 
+from kvgate.bounded_files import Refused, guard_of, open_file
 from kvgate.manifests.comments import Comment, comments_in
+from kvgate.manifests.discovery import PassedOver, files_below, root_of
 from kvgate.manifests.nodes import YamlError, compose, construct, is_harmless
 from kvgate.manifests.positions import Broken, Position, broken, locate
 from kvgate.manifests.streams import NotText, texts
 
-SUFFIXES = (".yaml", ".yml", ".json")
-"""What is read in a folder; a file that is named is read whatever its name."""
 STDIN = "-"
 STDIN_NAME = "<stdin>"
 """What its findings are shown at."""
@@ -87,50 +86,52 @@ class Document:
 
 def read_documents(paths: Iterable[str]) -> Iterator[Document | Broken]:
     """Every document of every path, in order; what cannot be read is told in its place and stops nothing."""
-    return (item for path in paths for item in _of_path(path, None) if item is not None)
+    items = (item for path in paths for item in _of_path(path, None, None))
+    return (item for item in items if isinstance(item, Document | Broken))
 
 
-def read_relevant(paths: Iterable[str], words: Collection[str]) -> Iterator[Document | Broken | None]:
-    """The same, with None for every document that is YAML and has neither a word of an engine nor one of these."""
-    return (item for path in paths for item in _of_path(path, words))
+def read_relevant(
+    paths: Iterable[str], words: Collection[str], root: Path | None = None
+) -> Iterator[Document | Broken | PassedOver | None]:
+    """The same, with None for every document that is YAML and has neither a word of an engine nor one of these.
 
-
-def _of_path(path: str, words: Collection[str] | None) -> Iterator[Document | Broken | None]:
-    if path == STDIN:
-        yield from _parsed(STDIN_NAME, sys.stdin.buffer, words)
-    elif Path(path).is_dir():
-        for file in _files_below(Path(path)):
-            if isinstance(file, OSError):
-                yield _unreadable(str(file.filename), file)
-            else:
-                yield from [_pipe(file)] if file.is_fifo() else _of_file(file, words)
-    else:
-        yield from _of_file(Path(path), words)
-
-
-def _pipe(path: Path) -> Broken:
-    """Reading one that lies in a folder could wait for ever."""
-    return broken(str(path), Position(line=1), "is a pipe", "name it if it is meant")
-
-
-def _files_below(folder: Path) -> Iterator[Path | OSError]:
-    """Sorted; hidden folders and files are left out, linked folders are not followed, so that no loop is possible.
-
-    An error for every folder that cannot be listed.
+    `root`: a path that is written below this folder must not lead out of it.
     """
-    errors: list[OSError] = []
-    for root, folders, names in os.walk(folder, onerror=errors.append):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
-                yield Path(root, name)
-    yield from errors
+    return (item for path in paths for item in _of_path(path, words, root))
 
 
-def _of_file(path: Path, words: Collection[str] | None) -> Iterator[Document | Broken | None]:
+def _of_path(
+    path: str, words: Collection[str] | None, root: Path | None
+) -> Iterator[Document | Broken | PassedOver | None]:
+    given = Path(path)
+    guard = guard_of(given, root)
+    if path == STDIN:
+        yield from parsed(STDIN_NAME, sys.stdin.buffer, words)
+    elif not given.is_dir():
+        yield from _of_file(given, words, guard)
+    elif guard and not given.resolve().is_relative_to(guard.resolve()):
+        yield _unreadable(path, Refused(f"it leads out of {guard.resolve()}"))
+    else:
+        yield from _of_folder(given, words, guard or root_of(given))
+
+
+def _of_folder(
+    folder: Path, words: Collection[str] | None, root: Path
+) -> Iterator[Document | Broken | PassedOver | None]:
+    """What nobody named is read only where it lies in the repository."""
+    for found in files_below(folder, root):
+        if isinstance(found, PassedOver):
+            yield found
+        elif isinstance(found, OSError):
+            yield _unreadable(str(found.filename), found)
+        else:
+            yield from _of_file(found, words, root)
+
+
+def _of_file(path: Path, words: Collection[str] | None, inside: Path | None) -> Iterator[Document | Broken | None]:
     try:
-        with path.open("rb") as file:
-            yield from _parsed(str(path), file, words)
+        with open_file(path, inside) as file:
+            yield from parsed(str(path), file, words)
     except OSError as error:
         yield _unreadable(str(path), error)
 
@@ -140,7 +141,8 @@ def _unreadable(path: str, error: OSError) -> Broken:
     return broken(path, Position(line=1), message, "give a file or a folder that can be read")
 
 
-def _parsed(file: str, stream: BinaryIO, words: Collection[str] | None) -> Iterator[Document | Broken | None]:
+def parsed(file: str, stream: BinaryIO, words: Collection[str] | None = None) -> Iterator[Document | Broken | None]:
+    """The documents of a stream; None for those without one of the words, where words are given."""
     index, waiting = 0, list[Comment]()
     try:
         for line_offset, text in texts(stream):

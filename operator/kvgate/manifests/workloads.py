@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvgate.api import GROUP, KIND
 from kvgate.facts import ConfigLookup, ConfigMissing, text_of_key
+from kvgate.manifests.discovery import PassedOver, Why
 from kvgate.manifests.documents import Document, read_relevant
 from kvgate.manifests.positions import Broken
 from kvgate.manifests.written import Written
@@ -48,6 +51,8 @@ class Manifests:
     broken: list[Broken] = field(default_factory=list)
     num_others: int = 0
     """Documents that have nothing to do with vLLM."""
+    passed_over: Counter[Why] = field(default_factory=Counter)
+    """What lies in the folders and was not read, by reason."""
     config_maps: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     """Data by (namespace, name)."""
 
@@ -76,12 +81,17 @@ class Manifests:
         return text_of_key(reference, data)
 
 
-def read_manifests(paths: Iterable[str]) -> Manifests:
-    """Read everything first: a ConfigMap may stand after the object that refers to it."""
+def read_manifests(paths: Iterable[str], root: Path | None = None) -> Manifests:
+    """Read everything first: a ConfigMap may stand after the object that refers to it.
+
+    `root`: a path that is written below this folder must not lead out of it.
+    """
     found = Manifests()
-    for item in read_relevant(paths, _RELEVANT):
+    for item in read_relevant(paths, _RELEVANT, root):
         if item is None:
             found.num_others += 1
+        elif isinstance(item, PassedOver):
+            found.passed_over[item.why] += item.count
         elif isinstance(item, Broken):
             found.broken.append(item)
         elif item.kind == KIND and item.api_version.startswith(f"{GROUP}/"):

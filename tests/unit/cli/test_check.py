@@ -106,7 +106,7 @@ def test_the_json_report_has_every_key_that_is_promised() -> None:
     assert fits["effective"] == {"max_model_len": 40960, "max_num_seqs": 4, "kv_cache_dtype": "auto"}
     assert answer["summary"] == {
         "exit_code": 1, "verdicts": {"DoesNotFit": 1, "Fits": 1}, "decisions": {"Refuse": 1, "Admit": 1}, "unreadable": 1,
-        "ignored": 0, "other_kinds": 0,
+        "ignored": 0, "other_kinds": 0, "skipped": {},
     }  # fmt: skip
     assert answer["unreadable"][0]["line"] == 16
 

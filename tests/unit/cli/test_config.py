@@ -10,7 +10,6 @@ import yaml
 from click.testing import Result
 
 from kvgate.cli.config import Config
-from kvgate.cli.globs import name_matches, path_matches
 from support.command_line import invoked
 
 ROOT = Path(__file__).parents[3]
@@ -250,23 +249,3 @@ def test_the_example_of_the_reference_is_valid() -> None:
     example = page.split("```yaml\n")[1].split("```")[0]
     config = Config.model_validate(yaml.safe_load(example))
     assert len(config.mappings) == len(config.ignore) == 2
-
-
-@pytest.mark.parametrize(
-    ("path", "glob", "matches"),
-    [
-        ("a/b.yaml", "a", True), ("a/b.yaml", "a/", True), ("a/b.yaml", "./a/*.yaml", True), ("a/b/c.yaml", "a/*.yaml", False),
-        ("a/b/c.yaml", "a/**/c.yaml", True), ("a/c.yaml", "a/**/c.yaml", True), ("x/a/b.yaml", "a", False), ("x/a/b.yaml", "**/a", True),
-        ("a.yaml", "?.yaml", True), ("ab.yaml", "?.yaml", False), ("a+b.yaml", "a+b.yaml", True), ("aab.yaml", "a+b.yaml", False),
-        ("a/b.yaml", ".", True), ("a/b.yaml", "./", True), ("", ".", False), ("a", ".a", False),
-        ("", "**", False), ("anything/at all", "**", True),
-    ],
-)  # fmt: skip
-def test_a_glob_of_paths(path: str, glob: str, *, matches: bool) -> None:
-    assert path_matches(path, glob) is matches
-
-
-def test_a_glob_of_names_has_no_slashes_to_stop_at() -> None:
-    assert name_matches("org/model", "org*")
-    assert not name_matches("a.b", "a?b")
-    assert name_matches("anything", None)

@@ -1,0 +1,63 @@
+"""Globs of paths and names, matched step by step: the time is that of path times glob, whatever somebody wrote."""
+
+import re
+from collections.abc import Sequence
+from fnmatch import translate
+from functools import lru_cache
+
+ANY_FOLDERS = "**"
+"""As a whole step of a path: no folder, or any number of them."""
+
+
+def path_matches(path: str, glob: str) -> bool:
+    """As people know it from `.gitignore`: `**` stands for any folders, a folder for all that is in it.
+
+    The path has slashes, and no `./` before it; an empty one matches nothing, and the glob `.` any other.
+    """
+    glob = glob.removeprefix("./").rstrip("/")
+    return bool(path) and (glob in ("", ".") or steps_match(path.split("/"), glob.split("/"), with_contents=True))
+
+
+def steps_match(names: Sequence[str], globs: Sequence[str], *, with_contents: bool = False) -> bool:
+    """Names of folders and of a file against a glob for each. `with_contents`: a folder that matches stands for all in it."""
+    places = _reached({0}, globs)
+    for name in names:
+        if with_contents and len(globs) in places:
+            return True
+        places = _reached({after for place in places for after in _after(place, name, globs)}, globs)
+    return len(globs) in places
+
+
+def _after(place: int, name: str, globs: Sequence[str]) -> tuple[int, ...]:
+    """Where a name leads from a place in the globs."""
+    if place == len(globs):
+        return ()
+    if globs[place] == ANY_FOLDERS:
+        return (place, place + 1) if place == len(globs) - 1 else (place,)
+    return (place + 1,) if _pattern(globs[place]).match(name) else ()
+
+
+def _reached(places: set[int], globs: Sequence[str]) -> set[int]:
+    """With the places behind `**`, which may stand for nothing; at the end it stands for something."""
+    reached = set(places)
+    for place in places:
+        while place < len(globs) - 1 and globs[place] == ANY_FOLDERS:
+            place += 1  # noqa: PLW2901 - walks on from here
+            reached.add(place)
+    return reached
+
+
+def name_matches(name: str, glob: str | None) -> bool:
+    """`*` stands for any text; no glob, any name."""
+    return glob is None or _pattern("*".join(map(literal, glob.split("*")))).match(name) is not None
+
+
+def literal(text: str) -> str:
+    """The glob that stands for the text itself."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", text)
+
+
+@lru_cache(maxsize=4096)
+def _pattern(glob: str) -> re.Pattern[str]:
+    """The standard library's translation never goes back behind a `*` that has found what follows it."""
+    return re.compile(translate(glob))
