@@ -1,18 +1,15 @@
 """Environment variables of a container: what the input says they are, and which of them something else sets."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kvgate import expansion
 from kvgate.manifests.written import Written
 from kvgate.memory_settings import ALLOW_LONG, allows_any_length
 
 ConfigData = Callable[[str], Mapping[str, Any] | None]
 """Name of a ConfigMap → its data, where it is in the same input."""
-
-_REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][\w.\-]*)\))")
-"""Kubernetes' `$(NAME)`, and `$$` for one `$`."""
 
 
 @dataclass(slots=True)
@@ -69,13 +66,11 @@ def _value(entry: Written, config_data: ConfigData, values: Mapping[str, Written
 
 
 def expanded(text: str, values: Mapping[str, Written], room: Room) -> str:
-    """As Kubernetes does in command, args and env: a name without a value stays as it is."""
+    """As Kubernetes does in command, args and env; a variable for which there is no room stays as it is written."""
 
-    def value_of(match: re.Match[str]) -> str:
-        if match[1] == "$":
-            return "$"
-        known = values.get(match[2])
+    def value_of(name: str) -> str | None:
+        known = values.get(name)
         is_known = known is not None and known.value is not None
-        return known.text if known and is_known and room.takes(known.text) else match[0]
+        return known.text if known and is_known and room.takes(known.text) else None
 
-    return _REFERENCE.sub(value_of, text) if "$" in text else text
+    return expansion.expanded(text, value_of)

@@ -1,0 +1,35 @@
+"""`$(NAME)` in a container's command, args and env values, as the kubelet replaces it, and how a text is kept from it.
+
+The rules are those of Kubernetes 1.36, `Expand` in third_party/forked/golang/expansion/expand.go. The text is read once from the left:
+
+| at a `$` | becomes | and reading goes on |
+|---|---|---|
+| `$$` | `$` | after both |
+| `$(NAME)`: all up to the first `)`, whatever it is | its value; itself where there is none | after the `)` |
+| `$(` without a `)` | itself | after the `(` |
+| `$` and any other character | both | after both |
+| `$` at the end | itself | – |
+"""
+
+import re
+from collections.abc import Callable
+
+_REFERENCE = re.compile(r"\$(\$|\(([^)]*)\))")
+"""What changes in a text; the other rules of the table leave it as it is, and hide no `$` from this pattern."""
+
+
+def expanded(text: str, value_of: Callable[[str], str | None]) -> str:
+    """The text that a container gets; `value_of` a name without a value is None."""
+
+    def replaced(match: re.Match[str]) -> str:
+        if match[1] == "$":
+            return "$"
+        value = value_of(match[2])
+        return match[0] if value is None else value
+
+    return _REFERENCE.sub(replaced, text) if "$" in text else text
+
+
+def escaped(text: str) -> str:
+    """The text that a container gets as `text`, whatever variables it has: a `$` that follows another one counts too."""
+    return text.replace("$", "$$")
