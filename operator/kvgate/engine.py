@@ -17,7 +17,8 @@ from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Work
 from kvgate.cache_flags import cache_settings
 from kvgate.extra_args import NO_EXTRA_ARGS, read_extra_args
 from kvgate.facts import Facts
-from kvgate.memory_settings import ALLOW_LONG, allows_any_length, stretches_length, unmodelled_kinds
+from kvgate.memory_settings import ALLOW_LONG, stretches_length, unmodelled_kinds
+from kvgate.pod_environment import read_environment
 from kvgate.record import record
 from kvgate.rules import BUDGET_RULES, Finding, judge_budget
 from kvgate.rules.finding import error_rules
@@ -62,7 +63,7 @@ class Assessment:
 def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Assessment:
     """Judge a spec against the facts, and apply its admission policy."""
     extra = read_extra_args(spec.vllm) if facts.knows_version else NO_EXTRA_ARGS
-    findings = (*facts.findings, *extra.findings)
+    findings = (*facts.findings, *extra.findings, *read_environment(spec).findings)
     if facts.shape is None or facts.accelerator is None or not facts.knows_version:
         verdict = Verdict.DOES_NOT_FIT if error_rules(extra.findings) else Verdict.UNKNOWN
         decision = _decide(verdict, spec, None, skipped=skip_reason is not None)
@@ -122,8 +123,12 @@ def to_budget_request(spec: InferenceDeploymentSpec, facts: Facts) -> BudgetRequ
     """The spec in the engine's words; both facts must be there."""
     if facts.shape is None or facts.accelerator is None:
         raise ValueError("a budget needs a model and an accelerator")
-    declared, extra = spec.workload, read_extra_args(spec.vllm)
-    values = {**extra.values, "max_model_len": spec.vllm.max_model_len, ALLOW_LONG: _allows_any_length(spec)}
+    declared, extra, environment = spec.workload, read_extra_args(spec.vllm), read_environment(spec)
+    values = {
+        **extra.values,
+        "max_model_len": spec.vllm.max_model_len,
+        ALLOW_LONG: environment.allows_any_length,
+    }
     return BudgetRequest(
         shape=facts.shape,
         accelerator=facts.accelerator,
@@ -131,16 +136,11 @@ def to_budget_request(spec: InferenceDeploymentSpec, facts: Facts) -> BudgetRequ
         settings=_settings(spec.vllm, extra.known),
         guarantee=spec.admission.guarantee or (Guarantee.WORKLOAD if declared else Guarantee.FULL_CONTEXT),
         workload=Workload(**declared.model_dump()) if declared else None,
-        unmodelled_settings=unmodelled_kinds(values),
+        unmodelled_settings=(*unmodelled_kinds(values), *environment.kinds),
         is_stretched=stretches_length(values),
         is_whole=True,
         calibration=facts.calibration,
     )
-
-
-def _allows_any_length(spec: InferenceDeploymentSpec) -> bool:
-    variables = spec.template.env or ()
-    return any(variable.name == ALLOW_LONG and allows_any_length(variable.value or "") for variable in variables)
 
 
 def _settings(vllm: Vllm, extra: Mapping[str, Any]) -> EngineSettings:
@@ -163,6 +163,7 @@ def _settings(vllm: Vllm, extra: Mapping[str, Any]) -> EngineSettings:
             data=vllm.data_parallel_size,
             expert=vllm.enable_expert_parallel,
             decode_context=vllm.decode_context_parallel_size,
+            prefill_context=vllm.prefill_context_parallel_size,
         ),
         **cache_settings(extra),
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvgate.budget.versions import parse_patch
 from kvgate.cache_flags import with_speculation
+from kvgate.pod_environment import not_expanded
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 from kvgate.what_if_settings import read_settings
@@ -26,7 +27,7 @@ class ExtraArgs:
     values: Mapping[str, Any]
     known: Mapping[str, Any]
     given: frozenset[str] = frozenset()
-    """Names of all settings, those too whose value cannot be read."""
+    """Names of all settings that are written."""
     findings: tuple[Finding, ...] = ()
 
 
@@ -37,21 +38,23 @@ def read_extra_args(vllm: Vllm) -> ExtraArgs:
     """An image of one's own may take what vLLM's image of the release does not. Raises UnknownVersion."""
     if not vllm.extra_args:
         return NO_EXTRA_ARGS
-    return _read(vllm.extra_args, vllm.version, is_own_image=vllm.image is not None)
+    copies = vllm.data_parallel_size
+    return _read(vllm.extra_args, vllm.version, is_own_image=vllm.image is not None, data_parallel_size=copies)
 
 
 @lru_cache(maxsize=1024)
-def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool) -> ExtraArgs:
+def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data_parallel_size: int) -> ExtraArgs:
     from kvgate.command_line.arguments import Argument
     from kvgate.command_line.contradictions import contradictions
     from kvgate.command_line.findings import problem_findings, repetitions
     from kvgate.command_line.options import newest_read
     from kvgate.command_line.parser import parse_arguments
+    from kvgate.command_line.pod_options import pod_problems
 
     release = parse_patch(version)
     model = Argument(text="model", path="")
     words = [Argument(text=text, path=f"spec.vllm.extraArgs[{index}]") for index, text in enumerate(extra_args)]
-    line = parse_arguments([model, *words], release)
+    line = parse_arguments([model, *words], release, is_literal=True)
     values = with_speculation({name: setting.value for name, setting in line.settings.items()})
     known, problems = read_settings(values)
     is_beyond = is_own_image or release > newest_read()
@@ -60,8 +63,10 @@ def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool) -> E
         *repetitions(line),
         *_unusable(line, problems, Severity.WARNING if is_beyond else Severity.ERROR),
         *contradictions(line),
+        *pod_problems(line, data_parallel_size=data_parallel_size),
     ]
-    return ExtraArgs(values=values, known=known, given=line.names, findings=tuple(map(_finding, told)))
+    findings = (*map(_finding, told), *(found for word in words for found in not_expanded(word.text, word.path)))
+    return ExtraArgs(values=values, known=known, given=line.names, findings=findings)
 
 
 def _unusable(line: CommandLine, problems: Mapping[str, str], severity: Severity) -> Iterator[Located]:

@@ -36,7 +36,10 @@ FLAGS: tuple[OwnedFlag, ...] = (
     OwnedFlag(flag="-dp", field="data_parallel_size"),
     OwnedFlag(flag="--decode-context-parallel-size", field="decode_context_parallel_size"),
     OwnedFlag(flag="-dcp", field="decode_context_parallel_size"),
+    OwnedFlag(flag="--prefill-context-parallel-size", field="prefill_context_parallel_size"),
+    OwnedFlag(flag="-pcp", field="prefill_context_parallel_size"),
     OwnedFlag(flag="--enable-expert-parallel", field="enable_expert_parallel"),
+    OwnedFlag(flag="-ep", field="enable_expert_parallel"),
     OwnedFlag(flag="--no-enable-expert-parallel", field="enable_expert_parallel"),
     OwnedFlag(flag="--block-size", field="block_size"),
     OwnedFlag(flag="--enforce-eager", field="enforce_eager"),
@@ -50,6 +53,9 @@ FLAGS: tuple[OwnedFlag, ...] = (
     OwnedFlag(flag="--config", field=""),
 )
 """Long and short spellings; vLLM also takes `_` for `-` and unique abbreviations (see owned_flag)."""
+
+SECRET_FLAGS = ("--api-key", "--hf-token")
+"""Options whose value is a secret; extraArgs must not hold one, because a pod's arguments are no place for it."""
 
 _MIN_ABBREVIATION = 5
 """`--` and three letters: no shorter beginning is unique, and no option of vLLM's is the beginning of one of ours."""
@@ -71,7 +77,13 @@ def _split(pattern: str, length: int) -> tuple[str, list[str]]:
 
 
 OWNED_FLAG_PATTERN = "^(" + "|".join(_spellings(owned.flag) for owned in FLAGS) + ")$"
+SECRET_FLAG_PATTERN = "^(" + "|".join(map(_spellings, SECRET_FLAGS)) + ")$"
 """RE2 syntax, so that CEL and Python agree."""
+
+
+def secret_flag(argument: str) -> bool:
+    """True where an argument is an option that takes a secret."""
+    return re.fullmatch(SECRET_FLAG_PATTERN, argument) is not None
 
 
 def owned_flag(argument: str) -> bool:

@@ -30,6 +30,7 @@ _PARALLEL = {
     "data_parallel_size": "data",
     "enable_expert_parallel": "expert",
     "decode_context_parallel_size": "decode_context",
+    "prefill_context_parallel_size": "prefill_context",
 }
 
 

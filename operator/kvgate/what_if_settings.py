@@ -65,6 +65,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="data_parallel_size", read=_size, help="Replicas of the attention within one engine.", short="-dp"),
     Setting(name="enable_expert_parallel", read=truth, help="Deal experts out whole.", is_flag=True),
     Setting(name="decode_context_parallel_size", read=_size, help="Ranks that share a request's cache.", short="-dcp"),
+    Setting(
+        name="prefill_context_parallel_size",
+        read=_size,
+        help="GPUs that share a prompt; how they share its cache is not modelled.",
+        short="-pcp",
+    ),
     Setting(name="gpu_memory_utilization", read=_share, help="Share of the GPU's memory that vLLM may use."),
     Setting(name="max_model_len", read=_length, help="Longest request: 32768, 32k, 32K, or auto."),
     Setting(name="max_num_seqs", read=whole(1_000_000), help="Requests at the same time."),

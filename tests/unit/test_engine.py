@@ -220,3 +220,33 @@ def test_a_variable_may_allow_any_length(value: str, *, fits: bool) -> None:
         {"maxModelLen": 50000, "maxNumSeqs": 1}, gpu="H100-SXM-80GB", template=template, admission=admission
     )
     assert (judged.verdict is Verdict.FITS) is fits
+
+
+@pytest.mark.parametrize("vllm", [{}, {"kvCacheMemoryBytes": 1 << 30}, {"decodeContextParallelSize": 2}])
+def test_ranks_that_share_a_prompt_are_counted_and_leave_the_verdict_open(vllm: dict[str, Any]) -> None:
+    """Whether they hold a request's cache whole or in parts moved between releases: no figure, and no refusal."""
+    result = assessed({"prefillContextParallelSize": 2, "tensorParallelSize": 2, "maxNumSeqs": 4, **vllm})
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.decision is Decision.ADMIT_WITH_WARNING
+    assert result.budget is not None
+    assert result.budget.request.settings.parallelism.num_gpus == 4
+    (finding,) = [each for each in result.findings if each.rule == "UnmodelledKind"]
+    assert finding.field == "prefill_context_parallel_size"
+    assert "prefill_context_parallel_size 2 is not modelled" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_known"),
+    [
+        ("VLLM_MLA_DISABLE", "1", False), ("VLLM_MLA_DISABLE", "0", True), ("VLLM_PP_LAYER_PARTITION", "10,26", False),
+        ("VLLM_USE_V1", "0", False), ("VLLM_USE_V1", "1", True), ("VLLM_USE_V1", None, False), ("NCCL_DEBUG", "INFO", True),
+    ],
+)  # fmt: skip
+def test_a_variable_with_another_layout_leaves_the_verdict_open(
+    name: str, value: str | None, *, is_known: bool
+) -> None:
+    given = {"value": value} if value is not None else {"secretKeyRef": {"name": "s", "key": "k"}}
+    result = assessed({"maxNumSeqs": 4}, template={"env": [{"name": name, **given}]})
+    assert (result.verdict is not Verdict.UNKNOWN) is is_known
+    unmodelled = [each for each in result.findings if each.rule == "UnmodelledKind"]
+    assert [(each.field, name in each.message) for each in unmodelled] == ([] if is_known else [("environment", True)])

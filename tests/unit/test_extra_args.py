@@ -124,5 +124,10 @@ def test_a_newer_release_may_take_more_and_nothing_brings_back_what_is_gone() ->
     assert [severity for _, severity, _ in told("--swap-space=4", image="registry/fork:1")] == ["error"]
 
 
-def test_a_setting_that_cannot_be_read_is_given_all_the_same() -> None:
-    assert read_extra_args(Vllm(extraArgs=("--seed=$(SEED)", "--max-logprobs=1"))).given == {"seed", "max_logprobs"}
+def test_a_variable_is_judged_as_the_text_that_vllm_gets() -> None:
+    """Rendering escapes it: neither a number, nor a word that may be any option."""
+    escaped = ("VariableNotExpanded", "warning", "spec.vllm.extraArgs[0]")
+    assert told("--seed=$(SEED)") == [("OptionValue", "error", "spec.vllm.extraArgs[0]"), escaped]
+    assert told("$(MORE)") == [("UnexpectedWord", "error", "spec.vllm.extraArgs[0]"), escaped]
+    extra = read_extra_args(Vllm(extraArgs=("--mamba-cache-dtype=$(DTYPE)", "--chat-template={{ messages }} $(X)")))
+    assert extra.values == {"chat_template": "{{ messages }} $(X)"}

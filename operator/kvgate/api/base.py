@@ -59,6 +59,14 @@ ParallelSize = Annotated[int, Field(strict=True, ge=1, le=1024)]
 Tokens = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]
 GpuShare = Annotated[str, Field(strict=True, max_length=5, pattern=r"^(0\.[0-9]{1,3}|1(\.0{1,3})?)$")]
 """A decimal string: the API has no floats."""
+_PATH_PART = "[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*"
+IMAGE_PATTERN = (
+    r"^(([a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*|\[[a-fA-F0-9:]+\])(:[0-9]+)?/)?"
+    rf"{_PATH_PART}(/{_PATH_PART})*(:[A-Za-z0-9_][-.A-Za-z0-9_]{{0,127}})?"
+    r"(@(sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}))?$"
+)
+"""What container runtimes take for the reference of an image (github.com/distribution/reference): the kubelet gets nothing else."""
+ImageReference = Annotated[str, Field(min_length=1, max_length=1024, pattern=IMAGE_PATTERN)]
 FreeForm = WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 
 

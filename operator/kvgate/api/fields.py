@@ -8,6 +8,7 @@ _ELSEWHERE = {
     "vllm_version": "spec.vllm.version",
     "workload": "spec.workload",
     "extra_args": "spec.vllm.extraArgs",
+    "environment": "spec.template.env",
 }
 
 

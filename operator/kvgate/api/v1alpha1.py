@@ -15,6 +15,7 @@ from kvgate.api.base import (
     Document,
     FreeForm,
     GpuShare,
+    ImageReference,
     ParallelSize,
     Quantity,
     Switch,
@@ -24,7 +25,8 @@ from kvgate.api.cel import CelRule
 from kvgate.budget.adjust import Knob
 from kvgate.budget.request import Guarantee
 from kvgate.budget.versions import DEFAULT_VERSION
-from kvgate.vllm_flags import OWNED_FLAG_PATTERN, owned_flag
+from kvgate.variables import RESERVED, ReservedVariables
+from kvgate.vllm_flags import OWNED_FLAG_PATTERN, SECRET_FLAG_PATTERN, owned_flag, secret_flag
 
 MAX_NAME_LENGTH = 45
 """So that `<name>-kvgate-xxxxx` fits the 63 characters of a pod's host name."""
@@ -49,19 +51,23 @@ class ConfigFrom(ApiModel):
     """A ConfigMap key that holds the model's config.json."""
 
 
+FOLDER_PATTERN = r"^[A-Za-z0-9_][-._A-Za-z0-9]*(/+[.]?[-_A-Za-z0-9][-._A-Za-z0-9]*)*/*$"
+"""A path below the root of a volume: no part of it is `..`; RE2 syntax."""
+
+
 class PersistentVolumeClaimSource(ApiModel):
     """Weights on a volume."""
 
     claim_name: DnsName
     """Name of the PersistentVolumeClaim."""
-    path: Annotated[str, Field(max_length=1024, pattern=r"^[A-Za-z0-9_][-._/A-Za-z0-9]*$")] | None = None
+    path: Annotated[str, Field(max_length=1024, pattern=FOLDER_PATTERN)] | None = None
     """Folder of the model on the volume; omitted: its root."""
 
 
 class ImageSource(ApiModel):
     """Weights in an OCI image, mounted as an image volume."""
 
-    reference: Annotated[str, Field(min_length=1, max_length=1024)]
+    reference: ImageReference
     """Image reference."""
 
 
@@ -111,8 +117,8 @@ class Vllm(ApiModel):
 
     cel_rules: ClassVar = (
         CelRule(
-            rule="self.tensorParallelSize * self.pipelineParallelSize * self.dataParallelSize <= 1024",
-            message="tensorParallelSize × pipelineParallelSize × dataParallelSize must be at most 1024",
+            rule="self.tensorParallelSize * self.pipelineParallelSize * self.prefillContextParallelSize * self.dataParallelSize <= 1024",
+            message="tensorParallelSize × pipelineParallelSize × prefillContextParallelSize × dataParallelSize must be at most 1024",
             holds=lambda vllm: vllm.num_gpus <= 1024,
         ),
         CelRule(
@@ -128,12 +134,22 @@ class Vllm(ApiModel):
             field_path=".extraArgs",
             culprits=lambda vllm: (argument[:80] for argument in vllm.extra_args if owned_flag(argument)),
         ),
+        CelRule(
+            rule=f"!has(self.extraArgs) || !self.extraArgs.exists(a, a.matches('{SECRET_FLAG_PATTERN}'))",
+            message=(
+                "extraArgs holds a secret, and whoever may read the object or the pod reads it; keep it in a Secret: an API key "
+                "as the variable VLLM_API_KEY in template.env with secretKeyRef, a Hugging Face token in model.tokenSecretRef"
+            ),
+            holds=lambda vllm: not any(secret_flag(argument) for argument in vllm.extra_args),
+            field_path=".extraArgs",
+            culprits=lambda vllm: (each.partition("=")[0] for each in vllm.extra_args if secret_flag(each)),
+        ),
     )
 
     version: Annotated[str, Field(max_length=64, pattern=r"^v?[0-9]+\.[0-9]+([-.+a-zA-Z0-9]*)$")] = DEFAULT_VERSION
     """Release of vLLM: decides defaults and accounting, and the image unless one is named."""
-    image: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    """Container image; omitted: vLLM's own image of this version."""
+    image: ImageReference | None = None
+    """Container image; omitted: vLLM's own image of this version, where a `+` becomes the `-` of its tags (0.19.0+cu130: v0.19.0-cu130)."""
     max_model_len: Tokens | None = None
     """Longest request, prompt and output together; omitted: the model's own maximum."""
     max_num_seqs: Count | None = None
@@ -156,6 +172,8 @@ class Vllm(ApiModel):
     """Replicas of the attention within one engine."""
     decode_context_parallel_size: ParallelSize = 1
     """Ranks that deal out the KV cache of a request between them."""
+    prefill_context_parallel_size: ParallelSize = 1
+    """GPUs that share a prompt, each with its own copy of the weights; above 1 no budget can be given."""
     enable_expert_parallel: Switch = False
     """Deal experts out whole instead of cutting each."""
     block_size: Annotated[int, Field(strict=True, ge=1, le=16384)] | None = None
@@ -172,7 +190,8 @@ class Vllm(ApiModel):
     @property
     def num_gpus(self) -> int:
         """Of one replica."""
-        return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
+        ranks = self.tensor_parallel_size * self.pipeline_parallel_size * self.prefill_context_parallel_size
+        return ranks * self.data_parallel_size
 
 
 class Workload(ApiModel):
@@ -242,10 +261,21 @@ class Toleration(ApiModel):
     """How long the pod stays after a NoExecute taint."""
 
 
+def _reserved(variables: ReservedVariables) -> CelRule:
+    return CelRule(
+        rule=f"!self.name.matches('{variables.pattern}')",
+        message=f"the variable is not yours to set: {variables.reason}; {variables.instead}",
+        holds=lambda variable: not variables.hold(variable.name),
+        field_path=".name",
+        culprits=lambda variable: (variable.name,),
+    )
+
+
 class EnvVar(ApiModel):
     """An environment variable of the vLLM container."""
 
     cel_rules: ClassVar = (
+        *map(_reserved, RESERVED),
         CelRule(
             rule="!(has(self.value) && has(self.secretKeyRef))",
             message="set value or secretKeyRef, not both",
@@ -256,7 +286,7 @@ class EnvVar(ApiModel):
     name: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
     """Name of the variable."""
     value: Annotated[str, Field(max_length=4096)] | None = None
-    """Its value."""
+    """Its value, which the process gets as it is written: `$(NAME)` is not replaced."""
     secret_key_ref: KeyRef | None = None
     """Or the key of a Secret in the same namespace."""
 

@@ -108,6 +108,26 @@ def _finding(path: str, message: str, remediation: str) -> Finding:
     return Finding(rule="InvalidField", severity=Severity.ERROR, field=path, message=message, remediation=remediation)
 
 
+def _may_be_secret(path: str, value: Any) -> bool:
+    """Values that no message repeats: it would stand in the logs of CI and of the API server."""
+    is_plain = not value or isinstance(value, int | float)
+    is_variable = path.startswith("spec.template.env") and not path.endswith(".name") and value != ""
+    is_argument = path.startswith("spec.vllm.extraArgs") and not is_plain
+    holds_either = "spec.template.env".startswith(path) or "spec.vllm.extraArgs".startswith(path)
+    return is_variable or is_argument or (holds_either and not is_plain)
+
+
+class _Withheld:
+    """A value that is only called by its type."""
+
+    def __init__(self, value: Any) -> None:
+        kinds: dict[type[Any], str] = {str: "text", dict: "an object", list: "a list"}
+        self._kind = kinds.get(type(value), type(value).__name__)
+
+    def __repr__(self) -> str:
+        return f"{self._kind} (not shown)"
+
+
 _MUST_BE = {
     "model_type": "an object",
     "dict_type": "an object",
@@ -133,6 +153,8 @@ def _path(location: tuple[int | str, ...]) -> str:
 def _wording(detail: ErrorDetails, path: str) -> tuple[str, str]:
     """(message, remediation) in the words of a Kubernetes user."""
     value, context = detail["input"], detail.get("ctx", {})
+    if _may_be_secret(path, value):
+        value = _Withheld(value)
     field = path.rsplit(".", 1)[-1] or "document"
     match detail["type"]:
         case "missing":
@@ -152,9 +174,11 @@ def _wording(detail: ErrorDetails, path: str) -> tuple[str, str]:
                 "write it without quotes, units or a decimal point",
             )
         case "string_type":
-            return f"{path} is {_shown(value)}; it must be text", f'write it in quotes: "{value}"' if isinstance(
-                value, int | float
-            ) else "write text"
+            is_number = isinstance(value, int | float)
+            return (
+                f"{path} is {_shown(value)}; it must be text",
+                f'write it in quotes: "{value}"' if is_number else "write text in quotes",
+            )
         case kind if kind in _MUST_BE:
             return f"{path or 'the document'} is {_shown(value)}; it must be {_MUST_BE[kind]}", ""
         case _:
@@ -169,6 +193,8 @@ def _pattern_help(field: str, pattern: str) -> str:
         return 'write a decimal string above 0 and up to 1, such as "0.90"'
     if field in ("version", "vllmVersion"):
         return 'write a release, such as "0.33.0"'
+    if field in ("image", "reference"):
+        return "write an image's reference, such as registry.example.com/team/vllm:v0.33.0"
     return f"it must match {pattern}"
 
 

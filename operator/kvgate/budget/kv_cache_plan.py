@@ -35,6 +35,10 @@ def lay_out(request: BudgetRequest, resolved: Resolved, accounting: Accounting) 
 
 def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Accounting) -> LayoutSettings:
     shape, asked = request.shape, request.settings
+    if (
+        asked.parallelism.prefill_context > 1
+    ):  # its ranks hold a request whole or in parts, by release and by the other sizes
+        raise UnmodelledKind(f"prefill_context_parallel_size {asked.parallelism.prefill_context}")
     if asked.mamba_cache_mode not in (None, "none", "align"):
         raise UnmodelledKind(f"mamba_cache_mode {asked.mamba_cache_mode}")
     dtype = cache_dtype_of(shape, request.accelerator, asked.kv_cache_dtype, accounting)

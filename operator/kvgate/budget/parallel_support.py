@@ -91,7 +91,7 @@ def _shared_over_stages(shape: ModelShape, pipeline: int) -> tuple[int, int] | N
 def _context_refusals(shape: ModelShape, parallelism: Parallelism) -> Iterator[str]:
     """Full attention deals out tokens only between ranks that hold the same KV heads (`ParallelConfig` checks)."""
     context, tensor = parallelism.decode_context, parallelism.tensor
-    if context == 1:
+    if context == 1 or parallelism.prefill_context > 1:  # beside it, other sizes go together, and no budget is given
         return
     if tensor % context:
         yield f"{context} does not divide tensor_parallel_size {tensor}"

@@ -13,11 +13,14 @@ class Parallelism:
     expert: bool = False
     """Experts are dealt out whole over tensor × data ranks instead of being cut."""
     decode_context: int = 1
+    """Tensor ranks that deal out a request's cache: no GPUs of their own."""
+    prefill_context: int = 1
+    """Ranks that share a prompt, each with GPUs of its own (vLLM 0.33, `ParallelConfig.world_size`)."""
 
     @property
     def num_gpus(self) -> int:
         """GPUs of one replica."""
-        return self.tensor * self.pipeline * self.data
+        return self.tensor * self.pipeline * self.prefill_context * self.data
 
     @property
     def num_expert_ranks(self) -> int:

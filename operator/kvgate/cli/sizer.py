@@ -13,7 +13,8 @@ from kvgate.vllm_values import Unusable
 SEARCHED = frozenset(
     {
         "gpu", "gpu_memory_bytes", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size",
-        "decode_context_parallel_size", "kv_cache_dtype", "kv_cache_memory_bytes", "num_gpu_blocks_override", "weights_bytes",
+        "decode_context_parallel_size", "prefill_context_parallel_size", "kv_cache_dtype", "kv_cache_memory_bytes",
+        "num_gpu_blocks_override", "weights_bytes",
     }
 )  # fmt: skip
 """Settings that the search finds, or that hold for one GPU only."""

@@ -12,6 +12,8 @@ from kvgate.rules.finding import Severity
 
 _NAMES = ("OptionUnknown", "ParserUnknown")
 """Problems of a name that vLLM does not know."""
+_SECRETS = ("api_key", "hf_token")
+"""Settings whose value no message repeats."""
 _MAY_BE_NEW = (*_NAMES, "OptionNotYet", "OptionValue", "UnexpectedWord")
 """Problems that a release which nobody has read may not have, nor an image of one's own."""
 
@@ -36,7 +38,8 @@ def repetitions(line: CommandLine) -> Iterator[Located]:
         same = last is not None and last.value == setting.value
         by_key = last is not None and last.is_part and not setting.is_part
         other = "key by key as well; only the keys count" if by_key else "again later; the later one counts"
-        message = f"{setting.name} is set to {shown(setting.text)} here and {other}"
+        text = "a secret" if setting.name in _SECRETS else shown(setting.text)
+        message = f"{setting.name} is set to {text} here and {other}"
         severity = Severity.INFO if same else Severity.WARNING
         yield located("OptionRepeated", severity, setting, message, "keep one of them")
 

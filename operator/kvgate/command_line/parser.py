@@ -36,6 +36,8 @@ MAX_PROBLEMS = 50
 class CommandLine:
     """What was read so far."""
 
+    is_literal: bool = False
+    """Nobody fills in variables: `$(NAME)` and `{{ .Field }}` are texts like any others."""
     settings: dict[str, Setting] = field(default_factory=dict)
     """By vLLM's name; the last one wins."""
     unknown: dict[str, Setting] = field(default_factory=dict)
@@ -116,13 +118,13 @@ class _Words:
         return None if _is_flag(text) and " " not in text.partition("=")[0] else self.take()
 
 
-def parse_arguments(arguments: Sequence[Argument], release: Patch) -> CommandLine:
+def parse_arguments(arguments: Sequence[Argument], release: Patch, *, is_literal: bool = False) -> CommandLine:
     """Read the words after `vllm serve`."""
-    line, words = CommandLine(), _Words(words=arguments)
+    line, words = CommandLine(is_literal=is_literal), _Words(words=arguments)
     while (word := words.take()) is not None:
         if _is_flag(word.text):
             _read_option(word, words, release, line)
-        elif OPEN.fullmatch(word.text):
+        elif not is_literal and OPEN.fullmatch(word.text):
             line.open_words.append(word)
         else:
             line.positionals.append(word)
@@ -237,7 +239,7 @@ def _read_as(kind: str, given: _Given, words: _Words, release: Patch, line: Comm
         line.put(given.setting(value=True, text=word.text, at=word))
         return None
     texts = [part.text for part in taken]
-    if any(is_open(text) for text in texts):
+    if not line.is_literal and any(is_open(text) for text in texts):
         line.put_unknown(given.setting(value=None, text=" ".join(texts), at=taken[0]))
         return None
     try:

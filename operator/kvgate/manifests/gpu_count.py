@@ -1,6 +1,7 @@
 """GPUs that an engine's pods ask for, against those that it uses."""
 
 from collections.abc import Iterator
+from math import prod
 
 from kvgate.command_line.located import Located, Place, located
 from kvgate.command_line.parser import CommandLine
@@ -10,7 +11,9 @@ from kvgate.manifests.visible_gpus import NAME
 from kvgate.manifests.written import NOTHING, Written
 from kvgate.rules.finding import Severity
 
-_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "data_parallel_size_local")
+_RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
+"""They multiply to the ranks of one engine; decode_context_parallel_size uses tensor ranks again."""
+_SIZES = (*_RANKS, "data_parallel_size", "data_parallel_size_local")
 _ELSEWHERE = ("data_parallel_rank", "data_parallel_hybrid_lb", "data_parallel_external_lb", "data_parallel_start_rank")
 """Options by which other pods run other data parallel ranks."""
 _CHIPS = ("google.com/tpu", "aws.amazon.com/neuron")
@@ -41,7 +44,9 @@ def _there(engine: FoundEngine) -> Written:
 
 def _too_few(engine: FoundEngine, usable: Written, count: int, needed: int) -> Located:
     at = Place(name="tensor_parallel_size", path=usable.path)
-    message = f"tensor × pipeline × data parallel size is {needed} and {_says(engine, usable)} {_gpus(count)}: vLLM does not start"
+    message = (
+        f"the product of the parallel sizes is {needed} and {_says(engine, usable)} {_gpus(count)}: vLLM does not start"
+    )
     remedy = f"let {NAME} show {_gpus(needed)}" if usable is engine.visible_gpus else f"ask for {_gpus(needed)}"
     return located(rule="TooFewGpus", severity=Severity.ERROR, at=at, message=message, remediation=remedy)
 
@@ -82,8 +87,8 @@ def gpus_needed(line: CommandLine) -> int | None:
 
 
 def ranks_of_a_copy(line: CommandLine) -> int:
-    """Of the weights: tensor × pipeline parallel size."""
-    return _size(line, "tensor_parallel_size") * _size(line, "pipeline_parallel_size")
+    """Of one engine, without its data parallel copies."""
+    return prod(_size(line, name) for name in _RANKS)
 
 
 def _local(line: CommandLine) -> int | None:

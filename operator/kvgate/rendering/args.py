@@ -1,4 +1,4 @@
-"""Spec and assessment → vLLM's command line, as lists: no shell ever sees it."""
+"""Spec and assessment → vLLM's command line, word by word as its process gets it: no shell ever sees it."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -30,14 +30,13 @@ def model_path(model: Model) -> str:
 
 
 def arguments(spec: InferenceDeploymentSpec, effective: Effective) -> list[str]:
-    """Everything after the model, one option per item; `$(` is escaped so that no variable can smuggle in an option."""
-    rendered = [
+    """Everything after the model, one option per item."""
+    return [
         *_model_arguments(spec.model),
         *_setting_arguments(spec.vllm, effective),
         *_shutdown_arguments(spec.vllm),
         *spec.vllm.extra_args,
     ]
-    return [argument.replace("$(", "$$(") for argument in rendered]
 
 
 def _model_arguments(model: Model) -> Iterator[str]:

@@ -15,12 +15,16 @@ from kvgate.api.v1alpha1 import (
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.plan import Budget
 from kvgate.budget.units import GIB, cdiv
+from kvgate.expansion import escaped
 from kvgate.rendering.args import GRACE_SECONDS, MODEL_MOUNT, arguments, command
 from kvgate.rendering.labels import HASH_ANNOTATION, labels, render_hash
+from kvgate.variables import CACHE_MOUNT, FOLDERS
 
 PORT = 8000
 CONTAINER = "vllm"
-CACHE_MOUNT = "/cache"
+HEALTH_PATH = "/health"
+"""Answered without an API key (vLLM guards /v1 and its like), and not before the weights are loaded: vLLM 0.6 to 0.33 listen
+only once the engine is up, so until then a connection is refused."""
 USER_ID = 2000
 """Not root; vLLM's images allow any user that has a HOME to write to."""
 PRE_STOP_SECONDS = 15
@@ -44,7 +48,7 @@ PRODUCT_LABELS = {"nvidia": "nvidia.com/gpu.product", "amd": "amd.com/gpu.produc
 def image_of(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> str | None:
     """The spec's image, or vLLM's own of that release; None where vLLM publishes none for this vendor."""
     repository = IMAGES.get(accelerator.vendor)
-    tag = "v" + spec.vllm.version.removeprefix("v")
+    tag = "v" + spec.vllm.version.removeprefix("v").replace("+", "-")  # 0.19.0+cu130 is published as v0.19.0-cu130
     return spec.vllm.image or (f"{repository}:{tag}" if repository else None)
 
 
@@ -127,16 +131,14 @@ def _container(
     return {
         "name": CONTAINER,
         "image": image,
-        "command": command(spec.model),
-        "args": arguments(spec, effective),
+        "command": [escaped(word) for word in command(spec.model)],
+        "args": [escaped(word) for word in arguments(spec, effective)],
         "env": _environment(spec),
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
         "resources": _resources(spec, accelerator),
-        "startupProbe": _probe(
-            "/v1/models", period=STARTUP_PERIOD_SECONDS, failures=cdiv(load_seconds, STARTUP_PERIOD_SECONDS)
-        ),
-        "readinessProbe": _probe("/health", period=5, failures=3),
-        "livenessProbe": _probe("/health", period=10, failures=10),
+        "startupProbe": _probe(period=STARTUP_PERIOD_SECONDS, failures=cdiv(load_seconds, STARTUP_PERIOD_SECONDS)),
+        "readinessProbe": _probe(period=5, failures=3),
+        "livenessProbe": _probe(period=10, failures=10),
         "terminationMessagePolicy": "FallbackToLogsOnError",  # a failed start says why in the pod's status
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         "securityContext": {
@@ -148,9 +150,9 @@ def _container(
     }
 
 
-def _probe(path: str, *, period: int, failures: int) -> Document:
+def _probe(*, period: int, failures: int) -> Document:
     return {
-        "httpGet": {"path": path, "port": "http"},
+        "httpGet": {"path": HEALTH_PATH, "port": "http"},
         "periodSeconds": period,
         "timeoutSeconds": 5,
         "failureThreshold": failures,
@@ -162,10 +164,10 @@ def _environment(spec: InferenceDeploymentSpec) -> list[Document]:
     ours: dict[str, Document] = {
         name: {"name": name, "value": value}
         for name, value in {
-            "HOME": CACHE_MOUNT,
+            "HOME": FOLDERS["HOME"],
             "USER": "vllm",  # torch asks who it is; the user id has no name in the image
-            "HF_HOME": f"{CACHE_MOUNT}/huggingface",
-            "VLLM_CACHE_ROOT": f"{CACHE_MOUNT}/vllm",
+            "HF_HOME": FOLDERS["HF_HOME"],
+            "VLLM_CACHE_ROOT": FOLDERS["VLLM_CACHE_ROOT"],
         }.items()
     }
     if spec.model.source is not None:
@@ -179,7 +181,7 @@ def _environment(spec: InferenceDeploymentSpec) -> list[Document]:
 def _variable(variable: EnvVar) -> Document:
     if variable.secret_key_ref is not None:
         return _from_secret(variable.name, variable.secret_key_ref)
-    return {"name": variable.name, "value": variable.value or ""}
+    return {"name": variable.name, "value": escaped(variable.value or "")}
 
 
 def _from_secret(name: str, reference: KeyRef) -> Document:

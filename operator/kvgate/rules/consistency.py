@@ -14,6 +14,8 @@ from kvgate.rules.finding import Finding, Severity
 
 _WEIGHT_CAPABILITY = {"fp8": (7, 5), "awq": (7, 5), "modelopt": (7, 5), "mxfp4": (8, 0)}
 """The least compute capability by quantisation method; methods that are not here run on all that vLLM runs on."""
+_SETTINGS = ("kv_cache_dtype", "prefill_context_parallel_size")
+"""Settings that a kind without a formula begins with."""
 GPUS_PER_NODE = 8
 """Of the boards that are sold; GB200 racks and their kin share links beyond that and are told so."""
 
@@ -24,14 +26,20 @@ def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
     for kind in budget.unmodelled:
         if refused and kind.startswith("kv_cache_dtype"):
             continue
-        field = "kv_cache_dtype" if kind.startswith("kv_cache_dtype") else "model"
+        setting = kind.partition(" ")[0]
+        field = setting if setting in _SETTINGS else "model"
         yield Finding(
             rule="UnmodelledKind",
             severity=Severity.WARNING,
-            field="extra_args" if kind in budget.request.unmodelled_settings else field,
+            field=_place_of(kind) if kind in budget.request.unmodelled_settings else field,
             message=f"{budget.request.shape.name}: {kind} is not modelled, so no budget can be given",
             remediation="set kv_cache_memory_bytes if you know what a GPU has left, or start it once and measure",
         )
+
+
+def _place_of(kind: str) -> str:
+    """Variables are named, and options are not."""
+    return "environment" if kind.startswith("VLLM_") else "extra_args"
 
 
 def length_within_model(budget: Budget) -> Iterable[Finding]:
@@ -181,7 +189,7 @@ def pod_fits_a_node(budget: Budget) -> Iterable[Finding]:
             severity=Severity.WARNING,
             field="tensor_parallel_size",
             message=f"one pod asks for {count} GPUs; most nodes have {GPUS_PER_NODE}, and one engine is not spread over nodes",
-            remediation=f"keep tensor x pipeline x data parallel size at {GPUS_PER_NODE} or less, or have such nodes",
+            remediation=f"keep the product of the parallel sizes at {GPUS_PER_NODE} or less, or have such nodes",
         )
 
 

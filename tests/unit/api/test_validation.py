@@ -8,6 +8,7 @@ from kvgate.api.fields import field_path
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.rules import Finding, Severity
+from kvgate.variables import RESERVED
 from kvgate.vllm_flags import FLAGS, owned_flag
 from support.builders import new_document
 
@@ -55,7 +56,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (vllm(kvCacheDtype="FP8"), "spec.vllm.kvCacheDtype", "'FP8'"),
     (vllm(dtype="fp8"), "spec.vllm.dtype", "'fp8'"),
     (vllm(tensorParallelSize=0), "spec.vllm.tensorParallelSize", "0"),
-    (vllm(extraArgs="--foo"), "spec.vllm.extraArgs", "'--foo'"),
+    (vllm(extraArgs="--foo"), "spec.vllm.extraArgs", "text (not shown)"),
     (vllm(extraArgs=[1]), "spec.vllm.extraArgs[0]", "1"),
     (vllm(extraArgs=["ok", ""]), "spec.vllm.extraArgs[1]", "''"),
     (new_document(admission={"policy": "reject"}), "spec.admission.policy", "'reject'"),
@@ -92,6 +93,8 @@ BROKEN_RULES: list[tuple[dict[str, Any], str, str]] = [
     (new_document(model={"name": "m", "source": {}}), "spec.model.source", "exactly one"),
     (new_document(template={"env": [{"name": "A", "value": "1", "secretKeyRef": {"name": "s", "key": "k"}}]}),
      "spec.template.env[0]", "not both"),
+    (new_document(template={"env": [{"name": "LD_PRELOAD", "value": "x.so"}]}), "spec.template.env[0].name", "spec.vllm.image"),
+    (vllm(extraArgs=["--api-key=x"]), "spec.vllm.extraArgs", "VLLM_API_KEY in template.env with secretKeyRef"),
 ]  # fmt: skip
 
 
@@ -196,3 +199,112 @@ def test_the_break_glass_annotation_is_a_reason_or_nothing(annotation: str, reas
     document = new_document()
     document["metadata"]["annotations"] = {"kvgate.io/skip-budget": annotation}
     assert parse_document(document).skip_reason == reason
+
+
+REFUSED_VARIABLES = (
+    "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_MIG_CONFIG_DEVICES",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PATH",
+    "VLLM_NCCL_SO_PATH", "VLLM_RUST_FRONTEND_PATH", "VLLM_MODEL_REDIRECT_PATH", "VLLM_DP_SIZE", "VLLM_DP_RANK_LOCAL", "RAY_ADDRESS",
+)  # fmt: skip
+TAKEN_VARIABLES = (
+    "NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_NET_PLUGIN", "HF_ENDPOINT", "HF_HUB_OFFLINE", "HF_HOME", "VLLM_LOGGING_LEVEL", "VLLM_PLUGINS",
+    "VLLM_API_KEY", "VLLM_USE_DEEP_GEMM", "VLLM_HOST_IP", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "CUDA_LAUNCH_BLOCKING",
+    "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS", "PYTHONUNBUFFERED", "PYTHONHASHSEED", "PYTHONWARNINGS", "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_DISABLE_REQUIRE", "TORCHINDUCTOR_CACHE_DIR", "http_proxy", "TZ", "CLASSPATH", "MY_LD_PRELOAD", "PATH_TO_X", "LD",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED_VARIABLES)
+@pytest.mark.parametrize(
+    "variable", [{"value": "1"}, {"value": ""}, {"secretKeyRef": {"name": "s", "key": "k"}}], ids=str
+)
+def test_variables_that_choose_gpus_libraries_or_programs_are_refused(name: str, variable: dict[str, Any]) -> None:
+    (finding,) = findings(new_document(template={"env": [{"name": name, **variable}]}))
+    assert finding.field == "spec.template.env[0].name"
+    assert name in finding.message
+
+
+@pytest.mark.parametrize("name", TAKEN_VARIABLES)
+def test_variables_that_tune_what_was_judged_are_taken(name: str) -> None:
+    assert parse_document(new_document(template={"env": [{"name": name, "value": "1"}]}))
+
+
+def test_a_reserved_variable_is_reserved_for_one_reason() -> None:
+    for name in (*REFUSED_VARIABLES, *TAKEN_VARIABLES):
+        assert sum(group.hold(name) for group in RESERVED) == (name in REFUSED_VARIABLES)
+
+
+@pytest.mark.parametrize(
+    "argument", ["--api-key=k", "--api-key", "--api_key=k", "--api-k=k", "--hf-token", "--hf_token=k"]
+)
+def test_a_secret_is_no_argument(argument: str) -> None:
+    (finding,) = findings(vllm(extraArgs=["--seed=1", argument]))
+    assert "model.tokenSecretRef" in finding.message
+
+
+SECRET = "sk-2f9c41d07ab3"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"vllm": {"extraArgs": [f"--api-key={SECRET}"]}},
+        {"vllm": {"extraArgs": ["--api-key", SECRET]}},
+        {"vllm": {"extraArgs": f"--api-key={SECRET}"}},
+        {"vllm": {"extraArgs": [f"--api-key={SECRET}" + "x" * 1024]}},
+        {"vllm": {"extraArgs": [{"--api-key": SECRET}]}},
+        {"vllm": {"extraArgs": [[f"--api-key={SECRET}"]]}},
+        {"vllm": [f"--api-key={SECRET}"]},
+        {"vllm": f"--api-key={SECRET}"},
+        {"template": {"env": {"VLLM_API_KEY": SECRET}}},
+        {"template": {"env": [f"VLLM_API_KEY={SECRET}"]}},
+        {"template": {"env": [{"name": "VLLM_API_KEY", "value": [SECRET]}]}},
+        {"template": {"env": [{"name": "VLLM_API_KEY", "value": SECRET * 400}]}},
+        {"template": {"env": [{"name": "LD_PRELOAD", "value": SECRET}]}},
+        {"template": {"env": [{"name": "VLLM_API_KEY", "value": SECRET, "secretKeyRef": {"name": "s", "key": "k"}}]}},
+        {"template": {"env": [{"name": "VLLM_API_KEY", "value": SECRET}, {"name": "VLLM_API_KEY", "value": SECRET}]}},
+        {"template": [{"env": SECRET}]},
+    ],
+    ids=str,
+)
+def test_no_message_repeats_a_secret(spec: dict[str, Any]) -> None:
+    told = findings(new_document(**spec))
+    assert told
+    assert SECRET not in str(told)
+
+
+IMAGES = [
+    "vllm/vllm-openai:v0.33.0", "vllm", "localhost:5000/vllm", "registry.example.com:443/a/b__c/d-e.f:V1_x.2", "Registry.example.com/x",
+    "ghcr.io/llm-d/llm-d@sha256:" + "a" * 64, "[::1]:5000/x:1", "x:1@sha256:" + "0" * 64, "a/" * 20 + "b:" + "t" * 128,
+]  # fmt: skip
+NO_IMAGES = [
+    " vllm", "vllm ", "vllm/vllm openai", "vllm:", ":v1", "vllm:0.19.0+cu128", "vllm@sha256:abc", "vllm@sha256:" + "A" * 64, "VLLM", "a//b",
+    "a/B:1", "vllm:" + "t" * 129, "https://ghcr.io/x", "vllm:$(TAG)", "{{ image }}", "-x", "a_/b", "x\n", "x@md5:" + "a" * 32,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_what_a_runtime_can_pull_is_an_image(image: str) -> None:
+    assert parse_document(vllm(image=image)).spec.vllm.image == image
+    assert parse_document(new_document(model={"name": "m", "source": {"image": {"reference": image}}}))
+
+
+@pytest.mark.parametrize("image", NO_IMAGES)
+def test_what_no_runtime_can_pull_is_no_image(image: str) -> None:
+    for document in (vllm(image=image), new_document(model={"name": "m", "source": {"image": {"reference": image}}})):
+        assert "reference, such as" in findings(document)[0].remediation
+
+
+@pytest.mark.parametrize("path", ["a/b", "a/.cache/b", "a//b/", "models--Qwen--Qwen3-8B/snapshots/0f", "a..b"])
+def test_the_folder_of_a_model_is_on_its_volume(path: str) -> None:
+    assert parse_document(on_a_volume(path))
+
+
+@pytest.mark.parametrize("path", ["a/../b", "a/..", "..", "../cache", "a/...", "/a", "a b", "a/$(X)"])
+def test_no_path_leads_out_of_the_volume_of_a_model(path: str) -> None:
+    assert findings(on_a_volume(path))[0].field == "spec.model.source.persistentVolumeClaim.path"
+
+
+def on_a_volume(path: str) -> dict[str, Any]:
+    source = {"persistentVolumeClaim": {"claimName": "models", "path": path}}
+    return new_document(model={"name": "m", "source": source})

@@ -1,15 +1,22 @@
 """The pod template: restricted, placed, and patient enough."""
 
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kvgate import catalogue
+from kvgate.api.v1alpha1 import Vllm
 from kvgate.controller.observed import assess_owner
+from kvgate.expansion import expanded
 from kvgate.rendering.labels import HASH_ANNOTATION, PREDICTED_TOKENS_ANNOTATION
-from kvgate.rendering.pod import load_budget_seconds
+from kvgate.rendering.pod import image_of, load_budget_seconds
 from kvgate.rendering.workload import Manifests, render
 from support.manifests import an_owner
+
+H100 = next(each for each in catalogue.accelerators() if each.name == "H100-SXM-80GB")
 
 
 def manifests(**spec: Any) -> Manifests:
@@ -43,7 +50,13 @@ def test_the_pod_passes_the_restricted_standard() -> None:
 
 @pytest.mark.parametrize(
     ("vllm", "count"),
-    [({}, "1"), ({"tensorParallelSize": 4}, "4"), ({"tensorParallelSize": 2, "dataParallelSize": 3}, "6")],
+    [
+        ({}, "1"),
+        ({"tensorParallelSize": 4}, "4"),
+        ({"tensorParallelSize": 2, "dataParallelSize": 3}, "6"),
+        ({"tensorParallelSize": 2, "prefillContextParallelSize": 2}, "4"),
+        ({"tensorParallelSize": 16, "decodeContextParallelSize": 2}, "16"),
+    ],
 )
 def test_a_pod_asks_for_as_many_gpus_as_it_has_ranks(vllm: dict[str, Any], count: str) -> None:
     assert container(vllm=vllm | {"maxNumSeqs": 4})["resources"]["limits"] == {"nvidia.com/gpu": count}
@@ -102,7 +115,32 @@ def test_loading_may_take_as_long_as_the_weights_need() -> None:
     assert load_budget_seconds(large.assessment.effective) == 3600
     assert load_budget_seconds(unknown.assessment.effective) == 3600
     assert container()["startupProbe"]["failureThreshold"] == 60
-    assert container()["startupProbe"]["httpGet"]["path"] == "/v1/models"
+
+
+def test_no_probe_needs_an_api_key() -> None:
+    """vLLM 0.6 to 0.33 answer /v1, /v2 and their like 401 without one, and /health always."""
+    probes = [container()[f"{kind}Probe"]["httpGet"] for kind in ("startup", "readiness", "liveness")]
+    assert probes == [{"path": "/health", "port": "http"}] * 3
+
+
+VARIABLES = {"A": "value", "VLLM_API_KEY": "secret", "": "nothing"}
+
+
+def received(**spec: Any) -> tuple[list[str], dict[str, str]]:
+    """(Words, variables) that the process gets once the kubelet has expanded them."""
+    vllm = container(**spec)
+    words = [expanded(word, VARIABLES.get) for word in (*vllm["command"], *vllm["args"])]
+    return words, {each["name"]: expanded(each["value"], VARIABLES.get) for each in vllm["env"] if "value" in each}
+
+
+@given(
+    text=st.text(alphabet="$()A", min_size=1) | st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=50)
+)
+def test_the_process_gets_a_users_text_byte_by_byte(text: str) -> None:
+    argument, variable = f"--chat-template={text}", {"name": "GREETING", "value": text}
+    words, variables = received(vllm={"maxNumSeqs": 4, "extraArgs": [argument]}, template={"env": [variable]})
+    assert argument in words
+    assert variables["GREETING"] == text
     assert manifests().deployment["spec"]["progressDeadlineSeconds"] == 1200
 
 
@@ -132,3 +170,26 @@ def test_the_selector_follows_from_the_name_alone() -> None:
         one["spec"]["selector"] == two["spec"]["selector"] == {"matchLabels": {"kvgate.io/inferencedeployment": "qwen"}}
     )
     assert one["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+@given(version=st.from_regex(r"\Av?[0-9]+\.[0-9]+([-.+a-zA-Z0-9]*)\Z").filter(lambda text: len(text) <= 64))
+def test_every_version_gives_an_image_that_a_runtime_can_pull(version: str) -> None:
+    spec = an_owner(vllm={"version": version, "maxNumSeqs": 4}).spec
+    image = image_of(spec, H100)
+    assert image is not None
+    assert re.fullmatch("vllm/vllm-openai:[A-Za-z0-9_][-.A-Za-z0-9_]{0,127}", image)
+    assert Vllm(image=image).image == image
+
+
+@pytest.mark.parametrize(
+    ("version", "tag"),
+    [
+        ("0.19.0", "v0.19.0"),
+        ("v0.6.6.post1", "v0.6.6.post1"),
+        ("0.19.0+cu130", "v0.19.0-cu130"),
+        ("0.20.0rc1+cu128", "v0.20.0rc1-cu128"),
+    ],
+)
+def test_the_build_of_a_release_stands_in_its_tag_as_vllm_publishes_it(version: str, tag: str) -> None:
+    """Tags of vllm/vllm-openai on Docker Hub: v0.19.0, v0.19.0-cu130, v0.19.0-cu130-ubuntu2404."""
+    assert image_of(an_owner(vllm={"version": version}).spec, H100) == f"vllm/vllm-openai:{tag}"

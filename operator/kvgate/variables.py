@@ -1,0 +1,126 @@
+"""Environment variables of the vLLM container: those that are not a user's to set, and why; those that move GPU memory; secrets.
+
+The verdict is about the GPUs, the program and the sizes that the spec names. A variable that puts others in their place is reserved;
+one that tunes what was judged (NCCL_*, HF_*, most of VLLM_*, OMP_NUM_THREADS, PYTORCH_ALLOC_CONF …) is not.
+"""
+
+import re
+
+from kvgate.record import record
+
+CACHE_MOUNT = "/cache"
+"""The volume for downloads and compiled kernels: the only folder that may outlive the container."""
+
+
+@record
+class ReservedVariables:
+    """Variables that are refused for one reason."""
+
+    patterns: tuple[str, ...]
+    """RE2 syntax, each of a whole name."""
+    reason: str
+    instead: str
+
+    @property
+    def pattern(self) -> str:
+        return "^(" + "|".join(self.patterns) + ")$"
+
+    def hold(self, name: str) -> bool:
+        return re.fullmatch(self.pattern, name) is not None
+
+
+RESERVED: tuple[ReservedVariables, ...] = (
+    ReservedVariables(
+        patterns=(
+            "NVIDIA_VISIBLE_DEVICES", "NVIDIA_MIG_[A-Z_]+", "NVIDIA_IMEX_CHANNELS", "CUDA_VISIBLE_DEVICES", "CUDA_MPS_[A-Z_]+",
+            "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "AMD_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK",
+            "HABANA_VISIBLE_(DEVICES|MODULES)", "ASCEND_(RT_)?VISIBLE_DEVICES", "TPU_VISIBLE_(CHIPS|DEVICES)", "NEURON_RT_VISIBLE_CORES",
+        ),
+        reason="it chooses the GPUs of the container, and the device plugin gives it those that were judged",
+        instead="the parallel sizes in spec.vllm say how many GPUs there are",
+    ),
+    ReservedVariables(
+        patterns=("LD_[A-Z0-9_]+", "VLLM_(NCCL|CUDART)_SO_PATH", "VLLM_CUDA_COMPATIBILITY_PATH", "CUDA_INJECTION(32|64)_PATH"),
+        reason="it puts other libraries in the place of the image's",
+        instead="build an image with them and name it in spec.vllm.image",
+    ),
+    ReservedVariables(
+        patterns=(
+            "PATH", "BASH_ENV", "PYTHON(PATH|HOME|STARTUP|USERBASE|PLATLIBDIR|EXECUTABLE|INSPECT|BREAKPOINT)", "VLLM_RUST_FRONTEND_PATH",
+        ),
+        reason="it puts another program in the place of the image's vLLM",
+        instead="build an image with it and name it in spec.vllm.image",
+    ),
+    ReservedVariables(
+        patterns=("VLLM_MODEL_REDIRECT_PATH", "VLLM_TEST_FORCE_LOAD_FORMAT"),
+        reason="it loads other weights than those that were judged",
+        instead="name the model in spec.model",
+    ),
+    ReservedVariables(
+        patterns=("VLLM_DP_[A-Z_]+", "RAY_ADDRESS"),
+        reason="it makes the engine a part of one that spans other pods",
+        instead="set spec.vllm.dataParallelSize; one pod holds the whole engine",
+    ),
+)  # fmt: skip
+FOLDERS = {"HOME": CACHE_MOUNT, "HF_HOME": f"{CACHE_MOUNT}/huggingface", "VLLM_CACHE_ROOT": f"{CACHE_MOUNT}/vllm"}
+"""Variables that kvgate sets to folders of the cache volume; a user may choose others, best there."""
+
+
+def is_outside_cache(name: str, value: str) -> bool:
+    """A folder of FOLDERS that is lost with the container, or that user 2000 may not write to."""
+    return name in FOLDERS and value != CACHE_MOUNT and not value.startswith(f"{CACHE_MOUNT}/")
+
+
+@record
+class MovingVariable:
+    """A variable that changes how much GPU memory vLLM takes, in a way without a formula here."""
+
+    name: str
+    kind: str
+    """Named in the verdict, which is then Unknown; empty: it moves less than the cache's layout, and is only mentioned."""
+    harmless: tuple[str, ...] = ()
+    """Values that change nothing."""
+
+
+_OFF = ("", "0", "false", "False")
+MOVING: tuple[MovingVariable, ...] = (
+    MovingVariable(name="VLLM_MLA_DISABLE", kind="VLLM_MLA_DISABLE, another layout of the KV cache", harmless=_OFF),
+    MovingVariable(
+        name="VLLM_PP_LAYER_PARTITION", kind="VLLM_PP_LAYER_PARTITION, layers that are cut by hand", harmless=("",)
+    ),
+    MovingVariable(name="VLLM_USE_V1", kind="VLLM_USE_V1, vLLM's older engine", harmless=("", "1", "true", "True")),
+    MovingVariable(
+        name="VLLM_HUMMING_ONLINE_QUANT_CONFIG", kind="VLLM_HUMMING_ONLINE_QUANT_CONFIG, other weights", harmless=("",)
+    ),
+    MovingVariable(
+        name="VLLM_ROCM_MUSE_MOE_ONLINE_QUANT", kind="VLLM_ROCM_MUSE_MOE_ONLINE_QUANT, other weights", harmless=_OFF
+    ),
+    MovingVariable(name="VLLM_ENABLE_STARTUP_PLAN", kind="", harmless=_OFF),
+    MovingVariable(name="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", kind=""),
+    MovingVariable(name="VLLM_USE_V2_MODEL_RUNNER", kind=""),
+    MovingVariable(name="VLLM_DISABLE_COMPILE_CACHE", kind="", harmless=_OFF),
+    MovingVariable(name="VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE", kind=""),
+    MovingVariable(name="VLLM_SPARSE_INDEXER_MAX_LOGITS_MB", kind=""),
+    MovingVariable(name="VLLM_DEEPEP_BUFFER_SIZE_MB", kind=""),
+    MovingVariable(name="VLLM_ATTENTION_BACKEND", kind=""),
+    MovingVariable(name="VLLM_USE_FLASHINFER_SAMPLER", kind=""),
+    MovingVariable(name="VLLM_BATCH_INVARIANT", kind="", harmless=_OFF),
+)
+
+_SECRET = re.compile(r"(.*_)?(API_KEY|TOKEN|PASSWORD|SECRET|SECRET_ACCESS_KEY|SECRET_KEY|ACCESS_KEY)", re.IGNORECASE)
+_LEAST_SECRET_LENGTH = 8
+"""Characters; switches such as HF_HUB_DISABLE_IMPLICIT_TOKEN=1 are shorter."""
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """A text that others should not read, by the name of its variable."""
+    return len(value) >= _LEAST_SECRET_LENGTH and _SECRET.fullmatch(name) is not None
+
+
+def moving(name: str, value: str | None) -> MovingVariable | None:
+    """The row of a variable that is set; a value that is not known counts."""
+    found = _MOVING.get(name)
+    return None if found is None or (value is not None and value.strip() in found.harmless) else found
+
+
+_MOVING = {variable.name: variable for variable in MOVING}
