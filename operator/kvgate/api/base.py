@@ -1,7 +1,7 @@
 """What all API types share: camelCase outside, snake_case inside, frozen, no unknown fields, rules over several fields."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, PlainValidator, WithJsonSchema
 from pydantic.alias_generators import to_camel
@@ -24,6 +24,14 @@ class ApiModel(BaseModel):
         defer_build=True,  # once, on first use, and not once per class: the command line starts faster
     )
     cel_rules: ClassVar[tuple[CelRule, ...]] = ()
+
+    @classmethod
+    def from_document(cls, document: Any) -> Self:
+        """The object that a document describes, by the names of the CRD alone; `model_validate` would take Python's names too.
+
+        The API server prunes `max_model_len`: who reads it here would judge another object than the one that is stored.
+        """
+        return cls.model_validate(document, by_alias=True, by_name=False)
 
     def broken_rules(self, path: str = "") -> Iterator[tuple[str, str]]:
         """(path, message) of every rule of this object, and of those inside it, that does not hold."""

@@ -133,7 +133,7 @@ def set_condition(
     before = next((condition for condition in conditions if condition.type == kind), None)
     text = "Unknown" if status is None else str(status)
     since = before.last_transition_time if before is not None and before.status == text else now
-    renewed = Condition.model_validate({
+    renewed = Condition.from_document({
         "type": kind.value, "status": text, "reason": reason.value, "message": message[:4096],
         "lastTransitionTime": since, "observedGeneration": generation,
     })  # fmt: skip

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -28,7 +28,7 @@ def parse_document(document: Mapping[str, Any]) -> InferenceDeployment:
     if isinstance(document, Mapping):
         document = {key: _without_nulls(value) for key, value in document.items() if key != "status"}
     try:
-        deployment = InferenceDeployment.model_validate(document)
+        deployment = InferenceDeployment.from_document(document)
     except ValidationError as error:
         of_schema = schema_findings(error, InferenceDeployment, "see `kubectl explain infd.spec`")
         found = (*_metadata_findings(document), *of_schema, *_rules_of_the_rest(document, error))
@@ -69,13 +69,39 @@ def _metadata_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
                 )
 
 
+def unknown_metadata(document: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Fields of metadata that Kubernetes does not have, for documents that no API server has read yet.
+
+    The other doors do not ask: there, a name that is not listed is one that a later Kubernetes has.
+    """
+    metadata = document.get("metadata")
+    unknown = [str(key) for key in metadata if key not in _METADATA] if isinstance(metadata, Mapping) else []
+    alike = {_letters(name): name for name in _METADATA}
+    return tuple(
+        _finding(
+            f"metadata.{key}",
+            f"metadata.{key} is not a field",
+            f"did you mean {matches[0]}?" if matches else "remove it, or write it under metadata.annotations",
+        )
+        for key in unknown
+        for matches in [[alike[_letters(key)]] if _letters(key) in alike else _nearest(key, sorted(_METADATA))]
+    )
+
+
+_METADATA = frozenset({
+    "name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences", "uid", "resourceVersion",
+    "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink",
+})  # fmt: skip
+"""Fields of ObjectMeta (Kubernetes 1.34 to 1.37)."""
+
+
 def _rules_of_the_rest(document: Mapping[str, Any], error: ValidationError) -> Iterator[Finding]:
     """What rules over several fields say once the wrong fields are gone; nothing where a required one is missing."""
     rest = deepcopy(document)
     for location in sorted((detail["loc"] for detail in error.errors() if detail["loc"]), key=str, reverse=True):
         _remove(rest, location)
     try:
-        yield from _broken_rules(InferenceDeployment.model_validate(rest))
+        yield from _broken_rules(InferenceDeployment.from_document(rest))
     except ValidationError:
         return
 
@@ -203,21 +229,47 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def _suggestion(location: tuple[int | str, ...], model: Any) -> str:
-    """The nearest field of the same object."""
-    from difflib import get_close_matches
-
+def _suggestion(location: tuple[int | str, ...], root: type[BaseModel]) -> str:
+    """The field of the same object that is written alike, the same field of another object, or the nearest one here."""
+    model: Any = root
     for part in location[:-1]:
         model = _member(model, part)
-    names = [field.alias or name for name, field in model.model_fields.items()] if _is_model(model) else []
-    matches = get_close_matches(str(location[-1]), names, n=1, cutoff=0.5)
-    return (
-        f"did you mean {matches[0]}?"
-        if matches
-        else f"remove it; the fields here are {', '.join(names)}"
-        if names
-        else "remove it"
-    )
+    names = _names(model) if _is_model(model) else []
+    written = str(location[-1])
+    matches = [name for name in names if _letters(name) == _letters(written)]
+    matches = matches or [path for path in _paths(root) if _letters(path.rpartition(".")[2]) == _letters(written)]
+    matches = matches or _nearest(written, names)
+    if matches:
+        return f"did you mean {matches[0]}?"
+    return f"remove it; the fields here are {', '.join(names)}" if names else "remove it"
+
+
+def _nearest(written: str, names: list[str]) -> list[str]:
+    from difflib import get_close_matches
+
+    return get_close_matches(written, names, n=1, cutoff=0.5)
+
+
+def _letters(name: str) -> str:
+    """`max_model_len`, `--max-model-len` and `maxModelLen` are written alike."""
+    return "".join(filter(str.isalnum, name)).casefold()
+
+
+def _names(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    """Every field by its path, without those of the items of lists."""
+    for name, field in model.model_fields.items():
+        path = f"{above}{field.alias or name}"
+        yield path
+        for inner in () if _is_list(field.annotation) else _models_in(field.annotation):
+            yield from _paths(inner, f"{path}.")
+
+
+def _is_list(annotation: Any) -> bool:
+    return get_origin(annotation) is tuple or any(map(_is_list, get_args(annotation)))
 
 
 def _is_model(kind: Any) -> bool:

@@ -75,7 +75,7 @@ def read_config(path: Path, *, inside: Path | None = None, root: Path | None = N
         raise BadInput(f"{path} holds {len(documents)} documents; write one, without a line ---")
     problems: list[Finding] = []
     try:
-        config = Config.model_validate(value)
+        config = Config.from_document(value)
     except ValidationError as error:
         problems += schema_findings(error, Config, "see docs/reference/config.md")
     problems += _problems(Written(value=value), ConfigFile(path, Config(), root))

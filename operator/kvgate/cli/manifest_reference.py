@@ -14,6 +14,9 @@ _INTRODUCTION = f"""\
 cache as a warning. Rendered manifests say most: `helm template CHART | kvgate check -`, `kustomize build DIR | kvgate check -`.
 Streams of many documents, `List`s, JSON, anchors and aliases are read; a finding stands at its file, line, column and path.
 
+In an `{KIND}` a field that the CRD does not have is an error, with the field that it was probably meant to be: the API server
+would prune it without a word. `max_model_len` is such a field (`maxModelLen` is meant), and so is one that stands a level too high.
+
 ## What is taken from where
 
 SOURCES

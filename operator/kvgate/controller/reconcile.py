@@ -186,7 +186,7 @@ class Reconciler:
 
     async def _tell(self, document: Document, state: Before, status: Document) -> None:
         """An event that cannot be written is logged, and holds nothing up."""
-        for notice in notices(state.conditions, map(Condition.model_validate, status["conditions"])):
+        for notice in notices(state.conditions, map(Condition.from_document, status["conditions"])):
             try:
                 await self._recorder.record(document, notice)
             except ApiError as error:

@@ -49,7 +49,7 @@ class Store:
 
     def show(self, key: Key, observed: Observed, intent: Intent, status: Document, deployment: Document | None) -> None:
         """The figures for the next scrape, and the Deployment whose pods are to be observed."""
-        conditions = tuple(map(Condition.model_validate, status["conditions"]))
+        conditions = tuple(map(Condition.from_document, status["conditions"]))
         if isinstance(observed.owner, InferenceDeployment) and intent.judged is not None:
             assessment, observation = intent.judged.assessment, self.observation(key)
             figures = figures_of(observation, assessment.effective, intent.template_hash)

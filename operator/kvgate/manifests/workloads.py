@@ -124,7 +124,7 @@ def _unknown_kind(document: Document) -> Broken:
 
 
 def _add_subject(found: Manifests, document: Document) -> None:
-    from kvgate.api.validation import InvalidDocument, parse_document
+    from kvgate.api.validation import InvalidDocument, parse_document, unknown_metadata
 
     value = document.load()
     if isinstance(value, Broken):
@@ -132,11 +132,14 @@ def _add_subject(found: Manifests, document: Document) -> None:
         return
     name, namespace = _identity(value)
     subject = Subject(document=document, name=name, namespace=namespace, deployment=None)
+    findings = unknown_metadata(value)
     try:
-        found.subjects.append(replace(subject, deployment=parse_document(value)))
+        deployment = parse_document(value)
+        subject = replace(subject, deployment=None if findings else deployment)
     except InvalidDocument as error:
-        in_order = sorted(error.findings, key=lambda finding: document.position_of(finding.field).line)
-        found.subjects.append(replace(subject, findings=tuple(in_order)))
+        findings = (*findings, *error.findings)
+    in_order = sorted(findings, key=lambda finding: document.position_of(finding.field).line)
+    found.subjects.append(replace(subject, findings=tuple(in_order)))
 
 
 def _add_config_map(found: Manifests, document: Document) -> None:

@@ -54,7 +54,7 @@ class Before:
     def conditions(self) -> tuple[Condition, ...]:
         """Those that can still be read."""
         try:
-            return tuple(map(Condition.model_validate, self.status.get("conditions", ())))
+            return tuple(map(Condition.from_document, self.status.get("conditions", ())))
         except ValidationError:
             return ()
 

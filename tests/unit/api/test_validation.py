@@ -1,12 +1,17 @@
 """Documents that are wrong are told so in words: the field, the value, what to do; all at once."""
 
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
+import kvgate
 from kvgate.api.fields import field_path
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.api.validation import InvalidDocument, _is_list, _models_in, parse_document, unknown_metadata
 from kvgate.rules import Finding, Severity
 from kvgate.variables import RESERVED
 from kvgate.vllm_flags import FLAGS, owned_flag
@@ -116,6 +121,11 @@ def test_what_is_no_object_is_told_so(document: object) -> None:
         (vllm(maxNumSeq=3), "spec.vllm.maxNumSeq", "maxNumSeqs"),
         (vllm(max_model_length=3), "spec.vllm.max_model_length", "maxModelLen"),
         (vllm(tensorParallel=3), "spec.vllm.tensorParallel", "tensorParallelSize"),
+        (vllm(max_model_len=4096), "spec.vllm.max_model_len", "maxModelLen"),
+        (vllm(**{"max-model-len": 4096}), "spec.vllm.max-model-len", "maxModelLen"),
+        (new_document(maxModelLen=4096), "spec.maxModelLen", "spec.vllm.maxModelLen"),
+        (new_document(max_num_seqs=4), "spec.max_num_seqs", "spec.vllm.maxNumSeqs"),
+        (new_document(model={"name": "m", "config_from": {}}), "spec.model.config_from", "configFrom"),
         (new_document(admision={}), "spec.admision", "admission"),
         (new_document(admission={"adjust": {"knob": []}}), "spec.admission.adjust.knob", "knobs"),
         (new_document(template={"env": [{"name": "A", "valu": "1"}]}), "spec.template.env[0].valu", "value"),
@@ -308,3 +318,52 @@ def test_no_path_leads_out_of_the_volume_of_a_model(path: str) -> None:
 def on_a_volume(path: str) -> dict[str, Any]:
     source = {"persistentVolumeClaim": {"claimName": "models", "path": path}}
     return new_document(model={"name": "m", "source": source})
+
+
+def snake_cased(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, str]]:
+    """Every field that Python calls otherwise than the CRD: (path of its object, its name in Python)."""
+    for name, field in model.model_fields.items():
+        if field.alias and field.alias != name:
+            yield path, name
+        item = "[0]" if _is_list(field.annotation) else ""
+        for inner in _models_in(field.annotation):
+            yield from snake_cased(inner, f"{path}.{field.alias or name}{item}".lstrip("."))
+
+
+@pytest.mark.parametrize(("path", "name"), sorted(set(snake_cased(InferenceDeployment))))
+def test_no_field_is_read_by_the_name_that_python_gives_it(path: str, name: str) -> None:
+    """The API server prunes such a field: kvgate would judge what is never stored."""
+    document = new_document(workload={"peakConcurrency": 1, "promptTokens": 1, "outputTokens": 1})
+    node: Any = document
+    for part in path.split(".") if path else ():
+        key = part.removesuffix("[0]")
+        node = node.setdefault(key, {} if key == part else [{}])
+        node = node if key == part else node[0]
+    node[name] = "x"
+    of_names = [finding for finding in findings(document) if finding.field == f"{path}.{name}".lstrip(".")]
+    assert [finding.message.rpartition(" is ")[2] for finding in of_names] == ["not a field"]
+
+
+def test_only_one_function_reads_documents_and_it_takes_no_names_of_python() -> None:
+    """Whoever calls pydantic's own would accept snake_case again."""
+    operator = Path(kvgate.__file__).parent
+    callers = {
+        path.name for path in operator.rglob("*.py") if re.search(r"\bmodel_validate\b", path.read_text("utf-8"))
+    }
+    assert callers == {"base.py"}
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("nmae", "did you mean name?"),
+        ("generate_name", "did you mean generateName?"),
+        ("zzz", "remove it, or write it under metadata.annotations"),
+    ],
+)
+def test_metadata_that_kubernetes_does_not_have_is_told_to_those_who_read_files(name: str, remedy: str) -> None:
+    document = new_document()
+    document["metadata"][name] = "x"
+    (finding,) = unknown_metadata(document)
+    assert (finding.field, finding.remediation) == (f"metadata.{name}", remedy)
+    assert parse_document(document).name == document["metadata"]["name"]  # a later Kubernetes may have it

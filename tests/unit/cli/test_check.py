@@ -74,6 +74,28 @@ def test_every_finding_has_its_place(tmp_path: Path) -> None:
     assert "2 InferenceDeployments: 2 refused; 1 document of other kinds was not judged" in output
 
 
+def test_a_snake_cased_setting_is_an_error_and_not_an_admission(tmp_path: Path) -> None:
+    """The API server prunes it: without it the context is the model's own, which does not fit an L4."""
+    path = tmp_path / "x.yaml"
+    model = "spec: {model: {name: Qwen/Qwen3-8B}, accelerator: {type: L4-24GB}, "
+    written = {name: HEAD + model + f"vllm: {{{name}: 4096}}}}\n" for name in ("max_model_len", "maxModelLen")}
+    path.write_text(written["max_model_len"])
+    refused = check(str(path))
+    assert refused.exit_code == 1
+    assert "spec.vllm.max_model_len is not a field" in refused.output
+    assert "did you mean maxModelLen?" in refused.output
+    assert check("-", stdin=written["maxModelLen"]).exit_code == 0
+    assert "DoesNotFit, refused" in check("-", stdin=HEAD + model + "vllm: {}}\n").output
+
+
+def test_a_slip_in_metadata_is_told_with_the_others() -> None:
+    head = HEAD.replace("metadata: {", "metadata: {nmae: x, ")
+    spec = "spec: {model: {name: Qwen/Qwen3-8B}, accelerator: {type: L4-24GB}, replica: 2}\n"
+    answer = json.loads(check("-", "-o", "json", stdin=head + spec).output)
+    fields = {finding["field"] for finding in answer["documents"][0]["findings"]}
+    assert fields == {"metadata.nmae", "spec.replica"}
+
+
 def test_all_findings_of_a_document_are_told_at_once() -> None:
     spec = "spec: {model: {}, accelerator: {type: 7}, vllm: {tensorParallelSize: 0, maxModelLen: 32k}, replica: 2}\n"
     answer = json.loads(check("-", "-o", "json", stdin=HEAD + spec).output)
