@@ -1,6 +1,7 @@
 """The two catalogues: models and accelerators. Data files of our own, read once; never the network."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -82,24 +83,83 @@ def driver_memory_mib() -> Mapping[str, int]:
 
 @lru_cache(maxsize=1)
 def _accelerator_names() -> dict[str, Accelerator]:
-    """Every name an accelerator answers to, in lower case: short, product, label, alias."""
-    names: dict[str, Accelerator] = {}
-    for entry, accelerator in zip(_accelerator_entries(), accelerators(), strict=True):
-        for name in (accelerator.name, accelerator.product, *accelerator.gpu_labels, *entry.get("aliases", ())):
-            names.setdefault(name.lower(), accelerator)
-    return names
+    """Every name an accelerator answers to, by its letters and digits: short, product, label, alias."""
+    return {_letters(name): accelerator for accelerator, names in _named_accelerators() for name in names}
+
+
+@lru_cache(maxsize=1)
+def _named_accelerators() -> tuple[tuple[Accelerator, tuple[str, ...]], ...]:
+    pairs = zip(_accelerator_entries(), accelerators(), strict=True)
+    return tuple((a, (a.name, a.product, *a.gpu_labels, *entry.get("aliases", ()))) for entry, a in pairs)
+
+
+def _letters(name: str) -> str:
+    """`RTX-4090`, `rtx_4090` and `RTX4090` are one name."""
+    return "".join(filter(str.isalnum, name)).lower()
 
 
 def find_accelerator(name: str) -> Accelerator | None:
-    """By short name, the driver's product name, the value of the node label, or an alias; case does not matter."""
-    return _accelerator_names().get(name.strip().lower())
+    """By short name, the driver's product name, the value of the node label, or an alias; case and separators do not matter."""
+    return _accelerator_names().get(_letters(name))
+
+
+_MAKERS = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct", "radeon", "intel", "habana", "gpu"})
+"""Words that a name may have or lack."""
+
+
+_PROFILE = re.compile(r"\d+g(?:\.\d+gb)?")
+"""`1g.5gb`, which only a slice has in its name."""
+
+
+@lru_cache(maxsize=256)
+def accelerators_meant(name: str) -> tuple[str, ...]:
+    """Short names of all accelerators that a shorter name means, such as A100; slices only for a name of a slice."""
+    words = _words(name)
+    wants_slice = any(word == "mig" or _PROFILE.fullmatch(word) for word in words)
+    return tuple(
+        accelerator.name
+        for accelerator, runs in _runs_of_names()
+        if words and accelerator.is_slice <= wants_slice and ("".join(words) in runs or runs.issuperset(words))
+    )
+
+
+def _words(name: str) -> tuple[str, ...]:
+    return tuple(word for word in re.split(r"[^a-z0-9.]+", name.lower()) if word and word not in _MAKERS)
+
+
+@lru_cache(maxsize=1)
+def _runs_of_names() -> tuple[tuple[Accelerator, frozenset[str]], ...]:
+    """The words of every name and what neighbours of them make together: `rtx`, `4090`, `rtx4090`."""
+    return tuple(
+        (a, frozenset(run for name in names for run in _runs(_words(name)))) for a, names in _named_accelerators()
+    )
+
+
+def _runs(words: tuple[str, ...]) -> Iterable[str]:
+    return ("".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1))
 
 
 @lru_cache(maxsize=256)
 def nearest_accelerators(name: str) -> tuple[str, ...]:
-    """Short names of the accelerators that the user may have meant."""
-    matches = _close_matches(name.strip().lower(), _accelerator_names(), n=6, cutoff=0.5)
-    return tuple(dict.fromkeys(_accelerator_names()[match].name for match in matches))[:3]
+    """Short names of up to three accelerators that the user may have meant: those that it names, or that begin so, or look alike."""
+    written = "".join(_words(name))
+    begun = [
+        accelerator.name
+        for accelerator, runs in _runs_of_names()
+        if written and not accelerator.is_slice and any(run.startswith(written) for run in runs)
+    ]
+    found = [*accelerators_meant(name), *begun]
+    if not found:
+        close = _close_matches(_letters(name), _accelerator_names(), n=6, cutoff=0.5)
+        close.sort(key=lambda match: -_shared_beginning(match, _letters(name)))
+        found = [_accelerator_names()[match].name for match in close]
+    return tuple(dict.fromkeys(found))[:3]
+
+
+def _shared_beginning(one: str, other: str) -> int:
+    return next(
+        (i for i, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), min(len(one), len(other))
+    )
 
 
 def _close_matches(name: str, names: Iterable[str], *, n: int, cutoff: float) -> list[str]:

@@ -148,9 +148,22 @@ def look_up_accelerator(name: str) -> tuple[Accelerator | None, tuple[Finding, .
     accelerator = catalogue.find_accelerator(name)
     if accelerator is not None:
         return accelerator, ()
-    nearest = catalogue.nearest_accelerators(name)
+    meant, nearest = catalogue.accelerators_meant(name), catalogue.nearest_accelerators(name)
+    message = f"accelerator {name} is not in the catalogue"
     hint = f"did you mean {' or '.join(nearest)}?" if nearest else "`kvgate gpus` lists those that are"
-    return None, (_unknown("UnknownAccelerator", "accelerator", f"accelerator {name} is not in the catalogue", hint),)
+    if len(meant) > 1:
+        message = f"accelerator {name} is one of {_listed(meant)}"
+        hint = "name the one that it is; `kvgate gpus` lists them with their memory"
+    return None, (_unknown("UnknownAccelerator", "accelerator", message, hint),)
+
+
+_MAX_LISTED = 6
+"""Accelerators that a message names; the rest is counted."""
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    shown, rest = names[:_MAX_LISTED], len(names) - _MAX_LISTED
+    return f"{', '.join(shown)} and {rest} more" if rest > 0 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def look_up_version(version: str) -> tuple[Finding, ...]:

@@ -34,10 +34,10 @@ MODELS = list(MODEL_BY_STEM.values())
 
 
 def shared_names(names_per_entry: Iterable[Iterable[str]]) -> list[str]:
-    """Names that two entries claim, ignoring case and separators."""
+    """Names that two entries claim, ignoring case and separators: `RTX-4090` and `RTX4090` are one name."""
     owners: Counter[str] = Counter()
     for names in names_per_entry:
-        owners.update({re.sub(r"[ _-]+", "-", name).casefold() for name in names})
+        owners.update({re.sub(r"[^a-z0-9/]+", "", name.casefold()) for name in names})
     return [name for name, count in owners.items() if count > 1]
 
 

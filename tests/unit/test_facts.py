@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from kvgate import catalogue
 from kvgate.api.v1alpha1 import KeyRef
 from kvgate.api.validation import parse_document
 from kvgate.budget.model_shape import FullAttention
@@ -45,6 +46,71 @@ def test_an_unknown_accelerator_comes_with_a_hint(name: str, hint: str) -> None:
     assert accelerator is None
     assert (finding.rule, finding.severity) == ("UnknownAccelerator", Severity.WARNING)
     assert hint in finding.remediation
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("A100", "A100-SXM-40GB, A100-PCIe-40GB, A100-SXM-80GB and A100-PCIe-80GB"),
+        ("NVIDIA A100", "A100-SXM-40GB, A100-PCIe-40GB, A100-SXM-80GB and A100-PCIe-80GB"),
+        ("a100 pcie", "A100-PCIe-40GB and A100-PCIe-80GB"),
+        ("H100", "H100-SXM-80GB, H100-PCIe-80GB and H100-NVL-94GB"),
+        ("Tesla V100", "V100-SXM-16GB, V100-SXM-32GB, V100-PCIe-16GB and V100-PCIe-32GB"),
+        ("4090", "RTX-4090-24GB and RTX-4090-48GB"),
+        ("GH200", "GH200-120GB and GH200-480GB"),
+        ("Gaudi", "Gaudi2-96GB and Gaudi3-128GB"),
+        ("RTX PRO 6000", "RTX-PRO-6000-Server-96GB and RTX-PRO-6000-Workstation-96GB"),
+        (
+            "RTX",
+            "RTX-2060-12GB, RTX-3090-24GB, RTX-A5000-24GB, RTX-A6000-48GB, RTX-4060-8GB, RTX-4070-12GB and 13 more",
+        ),
+        ("H200 MIG", "H200-MIG-1g.18gb, H200-MIG-2g.35gb, H200-MIG-3g.71gb and H200-MIG-4g.71gb"),
+    ],
+)
+def test_a_short_name_of_several_accelerators_is_told_so(name: str, meant: str) -> None:
+    _, (finding,) = look_up_accelerator(name)
+    assert finding.message == f"accelerator {name} is one of {meant}"
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("MI300", "MI300X-192GB"),
+        ("MI350", "MI350X-288GB"),
+        ("3090", "RTX-3090-24GB"),
+        ("A6000", "RTX-A6000-48GB"),
+        ("Gaudi2", "Gaudi2-96GB"),
+        ("nvidia-tesla-t4-gpu", "T4-16GB"),
+        ("RTX6000", "RTX-6000-Ada-48GB or RTX-6000D-84GB"),
+        ("1g.5gb", "A100-40GB-MIG-1g.5gb"),
+    ],
+)
+def test_what_begins_alike_is_suggested_alone(name: str, nearest: str) -> None:
+    _, (finding,) = look_up_accelerator(name)
+    assert finding.remediation == f"did you mean {nearest}?"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("T4", "T4-16GB"), ("L4", "L4-24GB"), ("L40S", "L40S-48GB"), ("A10", "A10-24GB"), ("H200", "H200-SXM-141GB"),
+        ("B200", "B200-SXM-180GB"), ("GB200", "GB200-192GB"), ("MI300X", "MI300X-192GB"), ("a100-80gb", "A100-SXM-80GB"),
+        ("RTX4090", "RTX-4090-24GB"), ("rtx_4090", "RTX-4090-24GB"), ("H100 80GB", "H100-SXM-80GB"), ("H100SXM5", "H100-SXM-80GB"),
+    ],
+)  # fmt: skip
+def test_a_short_name_of_one_accelerator_is_enough(name: str, found: str) -> None:
+    accelerator, findings = look_up_accelerator(name)
+    assert (accelerator.name if accelerator else None, findings) == (found, ())
+
+
+def test_every_short_name_of_a_family_lists_its_own_and_no_other() -> None:
+    """The first word of a name, such as A100: all that are suggested have it."""
+    for accelerator in catalogue.accelerators():
+        word = accelerator.name.partition("-")[0]
+        found, findings = look_up_accelerator(word)
+        named = (found.name,) if found else (*catalogue.accelerators_meant(word), *catalogue.nearest_accelerators(word))
+        assert named
+        assert [name for name in named if not name.startswith(word)] == [], findings
 
 
 def test_a_config_of_the_user_wins_over_the_catalogue() -> None:

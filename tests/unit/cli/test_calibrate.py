@@ -92,7 +92,11 @@ def test_without_a_file_the_records_are_printed(log: Path) -> None:
 UNUSABLE = [
     ("no vLLM at all", [], "no line of a vLLM start is in it"),
     ("", [], "the log is empty"),
-    (LOG.format(args=ARGS, gib=38.11), ["--gpu", "H100"], "accelerator H100 is not in the catalogue"),
+    (
+        LOG.format(args=ARGS, gib=38.11),
+        ["--gpu", "H100"],
+        "accelerator H100 is one of H100-SXM-80GB, H100-PCIe-80GB and H100-NVL-94GB",
+    ),
     (LOG.format(args=ARGS, gib=38.11), [], "neither gpu nor gpu_memory_bytes is given"),
     (
         LOG.format(args={**ARGS, "kv_cache_memory_bytes": 10**9}, gib=38.11),
