@@ -181,7 +181,7 @@ PODS_NOT_OBSERVED = Alert(
 )
 CALIBRATION_UNUSED = Alert(
     name="KvgateCalibrationUnused",
-    when="observed starts are contradictory, implausible or unreadable",
+    when="observed starts are contradictory, implausible, of an image that is not trusted, or unreadable",
     expression=f"max by (state) ({select(registry.CALIBRATION_STARTS.name, unlike('state', 'used'))}) > 0",
     holds_for="15m",
     severity="warning",
