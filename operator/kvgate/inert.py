@@ -18,6 +18,7 @@ _LEGACY_COMMAND = re.compile(r"##(?=\w{0,20}\[)")
 _COMMAND = re.compile(r"(\s*):(?=:)")
 """`::error::` of GitHub's runner: obeyed at the start of a line, behind any spaces."""
 _JSON_LEGACY_COMMAND = re.compile(r"#(?=#\w{0,20}\[)")
+_HALF = re.compile("[\ud800-\udfff]")
 _NON_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 
 
@@ -47,22 +48,37 @@ def inert_values(value: Any) -> Any:
     return [inert_values(child) for child in value] if isinstance(value, list | tuple) else value
 
 
+def inert_json(value: Any, *, indent: int | None = None, is_compact: bool = False) -> str:
+    """A report in strict JSON, every text in it inert."""
+    text = json_text(value, indent=indent, is_compact=is_compact)
+    is_plain = "\\" not in text and '"::' not in text and '" ' not in text  # most are: nothing had to be escaped
+    return text if is_plain else json_text(inert_values(value), indent=indent, is_compact=is_compact)
+
+
 def json_text(value: Any, *, indent: int | None = None, is_compact: bool = False) -> str:
-    """Strict JSON in ASCII; numbers that JSON does not have are the texts "Infinity", "-Infinity" and "NaN"."""
+    """JSON in ASCII that every reader takes.
+
+    Numbers that JSON does not have are the texts "Infinity", "-Infinity" and "NaN"; half of a sign beyond 16 bits, which is no
+    Unicode, is the text of its escape.
+    """
     separators = (",", ":") if is_compact else None
     try:
         text = json.dumps(value, indent=indent, separators=separators, allow_nan=False)
     except ValueError:
-        text = json.dumps(_with_finite_numbers(value), indent=indent, separators=separators, allow_nan=False)
+        text = "\\ud"
+    if "\\ud" in text:
+        text = json.dumps(_for_every_reader(value), indent=indent, separators=separators, allow_nan=False)
     return _JSON_LEGACY_COMMAND.sub(r"\\u0023", text) if "##" in text else text
 
 
-def _with_finite_numbers(value: Any) -> Any:
+def _for_every_reader(value: Any) -> Any:
     if isinstance(value, float):
         return _NON_FINITE.get(repr(value), value)
+    if isinstance(value, str):
+        return _HALF.sub(lambda half: _escaped(half[0]), value)
     if isinstance(value, Mapping):
-        return {key: _with_finite_numbers(child) for key, child in value.items()}
-    return [_with_finite_numbers(child) for child in value] if isinstance(value, list | tuple) else value
+        return {_for_every_reader(key): _for_every_reader(child) for key, child in value.items()}
+    return [_for_every_reader(child) for child in value] if isinstance(value, list | tuple) else value
 
 
 def _escaped(character: str) -> str:

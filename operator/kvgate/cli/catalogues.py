@@ -9,7 +9,7 @@ import click
 from kvgate.cli.exits import Exit
 from kvgate.cli.tables import table
 from kvgate.cli.terminal import show, show_error, show_lines
-from kvgate.inert import inert_values, json_text
+from kvgate.inert import inert_json
 
 Row = Mapping[str, Any]
 
@@ -118,7 +118,7 @@ def _print(
     rows: Sequence[Row], header: Sequence[str], cells: Callable[[Row], Sequence[str]], *, output: str, what: str
 ) -> None:
     if output == "json":
-        show(json_text(inert_values(rows), indent=2))
+        show(inert_json(rows, indent=2))
     elif rows:
         show_lines(*table([header, *map(cells, rows)]))
     if not rows:

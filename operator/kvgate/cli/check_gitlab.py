@@ -4,7 +4,7 @@ from typing import Any
 
 from kvgate.cli.check_report import Report
 from kvgate.cli.check_results import Result, results, shown_file
-from kvgate.inert import inert_values, json_text
+from kvgate.inert import inert_json
 from kvgate.rules.finding import Severity
 
 _SEVERITIES = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.INFO: "info"}
@@ -12,7 +12,7 @@ _SEVERITIES = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.I
 
 def render(report: Report) -> str:
     """A list of issues."""
-    return json_text(inert_values(list(map(_issue, results(report)))), indent=2)
+    return inert_json(list(map(_issue, results(report))), indent=2)
 
 
 def _issue(result: Result) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 from kvgate.api.fields import field_path
 from kvgate.cli.check_report import Item, Placed, Report
 from kvgate.engine import Decision, effective_values
-from kvgate.inert import inert_values, json_text
+from kvgate.inert import inert_json
 
 Json = dict[str, Any]
 
@@ -26,7 +26,7 @@ def render(report: Report) -> str:
             "skipped": {why.name.lower(): count for why, count in report.passed_over.items()},
         },
     }
-    return json_text(inert_values(told), indent=2)
+    return inert_json(told, indent=2)
 
 
 def _document(item: Item) -> Json:

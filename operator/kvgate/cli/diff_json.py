@@ -5,7 +5,7 @@ from typing import Any
 from kvgate.cli.check_json import placed_json
 from kvgate.cli.check_report import Item
 from kvgate.cli.diff_report import FIELDS, Change, Diff, capacity_of
-from kvgate.inert import inert_values, json_text
+from kvgate.inert import inert_json
 
 Json = dict[str, Any]
 
@@ -22,7 +22,7 @@ def render(diff: Diff) -> str:
             "worse": sum(change.is_worse for change in diff.changes),
         },
     }
-    return json_text(inert_values(told), indent=2)
+    return inert_json(told, indent=2)
 
 
 def _engine(change: Change) -> Json:

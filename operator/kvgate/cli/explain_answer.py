@@ -6,14 +6,14 @@ from kvgate.cli.answers import Json, to_json
 from kvgate.cli.explain_text import report, title
 from kvgate.cli.terminal import Line, text_of
 from kvgate.engine import Assessment
-from kvgate.inert import inert_values, json_text
+from kvgate.inert import inert_json
 
 
 def answer(assessment: Assessment, asked: Mapping[str, str], output: str) -> str:
     """As `text`, `json` or `jsonl`. Raises Unusable for a view that does not exist."""
     if output == "text":
         return text_of(_lines(assessment, asked))
-    return json_text(inert_values(_json(assessment, asked)), indent=2 if output == "json" else None)
+    return inert_json(_json(assessment, asked), indent=2 if output == "json" else None)
 
 
 def _lines(assessment: Assessment, asked: Mapping[str, str]) -> Iterator[Line]:

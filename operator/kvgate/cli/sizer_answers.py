@@ -10,7 +10,7 @@ from kvgate.budget.interval import Interval
 from kvgate.candidate import Candidate, why_not
 from kvgate.cli.answers import Json, finding_json
 from kvgate.cli.sizer_text import text_report
-from kvgate.inert import inert_values, json_text
+from kvgate.inert import inert_json, inert_values
 from kvgate.prices import Prices
 from kvgate.sizing import Question
 from kvgate.sizing_hints import hints
@@ -36,7 +36,7 @@ def json_report(question: Question, candidates: Sequence[Candidate], costs: Pric
         "hints": list(hints(question, candidates)),
         "findings": [finding_json(finding) for finding in question.findings],
     }
-    return json_text(inert_values(answer), indent=2)
+    return inert_json(answer, indent=2)
 
 
 def _candidate(candidate: Candidate) -> Json:

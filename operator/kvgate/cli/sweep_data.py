@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvgate.cli.answers import Json, finding_json
-from kvgate.inert import inert_values, json_text
+from kvgate.inert import inert_json, inert_values
 from kvgate.sweep import Cell, Sweep
 from kvgate.sweep_axes import label
 
@@ -55,7 +55,7 @@ def json_report(swept: Sweep) -> str:
         else {"x": swept.at[0], "y": swept.at[1], "verdict": swept.rows[swept.at[1]][swept.at[0]].verdict},
         "findings": [finding_json(finding) for finding in swept.findings],
     }
-    return json_text(inert_values(answer), indent=1)
+    return inert_json(answer, indent=1)
 
 
 def _plain(value: Any) -> Any:
