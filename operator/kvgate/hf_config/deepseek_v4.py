@@ -20,7 +20,7 @@ def deepseek_v4_stack(model: LanguageModel) -> Stack:
     """Every layer attends to a window, most of them to compressed states before it."""
     fields, hidden_size = model.fields, model.hidden_size
     ratios = fields.per_layer("compress_ratios", model.num_layers)
-    if not all(isinstance(ratio, int) and ratio >= 0 for ratio in ratios):
+    if not all(isinstance(ratio, int) and 0 <= ratio <= LARGEST for ratio in ratios):
         fields.problems.append("compress_ratios holds something else than whole numbers")
         ratios = []
     layers = tuple(_layer(model, index, ratio) for index, ratio in enumerate(ratios or [0] * model.num_layers))

@@ -12,7 +12,7 @@ MAX_CHARACTERS = 4_000_000
 
 
 _FLOAT = "__float__"
-"""Key by which transformers writes numbers that JSON does not have: {"__float__": "Infinity"} (`PreTrainedConfig`, since 4.57)."""
+"""Key by which transformers writes numbers that JSON does not have: {"__float__": "Infinity"} (`PreTrainedConfig`)."""
 _SPECIAL = {"Infinity": inf, "-Infinity": -inf, "NaN": nan}
 
 
