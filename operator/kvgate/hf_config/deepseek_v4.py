@@ -8,7 +8,7 @@ from kvgate.hf_config.blocks import Router, column_parallel, cut_vector, replica
 from kvgate.hf_config.context import derived_max_model_len
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import sparse_of
-from kvgate.hf_config.fields import HEADS, Fields
+from kvgate.hf_config.fields import HEADS, LARGEST, Fields
 
 _INDEXED_RATIO = 4
 """Layers that keep a state for every 4 tokens choose among them; their windows overlap, so that compression is twice as wide."""
