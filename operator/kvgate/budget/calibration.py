@@ -1,4 +1,4 @@
-"""What observed starts say about the next one: the same setting is known, a near one is only less certain.
+"""Prediction of a start from starts that were observed: one of the same setting replaces the formulas, a near one only widens them.
 
 A start tells how much of the requested memory did not become KV cache (`overhead_bytes`). That does not depend on
 gpu_memory_utilization, and on max_model_len only where the profile run does, so one start answers for all of these.
@@ -20,7 +20,7 @@ SCATTER_BYTES = gib(0.06)
 """Half of what starts of one setting on one machine differ by: up to 0.09 GiB in five starts of Qwen2.5-7B and 0.08 in five of
 Llama-3.1-8B (RTX 3090, 0.17.1), 0.05 GLM-5.1 (H200, 8 ranks), 0.03 Qwen3.6-35B (RTX 5090, 0.24)."""
 SCATTER_UNIFIED_BYTES = gib(4.5)
-"""Where CPU and GPU share the memory the neighbours count: two starts of one setting on GB10 lay 4.4 GiB apart."""
+"""Scatter where CPU and GPU share the memory, because other processes count there: two starts of one setting on GB10 lay 4.4 GiB apart."""
 IMPLAUSIBLE_SHARE = 5
 """A start that is off by more than a fifth of the requested memory was not the setting that it is said to be."""
 MIN_WITNESSES = 2
@@ -30,7 +30,7 @@ MAX_HEARD = 32
 
 
 class Scope(StrEnum):
-    """How far the starts of a namespace reach."""
+    """Reach of the starts of a namespace."""
 
     NAMESPACE = "Namespace"
     """They teach the objects of their own namespace."""
@@ -39,7 +39,7 @@ class Scope(StrEnum):
 
 
 class Origin(StrEnum):
-    """Whose word a start is."""
+    """The one who reported a start."""
 
     STATED = "Stated"
     """Read by `kvgate calibrate`, or written by hand: the word of whoever keeps the records."""
@@ -55,7 +55,7 @@ class StartKey:
 
     architecture: str
     weights_bytes: int
-    """Of the rank, as loaded: tells models, quantizations (those made while loading, too) and cuts apart."""
+    """Bytes of the rank's weights as loaded; they tell models, quantizations (those made while loading, too) and cuts apart."""
     accelerator: str
     vllm_version: str
     tensor_parallel_size: int = 1
@@ -64,19 +64,19 @@ class StartKey:
     enable_expert_parallel: bool = False
     decode_context_parallel_size: int = 1
     first_layer: int = 0
-    """Of the pipeline stage."""
+    """First layer of the pipeline stage."""
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
     """Only as far as the profile run depends on it."""
     kv_cache_dtype: str = "auto"
     enforce_eager: bool = False
-    """Or another option that switches compilation off."""
+    """True, too, for another option that switches compilation off."""
     speculative_tokens: int = 0
     modalities: str = ""
-    """What the profile run encodes, with `+` between."""
+    """Modalities that the profile run encodes, with `+` between them."""
     cudagraphs: str = ""
-    """What is said about CUDA graphs; empty: vLLM decides."""
+    """Settings of CUDA graphs; empty where vLLM decides."""
 
     @property
     def neighbourhood(self) -> tuple[object, ...]:
@@ -96,26 +96,26 @@ class ObservedStart:
     requested_bytes: int
     """total × gpu_memory_utilization."""
     available_kv_cache_bytes: int
-    """Of the rank; negative where the budget was overdrawn."""
+    """Bytes that the rank had for its KV cache; negative where the budget was overdrawn."""
     resolution_bytes: int
     """Half of what the figure was rounded to: a block, or the last digit of a log."""
     predicted: Interval
-    """What the formulas alone had said."""
+    """The prediction of the formulas alone."""
     swing_bytes: int = 0
-    """What a compile cache could make of it, by the formulas."""
+    """Bytes by which a compile cache changes it, by the formulas."""
     scatter_bytes: int = SCATTER_BYTES
     revision: int = 0
     """Grows with every start that is recorded: a verdict can be given as of one."""
     source: str = ""
-    """Where it was seen, for people."""
+    """Words for people about the place where it was seen."""
     origin: Origin = Origin.STATED
     namespace: str = ""
-    """Where the pod ran; empty for starts that no pod reported."""
+    """Namespace of the pod; empty for starts that no pod reported."""
     owner: str = ""
     """The InferenceDeployment whose pod it was."""
     pod: str = ""
     image: str = ""
-    """What ran, as the container runtime reports it: repository and digest."""
+    """Image as the container runtime reports it: repository and digest."""
 
     @property
     def overhead_bytes(self) -> int:
@@ -132,7 +132,7 @@ class ObservedStart:
 
 
 class StartState(StrEnum):
-    """What becomes of a recorded start."""
+    """Use that is made of a recorded start."""
 
     USED = "used"
     CONTRADICTORY = "contradictory"
@@ -143,12 +143,12 @@ class StartState(StrEnum):
 
 @record
 class StartToStart:
-    """How much two starts of one setting may differ, by the formulas."""
+    """Difference that the formulas allow between two starts of one setting."""
 
     warm_overhead_bytes: int
-    """With the compile cache of an earlier start."""
+    """Overhead with the compile cache of an earlier start."""
     cold_overhead_bytes: int
-    """Without one."""
+    """Overhead without a compile cache."""
     scatter_bytes: int
 
     @property
@@ -156,7 +156,7 @@ class StartToStart:
         return max(0, self.cold_overhead_bytes - self.warm_overhead_bytes)
 
     def room(self, overhead_bytes: int) -> tuple[int, int]:
-        """How much more and how much less the next start may take: the whole swing away from the kind that this one looks like."""
+        """Return how much more and how much less the next start may take: the whole swing, away from this start's likely kind."""
         from_warm, to_cold = overhead_bytes - self.warm_overhead_bytes, self.cold_overhead_bytes - overhead_bytes
         if from_warm <= to_cold:
             return self.swing_bytes, _within(from_warm, self.swing_bytes)
@@ -165,7 +165,7 @@ class StartToStart:
 
 @record
 class Correction:
-    """What observed starts make of a prediction."""
+    """A prediction as observed starts correct it."""
 
     available: Interval
     starts: int
@@ -191,19 +191,19 @@ class Calibration:
     scope: Scope | None = None
     """None: a file of the user's own, whose every start is believed by every object."""
     _whole: "Calibration | None" = field(default=None, repr=False)
-    """Whose index this one uses: a thousand objects may be judged as of a thousand revisions."""
+    """The calibration whose index this one uses: a thousand objects may be judged as of a thousand revisions."""
     _reader: tuple[str, str] = ("", "")
     """(namespace, name) of the object that is judged, as far as there are starts of them."""
     _earlier: dict[int, "Calibration"] = field(default_factory=dict, init=False, repr=False)
     _views: dict[tuple[str, str], "Calibration"] = field(default_factory=dict, init=False, repr=False)
     _weighed: dict[StartKey, _Weighed] = field(default_factory=dict, init=False, repr=False)
-    """Of the settings that were asked for."""
+    """Weighed starts of the settings that were looked up."""
     _spans: dict[tuple[object, ...], tuple[int, int, int] | None] = field(default_factory=dict, init=False, repr=False)
     """(lowest residual, highest residual, starts) by neighbourhood, of those that were asked for."""
 
     @cached_property
     def revision(self) -> int:
-        """Of the newest start; 0 where there is none."""
+        """Revision of the newest start; 0 where there is none."""
         return max((start.revision for start in self.starts), default=0)
 
     @cached_property
@@ -228,7 +228,7 @@ class Calibration:
         return frozenset(owners | {(namespace, "") for namespace, _ in owners})
 
     def as_of(self, revision: int) -> "Calibration":
-        """What was known then: a verdict that stands must not move with what its own pods report."""
+        """Return the calibration as it was at a revision: a verdict that stands must not move with what its own pods report."""
         if revision >= self.revision:
             return self
         if revision not in self._earlier:
@@ -239,7 +239,7 @@ class Calibration:
         return self._earlier[revision]
 
     def seen_from(self, namespace: str, name: str) -> "Calibration":
-        """What this object may learn; a file of the user's own says the same to all."""
+        """Return the calibration that this object may use; a file of the user's own is the same for all."""
         if self.scope is None:
             return self
         known = (reader for reader in ((namespace, name), (namespace, "")) if reader in self._readers)
@@ -251,7 +251,7 @@ class Calibration:
         return self._views[reader]
 
     def state(self, start: ObservedStart) -> StartState:
-        """Whether the start is used, and if not, why."""
+        """Return whether the start is used, and the reason if it is not."""
         if not start.is_plausible:
             return StartState.IMPLAUSIBLE
         peers = tuple(peer for peer in self._known(start.key) if self._speaks_to(peer, start.namespace))
@@ -321,7 +321,7 @@ NOTHING_OBSERVED = Calibration()
 
 
 def _is_of(start: ObservedStart, reader: tuple[str, str]) -> bool:
-    """Whether it is the object's own: of an earlier generation, or of an earlier pod."""
+    """True where the start is the object's own: of an earlier generation, or of an earlier pod."""
     return start.origin is Origin.POD and bool(reader[1]) and (start.namespace, start.owner) == reader
 
 
