@@ -73,7 +73,7 @@ def _attention(fields: Fields, mixer: CompressedAttention, hidden_size: int) -> 
 
 
 def _compressors(fields: Fields, mixer: CompressedAttention, hidden_size: int) -> Iterator[Matrix]:
-    """Of the layer's states, and of the keys by which an indexer chooses among them."""
+    """Return the compressors of the layer's states, and of the keys by which an indexer chooses among them."""
     if mixer.ratio:
         yield from _compressor(mixer.ratio, mixer.head_dim, hidden_size)
     if mixer.ratio == _INDEXED_RATIO:

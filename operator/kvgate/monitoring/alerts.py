@@ -29,11 +29,11 @@ _SAME_OWNER = f"on ({', '.join(OWNER_LABELS)})"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alert:
-    """What is asked, how long it must hold, and what people read."""
+    """An alert: its expression, the time for which it must hold, and the words for people."""
 
     name: str
     when: str
-    """For the table of all alerts."""
+    """The condition in words, for the table of all alerts."""
     expression: str
     holds_for: str
     severity: str
