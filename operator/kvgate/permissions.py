@@ -22,8 +22,8 @@ RULES: tuple[Permission, ...] = (
     Permission(
         group="kvgate.io",
         resources=("inferencedeployments",),
-        verbs=("get", "list", "watch", "patch"),
-        why="what is wanted; patch is kopf's annotation with the last handled spec",
+        verbs=("get", "list", "watch"),
+        why="what is wanted; nothing but its status is ever written",
     ),
     Permission(
         group="kvgate.io",

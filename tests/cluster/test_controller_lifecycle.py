@@ -75,7 +75,8 @@ def test_an_edit_that_does_not_fit_leaves_the_running_pods_alone(plane: ControlP
     before = objects.get("deployment", "edited")
     objects.patch("edited", {"spec": {"vllm": TOO_MANY}})
     objects.wait_for("edited", "Accepted", "False", "BudgetExceeded")
-    assert "1 pods of an earlier spec were left alone" in objects.condition("edited", "Stalled")[2]
+    assert "generation 1 stays in force" in objects.condition("edited", "Stalled")[2]
+    assert objects.condition("edited", "Ready")[:2] == ("True", "ReplicasReady"), "Ready speaks of the pods that run"
     after, status = objects.get("deployment", "edited"), objects.get("infd", "edited")["status"]
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
     assert status["effective"]["maxNumSeqs"] == 4

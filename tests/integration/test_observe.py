@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kvgate.background import Troubles
 from kvgate.cluster.client import Kind
 from kvgate.cluster.errors import ApiError, Forbidden, Unavailable
 from kvgate.controller import observe as observing
@@ -70,9 +71,10 @@ class World:
         self.answers: dict[str, Scrape] = {}
         self.scraped: list[str] = []
         self.enqueued: list[Key] = []
+        self.failed: list[str] = []
         self.observer = Observer(
             cluster=self.cluster, namespaces=(), pods=self.pods, scrape=self.scrape,  # type: ignore[arg-type]
-            store=self.store, enqueue=self.enqueued.append,
+            store=self.store, enqueue=self.enqueued.append, troubles=Troubles(self.failed.append),
         )  # fmt: skip
         self.show()
 

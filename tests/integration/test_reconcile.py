@@ -1,6 +1,7 @@
 """Gather, decide and act against a cluster in memory: what is asked of the API server, and what its refusals become."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -23,6 +24,7 @@ from kvgate.rendering.labels import HASH_ANNOTATION
 from kvgate.rendering.observation import Crash, Engine, Observation
 from kvgate.vllm_metrics import EngineReading
 from support.manifests import UID, a_document
+from support.status_patch import merged
 
 KEY = ("serving", "qwen")
 Call = tuple[str, str]
@@ -35,6 +37,7 @@ class FakeCluster:
         self.objects: dict[str, dict[str, Any] | None] = {INFERENCE_DEPLOYMENTS.plural: document}
         self.writes: list[Call] = []
         self.refusals: dict[Call, type[ApiError]] = {}
+        self.removed: list[str] = []
 
     def _check(self, verb: str, resource: str) -> None:
         if refusal := self.refusals.get((verb, resource)):
@@ -50,14 +53,23 @@ class FakeCluster:
         self.objects[kind.plural] = body
         return body
 
-    async def apply_status(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+    async def patch_status(self, kind: Kind, metadata: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
         self._check("apply", "status")
         self.writes.append(("apply", "status"))
         document = self.objects[kind.plural]
         assert document is not None
-        assert body["metadata"]["uid"] == document["metadata"]["uid"]
-        document["status"] = body["status"]
+        assert metadata["uid"] == document["metadata"]["uid"]
+        json.dumps(status, ensure_ascii=False).encode()
+        document["status"] = merged(document.get("status", {}), status)
         return document
+
+    async def remove(self, kind: Kind, metadata: dict[str, Any], paths: Sequence[str]) -> dict[str, Any]:
+        self._check("remove", kind.plural)
+        self.writes.append(("remove", kind.plural))
+        self.removed += paths
+        found = self.objects[kind.plural]
+        assert found is not None
+        return found
 
     async def create(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
         self._check("create", kind.plural)

@@ -7,6 +7,7 @@ from unittest.mock import AsyncMock
 
 from prometheus_client import CollectorRegistry
 
+from kvgate.background import Troubles
 from kvgate.cluster.client import Kind
 from kvgate.cluster.errors import Forbidden, Unavailable
 from kvgate.cluster.events import EventRecorder
@@ -21,6 +22,7 @@ from kvgate.rendering.labels import HASH_ANNOTATION
 from kvgate.rendering.observation import Engine, Observation
 from kvgate.vllm_metrics import EngineReading
 from support.manifests import a_document
+from support.status_patch import merged
 
 NEEDS_CONFIG = {"name": "nobody/x", "configFrom": {"configMapKeyRef": {"name": "x", "key": "config.json"}}}
 
@@ -57,8 +59,9 @@ class FakeCluster:
         self.objects[kind.plural, body["metadata"]["name"]] = copy.deepcopy(body)
         return body
 
-    async def apply_status(self, kind: Kind, body: dict[str, Any]) -> None:
-        self.objects[kind.plural, body["metadata"]["name"]]["status"] = copy.deepcopy(body["status"])
+    async def patch_status(self, kind: Kind, metadata: dict[str, Any], status: dict[str, Any]) -> None:
+        document = self.objects[kind.plural, metadata["name"]]
+        document["status"] = merged(document.get("status", {}), status)
 
     async def create(self, kind: Kind, body: dict[str, Any]) -> None:
         return None
@@ -84,6 +87,7 @@ def new(
     resync = Resync(
         connect=lambda: cluster,  # type: ignore[arg-type,return-value]
         namespaces=(), reconciler=reconciler, queue=queue, store=store, starts=ObservedStarts(None),  # type: ignore[arg-type]
+        troubles=Troubles(lambda _: None),
     )  # fmt: skip
     return resync, reconciler, queue
 

@@ -1,9 +1,9 @@
 {{- /* Generated from operator/kvgate/permissions.py: change it there, then make generate. */ -}}
 {{- define "kvgate.controllerRules" -}}
-# what is wanted; patch is kopf's annotation with the last handled spec
+# what is wanted; nothing but its status is ever written
 - apiGroups: [kvgate.io]
   resources: [inferencedeployments]
-  verbs: [get, list, watch, patch]
+  verbs: [get, list, watch]
 # conditions, effective values and the budget
 - apiGroups: [kvgate.io]
   resources: [inferencedeployments/status]

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, WithJsonSchema
 
-from kvgate.api.base import ApiModel
+from kvgate.api.base import ApiModel, Document
 
 
 class Condition(ApiModel):
@@ -114,6 +114,58 @@ class ObservedStatus(ApiModel):
     """When the size last changed."""
 
 
+class Placement(ApiModel):
+    """How the pods find their GPU."""
+
+    vendor: Annotated[str, Field(max_length=63)]
+    """Maker of the GPU."""
+    resource: Annotated[str, Field(max_length=253)]
+    """Extended resource that the container asks for."""
+    gpu_labels: Annotated[tuple[Annotated[str, Field(max_length=63)], ...], Field(max_length=64)] = ()
+    """Values of the vendor's node label that mean this GPU."""
+
+
+class Standing(ApiModel):
+    """What was admitted last: the pods are rendered from it until another spec is admitted."""
+
+    model_config = ConfigDict(extra="ignore")  # a later release may have written more
+
+    generation: Annotated[int, Field(ge=1)]
+    """The newest generation that it was admitted as."""
+    decision: Literal["Admit", "AdmitWithWarning", "AdmitAdjusted"]
+    """What the policy made of the verdict."""
+    accepted: Literal["True", "Unknown"]
+    """Status of the condition Accepted."""
+    reason: Annotated[str, Field(min_length=1, max_length=128)]
+    """Its reason."""
+    message: Annotated[str, Field(max_length=4096)]
+    """Its message."""
+    changes: Annotated[str, Field(max_length=4096)] | None = None
+    """What policy Adjust changed."""
+    skip_reason: Annotated[str, Field(max_length=256)] | None = None
+    """The reason in the annotation kvgate.io/skip-budget."""
+    config_digest: Annotated[str, Field(max_length=64)] | None = None
+    """SHA-256 of the text behind configFrom; absent where there was none."""
+    calibration_revision: Annotated[int, Field(ge=0)] | None = None
+    """The newest observed start that was known; absent where there was none."""
+    effective: Effective
+    """The values that the pods are rendered from."""
+    placement: Placement
+    """How the pods find their GPU, as the catalogue had it."""
+    load_seconds: Annotated[int, Field(ge=1, le=86_400)]
+    """How long a start may take."""
+    predicted_tokens: Annotated[int, Field(ge=0)] | None = None
+    """Expected size of the KV cache in tokens."""
+    budget: BudgetStatus | None = None
+    """Its budget, while status.budget is that of a later generation, which is refused."""
+    spec: Annotated[Document, WithJsonSchema({
+        "type": "object", "x-kubernetes-preserve-unknown-fields": True, "x-kubernetes-map-type": "atomic",
+    })] | None = None  # fmt: skip
+    """The spec; absent where it is larger than 512 KiB."""
+    digest: Annotated[str, Field(max_length=64)]
+    """SHA-256 of all this and the object's uid: what somebody else wrote here is judged anew."""
+
+
 class InferenceDeploymentStatus(ApiModel):
     """What kvgate found, decided and sees."""
 
@@ -141,3 +193,5 @@ class InferenceDeploymentStatus(ApiModel):
     """Pods that are ready."""
     selector: str | None = None
     """Label selector of the pods, for the scale subresource."""
+    standing: Standing | None = None
+    """What was admitted last, and what the pods are rendered from, whatever became of the spec since."""

@@ -1,4 +1,4 @@
-"""The parts of a model that a server of one release builds."""
+"""What a server of one release builds of a model."""
 
 from dataclasses import replace
 from functools import lru_cache

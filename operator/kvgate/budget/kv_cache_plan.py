@@ -1,4 +1,4 @@
-"""The KV cache of one engine, from a request and its resolved settings."""
+"""From a request and its resolved settings to the KV cache of one engine."""
 
 from kvgate.budget.attention_backends import cache_dtype_of, kernel_block_size
 from kvgate.budget.cache_specs import CacheSettings

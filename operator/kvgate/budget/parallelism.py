@@ -1,4 +1,4 @@
-"""Parallel sizes by which a model is cut over ranks."""
+"""How a model is cut over ranks."""
 
 from kvgate.record import record
 

@@ -12,8 +12,8 @@ class Term:
     """`weights`, `peak_activation`, `non_torch` or `cuda_graph`: the words of vLLM's log."""
     amount: Interval
     formula: str
-    """The formula in the symbols of `inputs`, on one line."""
+    """In the symbols of `inputs`; one line."""
     source: str
-    """Source of the formula, or the starts behind its constants."""
+    """Where the formula was read, or the starts behind its constants."""
     inputs: tuple[tuple[str, int | str], ...] = ()
-    """Numbers that the formula uses, and the parts that it puts together; bytes where the name ends in `_bytes`."""
+    """What went in, and the parts that the formula puts together; bytes where the name ends in `_bytes`."""

@@ -26,16 +26,16 @@ class Weights:
     parameter_bytes: int
     """Plain sum of the parameters at construction."""
     loaded_bytes: int
-    """Bytes that vLLM logs as "Model loading took"."""
+    """What the log calls "Model loading took"."""
 
 
 @record
 class _Storage:
-    """Facts that decide how a rank stores a matrix."""
+    """What decides how a rank stores a matrix."""
 
     parallelism: Parallelism
     element_bytes: int
-    """Bytes of an element of the model dtype."""
+    """Of the model dtype."""
     compute_capability: tuple[int, int] | None
     loaded: bool = False
     """Once kernels have converted and padded it; False: as the model class builds it."""

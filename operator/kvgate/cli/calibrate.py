@@ -13,7 +13,6 @@ from kvgate.calibration import MAX_TEXT_BYTES, Records, read_records, unused_tex
 from kvgate.cli.exits import Exit
 from kvgate.cli.observed_files import Unusable, observed_in
 from kvgate.cli.setting_options import given_settings, with_settings
-from kvgate.cli.terminal import show, show_error
 
 _FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
 
@@ -35,15 +34,15 @@ def calibrate(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> Non
         try:
             start, remark = observed_in(path, given)
         except Unusable as error:
-            show_error(f"{path}: {error}")
+            click.echo(f"{path}: {error}", err=True)
             failed = True
             continue
         kept = with_start(starts, start)
         remarks = filter(None, (_told(start), remark, "" if kept is not starts else "known already"))
-        show_error(f"{path}: {'; '.join(remarks)}")
+        click.echo(f"{path}: {'; '.join(remarks)}", err=True)
         starts = kept
     for text in unused_texts(Calibration(starts=starts)):
-        show_error(text)
+        click.echo(text, err=True)
     if into is None or starts is not records.starts:
         _write(into, starts)
     sys.exit(Exit.UNDECIDED if failed else Exit.FITS)
@@ -75,7 +74,7 @@ def _told(start: ObservedStart) -> str:
 
 def _write(into: Path | None, starts: tuple[ObservedStart, ...]) -> None:
     if into is None:
-        show(write_records(starts).rstrip("\n"))
+        click.echo(write_records(starts), nl=False)
         return
     fresh = into.with_name(f".{into.name}.new")
     try:

@@ -1,5 +1,6 @@
 """`kvgate gpus`, `kvgate models` and `kvgate rules`: what is known, as a table or as JSON."""
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,8 +9,6 @@ import click
 
 from kvgate.cli.exits import Exit
 from kvgate.cli.tables import table
-from kvgate.cli.terminal import show, show_error, show_lines
-from kvgate.inert import inert_json
 
 Row = Mapping[str, Any]
 
@@ -118,9 +117,9 @@ def _print(
     rows: Sequence[Row], header: Sequence[str], cells: Callable[[Row], Sequence[str]], *, output: str, what: str
 ) -> None:
     if output == "json":
-        show(inert_json(rows, indent=2))
+        click.echo(json.dumps(rows, indent=2))
     elif rows:
-        show_lines(*table([header, *map(cells, rows)]))
+        click.echo("\n".join(table([header, *map(cells, rows)])))
     if not rows:
-        show_error(f"no {what}")
+        click.echo(f"no {what}", err=True)
         sys.exit(Exit.UNDECIDED)

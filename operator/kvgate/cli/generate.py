@@ -26,7 +26,6 @@ from kvgate.cli.monitoring_files import (
 )
 from kvgate.cli.reference import HEAD, api_reference, cli_reference, metrics_reference
 from kvgate.cli.rule_reference import rules_reference
-from kvgate.cli.terminal import show_lines
 from kvgate.monitoring import DASHBOARDS
 from kvgate.permissions import OWN_NAMESPACE_RULES, RULES
 
@@ -85,4 +84,4 @@ def generate(root: Path, *, only_list: bool) -> None:
         if not only_list:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text(), encoding="utf-8")
-        show_lines(str(path))
+        click.echo(path)

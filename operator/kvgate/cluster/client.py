@@ -1,7 +1,7 @@
 """The few requests that the controller makes, each with a time limit and errors of our own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any, Self
@@ -10,12 +10,11 @@ import aiohttp
 from kubernetes.aio.client import ApiClient, ApiException, Configuration
 from kubernetes.aio.dynamic import DynamicClient
 
-from kvgate.api import GROUP, KIND, PLURAL, VERSION
+from kvgate.api import FIELD_MANAGER, GROUP, KIND, PLURAL, VERSION
 from kvgate.api.base import Document
 from kvgate.cluster.connection import USER_AGENT, RequestObserver, request_trace
 from kvgate.cluster.errors import NotFound, Unavailable, error_of
 
-FIELD_MANAGER = "kvgate"
 REQUEST_TIMEOUT_SECONDS = 30.0
 """Of every request: a handler that waits for ever holds up its object for ever."""
 PAGE_SIZE = 500
@@ -111,11 +110,23 @@ class Cluster:
         metadata = body["metadata"]
         return await self._apply(kind.resource, kind.path(metadata["namespace"], metadata["name"]), body)
 
-    async def apply_status(self, kind: Kind, body: Document) -> Document:
-        """The same on the status subresource: never creates the object."""
-        metadata = body["metadata"]
+    async def patch_status(self, kind: Kind, metadata: Document, status: Document) -> Document:
+        """A JSON merge patch of the status of this very object: null removes what somebody else added. Never creates the object."""
         path = kind.path(metadata["namespace"], metadata["name"])
-        return await self._apply(f"{kind.resource}/status", f"{path}/status", body)
+        body = {"metadata": {"uid": metadata["uid"]}, "status": status}
+        return await self._send(
+            "patch", f"{kind.resource}/status", "patch", f"{path}/status", body=body,
+            content_type="application/merge-patch+json", field_manager=FIELD_MANAGER,
+        )  # fmt: skip
+
+    async def remove(self, kind: Kind, metadata: Document, paths: Sequence[str]) -> Document:
+        """Fields by their JSON pointers, of this very version of the object; raises Conflict where it is another one by now."""
+        version = {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]}
+        removals = [{"op": "remove", "path": path} for path in paths]
+        return await self._send(
+            "patch", kind.resource, "patch", kind.path(metadata["namespace"], metadata["name"]), body=[version, *removals],
+            content_type="application/json-patch+json", field_manager=FIELD_MANAGER,
+        )  # fmt: skip
 
     async def create(self, kind: Kind, body: Document) -> Document:
         """Raises Conflict where the name is taken."""

@@ -9,6 +9,7 @@ from kvgate.cluster.events import Notice
 _TOLD = {
     ConditionType.ACCEPTED: "Assess",
     ConditionType.STALLED: "Apply",
+    ConditionType.DRIFTED: "Apply",
     ConditionType.PREDICTION_DRIFT: "Observe",
 }
 """What an owner wants to hear of, and what kvgate was doing; the others follow the pods up and down."""

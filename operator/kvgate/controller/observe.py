@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kvgate.api.conditions import Reason
+from kvgate.background import Troubles, repeat
 from kvgate.cluster.client import Cluster
 from kvgate.cluster.errors import ApiError
 from kvgate.controller.crash_logs import CrashLogs
@@ -54,7 +54,7 @@ class Observer:
 
     def __init__(
         self, *, cluster: Cluster, namespaces: Sequence[str], pods: PodStore, scrape: Scraper, store: Store,
-        enqueue: Callable[[Key], None],
+        enqueue: Callable[[Key], None], troubles: Troubles,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._namespaces: Sequence[str | None] = namespaces or (None,)
@@ -62,24 +62,25 @@ class Observer:
         self._scrape = scrape
         self._store = store
         self._enqueue = enqueue
+        self._troubles = troubles
         self._logs = CrashLogs(cluster)
         self._asked: dict[tuple[str, int], _Asked] = {}
         """By the pod's uid and its restarts."""
 
     async def run_forever(self, interval_seconds: float) -> None:
-        """± 10 %, so that clusters do not march in step; no round's trouble ends the loop."""
+        """Every few minutes the pods are listed as well: what a broken watch did not tell."""
         clock, listed_at = asyncio.get_running_loop().time, float("-inf")
-        while True:
-            try:
-                if clock() - listed_at > RELIST_SECONDS:
-                    await self._pods.relist(self._cluster, self._namespaces)
-                    listed_at = clock()
-                await self.run_once()
-            except ApiError as error:
-                _log.warning("pods are not observed: %s", error)
-            except Exception:  # noqa: BLE001 - a defect must not end the observation of all
-                _log.exception("pods are not observed")
-            await asyncio.sleep(interval_seconds * random.uniform(0.9, 1.1))  # noqa: S311 - spreads load, hides nothing
+
+        async def round_() -> None:
+            nonlocal listed_at
+            if clock() - listed_at > RELIST_SECONDS:
+                await self._pods.relist(self._cluster, self._namespaces)
+                listed_at = clock()
+            await self.run_once()
+
+        await repeat(
+            "observe", round_, interval_seconds=interval_seconds, troubles=self._troubles, spread=0.1, expected=ApiError
+        )
 
     async def run_once(self) -> None:
         """One round: ask, remember, and reconcile those of whom something new was learnt."""
@@ -87,14 +88,31 @@ class Observer:
         owned = await self._pods.by_deployment(self._cluster)
         by_key = {owners[uid]: pods for uid, pods in owned.items() if uid in owners}
         ready = [pod for pods in by_key.values() for pod in pods if pod.is_ready]
-        scrapes = await asyncio.gather(*(self._scrape(pod.ip) for pod in ready))
+        scrapes = await asyncio.gather(*(self._scraped(pod) for pod in ready))
         self._asked = {_identity(pod): self._asked.get(_identity(pod), _Asked()) for pod in ready}
         for pod, scrape in zip(ready, scrapes, strict=True):
-            self._note(pod, scrape)
+            if scrape is not None:
+                self._note(pod, scrape)
         await self._logs.read(pod for pods in by_key.values() for pod in pods)
-        seen = {key: self._observation(by_key.get(key, ())) for key in keys}
+        seen = {key: self._seen(key, by_key.get(key, ())) for key in keys}
         for key in self._store.observe({key: found for key, found in seen.items() if found is not None}):
             self._enqueue(key)
+
+    async def _scraped(self, pod: Pod) -> Scrape | None:
+        """None where the answer of this one pod is more than the scraper was made for: the others are read all the same."""
+        try:
+            return await self._scrape(pod.ip)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is of this pod
+            self._troubles.note("observe", error, about=f"pod {pod.namespace}/{pod.name}")
+            return None
+
+    def _seen(self, key: Key, pods: Sequence[Pod]) -> Observation | None:
+        """None where what was said before stays, because the pods say what cannot be understood."""
+        try:
+            return self._observation(pods)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is of this object's pods
+            self._troubles.note("observe", error, about="/".join(key))
+            return None
 
     def _note(self, pod: Pod, scrape: Scrape) -> None:
         asked = self._asked[_identity(pod)]
@@ -120,13 +138,7 @@ class Observer:
             return None
         return Observation(
             engines=tuple(
-                Engine(
-                    pod=pod.name,
-                    template_hash=pod.template_hash,
-                    reading=found.reading,
-                    declared_image=pod.declared_image,
-                    image=pod.image,
-                )
+                Engine(pod=pod.name, template_hash=pod.template_hash, reading=found.reading)
                 for pod, found in asked
                 if found.reading is not None
             ),

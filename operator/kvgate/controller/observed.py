@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from kvgate.api.base import Document
@@ -12,11 +13,12 @@ from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.engine import Assessment, assess
 from kvgate.facts import ConfigMissing, gather, text_of_key
-from kvgate.rendering.drift import carries
+from kvgate.rendering.drift import additions, differences
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by
 from kvgate.rendering.observation import Observation
+from kvgate.rendering.standing import Admitted, config_digest, renewed, standing_of, with_budget
 from kvgate.rendering.status import Before, Obstacle, invalid_status, status_of
-from kvgate.rendering.workload import Manifests, NotRendered, render
+from kvgate.rendering.workload import Manifests, NotRendered, figures_of_verdict, manifests
 
 NO_CONFIG = ConfigMissing(message="", remediation="")
 """For specs that ask for none."""
@@ -32,6 +34,27 @@ class Observed:
     """What stands behind configFrom."""
     deployment: Document | None = None
     service: Document | None = None
+    standing: Admitted | None = None
+    """What was admitted last, as far as that is known."""
+
+    @property
+    def stands(self) -> bool:
+        """The present spec is the one that was admitted last: nothing is asked anew."""
+        if self.standing is None or isinstance(self.owner, InvalidDocument):
+            return False
+        generation = self.document["metadata"].get("generation", 1)
+        return self.standing.is_of(self.owner, generation, config_digest(self.config))
+
+    @property
+    def calibration_revision(self) -> int | None:
+        """What was known of observed starts when this spec was admitted; None where it may be judged by the newest.
+
+        A verdict stands for its spec: else an engine's own report would change the prediction that it is held against, and under
+        policy Adjust restart the engine.
+        """
+        if self.standing is None:
+            return pinned_revision(self.document)
+        return (self.standing.record.calibration_revision or 0) if self.stands else None
 
     @property
     def uid(self) -> str:
@@ -54,6 +77,26 @@ class Judged:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """What is wanted of a child, and where it is not so."""
+
+    wanted: Document
+    differs: tuple[str, ...] = ()
+    """Paths of what is missing or other: it is applied. `MISSING` where there is no child."""
+    added: tuple[str, ...] = ()
+    """JSON pointers of what others added: it is removed."""
+
+    @property
+    def difference(self) -> tuple[str, ...]:
+        """By which the same change is known again."""
+        return (self.wanted["metadata"]["annotations"][HASH_ANNOTATION], *self.differs, *self.added)
+
+    def left_in(self, live: Document) -> "Change":
+        """What still differs once it was done."""
+        return Change(wanted=self.wanted, differs=_differs(live, self.wanted), added=additions(live, self.wanted))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Intent:
     """What is to be done, and what the status will say of it."""
 
@@ -61,12 +104,19 @@ class Intent:
     judged: Judged | None = None
     """None for an object that cannot be read."""
     left_out: NotRendered | None = None
+    """Why the present spec is not rendered."""
+    admitted: Admitted | None = None
+    """What is rendered: the present spec, or the last one that was admitted."""
+    is_kept: bool = False
+    """The present spec had been admitted before, and its verdict stands."""
     obstacle: Obstacle | None = None
+    drift: str = ""
+    """What differs for good, because it comes back after each correction."""
     template_hash: str = ""
     """Of the pods that are wanted; empty where nothing is rendered."""
-    deployment: Document | None = None
-    """To be applied; None where the cluster carries it already or nothing is rendered."""
-    service: Document | None = None
+    deployment: Change | None = None
+    """To be done; None where the cluster carries it already or nothing is rendered."""
+    service: Change | None = None
 
     @property
     def pending(self) -> bool:
@@ -119,11 +169,7 @@ def config_text(reference: KeyRef, config_map: Mapping[str, Any] | None) -> str 
 
 
 def pinned_revision(document: Document) -> int | None:
-    """What was known of observed starts when this generation was accepted; None where it may be judged by the newest.
-
-    A verdict stands for its generation: else an engine's own report would change the prediction that it is held against, and
-    under policy Adjust restart the engine.
-    """  # fmt: skip
+    """The same of a status without a record of what stands: an earlier release wrote it, or somebody edited the record."""
     status = document.get("status") or {}
     accepted = {"type": ConditionType.ACCEPTED.value, "status": "False"}
     refused = any(accepted.items() <= condition.items() for condition in status.get("conditions", ()))
@@ -146,15 +192,14 @@ def assess_owner(
 
 
 def decide(observed: Observed, judged: Judged | None) -> Intent:
-    """Only what differs is applied; what belongs to somebody else is left alone."""
-    owner = observed.owner
-    if isinstance(owner, InvalidDocument) or judged is None:
-        return Intent(owner=owner)
-    rendered = render(owner, judged.assessment, judged.accelerator)
-    if isinstance(rendered, NotRendered):
-        return Intent(owner=owner, judged=judged, left_out=rendered)
+    """The present spec where it is admitted, else the last one that was; only what differs is changed, and nothing of somebody else's."""
+    intent = _verdict(observed, judged)
+    owner = _rendered_owner(observed, intent)
+    if intent.admitted is None or owner is None:
+        return intent
+    rendered = manifests(owner, intent.admitted.figures)
     template = rendered.deployment["spec"]["template"]["metadata"]
-    intent = Intent(owner=owner, judged=judged, template_hash=template["annotations"][HASH_ANNOTATION])
+    intent = replace(intent, template_hash=template["annotations"][HASH_ANNOTATION])
     foreign = [
         str(wanted["kind"])
         for live, wanted in _pairs(observed, rendered)
@@ -170,15 +215,55 @@ def decide(observed: Observed, judged: Judged | None) -> Intent:
     )
 
 
+def _verdict(observed: Observed, judged: Judged | None) -> Intent:
+    """What is admitted, or why the present spec is not."""
+    owner, standing = observed.owner, observed.standing
+    if isinstance(owner, InvalidDocument) or judged is None:
+        return Intent(owner=owner, admitted=with_budget(standing) if standing else None)
+    if standing is not None and observed.stands:
+        return Intent(owner=owner, judged=judged, admitted=renewed(standing, observed.document), is_kept=True)
+    figures = figures_of_verdict(owner, judged.assessment, judged.accelerator)
+    if isinstance(figures, NotRendered):
+        admitted = with_budget(standing) if standing else None
+        return Intent(owner=owner, judged=judged, left_out=figures, admitted=admitted)
+    admitted = standing_of(
+        observed.document, owner, judged.assessment, figures,
+        calibration_revision=judged.calibration_revision, config=observed.config,
+    )  # fmt: skip
+    return Intent(owner=owner, judged=judged, admitted=admitted)
+
+
+def _rendered_owner(observed: Observed, intent: Intent) -> InferenceDeployment | None:
+    """The object as it is rendered: an earlier spec has as many replicas as the present one asks for."""
+    if intent.left_out is None and not isinstance(intent.owner, InvalidDocument):
+        return intent.owner if intent.judged else None
+    spec = observed.document.get("spec")
+    replicas = spec.get("replicas") if isinstance(spec, Mapping) else None
+    return intent.admitted.scaled(replicas) if intent.admitted else None
+
+
 def _pairs(observed: Observed, rendered: Manifests) -> tuple[tuple[Document | None, Document], ...]:
     return (observed.deployment, rendered.deployment), (observed.service, rendered.service)
 
 
-def _due(live: Document | None, wanted: Document) -> Document | None:
+def _due(live: Document | None, wanted: Document) -> Change | None:
     """None where nothing is to be done; a child on its way out is waited for."""
-    if live is not None and ("deletionTimestamp" in live["metadata"] or carries(live, wanted)):
+    if live is None:
+        return Change(wanted=wanted, differs=(MISSING,))
+    if "deletionTimestamp" in live["metadata"]:
         return None
-    return wanted
+    change = Change(wanted=wanted, differs=_differs(live, wanted), added=additions(live, wanted))
+    return change if change.differs or change.added else None
+
+
+MISSING = "all of it"
+"""The path that differs where there is no child: it may be made again as often as it is deleted."""
+_MAX_PATHS = 8
+"""Of a child that differs: more are not named."""
+
+
+def _differs(live: Document, wanted: Document) -> tuple[str, ...]:
+    return tuple(islice(differences(live, wanted), _MAX_PATHS))
 
 
 def status_after(
@@ -187,7 +272,10 @@ def status_after(
     """The status once the intent was acted upon; the observation is None until the pods were looked at."""
     if isinstance(intent.owner, InvalidDocument) or intent.judged is None:
         findings = intent.owner.findings if isinstance(intent.owner, InvalidDocument) else ()
-        return invalid_status(name, findings, deployment=deployment, before=before, observation=observation)
+        return invalid_status(
+            name, findings, deployment=deployment, before=before, observation=observation, template_hash=intent.template_hash,
+            obstacle=intent.obstacle, admitted=intent.admitted, drift=intent.drift,
+        )  # fmt: skip
     return status_of(
         intent.owner,
         intent.judged.assessment,
@@ -198,4 +286,7 @@ def status_after(
         before=before,
         observation=observation,
         template_hash=intent.template_hash,
+        admitted=intent.admitted,
+        is_kept=intent.is_kept,
+        drift=intent.drift,
     )

@@ -16,7 +16,7 @@ from typing import Any
 import kopf
 from prometheus_client import CollectorRegistry
 
-from kvgate.calibration import Trust
+from kvgate.background import Troubles, repeat
 from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES, Cluster
 from kvgate.cluster.connection import load_configuration, watch_session
 from kvgate.cluster.errors import ApiError, Forbidden, NotFound
@@ -36,7 +36,6 @@ from kvgate.metrics import registry as metrics
 from kvgate.metrics.endpoint import endpoint_app, listen
 from kvgate.metrics.exporter import counter, gauge, histogram, new_registry
 from kvgate.metrics.snapshot import DeploymentSnapshot
-from kvgate.rendering.pod import VLLM_ALONE
 
 PING_SECONDS = 10.0
 PING_TIMEOUT_SECONDS = 5.0
@@ -68,8 +67,6 @@ class Options:
     observe_seconds: float = 15.0
     calibration: Place | None = None
     """Where observed starts are kept."""
-    trust: Trust = VLLM_ALONE
-    """Whose starts teach."""
 
 
 @dataclass(kw_only=True)
@@ -85,11 +82,13 @@ class Process:
     def __post_init__(self) -> None:
         self.health = Health(resync_seconds=self.options.resync_seconds)
         self.deployments = DeploymentSnapshot()
-        self.starts = ObservedStarts(self.options.calibration, self.options.trust)
+        self.starts = ObservedStarts(self.options.calibration)
         known = gauge(metrics.CALIBRATION_STARTS, self.registry)
         for state in self.starts.states:
             known.labels(state).set_function(partial(self._num_starts, state))
         self.requests = counter(metrics.API_REQUESTS, self.registry)
+        errors = counter(metrics.BACKGROUND_ERRORS, self.registry)
+        self.troubles = Troubles(lambda loop: errors.labels(loop).inc())
         gauge(metrics.LEADER, self.registry).set_function(lambda: self.health.readyz()[0])
         self.lag = gauge(metrics.EVENT_LOOP_LAG, self.registry)
         self.instruments = Instruments(
@@ -167,7 +166,7 @@ async def _work(cluster: Cluster, process: Process, stopped: asyncio.Event) -> N
     thread.start()
     _log.info("working", extra={"fields": {"namespaces": list(process.options.namespaces) or "all"}})
     while not stopped.is_set():
-        await _ping(cluster, process.health)
+        await _ping(cluster, process)
         await _pause(PING_SECONDS, stopped)
     process.stop.set()
     await asyncio.to_thread(thread.join, STOP_SECONDS)
@@ -177,13 +176,16 @@ async def _work(cluster: Cluster, process: Process, stopped: asyncio.Event) -> N
         _log.error("kopf's thread did not end within %g s", STOP_SECONDS)
 
 
-async def _ping(cluster: Cluster, health: Health) -> None:
+async def _ping(cluster: Cluster, process: Process) -> None:
     try:
         await cluster.ping(PING_TIMEOUT_SECONDS)
     except ApiError as error:
-        health.trouble = f"the API server does not answer: {error.message}"
+        process.health.trouble = f"the API server does not answer: {error.message}"
+    except Exception as error:  # noqa: BLE001 - a defect must not end the process while the other thread works
+        process.health.trouble = "the API server's answer cannot be read; see the log"
+        process.troubles.note("ping", error)
     else:
-        health.answered()
+        process.health.answered()
 
 
 async def _pause(seconds: float, stopped: asyncio.Event) -> None:
@@ -212,10 +214,11 @@ async def _operate(process: Process) -> None:
         recorder = EventRecorder(cluster, instance=instance_name())
         learn = partial(process.starts.learn, cluster)
         reconciler = Reconciler(cluster, recorder, store, process.instruments, on_start=learn)
-        queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds)
+        queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
         resync = Resync(
             connect=lambda: Cluster(configuration, process.observe),
             namespaces=options.namespaces, reconciler=reconciler, queue=queue, store=store, starts=process.starts,
+            troubles=process.troubles,
         )  # fmt: skip
         observer = Observer(
             cluster=cluster,
@@ -224,6 +227,7 @@ async def _operate(process: Process) -> None:
             scrape=scraper,
             store=store,
             enqueue=queue.enqueue,
+            troubles=process.troubles,
         )
         tasks = [
             asyncio.create_task(observer.run_forever(options.observe_seconds)),
@@ -232,7 +236,7 @@ async def _operate(process: Process) -> None:
         ]
         try:
             await kopf.operator(
-                registry=registry_of(queue, store, pods, _login(process)),
+                registry=registry_of(queue, store, pods, _login(process), process.troubles),
                 settings=operator_settings(),
                 clusterwide=not options.namespaces,
                 namespaces=options.namespaces,
@@ -253,12 +257,16 @@ def _unless_stopping(process: Process, loop: asyncio.AbstractEventLoop, context:
 
 async def _beat(process: Process, store: Store) -> None:
     clock = asyncio.get_running_loop().time
-    while True:
+    due = clock()
+
+    async def beat() -> None:
+        nonlocal due
+        process.lag.set(max(0.0, clock() - due))
+        due = clock() + BEAT_SECONDS
         process.health.beat()
         store.publish()
-        due = clock() + BEAT_SECONDS
-        await asyncio.sleep(BEAT_SECONDS)
-        process.lag.set(max(0.0, clock() - due))
+
+    await repeat("beat", beat, interval_seconds=BEAT_SECONDS, troubles=process.troubles)
 
 
 def _login(process: Process) -> Callable[..., object]:

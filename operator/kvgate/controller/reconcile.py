@@ -12,17 +12,26 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
-from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
-from kvgate.cluster.errors import ApiError, Conflict, Forbidden, NotFound, Rejected, Unavailable
+from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster, Kind
+from kvgate.cluster.errors import ApiError, Conflict, Denied, Forbidden, NotFound, OverQuota, Rejected, Unavailable
 from kvgate.cluster.events import EventRecorder
 from kvgate.controller import observed as pure
+from kvgate.controller.corrections import Corrections
 from kvgate.controller.notices import notices
-from kvgate.controller.observed import Awaited, Intent, Observed
+from kvgate.controller.observed import MISSING, Awaited, Change, Intent, Judged, Observed
 from kvgate.controller.store import Key, Store
-from kvgate.engine import Assessment
+from kvgate.engine import Assessment, effective_values
 from kvgate.facts import ConfigMissing
 from kvgate.rendering.observation import Crash, Engine
-from kvgate.rendering.status import Before, Obstacle, before, halted_status, is_changed
+from kvgate.rendering.status import (
+    Before,
+    Obstacle,
+    before,
+    failed_status,
+    halted_status,
+    is_changed,
+    status_patch,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -86,23 +95,33 @@ class Reconciler:
             self._store.forget(key)
             return _Outcome(result="gone")
         try:
-            observed = await self._gather(document)
-        except Forbidden as error:
-            await self._halt(document, error)
+            return await self._settle(key, await self._gather(key, document))
+        except ApiError:
             raise
-        return await self._settle(key, observed)
+        except Exception as error:
+            await self._give_up(key, document, error)
+            raise
 
-    async def _gather(self, document: Document) -> Observed:
-        namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
+    async def _gather(self, key: Key, document: Document) -> Observed:
+        try:
+            children = await asyncio.gather(*(self._cluster.find(kind, *key) for kind in (DEPLOYMENTS, SERVICES)))
+            return await self.observed(key, document, *children)
+        except Forbidden as error:
+            await self._halt(key, document, error)
+            raise
+
+    async def observed(
+        self, key: Key, document: Document, deployment: Document | None, service: Document | None
+    ) -> Observed:
+        """The object with all that its verdict hangs on."""
         owner = pure.read_owner(document)
-        deployment, service, config = await asyncio.gather(
-            self._cluster.find(DEPLOYMENTS, namespace, name),
-            self._cluster.find(SERVICES, namespace, name),
-            self.config(namespace, pure.config_reference(owner)),
+        config = await self._config(key[0], pure.config_reference(owner))
+        standing = self._store.standing(key, document)
+        return Observed(
+            document=document, owner=owner, config=config, deployment=deployment, service=service, standing=standing
         )
-        return Observed(document=document, owner=owner, config=config, deployment=deployment, service=service)
 
-    async def config(self, namespace: str, reference: KeyRef | None) -> str | ConfigMissing:
+    async def _config(self, namespace: str, reference: KeyRef | None) -> str | ConfigMissing:
         """The text behind configFrom; ConfigMaps are not watched: who misses one looks again, the resync sees changes."""
         if reference is None:
             return pure.NO_CONFIG
@@ -111,8 +130,8 @@ class Reconciler:
     def is_settled(self, key: Key, observed: Observed) -> bool:
         """Whether a run would write and learn nothing; shows its figures if so."""
         judged = self._store.judge(key, observed)
-        intent = pure.decide(observed, judged)
-        state = before(observed.document, _now())
+        intent = self._decide(key, observed, judged)
+        state = self._before(key, observed.document)
         status = pure.status_after(
             intent, name=key[1], deployment=observed.own_deployment, before=state,
             observation=self._store.observation(key),
@@ -125,22 +144,43 @@ class Reconciler:
 
     async def _settle(self, key: Key, observed: Observed) -> _Outcome:
         judged = self._store.judge(key, observed)
-        intent, deployment, error = await self._apply(pure.decide(observed, judged), observed.own_deployment)
+        intent = self._decide(key, observed, judged)
+        was_pending = intent.pending
+        intent, deployment, error = await self._apply(key, observed, intent)
         await self._learn(key, intent)
-        state = before(observed.document, _now())
+        state = self._before(key, observed.document)
         observation = self._store.observation(key)
         status = pure.status_after(intent, name=key[1], deployment=deployment, before=state, observation=observation)
         self._store.show(key, observed, intent, status, deployment)  # first: an older CRD may refuse the status
         written = await self._write_status(observed.document, state, status)
         if error is not None:
             raise error
-        result = "written" if intent.pending or written else "unchanged"
+        self._store.settled(key, observed.document, status)
+        result = "written" if was_pending or written else "unchanged"
         return _Outcome(result=result, awaited=pure.awaited_by(observed, intent))
+
+    def _before(self, key: Key, document: Document) -> Before:
+        return before(document, _now(), self._store.written(key, document))
+
+    def _decide(self, key: Key, observed: Observed, judged: Judged | None) -> Intent:
+        """Without what was corrected often enough, or refused: that is said instead."""
+        intent, corrections = pure.decide(observed, judged), self._store.corrections(key)
+        if intent.deployment is not None:
+            intent = replace(
+                _tried(intent, corrections, intent.deployment), deployment=_open(corrections, intent.deployment)
+            )
+        if intent.service is not None:
+            intent = replace(_tried(intent, corrections, intent.service), service=_open(corrections, intent.service))
+        return intent
 
     async def _learn(self, key: Key, intent: Intent) -> None:
         """What cannot be remembered holds nothing else up: the next run tries again."""
         starts = self._store.new_starts(key, intent.template_hash)
         if not starts or intent.judged is None or not isinstance(intent.owner, InferenceDeployment):
+            return
+        runs, judged = intent.admitted, effective_values(intent.owner.spec, intent.judged.assessment)
+        if intent.left_out is not None or runs is None or runs.record.effective != judged:
+            self._store.learnt(key, starts, "")  # the verdict of now is not about what runs
             return
         try:
             remarks = [await self._on_start(intent.owner, intent.judged.assessment, start) for start in starts]
@@ -150,35 +190,59 @@ class Reconciler:
             self._store.learnt(key, starts, next(filter(None, remarks), ""))
 
     async def _apply(
-        self, intent: Intent, deployment: Document | None
+        self, key: Key, observed: Observed, intent: Intent
     ) -> tuple[Intent, Document | None, ApiError | None]:
         """The intent with what stood in its way, the Deployment as it is now, and an error to be passed on."""
-        try:
-            if intent.deployment is not None:
-                deployment = await self._cluster.apply(DEPLOYMENTS, intent.deployment)
-            if intent.service is not None:
-                await self._cluster.apply(SERVICES, intent.service)
-        except (Forbidden, Unavailable) as error:
-            reason = Reason.API_FORBIDDEN if isinstance(error, Forbidden) else Reason.API_UNAVAILABLE
-            return replace(intent, obstacle=Obstacle(reason=reason, message=str(error))), deployment, error
-        except (Rejected, NotFound) as error:
-            return replace(intent, obstacle=Obstacle(reason=Reason.API_REJECTED, message=str(error))), deployment, None
+        deployment, corrections = observed.own_deployment, self._store.corrections(key)
+        for kind, live, change in (
+            (DEPLOYMENTS, deployment, intent.deployment),
+            (SERVICES, observed.service, intent.service),
+        ):
+            if change is None:
+                continue
+            try:
+                corrected = await self._correct(kind, live, change)
+            except (Forbidden, Unavailable) as error:
+                return replace(intent, obstacle=_obstacle(error)), deployment, error
+            except (Rejected, NotFound) as error:
+                obstacle = _obstacle(error)
+                corrections.note(kind.kind, change.difference, obstacle=obstacle)
+                return replace(intent, obstacle=obstacle), deployment, None
+            left = change.left_in(corrected)
+            if change.differs != (MISSING,) or left.differs or left.added:
+                corrections.note(
+                    kind.kind, change.difference, left=left.difference if left.differs or left.added else ()
+                )
+            deployment = corrected if kind is DEPLOYMENTS else deployment
+            intent = _tried(intent, corrections, left) if left.differs or left.added else intent
         return intent, deployment, None
 
-    async def _halt(self, document: Document, error: Forbidden) -> None:
+    async def _correct(self, kind: Kind, live: Document | None, change: Change) -> Document:
+        """The child as it is after that."""
+        if change.differs or live is None:
+            live = await self._cluster.apply(kind, change.wanted)
+        added = change.left_in(live).added
+        return await self._cluster.remove(kind, live["metadata"], added) if added else live
+
+    async def _halt(self, key: Key, document: Document, error: Forbidden) -> None:
         """Say it on the object itself, where at least that is allowed."""
-        state = before(document, _now())
-        status = halted_status(Obstacle(reason=Reason.API_FORBIDDEN, message=str(error)), state)
-        await self._write_status(document, state, status)
+        state = self._before(key, document)
+        await self._write_status(document, state, halted_status(_obstacle(error), state))
+
+    async def _give_up(self, key: Key, document: Document, error: Exception) -> None:
+        """A defect of ours is told on the object; should even that fail, the first error is the one that counts."""
+        state = self._before(key, document)
+        try:
+            await self._write_status(document, state, failed_status(state, error))
+        except Exception as second:  # noqa: BLE001 - see above
+            _log.warning("status not written: %s", second)
 
     async def _write_status(self, document: Document, state: Before, status: Document) -> bool:
         """Only a change is written, to this very object and none that took its name; events follow the write."""
         if not is_changed(state, status):
             return False
-        identity = {key: document["metadata"][key] for key in ("name", "namespace", "uid")}
-        body = {key: document[key] for key in ("apiVersion", "kind")} | {"metadata": identity, "status": status}
         try:
-            await self._cluster.apply_status(INFERENCE_DEPLOYMENTS, body)
+            await self._cluster.patch_status(INFERENCE_DEPLOYMENTS, document["metadata"], status_patch(state, status))
         except NotFound:
             return False
         await self._tell(document, state, status)
@@ -191,6 +255,38 @@ class Reconciler:
                 await self._recorder.record(document, notice)
             except ApiError as error:
                 _log.warning("event %s not written: %s", notice.reason, error)
+
+
+def _obstacle(error: ApiError) -> Obstacle:
+    reasons = {
+        OverQuota: Reason.QUOTA_EXCEEDED,
+        Denied: Reason.ADMISSION_DENIED,
+        Forbidden: Reason.API_FORBIDDEN,
+        Unavailable: Reason.API_UNAVAILABLE,
+    }
+    return Obstacle(reason=reasons.get(type(error), Reason.API_REJECTED), message=str(error))
+
+
+def _open(corrections: Corrections, change: Change) -> Change | None:
+    """The change where it may be tried."""
+    is_gone = change.differs == (MISSING,)
+    kind = str(change.wanted["kind"])
+    if is_gone and corrections.obstacle(kind, change.difference) is None:
+        return change
+    return change if corrections.may_try(kind, change.difference) else None
+
+
+def _tried(intent: Intent, corrections: Corrections, change: Change) -> Intent:
+    """With what the status says of a change that is not tried any more."""
+    if _open(corrections, change) is not None:
+        return intent
+    kind = str(change.wanted["kind"])
+    obstacle = corrections.obstacle(kind, change.difference)
+    if obstacle is not None:
+        return replace(intent, obstacle=obstacle)
+    paths = ", ".join((*change.differs, *change.added))
+    text = f"{kind} {change.wanted['metadata']['name']}: {paths} comes back after each correction; somebody, or a webhook, wants it so"
+    return replace(intent, drift="; ".join(filter(None, (intent.drift, text))))
 
 
 def _now() -> str:

@@ -1,23 +1,18 @@
 """Every five minutes all objects are held against the cluster: what a watch missed is found, and so are changed ConfigMaps."""
 
 import asyncio
-import logging
-import random
 from collections.abc import Callable, Sequence
 
 from kvgate.api.base import Document
+from kvgate.background import Troubles, repeat
 from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
 from kvgate.cluster.client import Kind as ObjectKind
 from kvgate.cluster.errors import ApiError
-from kvgate.controller import observed as pure
-from kvgate.controller.observed import Observed
 from kvgate.controller.reconcile import Reconciler
 from kvgate.controller.starts import ObservedStarts
 from kvgate.controller.store import Key, Store
 from kvgate.controller.work_queue import WorkQueue
 from kvgate.rendering.labels import OWNER_LABEL
-
-_log = logging.getLogger(__name__)
 
 Connect = Callable[[], Cluster]
 """A new connection: the old one may be what is broken."""
@@ -35,6 +30,7 @@ class Resync:
         queue: WorkQueue,
         store: Store,
         starts: ObservedStarts,
+        troubles: Troubles,
     ) -> None:
         self._connect = connect
         self._namespaces: Sequence[str | None] = namespaces or (None,)
@@ -42,22 +38,24 @@ class Resync:
         self._queue = queue
         self._store = store
         self._starts = starts
+        self._troubles = troubles
 
     async def run_forever(self, interval_seconds: float, done: Callable[[], None]) -> None:
-        """± 20 %, so that replicas and clusters do not march in step."""
-        while True:
-            await asyncio.sleep(interval_seconds * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load, hides nothing
-            try:
-                await self.run_once()
-            except ApiError as error:
-                _log.warning("resync failed: %s", error)
-            else:
-                done()
+        """`done` is called after every round that came to its end."""
+
+        async def round_() -> None:
+            await self.run_once()
+            done()
+
+        await repeat(
+            "resync", round_, interval_seconds=interval_seconds, troubles=self._troubles, spread=0.2, pauses_first=True,
+            expected=ApiError,
+        )  # fmt: skip
 
     async def run_once(self) -> None:
         known, seen = self._store.keys(), set()
         async with self._connect() as cluster:
-            await self._starts.load(cluster)
+            await self._load_starts(cluster)
             for namespace in self._namespaces:
                 children = [await _by_key(cluster, kind, namespace) for kind in (DEPLOYMENTS, SERVICES)]
                 async for document in cluster.list(INFERENCE_DEPLOYMENTS, namespace):
@@ -68,19 +66,32 @@ class Resync:
         for key in known - seen:
             self._queue.enqueue(key)
 
+    async def _load_starts(self, cluster: Cluster) -> None:
+        """Observed starts that cannot be read stay as they were; they hold no comparison up."""
+        try:
+            await self._starts.load(cluster)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._troubles.note("resync", error, about="the observed starts", expected=ApiError)
+
     async def _compare(
         self, key: Key, document: Document, deployment: Document | None, service: Document | None
     ) -> None:
-        """What one object's ConfigMap cannot tell is that object's trouble and no other's."""
-        owner = pure.read_owner(document)
+        """One object's trouble is that object's and no other's: its own reconcile says it there, and tries again less and less."""
         try:
-            config = await self._reconciler.config(key[0], pure.config_reference(owner))
-        except ApiError:
+            is_settled = await self._is_settled(key, document, deployment, service)
+        except Exception as error:  # noqa: BLE001 - the round goes on with the others
+            self._troubles.note("resync", error, about="/".join(key), expected=ApiError)
+            is_settled = False
+        if not is_settled:
             self._queue.enqueue(key)
-            return
-        observed = Observed(document=document, owner=owner, config=config, deployment=deployment, service=service)
-        if "deletionTimestamp" not in document["metadata"] and not self._reconciler.is_settled(key, observed):
-            self._queue.enqueue(key)
+
+    async def _is_settled(
+        self, key: Key, document: Document, deployment: Document | None, service: Document | None
+    ) -> bool:
+        if "deletionTimestamp" in document["metadata"]:
+            return True
+        observed = await self._reconciler.observed(key, document, deployment, service)
+        return self._reconciler.is_settled(key, observed)
 
 
 async def _by_key(cluster: Cluster, kind: ObjectKind, namespace: str | None) -> dict[Key, Document]:

@@ -7,8 +7,8 @@ import kopf
 from kvgate.api import GROUP
 from kvgate.rendering.labels import OWNER_LABEL
 
-PREFIX = f"kopf.{GROUP}"
-"""Of kopf's annotations. kopf ignores every change under it, so it must not be the prefix of ours."""
+FINALIZER = f"kopf.{GROUP}/finalizer"
+"""Nothing here needs one; kopf's own name for it would be that of every other operator."""
 _MAX_BACKOFF_SECONDS = 30
 
 
@@ -27,9 +27,7 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.peering.standalone = True  # a stray peering object called `default` would pause us
     settings.scanning.disabled = True  # no rights over CRDs and namespaces; that ours exists is checked at the start
     settings.posting.enabled = False  # our own recorder aggregates
-    settings.persistence.finalizer = f"{PREFIX}/finalizer"  # never used: nothing here needs one
-    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
-    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=PREFIX)
+    settings.persistence.finalizer = FINALIZER
     settings.watching.inactivity_timeout = 70  # a minute's bookmark and a little more: a silent stream is a dead one
     settings.watching.server_timeout = 270
     settings.watching.client_timeout = 300

@@ -2,16 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+from kvgate.api import SKIP_BUDGET_ANNOTATION
 from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.controller.observed import Intent, Judged, Observed, assess_owner, pinned_revision
+from kvgate.controller.corrections import Corrections
+from kvgate.controller.observed import Intent, Judged, Observed, assess_owner
 from kvgate.controller.starts import ObservedStarts
-from kvgate.metrics.exporter import DeploymentSample, ObservedSample, sample_of
+from kvgate.metrics.exporter import DeploymentSample, ObservedSample, as_admitted, sample_of
 from kvgate.metrics.snapshot import DeploymentSnapshot
 from kvgate.rendering.observation import Crash, Engine, Figures, Observation, figures_of
+from kvgate.rendering.standing import Admitted, read_standing
+from kvgate.rendering.status import before, is_changed
+from kvgate.rendering.workload import predicted_tokens
 
 Key = tuple[str, str]
 """(namespace, name)."""
@@ -30,6 +36,9 @@ class Store:
         self._deployments: dict[Key, str] = {}
         self._observations: dict[Key, Observation] = {}
         self._learnt: dict[Key, frozenset[Engine | Refusal]] = {}
+        self._settled: dict[Key, tuple[object, Document]] = {}
+        """What was asked when a run came to its end, and the status that it left."""
+        self._corrections: dict[Key, Corrections] = {}
         self._remarks: dict[Key, str] = {}
         self._is_dirty = False
 
@@ -38,8 +47,8 @@ class Store:
         if not isinstance(observed.owner, InferenceDeployment):
             return None
         metadata = observed.document["metadata"]
-        revision, newest = pinned_revision(observed.document), self._starts.calibration
-        calibration = (newest if revision is None else newest.as_of(revision)).seen_from(*key)
+        revision, newest = observed.calibration_revision, self._starts.calibration
+        calibration = newest if revision is None else newest.as_of(revision)
         asked = (metadata["uid"], metadata.get("generation"), observed.owner.skip_reason, observed.config)
         question = (*asked, calibration)
         known = self._judged.get(key)
@@ -47,14 +56,38 @@ class Store:
             known = self._judged[key] = (question, assess_owner(observed.owner, observed.config, calibration))
         return known[1]
 
+    def standing(self, key: Key, document: Document) -> Admitted | None:
+        """What was admitted last: by this process, else as the object says."""
+        return read_standing(document, self.written(key, document) or document.get("status") or {})
+
+    def written(self, key: Key, document: Document) -> Document | None:
+        """The status that this process left on this very object, whatever somebody made of it since."""
+        asked, status = self._settled.get(key, (None, None))
+        return status if isinstance(asked, tuple) and asked[0] == document["metadata"]["uid"] else None
+
+    def settled(self, key: Key, document: Document, status: Document) -> None:
+        """A run has come to its end with this status."""
+        self._settled[key] = (_asked(document), status)
+
+    def is_news(self, key: Key, document: Document) -> bool:
+        """Whether an event tells what no run has seen: else it is the echo of our own write."""
+        asked, status = self._settled.get(key, (None, {}))
+        return asked != _asked(document) or is_changed(before(document, ""), status)
+
+    def corrections(self, key: Key) -> Corrections:
+        return self._corrections.setdefault(key, Corrections())
+
     def show(self, key: Key, observed: Observed, intent: Intent, status: Document, deployment: Document | None) -> None:
         """The figures for the next scrape, and the Deployment whose pods are to be observed."""
         conditions = tuple(map(Condition.from_document, status["conditions"]))
         if isinstance(observed.owner, InferenceDeployment) and intent.judged is not None:
-            assessment, observation = intent.judged.assessment, self.observation(key)
-            figures = figures_of(observation, assessment.effective, intent.template_hash)
+            assessment, observation, admitted = intent.judged.assessment, self.observation(key), intent.admitted
+            expected = admitted.record.predicted_tokens if admitted else predicted_tokens(assessment)
+            figures = figures_of(observation, assessment.effective, intent.template_hash, expected)
             seen = _observed_sample(observation, figures) if observation else None
             sample = sample_of(observed.owner, assessment, conditions, seen)
+            if admitted is not None and intent.is_kept:
+                sample = as_admitted(sample, admitted.record.effective, admitted.budget)
         else:
             sample = _unreadable(key, conditions)
         self._deployments.pop(key, None)
@@ -98,7 +131,11 @@ class Store:
         self._remarks[key] = remark
 
     def forget(self, key: Key) -> None:
-        for memory in (self._judged, self._deployments, self._observations, self._learnt, self._remarks):
+        memories: tuple[dict[Key, Any], ...] = (
+            self._judged, self._deployments, self._observations, self._learnt, self._remarks, self._settled,
+            self._corrections,
+        )  # fmt: skip
+        for memory in memories:
             memory.pop(key, None)
         if self._samples.pop(key, None) is not None:
             self._is_dirty = True
@@ -116,6 +153,13 @@ class Store:
         if self._is_dirty:
             self._is_dirty = False
             self._snapshot.publish(self._samples)
+
+
+def _asked(document: Document) -> tuple[object, ...]:
+    """All of an object that decides, beside what its children and its ConfigMap say."""
+    metadata = document["metadata"]
+    annotation = (metadata.get("annotations") or {}).get(SKIP_BUDGET_ANNOTATION)
+    return metadata.get("uid"), metadata.get("generation"), annotation, metadata.get("deletionTimestamp")
 
 
 def _identity(start: Engine | Crash) -> Engine | Refusal:

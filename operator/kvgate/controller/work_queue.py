@@ -6,6 +6,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from kvgate.background import Troubles
 from kvgate.cluster.errors import ApiError, Forbidden
 from kvgate.controller.observed import Awaited
 from kvgate.controller.single_flight import SingleFlight
@@ -33,11 +34,16 @@ class _Wait:
 class WorkQueue:
     """Lives in kopf's event loop; `run` says what its object waits for."""
 
-    def __init__(self, run: Callable[[Key], Awaitable[Awaited | None]], *, resync_seconds: float) -> None:
+    def __init__(
+        self, run: Callable[[Key], Awaitable[Awaited | None]], *, resync_seconds: float, troubles: Troubles
+    ) -> None:
         self._run = run
+        self._troubles = troubles
         self._resync_seconds = resync_seconds
         self._flight = SingleFlight(self._attempt, limit=MAX_CONCURRENT)
         self._failures: dict[Key, int] = {}
+        self._broken: set[Key] = set()
+        """Those whose last run met a defect: they wait for their turn, unless their owner changes them."""
         self._waits: dict[Key, _Wait] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -46,9 +52,16 @@ class WorkQueue:
         """Wait for a run that begins after now; where it fails, another one is enqueued."""
         await self._flight(key)
 
+    def begin(self, key: Key) -> None:
+        """Reconcile now, whatever pause it had: its owner changed it."""
+        self._broken.discard(key)
+        self.enqueue(key)
+
     def enqueue(self, key: Key, *, delay_seconds: float = 0.0) -> None:
-        """Reconcile then, or before if an earlier moment was asked for."""
+        """Reconcile then, or before if an earlier moment was asked for; what failed by a defect keeps its pause."""
         loop, planned = asyncio.get_running_loop(), self._timers.get(key)
+        if planned is not None and key in self._broken:
+            return
         if planned is not None:
             if planned.when() <= loop.time() + delay_seconds:
                 return
@@ -77,11 +90,14 @@ class WorkQueue:
         except ApiError as error:
             _log.warning("will try again: %s", error, extra={"fields": _fields(key, error)})
             self.enqueue(key, delay_seconds=self._pause_seconds(key))
-        except Exception:  # noqa: BLE001 - a defect of one object's run must not end the others'
-            _log.exception("reconcile failed", extra={"fields": {"namespace": key[0], "name": key[1]}})
+        except Exception as error:  # noqa: BLE001 - a defect of one object's run must not end the others'
+            self._troubles.note("reconcile", error, about="/".join(key))
             self.enqueue(key, delay_seconds=self._pause_seconds(key))
+            self._broken.add(key)
         else:
             self._failures.pop(key, None)
+            self._broken.discard(key)
+            self._troubles.over("reconcile", about="/".join(key))
             self._look_again(key, awaited)
 
     def _look_again(self, key: Key, awaited: Awaited | None) -> None:

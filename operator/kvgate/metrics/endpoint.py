@@ -14,7 +14,7 @@ Probe = Callable[[], tuple[bool, str]]
 """(is it fine, and in a few words why not)."""
 
 SHUTDOWN_SECONDS = 1.0
-"""Seconds in which an answer may leave once the server closes."""
+"""How long an answer may take to leave once the server closes."""
 
 
 _OPENMETRICS = "application/openmetrics-text"
@@ -37,7 +37,7 @@ def _metrics_handler(
     registry: CollectorRegistry, deployments: DeploymentSnapshot | None
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def metrics(request: web.Request) -> web.Response:
-        """Answer from a thread, because thousands of series take a while."""
+        """In a thread, because thousands of series take a while."""
         body, content_type = await asyncio.to_thread(
             metrics_answer, request.headers.get("Accept", ""), registry, deployments
         )
@@ -57,7 +57,7 @@ def metrics_answer(
     if deployments is not None:
         is_openmetrics = content_type.startswith(_OPENMETRICS)
         end = _EOF if is_openmetrics else b""
-        body = body.removesuffix(end) + deployments.text(units=is_openmetrics).encode() + end
+        body = body.removesuffix(end) + deployments.text(units=is_openmetrics).encode(errors="replace") + end
     return body, content_type
 
 

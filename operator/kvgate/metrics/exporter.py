@@ -1,12 +1,13 @@
 """Fills the metrics: the figures of each InferenceDeployment, and the instruments of a process."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from kvgate import __version__, catalogue
-from kvgate.api.status import Condition
+from kvgate.api.base import Document
+from kvgate.api.status import Condition, Effective
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval
@@ -22,7 +23,7 @@ _BOUND_NAMES = ("low", "expected", "high")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObservedSample:
-    """Figures that the ready pods of one InferenceDeployment reported."""
+    """What the ready pods of one InferenceDeployment said."""
 
     pods: int
     capacity_tokens: int | None = None
@@ -63,7 +64,7 @@ def sample_of(
     conditions: Iterable[Condition],
     observed: ObservedSample | None = None,
 ) -> DeploymentSample:
-    """Return the figures of what is rendered."""
+    """What is rendered, in figures."""
     spec, budget = deployment.spec, assessment.effective
     asked = budget.request if budget else None
     effective = effective_values(spec, assessment)
@@ -84,6 +85,48 @@ def sample_of(
         conditions=tuple((condition.type, condition.status) for condition in conditions),
         **figures,
     )
+
+
+def as_admitted(sample: DeploymentSample, effective: Effective, budget: Document | None) -> DeploymentSample:
+    """With the figures that a verdict was given with, where those of now are others: it stands, and so does what was promised."""
+    sample = replace(
+        sample,
+        kv_cache_dtype=effective.kv_cache_dtype,
+        max_model_len_tokens=effective.max_model_len,
+        max_num_seqs=effective.max_num_seqs,
+    )
+    if budget is None or budget["capacityTokens"] == (sample.capacity_tokens or (0, 0, 0))[1]:
+        return sample
+    available, headroom = (_bounds_of(budget[key]) for key in ("availableKvCacheBytes", "headroomBytes"))
+    shares = [bound / available[1] if available[1] > 0 else 0.0 for bound in available]
+    tokens, requests = budget["capacityTokens"], float(budget["maxConcurrency"])
+    ledger = budget.get("ledger") or {}
+    return replace(
+        sample,
+        capacity_tokens=(int(tokens * shares[0]), tokens, int(tokens * shares[2])),
+        capacity_bytes=(max(0, available[0]), max(0, available[1]), max(0, available[2])),
+        demand_bytes=budget["demandBytes"],
+        headroom_bytes=headroom,
+        headroom_ratio=(
+            _share(headroom[0], available[0]),
+            _share(headroom[1], available[1]),
+            _share(headroom[2], available[2]),
+        ),
+        full_length_requests=(requests * shares[0], requests, requests * shares[2]),
+        gpu_memory_bytes=tuple((_snake(name.removesuffix("Bytes")), size) for name, size in ledger.items()),
+    )
+
+
+def _bounds_of(figures: Document) -> Bounds:
+    return figures["low"], figures["expected"], figures["high"]
+
+
+def _share(left: float, of: float) -> float:
+    return max(-1.0, left / of) if of > 0 else -1.0
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 def _figures(budget: Budget) -> dict[str, Bounds]:

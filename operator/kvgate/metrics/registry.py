@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """Prometheus' name of the type."""
+    """What Prometheus calls the type."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -30,7 +30,7 @@ class Metric:
 
 
 OWNER_LABELS = ("namespace", "inferencedeployment")
-"""Labels of every metric of one InferenceDeployment; pod and uid are never labels."""
+"""Of every metric of one InferenceDeployment; pod and uid are never labels."""
 _PER_GPU = "per GPU of the tightest rank, as rendered or, where nothing is, as written"
 
 
@@ -170,6 +170,12 @@ LEADER = Metric(
     kind=Kind.GAUGE,
     help="1 in the controller that acts; 0 while it starts, or the API server does not answer it.",
 )
+BACKGROUND_ERRORS = Metric(
+    name="kvgate_background_errors_total",
+    kind=Kind.COUNTER,
+    help="Exceptions that a loop in the background survived, by loop; the log has each cause once.",
+    labels=("loop",),
+)
 EVENT_LOOP_LAG = Metric(
     name="kvgate_event_loop_lag_seconds",
     kind=Kind.GAUGE,
@@ -212,6 +218,7 @@ PER_PROCESS = (
     RECONCILE_DURATION,
     API_REQUESTS,
     LEADER,
+    BACKGROUND_ERRORS,
     EVENT_LOOP_LAG,
     POD_SCRAPES,
     POD_SCRAPE_DURATION,

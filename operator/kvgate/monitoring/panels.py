@@ -1,4 +1,4 @@
-"""Looks of our panels by kind; grafana-foundation-sdk writes Grafana's JSON."""
+"""What a panel of ours looks like, by kind; grafana-foundation-sdk writes Grafana's JSON."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -63,12 +63,12 @@ WRONG: Thresholds = (
     (thresholds.PREDICTION_ERROR_MAX, ORANGE),
 )
 FULL: Thresholds = ((None, GREEN), (0.8, ORANGE), (0.95, RED))
-"""Thresholds of headroom, of the prediction's error, and of the KV cache in use."""
+"""Of headroom, of the prediction's error, of the KV cache in use."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class About:
-    """Texts that every panel has."""
+    """What stands on every panel."""
 
     title: str
     description: str
@@ -108,7 +108,7 @@ class Column:
     """A column of a table: a label, or the value of a query."""
 
     name: str
-    """Grafana's name of the field: a label, or `Value #A`."""
+    """As Grafana calls the field: a label, or `Value #A`."""
     title: str
     unit: str = ""
     thresholds: Thresholds = ()

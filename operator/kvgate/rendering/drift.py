@@ -1,29 +1,130 @@
-"""Whether what is in the cluster still carries what was rendered; defaults and other managers' fields do not count."""
+"""Where what is in the cluster differs from what was rendered: what was changed or is missing, and what others added.
 
-from collections.abc import Mapping, Sequence
+Defaults of the API server and what an admission webhook adds to our own writes do not count: nobody could undo them.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kvgate.api.quantity import parse_quantity
+from kvgate.api import FIELD_MANAGER
+from kvgate.api.quantity import is_same_amount
+
+_AMOUNTS = frozenset({"resources", "sizeLimit"})
+"""Fields whose values are quantities, or hold them."""
+_RUNS = ("spec", "template", "spec")
+"""Part of a Deployment that decides what a pod runs; labels and annotations (`kubectl rollout restart`) are anybody's to add."""
 
 
 def carries(live: Any, wanted: Any) -> bool:
-    """True where every field of `wanted` stands in `live` with the same value; the API server drops empty strings."""
+    """True where every field of `wanted` stands in `live` with the same value."""
+    return next(differences(live, wanted), None) is None
+
+
+def differences(live: Any, wanted: Any, path: str = "", *, is_amount: bool = False) -> Iterator[str]:
+    """Paths of what was rendered and is not there, or is something else; the API server drops empty strings."""
     if isinstance(wanted, Mapping):
-        return isinstance(live, Mapping) and all(carries(live.get(key), value) for key, value in wanted.items())
-    if isinstance(wanted, Sequence) and not isinstance(wanted, str):
-        return isinstance(live, Sequence) and _carries_items(live, wanted)
-    return live == wanted or (live is None and wanted == "") or _is_same_quantity(live, wanted)
+        there = live if isinstance(live, Mapping) else {}
+        if there is not live:
+            yield path
+            return
+        for key, value in wanted.items():
+            inside = f"{path}.{key}" if path else str(key)
+            yield from differences(there.get(key), value, inside, is_amount=is_amount or key in _AMOUNTS)
+    elif isinstance(wanted, Sequence) and not isinstance(wanted, str):
+        if isinstance(live, Sequence) and not isinstance(live, str):
+            yield from _item_differences(live, wanted, path, is_amount=is_amount)
+        else:
+            yield path
+    elif not (live == wanted or (live is None and wanted == "") or (is_amount and is_same_amount(live, wanted))):
+        yield path
 
 
-def _carries_items(live: Sequence[Any], wanted: Sequence[Any]) -> bool:
+def _item_differences(live: Sequence[Any], wanted: Sequence[Any], path: str, *, is_amount: bool) -> Iterator[str]:
     """By name where the items have one (containers, env, volumes, ports), else by position."""
     if all(isinstance(item, Mapping) and "name" in item for item in (*live, *wanted)):
         by_name = {item["name"]: item for item in live}
-        return all(carries(by_name.get(item["name"]), item) for item in wanted)
-    return len(live) == len(wanted) and all(carries(*pair) for pair in zip(live, wanted, strict=True))
+        for item in wanted:
+            name = item["name"]
+            yield from differences(by_name.get(name), item, f"{path}[{name}]", is_amount=is_amount)
+    elif len(live) != len(wanted):
+        yield path
+    else:
+        for index, pair in enumerate(zip(live, wanted, strict=True)):
+            yield from differences(*pair, f"{path}[{index}]", is_amount=is_amount)
 
 
-def _is_same_quantity(live: Any, wanted: Any) -> bool:
-    """The API server writes 1000m as 1 and 0.5 as 500m."""
-    value = parse_quantity(wanted)
-    return value is not None and parse_quantity(live) == value
+def additions(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, ...]:
+    """JSON pointers of what others added that changes what runs or who is served; what they lie in is left out.
+
+    Of a Service: keys of its selector. Of a Deployment: that it is paused, and what other field managers set in the pods' spec.
+    """
+    if wanted["kind"] == "Service":
+        more = set(live.get("spec", {}).get("selector") or {}) - set(wanted["spec"]["selector"])
+        return tuple(f"/spec/selector/{_escaped(key)}" for key in sorted(more))
+    paused = ("/spec/paused",) if live.get("spec", {}).get("paused") else ()
+    pod = live.get("spec", {}).get("template", {}).get("spec", {})
+    pointers = (_pointer(path, pod) for path in _added_fields(live))
+    found = sorted({pointer for pointer in pointers if pointer is not None}, key=_from_the_end)
+    return (*paused, *("/spec/template/spec" + pointer for pointer in found))
+
+
+def _added_fields(live: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Steps into the pods' spec, in the words of managedFields, of what others own and we do not."""
+    entries = [
+        entry for entry in live.get("metadata", {}).get("managedFields", ()) if entry.get("subresource") != "status"
+    ]
+    ours = [_of_pods(entry) for entry in entries if entry.get("manager") == FIELD_MANAGER]
+    for entry in entries:
+        if entry.get("manager") != FIELD_MANAGER:
+            yield from _beyond(_of_pods(entry), ours)
+
+
+def _of_pods(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    fields: Any = entry.get("fieldsV1") or {}
+    for step in _RUNS:
+        fields = fields.get(f"f:{step}") or {}
+    return fields if isinstance(fields, Mapping) else {}
+
+
+def _beyond(theirs: Mapping[str, Any], ours: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+    for step, inside in theirs.items():
+        if step == ".":
+            continue
+        known = [fields[step] for fields in ours if step in fields]
+        if not known:
+            yield (step,)
+        elif inside and all(known):  # else one of ours owns it whole
+            yield from ((step, *deeper) for deeper in _beyond(inside, known))
+
+
+def _pointer(steps: Sequence[str], node: Any) -> str | None:
+    """The JSON pointer of managedFields' steps; None where it is gone, or one value of a set."""
+    pointer = ""
+    for step in steps:
+        kind, _, name = step.partition(":")
+        if kind == "f" and isinstance(node, Mapping) and name in node:
+            node, pointer = node[name], f"{pointer}/{_escaped(name)}"
+        elif kind == "k" and isinstance(node, Sequence):
+            key = json.loads(name)
+            at = next((i for i, item in enumerate(node) if key.items() <= _with_protocol(item).items()), None)
+            if at is None:
+                return None
+            node, pointer = node[at], f"{pointer}/{at}"
+        else:
+            return None
+    return pointer
+
+
+def _with_protocol(item: Any) -> Mapping[str, Any]:
+    """Ports are known by their number and protocol, which has a default; what is no scalar is no key."""
+    return {"protocol": "TCP", **{key: value for key, value in item.items() if isinstance(value, str | int)}}
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _from_the_end(pointer: str) -> tuple[tuple[int, str], ...]:
+    """Later items of a list first: a removal moves those that follow."""
+    return tuple((-int(part), "") if part.isdigit() else (1, part) for part in pointer.split("/"))

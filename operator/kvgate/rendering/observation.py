@@ -27,10 +27,6 @@ class Engine:
     template_hash: str
     """Of the pod template that it was made from."""
     reading: EngineReading
-    declared_image: str = ""
-    """As the pod's spec names it."""
-    image: str = ""
-    """As the container runtime reports what ran."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,9 +48,6 @@ class Crash:
     message: str
     available_kv_cache_bytes: int | None = None
     """What vLLM had found for the KV cache, where its refusal tells."""
-    declared_image: str = ""
-    image: str = ""
-    """As of an Engine."""
 
     @property
     def is_of_memory(self) -> bool:
@@ -112,11 +105,12 @@ class Figures:
         return Fraction(self.current_tokens, self.expected_tokens) - 1
 
 
-def figures_of(observation: Observation | None, budget: Budget | None, template_hash: str) -> Figures:
-    """`budget` is the one in force, `template_hash` that of what is rendered now; empty where nothing is."""
+def figures_of(
+    observation: Observation | None, budget: Budget | None, template_hash: str, expected: int | None
+) -> Figures:
+    """`budget` tells the layout of the cache, `template_hash` is that of what is rendered now and `expected` its prediction in tokens."""
     if observation is None:
         return Figures()
-    expected = budget.num_tokens.expected if budget and budget.num_tokens else 0
     smallest = min(
         (engine.reading for engine in observation.engines), key=lambda told: _order(told, budget), default=None
     )

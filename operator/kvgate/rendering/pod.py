@@ -2,7 +2,7 @@
 
 from kvgate.api.base import Document
 from kvgate.api.quantity import format_bytes, plus_bytes
-from kvgate.api.status import Effective
+from kvgate.api.status import Effective, Placement
 from kvgate.api.v1alpha1 import (
     Amounts,
     EnvVar,
@@ -12,11 +12,8 @@ from kvgate.api.v1alpha1 import (
     Resources,
     Template,
 )
-from kvgate.budget.accelerator import Accelerator
-from kvgate.budget.calibration import Scope
 from kvgate.budget.plan import Budget
 from kvgate.budget.units import GIB, cdiv
-from kvgate.calibration import Trust
 from kvgate.expansion import escaped
 from kvgate.rendering.args import GRACE_SECONDS, MODEL_MOUNT, arguments, command
 from kvgate.rendering.labels import HASH_ANNOTATION, labels, render_hash
@@ -43,31 +40,29 @@ STARTUP_PERIOD_SECONDS = 10
 
 IMAGES = {"nvidia": "vllm/vllm-openai", "amd": "vllm/vllm-openai-rocm"}
 """vLLM's own images by vendor; for other vendors the spec must name one."""
-VLLM_ALONE = Trust.of(IMAGES.values(), Scope.NAMESPACE)
-"""Whose observed starts teach unless somebody decides otherwise: images that are rendered where a spec names none."""
 PRODUCT_LABELS = {"nvidia": "nvidia.com/gpu.product", "amd": "amd.com/gpu.product-name"}
 """Node labels that name the GPU, by vendor."""
 
 
-def image_of(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> str | None:
+def image_of(spec: InferenceDeploymentSpec, vendor: str) -> str | None:
     """The spec's image, or vLLM's own of that release; None where vLLM publishes none for this vendor."""
-    repository = IMAGES.get(accelerator.vendor)
+    repository = IMAGES.get(vendor)
     tag = "v" + spec.vllm.version.removeprefix("v").replace("+", "-")  # 0.19.0+cu130 is published as v0.19.0-cu130
     return spec.vllm.image or (f"{repository}:{tag}" if repository else None)
 
 
 def pod_template(
-    owner: InferenceDeployment, *, image: str, accelerator: Accelerator, effective: Effective, budget: Budget | None
+    owner: InferenceDeployment, *, image: str, placement: Placement, effective: Effective, load_seconds: int
 ) -> Document:
     """With the hash of itself as annotation: one roll per change, and none without."""
     template = owner.spec.template
-    container = _container(owner.spec, image, accelerator, effective, load_budget_seconds(budget))
+    container = _container(owner.spec, image, placement, effective, load_seconds)
     body: Document = {
         "metadata": {
             "labels": {**(template.labels or {}), **labels(owner.name)},
             "annotations": dict(template.annotations or {}),
         },
-        "spec": {**_pod_settings(template, accelerator), "containers": [container], "volumes": _volumes(owner.spec)},
+        "spec": {**_pod_settings(template, placement), "containers": [container], "volumes": _volumes(owner.spec)},
     }
     body["metadata"]["annotations"][HASH_ANNOTATION] = render_hash(body)
     return body
@@ -90,7 +85,7 @@ def shared_memory_bytes(spec: InferenceDeploymentSpec) -> int:
     return GIB if ranks == 1 else max(10, 2 * ranks) * GIB
 
 
-def _pod_settings(template: Template, accelerator: Accelerator) -> Document:
+def _pod_settings(template: Template, placement: Placement) -> Document:
     settings: Document = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,  # a Service called vllm would set VLLM_PORT, which vLLM reads as its own
@@ -103,10 +98,10 @@ def _pod_settings(template: Template, accelerator: Accelerator) -> Document:
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "tolerations": _tolerations(template, accelerator),
+        "tolerations": _tolerations(template, placement),
     }
-    if accelerator.gpu_labels and accelerator.vendor in PRODUCT_LABELS:
-        settings["affinity"] = _product_affinity(accelerator)
+    if placement.gpu_labels and placement.vendor in PRODUCT_LABELS:
+        settings["affinity"] = _product_affinity(placement)
     if template.node_selector:
         settings["nodeSelector"] = dict(template.node_selector)
     if template.image_pull_secrets:
@@ -116,21 +111,21 @@ def _pod_settings(template: Template, accelerator: Accelerator) -> Document:
     return settings
 
 
-def _product_affinity(accelerator: Accelerator) -> Document:
+def _product_affinity(placement: Placement) -> Document:
     """Only nodes whose GPU is the one that was judged; shared GPUs (…-SHARED) have another label and never match."""
-    wanted = {"key": PRODUCT_LABELS[accelerator.vendor], "operator": "In", "values": list(accelerator.gpu_labels)}
+    wanted = {"key": PRODUCT_LABELS[placement.vendor], "operator": "In", "values": list(placement.gpu_labels)}
     terms = [{"matchExpressions": [wanted]}]
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
-def _tolerations(template: Template, accelerator: Accelerator) -> list[Document]:
-    ours = {"key": accelerator.resource, "operator": "Exists", "effect": "NoSchedule"}
+def _tolerations(template: Template, placement: Placement) -> list[Document]:
+    ours = {"key": placement.resource, "operator": "Exists", "effect": "NoSchedule"}
     theirs = (item.model_dump(by_alias=True, exclude_none=True) for item in template.tolerations or ())
     return [ours, *theirs]
 
 
 def _container(
-    spec: InferenceDeploymentSpec, image: str, accelerator: Accelerator, effective: Effective, load_seconds: int
+    spec: InferenceDeploymentSpec, image: str, placement: Placement, effective: Effective, load_seconds: int
 ) -> Document:
     return {
         "name": CONTAINER,
@@ -139,7 +134,7 @@ def _container(
         "args": [escaped(word) for word in arguments(spec, effective)],
         "env": _environment(spec),
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
-        "resources": _resources(spec, accelerator),
+        "resources": _resources(spec, placement),
         "startupProbe": _probe(period=STARTUP_PERIOD_SECONDS, failures=cdiv(load_seconds, STARTUP_PERIOD_SECONDS)),
         "readinessProbe": _probe(period=5, failures=3),
         "livenessProbe": _probe(period=10, failures=10),
@@ -192,11 +187,11 @@ def _from_secret(name: str, reference: KeyRef) -> Document:
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": reference.name, "key": reference.key}}}
 
 
-def _resources(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Document:
+def _resources(spec: InferenceDeploymentSpec, placement: Placement) -> Document:
     """GPUs follow from the parallel sizes; /dev/shm counts as the container's memory and comes on top."""
     asked, shared = spec.template.resources or Resources(), shared_memory_bytes(spec)
     requests = _amounts(asked.requests, shared)
-    limits = {**_amounts(asked.limits, shared), accelerator.resource: str(spec.vllm.num_gpus)}
+    limits = {**_amounts(asked.limits, shared), placement.resource: str(spec.vllm.num_gpus)}
     return {"requests": requests, "limits": limits} if requests else {"limits": limits}
 
 

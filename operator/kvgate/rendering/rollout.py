@@ -18,6 +18,8 @@ class Rollout:
     """The counts speak of the present spec of the Deployment."""
     stuck: str = ""
     """Its own words once the progress deadline has passed."""
+    refused: str = ""
+    """The API server's words where it refuses the pods: a quota, an admission policy."""
 
     @property
     def is_complete(self) -> bool:
@@ -28,14 +30,8 @@ class Rollout:
 def rollout_of(deployment: Mapping[str, Any]) -> Rollout:
     """Absent counts are zero, as the API server writes them."""
     status, metadata = deployment.get("status", {}), deployment.get("metadata", {})
-    stuck = next(
-        (
-            str(condition.get("message", ""))
-            for condition in status.get("conditions", ())
-            if condition.get("type") == "Progressing" and condition.get("reason") == "ProgressDeadlineExceeded"
-        ),
-        "",
-    )
+    said = {condition.get("type"): condition for condition in status.get("conditions", ())}
+    progressing, failure = said.get("Progressing", {}), said.get("ReplicaFailure", {})
     return Rollout(
         wanted=deployment.get("spec", {}).get("replicas", 1),
         existing=status.get("replicas", 0),
@@ -43,5 +39,6 @@ def rollout_of(deployment: Mapping[str, Any]) -> Rollout:
         available=status.get("availableReplicas", 0),
         updated=status.get("updatedReplicas", 0),
         is_observed=status.get("observedGeneration", 0) >= metadata.get("generation", 1),
-        stuck=stuck,
+        stuck=str(progressing.get("message", "")) if progressing.get("reason") == "ProgressDeadlineExceeded" else "",
+        refused=str(failure.get("message", "")) if failure.get("status") == "True" else "",
     )

@@ -24,9 +24,13 @@ from kvgate.rendering.observation import (
     observed_status,
 )
 from kvgate.rendering.rollout import Rollout, rollout_of
-from kvgate.rendering.workload import NotRendered
+from kvgate.rendering.standing import Admitted, dumped
+from kvgate.rendering.workload import NotRendered, predicted_tokens
 from kvgate.rules import Finding
 from kvgate.summary import accepted, changes_text, finding_text
+
+OVER_QUOTA = "exceeded quota"
+"""In the words of the API server's plugin ResourceQuota, which other controllers pass on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,8 +51,11 @@ class Before:
     """What the object said before: conditions keep their transition times, and old pods their effective values."""
 
     status: Mapping[str, Any]
+    """What we said last; where that is not known, what the object says."""
     generation: int
     now: str
+    live: Mapping[str, Any] | None = None
+    """What the object says, where somebody may have edited it; None: the same."""
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -68,13 +75,15 @@ class Before:
         return conditions
 
 
-def before(document: Mapping[str, Any], now: str) -> Before:
-    """Of an object as the API server has it."""
+def before(document: Mapping[str, Any], now: str, written: Mapping[str, Any] | None = None) -> Before:
+    """Of an object as the API server has it; `written` is the status that we wrote last."""
     status = document.get("status")
+    live = status if isinstance(status, Mapping) else {}
     return Before(
-        status=status if isinstance(status, Mapping) else {},
+        status=live if written is None else written,
         generation=document["metadata"].get("generation", 1),
         now=now,
+        live=live,
     )
 
 
@@ -89,29 +98,79 @@ def status_of(
     before: Before,
     observation: Observation | None = None,
     template_hash: str = "",
+    admitted: Admitted | None = None,
+    is_kept: bool = False,
+    drift: str = "",
 ) -> Document:
-    """The whole status of an object that could be read; the hash is that of what is rendered."""
+    """The whole status of an object that could be read; the hash is that of what is rendered.
+
+    `admitted` is what is rendered; `is_kept` says that it was admitted before, so that its verdict stands and the assessment of now
+    is not asked. `drift` says what differs from it for good.
+    """
     rollout = rollout_of(deployment) if deployment else Rollout(wanted=owner.spec.replicas)
-    budget = assessment.effective
+    budget = None if left_out and admitted else assessment.effective
     crash = observation.crash_of(template_hash) if observation else None
-    claims_of_pods, observed = _seen(observation, budget, template_hash, before)
+    expected = admitted.record.predicted_tokens if admitted else predicted_tokens(assessment)
+    claims_of_pods, observed = _seen(observation, budget, template_hash, expected, before)
+    verdict, figures = (
+        _standing_verdict(admitted, before)
+        if admitted is not None and is_kept
+        else _verdict_of_now(assessment, left_out, calibration_revision)
+    )
     claims = [
-        (ConditionType.ACCEPTED, *accepted(assessment)),
-        (ConditionType.PREDICTED, *_predicted(assessment)),
-        (ConditionType.ADJUSTED, *_adjusted(assessment, left_out)),
-        *_progress(left_out, obstacle, rollout, (crash.reason, crash_text(crash, budget)) if crash else None),
+        *verdict,
+        *_progress(left_out, obstacle, rollout, (crash.reason, crash_text(crash, budget)) if crash else None, admitted),
+        *_drifted(drift, before),
         *claims_of_pods,
     ]
+    effective = before.status.get("effective") if left_out else _dumped(effective_values(owner.spec, assessment))
     return _document(
         before,
         claims,
         observed=observed,
-        effective=before.status.get("effective") if left_out else _dumped(effective_values(owner.spec, assessment)),
-        budget=budget_status(assessment),
-        calibrationRevision=calibration_revision or None,
-        alternatives=[{"field": field_path(a.field), "value": str(a.value)} for a in assessment.alternatives] or None,
+        effective=_dumped(admitted.record.effective) if admitted else effective,
+        **figures,
         **_counts(owner.name, rollout),
+        standing=dumped(admitted.record) if admitted else None,
     )
+
+
+def _verdict_of_now(
+    assessment: Assessment, left_out: NotRendered | None, calibration_revision: int
+) -> tuple[list[Claim], dict[str, object]]:
+    claims = [
+        (ConditionType.ACCEPTED, *accepted(assessment)),
+        (ConditionType.PREDICTED, *_predicted(assessment)),
+        (ConditionType.ADJUSTED, *_adjusted(assessment, left_out)),
+    ]
+    alternatives = [{"field": field_path(a.field), "value": str(a.value)} for a in assessment.alternatives]
+    return claims, {
+        "budget": budget_status(assessment),
+        "calibrationRevision": calibration_revision or None,
+        "alternatives": alternatives or None,
+    }
+
+
+def _standing_verdict(admitted: Admitted, before: Before) -> tuple[list[Claim], dict[str, object]]:
+    """As it was said when this spec was admitted; its alternatives went where another spec was judged meanwhile."""
+    record = admitted.record
+    reason = Reason(record.reason) if record.reason in set(Reason) else Reason.AS_WRITTEN
+    was_admitted = {"True": True, "Unknown": None}[record.accepted]
+    predicted = (True, *_LEDGER) if admitted.budget else (False, reason, record.message)
+    adjusted = (True, Reason.ADJUSTED, record.changes) if record.changes else (False, *_AS_WRITTEN)
+    claims: list[Claim] = [
+        (ConditionType.ACCEPTED, was_admitted, reason, record.message),
+        (ConditionType.PREDICTED, *predicted),
+        (ConditionType.ADJUSTED, *adjusted),
+    ]
+    was_standing = (before.status.get("standing") or {}).get("budget") is None and not any(
+        condition.type == ConditionType.ACCEPTED and condition.status == "False" for condition in before.conditions
+    )
+    return claims, {
+        "budget": admitted.budget,
+        "calibrationRevision": record.calibration_revision,
+        "alternatives": before.status.get("alternatives") if was_standing else None,
+    }
 
 
 def invalid_status(
@@ -121,47 +180,95 @@ def invalid_status(
     deployment: Mapping[str, Any] | None,
     before: Before,
     observation: Observation | None = None,
+    template_hash: str = "",
+    obstacle: Obstacle | None = None,
+    admitted: Admitted | None = None,
+    drift: str = "",
 ) -> Document:
     """Of an object that this release cannot read: all findings, and what still runs."""
     message = "; ".join(map(finding_text, findings))
     rollout = rollout_of(deployment) if deployment else Rollout()
     left_out = NotRendered(reason=Reason.INVALID_SPEC, message="the spec cannot be read")
-    claims_of_pods, observed = _seen(observation, None, "", before)
+    expected = admitted.record.predicted_tokens if admitted else None
+    claims_of_pods, observed = _seen(observation, None, template_hash, expected, before)
     claims = [
         (ConditionType.ACCEPTED, False, Reason.INVALID_SPEC, message),
         (ConditionType.PREDICTED, False, Reason.INVALID_SPEC, left_out.message),
         (ConditionType.ADJUSTED, False, Reason.NOT_RENDERED, "nothing was rendered for this spec"),
-        *_progress(left_out, None, rollout, None),
+        *_progress(left_out, obstacle, rollout, None, admitted),
+        *_drifted(drift, before),
         *claims_of_pods,
     ]
     return _document(
-        before, claims, observed=observed, effective=before.status.get("effective"), **_counts(name, rollout)
+        before,
+        claims,
+        observed=observed,
+        effective=_dumped(admitted.record.effective) if admitted else before.status.get("effective"),
+        **_counts(name, rollout),
+        standing=dumped(admitted.record) if admitted else None,
     )
 
 
 def halted_status(obstacle: Obstacle, before: Before) -> Document:
     """Where not even the facts could be read: all that was said stays, and says that it may be old."""
     claims = [
-        (ConditionType.RECONCILING, False, obstacle.reason, "waiting for a change by somebody"),
+        (ConditionType.RECONCILING, False, obstacle.reason, _WAITING),
         (ConditionType.STALLED, True, obstacle.reason, obstacle.message),
     ]
     return {**before.status, "conditions": [_dumped(condition) for condition in before.renewed(claims)]}
 
 
+def failed_status(before: Before, error: Exception) -> Document:
+    """Of an object on which kvgate itself fails: what was said stays where it was of this generation."""
+    message = (
+        f"kvgate failed on this object ({type(error).__name__}); what runs is left alone. The controller's log has the traceback: "
+        "please report it with this object. A change of the spec may help meanwhile"
+    )
+    is_of_now = before.status.get("observedGeneration") == before.generation
+    claims: list[Claim] = [
+        *([] if is_of_now else [(ConditionType.ACCEPTED, None, Reason.CANNOT_BE_JUDGED, message)]),
+        (ConditionType.RECONCILING, False, Reason.CANNOT_BE_JUDGED, _WAITING),
+        (ConditionType.STALLED, True, Reason.CANNOT_BE_JUDGED, message),
+    ]
+    conditions = [_dumped(condition) for condition in before.renewed(claims)]
+    return {**before.status, "observedGeneration": before.generation, "conditions": conditions}
+
+
 def is_changed(before: Before, status: Document) -> bool:
     """Whether a write is due; fields that are not ours to write do not count."""
-    ours = {field.alias or name for name, field in InferenceDeploymentStatus.model_fields.items()}
-    return {key: value for key, value in before.status.items() if key in ours} != status
+    live = before.status if before.live is None else before.live
+    return {key: value for key, value in live.items() if key in _OURS} != status
+
+
+_OURS = frozenset(field.alias or name for name, field in InferenceDeploymentStatus.model_fields.items())
+
+
+def status_patch(before: Before, status: Document) -> Document:
+    """The JSON merge patch that makes the object say this; what somebody else added to our fields goes."""
+    live = before.status if before.live is None else before.live
+    return _merge_patch({key: value for key, value in live.items() if key in _OURS}, status)
+
+
+def _merge_patch(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> Document:
+    patch: Document = {key: None for key in live if key not in wanted}
+    for key, value in wanted.items():
+        there = live.get(key)
+        if isinstance(there, Mapping) and isinstance(value, Mapping):
+            if there != value:
+                patch[key] = _merge_patch(there, value)
+        elif there != value:
+            patch[key] = value
+    return patch
 
 
 def _seen(
-    observation: Observation | None, budget: Budget | None, template_hash: str, before: Before
+    observation: Observation | None, budget: Budget | None, template_hash: str, expected: int | None, before: Before
 ) -> tuple[list[Claim], Document | None]:
     """Conditions and status.observed; until somebody has looked, what was said before stays."""
     previous = before.status.get("observed") or {}
     if observation is None and any(condition.type == ConditionType.OBSERVED for condition in before.conditions):
         return [], previous or None
-    figures = figures_of(observation, budget, template_hash)
+    figures = figures_of(observation, budget, template_hash, expected)
     return observed_claims(observation or Observation(), figures), observed_status(figures, previous, before.now)
 
 
@@ -183,7 +290,7 @@ def _counts(name: str, rollout: Rollout) -> Document:
 
 def _predicted(assessment: Assessment) -> tuple[bool, Reason, str]:
     if budget_status(assessment) is not None:
-        return True, Reason.LEDGER_COMPUTED, "the ledger stands in status.budget"
+        return True, *_LEDGER
     _, reason, message = accepted(assessment)
     return False, reason, message
 
@@ -193,13 +300,30 @@ def _adjusted(assessment: Assessment, left_out: NotRendered | None) -> tuple[boo
         return False, Reason.NOT_RENDERED, "nothing was rendered for this spec"
     if assessment.decision is Decision.ADMIT_ADJUSTED:
         return True, Reason.ADJUSTED, changes_text(assessment)
-    return False, Reason.AS_WRITTEN, "rendered as written"
+    return False, *_AS_WRITTEN
+
+
+_LEDGER = (Reason.LEDGER_COMPUTED, "the ledger stands in status.budget")
+_AS_WRITTEN = (Reason.AS_WRITTEN, "rendered as written")
+_WAITING = "waiting for a change by somebody"
+
+
+def _drifted(drift: str, before: Before) -> list[Claim]:
+    """The condition is there from the first time on that something differed for good."""
+    if drift:
+        return [(ConditionType.DRIFTED, True, Reason.CORRECTION_UNDONE, drift)]
+    if any(condition.type == ConditionType.DRIFTED for condition in before.conditions):
+        return [(ConditionType.DRIFTED, False, Reason.AS_RENDERED, "Deployment and Service are as they were rendered")]
+    return []
 
 
 def _progress(
-    left_out: NotRendered | None, obstacle: Obstacle | None, rollout: Rollout, crash: tuple[Reason, str] | None
-) -> list[Claim]:
+    left_out: NotRendered | None, obstacle: Obstacle | None, rollout: Rollout, crash: tuple[Reason, str] | None,
+    admitted: Admitted | None = None,
+) -> list[Claim]:  # fmt: skip
     """The three conditions that `kubectl wait`, Helm and Flux look at."""
+    if left_out is not None and admitted is not None and admitted.owner is not None:
+        return _earlier(left_out, obstacle, rollout, admitted.record.generation)
     if left_out is not None:
         stale = f"; {rollout.existing} pods of an earlier spec were left alone" if rollout.existing else ""
         return _halted(left_out.reason, left_out.message + stale, Reason.NOT_RENDERED)
@@ -213,6 +337,19 @@ def _progress(
     return [ready, reconciling, stalled]
 
 
+def _earlier(left_out: NotRendered, obstacle: Obstacle | None, rollout: Rollout, generation: int) -> list[Claim]:
+    """The present generation is refused, and an earlier one stays in force: Ready speaks of the pods that run."""
+    reason = Reason.REPLICAS_READY if rollout.is_complete else Reason.REPLICAS_NOT_READY
+    ready = (
+        f"{rollout.available} of {rollout.wanted} replicas of generation {generation} are ready; this one is refused"
+    )
+    more = f"; {obstacle.message}" if obstacle else ""
+    _, reconciling, stalled = _halted(
+        left_out.reason, f"{left_out.message}; generation {generation} stays in force{more}", left_out.reason
+    )
+    return [(ConditionType.READY, rollout.is_complete, reason, ready), reconciling, stalled]
+
+
 def _rollout(rollout: Rollout) -> list[Claim]:
     ready = f"{rollout.available} of {rollout.wanted} replicas are ready"
     if rollout.is_complete:
@@ -221,18 +358,21 @@ def _rollout(rollout: Rollout) -> list[Claim]:
             (ConditionType.RECONCILING, False, Reason.UP_TO_DATE, "all replicas are of the current spec"),
             (ConditionType.STALLED, False, Reason.UP_TO_DATE, "nothing stands in the way"),
         ]
-    stuck = bool(rollout.stuck)
-    reason = Reason.PROGRESS_DEADLINE_EXCEEDED if stuck else Reason.ROLLING_OUT
+    if rollout.refused:
+        reason = Reason.QUOTA_EXCEEDED if OVER_QUOTA in rollout.refused else Reason.PODS_REFUSED
+    else:
+        reason = Reason.PROGRESS_DEADLINE_EXCEEDED if rollout.stuck else Reason.ROLLING_OUT
+    trouble = rollout.refused or rollout.stuck
     return [
         (ConditionType.READY, False, Reason.REPLICAS_NOT_READY, ready),
-        (ConditionType.RECONCILING, not stuck, reason, rollout.stuck or ready),
-        (ConditionType.STALLED, stuck, reason, rollout.stuck or "nothing stands in the way"),
+        (ConditionType.RECONCILING, not trouble, reason, trouble or ready),
+        (ConditionType.STALLED, bool(trouble), reason, trouble or "nothing stands in the way"),
     ]
 
 
 def _halted(reason: Reason, message: str, ready: Reason) -> list[Claim]:
     return [
         (ConditionType.READY, False, ready, message),
-        (ConditionType.RECONCILING, False, reason, "waiting for a change by somebody"),
+        (ConditionType.RECONCILING, False, reason, _WAITING),
         (ConditionType.STALLED, True, reason, message),
     ]

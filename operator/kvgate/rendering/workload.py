@@ -1,9 +1,10 @@
-"""render(owner, assessment, accelerator) → the manifests, or why there are none."""
+"""Spec and figures of its verdict → the manifests, or why there are none."""
 
 from dataclasses import dataclass
 
 from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
+from kvgate.api.status import Effective, Placement
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.accelerator import Accelerator
 from kvgate.engine import Assessment, Decision, effective_values
@@ -32,9 +33,27 @@ class Manifests:
     service: Document
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """All that is rendered from beside the spec."""
+
+    effective: Effective
+    placement: Placement
+    load_seconds: int
+    predicted_tokens: int | None
+
+
 def render(
     owner: InferenceDeployment, assessment: Assessment, accelerator: Accelerator | None
 ) -> Manifests | NotRendered:
+    """What follows from a verdict of now."""
+    figures = figures_of_verdict(owner, assessment, accelerator)
+    return figures if isinstance(figures, NotRendered) else manifests(owner, figures)
+
+
+def figures_of_verdict(
+    owner: InferenceDeployment, assessment: Assessment, accelerator: Accelerator | None
+) -> Figures | NotRendered:
     """An unknown model is rendered as written; an unknown GPU cannot be placed."""
     if assessment.decision is Decision.REFUSE:
         _, reason, message = accepted(assessment)
@@ -42,22 +61,33 @@ def render(
     if accelerator is None:
         finding = next(f for f in assessment.findings if f.rule == "UnknownAccelerator")
         return NotRendered(reason=Reason.UNKNOWN_ACCELERATOR, message=f"{finding.message}; {finding.remediation}")
-    image = image_of(owner.spec, accelerator)
-    if image is None:
+    if image_of(owner.spec, accelerator.vendor) is None:
         message = f"vLLM publishes no image for {accelerator.vendor} accelerators; set spec.vllm.image"
         return NotRendered(reason=Reason.NOT_RENDERED, message=message)
-    return Manifests(deployment=_deployment(owner, assessment, accelerator, image), service=service(owner))
+    return Figures(
+        effective=effective_values(owner.spec, assessment),
+        placement=Placement(
+            vendor=accelerator.vendor, resource=accelerator.resource, gpu_labels=accelerator.gpu_labels
+        ),
+        load_seconds=load_budget_seconds(assessment.effective),
+        predicted_tokens=predicted_tokens(assessment),
+    )
 
 
-def _deployment(owner: InferenceDeployment, assessment: Assessment, accelerator: Accelerator, image: str) -> Document:
+def manifests(owner: InferenceDeployment, figures: Figures) -> Manifests:
+    """What runs the spec with these figures."""
+    return Manifests(deployment=_deployment(owner, figures), service=service(owner))
+
+
+def _deployment(owner: InferenceDeployment, figures: Figures) -> Document:
     template = pod_template(
         owner,
-        image=image,
-        accelerator=accelerator,
-        effective=effective_values(owner.spec, assessment),
-        budget=assessment.effective,
+        image=image_of(owner.spec, figures.placement.vendor) or "",
+        placement=figures.placement,
+        effective=figures.effective,
+        load_seconds=figures.load_seconds,
     )
-    tokens = predicted_tokens(assessment)
+    tokens = figures.predicted_tokens
     annotations = {"annotations": {PREDICTED_TOKENS_ANNOTATION: str(tokens)}} if tokens is not None else {}
     return hashed({
         "apiVersion": "apps/v1",
@@ -67,7 +97,7 @@ def _deployment(owner: InferenceDeployment, assessment: Assessment, accelerator:
             "replicas": owner.spec.replicas,
             "selector": {"matchLabels": selector(owner.name)},
             "revisionHistoryLimit": 3,
-            "progressDeadlineSeconds": load_budget_seconds(assessment.effective) + ROLLOUT_SLACK_SECONDS,
+            "progressDeadlineSeconds": figures.load_seconds + ROLLOUT_SLACK_SECONDS,
             "strategy": {  # there are no spare GPUs for a surge
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},

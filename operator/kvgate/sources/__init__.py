@@ -1,1 +1,1 @@
-"""Readers of vLLM's logs and metrics: text in, facts out, no network."""
+"""What running engines say about themselves: readers of vLLM's logs and metrics; text in, facts out, no network."""

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,11 @@ from typing import Any
 import click
 from aiohttp import web
 
-from kvgate.budget.calibration import Scope
-from kvgate.calibration import Trust
+from kvgate.background import Troubles, repeat
 from kvgate.logs import log_as_json
 from kvgate.metrics import registry as names
 from kvgate.metrics.endpoint import endpoint_app, listen
-from kvgate.metrics.exporter import gauge, new_registry
-from kvgate.rendering.pod import IMAGES, VLLM_ALONE
+from kvgate.metrics.exporter import counter, gauge, new_registry
 from kvgate.webhook.observed_starts import StartsFile
 from kvgate.webhook.review import review
 from kvgate.webhook.server import Instruments, Traffic, validation_app, warm_up
@@ -51,8 +49,6 @@ class Settings:
     metrics_host: str
     metrics_port: int
     calibration: Path | None = None
-    trust: Trust = VLLM_ALONE
-    """Whose observed starts teach."""
     linger_seconds: float = LINGER_SECONDS
     certificate_poll_seconds: float = CERTIFICATE_POLL_SECONDS
 
@@ -71,33 +67,15 @@ _FILE = click.Path(path_type=Path)
 @click.option("--metrics-port", default=8080, type=click.IntRange(0, 65535), help="Their port; 0 takes any.")
 @click.option("--calibration", type=_FILE, help="Observed starts; read again when it changes, and it may be missing.")
 @click.option(
-    "--calibration-image",
-    "calibration_images",
-    multiple=True,
-    metavar="REPOSITORY",
-    default=tuple(IMAGES.values()),
-    help="Only starts of this image teach; without tag, `*` for any part; may be repeated.",
-)
-@click.option(
-    "--calibration-scope",
-    type=click.Choice([scope.value for scope in Scope]),
-    default=Scope.NAMESPACE.value,
-    help="Whom a start teaches: its namespace, or every one.",
-)
-@click.option(
     "--linger-seconds",
     default=LINGER_SECONDS,
     type=click.FloatRange(0, 60),
     help="After SIGTERM: not ready, and still answering that long.",
 )
-def webhook(calibration_images: tuple[str, ...], calibration_scope: str, **options: Any) -> None:
+def webhook(**options: Any) -> None:
     """Answer admission reviews of InferenceDeployments over HTTPS."""
     try:
-        trust = Trust.of(calibration_images, calibration_scope)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--calibration-image") from None
-    try:
-        asyncio.run(run(Settings(trust=trust, **options)))
+        asyncio.run(run(Settings(**options)))
     except CertificateError as error:
         raise CannotStart(str(error)) from None
     except OSError as error:
@@ -128,7 +106,7 @@ async def run(settings: Settings) -> None:
 async def serving(settings: Settings) -> AsyncIterator[dict[str, int]]:
     """Both listeners, as ports by name. The probes outlive the reviews, and tell that no more should come."""
     certificate = Certificate(settings.tls_cert, settings.tls_key)
-    starts = StartsFile(settings.calibration, settings.trust)
+    starts = StartsFile(settings.calibration)
     warm_up()
     registry, traffic, accepting = new_registry(), Traffic(), asyncio.Event()
     metrics = endpoint_app(registry, livez=lambda: (True, "ok"), readyz=lambda: _readiness(accepting))
@@ -141,19 +119,27 @@ async def serving(settings: Settings) -> AsyncIterator[dict[str, int]]:
         stack.push_async_callback(probes.cleanup)
         reviews = await listen(validation, settings.host, settings.port, tls=certificate.context)
         stack.push_async_callback(_leave, reviews, traffic, settings.linger_seconds)
-        following = asyncio.create_task(_follow(settings.certificate_poll_seconds, certificate.reload, starts.reload))
+        errors = counter(names.BACKGROUND_ERRORS, registry)
+        troubles = Troubles(lambda loop: errors.labels(loop).inc())
+        reloads = {"certificate": certificate.reload, "observed starts": starts.reload}
+        following = asyncio.create_task(_follow(settings.certificate_poll_seconds, troubles, reloads))
         stack.callback(following.cancel)
         accepting.set()
         stack.callback(accepting.clear)
         yield {"port": reviews.addresses[0][1], "metrics_port": probes.addresses[0][1]}
 
 
-async def _follow(interval_seconds: float, *reloads: Callable[[], object]) -> None:
-    """Look for changes for ever; reading a few small files is cheaper than being told of them."""
-    while True:
-        await asyncio.sleep(interval_seconds)
-        for reload in reloads:
-            reload()
+async def _follow(interval_seconds: float, troubles: Troubles, reloads: Mapping[str, Callable[[], object]]) -> None:
+    """Look for changes for ever; reading a few small files is cheaper than being told of them. None holds up another."""
+
+    async def look() -> None:
+        for name, reload in reloads.items():
+            try:
+                reload()
+            except Exception as error:  # noqa: BLE001 - a file may hold anything
+                troubles.note(f"reload of {name}", error)
+
+    await repeat("reload", look, interval_seconds=interval_seconds, troubles=troubles, pauses_first=True)
 
 
 async def _leave(reviews: web.AppRunner, traffic: Traffic, linger_seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""kopf's handlers only translate, and kopf's settings keep it from writing more than its one annotation."""
+"""kopf's handlers only look at events, and kopf itself writes nothing."""
 
 from itertools import islice
 from typing import Any
@@ -7,30 +7,28 @@ import kopf
 import pytest
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION
+from kvgate.background import Troubles
 from kvgate.controller.handlers import registry_of
 from kvgate.controller.pods import PodStore
 from kvgate.controller.settings import EndlessBackoffs, operator_settings
-from support.manifests import a_document, a_pod
+from kvgate.controller.starts import ObservedStarts
+from kvgate.controller.store import Store
+from kvgate.metrics.snapshot import DeploymentSnapshot
+from support.manifests import NOW, a_document, a_pod
+
+KEY = ("serving", "qwen")
 
 
 class FakeQueue:
     def __init__(self) -> None:
-        self.reconciled: list[tuple[str, str]] = []
+        self.begun: list[tuple[str, str]] = []
         self.enqueued: list[tuple[str, str]] = []
 
-    async def reconcile(self, key: tuple[str, str]) -> None:
-        self.reconciled.append(key)
+    def begin(self, key: tuple[str, str]) -> None:
+        self.begun.append(key)
 
     def enqueue(self, key: tuple[str, str]) -> None:
         self.enqueued.append(key)
-
-
-class FakeStore:
-    def __init__(self) -> None:
-        self.forgotten: list[tuple[str, str]] = []
-
-    def forget(self, key: tuple[str, str]) -> None:
-        self.forgotten.append(key)
 
 
 async def login(**_: object) -> None:
@@ -43,8 +41,8 @@ def queue() -> FakeQueue:
 
 
 @pytest.fixture
-def store() -> FakeStore:
-    return FakeStore()
+def store() -> Store:
+    return Store(DeploymentSnapshot(), ObservedStarts(None))
 
 
 @pytest.fixture
@@ -53,34 +51,75 @@ def pods() -> PodStore:
 
 
 @pytest.fixture
-def registry(queue: FakeQueue, store: FakeStore, pods: PodStore) -> kopf.OperatorRegistry:
-    return registry_of(queue, store, pods, login)  # type: ignore[arg-type]
+def failed() -> list[str]:
+    return []
 
 
-def changing(registry: kopf.OperatorRegistry) -> list[Any]:
-    return list(registry._changing._handlers)
+@pytest.fixture
+def registry(queue: FakeQueue, store: Store, pods: PodStore, failed: list[str]) -> kopf.OperatorRegistry:
+    return registry_of(queue, store, pods, login, Troubles(failed.append))  # type: ignore[arg-type]
 
 
 def watching(registry: kopf.OperatorRegistry, plural: str) -> Any:
     return next(h for h in registry._watching._handlers if h.selector.any_name == plural)
 
 
-async def test_creation_change_and_restart_are_one_reconcile(registry: kopf.OperatorRegistry, queue: FakeQueue) -> None:
-    handlers = changing(registry)
-    assert len({handler.fn for handler in handlers}) == 1
-    assert {handler.id for handler in handlers} == {"reconcile"}
-    assert len(handlers) == 3
-    assert await handlers[0].fn(namespace="serving", name="qwen") is None
-    assert queue.reconciled == [("serving", "qwen")]
-
-
-async def test_a_deleted_object_is_forgotten_and_no_other(registry: kopf.OperatorRegistry, store: FakeStore) -> None:
+async def tell(registry: kopf.OperatorRegistry, kind: str | None, document: dict[str, Any]) -> None:
     handler = watching(registry, "inferencedeployments")
-    for kind in (None, "ADDED", "MODIFIED"):
-        await handler.fn(type=kind, namespace="serving", name="qwen")
-    assert store.forgotten == []
-    await handler.fn(type="DELETED", namespace="serving", name="qwen")
-    assert store.forgotten == [("serving", "qwen")]
+    event = {"type": kind, "object": document}
+    await handler.fn(type=kind, namespace="serving", name="qwen", event=event)
+
+
+@pytest.mark.parametrize("kind", [None, "ADDED", "MODIFIED"])
+async def test_creation_change_and_restart_ask_for_a_reconcile(
+    registry: kopf.OperatorRegistry, queue: FakeQueue, kind: str | None
+) -> None:
+    await tell(registry, kind, a_document())
+    assert queue.begun == [KEY]
+
+
+@pytest.mark.parametrize(
+    ("change", "is_news"),
+    [
+        ({}, False),
+        ({"metadata": {"labels": {"team": "a"}, "resourceVersion": "9"}}, False),
+        ({"metadata": {"generation": 2}}, True),
+        ({"metadata": {"annotations": {SKIP_BUDGET_ANNOTATION: "load test"}}}, True),
+        ({"metadata": {"uid": "another"}}, True),
+        ({"metadata": {"deletionTimestamp": NOW}}, True),
+        ({"status": {"replicas": 7}}, True),
+        ({"status": {"budget": {"edited": "by hand"}}}, True),
+        ({"status": {"later": {"by": "others"}}}, False),
+    ],
+)
+async def test_the_echo_of_our_own_write_asks_for_nothing_and_whatever_decides_does(
+    registry: kopf.OperatorRegistry,
+    queue: FakeQueue,
+    store: Store,
+    change: dict[str, Any],
+    is_news: bool,  # noqa: FBT001
+) -> None:
+    status = {"observedGeneration": 1, "replicas": 1}
+    store.settled(KEY, a_document(), status)
+    document = a_document() | {"status": dict(status)}
+    await tell(registry, "MODIFIED", {**document, **{part: document[part] | more for part, more in change.items()}})
+    assert queue.begun == ([KEY] if is_news else [])
+
+
+async def test_a_deleted_object_is_forgotten_and_no_other(registry: kopf.OperatorRegistry, store: Store) -> None:
+    store.settled(KEY, a_document(), {})
+    await tell(registry, "MODIFIED", a_document())
+    assert store.written(KEY, a_document()) == {}
+    await tell(registry, "DELETED", a_document())
+    assert store.written(KEY, a_document()) is None
+
+
+async def test_an_event_that_cannot_be_understood_is_counted_and_nothing_is_raised(
+    registry: kopf.OperatorRegistry, failed: list[str]
+) -> None:
+    await watching(registry, "pods").fn(type="ADDED", body={"metadata": {"uid": "x"}, "status": {"conditions": [1]}})
+    await watching(registry, "deployments").fn(namespace="serving", body={"metadata": {"ownerReferences": [None]}})
+    assert failed == ["watch of pods", "watch of deployments"]
 
 
 @pytest.mark.parametrize("plural", ["deployments", "services"])
@@ -109,9 +148,11 @@ async def test_a_pod_is_kept_until_it_is_deleted(registry: kopf.OperatorRegistry
     assert len(pods) == 0
 
 
-def test_nothing_asks_for_a_finalizer(registry: kopf.OperatorRegistry) -> None:
-    assert not [handler for handler in changing(registry) if handler.requires_finalizer]
+def test_kopf_keeps_no_books_on_our_objects(registry: kopf.OperatorRegistry) -> None:
+    """Handlers of changes write the last spec into an annotation, timers and daemons a finalizer; watching writes nothing."""
+    assert not registry._changing._handlers
     assert not registry._spawning._handlers
+    assert not registry._indexing._handlers
 
 
 def test_a_watch_is_tried_again_for_ever() -> None:
@@ -126,22 +167,3 @@ def test_kopf_writes_under_our_name_and_posts_nothing() -> None:
     assert not settings.posting.enabled
     assert settings.peering.standalone
     assert settings.networking.request_timeout
-
-
-def test_kopf_sees_a_change_of_our_annotation_and_none_of_its_own() -> None:
-    """kopf drops whole prefixes from what it compares: all that its storages write under, and all that are marked."""
-    persistence = operator_settings().persistence
-
-    def compared(annotations: dict[str, str]) -> Any:
-        body = kopf.Body(a_document(annotations=annotations))  # type: ignore[arg-type]
-        essence = persistence.diffbase_storage.build(body=body)
-        return persistence.progress_storage.clear(essence=essence)
-
-    patch = kopf.Patch()
-    body = kopf.Body(a_document())  # type: ignore[arg-type]
-    persistence.diffbase_storage.store(body=body, patch=patch, essence=compared({}))
-    written = dict(patch["metadata"]["annotations"])
-    assert list(written) == ["kopf.kvgate.io/last-handled-configuration"]
-    assert compared(written) == compared({})
-    skipped = compared(written | {SKIP_BUDGET_ANNOTATION: "load test"})
-    assert skipped["metadata"]["annotations"] == {SKIP_BUDGET_ANNOTATION: "load test"}

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kvgate.background import Troubles
 from kvgate.cluster.errors import ApiError, Conflict, Forbidden, Unavailable
 from kvgate.controller import work_queue
 from kvgate.controller.observed import Awaited
@@ -30,7 +31,7 @@ def ending(*results: Exception | Awaited | None) -> tuple[Run, list[tuple[str, s
 
 
 def new(run: Run, *, resync_seconds: float = 300.0) -> WorkQueue:
-    return WorkQueue(run, resync_seconds=resync_seconds)
+    return WorkQueue(run, resync_seconds=resync_seconds, troubles=Troubles(lambda _: None))
 
 
 def error(kind: type[ApiError]) -> ApiError:

@@ -175,7 +175,7 @@ def test_the_selector_follows_from_the_name_alone() -> None:
 @given(version=st.from_regex(r"\Av?[0-9]+\.[0-9]+([-.+a-zA-Z0-9]*)\Z").filter(lambda text: len(text) <= 64))
 def test_every_version_gives_an_image_that_a_runtime_can_pull(version: str) -> None:
     spec = an_owner(vllm={"version": version, "maxNumSeqs": 4}).spec
-    image = image_of(spec, H100)
+    image = image_of(spec, H100.vendor)
     assert image is not None
     assert re.fullmatch("vllm/vllm-openai:[A-Za-z0-9_][-.A-Za-z0-9_]{0,127}", image)
     assert Vllm(image=image).image == image
@@ -192,4 +192,4 @@ def test_every_version_gives_an_image_that_a_runtime_can_pull(version: str) -> N
 )
 def test_the_build_of_a_release_stands_in_its_tag_as_vllm_publishes_it(version: str, tag: str) -> None:
     """Tags of vllm/vllm-openai on Docker Hub: v0.19.0, v0.19.0-cu130, v0.19.0-cu130-ubuntu2404."""
-    assert image_of(an_owner(vllm={"version": version}).spec, H100) == f"vllm/vllm-openai:{tag}"
+    assert image_of(an_owner(vllm={"version": version}).spec, H100.vendor) == f"vllm/vllm-openai:{tag}"

@@ -1,0 +1,64 @@
+"""How often a child was corrected, and to what avail: what comes back each time is reported, not corrected for ever."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kvgate.rendering.status import Obstacle
+
+WINDOW_SECONDS = 3600.0
+"""How long a correction is remembered; after that the same one is tried again."""
+MAX_CORRECTIONS = 3
+"""Of the same difference in that time: it comes back because somebody wants it."""
+Kind = str
+"""`Deployment` or `Service`."""
+Difference = tuple[str, ...]
+"""Hash of what is wanted, and the paths that differ from it."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Tried:
+    at: list[float] = field(default_factory=list)
+    """Moments of the corrections in the window."""
+    was_in_vain: bool = False
+    """The difference was there again in the very answer to the last one."""
+    obstacle: Obstacle | None = None
+    """Why the API server refused the last one."""
+
+
+class Corrections:
+    """Of one object's children; lives in memory: a restart tries once more."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._tried: dict[tuple[Kind, Difference], _Tried] = {}
+
+    def may_try(self, kind: Kind, difference: Difference) -> bool:
+        tried = self._recent(kind, difference)
+        if tried is None:
+            return True
+        return not tried.was_in_vain and tried.obstacle is None and len(tried.at) < MAX_CORRECTIONS
+
+    def obstacle(self, kind: Kind, difference: Difference) -> Obstacle | None:
+        """Why the API server refused this, if it did."""
+        tried = self._recent(kind, difference)
+        return tried.obstacle if tried else None
+
+    def note(
+        self, kind: Kind, difference: Difference, *, left: Difference = (), obstacle: Obstacle | None = None
+    ) -> None:
+        """After a correction: what differs in the answer to it, or why there is none."""
+        tried = self._tried.setdefault((kind, difference), _Tried())
+        tried.at.append(self._clock())
+        tried.obstacle = obstacle
+        tried.was_in_vain = left == difference
+        if left and left != difference:  # a webhook changed it on its way: that is what will be seen from now on
+            self._tried[kind, left] = _Tried(at=[self._clock()], was_in_vain=True)
+
+    def _recent(self, kind: Kind, difference: Difference) -> _Tried | None:
+        since = self._clock() - WINDOW_SECONDS
+        self._tried = {key: tried for key, tried in self._tried.items() if tried.at[-1] > since}
+        tried = self._tried.get((kind, difference))
+        if tried is not None:
+            tried.at = [moment for moment in tried.at if moment > since]
+        return tried

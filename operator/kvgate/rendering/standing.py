@@ -1,0 +1,185 @@
+"""What was admitted last: made from an assessment, written to the status, read back from there, and rendered from.
+
+A verdict stands for its spec: neither what is learnt or lost later, nor a restart, nor another catalogue moves a pod. Another spec is
+judged anew; where that one is refused, the last admitted one lives on.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from kvgate import catalogue
+from kvgate.api.base import Document
+from kvgate.api.status import BudgetStatus, Effective, Standing
+from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
+from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.budget.adjust import Knob
+from kvgate.engine import Assessment, Decision
+from kvgate.rendering.budget_status import budget_status
+from kvgate.rendering.pod import MAX_LOAD_SECONDS, MIN_LOAD_SECONDS
+from kvgate.rendering.workload import Figures
+from kvgate.summary import accepted, changes_text
+
+MAX_SPEC_BYTES = 512 << 10
+"""Of a spec's JSON that is kept in the status: an object may have 1.5 MiB in etcd, and holds the spec twice then."""
+_UNSIGNED = ("digest", "budget")
+"""`budget` moves in when another generation is refused, and out when this one stands again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Admitted:
+    """A record, and the object as it was admitted."""
+
+    record: Standing
+    owner: InferenceDeployment | None
+    """None where its spec was too large to be kept."""
+    budget: Document | None
+    """As in status.budget when it was admitted; None where it could not be computed."""
+
+    def is_of(self, owner: InferenceDeployment, generation: int, config_digest: str | None) -> bool:
+        """Whether this very spec was admitted: scaling asks for no new verdict, and a ConfigMap that went takes none away."""
+        record = self.record
+        if record.skip_reason != owner.skip_reason or (
+            config_digest is not None and config_digest != record.config_digest
+        ):
+            return False
+        if self.owner is None:
+            return record.generation == generation
+        return _scaled(self.owner.spec, 0) == _scaled(owner.spec, 0)
+
+    @property
+    def figures(self) -> Figures:
+        record = self.record
+        return Figures(
+            effective=record.effective,
+            placement=record.placement,
+            load_seconds=record.load_seconds,
+            predicted_tokens=record.predicted_tokens,
+        )
+
+    def scaled(self, replicas: object) -> InferenceDeployment | None:
+        """The object as it was admitted, with as many replicas as are asked for now."""
+        if self.owner is None:
+            return None
+        is_number = type(replicas) is int and 0 <= replicas <= 10_000
+        spec = _scaled(self.owner.spec, replicas) if is_number else self.owner.spec  # type: ignore[arg-type]
+        return self.owner.model_copy(update={"spec": spec})
+
+
+def _scaled(spec: InferenceDeploymentSpec, replicas: int) -> InferenceDeploymentSpec:
+    return spec.model_copy(update={"replicas": replicas})
+
+
+def config_digest(config: object) -> str | None:
+    """Of the text behind configFrom; None where there is none."""
+    return hashlib.sha256(config.encode(errors="replace")).hexdigest() if isinstance(config, str) else None
+
+
+def standing_of(
+    document: Mapping[str, Any], owner: InferenceDeployment, assessment: Assessment, figures: Figures, *,
+    calibration_revision: int, config: object,
+) -> Admitted:  # fmt: skip
+    """The record of a spec that is admitted now."""
+    status, reason, message = accepted(assessment)
+    changes = changes_text(assessment) if assessment.decision is Decision.ADMIT_ADJUSTED else None
+    spec = document["spec"]
+    record = Standing(
+        generation=document["metadata"].get("generation", 1),
+        decision=assessment.decision.value,
+        accepted="True" if status else "Unknown",
+        reason=reason.value,
+        message=message[:4096],
+        changes=changes[:4096] if changes is not None else None,
+        skip_reason=owner.skip_reason,
+        config_digest=config_digest(config),
+        calibration_revision=calibration_revision or None,
+        effective=figures.effective,
+        placement=figures.placement,
+        load_seconds=figures.load_seconds,
+        predicted_tokens=figures.predicted_tokens,
+        spec=spec if len(_canonical(spec)) <= MAX_SPEC_BYTES else None,
+        digest="",
+    )
+    budget = budget_status(assessment)
+    return Admitted(record=_signed(record, document, budget), owner=owner, budget=budget)
+
+
+def renewed(admitted: Admitted, document: Mapping[str, Any]) -> Admitted:
+    """The same for the present generation, which asks for the same; its budget stands in status.budget."""
+    update = {"generation": document["metadata"].get("generation", 1), "budget": None}
+    record = admitted.record.model_copy(update=update)
+    return replace(admitted, record=_signed(record, document, admitted.budget))
+
+
+def with_budget(admitted: Admitted) -> Admitted:
+    """The same while status.budget is that of another generation."""
+    budget = BudgetStatus.from_document(admitted.budget) if admitted.budget else None
+    return replace(admitted, record=admitted.record.model_copy(update={"budget": budget}))
+
+
+def _signed(record: Standing, document: Mapping[str, Any], budget: Document | None) -> Standing:
+    """With its digest: it tells what other hands wrote by accident. It is no secret, so whoever may write a status may forge it."""
+    return record.model_copy(update={"digest": _digest(dumped(record), document, budget)})
+
+
+def dumped(record: Standing) -> Document:
+    """As it is written."""
+    written: Document = record.model_dump(by_alias=True, exclude_none=True, mode="json")
+    return written
+
+
+def _digest(record: Document, document: Mapping[str, Any], budget: Document | None) -> str:
+    said = {key: value for key, value in record.items() if key not in _UNSIGNED}
+    return hashlib.sha256(_canonical([document["metadata"].get("uid", ""), budget, said])).hexdigest()
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def read_standing(document: Mapping[str, Any], status: Mapping[str, Any]) -> Admitted | None:
+    """What a status says was admitted; None where nothing was, or where it cannot be what kvgate wrote."""
+    written = status.get("standing")
+    if not isinstance(written, Mapping):
+        return None
+    try:
+        record = Standing.from_document(written)
+        owner = None if record.spec is None else parse_document({**document, "spec": record.spec})
+    except (ValidationError, InvalidDocument):
+        return None
+    budget: Document | None = written.get("budget", status.get("budget"))
+    is_whole = record.digest == _digest(dict(written), document, budget)
+    admitted = Admitted(record=record, owner=owner, budget=budget)
+    return admitted if is_whole and _is_plausible(record, owner, document) else None
+
+
+def _is_plausible(record: Standing, owner: InferenceDeployment | None, document: Mapping[str, Any]) -> bool:
+    """Whether the engine could have written it for this spec."""
+    in_catalogue = {accelerator.resource for accelerator in catalogue.accelerators()}
+    return (
+        record.generation <= document["metadata"].get("generation", 1)
+        and MIN_LOAD_SECONDS <= record.load_seconds <= MAX_LOAD_SECONDS
+        and record.placement.resource in in_catalogue
+        and (owner is None or _is_reachable(record.effective, owner.spec, is_adjusted=record.changes is not None))
+    )
+
+
+def _is_reachable(effective: Effective, spec: InferenceDeploymentSpec, *, is_adjusted: bool) -> bool:
+    """Never above what the spec says, and below it only where policy Adjust may go."""
+    vllm, asked = spec.vllm, spec.admission.adjust
+    may = frozenset(asked.knobs) if is_adjusted and spec.admission.policy == "Adjust" else frozenset()
+    return (
+        _is_within(effective.max_model_len, vllm.max_model_len, asked.min_max_model_len, may=Knob.MAX_MODEL_LEN in may)
+        and _is_within(effective.max_num_seqs, vllm.max_num_seqs, asked.min_max_num_seqs, may=Knob.MAX_NUM_SEQS in may)
+        and (effective.kv_cache_dtype == vllm.kv_cache_dtype or Knob.KV_CACHE_DTYPE in may)
+    )
+
+
+def _is_within(value: int | None, written: int | None, floor: int, *, may: bool) -> bool:
+    if value is None or written is None:
+        return value is None or value >= 1
+    return value == written or (may and min(floor, written) <= value < written)
