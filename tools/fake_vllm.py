@@ -57,6 +57,8 @@ class Engine:
     kv_cache_usage: float | None = None
     """In place of the recorded one."""
     is_vllm: bool = True
+    api_key: str = ""
+    """What /v1 and its like ask for; empty: nothing."""
 
     @property
     def size_tokens(self) -> int | None:
@@ -190,6 +192,8 @@ class Fault:
     """Of the engine."""
 
 
+GUARDED = ("/v1", "/v2", "/inference", "/cohere")
+"""vLLM 0.33, `AuthenticationMiddleware`; up to 0.11 only /v1. Neither /health nor /metrics ever was."""
 TEXT = ("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 HUGE_BYTES = 64 * 2**20
 FAULTS = {
@@ -212,7 +216,7 @@ StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 
 
 def application(engine: Engine, replay: Replay, fault: Fault, stopped: threading.Event) -> Callable[..., Answer]:
-    """The three routes, as WSGI."""
+    """The three routes, as WSGI; with an API key, those that vLLM guards want it."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     registry.register(EngineCollector(engine=replace(engine, **fault.changes), replay=replay))
@@ -221,6 +225,10 @@ def application(engine: Engine, replay: Replay, fault: Fault, stopped: threading
 
     def answer(environment: dict[str, Any], start: StartResponse) -> Answer:
         path = environment["PATH_INFO"]
+        is_open = not engine.api_key or not path.startswith(GUARDED)
+        if not is_open and environment.get("HTTP_AUTHORIZATION") != f"Bearer {engine.api_key}":
+            start("401 Unauthorized", [("Content-Type", "application/json")])
+            return [b'{"error":"Unauthorized"}']
         if path == "/metrics":
             return faulty(start) if fault.status or fault.hangs else metrics(environment, start)
         known = {"/health": b"", "/v1/models": models.encode()}
@@ -291,6 +299,7 @@ def main() -> int:
     parser.add_argument("--block-size", type=int, default=Engine().block_size)
     parser.add_argument("--capacity-tokens", type=int, help="of each engine; else blocks times their size")
     parser.add_argument("--data-parallel-size", type=int, default=1)
+    parser.add_argument("--api-key", default="", help="answer 401 on /v1 without it; for tests, so no secret")
     parser.add_argument("--speed", type=float, default=1.0, help="2: twice as fast as it was recorded")
     parser.add_argument("--loop", action="store_true", help="again from the start; counters go on")
     parser.add_argument("--fault", choices=sorted(FAULTS), default="", help="answer /metrics as a bad engine does")
@@ -302,6 +311,7 @@ def main() -> int:
         block_size=options.block_size,
         kv_cache_size_tokens=options.capacity_tokens,
         data_parallel_size=options.data_parallel_size,
+        api_key=options.api_key,
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -54,8 +54,11 @@ FLAGS: tuple[OwnedFlag, ...] = (
 )
 """Long and short spellings; vLLM also takes `_` for `-` and unique abbreviations (see owned_flag)."""
 
-SECRET_FLAGS = ("--api-key", "--hf-token")
-"""Options whose value is a secret; extraArgs must not hold one, because a pod's arguments are no place for it."""
+SECRET_FLAGS = {
+    "--api-key": "the variable VLLM_API_KEY in template.env with secretKeyRef",
+    "--hf-token": "model.tokenSecretRef",
+}
+"""Options whose value is a secret → where a spec has it; extraArgs must not, because everybody who sees the pod sees them."""
 
 _MIN_ABBREVIATION = 5
 """`--` and three letters: no shorter beginning is unique, and no option of vLLM's is the beginning of one of ours."""

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from controlplane import ControlPlane
-from programs import wait_until
+from kvgate.expansion import expanded
+from programs import ControlPlaneError, wait_until
 from support.doors import Door, running
 from support.inference import Objects, inference_deployment
 
@@ -51,6 +52,57 @@ def test_what_fits_runs_on_the_gpu_that_was_judged(plane: ControlPlane, objects:
         "Reconciling": "False", "Stalled": "False",
     }  # fmt: skip
     assert objects.events("fits") == [("Normal", "Fits")]
+
+
+def test_a_users_text_and_the_build_of_a_release_pass_the_api_server_as_they_are_rendered(
+    plane: ControlPlane, objects: Objects
+) -> None:
+    """Nothing of it is a reference any more; what the kubelet makes of it is in tests/unit/test_expansion.py."""
+    vllm = {"version": "0.33.0+cu130", "maxNumSeqs": 4, "tensorParallelSize": 2, "prefillContextParallelSize": 2}
+    text = "$$(VLLM_API_KEY) $(HOME) $5$"
+    secret = {"name": "VLLM_API_KEY", "secretKeyRef": {"name": "no-such", "key": "api-key"}}
+    env = [secret, {"name": "GREETING", "value": text}]
+    plane.apply(
+        inference_deployment("texts", vllm=vllm | {"extraArgs": [f"--chat-template={text}"]}, template={"env": env})
+    )
+    objects.wait_for("texts", "Ready", "True")
+    (pod,) = objects.pods("texts")
+    (container,) = pod["spec"]["containers"]
+    assert container["image"] == "vllm/vllm-openai:v0.33.0-cu130"
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "4"}
+    assert container["startupProbe"]["httpGet"]["path"] == "/health"
+    words = [expanded(word, lambda _: "replaced") for word in container["args"]]
+    assert f"--chat-template={text}" in words
+    values = {each["name"]: expanded(each.get("value", ""), lambda _: "replaced") for each in container["env"]}
+    assert values["GREETING"] == text
+    assert objects.condition("texts", "Accepted")[:2] == ("Unknown", "UnmodelledKind")
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        (
+            {"template": {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}},
+            "the device plugin gives it those",
+        ),
+        ({"vllm": {"extraArgs": ["--api-key=sk-2f9c41d07ab3"]}}, "VLLM_API_KEY in template.env with secretKeyRef"),
+        ({"vllm": {"image": "vllm/vllm-openai:0.33.0+cu130"}}, "spec.vllm.image"),
+    ],
+)
+def test_what_would_run_something_else_is_refused_by_the_api_server_itself(
+    plane: ControlPlane, spec: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ControlPlaneError) as refused:
+        plane.apply(inference_deployment("other", **spec))
+    assert reason in str(refused.value)
+
+
+def test_an_option_that_listens_elsewhere_is_refused_with_its_effect(plane: ControlPlane, objects: Objects) -> None:
+    plane.apply(inference_deployment("headless", vllm={"maxNumSeqs": 4, "extraArgs": ["--headless"]}))
+    message = objects.wait_for("headless", "Accepted", "False", "SettingRefused")
+    assert "--headless: vLLM starts no API server" in message
+    objects.settle(1.0)
+    assert objects.find("deployment", "headless") is None
 
 
 def test_a_refusal_has_the_numbers_and_renders_nothing(plane: ControlPlane, objects: Objects) -> None:

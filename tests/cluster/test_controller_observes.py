@@ -1,6 +1,8 @@
 """The controller asks real pod addresses on a real control plane: kwok's pods are on the loopback, where a fake vLLM answers."""
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,6 +93,19 @@ def test_what_vllm_reports_is_a_status_a_metric_and_nothing_that_is_written_agai
 
 
 @pytest.mark.parametrize("version", ["0.10.2", "0.22.1", "0.32.0"])
+def test_an_engine_with_an_api_key_becomes_ready_and_is_observed_like_any_other(objects: Objects, door: Door) -> None:
+    """The controller has no key and asks for none; the kubelet's probes are those of test_fake_vllm.py."""
+    objects.plane.kubectl("create", "secret", "generic", "keyed-api", "--from-literal=api-key=not-a-secret")
+    key = {"name": "VLLM_API_KEY", "secretKeyRef": {"name": "keyed-api", "key": "api-key"}}
+    blocks = ready(objects, "keyed", template={"env": [key]})
+    keyed = replace(engine(blocks), api_key="not-a-secret")
+    with serving(keyed, *addresses(objects, "keyed")):
+        assert f"{blocks:,} blocks" in objects.wait_for("keyed", "Observed", "True", "CapacityReported")
+        scraped(door, "read")
+    told = json.dumps([objects.get("infd", "keyed"), objects.events("keyed")])
+    assert "not-a-secret" not in told
+
+
 def test_a_smaller_cache_than_was_promised_is_a_drift_with_an_event_whatever_the_release(
     objects: Objects, version: str
 ) -> None:

@@ -1,5 +1,6 @@
 """The schema and CEL of the CRD on a real API server say what the command line says, document by document."""
 
+import json
 import random
 from collections.abc import Iterator
 from copy import deepcopy
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from controlplane import ControlPlane
 from kvgate.api.validation import InvalidDocument, parse_document
@@ -31,10 +33,16 @@ VALUES: dict[str, tuple[list[Any], list[Any]]] = {
          {"name": "a/b", "source": {}}, {"name": "a/b", "tokenSecretRef": {"name": "hub", "key": "a/b"}},
          {"name": "a/b", "source": {"image": {"reference": "x"}, "persistentVolumeClaim": {"claimName": "y"}}},
          {"name": "a/b", "source": {"persistentVolumeClaim": {"claimName": "y", "path": "/etc"}}},
+         {"name": "a/b", "source": {"persistentVolumeClaim": {"claimName": "y", "path": "a/../b"}}},
+         {"name": "a/b", "source": {"image": {"reference": "Weights"}}},
          {"name": "a/b", "configFrom": {}}, {"name": "a/b", "revision": "a b"}],
     ),
     "accelerator": ([{"type": "H100-SXM-80GB"}, {"type": "NVIDIA H100 80GB HBM3"}], [{}, {"type": ""}, {"type": 1}, {"type": "x" * 254}]),
-    "vllm.version": (["0.33.0", "v0.6.6.post1"], ["latest", "", 0.33, "0"]),
+    "vllm.version": (["0.33.0", "v0.6.6.post1", "0.19.0+cu130"], ["latest", "", 0.33, "0"]),
+    "vllm.image": (
+        ["vllm/vllm-openai:v0.33.0", "localhost:5000/a__b/c.d:V1", "[::1]:5000/x", "x:1@sha256:" + "a" * 64],
+        ["", "vllm:0.19.0+cu128", "a b", "vllm:", "VLLM", "a//b", "x@sha256:abc", "https://x/y", "x:" + "t" * 129, "$(IMAGE)"],
+    ),
     "vllm.maxModelLen": ([1, 131072], [0, -1, "32k", 10**9, True]),
     "vllm.maxNumSeqs": ([1, 1024], [0, 10**7, "8"]),
     "vllm.kvCacheDtype": (["auto", "fp8_e4m3"], ["FP8", "", 8]),
@@ -43,12 +51,14 @@ VALUES: dict[str, tuple[list[Any], list[Any]]] = {
     "vllm.tensorParallelSize": ([1, 8, 32], [0, 2048, "2"]),
     "vllm.pipelineParallelSize": ([1, 4], [0]),
     "vllm.dataParallelSize": ([1, 16], [0]),
+    "vllm.prefillContextParallelSize": ([1, 4], [0]),
     "vllm.blockSize": ([16, 256], [0, 99999]),
     "vllm.enforceEager": ([True, False], ["yes", 1]),
     "vllm.kvCacheMemoryBytes": ([1, 1 << 40], [0, "1Gi"]),
     "vllm.extraArgs": (
         [[], ["--seed=7"], ["--trust-remote-code", "--max-lora-rank=8"], ["--model-impl=auto"]],
         [["--max-model-len=5"], ["--max_model_len", "5"], ["--max-model=5"], ["--gpu-m=0.5"], ["-tp", "4"], ["-tp=4"], ["--port=1"],
+         ["-ep"], ["-pcp=2"], ["--prefill-context-parallel-size", "2"], ["--api-key=x"], ["--api_key", "x"], ["--hf-token"],
          ["--tensor-parallel-size.x=1"], [""], ["--host"], ["-qfp8"], "--seed", ["x" * 1025], ["a"] * 33, [1]],
     ),
     "workload": (
@@ -66,9 +76,13 @@ VALUES: dict[str, tuple[list[Any], list[Any]]] = {
         [{}, {"labels": {"team": "ml"}, "nodeSelector": {"zone": "a"}}, {"resources": {"requests": {"cpu": 4, "memory": "64Gi"}}},
          {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
          {"env": [{"name": "A", "value": "1"}, {"name": "B", "secretKeyRef": {"name": "s", "key": "k"}}]},
+         {"env": [{"name": "VLLM_API_KEY", "secretKeyRef": {"name": "s", "key": "k"}}, {"name": "NCCL_DEBUG", "value": "$(X)"}]},
          {"imagePullSecrets": ["registry"], "cacheClaimName": "cache", "priorityClassName": "high"}],
         [{"labels": {"kvgate.io/x": "1"}}, {"annotations": {"a.kubernetes.io/b": "1"}}, {"resources": {"limits": {"nvidia.com/gpu": 1}}},
          {"resources": {"requests": {"memory": "lots"}}}, {"tolerations": [{"operator": "Like"}]}, {"env": [{"name": "1A"}]},
+         *({"env": [{"name": name, "value": "1"}]} for name in (
+             "NVIDIA_VISIBLE_DEVICES", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "LD_PRELOAD", "PATH", "PYTHONPATH", "VLLM_DP_SIZE",
+             "VLLM_MODEL_REDIRECT_PATH")),
          {"env": [{"name": "A", "value": "1", "secretKeyRef": {"name": "s", "key": "k"}}]}, {"hostNetwork": True}, {"volumes": []}],
     ),
 }  # fmt: skip
@@ -105,6 +119,7 @@ def documents() -> Iterator[dict[str, Any]]:
         yield from (with_value(base(), path, value) for value in (*right, *wrong))
     yield with_value(base(), "admission", {"guarantee": "Workload"})
     yield with_value(with_value(base(), "vllm.tensorParallelSize", 1024), "vllm.dataParallelSize", 2)
+    yield with_value(with_value(base(), "vllm.tensorParallelSize", 1024), "vllm.prefillContextParallelSize", 2)
     for name in ("a" * 45, "a" * 46, "9b", "a.b", "a-b"):
         yield {**base(), "metadata": {"name": name}}
     choose = random.Random(20261121)
@@ -156,3 +171,35 @@ def test_kubectl_explains_the_fields(plane: ControlPlane) -> None:
         lambda: "Longest request" in plane.kubectl("explain", "infd.spec.vllm.maxModelLen", check=False).stdout,
         "kubectl explain knows the field",
     )
+
+
+def without_rules(node: Any) -> Any:
+    """A CRD from before there were any."""
+    if isinstance(node, dict):
+        return {key: without_rules(child) for key, child in node.items() if key != "x-kubernetes-validations"}
+    return [without_rules(child) for child in node] if isinstance(node, list) else node
+
+
+def test_an_object_from_before_a_rule_keeps_its_status_and_its_other_fields_can_change(plane: ControlPlane) -> None:
+    """The API server holds new rules against what changes: an upgrade blocks neither the controller nor a correction."""
+    crd = yaml.safe_load(CRD.read_text(encoding="utf-8"))
+    plane.kubectl("replace", "-f", "-", input=yaml.safe_dump(without_rules(crd)))
+    old = with_value(
+        base(), "template", {"env": [{"name": "LD_PRELOAD", "value": "x.so"}, {"name": "A", "value": "1"}]}
+    )
+    old = with_value(old, "vllm.extraArgs", ["--api-key=not-a-secret"])
+    wait_until(lambda: refusal_of_the_server(plane, old) is None, "the CRD without rules is served")
+    plane.request("POST", COLLECTION, old)
+    plane.kubectl("replace", "-f", str(CRD))
+    another = {**old, "metadata": {"name": "another"}}
+    wait_until(lambda: refusal_of_the_server(plane, another) is not None, "the rules are served")
+
+    def patch(changes: dict[str, Any], *options: str) -> None:
+        plane.kubectl("patch", "infd", "qwen", "--type=merge", "-p", json.dumps(changes), *options)
+
+    patch({"status": {"observedGeneration": 1}}, "--subresource=status")
+    patch({"spec": {"replicas": 3}})
+    with pytest.raises(ControlPlaneError, match="holds a secret"):
+        patch({"spec": {"vllm": {"extraArgs": ["--api-key=2"]}}})
+    patch({"spec": {"template": {"env": None}, "vllm": {"extraArgs": None}}})
+    plane.kubectl("delete", "infd", "qwen")

@@ -17,9 +17,12 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 import fake_vllm
 from fake_vllm import FAULTS, HUGE_BYTES, Engine, NotLoopback, Replay, names_in, recorded_run, serving
 from kvgate.command_line.options import releases_read
+from kvgate.controller.observed import assess_owner
+from kvgate.rendering.workload import Manifests, render
 from kvgate.sources.engine_metrics import read_engine
 from kvgate.vllm_metrics import ENGINE_METRICS, KV_CACHE_USAGE, PREFIX_CACHE_HITS, PREFIX_CACHE_QUERIES
 from programs import free_port
+from support.manifests import an_owner
 
 PLAIN = "text/plain;version=0.0.4"
 PROMETHEUS_2 = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4"
@@ -35,10 +38,13 @@ class Answer(NamedTuple):
     body: bytes
 
 
-def get(port: int, path: str = "/metrics", *, host: str = "127.0.0.1", accept: str = PLAIN) -> Answer:
+def get(
+    port: int, path: str = "/metrics", *, host: str = "127.0.0.1", accept: str = PLAIN, key: str = ""
+) -> Answer:  # fmt: skip
     """Past any proxy of the environment."""
+    headers = {"Accept": accept} | ({"Authorization": f"Bearer {key}"} if key else {})
     with closing(http.client.HTTPConnection(host, port, timeout=20)) as connection:
-        connection.request("GET", path, headers={"Accept": accept})
+        connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         return Answer(response.status, response.headers.get("Content-Type", ""), response.read())
 
@@ -188,6 +194,25 @@ def test_an_engine_that_hangs_is_let_go_when_it_stops() -> None:
         client.request("GET", "/metrics")
         with pytest.raises(TimeoutError):
             client.getresponse()
+
+
+def test_with_an_api_key_the_rendered_probes_and_the_scrape_go_on_as_without() -> None:
+    """As vLLM 0.6 to 0.33: its routes under /v1 answer 401 without the key, /health and /metrics always answer."""
+    owner = an_owner(
+        template={"env": [{"name": "VLLM_API_KEY", "secretKeyRef": {"name": "qwen-api", "key": "api-key"}}]}
+    )
+    judged = assess_owner(owner, "")
+    rendered = render(owner, judged.assessment, judged.accelerator)
+    assert isinstance(rendered, Manifests)
+    (container,) = rendered.deployment["spec"]["template"]["spec"]["containers"]
+    probes = {container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")}
+    port, key = free_port(), "not-a-secret"
+    with serving(Engine(api_key=key), ("127.0.0.1", port)):
+        assert {get(port, path).status for path in probes} == {200}
+        assert read_engine(get(port).body).kv_cache_size_tokens == 8192
+        assert [get(port, path).status for path in ("/v1/models", "/v1/chat/completions", "/v2/embed")] == [401] * 3
+        assert get(port, "/v1/models", key=key).status == 200
+        assert get(port, "/v1/models", key="another").status == 401
 
 
 def test_from_a_shell_it_serves_until_it_is_stopped() -> None:

@@ -26,7 +26,7 @@ from kvgate.budget.adjust import Knob
 from kvgate.budget.request import Guarantee
 from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.variables import RESERVED, ReservedVariables
-from kvgate.vllm_flags import OWNED_FLAG_PATTERN, SECRET_FLAG_PATTERN, owned_flag, secret_flag
+from kvgate.vllm_flags import OWNED_FLAG_PATTERN, SECRET_FLAG_PATTERN, SECRET_FLAGS, owned_flag, secret_flag
 
 MAX_NAME_LENGTH = 45
 """So that `<name>-kvgate-xxxxx` fits the 63 characters of a pod's host name."""
@@ -137,8 +137,8 @@ class Vllm(ApiModel):
         CelRule(
             rule=f"!has(self.extraArgs) || !self.extraArgs.exists(a, a.matches('{SECRET_FLAG_PATTERN}'))",
             message=(
-                "extraArgs holds a secret, and whoever may read the object or the pod reads it; keep it in a Secret: an API key "
-                "as the variable VLLM_API_KEY in template.env with secretKeyRef, a Hugging Face token in model.tokenSecretRef"
+                "extraArgs holds a secret, and whoever may read the object or the pod reads it; keep it in a Secret: "
+                + "; ".join(f"instead of {flag} {instead}" for flag, instead in SECRET_FLAGS.items())
             ),
             holds=lambda vllm: not any(secret_flag(argument) for argument in vllm.extra_args),
             field_path=".extraArgs",

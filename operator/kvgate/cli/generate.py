@@ -24,6 +24,7 @@ from kvgate.cli.monitoring_files import (
     rules_yaml,
     scrape_yaml,
 )
+from kvgate.cli.pod_reference import pods_reference
 from kvgate.cli.reference import HEAD, api_reference, cli_reference, metrics_reference
 from kvgate.cli.rule_reference import rules_reference
 from kvgate.monitoring import DASHBOARDS
@@ -63,6 +64,7 @@ GENERATED: tuple[Generated, ...] = (
     ("docs/reference/manifests.md", lambda: manifests_reference(HEAD)),
     ("docs/reference/config.md", lambda: config_reference(HEAD)),
     ("docs/reference/metrics.md", metrics_reference),
+    ("docs/reference/pods.md", lambda: pods_reference(HEAD)),
     ("docs/reference/rules.md", lambda: rules_reference(HEAD)),
     *((f"charts/kvgate/dashboards/{uid}.json", partial(dashboard, uid)) for uid in DASHBOARDS),
 )

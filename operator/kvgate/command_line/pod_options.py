@@ -27,6 +27,8 @@ class PodOption:
     effect: str
     """Completes `--option value: vLLM …`."""
     instead: str
+    when: str = ""
+    """The values that break it, in words; empty: any."""
     severity: Severity = Severity.ERROR
 
 
@@ -60,48 +62,63 @@ POD_OPTIONS: tuple[PodOption, ...] = (
         name="api_server_count",
         breaks=lambda value, _: isinstance(value, int) and value < 1,
         effect="starts no API server",
+        when="below 1",
         instead=_HTTP,
     ),
     PodOption(
-        name="nnodes", breaks=_is_above(1), effect="waits for other hosts, and there are none", instead=_ONE_HOST
+        name="nnodes",
+        breaks=_is_above(1),
+        effect="waits for other hosts, and there are none",
+        when="above 1",
+        instead=_ONE_HOST,
     ),
     PodOption(
-        name="node_rank", breaks=_is_above(0), effect="waits for its first host, and there is none", instead=_ONE_HOST
+        name="node_rank",
+        breaks=_is_above(0),
+        effect="waits for its first host, and there is none",
+        when="above 0",
+        instead=_ONE_HOST,
     ),
     PodOption(
         name="distributed_executor_backend",
         breaks=lambda value, _: value == "external_launcher",
         effect="is started by torchrun, and not as a server",
+        when="external_launcher",
         instead="leave it out",
     ),
     PodOption(
         name="data_parallel_size_local",
         breaks=lambda value, copies: isinstance(value, int) and value != copies,
         effect="runs another number of data parallel ranks here than spec.vllm.dataParallelSize, and waits for the others",
+        when="other than `dataParallelSize`",
         instead=_ALL_RANKS,
     ),
     PodOption(
         name="data_parallel_rank",
         breaks=lambda value, copies: isinstance(value, int) and (value > 0 or copies > 1),
         effect="runs one data parallel rank and waits for the others in other pods",
+        when="with `dataParallelSize` above 1",
         instead=_ALL_RANKS,
     ),
     PodOption(
         name="data_parallel_start_rank",
         breaks=_is_above(0),
         effect="runs the later data parallel ranks and waits for the first ones in other pods",
+        when="above 0",
         instead=_ALL_RANKS,
     ),
     PodOption(
         name="data_parallel_external_lb",
         breaks=_is_set_for_several,
         effect="runs one data parallel rank and waits for the others in other pods",
+        when="with `dataParallelSize` above 1",
         instead=_ALL_RANKS,
     ),
     PodOption(
         name="data_parallel_multi_port_external_lb",
         breaks=_is_set_for_several,
         effect="listens on a port for each data parallel rank, and the Service leads to the first one only",
+        when="with `dataParallelSize` above 1",
         instead=_ALL_RANKS,
     ),
     PodOption(
