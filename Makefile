@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo observe test init check fix generate verify tools chart accuracy bench run
+.PHONY: help demo observe test fuzz init check fix generate verify tools chart accuracy bench run
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ observe: .venv/ready  ## predicted against observed: a real Prometheus, fake vLL
 
 test: .venv/ready tools  ## the whole test suite, the real control plane included
 	$(BIN)/python tools/run_tests.py
+
+fuzz: .venv/ready  ## 250,000 hostile documents, 15,000 reviews, 50,000 model configs; every failure by its seed
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)
 
 init: .venv/ready  ## virtual environment from the pinned requirements, with kvgate in it
 
