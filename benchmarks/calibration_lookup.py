@@ -1,4 +1,4 @@
-"""What a calibration of 1,000 starts costs: one lookup (target 20 µs), and a whole judgement with it and without.
+"""What a calibration of as many starts as are kept costs: one lookup (target 20 µs), and a whole judgement with it and without.
 
 python benchmarks/calibration_lookup.py [--runs 20000]
 """

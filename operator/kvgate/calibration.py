@@ -1,24 +1,39 @@
 """Observed starts as text that can be kept, exported and committed: a header, then one JSON object per line.
 
-The controller keeps it in a ConfigMap, `kvgate calibrate` writes the same into a file, and every door reads it.
+The controller keeps it in a ConfigMap, `kvgate calibrate` writes the same into a file, and every door reads it. In a cluster a start
+teaches only where its image is trusted.
 """
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
-from kvgate.budget.calibration import Calibration, ObservedStart, StartKey, StartState
+from kvgate.budget.calibration import (
+    MIN_WITNESSES,
+    Calibration,
+    ObservedStart,
+    Origin,
+    Scope,
+    StartKey,
+    StartState,
+)
 from kvgate.budget.interval import Interval
 from kvgate.budget.ledger import observed_start
 from kvgate.budget.plan import Budget
 from kvgate.budget.units import format_gib, gib
 from kvgate.record import record
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+OLD_FORMAT_VERSION = 1
+"""It did not say whose a start was: its starts are read as of unknown origin."""
 HEADER = {"format": "kvgate-calibration", "version": FORMAT_VERSION}
-MAX_STARTS = 1000
-"""A ConfigMap holds 1 MiB, a start takes about 600 bytes; the oldest go first."""
+MAX_STARTS = 600
+"""A ConfigMap holds 1 MiB, a start takes about 900 bytes and with the longest names 1500; the oldest of the namespace that has the most
+go first."""
 MAX_STARTS_OF_A_SETTING = 8
 MAX_PROBLEMS = 20
 """After so many broken lines a text is given up: it is something else."""
@@ -29,6 +44,14 @@ MAX_FIGURE = 1 << 50
 """A PiB; beyond the range of float nothing could even be told of it."""
 LOG_ROUNDING_BYTES = gib(0.005)
 """Logs print GiB with two decimals."""
+MAX_NAME = 253
+"""Characters of a namespace, an object or a pod: no name of Kubernetes is longer."""
+MAX_IMAGE = 400
+"""Characters of a repository (255 at most) and its digest."""
+MAX_SOURCE = 200
+_HUB = "docker.io"
+_PATTERN = re.compile(r"[a-z0-9._/:*?\[\]-]+")
+"""Characters of a repository, and wildcards."""
 
 _KEY_TYPES = {field.name: field.type for field in fields(StartKey)}
 _FIGURES = (
@@ -39,6 +62,8 @@ _FIGURES = (
     "scatter_bytes",
     "revision",
 )
+_TEXTS = {"namespace": MAX_NAME, "owner": MAX_NAME, "pod": MAX_NAME, "image": MAX_IMAGE}
+"""Whose the start was: key, and its longest value in characters."""
 
 
 @record
@@ -53,6 +78,64 @@ class Records:
         return Calibration(starts=self.starts)
 
 
+def repository_of(image: str) -> str:
+    """The repository of an image, with its registry as a container runtime writes it: `docker.io/vllm/vllm-openai`."""
+    name = image.rpartition("://")[2].partition("@")[0]
+    folder, slash, last = name.rpartition("/")
+    name = f"{folder}{slash}{last.partition(':')[0]}"
+    registry, slash, _ = name.partition("/")
+    if not slash:
+        return f"{_HUB}/library/{name}"
+    if "." in registry or ":" in registry or registry == "localhost":
+        return name.replace(f"index.{_HUB}/", f"{_HUB}/", 1) if registry == f"index.{_HUB}" else name
+    return f"{_HUB}/{name}"
+
+
+@record
+class Trust:
+    """Whose starts teach in a cluster."""
+
+    images: tuple[str, ...]
+    """Repositories without tag, `*` for any part; as `repository_of` writes them."""
+    scope: Scope = Scope.NAMESPACE
+
+    @classmethod
+    def of(cls, patterns: Iterable[str], scope: str) -> "Trust":
+        """An empty pattern stands for no image. Raises ValueError that names the pattern and what is wrong with it."""
+        return cls(images=tuple(map(_repository_pattern, filter(None, patterns))), scope=Scope(scope))
+
+    def distrust(self, declared: str, ran: str) -> str:
+        """Why a pod's start does not teach: the image that its spec names and the one that the runtime reports must both be trusted.
+
+        Empty where they are.
+        """
+        if not ran.rpartition("://")[2].partition("@")[1]:
+            return f"the container runtime does not report which image ran (imageID {ran!r}): the start teaches nothing"
+        for image in (declared, ran):
+            if not self._allows(image):
+                return f"image {repository_of(image)} is not among calibration.images: its starts teach nothing"
+        return ""
+
+    def calibration(self, starts: Iterable[ObservedStart]) -> Calibration:
+        """What verdicts may learn from; a start whose image is no longer trusted stays in the records and teaches nothing."""
+        return Calibration(starts=tuple(filter(self.teaches, starts)), scope=self.scope)
+
+    def teaches(self, start: ObservedStart) -> bool:
+        return start.origin is not Origin.POD or self._allows(start.image)
+
+    def _allows(self, image: str) -> bool:
+        repository = repository_of(image)
+        return any(fnmatchcase(repository, pattern) for pattern in self.images)
+
+
+def _repository_pattern(pattern: str) -> str:
+    if "@" in pattern or ":" in pattern.rpartition("/")[2]:
+        raise ValueError(f"{pattern!r} names a tag or a digest; give the repository alone, such as vllm/vllm-openai")
+    if not _PATTERN.fullmatch(pattern):
+        raise ValueError(f"{pattern!r} is no repository; give one such as vllm/vllm-openai or registry.example/team/*")
+    return pattern if pattern.startswith("*") else repository_of(pattern)
+
+
 def read_records(text: str) -> Records:
     """Every line that can be read; a line that cannot is named and costs no other."""
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
@@ -61,10 +144,10 @@ def read_records(text: str) -> Records:
     header = _header_problem(lines[0][1])
     if header:
         return Records(problems=(f"line {lines[0][0]}: {header}",))
-    starts, problems = [], []
+    starts, problems, version = [], [], json.loads(lines[0][1])["version"]
     for number, line in lines[1:]:
         try:
-            starts.append(_start(line))
+            starts.append(_start(line, version))
         except ValueError as error:
             problems.append(f"line {number}: {error}")
         if len(problems) == MAX_PROBLEMS:
@@ -81,18 +164,37 @@ def write_records(starts: Iterable[ObservedStart]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_start(starts: tuple[ObservedStart, ...], start: ObservedStart) -> tuple[ObservedStart, ...]:
-    """The starts and a new one under the next revision; the same object where it says nothing new, or no more than enough do."""
-    alike = [known for known in starts if known.key == start.key]
-    if any(abs(known.overhead_bytes - start.overhead_bytes) <= start.resolution_bytes for known in alike):
+def with_start(
+    starts: tuple[ObservedStart, ...], start: ObservedStart, *, revision: int = 0
+) -> tuple[ObservedStart, ...]:
+    """The starts and a new one, under this revision or the next; the same object where it says nothing new, or no more than enough do.
+
+    The same figure of a second pod is news: two pods are believed where one is not. No namespace can push another's starts out before
+    it has more of them.
+    """
+    alike = [known for known in starts if _is_comparable(known, start)]
+    same = [known for known in alike if abs(known.overhead_bytes - start.overhead_bytes) <= start.resolution_bytes]
+    if any(known.pod == start.pod for known in same) or len({known.pod for known in same}) >= MIN_WITNESSES:
         return starts
     is_full = len(alike) >= MAX_STARTS_OF_A_SETTING
-    if is_full and Calibration(starts=(*alike, start)).state(start) is not StartState.CONTRADICTORY:
+    is_witnessed = start.origin is Origin.STATED or len({known.pod for known in alike}) >= MIN_WITNESSES
+    if is_full and is_witnessed and Calibration(starts=(*alike, start)).state(start) is not StartState.CONTRADICTORY:
         return starts  # it would only push out a start that a verdict stands on
-    dropped = alike[0] if is_full else None
-    kept = tuple(known for known in starts if known is not dropped)[-(MAX_STARTS - 1) :]
+    dropped = alike[0] if is_full else _most_expendable(starts) if len(starts) >= MAX_STARTS else None
+    kept = tuple(known for known in starts if known is not dropped)
     newest = max((known.revision for known in starts), default=0)
-    return (*kept, replace(start, revision=newest + 1))
+    return (*kept, replace(start, revision=max(revision, newest + 1)))
+
+
+def _is_comparable(known: ObservedStart, start: ObservedStart) -> bool:
+    """Of one setting, and of pods of one namespace or of none."""
+    return (known.key, known.origin, known.namespace) == (start.key, start.origin, start.namespace)
+
+
+def _most_expendable(starts: tuple[ObservedStart, ...]) -> ObservedStart:
+    """The oldest of the namespace that has the most starts."""
+    counts = Counter(start.namespace for start in starts)
+    return max(starts, key=lambda start: (counts[start.namespace], -start.revision))
 
 
 def start_of_blocks(
@@ -138,9 +240,8 @@ def unused_text(calibration: Calibration, start: ObservedStart) -> str | None:
         return (
             f"{what} reported {seen} where {expected} was expected: not used; is it another setting, or a shared GPU?"
         )
-    return (
-        f"{what} reported {seen}, other starts of the setting something else: none is used; remove those that are wrong"
-    )
+    consequence = "none is used" if calibration.scope is None else "it makes verdicts less certain and moves none"
+    return f"{what} reported {seen}, other starts of the setting something else: {consequence}; remove those that are wrong"
 
 
 def unused_texts(calibration: Calibration) -> Iterator[str]:
@@ -155,8 +256,8 @@ def _header_problem(line: str) -> str:
         header = None
     if not isinstance(header, dict) or header.get("format") != HEADER["format"]:
         return f"this is no calibration: the first line must be {json.dumps(HEADER)}"
-    if header.get("version") != FORMAT_VERSION:
-        return f"version is {header.get('version')!r}; this release reads version {FORMAT_VERSION}"
+    if header.get("version") not in (OLD_FORMAT_VERSION, FORMAT_VERSION):
+        return f"version is {header.get('version')!r}; this release reads versions {OLD_FORMAT_VERSION} and {FORMAT_VERSION}"
     return ""
 
 
@@ -167,10 +268,12 @@ def _object(start: ObservedStart) -> dict[str, Any]:
         **{name: getattr(start, name) for name in _FIGURES},
         "predicted_bytes": [bounds.low, bounds.expected, bounds.high],
         "source": start.source,
+        "origin": start.origin.value,
+        **{name: getattr(start, name) for name in _TEXTS if getattr(start, name)},
     }
 
 
-def _start(line: str) -> ObservedStart:
+def _start(line: str, version: int) -> ObservedStart:
     """Raises ValueError that names the first thing that is wrong."""
     if len(line) > MAX_LINE_BYTES:
         raise ValueError(f"{len(line)} characters; a start has at most {MAX_LINE_BYTES}")
@@ -181,12 +284,31 @@ def _start(line: str) -> ObservedStart:
     if not isinstance(found, dict):
         raise ValueError("no JSON object")  # noqa: TRY004 - one kind of error for all that a line can have wrong
     low, expected, high = _predicted(found)
+    key = StartKey(**{name: _typed(found, name, kind) for name, kind in _KEY_TYPES.items()})
+    figures: dict[str, Any] = {name: _figure(found, name) for name in _FIGURES}
     return ObservedStart(
-        key=StartKey(**{name: _typed(found, name, kind) for name, kind in _KEY_TYPES.items()}),
+        key=key,
         predicted=Interval(low=low, expected=expected, high=high),
-        source=str(found.get("source", ""))[:200],
-        **{name: _figure(found, name) for name in _FIGURES},
+        source=str(found.get("source", ""))[:MAX_SOURCE],
+        **figures,
+        **_provenance(found, version),
     )
+
+
+def _provenance(found: Mapping[str, Any], version: int) -> dict[str, Any]:
+    """Whose the start was; a pod's must say in which namespace it ran, and what ran there."""
+    if version == OLD_FORMAT_VERSION:
+        return {"origin": Origin.UNKNOWN}
+    if found.get("origin") not in tuple(Origin):
+        raise ValueError(f"origin is {found.get('origin')!r}; it must be one of {', '.join(Origin)}")
+    texts = {name: _typed(found, name, str) for name in _TEXTS if name in found}
+    for name, value in texts.items():
+        if len(value) > _TEXTS[name]:
+            raise ValueError(f"{name} has {len(value)} characters; it may have {_TEXTS[name]}")
+    missing = [name for name in _TEXTS if not texts.get(name)]
+    if found["origin"] == Origin.POD and missing:
+        raise ValueError(f"{' and '.join(missing)} must be given where origin is {Origin.POD.value}")
+    return {"origin": Origin(found["origin"]), **texts}
 
 
 def _predicted(found: Mapping[str, Any]) -> list[int]:

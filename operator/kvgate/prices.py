@@ -66,8 +66,8 @@ def read_prices(text: str, *, where: str) -> Prices:
 def _parsed(text: str) -> Mapping[str, Any]:
     try:
         data = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BadPrices(f"it is not YAML: {' '.join(str(error).split())}") from None
+    except Exception as error:  # noqa: BLE001 - constructors of scalars raise whatever the text makes of them
+        raise BadPrices(f"it is not YAML: {' '.join(str(error).split()) or type(error).__name__}") from None
     if not isinstance(data, Mapping):
         raise BadPrices("it must be a mapping: a name that `kvgate gpus` lists, a colon, a price per hour")
     return data

@@ -14,6 +14,7 @@ from kvgate import __version__
 from kvgate.api.crd import custom_resource_definition
 from kvgate.cli.chart_files import CRD_TEMPLATE, crd_template
 from kvgate.permissions import OWN_NAMESPACE_RULES, RULES, Permission
+from kvgate.rendering.pod import IMAGES
 from support.assets import require_assets
 from support.chart import CHART, NAMESPACE, ROOT, documents, helm, one, render
 
@@ -210,3 +211,11 @@ def test_the_webhook_judges_the_watched_namespaces_only(binary: Path) -> None:
             if (each["key"], each["operator"]) == ("kubernetes.io/metadata.name", "In")
         ]
         assert selected == ([expected] if expected else [])
+
+
+def test_the_images_that_teach_are_by_default_those_that_are_rendered(defaults: list[dict[str, Any]]) -> None:
+    for door in ("controller", "webhook"):
+        (container,) = one(defaults, "Deployment", f"kvgate-{door}")["spec"]["template"]["spec"]["containers"]
+        images = [each.partition("=")[2] for each in container["args"] if each.startswith("--calibration-image=")]
+        assert images == list(IMAGES.values())
+        assert "--calibration-scope=Namespace" in container["args"]

@@ -1,11 +1,14 @@
-"""One observed start on a real control plane: the next verdict follows it, its own never does, and people's edits are kept."""
+"""Observed starts on a real control plane: the next verdict follows two pods that agree, nobody's moves by one, and no namespace's by
+another's; a verdict's own never does, and people's edits are kept."""
 
 import json
+from typing import Any
 
 import pytest
 
 from controlplane import ControlPlane
 from fake_vllm import Engine, serving
+from kvgate.budget.calibration import ObservedStart
 from kvgate.calibration import read_records
 from kvgate.rendering.pod import PORT
 from programs import wait_until
@@ -19,21 +22,28 @@ OPTIONS = ("--observe-seconds=1", f"--calibration=default/{CONFIG_MAP}")
 BLOCK_SIZE = 16
 
 
-def pods(objects: Objects, name: str) -> dict[str, str]:
+def pods(objects: Objects, name: str, namespace: str = "default") -> dict[str, str]:
     """Names and addresses."""
-    found = objects.plane.kubectl("get", "pods", "-l", f"kvgate.io/inferencedeployment={name}", "-o", "json")
+    which = ["-n", namespace, "-l", f"kvgate.io/inferencedeployment={name}"]
+    found = objects.plane.kubectl("get", "pods", *which, "-o", "json")
     return {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in json.loads(found.stdout)["items"]}
 
 
-def expected_blocks(objects: Objects, name: str) -> int:
-    objects.plane.apply(inference_deployment(name))
-    objects.wait_for(name, "Ready", "True")
-    return int(objects.get("infd", name)["status"]["budget"]["capacityTokens"]) // BLOCK_SIZE
+def expected_blocks(objects: Objects, name: str, namespace: str = "default", **spec: Any) -> int:
+    return int(budget_of(objects, name, namespace, **spec)["capacityTokens"]) // BLOCK_SIZE
 
 
-def reporting(objects: Objects, name: str, num_gpu_blocks: int):  # type: ignore[no-untyped-def]  # noqa: ANN201 - as `serving`
+def budget_of(objects: Objects, name: str, namespace: str = "default", **spec: Any) -> dict[str, Any]:
+    """As status says it once the pods are ready."""
+    objects.plane.apply(inference_deployment(name, namespace=namespace, **spec))
+    objects.wait_for(name, "Ready", "True", namespace=namespace)
+    budget: dict[str, Any] = objects.get("infd", name, namespace)["status"]["budget"]
+    return budget
+
+
+def reporting(objects: Objects, name: str, num_gpu_blocks: int, namespace: str = "default"):  # type: ignore[no-untyped-def]  # noqa: ANN201 - as `serving`
     engine = Engine(num_gpu_blocks=num_gpu_blocks, block_size=BLOCK_SIZE, vllm_version="0.33.0")
-    return serving(engine, *((ip, PORT) for ip in pods(objects, name).values()))
+    return serving(engine, *((ip, PORT) for ip in pods(objects, name, namespace).values()))
 
 
 def kept(objects: Objects) -> str:
@@ -41,23 +51,26 @@ def kept(objects: Objects) -> str:
     return str(json.loads(found.stdout)["data"]["starts.jsonl"]) if found.returncode == 0 else ""
 
 
-def test_one_observed_start_makes_the_next_prediction_exact_and_leaves_its_own_alone(plane: ControlPlane) -> None:
+def test_two_pods_that_agree_make_the_next_prediction_exact_and_leave_their_own_alone(plane: ControlPlane) -> None:
     objects = Objects(plane=plane)
     with running("controller", *OPTIONS, kubeconfig=plane.kubeconfig) as door:
-        blocks = expected_blocks(objects, "first")
+        blocks = expected_blocks(objects, "first", replicas=2)
         observed, first_pods = blocks * 92 // 100, pods(objects, "first")
         with reporting(objects, "first", observed):
             assert "-8.0 %" in objects.wait_for("first", "PredictionDrift", "True")
-            wait_until(lambda: kept(objects), "the start is in the ConfigMap")
-            (start,) = read_records(kept(objects)).starts
-            assert start.source.startswith("default/first, ")
+            wait_until(lambda: len(read_records(kept(objects)).starts) == 2, "both starts are in the ConfigMap")
+            starts = read_records(kept(objects)).starts
+            assert {(start.namespace, start.owner, start.pod) for start in starts} == {
+                ("default", "first", pod) for pod in first_pods
+            }
+            assert {start.image.partition("@")[0] for start in starts} == {"docker.io/vllm/vllm-openai"}
             assert expected_blocks(objects, "second") == observed
             budget = objects.get("infd", "second")["status"]["budget"]
-            assert budget["observedStarts"] == 1
+            assert budget["observedStarts"] == 2
             width = budget["availableKvCacheBytes"]
             with reporting(objects, "second", observed):
                 objects.wait_for("second", "PredictionDrift", "False", "WithinTolerance")
-                assert door.count_of('kvgate_calibration_starts{state="used"}') == 1
+                assert door.count_of('kvgate_calibration_starts{state="used"}') == 2
         before = objects.get("infd", "first")["status"]["budget"]
         narrow, wide = (each["high"] - each["low"] for each in (width, before["availableKvCacheBytes"]))
         assert narrow < wide
@@ -66,6 +79,68 @@ def test_one_observed_start_makes_the_next_prediction_exact_and_leaves_its_own_a
         assert objects.get("infd", "first")["status"]["budget"] == before, "a verdict stands for its generation"
         assert pods(objects, "first") == first_pods, "and no engine is restarted"
         assert expected_blocks(objects, "third") == observed, "the ConfigMap survives a restart"
+
+
+@pytest.mark.parametrize("percent", [84, 116], ids=["too little", "too much"])
+def test_no_tenant_moves_the_verdicts_of_others(plane: ControlPlane, percent: int) -> None:
+    """A namespace teaches itself alone, a foreign image nobody, and one pod of vLLM's own image makes its neighbours less certain."""
+    objects, sizes = Objects(plane=plane), {"vllm": {"maxNumSeqs": 6 if percent < 100 else 7}}
+    tenant, names = (
+        f"tenant-{percent}",
+        {role: f"{role}-{percent}" for role in ("before", "hostile", "foreign", "single", "after")},
+    )
+    plane.kubectl("create", "namespace", tenant)
+    with running("controller", *OPTIONS, kubeconfig=plane.kubeconfig) as door:
+        before = budget_of(objects, names["before"], **sizes)
+        wrong = int(before["capacityTokens"]) // BLOCK_SIZE * percent // 100
+        budget_of(objects, names["hostile"], tenant, replicas=2, **sizes)
+        with reporting(objects, names["hostile"], wrong, tenant):
+            objects.wait_for(names["hostile"], "PredictionDrift", "True", namespace=tenant)
+            wait_until(lambda: len(of_namespace(objects, tenant)) == 2, "the tenant's own starts are kept")
+        budget_of(objects, names["foreign"], replicas=2, vllm={**sizes["vllm"], "image": "ghcr.io/some/vllm:v0.33.0"})
+        with reporting(objects, names["foreign"], wrong):
+            told = objects.wait_for(names["foreign"], "PredictionDrift", "True")
+            assert "image ghcr.io/some/vllm is not among calibration.images" in told
+        known = len(of_namespace(objects, "default"))
+        assert budget_of(objects, names["after"], **sizes) == before
+        budget_of(objects, names["single"], **sizes)
+        with reporting(objects, names["single"], wrong):
+            objects.wait_for(names["single"], "PredictionDrift", "True")
+            wait_until(lambda: len(of_namespace(objects, "default")) == known + 1, "the single start is kept")
+        less_certain = budget_of(objects, f"{names['after']}-again", **sizes)
+        assert less_certain["capacityTokens"] == before["capacityTokens"]
+        was, now = before["availableKvCacheBytes"], less_certain["availableKvCacheBytes"]
+        assert (now["low"] < was["low"]) == (percent < 100)
+        assert (now["high"] > was["high"]) == (percent > 100)
+        assert now["expected"] == was["expected"]
+        assert less_certain["verdict"] in (before["verdict"], "MayNotFit")
+        taught = expected_blocks(objects, "learns", tenant, **sizes)
+        assert taught == wrong, "within its namespace the tenant teaches"
+        assert door.count_of('kvgate_calibration_starts{state="contradictory"}') == 0
+
+
+def of_namespace(objects: Objects, namespace: str) -> list[ObservedStart]:
+    return [start for start in read_records(kept(objects)).starts if start.namespace == namespace]
+
+
+def test_after_the_config_map_is_deleted_no_revision_comes_again(plane: ControlPlane) -> None:
+    objects, sizes = Objects(plane=plane), {"vllm": {"maxNumSeqs": 9}}
+    with running("controller", *OPTIONS, "--resync-seconds=1", kubeconfig=plane.kubeconfig):
+        blocks = expected_blocks(objects, "deleted-a", replicas=2, **sizes)
+        with reporting(objects, "deleted-a", blocks * 90 // 100):
+            objects.wait_for("deleted-a", "PredictionDrift", "True")
+            wait_until(lambda: len(of_setting(objects, 9)) == 2, "the starts are kept")
+            newest = max(start.revision for start in read_records(kept(objects)).starts)
+            plane.kubectl("delete", "configmap", CONFIG_MAP)
+            expected_blocks(objects, "deleted-b", vllm={"maxNumSeqs": 10}, replicas=2)
+            with reporting(objects, "deleted-b", blocks * 90 // 100):
+                wait_until(lambda: len(of_setting(objects, 10)) == 2, "new starts are kept")
+        assert min(start.revision for start in of_setting(objects, 10)) > newest
+        assert of_setting(objects, 9) == [], "what was deleted stays deleted"
+
+
+def of_setting(objects: Objects, max_num_seqs: int) -> list[ObservedStart]:
+    return [start for start in read_records(kept(objects)).starts if start.key.max_num_seqs == max_num_seqs]
 
 
 def test_a_config_map_that_somebody_broke_is_told_where_it_matters_and_stays_as_it_is(plane: ControlPlane) -> None:
@@ -79,7 +154,7 @@ def test_a_config_map_that_somebody_broke_is_told_where_it_matters_and_stays_as_
         blocks = int(objects.get("infd", "fourth")["status"]["budget"]["capacityTokens"]) // BLOCK_SIZE
         with reporting(objects, "fourth", blocks * 92 // 100):
             message = objects.wait_for("fourth", "PredictionDrift", "True")
-        assert f"not remembered: ConfigMap default/{CONFIG_MAP}, key starts.jsonl, line 3: no JSON object" in message
+        assert f"not remembered: ConfigMap default/{CONFIG_MAP}, key starts.jsonl, line 4: no JSON object" in message
         assert door.count_of('kvgate_calibration_starts{state="unreadable"}') == 1
-        assert door.count_of('kvgate_calibration_starts{state="used"}') == 1, "the other line is used"
+        assert door.count_of('kvgate_calibration_starts{state="used"}') == 2, "the other lines are used"
     assert kept(objects) == broken

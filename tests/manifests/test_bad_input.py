@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kvgate.cli.check_json import render
 from kvgate.cli.check_report import Item, Report
@@ -64,6 +65,24 @@ def test_a_comment_on_each_of_many_lines_takes_no_longer_than_the_lines(tmp_path
         (b"a: &a\n  vllm: *a\n", "InvalidYaml", 1, "alias"),
         (b"vllm: " + b"[" * 5000, "InvalidYaml", 1, "deeper"),
         (b"vllm: !!python/object:os.system {}\n", None, 0, ""),
+        (b"kind: Pod\nvllm: !!bool x\n", "InvalidYaml", 2, "'x' is no value of type !!bool"),
+        (b"kind: Pod\nspec: [1, !!int '']\nvllm: 1\n", "InvalidYaml", 2, "'' is no value of type !!int"),
+        (b"kind: Pod\nspec:\n  vllm: !!float 1:-\n", "InvalidYaml", 3, "'1:-' is no value of type !!float"),
+        (b"vllm: 1\nspec: !!binary /w==\n", "InvalidYaml", 2, "'/w==' is no value of type !!binary"),
+        (b"vllm: 1\nspec: 0b" + b"1" * 20_000, "InvalidYaml", 2, "a number of 20002 characters"),
+        (b"vllm: 1\nspec: 1" + b":59" * 20_000, "InvalidYaml", 2, "a number of 60001 characters"),
+        (b"vllm: 1\nspec: -" + b"9" * 5_000, "InvalidYaml", 2, "a number of 5001 characters"),
+        (b"vllm: 1\nspec: 0x" + b"f" * 5_000, "InvalidYaml", 2, "a number of 5002 characters"),
+        (b"vllm: 1\nspec: 1." + b"9" * 5_000, "InvalidYaml", 2, "a number of 5002 characters"),
+        (b"vllm: 1\n? !!int x\n: 1\n", "InvalidYaml", 2, "'x' is no value of type !!int"),
+        (b"vllm: 1\n? [1]\n: 1\n", "InvalidYaml", 2, "unhashable"),
+        (b"vllm: 1\nspec: {<<: 3}\n", "InvalidYaml", 2, "merging"),
+        (b"a: &x 1\nvllm: &x 2\n", "InvalidYaml", 2, "duplicate anchor"),
+        (b"vllm: 1\nspec: \x1b[31m\n", "InvalidYaml", 2, "control characters"),
+        (b"!!str {=: x, kind: ConfigMap}\n", "InvalidYaml", 1, "makes no object"),
+        (b"!reset {kind: ConfigMap}\n", "InvalidYaml", 1, "makes no object"),
+        (b"!!set {kind, vllm}\n", None, 0, ""),
+        (b"vllm: 2001-99-99\nspec: !!timestamp 2001-99-99\n", None, 0, ""),
     ],
 )
 def test_what_cannot_be_read_is_told_at_its_line(
@@ -76,6 +95,22 @@ def test_what_cannot_be_read_is_told_at_its_line(
     told = [(placed.rule, placed.line) for placed in report.unreadable]
     assert told == ([(rule, line)] if rule else [])
     assert all(words in placed.finding.message and placed.finding.remediation for placed in report.unreadable)
+
+
+def test_one_document_of_a_stream_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    parts = ("kind: Pod\nvllm: !!bool x\n", POD.replace("NAME", "good"), f"vllm: 0b{'1' * 9999}\n", "vllm: [\n")
+    (tmp_path / "stream.yaml").write_text("---\n".join(parts))
+    report = checked(tmp_path)
+    assert the_good_one(report).line == 10
+    assert sorted((placed.line, placed.column) for placed in report.unreadable) == [(2, 7), (15, 7), (18, 1)]
+
+
+def test_json_with_signs_beyond_16_bits_is_read_as_kubernetes_reads_it(tmp_path: Path) -> None:
+    pod = yaml.safe_load(POD.replace("NAME", "good"))
+    pod["metadata"]["annotations"] = {"mood": "😀", "half": "\ud83d", "path": "C:\\ud83d"}
+    (tmp_path / "pod.json").write_text(json.dumps(pod))
+    read = the_good_one(checked(tmp_path)).document.load()
+    assert read["metadata"]["annotations"] == {"mood": "😀", "half": "\ufffd", "path": "C:\\ud83d"}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Observed starts that left so much more than was predicted, or less."""
 
-from kvgate.budget.calibration import ObservedStart
+from dataclasses import replace
+
+from kvgate.budget.calibration import ObservedStart, Origin
 from kvgate.budget.plan import plan
 from kvgate.budget.units import gib
 from kvgate.calibration import start_of_bytes
@@ -18,3 +20,20 @@ def a_start(error_gib: float = -0.5, **changes: object) -> ObservedStart:
     start = start_of_bytes(budget, budget.tightest.available.expected + gib(error_gib), source="serving/a")
     assert start is not None
     return start
+
+
+IMAGE = "docker.io/vllm/vllm-openai@sha256:" + "1" * 64
+
+
+def a_pods_start(
+    error_gib: float,
+    pod: str,
+    *,
+    owner: str = "other",
+    namespace: str = "serving",
+    image: str = IMAGE,
+    **changes: object,
+) -> ObservedStart:
+    """As the controller records what a pod of `owner` reported."""
+    stated = a_start(error_gib, **changes)
+    return replace(stated, origin=Origin.POD, namespace=namespace, owner=owner, pod=pod, image=image)

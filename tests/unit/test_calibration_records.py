@@ -5,18 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from kvgate.budget.calibration import Calibration, ObservedStart, StartState
+from kvgate.budget.calibration import Calibration, ObservedStart, Origin, StartState
 from kvgate.calibration import (
     HEADER,
     MAX_PROBLEMS,
     MAX_STARTS,
     MAX_STARTS_OF_A_SETTING,
+    Trust,
     read_records,
+    repository_of,
     unused_text,
     with_start,
     write_records,
 )
-from support.starts import a_start
+from support.starts import a_pods_start, a_start
 
 
 def test_what_was_written_reads_back() -> None:
@@ -72,7 +74,7 @@ def test_every_figure_has_its_type(name: str, value: object) -> None:
     ("header", "told"),
     [
         ("{}", "this is no calibration"), ("kvgate", "this is no calibration"), ("[]", "this is no calibration"),
-        (json.dumps({**HEADER, "version": 2}), "version is 2; this release reads version 1"),
+        (json.dumps({**HEADER, "version": 3}), "version is 3; this release reads versions 1 and 2"),
     ],
 )  # fmt: skip
 def test_another_format_is_not_guessed_at(header: str, told: str) -> None:
@@ -169,3 +171,149 @@ def test_starts_that_agree_never_push_out_those_that_a_verdict_stands_on() -> No
     assert with_start(starts, a_start(-60.0)) is starts
     told = with_start(starts, a_start(-1.5))
     assert Calibration(starts=told).state(told[-1]) is StartState.CONTRADICTORY
+
+
+# ── whose a start was ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pods_start_reads_back_with_all_that_says_whose_it_was() -> None:
+    starts = with_start((), a_pods_start(-0.5, "qwen-1"))
+    records = read_records(write_records(starts))
+    assert (records.starts, records.problems) == (starts, ())
+
+
+def test_an_older_format_is_read_and_nobody_knows_whose_its_starts_are() -> None:
+    start = a_start()
+    _, line = write_records((start,)).splitlines()
+    old = {key: value for key, value in json.loads(line).items() if key != "origin"}
+    records = read_records("\n".join([json.dumps({**HEADER, "version": 1}), json.dumps(old)]))
+    assert records == read_records(write_records(records.starts))
+    assert records.starts == (replace(start, origin=Origin.UNKNOWN),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"origin": None}, "origin is None; it must be one of Stated, Pod, Unknown"),
+        ({"origin": ["Pod"]}, "origin is ['Pod']"),
+        ({"namespace": ""}, "namespace must be given where origin is Pod"),
+        ({"image": "", "pod": ""}, "pod and image must be given where origin is Pod"),
+        ({"owner": 3}, "owner is 3; it must be of type str"),
+        ({"pod": "p" * 254}, "pod has 254 characters; it may have 253"),
+    ],
+    ids=str,
+)
+def test_a_pods_start_that_does_not_say_whose_it_is_is_not_used(changes: dict[str, object], told: str) -> None:
+    header, line = write_records((a_pods_start(-0.5, "a"),)).splitlines()
+    records = read_records(f"{header}\n{json.dumps(json.loads(line) | changes)}")
+    assert records.starts == ()
+    assert told in records.problems[0]
+
+
+def test_the_same_figure_of_a_second_pod_is_news_and_of_a_third_is_not() -> None:
+    one = with_start((), a_pods_start(-0.5, "a"))
+    assert with_start(one, a_pods_start(-0.5, "a")) is one
+    two = with_start(one, a_pods_start(-0.5, "b"))
+    assert [start.pod for start in two] == ["a", "b"]
+    assert with_start(two, a_pods_start(-0.5, "c")) is two
+    there = with_start(two, a_pods_start(-0.5, "c", namespace="elsewhere"))
+    assert [start.pod for start in there] == ["a", "b", "c"], "other namespaces need witnesses of their own"
+
+
+def test_one_pod_cannot_keep_the_witnesses_of_a_setting_out() -> None:
+    starts: tuple[ObservedStart, ...] = ()
+    for number in range(MAX_STARTS_OF_A_SETTING):
+        starts = with_start(starts, a_pods_start(-0.5 - number / 80, "a"))
+    assert len(starts) == MAX_STARTS_OF_A_SETTING
+    told = with_start(starts, a_pods_start(-0.48, "b"))
+    assert (len(told), told[-1].pod) == (MAX_STARTS_OF_A_SETTING, "b")
+
+
+def test_a_namespace_that_records_much_pushes_out_its_own() -> None:
+    mine, flood = a_pods_start(-0.5, "a"), a_pods_start(-0.5, "a", namespace="flood")
+    starts: tuple[ObservedStart, ...] = (replace(mine, revision=1),)
+    starts += tuple(
+        replace(flood, key=replace(flood.key, max_num_seqs=number), revision=number)
+        for number in range(2, MAX_STARTS + 1)
+    )
+    more = with_start(starts, replace(flood, key=replace(flood.key, max_num_seqs=9999)))
+    assert len(more) == MAX_STARTS
+    assert more[0] == replace(mine, revision=1)
+    assert {start.revision for start in starts} - {start.revision for start in more} == {2}
+
+
+def test_revisions_follow_the_clock_and_never_repeat() -> None:
+    first = with_start((), a_start(), revision=1_700_000_000_000)
+    second = with_start(first, a_start(max_num_seqs=128), revision=1_600_000_000_000)
+    assert [start.revision for start in second] == [1_700_000_000_000, 1_700_000_000_001]
+    assert read_records(write_records(second)).starts == second
+
+
+def test_the_largest_starts_of_pods_fit_a_config_map() -> None:
+    start = a_pods_start(
+        -0.5, "p" * 63, owner="o" * 45, namespace="n" * 63, image=f"r{'/' + 'i' * 254}@sha256:{'0' * 64}"
+    )
+    text = write_records(replace(start, revision=1 << 41, source="s" * 200) for _ in range(MAX_STARTS))
+    assert len(text.encode()) < 1 << 20
+
+
+IMAGES = [
+    ("vllm/vllm-openai", "docker.io/vllm/vllm-openai"),
+    ("vllm/vllm-openai:v0.33.0", "docker.io/vllm/vllm-openai"),
+    ("docker.io/vllm/vllm-openai@sha256:12", "docker.io/vllm/vllm-openai"),
+    ("index.docker.io/vllm/vllm-openai:v1@sha256:12", "docker.io/vllm/vllm-openai"),
+    ("docker-pullable://vllm/vllm-openai@sha256:12", "docker.io/vllm/vllm-openai"),
+    ("vllm", "docker.io/library/vllm"),
+    ("localhost/vllm", "localhost/vllm"),
+    ("registry:5000/vllm/vllm-openai:v1", "registry:5000/vllm/vllm-openai"),
+    ("quay.io/vllm/vllm-openai", "quay.io/vllm/vllm-openai"),
+]
+
+
+@pytest.mark.parametrize(("image", "repository"), IMAGES, ids=[image for image, _ in IMAGES])
+def test_a_repository_is_named_as_the_runtime_names_it(image: str, repository: str) -> None:
+    assert repository_of(image) == repository
+    assert repository_of(repository) == repository
+
+
+TRUST = Trust.of(["vllm/vllm-openai", "registry.example/team/*"], "Namespace")
+RAN = "docker.io/vllm/vllm-openai@sha256:12"
+
+
+@pytest.mark.parametrize(
+    ("declared", "ran", "told"),
+    [
+        ("vllm/vllm-openai:v0.33.0", RAN, ""),
+        ("registry.example/team/a/b:1", "registry.example/team/a/b@sha256:1", ""),
+        ("vllm/vllm-openai-evil:v1", RAN, "image docker.io/vllm/vllm-openai-evil is not among calibration.images"),
+        ("vllm/vllm-openai:v1", "docker.io/evil/vllm@sha256:1", "image docker.io/evil/vllm is not among"),
+        ("docker.io.evil.example/vllm/vllm-openai", RAN, "docker.io.evil.example/vllm/vllm-openai is not among"),
+        ("evil/docker.io/vllm/vllm-openai", RAN, "docker.io/evil/docker.io/vllm/vllm-openai is not among"),
+        ("registry.example/teammate/x", RAN, "registry.example/teammate/x is not among"),
+        ("vllm/vllm-openai:v1", "", "does not report which image ran"),
+        ("vllm/vllm-openai:v1", "sha256:" + "1" * 64, "does not report which image ran"),
+        ("", RAN, "is not among calibration.images"),
+    ],
+)
+def test_only_what_was_declared_and_ran_from_a_trusted_repository_teaches(declared: str, ran: str, told: str) -> None:
+    distrust = TRUST.distrust(declared, ran)
+    assert (told in distrust) if told else distrust == ""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        ("vllm/vllm-openai:v1", "names a tag or a digest"), ("a@sha256:1", "names a tag or a digest"),
+        ("a b", "is no repository"), ("Vllm/x", "is no repository"),
+    ],
+)  # fmt: skip
+def test_a_pattern_that_names_no_repository_is_an_error(pattern: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Trust.of([pattern], "Namespace")
+
+
+def test_a_start_of_an_image_that_is_trusted_no_more_stays_and_teaches_nothing() -> None:
+    trusted, other = a_pods_start(-0.5, "a"), a_pods_start(-0.5, "b", image="ghcr.io/x/y@sha256:1")
+    assert TRUST.calibration((trusted, other, a_start())).starts == (trusted, a_start())
+    assert Trust.of([""], "Namespace").calibration((trusted, a_start())).starts == (a_start(),)
+    assert Trust.of(["*"], "Cluster").calibration((trusted, other)).starts == (trusted, other)

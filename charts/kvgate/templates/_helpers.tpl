@@ -65,6 +65,14 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
+{{/* Whose observed starts teach; both processes must agree. */}}
+{{- define "kvgate.trustArguments" -}}
+- --calibration-scope={{ .Values.calibration.scope }}
+{{- range .Values.calibration.images | default (list "") }}
+- --calibration-image={{ . }}
+{{- end }}
+{{- end }}
+
 {{/* Liveness and readiness, on the port that also serves the metrics. */}}
 {{- define "kvgate.probes" -}}
 livenessProbe:

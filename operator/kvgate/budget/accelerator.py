@@ -15,7 +15,7 @@ class Accelerator:
     """Total memory of the device: the second value of cudaMemGetInfo."""
     memory_low_bytes: int
     memory_high_bytes: int
-    """What other drivers and boards of this product report."""
+    """The most that other drivers and boards of this product report."""
     compute_capability: tuple[int, int] | None
     """CUDA compute capability; None for accelerators that have none."""
     vendor: str

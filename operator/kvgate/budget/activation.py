@@ -15,12 +15,12 @@ DENSE_MARGIN_BYTES = gib(0.06)
 
 
 FLOAT32_BYTES = 4
-"""Of an element; one start in float32 needed 3 hidden states per token more than the formula says, and why is not known."""
+"""Bytes of one element. One start in float32 needed 3 hidden states per token more than the formula says; the reason is not known."""
 
 
 @record
 class Parts:
-    """What runs one after another, and what is alive beside it; bytes of one rank."""
+    """Memory of the profile run in bytes of one rank: steps that follow each other, and tensors that stay beside them."""
 
     encoder: EncoderProfile
     compiler: Compilation
@@ -43,7 +43,7 @@ class Parts:
 
     @property
     def expected_bytes(self) -> int:
-        """Of the kind of start that is expected of the release."""
+        """Peak of the kind of start that the release is expected to make."""
         return self._compiled(self.compiler.expected_bytes) + self.compiler.fragment_bytes
 
     @property

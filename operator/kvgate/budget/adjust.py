@@ -17,7 +17,7 @@ from kvgate.record import record
 
 
 class Knob(StrEnum):
-    """What a user allows kvgate to change."""
+    """A setting that a user allows kvgate to change."""
 
     MAX_NUM_SEQS = "MaxNumSeqs"
     MAX_MODEL_LEN = "MaxModelLen"
@@ -200,7 +200,7 @@ def _next_accelerator(request: BudgetRequest, accelerators: Sequence[Accelerator
 
 
 def _could_replace(now: Accelerator, other: Accelerator) -> bool:
-    """Of the same vendor, with memory of its own; a whole GPU is not traded for a slice."""
+    """True where the other GPU is of the same vendor and has memory of its own; a slice never replaces a whole GPU."""
     return other.vendor == now.vendor and not other.unified_memory and (now.is_slice or not other.is_slice)
 
 

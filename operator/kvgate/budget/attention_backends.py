@@ -1,4 +1,4 @@
-"""What vLLM's choice of attention kernels means for the cache: its format, and the tokens of a block.
+"""vLLM's choice of attention kernels, as far as it decides the format of the cache and the tokens of a block.
 
 Read in vLLM 0.32: `platforms/cuda.py` (order of backends) and `get_supported_kernel_block_sizes` of each of them.
 """
@@ -19,7 +19,7 @@ HYBRID_MLA_BLOCK_SIZE = 128
 """Least multiple that blocks of MLA beside recurrent states are aligned to."""
 _INDEXED_BLOCK_SIZE = 128
 WIDEST_COMMON_HEAD = 256
-"""Of the heads that FlashAttention 2 and 3 and FlashInfer take."""
+"""Widest head that FlashAttention 2 and 3 and FlashInfer all take."""
 _FP8_BY_ITSELF = frozenset({"GlmMoeDsaForCausalLM"})
 """Model classes that take an fp8 cache on Blackwell where nobody chooses."""
 
@@ -44,7 +44,7 @@ def _cache_dtype(shape: ModelShape, major: int | None, asked: str, accounting: A
 
 
 def _followed_scheme(shape: ModelShape, accounting: Accounting) -> str | None:
-    """What `auto` takes from the checkpoint; earlier releases keep the model dtype whatever the checkpoint states."""
+    """Return the format that `auto` takes from the checkpoint; earlier releases keep the model dtype whatever the checkpoint states."""
     scheme, method = shape.kv_cache_scheme, shape.quantization.method if shape.quantization else None
     follows = method is None or method in accounting.cache_scheme_methods
     return scheme if follows and scheme in accounting.kv_cache_dtypes else None
@@ -89,5 +89,5 @@ def _attention_block(mixer: FullAttention, major: int | None, dtype: KVCacheDtyp
 
 
 def _major(accelerator: Accelerator) -> int | None:
-    """Of the CUDA compute capability."""
+    """Return the major number of the CUDA compute capability."""
     return accelerator.compute_capability[0] if accelerator.compute_capability else None

@@ -1,4 +1,4 @@
-"""What a server of one release builds of a model."""
+"""The parts of a model that a server of one release builds."""
 
 from dataclasses import replace
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""From what a layer computes with to what it keeps: one spec per cache, on one tensor-parallel rank.
+"""Cache specs of a layer, derived from what the layer computes with: one spec per cache, on one tensor-parallel rank.
 
 Formulas: vLLM 0.32, `get_kv_cache_spec` of the attention layers and `MambaStateShapeCalculator`.
 """
@@ -35,7 +35,7 @@ from kvgate.record import record
 
 @record
 class CacheSettings:
-    """What specs depend on beside the model."""
+    """Settings that decide a spec beside the model."""
 
     model_dtype: str
     dtype: KVCacheDtype
@@ -58,7 +58,7 @@ class CacheSettings:
 
 
 def specs_of(mixer: Mixer, layer: int, settings: CacheSettings) -> tuple[KVCacheSpec, ...]:
-    """What a layer keeps for a mixer. Raises UnmodelledKind for a kind without a formula."""
+    """Return the specs that a layer keeps for a mixer. Raises UnmodelledKind for a kind without a formula."""
     if isinstance(mixer, FullAttention):
         return _attention(mixer, settings, dtype_of_layer(mixer, layer, settings))
     return _specs(mixer, settings)
@@ -153,7 +153,7 @@ def _compressed(mixer: CompressedAttention, block_size: int) -> Iterator[KVCache
 
 
 def _ring(width: int, ratio: int, *, overlaps: bool) -> WindowMLASpec:
-    """What a compressor reads: values and gates of the tokens that go into one vector, of two at once where they overlap."""
+    """Return the elements that a compressor reads: values and gates of the tokens of one vector, or of two where they overlap."""
     copies = 2 if overlaps else 1
     return WindowMLASpec(
         block_size=4 if overlaps else 8, vector_bytes=copies * 2 * width * 4, window=copies * ratio,

@@ -1,10 +1,13 @@
-"""What observed starts say about the next one: the same setting is known, a near one is only less certain.
+"""Prediction of a start from starts that were observed: one of the same setting replaces the formulas, a near one only widens them.
 
 A start tells how much of the requested memory did not become KV cache (`overhead_bytes`). That does not depend on
 gpu_memory_utilization, and on max_model_len only where the profile run does, so one start answers for all of these.
+
+Starts in a file of the user's own are the user's statement. In a cluster a start is some pod's, and trust is not free: it speaks for its
+namespace (unless the scope is the cluster), and alone it widens the interval of other objects and never moves it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -17,9 +20,33 @@ SCATTER_BYTES = gib(0.06)
 """Half of what starts of one setting on one machine differ by: up to 0.09 GiB in five starts of Qwen2.5-7B and 0.08 in five of
 Llama-3.1-8B (RTX 3090, 0.17.1), 0.05 GLM-5.1 (H200, 8 ranks), 0.03 Qwen3.6-35B (RTX 5090, 0.24)."""
 SCATTER_UNIFIED_BYTES = gib(4.5)
-"""Where CPU and GPU share the memory the neighbours count: two starts of one setting on GB10 lay 4.4 GiB apart."""
+"""Scatter where CPU and GPU share the memory, because other processes count there: two starts of one setting on GB10 lay 4.4 GiB apart."""
 IMPLAUSIBLE_SHARE = 5
 """A start that is off by more than a fifth of the requested memory was not the setting that it is said to be."""
+MIN_WITNESSES = 2
+"""Pods that must report the same before they move the prediction of other objects: one may be an accident, or a lie."""
+MAX_HEARD = 32
+"""Starts of one setting that are weighed against each other; with scope Cluster many namespaces may have some, and the newest count."""
+
+
+class Scope(StrEnum):
+    """Reach of the starts of a namespace."""
+
+    NAMESPACE = "Namespace"
+    """They teach the objects of their own namespace."""
+    CLUSTER = "Cluster"
+    """They teach every object: for clusters whose tenants trust each other."""
+
+
+class Origin(StrEnum):
+    """The one who reported a start."""
+
+    STATED = "Stated"
+    """Read by `kvgate calibrate`, or written by hand: the word of whoever keeps the records."""
+    POD = "Pod"
+    """Reported by a pod that the controller owns."""
+    UNKNOWN = "Unknown"
+    """Recorded by a release that did not say where the pod was: it may only widen."""
 
 
 @record
@@ -28,7 +55,7 @@ class StartKey:
 
     architecture: str
     weights_bytes: int
-    """Of the rank, as loaded: tells models, quantizations (those made while loading, too) and cuts apart."""
+    """Bytes of the rank's weights as loaded; they tell models, quantizations (those made while loading, too) and cuts apart."""
     accelerator: str
     vllm_version: str
     tensor_parallel_size: int = 1
@@ -37,19 +64,19 @@ class StartKey:
     enable_expert_parallel: bool = False
     decode_context_parallel_size: int = 1
     first_layer: int = 0
-    """Of the pipeline stage."""
+    """First layer of the pipeline stage."""
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
     """Only as far as the profile run depends on it."""
     kv_cache_dtype: str = "auto"
     enforce_eager: bool = False
-    """Or another option that switches compilation off."""
+    """True, too, for another option that switches compilation off."""
     speculative_tokens: int = 0
     modalities: str = ""
-    """What the profile run encodes, with `+` between."""
+    """Modalities that the profile run encodes, with `+` between them."""
     cudagraphs: str = ""
-    """What is said about CUDA graphs; empty: vLLM decides."""
+    """Settings of CUDA graphs; empty where vLLM decides."""
 
     @property
     def neighbourhood(self) -> tuple[object, ...]:
@@ -69,18 +96,26 @@ class ObservedStart:
     requested_bytes: int
     """total × gpu_memory_utilization."""
     available_kv_cache_bytes: int
-    """Of the rank; negative where the budget was overdrawn."""
+    """Bytes that the rank had for its KV cache; negative where the budget was overdrawn."""
     resolution_bytes: int
     """Half of what the figure was rounded to: a block, or the last digit of a log."""
     predicted: Interval
-    """What the formulas alone had said."""
+    """The prediction of the formulas alone."""
     swing_bytes: int = 0
-    """What a compile cache could make of it, by the formulas."""
+    """Bytes by which a compile cache changes it, by the formulas."""
     scatter_bytes: int = SCATTER_BYTES
     revision: int = 0
     """Grows with every start that is recorded: a verdict can be given as of one."""
     source: str = ""
-    """Where it was seen, for people."""
+    """Words for people about the place where it was seen."""
+    origin: Origin = Origin.STATED
+    namespace: str = ""
+    """Namespace of the pod; empty for starts that no pod reported."""
+    owner: str = ""
+    """The InferenceDeployment whose pod it was."""
+    pod: str = ""
+    image: str = ""
+    """Image as the container runtime reports it: repository and digest."""
 
     @property
     def overhead_bytes(self) -> int:
@@ -97,7 +132,7 @@ class ObservedStart:
 
 
 class StartState(StrEnum):
-    """What becomes of a recorded start."""
+    """Use that is made of a recorded start."""
 
     USED = "used"
     CONTRADICTORY = "contradictory"
@@ -108,12 +143,12 @@ class StartState(StrEnum):
 
 @record
 class StartToStart:
-    """How much two starts of one setting may differ, by the formulas."""
+    """Difference that the formulas allow between two starts of one setting."""
 
     warm_overhead_bytes: int
-    """With the compile cache of an earlier start."""
+    """Overhead with the compile cache of an earlier start."""
     cold_overhead_bytes: int
-    """Without one."""
+    """Overhead without a compile cache."""
     scatter_bytes: int
 
     @property
@@ -121,7 +156,7 @@ class StartToStart:
         return max(0, self.cold_overhead_bytes - self.warm_overhead_bytes)
 
     def room(self, overhead_bytes: int) -> tuple[int, int]:
-        """How much more and how much less the next start may take: the whole swing away from the kind that this one looks like."""
+        """Return how much more and how much less the next start may take: the whole swing, away from this start's likely kind."""
         from_warm, to_cold = overhead_bytes - self.warm_overhead_bytes, self.cold_overhead_bytes - overhead_bytes
         if from_warm <= to_cold:
             return self.swing_bytes, _within(from_warm, self.swing_bytes)
@@ -130,7 +165,7 @@ class StartToStart:
 
 @record
 class Correction:
-    """What observed starts make of a prediction."""
+    """A prediction as observed starts correct it."""
 
     available: Interval
     starts: int
@@ -138,83 +173,146 @@ class Correction:
     """False: only neighbours were seen, and the interval is at most wider."""
 
 
+@record
+class _Weighed:
+    """The starts of one setting that an object hears of."""
+
+    followed: tuple[ObservedStart, ...] = ()
+    """They agree, and the prediction follows them."""
+    others: tuple[ObservedStart, ...] = ()
+    """They only widen the interval."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Calibration:
     """Observed starts, looked up by setting; compared by identity, because it stands in questions that are cached."""
 
     starts: tuple[ObservedStart, ...] = ()
+    scope: Scope | None = None
+    """None: a file of the user's own, whose every start is believed by every object."""
     _whole: "Calibration | None" = field(default=None, repr=False)
-    """Whose index this one uses: a thousand objects may be judged as of a thousand revisions."""
+    """The calibration whose index this one uses: a thousand objects may be judged as of a thousand revisions."""
+    _reader: tuple[str, str] = ("", "")
+    """(namespace, name) of the object that is judged, as far as there are starts of them."""
     _earlier: dict[int, "Calibration"] = field(default_factory=dict, init=False, repr=False)
+    _views: dict[tuple[str, str], "Calibration"] = field(default_factory=dict, init=False, repr=False)
+    _weighed: dict[StartKey, _Weighed] = field(default_factory=dict, init=False, repr=False)
+    """Weighed starts of the settings that were looked up."""
     _spans: dict[tuple[object, ...], tuple[int, int, int] | None] = field(default_factory=dict, init=False, repr=False)
     """(lowest residual, highest residual, starts) by neighbourhood, of those that were asked for."""
 
     @cached_property
     def revision(self) -> int:
-        """Of the newest start; 0 where there is none."""
+        """Revision of the newest start; 0 where there is none."""
         return max((start.revision for start in self.starts), default=0)
 
     @cached_property
     def _plausible(self) -> Mapping[StartKey, tuple[ObservedStart, ...]]:
-        by_key: dict[StartKey, tuple[ObservedStart, ...]] = {}
+        by_key: dict[StartKey, list[ObservedStart]] = {}
         for start in self.starts:
             if start.is_plausible:
-                by_key[start.key] = (*by_key.get(start.key, ()), start)
-        return by_key
+                by_key.setdefault(start.key, []).append(start)
+        return {key: tuple(starts) for key, starts in by_key.items()}
 
     @cached_property
     def _neighbours(self) -> Mapping[tuple[object, ...], tuple[StartKey, ...]]:
-        keys: dict[tuple[object, ...], tuple[StartKey, ...]] = {}
+        keys: dict[tuple[object, ...], list[StartKey]] = {}
         for key in self._plausible:
-            keys[key.neighbourhood] = (*keys.get(key.neighbourhood, ()), key)
-        return keys
+            keys.setdefault(key.neighbourhood, []).append(key)
+        return {near: tuple(found) for near, found in keys.items()}
 
-    def _known(self, key: StartKey) -> tuple[ObservedStart, ...]:
-        if self._whole is None:
-            return self._plausible.get(key, ())
-        return tuple(start for start in self._whole._known(key) if start.revision <= self.revision)
-
-    def state(self, start: ObservedStart) -> StartState:
-        """Whether the start is used, and if not, why."""
-        if not start.is_plausible:
-            return StartState.IMPLAUSIBLE
-        return StartState.CONTRADICTORY if _disagree(self._known(start.key)) else StartState.USED
-
-    def _used(self, key: StartKey) -> tuple[ObservedStart, ...]:
-        known = self._known(key)
-        return () if _disagree(known) else known
+    @cached_property
+    def _readers(self) -> frozenset[tuple[str, str]]:
+        """Those to whom the starts say something of their own: so few views are ever made, whoever asks."""
+        owners = {(start.namespace, start.owner) for start in self.starts}
+        return frozenset(owners | {(namespace, "") for namespace, _ in owners})
 
     def as_of(self, revision: int) -> "Calibration":
-        """What was known then: a verdict that stands must not move with what its own pods report."""
+        """Return the calibration as it was at a revision: a verdict that stands must not move with what its own pods report."""
         if revision >= self.revision:
             return self
         if revision not in self._earlier:
             starts = tuple(start for start in self.starts if start.revision <= revision)
-            self._earlier[revision] = Calibration(starts=starts, _whole=self._whole or self)
+            self._earlier[revision] = Calibration(
+                starts=starts, scope=self.scope, _whole=self._whole or self, _reader=self._reader
+            )
         return self._earlier[revision]
+
+    def seen_from(self, namespace: str, name: str) -> "Calibration":
+        """Return the calibration that this object may use; a file of the user's own is the same for all."""
+        if self.scope is None:
+            return self
+        known = (reader for reader in ((namespace, name), (namespace, "")) if reader in self._readers)
+        reader = next(known, ("", ""))
+        if reader not in self._views:
+            self._views[reader] = Calibration(
+                starts=self.starts, scope=self.scope, _whole=self._whole or self, _reader=reader
+            )
+        return self._views[reader]
+
+    def state(self, start: ObservedStart) -> StartState:
+        """Return whether the start is used, and the reason if it is not."""
+        if not start.is_plausible:
+            return StartState.IMPLAUSIBLE
+        peers = tuple(peer for peer in self._known(start.key) if self._speaks_to(peer, start.namespace))
+        if self.scope is not None and start.origin is Origin.STATED:
+            peers = _of_origin(peers, Origin.STATED)
+        if not _disagree(peers):
+            return StartState.USED
+        is_believed = self.scope is not None and start in _corroborated(peers)
+        return StartState.USED if is_believed else StartState.CONTRADICTORY
+
+    def _known(self, key: StartKey) -> tuple[ObservedStart, ...]:
+        """The plausible starts of the setting, whosever they are."""
+        if self._whole is None:
+            return self._plausible.get(key, ())
+        return tuple(start for start in self._whole._known(key) if start.revision <= self.revision)
+
+    def _speaks_to(self, start: ObservedStart, namespace: str) -> bool:
+        """Scope Namespace: a pod's start stays where the pod ran. One that nobody can place may widen everywhere."""
+        return self.scope is not Scope.NAMESPACE or start.origin is not Origin.POD or start.namespace == namespace
+
+    def _heard(self, key: StartKey) -> tuple[ObservedStart, ...]:
+        """The starts that say anything to this reader."""
+        known = self._known(key)
+        if self.scope is None:
+            return () if _disagree(known) else known
+        return tuple(start for start in known if self._speaks_to(start, self._reader[0]))[-MAX_HEARD:]
+
+    def _weigh(self, key: StartKey) -> _Weighed:
+        if key not in self._weighed:
+            heard = self._heard(key)
+            followed = heard if self.scope is None else _followed(heard, self._reader)
+            believed = set(map(id, followed))
+            self._weighed[key] = _Weighed(
+                followed=followed, others=tuple(start for start in heard if id(start) not in believed)
+            )
+        return self._weighed[key]
 
     def correction(
         self, key: StartKey, *, requested_bytes: int, predicted: Interval, spread: StartToStart
     ) -> Correction | None:
         """None where nothing was seen that says anything about this setting."""
-        starts = self._used(key)
-        if starts:
-            return _of_same_setting(starts, requested_bytes, spread)
+        weighed = self._weigh(key)
+        doubts = [_of_same_setting((start,), requested_bytes, spread) for start in weighed.others]
+        if weighed.followed:
+            moved = _of_same_setting(weighed.followed, requested_bytes, spread)
+            return Correction(available=_widened(moved, doubts), starts=len(weighed.followed), is_same_setting=True)
         span = self._span(key.neighbourhood)
         if span is None:
             return None
         lowest, highest, count = span
-        widened = Interval(
-            low=min(predicted.low, predicted.expected + lowest),
+        near = Interval(
+            low=predicted.expected + min(0, lowest),
             expected=predicted.expected,
-            high=max(predicted.high, predicted.expected + highest),
+            high=predicted.expected + max(0, highest),
         )
-        return Correction(available=widened, starts=count, is_same_setting=False)
+        return Correction(available=_widened(predicted, (near, *doubts)), starts=count, is_same_setting=False)
 
     def _span(self, near: tuple[object, ...]) -> tuple[int, int, int] | None:
         if near not in self._spans:
             keys = (self._whole or self)._neighbours.get(near, ())
-            residuals = [start.residual_bytes for key in keys for start in self._used(key)]
+            residuals = [start.residual_bytes for key in keys for start in self._heard(key)]
             self._spans[near] = (min(residuals), max(residuals), len(residuals)) if residuals else None
         return self._spans[near]
 
@@ -222,21 +320,62 @@ class Calibration:
 NOTHING_OBSERVED = Calibration()
 
 
-def _of_same_setting(starts: tuple[ObservedStart, ...], requested_bytes: int, spread: StartToStart) -> Correction:
+def _is_of(start: ObservedStart, reader: tuple[str, str]) -> bool:
+    """True where the start is the object's own: of an earlier generation, or of an earlier pod."""
+    return start.origin is Origin.POD and bool(reader[1]) and (start.namespace, start.owner) == reader
+
+
+def _of_origin(starts: Iterable[ObservedStart], origin: Origin) -> tuple[ObservedStart, ...]:
+    return tuple(start for start in starts if start.origin is origin)
+
+
+def _followed(heard: tuple[ObservedStart, ...], reader: tuple[str, str]) -> tuple[ObservedStart, ...]:
+    """The starts that may move the prediction: those that the operator stated and the object's own, else what several pods agree on."""
+    trusted = tuple(start for start in heard if start.origin is Origin.STATED or _is_of(start, reader))
+    return trusted if trusted and not _disagree(trusted) else _corroborated(heard)
+
+
+def _corroborated(starts: Iterable[ObservedStart]) -> tuple[ObservedStart, ...]:
+    """The pods' starts that agree, of the most pods; none where fewer than MIN_WITNESSES do, or as many agree on something else."""
+    told = sorted(_of_origin(starts, Origin.POD), key=_overhead)
+    groups, end = [], 0
+    for first in range(len(told)):
+        end = max(end, first + 1)
+        while end < len(told) and not _disagree(told[first : end + 1]):
+            end += 1
+        groups.append((_num_pods(told[first:end]), first, end))
+    witnesses, first, end = max(groups, default=(0, 0, 0), key=lambda group: group[0])
+    is_rivalled = any(count == witnesses and (begin >= end or last <= first) for count, begin, last in groups)
+    return tuple(told[first:end]) if witnesses >= MIN_WITNESSES and not is_rivalled else ()
+
+
+def _overhead(start: ObservedStart) -> int:
+    return start.overhead_bytes
+
+
+def _num_pods(starts: Iterable[ObservedStart]) -> int:
+    return len({(start.namespace, start.pod) for start in starts})
+
+
+def _widened(interval: Interval, others: Iterable[Interval]) -> Interval:
+    """It holds the others as well; what is expected stays."""
+    low, high = interval.low, interval.high
+    for other in others:
+        low, high = min(low, other.low), max(high, other.high)
+    return Interval(low=low, expected=interval.expected, high=high)
+
+
+def _of_same_setting(starts: tuple[ObservedStart, ...], requested_bytes: int, spread: StartToStart) -> Interval:
     """The median start; whether it had a compile cache is not known, so the next may lie where the formulas put the other kind."""
     overheads = [start.overhead_bytes for start in starts]
     typical = sorted(overheads)[len(overheads) // 2]
     margin = spread.scatter_bytes + max(start.resolution_bytes for start in starts)
     colder, warmer = spread.room(typical)
     expected = requested_bytes - typical
-    return Correction(
-        available=Interval(
-            low=min(requested_bytes - max(overheads), expected - colder) - margin,
-            expected=expected,
-            high=max(requested_bytes - min(overheads), expected + warmer) + margin,
-        ),
-        starts=len(starts),
-        is_same_setting=True,
+    return Interval(
+        low=min(requested_bytes - max(overheads), expected - colder) - margin,
+        expected=expected,
+        high=max(requested_bytes - min(overheads), expected + warmer) + margin,
     )
 
 

@@ -1,4 +1,4 @@
-"""From bytes for the KV cache to blocks, tokens and full-length requests.
+"""Blocks, tokens and full-length requests that a number of bytes holds.
 
 Formulas: vLLM 0.32, `v1/core/kv_cache_utils.py` (`get_num_blocks`, `_check_enough_kv_cache_memory`, `_estimate_max_model_len`,
 `get_max_concurrency_for_kv_cache_config`).
@@ -16,17 +16,17 @@ from kvgate.record import record
 
 @record
 class KVCache:
-    """How the cache of one engine is laid out, and what requests cost in it, in blocks."""
+    """Layout of the cache of one engine, and the blocks that requests take in it."""
 
     groups: Groups
     dtype: KVCacheDtype
     bytes_per_block: int
-    """Of the pipeline stage where a block is largest; 0 for a model that keeps nothing."""
+    """Bytes of a block on the pipeline stage where it is largest; 0 for a model that keeps nothing."""
     reach: Reach
     null_blocks: int
     """Blocks that vLLM keeps for itself: 1 since 0.29, counted in num_blocks but not usable."""
     tokens_by_concurrency: bool = True
-    """What the logged number of tokens means."""
+    """True where the logged number of tokens is that of full-length requests."""
 
     @property
     def request_blocks(self) -> int:

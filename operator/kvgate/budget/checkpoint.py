@@ -1,4 +1,4 @@
-"""What a checkpoint's own index says it holds, beside what the formulas say: where the two differ, the index wins."""
+"""Bytes by a checkpoint's own index beside bytes by the formulas; where the two differ, the index wins."""
 
 from fractions import Fraction
 from functools import lru_cache

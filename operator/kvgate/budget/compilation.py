@@ -1,4 +1,4 @@
-"""What torch.compile takes while it works inside the profile run, on an empty cache."""
+"""Memory that torch.compile takes while it works inside the profile run, on an empty cache."""
 
 from kvgate.budget.run import Run
 from kvgate.budget.units import round_up
@@ -11,11 +11,11 @@ class Compilation:
     """Bytes of one rank."""
 
     peak_bytes: int = 0
-    """With an empty cache, before the first forward pass."""
+    """Bytes at the peak of compilation, with an empty cache and before the first forward pass."""
     expected_bytes: int = 0
     """The same where a start is expected to compile: a pod without a volume for VLLM_CACHE_ROOT always does."""
     fragment_bytes: int = 0
-    """What of it still counts afterwards: the allocator cannot give back a block of which a piece is in use."""
+    """Bytes of it that still count afterwards: the allocator cannot give back a block of which a piece is in use."""
     worst_fragment_bytes: int = 0
     """The same at its highest."""
 

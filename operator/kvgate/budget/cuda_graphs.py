@@ -92,7 +92,7 @@ def num_full_graphs(run: Run) -> int:
 
 
 def _decode_tokens(run: Run) -> int:
-    """Of a whole decode step: drafts are verified with the token before them."""
+    """Return the tokens of a whole decode step: drafts are verified with the token before them."""
     return run.max_num_seqs * (1 + run.draft_tokens)
 
 
@@ -107,9 +107,9 @@ def _num_sizes(run: Run, limit: int) -> int:
 
 
 def num_capture_sizes(limit: int, *, every_small_size: bool = False) -> int:
-    """How many of 1, 2, 4, 8, 16 … 248, 256, 272, 288 … are at most `limit` (vLLM 0.32, `_set_cudagraph_sizes`).
+    """Count the sizes 1, 2, 4, 8, 16 … 248, 256, 272, 288 … that are at most `limit` (vLLM 0.32, `_set_cudagraph_sizes`).
 
-    `every_small_size`: of 1, 2, 3, 4 … 32, 40, 48 … instead.
+    With `every_small_size` the sizes are 1, 2, 3, 4 … 32, 40, 48 …
     """
     few = min(limit, 32)
     small = few - few // 8 if every_small_size else sum(size <= limit for size in (1, 2, 4))

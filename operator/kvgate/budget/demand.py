@@ -1,4 +1,4 @@
-"""What must fit, in whole blocks of the pool."""
+"""The demand of a guarantee, in whole blocks of the pool."""
 
 from dataclasses import replace
 from math import lcm
@@ -20,9 +20,9 @@ class Demand:
     """Requests that are held at the same time."""
     blocks: int
     startup_blocks: int
-    """Of one request of max_model_len."""
+    """Blocks of one request of max_model_len."""
     sequence_blocks: int = 0
-    """What full CUDA graphs over recurrent states ask for: a block for every sequence, the null block among them."""
+    """Blocks that full CUDA graphs over recurrent states need: one for every sequence, the null block among them."""
 
     @property
     def is_for_sequences(self) -> bool:

@@ -21,7 +21,7 @@ class EncoderProfile:
 
 
 def encoder_profile(run: Run) -> EncoderProfile:
-    """Of the modality with the largest item: as many of them as the budget holds are encoded at once (`MultiModalBudget`)."""
+    """Profile the modality with the largest item; as many items as the budget holds are encoded at once (`MultiModalBudget`)."""
     if not run.has_encoder:
         return EncoderProfile()
     profiles = [
@@ -66,7 +66,7 @@ def _ranks(encoder: Encoder, run: Run) -> int:
 
 
 def _worst(item: MediaItem, peak: int) -> int:
-    """What a video may have of frames has changed between releases by more than a factor of two."""
+    """Widen the peak of a video: the frames that it may have have changed between releases by more than a factor of two."""
     return 2 * peak if item.modality == "video" else peak + peak // 3
 
 

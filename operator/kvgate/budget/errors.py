@@ -1,4 +1,4 @@
-"""What the engine cannot do, as exceptions; what a user did wrong is a finding, never one of these.
+"""Exceptions for what the engine cannot do; a user's mistake is a finding, never one of these.
 
 BudgetError
 ├── UnknownVersion        no accounting is known for this vLLM release

@@ -1,4 +1,4 @@
-"""Why a figure of a budget is what it is: its formula, the numbers in it, where it was read, and why it may be off."""
+"""Explanation of a figure of a budget: its formula, the numbers in it, its source, and why it may be off."""
 
 import re
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ class Explanation:
     formula: str
     source: str
     doubt: str
-    """Why it may be off."""
+    """Reason why the figure may be off."""
     unit: str = "bytes"
     inputs: Inputs = ()
     parts: tuple[WeightPart, ...] = ()
-    """What it is made of, where that is a table; they sum to what is expected."""
+    """Parts of the figure where they are a table; they sum to the expected value."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -38,7 +38,7 @@ class Explanation:
 
 
 def _number(inputs: Mapping[str, int | str], name: str) -> str:
-    """Of an input by its name or by the beginning of it."""
+    """Return an input by its name or by the beginning of it."""
     key = next((key for key in (f"{name}_bytes", name, f"{name}_graphs") if key in inputs), None)
     if key is None:
         return name
@@ -47,7 +47,7 @@ def _number(inputs: Mapping[str, int | str], name: str) -> str:
 
 
 def format_bytes(size: int) -> str:
-    """In the unit in which it has digits."""
+    """Write a size in the unit in which it has digits."""
     if abs(size) >= GIB // 10:
         return format_gib(size)
     return f"{size / MIB:.2f} MiB" if abs(size) >= MIB // 10 else f"{size} bytes"
@@ -61,7 +61,7 @@ DOUBTS = {
     "non_torch": "driver, links between GPUs and settings of NCCL, none of which a configuration names",
     "cuda_graph": "what a captured piece takes depends on kernels; the constants are fitted on few starts",
 }
-"""Of the terms of the ledger."""
+"""Doubts about the terms of the ledger, by name."""
 
 
 def of_term(term: Term, parts: tuple[WeightPart, ...] = ()) -> Explanation:

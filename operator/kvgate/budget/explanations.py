@@ -1,4 +1,4 @@
-"""What `kvgate explain --why` can be asked: every figure of the ledger and of the cache by its name in the machine contract."""
+"""Explanations for `kvgate explain --why`: every figure of the ledger and of the cache, by its name in the machine contract."""
 
 from collections.abc import Callable
 
@@ -44,7 +44,7 @@ def explain_term(budget: Budget, name: str) -> Explanation | None:
 def _of_ledger(
     explain: Callable[[Budget, Stage, Ledger], Explanation | None],
 ) -> Callable[[Budget], Explanation | None]:
-    """For figures of the tightest stage's ledger."""
+    """Make an explanation of figures in the tightest stage's ledger."""
 
     def explained(budget: Budget) -> Explanation | None:
         stage = budget.tightest
@@ -54,7 +54,7 @@ def _of_ledger(
 
 
 def _of_cache(explain: Callable[[Budget, KVCache], Explanation | None]) -> Callable[[Budget], Explanation | None]:
-    """For figures that need the layout of the cache."""
+    """Make an explanation of figures that need the layout of the cache."""
 
     def explained(budget: Budget) -> Explanation | None:
         return explain(budget, budget.kv_cache) if budget.kv_cache else None
@@ -63,7 +63,7 @@ def _of_cache(explain: Callable[[Budget, KVCache], Explanation | None]) -> Calla
 
 
 def _of_pool(explain: Callable[[Budget, KVCache, Interval], Explanation]) -> Callable[[Budget], Explanation | None]:
-    """For figures that need the number of blocks."""
+    """Make an explanation of figures that need the number of blocks."""
 
     def explained(budget: Budget) -> Explanation | None:
         pool, kv_cache = budget.num_blocks, budget.kv_cache
@@ -270,4 +270,4 @@ TERMS: dict[str, Callable[[Budget], Explanation | None]] = {
     "request": _of_cache(_request),
     "max_model_len": _of_pool(_max_model_len),
 }
-"""In the order of the ledger and of the cache."""
+"""Every explanation by its term, in the order of the ledger and of the cache."""

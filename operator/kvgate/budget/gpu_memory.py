@@ -17,19 +17,19 @@ class Ledger:
     requested_bytes: int
     """total × gpu_memory_utilization."""
     lines: tuple[Term, ...]
-    """What is taken away, in the order in which vLLM takes it: weights, peak activation, non-torch, CUDA graphs."""
+    """Terms that are subtracted, in vLLM's order: weights, peak activation, non-torch, CUDA graphs."""
     parameter_bytes: int | None
     """Plain sum of the rank's parameters; None where the weight bytes were given."""
     uncertainty_bytes: int = 0
     """Half width that no term explains: drivers, an untried release, memory shared with the CPU."""
     correction: Correction | None = None
-    """What observed starts make of what the terms leave."""
+    """Correction of the remainder by observed starts."""
     available: Interval = field(init=False)
-    """What is left for the KV cache; negative where the budget is overdrawn."""
+    """Bytes that are left for the KV cache; negative where the budget is overdrawn."""
 
     @property
     def weights(self) -> Interval:
-        """What the log calls "Model loading took"."""
+        """Bytes that vLLM logs as "Model loading took"."""
         return self.lines[0].amount
 
     @property
@@ -39,7 +39,7 @@ class Ledger:
 
     @property
     def non_torch(self) -> Interval:
-        """What is taken outside torch's allocator."""
+        """Bytes outside torch's allocator."""
         return self.lines[2].amount
 
     @property

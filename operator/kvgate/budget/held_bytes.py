@@ -1,4 +1,4 @@
-"""What the tokens and states of a request take, without what blocks round up, pad or leave empty."""
+"""Bytes that the tokens and states of a request take by themselves, without rounding, padding and empty places of blocks."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +24,7 @@ def keeps_every_token(spec: KVCacheSpec) -> bool:
 
 
 def held_bytes(budget: Budget, tokens: int) -> int:
-    """Of one request, on a rank of the pipeline stage whose blocks are largest."""
+    """Return the bytes of one request on a rank of the pipeline stage whose blocks are largest."""
     if budget.kv_cache is None:
         return 0
     reach = replace(budget.kv_cache.reach, max_model_len=tokens)

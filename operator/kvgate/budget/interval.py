@@ -6,7 +6,7 @@ from kvgate.record import record
 
 
 class Verdict(StrEnum):
-    """What the engine says about a demand."""
+    """Answer of the engine about a demand."""
 
     FITS = "Fits"
     """The demand fits even at the low end of what may be available."""
@@ -45,11 +45,11 @@ class Interval:
         return Interval(low=self.low + other.low, expected=self.expected + other.expected, high=self.high + other.high)
 
     def less(self, exactly: int) -> "Interval":
-        """What is left of it when something known is taken away."""
+        """Return what is left when a known amount is taken away."""
         return Interval(low=self.low - exactly, expected=self.expected - exactly, high=self.high - exactly)
 
     def times(self, count: int) -> "Interval":
-        """As many of it."""
+        """Return the interval multiplied by a count."""
         return Interval(low=self.low * count, expected=self.expected * count, high=self.high * count)
 
 

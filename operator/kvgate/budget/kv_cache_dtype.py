@@ -47,7 +47,7 @@ class KVCacheDtype:
 
     @property
     def bytes_per_element(self) -> Fraction:
-        """Of the keys; values never take more."""
+        """Bytes of one element of the keys; values never take more."""
         return self.keys.bytes_per_element
 
     @property

@@ -36,7 +36,7 @@ class KVCacheGroup:
 
     @property
     def spec(self) -> KVCacheSpec:
-        """Of the first part; all parts take the same blocks for a request."""
+        """Spec of the first part; all parts take the same blocks for a request."""
         return self.parts[0][0]
 
     @property
@@ -50,7 +50,7 @@ class KVCacheGroup:
 
     @property
     def page_size_bytes(self) -> int:
-        """Of one layer; where pages differ, of all of them together, as vLLM counts it."""
+        """Bytes of a page of one layer; where pages differ, of all of them together, as vLLM counts it."""
         return self.spec.page_size_bytes if len(self.parts) == 1 else self.bytes_between(0, None)
 
     def bytes_between(self, first: int, last: int | None) -> int:
@@ -85,7 +85,7 @@ def form_groups(caches: Sequence[Cache], *, packed: bool = False) -> Groups:
 
 
 def _parts(caches: Iterable[Cache]) -> tuple[Part, ...]:
-    """By spec, in order of first appearance."""
+    """Group caches by spec, in the order of first appearance."""
     layers: dict[KVCacheSpec, list[int]] = {}
     for layer, spec in caches:
         layers.setdefault(spec, []).append(layer)

@@ -1,4 +1,4 @@
-"""From a request and its resolved settings to the KV cache of one engine."""
+"""The KV cache of one engine, from a request and its resolved settings."""
 
 from kvgate.budget.attention_backends import cache_dtype_of, kernel_block_size
 from kvgate.budget.cache_specs import CacheSettings

@@ -1,4 +1,4 @@
-"""What one layer keeps: bytes of a page, and how many blocks one request needs.
+"""Cache specs of one layer: bytes of a page, and the blocks that one request needs.
 
 A page is one block of one layer. Formulas: vLLM 0.32, `v1/kv_cache_interface.py`.
 """
@@ -14,7 +14,7 @@ from kvgate.record import record
 
 @record
 class Reach:
-    """How far a request may grow: what a number of blocks depends on besides the spec."""
+    """Limits of a request's growth, which decide its number of blocks together with the spec."""
 
     max_model_len: int
     decode_context: int = 1
@@ -37,7 +37,7 @@ class AttentionSpec:
     """0: as wide as keys."""
     dtype: KVCacheDtype
     page_padded_bytes: int = 0
-    """What the page is padded to, where a larger page of another group decides."""
+    """Bytes that the page is padded to where another group has a larger page; 0 where it is not padded."""
 
     @property
     def token_bytes(self) -> int:
@@ -227,7 +227,7 @@ class StateSpec:
 
 
 LocalSpec = SlidingWindowSpec | ChunkedLocalSpec
-"""What the hybrid KV cache manager is for."""
+"""Specs that need the hybrid KV cache manager."""
 KVCacheSpec = (
     FullAttentionSpec | SlidingWindowSpec | ChunkedLocalSpec | CrossAttentionSpec | MLASpec | WindowMLASpec | StateSpec
 )
@@ -244,7 +244,7 @@ def _blocks_of_window(block_size: int, reach_back: int, reach: Reach) -> int:
 
 
 def as_full(spec: AttentionSpec, block_size: int) -> FullAttentionSpec:
-    """What windows and chunks become where the hybrid KV cache manager is off."""
+    """Return the spec that a window or a chunk becomes where the hybrid KV cache manager is off."""
     return FullAttentionSpec(
         block_size=block_size,
         num_kv_heads=spec.num_kv_heads,

@@ -1,4 +1,4 @@
-"""From a model's layers to the KV cache groups of an engine, and what a block takes on every pipeline stage."""
+"""KV cache groups of an engine from the layers of its model, and the bytes of a block on every pipeline stage."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from kvgate.record import record
 
 @record
 class LayoutSettings:
-    """What the layout depends on beside the model and its specs."""
+    """Settings that decide the layout beside the model and its specs."""
 
     specs: CacheSettings
     kernel_block: int

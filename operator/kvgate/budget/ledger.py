@@ -1,4 +1,4 @@
-"""From a request to the ledger of one rank: every term with its formula, and what no term explains."""
+"""The ledger of one rank for a request: every term with its formula, and the uncertainty that no term explains."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -23,11 +23,11 @@ from kvgate.budget.versions import Accounting, is_newer_than_known
 from kvgate.budget.weights import Weights, rank_weights
 
 MAX_SIZES_IN_KEY = 16
-"""Of longer lists of CUDA graphs only the length and the ends tell settings apart."""
+"""Longest list of CUDA graph sizes that stands in a key as it is; of longer ones the key has the length and both ends."""
 
 
 def ledger_of(request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Ledger:
-    """What any rank of the pipeline stage first ≤ i < last has, and what it spends; as observed starts correct it."""
+    """Return the ledger of any rank of the pipeline stage first ≤ i < last, as observed starts correct it."""
     run = _run_of(request, settings, accounting, stage)
     ledger = _by_formula(run, request, settings)
     if not request.calibration.starts:
@@ -139,7 +139,7 @@ def _start_to_start(run: Run, overhead_bytes: int) -> StartToStart:
 
 
 def _modalities(request: BudgetRequest) -> tuple[str, ...]:
-    """What prompts may hold beside text."""
+    """Return the modalities that prompts may hold beside text."""
     if not request.shape.encoders:
         return ()
     items = (item.modality for encoder in request.shape.encoders for item in encoder.items)
@@ -215,7 +215,7 @@ def _holds_drafts(asked: EngineSettings) -> bool:
 
 
 def weights_of(shape: ModelShape, request: BudgetRequest, accounting: Accounting, stage: tuple[int, int]) -> Weights:
-    """Of a shape, or of a part of one, as the request's engine loads it."""
+    """Return the weights of a shape, or of a part of one, as the request's engine loads them."""
     return rank_weights(
         shape,
         request.settings.parallelism,
@@ -227,7 +227,7 @@ def weights_of(shape: ModelShape, request: BudgetRequest, accounting: Accounting
 
 
 def _weights_margin(shape: ModelShape, loaded_bytes: int) -> int:
-    """How far logged weights were off: dense 16-bit text models by at most 0.03 GiB (45 starts); formats that kernels repack and
+    """Return the error of logged weights: dense 16-bit text models at most 0.03 GiB (45 starts); formats that kernels repack and
     experts by up to 1 %, MXFP4 by 2; towers by 0.1 GiB; compressed attention by 3 % (two starts).
     """  # fmt: skip
     margin = gib(0.03) + loaded_bytes // 1000
@@ -243,7 +243,7 @@ def _weights_margin(shape: ModelShape, loaded_bytes: int) -> int:
 
 
 def _uncertainty(request: BudgetRequest, settings: Resolved) -> int:
-    """What other drivers report as total memory, and what a release or a vendor without logs may do differently."""
+    """Return the doubt about the total memory that other drivers report, and about releases and vendors without logs."""
     accelerator = request.accelerator
     spread = max(
         accelerator.memory_high_bytes - accelerator.memory_bytes,

@@ -8,7 +8,7 @@ from kvgate.record import record
 
 
 class Cut(StrEnum):
-    """What tensor parallelism does to a matrix; words are vLLM's linear layers'."""
+    """The way in which tensor parallelism cuts a matrix, in the words of vLLM's linear layers."""
 
     WHOLE = "replicated"
     """Every rank holds all of it (`ReplicatedLinear`, norms, routers)."""
@@ -25,7 +25,7 @@ class Units:
     count: int
     width: int = 1
     least: int = 1
-    """Of a rank, padded up where a kernel takes no fewer."""
+    """Least number on a rank; fewer are padded up where a kernel needs that."""
 
     @property
     def elements(self) -> int:
@@ -51,14 +51,14 @@ class Matrix:
     experts: int = 0
     """Experts stacked into one tensor: cut like others, or dealt out whole under expert parallelism; 0: not an expert."""
     least_width: int = 0
-    """Of an expert on a rank: tensor parallelism does not make it narrower, it is padded instead (Kimi)."""
+    """Least width of an expert on a rank: tensor parallelism pads it instead of making it narrower (Kimi)."""
     bias: bool = False
     computes_in_float32: bool = False
     """Kept in float32 on GPUs without a kernel that multiplies bfloat16 into it (routers of Nemotron 3)."""
     element_bytes: int | None = None
     """Its own precision where that is not the model's (float32 routers and states)."""
     format: WeightFormat | None = None
-    """How a quantised checkpoint stores it; None: plain elements."""
+    """Format in which a quantised checkpoint stores it; None: plain elements."""
 
 
 def whole(matrix: Matrix) -> Matrix:

@@ -1,4 +1,4 @@
-"""What a model's config.json says about memory: caches, matrices, experts, formats. Bytes come later."""
+"""Facts of a model's config.json that decide memory: caches, matrices, experts, formats. Bytes come later."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from kvgate.record import record
 
 
 class End(StrEnum):
-    """What stands before and after the layers of a language model."""
+    """Parts before and after the layers of a language model."""
 
     EMBEDDING = "embedding"
     NORM = "final norm"
@@ -30,7 +30,7 @@ class FullAttention:
     num_kv_heads: int
     head_dim: int
     v_head_dim: int = 0
-    """Where values are narrower than keys (MiMo-V2); 0: as wide."""
+    """Width of the values where they are narrower than keys (MiMo-V2); 0: as wide."""
     sliding_window: int = 0
     """Tokens a layer looks back, as vLLM keeps it; 0: all of them."""
     chunk_size: int = 0
@@ -122,7 +122,7 @@ class RecurrentState:
     state: Units | None = None
     """Heads (or channels) of the recurrent state, each with its own square or column."""
     state_dtype: str | None = None
-    """What config.json says the recurrent state is kept in; None: the model dtype."""
+    """Dtype of the recurrent state by config.json; None: the model dtype."""
     fixed_state_dtype: bool = False
     """The kernel computes in `state_dtype` whatever the user asks."""
     keeps_checkpoint: bool = False
@@ -162,7 +162,7 @@ class SparseMlp:
     num_experts: int
     num_experts_per_token: int
     intermediate_size: int
-    """Of one expert."""
+    """Width of one expert."""
     shared_intermediate_size: int = 0
     gated: bool = True
     hidden_size: int = 0
@@ -194,10 +194,10 @@ class MediaItem:
     step_tokens: int = 0
     """Such an item grows by so many tokens, as far as max_model_len allows, and has one step at least; 0: it never shrinks."""
     reckoned_tokens: int = 0
-    """What vLLM 0.11 to 0.13 reckoned with where that was more: timestamps of as many frames as a video may have (Qwen3-VL)."""
+    """Tokens that vLLM 0.11 to 0.13 counted where that was more: timestamps of as many frames as a video may have (Qwen3-VL)."""
 
     def tokens_within(self, max_model_len: int) -> int:
-        """Of the largest item that vLLM profiles at this length."""
+        """Return the tokens of the largest item that vLLM profiles at this length."""
         if not self.step_tokens:
             return self.tokens
         return min(self.tokens, max(1, max_model_len // self.step_tokens) * self.step_tokens)
@@ -212,7 +212,7 @@ class Encoder:
     hidden_size: int
     intermediate_size: int
     items: tuple[MediaItem, ...]
-    """What it reads, by modality."""
+    """Items that it reads, by modality."""
     patches_per_token: int = 1
     """Positions of the tower behind one embedding."""
     embedding_parts: int = 1
@@ -239,7 +239,7 @@ class RotaryCache:
     element_bytes: int | None = None
     """Its own precision where that is not the model's."""
     is_interleaved: bool = False
-    """Of several sections, woven into each other (Qwen3-VL and after): older releases kept four times as many positions."""
+    """True for several sections that are woven into each other (Qwen3-VL and after): older releases kept four times as many positions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -256,7 +256,7 @@ class ModelShape:
     max_model_len: int
     """The longest context that vLLM accepts without an override; 0 where an unmodelled config leaves it open."""
     default_max_model_len: int = 0
-    """What vLLM takes where nobody chooses, if that is less (LongRoPE); 0: the longest."""
+    """Length that vLLM takes where nobody sets one, if it is less (LongRoPE); 0: the longest."""
     tie_word_embeddings: bool = False
     lm_head_bias: bool = False
     ends_everywhere: frozenset[End] = frozenset()
@@ -274,7 +274,7 @@ class ModelShape:
     quantization: WeightFormat | None = None
     """The format of most linear layers; each matrix has its own."""
     head_format: WeightFormat | None = None
-    """Of the output head, which few quantised checkpoints convert; None: plain elements."""
+    """Format of the output head, which few quantised checkpoints convert; None: plain elements."""
     kv_cache_scheme: str | None = None
     """The KV cache dtype that the checkpoint asks for (`fp8`), used where the user says `auto`."""
     checkpoint_bytes: int = 0

@@ -62,7 +62,7 @@ def _kernels(run: Run) -> Interval:
 
 
 def _captures(run: Run) -> bool:
-    """From 0.27 on the figure is read before graphs are captured, and what they make NCCL take stands in their estimate."""
+    """True where graph capture counts here; from 0.27 on the figure is read before it, and NCCL's part stands in the graphs' estimate."""
     return captures_graphs(run) and run.accounting.captures_graphs(v2_runner=run.v2_runner)
 
 

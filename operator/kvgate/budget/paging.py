@@ -16,7 +16,7 @@ from kvgate.budget.units import round_up
 from kvgate.record import record
 
 BLOCK_SIZES = (16, 32, 64, 128, 256)
-"""What people ask for; they are rounded up to what the model's kernels take, and hybrids are aligned beyond that."""
+"""Block sizes that people try; they are rounded up to what the model's kernels take, and hybrids are aligned beyond that."""
 
 
 @record
@@ -26,17 +26,17 @@ class PagedRequest:
     tokens: int
     blocks: int
     held_bytes: int
-    """What its tokens and states take."""
+    """Bytes that its tokens and states take."""
     wasted_tokens: int
     """Slots of the last block that stay empty, where a layer keeps every token."""
     wasted_bytes: int
     """Empty slots, padding, and what a group with fewer layers leaves of a block."""
     requests: int | None
-    """How many fit at the same time; None where the pool is not known."""
+    """Number that fits at the same time; None where the pool is not known."""
 
     @property
     def wasted_share(self) -> Fraction:
-        """Of what is held."""
+        """Share of the reserved bytes that hold nothing."""
         return Fraction(self.wasted_bytes, self.held_bytes) if self.held_bytes else Fraction(0)
 
 
@@ -45,13 +45,13 @@ class Paged:
     """The cache with blocks of one size."""
 
     block_size: int
-    """Of a group that keeps every token; of the first one where none does."""
+    """Tokens of a block in a group that keeps every token, or in the first group where none does."""
     in_use: bool
     """This is what the request as it stands gets."""
     bytes_per_block: int
     num_blocks: int | None
     slot_bytes: int
-    """What a static slot reserves: a request of max_model_len."""
+    """Bytes that a static slot reserves: a request of max_model_len."""
     static_slots: int | None
     """Requests at the same time where each reserves max_model_len."""
     static_concurrency: Fraction | None

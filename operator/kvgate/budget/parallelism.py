@@ -1,4 +1,4 @@
-"""How a model is cut over ranks."""
+"""Parallel sizes by which a model is cut over ranks."""
 
 from kvgate.record import record
 

@@ -37,7 +37,7 @@ class Stage:
 
 @record
 class Budget:
-    """What there is and what is asked, with the request it was made from; parts without a formula are absent, not guessed."""
+    """The memory that a request has and the demand that it makes; parts without a formula are absent, not guessed."""
 
     request: BudgetRequest
     accounting: Accounting
@@ -80,7 +80,7 @@ class Budget:
 
     @property
     def verdict(self) -> Verdict:
-        """Of the arithmetic alone; what vLLM refuses for other reasons is a rule's business."""
+        """Verdict of the arithmetic alone; settings that vLLM refuses for other reasons are a rule's business."""
         usable = self.usable_blocks
         if self.demand is None or usable is None:
             return Verdict.UNKNOWN
@@ -98,7 +98,7 @@ class Budget:
 
     @property
     def demand_bytes(self) -> int | None:
-        """Of the tightest rank."""
+        """Bytes of the demand on the tightest rank."""
         return self.demand.blocks * self.tightest.bytes_per_block if self.demand and self.tightest else None
 
     @property
@@ -199,6 +199,6 @@ def _stages(
 
 
 def _given_bytes(request: BudgetRequest, bytes_per_block: int) -> int | None:
-    """What the user sets instead of what a ledger leaves: blocks, or bytes per rank."""
+    """Return the bytes that the user sets instead of the ledger's: by blocks, or by bytes per rank."""
     blocks = request.settings.num_gpu_blocks_override
     return request.settings.kv_cache_memory_bytes if blocks is None else blocks * bytes_per_block

@@ -1,4 +1,4 @@
-"""What the engine is asked: a model, a GPU, a release of vLLM, its arguments, and what must be guaranteed."""
+"""The question to the engine: a model, a GPU, a release of vLLM, its arguments, and a guarantee."""
 
 from dataclasses import replace
 from enum import StrEnum
@@ -16,7 +16,7 @@ AUTO_MAX_MODEL_LEN = -1
 
 
 class Guarantee(StrEnum):
-    """What must fit."""
+    """The demand that must fit."""
 
     STARTUP = "Startup"
     """One request of max_model_len: vLLM's own condition for starting."""
@@ -56,7 +56,7 @@ class Speculation:
 
     @property
     def uses_another_model(self) -> bool:
-        """What drafts has layers of its own that the model's config says nothing about."""
+        """True where the draft model has layers of its own that the model's config does not describe."""
         return not self.uses_own_layers and self.method not in ("ngram", "ngram_gpu", "suffix")
 
 
@@ -74,7 +74,7 @@ class GraphSettings:
     every_small_size: bool = False
     """Up to 32, as performance mode interactivity has it; else 1, 2, 4 and steps of 8."""
     compiles: bool | None = None
-    """With torch.compile, which pieces need that are captured; None: as the optimisation level says."""
+    """True where torch.compile is used, which captured pieces need; None: as the optimisation level says."""
 
 
 DEFAULT_GRAPHS = GraphSettings()
@@ -89,7 +89,7 @@ class EngineSettings:
     max_num_batched_tokens: int | None = None
     gpu_memory_utilization: Fraction | None = None
     dtype: str = "auto"
-    """As asked; the shape has what it comes to."""
+    """The dtype as requested; the shape has the one that results."""
     kv_cache_dtype: str = "auto"
     block_size: int | None = None
     enforce_eager: bool = False

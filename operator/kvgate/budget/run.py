@@ -1,4 +1,4 @@
-"""What one rank of one pipeline stage goes through while vLLM measures how much memory it needs."""
+"""The profile run of one rank of one pipeline stage, in which vLLM measures the memory that it needs."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ class Run:
     enforce_eager: bool
     graphs: GraphSettings = DEFAULT_GRAPHS
     modalities: tuple[str, ...] = ()
-    """What is encoded in the profile run: `image`, `video`, `audio`."""
+    """Modalities that are encoded in the profile run: `image`, `video`, `audio`."""
     takes_embeddings: bool = False
     """Prompts may hold images or sounds, so the language model is fed with embeddings, not with tokens."""
     draft_tokens: int = 0

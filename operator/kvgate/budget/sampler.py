@@ -7,7 +7,7 @@ HALF = 2
 """Rows are counted in halves of S × V × 4: logits in the model's 16-bit dtype are one half."""
 
 UNSORTED_HALF_ROWS = 7
-"""Of a sampler that does not sort."""
+"""Half rows of a sampler that does not sort."""
 
 DRAFT_HALF_ROWS = 4
 """V1 verifies drafts on 2 S rows in 16 bits and keeps a copy of S rows in 32 (0.19, `RejectionSampler.forward`); no start tells."""
@@ -39,7 +39,7 @@ def _scratch_bytes(run: Run) -> int:
 
 
 def spared_by_flashinfer_bytes(run: Run) -> int:
-    """Where FlashInfer is installed, V1 before 0.12 samples with it, without sorting: six starts sorted, two did not."""
+    """Bytes that FlashInfer saves where it is installed: V1 before 0.12 then samples without sorting (two of eight starts)."""
     if not (run.has_sampler and run.accounting.samples_with_flashinfer_if_installed):
         return 0
     return run.logits_bytes * (run.accounting.sampler_half_rows - UNSORTED_HALF_ROWS) // HALF

@@ -25,7 +25,7 @@ class Resolved:
     max_num_batched_tokens: int
     gpu_memory_utilization: Fraction
     default_max_num_seqs: int
-    """What vLLM takes for this release and GPU where nobody chooses."""
+    """Value that vLLM takes for this release and GPU where nobody sets one."""
     enable_prefix_caching: bool = True
     caches_states: bool = False
     """Recurrent states are kept for prefixes too."""
@@ -70,7 +70,7 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
 
 
 def _batch_limits(request: BudgetRequest, accounting: Accounting) -> BatchLimits:
-    """Of the release and the GPU; twice as much for throughput, before the limits bound each other."""
+    """Return the batch limits of the release and the GPU; they are doubled for throughput before they bound each other."""
     limits = accounting.batch_limits(request.accelerator)
     if not accounting.performance_modes or request.settings.performance_mode != "throughput":
         return limits
@@ -78,7 +78,7 @@ def _batch_limits(request: BudgetRequest, accounting: Accounting) -> BatchLimits
 
 
 def _graphs(asked: EngineSettings, accounting: Accounting) -> GraphSettings:
-    """What is asked, with what other options add to it (0.17, `VllmConfig._set_cudagraph_sizes`)."""
+    """Return the requested graphs, with those that other options add (0.17, `VllmConfig._set_cudagraph_sizes`)."""
     graphs = _graphs_of_level(asked, accounting)
     is_fine = accounting.performance_modes and asked.performance_mode == "interactivity"
     return replace(graphs, every_small_size=True) if is_fine else graphs
@@ -108,7 +108,7 @@ def uncut_item_tokens(request: BudgetRequest) -> int:
 
 
 def _max_model_len(request: BudgetRequest, accounting: Accounting) -> int:
-    """What is asked; else, and as the start of the search for `auto`, the model's own (`get_and_verify_max_len`)."""
+    """Return the requested length; else, and as the start of the search for `auto`, the model's own (`get_and_verify_max_len`)."""
     asked, shape = request.settings.max_model_len, request.shape
     if asked is not None and asked != AUTO_MAX_MODEL_LEN:
         return asked

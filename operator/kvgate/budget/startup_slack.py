@@ -1,4 +1,4 @@
-"""What of a GPU is gone before vLLM looks at it: it must fit into the share that gpu_memory_utilization leaves."""
+"""Memory of a GPU that is in use before vLLM looks at it; it must fit into the share that gpu_memory_utilization leaves."""
 
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.interval import Interval
@@ -15,7 +15,7 @@ NCCL_PCIE = Interval(low=gib(0.1), expected=gib(0.4), high=gib(2))
 ELSEWHERE = Interval(low=0, expected=gib(0.4), high=gib(2.5))
 """Other vendors: 0.33 GiB in one start on MI300X."""
 UNIFIED = Interval(low=0, expected=gib(3), high=gib(12))
-"""Where CPU and GPU share the memory, all that the host uses is gone too: 2 to 10 GiB on GB10."""
+"""Memory in use where CPU and GPU share it: all that the host uses counts too, 2 to 10 GiB on GB10."""
 
 
 def startup_slack(accelerator: Accelerator, accounting: Accounting, parallelism: Parallelism) -> Interval:

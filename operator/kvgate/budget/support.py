@@ -1,4 +1,4 @@
-"""What vLLM refuses before it looks at memory: caches that a release, a GPU or a model's kernels do not have.
+"""Settings that vLLM refuses before it looks at memory: caches that a release, a GPU or a model's kernels do not have.
 
 Each function returns the reason as a sentence, or None where the setting is accepted. Read in vLLM 0.32; texts are ours.
 """
@@ -35,7 +35,7 @@ _PER_HEAD = ("int8_per_token_head", "fp8_per_token_head", "int4_per_token_head",
 def kv_cache_dtype_refusal(
     name: str, shape: ModelShape, accelerator: Accelerator, accounting: Accounting
 ) -> str | None:
-    """Why this release, GPU or model has no such cache."""
+    """Return the reason why this release, GPU or model has no such cache."""
     if name == "auto":
         return None
     if name not in accounting.kv_cache_dtypes:
@@ -79,7 +79,7 @@ def _runs_on_triton(mixer: Mixer) -> bool:
 
 
 def block_size_refusal(shape: ModelShape, accelerator: Accelerator, asked: int) -> str | None:
-    """Why no kernel takes blocks of this size (`get_supported_kernel_block_sizes`; CUDA only)."""
+    """Return the reason why no kernel takes blocks of this size (`get_supported_kernel_block_sizes`; CUDA only)."""
     multiple = DEFAULT_BLOCK_SIZE
     if any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers):
         multiple = LEAST_COMPRESSED_BLOCK_SIZE

@@ -12,8 +12,8 @@ class Term:
     """`weights`, `peak_activation`, `non_torch` or `cuda_graph`: the words of vLLM's log."""
     amount: Interval
     formula: str
-    """In the symbols of `inputs`; one line."""
+    """The formula in the symbols of `inputs`, on one line."""
     source: str
-    """Where the formula was read, or the starts behind its constants."""
+    """Source of the formula, or the starts behind its constants."""
     inputs: tuple[tuple[str, int | str], ...] = ()
-    """What went in, and the parts that the formula puts together; bytes where the name ends in `_bytes`."""
+    """Numbers that the formula uses, and the parts that it puts together; bytes where the name ends in `_bytes`."""

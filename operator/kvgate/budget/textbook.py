@@ -17,24 +17,24 @@ class Textbook:
     """The formula with a model's numbers, on one rank."""
 
     num_layers: int
-    """Of the largest pipeline stage."""
+    """Layers of the largest pipeline stage."""
     num_kv_heads: int
     head_dim: int
     bytes_per_element: Fraction
     num_tokens: int
     tensor: int
     reasons: tuple[str, ...]
-    """Why it does not hold; empty where it does, but for whole blocks."""
+    """Reasons why the formula does not hold; empty where it does, except for whole blocks."""
 
     @property
     def request_bytes(self) -> int:
-        """What the formula says."""
+        """Bytes of a request by the formula."""
         elements = 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.num_tokens
         return int(elements * self.bytes_per_element / self.tensor)
 
     @property
     def formula(self) -> str:
-        """With the numbers put in."""
+        """The formula with its numbers."""
         size = self.bytes_per_element
         element = "1 byte" if size == 1 else f"{float(size):g} bytes"
         heads = "1 KV head" if self.num_kv_heads == 1 else f"{self.num_kv_heads} KV heads"

@@ -1,4 +1,4 @@
-"""Why the textbook's formula is not what vLLM takes: every departure of a model from it, in words."""
+"""Reasons in words why vLLM takes other bytes than the textbook's formula: every departure of a model from it."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -122,7 +122,7 @@ def _formats(budget: Budget, kv_cache: KVCache) -> Iterator[str]:
 
 
 def _padding(kv_cache: KVCache) -> Iterator[str]:
-    """What pages and blocks are filled up with, over one request; of the whole model."""
+    """Return the padding of pages and blocks over one request, for the whole model."""
     size = kv_cache.bytes_per_block
     padding = sum(group.spec.blocks(kv_cache.reach) * (size - _content_bytes(group)) for group in kv_cache.groups)
     if padding * 100 >= size * sum(group.spec.blocks(kv_cache.reach) for group in kv_cache.groups):

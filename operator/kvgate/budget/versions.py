@@ -1,4 +1,4 @@
-"""What a vLLM release changes in defaults and accounting: one table, no comparison of versions anywhere else.
+"""Defaults and accounting that a vLLM release changes: one table, and no comparison of versions anywhere else.
 
 Read in the source of the releases named; a boundary such as 0.27 means absent in 0.26.0 and present in 0.27.1.
 """
@@ -27,16 +27,16 @@ class BatchLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Accounting:
-    """How one release arrives at the KV cache memory of a rank; one object per release, compared by identity."""
+    """The way in which one release arrives at the KV cache memory of a rank; one object per release, compared by identity."""
 
     gpu_memory_utilization: Fraction = Fraction(9, 10)
     """Default share of the device's memory."""
     large_device_bytes: int | None = None
-    """From this much memory on the batch limits are 8192 and 1024; None: never."""
+    """Memory from which on the batch limits are 8192 and 1024; None: never."""
     large_excludes_a100: bool = False
     large_excludes_gb10: bool = False
     huge_device_bytes: int | None = None
-    """From this much memory on the batch limits are 16384 and 1024."""
+    """Memory from which on the batch limits are 16384 and 1024."""
     batched_tokens_cover_model_len: bool = False
     """V0 without chunked prefill: max_num_batched_tokens = max(max_model_len, 2048)."""
     null_blocks: int = 0
@@ -54,7 +54,7 @@ class Accounting:
     pads_encoder_outputs: str = ""
     """The profile run keeps as many embeddings for every item as the `budget`, or as the largest `item` is reckoned to have."""
     samples_with_flashinfer_if_installed: bool = False
-    """Which sampler runs depends on the image; the sorting one is expected."""
+    """True where the image decides which sampler runs; the sorting one is expected."""
     sampler_program_rows: bool = False
     """The sampler keeps a scratch row for each of its programs (Triton top-k and top-p)."""
     expert_workspace_persists: bool = False
@@ -97,7 +97,7 @@ class Accounting:
     tokens_by_concurrency: bool = False
     """The logged size of the KV cache is concurrency × max_model_len; before, blocks of a group × block size."""
     wrapper_ties_embeddings: bool = False
-    """With transformers 5 the multimodal config's `tie_word_embeddings` counts, its default included."""
+    """True where the multimodal config's `tie_word_embeddings` counts, its default included: with transformers 5."""
     interleaved_positions_have_room: bool = True
     """Rotary tables of interleaved sections are as long as those of others (two starts of Qwen3.5 of 0.19; not in 0.32)."""
     shutdown_timeout: bool = False
@@ -215,12 +215,12 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     ((0, 32), {"kv_cache_dtypes": {"ultraquant_4bit"}}),
     ((0, 33), {"large_excludes_gb10": True, "kv_cache_dtypes": {"octave_k3v4", "octave_k3v3", "octave_k3v3_compact"}}),
 )  # fmt: skip
-"""What each release changed; `kv_cache_dtypes` are added to those before."""
+"""Changes of each release; `kv_cache_dtypes` are added to those before."""
 
 OLDEST: Release = _CHANGES[0][0]
 NEWEST: Release = _CHANGES[-1][0]
 DEFAULT_VERSION = "0.33.0"
-"""What is assumed where nobody names a version."""
+"""Release that is assumed where nobody names one."""
 
 _VERSION = re.compile(r"v?(?P<major>\d+)\.(?P<minor>\d+)(?!\d)(?:\.(?P<patch>\d+)(?!\d))?(?:[.+\-]?\w[\w.+\-]*)?")
 

@@ -1,4 +1,4 @@
-"""How a quantised checkpoint stores a matrix: the tensors of each format."""
+"""Formats in which a quantised checkpoint stores a matrix, with the tensors of each."""
 
 from collections.abc import Callable, Iterator
 from math import gcd
@@ -29,7 +29,7 @@ class WeightFormat:
     block: tuple[int, int] = (0, 0)
     """Rows and columns of an fp8 block."""
     scale_bytes: int = 4
-    """Of an fp8 block's scale: 1 where the checkpoint keeps exponents only (DeepSeek-V4)."""
+    """Bytes of an fp8 block's scale: 1 where the checkpoint keeps exponents only (DeepSeek-V4)."""
     static_activation_scale: bool = False
     has_zero_points: bool = False
     double_quantized: bool = False
@@ -47,9 +47,9 @@ class LocalMatrix:
     columns: int
     """Input features."""
     element_bytes: int
-    """Of an element that is not quantised."""
+    """Bytes of an element that is not quantised."""
     expert_width: int = 0
-    """Of an expert: its inner width on this rank; 0: not an expert."""
+    """Inner width of an expert on this rank; 0: not an expert."""
 
     @property
     def rows(self) -> int:

@@ -16,7 +16,7 @@ RECURRENT = "recurrent layers"
 ATTENTION = "attention"
 _OF_LAYERS = (ATTENTION, RECURRENT, FEED_FORWARD, EXPERTS, NORMS)
 _ATTENTION_NAMES = frozenset({"qkv_proj", "qk_norm", "o_proj"})
-"""Told apart by name only in layers that attend and keep a recurrent state (Falcon-H1)."""
+"""Names that matter only in layers that attend and also keep a recurrent state (Falcon-H1)."""
 
 
 @record
@@ -28,7 +28,7 @@ class WeightPart:
 
 
 Weigh = Callable[[ModelShape], Weights]
-"""Of a rank: the weights of a shape from which parts may have been taken away."""
+"""Weights of a rank for a shape from which parts may have been removed."""
 
 
 def weight_parts(shape: ModelShape, stage: tuple[int, int], weigh: Weigh) -> tuple[WeightPart, ...]:
@@ -57,7 +57,7 @@ def _parameters(shape: ModelShape, stage: tuple[int, int], weigh: Weigh) -> dict
 
 
 def _loading(shape: ModelShape, weigh: Weigh) -> dict[str, int]:
-    """What loading adds to the parameters."""
+    """Return the bytes that loading adds to the parameters."""
     weights = weigh(shape)
     unabsorbed = replace(shape, layers=_mapped(shape.layers, lambda layer: replace(layer, mixers=())))
     rotary = weights.loaded_bytes - weigh(replace(shape, rotary=())).loaded_bytes
@@ -91,7 +91,7 @@ def _mapped(layers: tuple[LayerShape, ...], change: Callable[[LayerShape], Layer
 
 
 def _part(matrix: Matrix, layer: LayerShape) -> str:
-    """By vLLM's names of modules."""
+    """Name the part of a matrix by vLLM's names of modules."""
     name = matrix.name
     if matrix.experts or name.startswith(("experts", "router", "shared_expert")):
         return EXPERTS

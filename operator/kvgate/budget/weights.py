@@ -26,16 +26,16 @@ class Weights:
     parameter_bytes: int
     """Plain sum of the parameters at construction."""
     loaded_bytes: int
-    """What the log calls "Model loading took"."""
+    """Bytes that vLLM logs as "Model loading took"."""
 
 
 @record
 class _Storage:
-    """What decides how a rank stores a matrix."""
+    """Facts that decide how a rank stores a matrix."""
 
     parallelism: Parallelism
     element_bytes: int
-    """Of the model dtype."""
+    """Bytes of an element of the model dtype."""
     compute_capability: tuple[int, int] | None
     loaded: bool = False
     """Once kernels have converted and padded it; False: as the model class builds it."""

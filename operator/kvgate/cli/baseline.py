@@ -10,6 +10,7 @@ from kvgate.cli.bad_input import BadInput
 from kvgate.cli.check_report import Ignored, Placed, Report
 from kvgate.cli.check_results import Result, all_results, shown_file
 from kvgate.cli.ignoring import with_findings
+from kvgate.inert import inert_values
 
 VERSION = 1
 MAX_BYTES = 16 << 20
@@ -22,7 +23,7 @@ def write_baseline(path: Path, report: Report, *, inside: Path | None) -> None:
     rows = sorted(
         (_row(result) for result in all_results(report) if _belongs(result)), key=lambda row: list(row.values())
     )
-    lines = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in rows)
+    lines = ",\n".join(f"  {json.dumps(inert_values(row), ensure_ascii=False)}" for row in rows)
     write_text(path, f'{{"version": {VERSION}, "findings": [\n{lines}\n]}}\n', inside=inside)
 
 

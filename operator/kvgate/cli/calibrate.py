@@ -13,6 +13,7 @@ from kvgate.calibration import MAX_TEXT_BYTES, Records, read_records, unused_tex
 from kvgate.cli.exits import Exit
 from kvgate.cli.observed_files import Unusable, observed_in
 from kvgate.cli.setting_options import given_settings, with_settings
+from kvgate.cli.terminal import show, show_error
 
 _FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
 
@@ -34,15 +35,15 @@ def calibrate(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> Non
         try:
             start, remark = observed_in(path, given)
         except Unusable as error:
-            click.echo(f"{path}: {error}", err=True)
+            show_error(f"{path}: {error}")
             failed = True
             continue
         kept = with_start(starts, start)
         remarks = filter(None, (_told(start), remark, "" if kept is not starts else "known already"))
-        click.echo(f"{path}: {'; '.join(remarks)}", err=True)
+        show_error(f"{path}: {'; '.join(remarks)}")
         starts = kept
     for text in unused_texts(Calibration(starts=starts)):
-        click.echo(text, err=True)
+        show_error(text)
     if into is None or starts is not records.starts:
         _write(into, starts)
     sys.exit(Exit.UNDECIDED if failed else Exit.FITS)
@@ -74,7 +75,7 @@ def _told(start: ObservedStart) -> str:
 
 def _write(into: Path | None, starts: tuple[ObservedStart, ...]) -> None:
     if into is None:
-        click.echo(write_records(starts), nl=False)
+        show(write_records(starts).rstrip("\n"))
         return
     fresh = into.with_name(f".{into.name}.new")
     try:

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import click
-
 from kvgate.bounded_files import read_text
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.cli.bad_input import BadInput
+from kvgate.cli.terminal import show_error
 
 
 def read_calibration(path: Path | None, *, inside: Path | None = None) -> Calibration:
@@ -26,5 +25,5 @@ def read_calibration(path: Path | None, *, inside: Path | None = None) -> Calibr
         raise BadInput(f"{path}: {told}; write it anew with `kvgate calibrate`, or take the lines out")
     calibration = records.calibration
     for text in unused_texts(calibration):
-        click.echo(f"{path}: {text}", err=True)
+        show_error(f"{path}: {text}")
     return calibration

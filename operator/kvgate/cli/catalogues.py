@@ -1,6 +1,5 @@
 """`kvgate gpus`, `kvgate models` and `kvgate rules`: what is known, as a table or as JSON."""
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,6 +8,8 @@ import click
 
 from kvgate.cli.exits import Exit
 from kvgate.cli.tables import table
+from kvgate.cli.terminal import show, show_error, show_lines
+from kvgate.inert import inert_json
 
 Row = Mapping[str, Any]
 
@@ -117,9 +118,9 @@ def _print(
     rows: Sequence[Row], header: Sequence[str], cells: Callable[[Row], Sequence[str]], *, output: str, what: str
 ) -> None:
     if output == "json":
-        click.echo(json.dumps(rows, indent=2))
+        show(inert_json(rows, indent=2))
     elif rows:
-        click.echo("\n".join(table([header, *map(cells, rows)])))
+        show_lines(*table([header, *map(cells, rows)]))
     if not rows:
-        click.echo(f"no {what}", err=True)
+        show_error(f"no {what}")
         sys.exit(Exit.UNDECIDED)

@@ -16,6 +16,7 @@ from kvgate.cli.check_run import Options, run
 from kvgate.cli.check_text import passed_over
 from kvgate.cli.engine_options import GIVEN_FILE, with_engine_options
 from kvgate.cli.exits import Exit
+from kvgate.cli.terminal import for_file, show, show_error
 from kvgate.record import record
 
 OUTPUTS = {
@@ -112,7 +113,7 @@ def check(
     for output in outputs:
         _write(output, report, given)
     if not {output.format for output in outputs} & {"text", "github", "markdown", "json"}:
-        click.echo("\n".join(passed_over(report)), err=True, nl=bool(report.passed_over))
+        show_error(*passed_over(report))
     has_no_engine = not report.unreadable and all(item.platform == "unknown" for item in report.items)
     sys.exit(Exit.FITS if nothing_is_fine and has_no_engine else report.exit_code)
 
@@ -120,10 +121,10 @@ def check(
 def _write(output: Output, report: Report, options: Options) -> None:
     render: Callable[[Report], str] = import_module(OUTPUTS[output.format]).render
     if output.file is None:
-        click.echo(render(report))
+        show(render(report))
         return
     try:
-        write_text(output.file, f"{render(report)}\n", inside=options.guard(output.file))
+        write_text(output.file, f"{for_file(render(report))}\n", inside=options.guard(output.file))
     except OSError as error:
         raise click.UsageError(f"--output {output.file} cannot be written: {error.strerror or error}") from None
 
@@ -135,7 +136,8 @@ def report_or_exit(paths: Sequence[str], options: Options) -> Report:
     except BadInput as error:
         from kvgate.cli.check_text import broken_lines
 
-        click.echo("\n".join([*filter(None, [str(error)]), *map(broken_lines, error.problems)]), err=True)
+        told = (line for placed in error.problems for line in broken_lines(placed))
+        show_error(*filter(None, [str(error)]), *told)
     sys.exit(Exit.UNDECIDED)
 
 

@@ -3,6 +3,7 @@
 from kvgate.cli.check_report import Report
 from kvgate.cli.check_results import Result, results, shown_file
 from kvgate.cli.check_text import summary
+from kvgate.inert import inert, inert_line
 from kvgate.rules.finding import Severity
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
@@ -11,7 +12,7 @@ _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO
 def render(report: Report) -> str:
     """Errors first: GitHub shows ten of a kind and step."""
     found = sorted(results(report), key=lambda result: list(Severity).index(result.level))
-    return "\n".join([*map(_line, found), summary(report)])
+    return "\n".join([*map(_line, found), inert_line(summary(report))])
 
 
 def _line(result: Result) -> str:
@@ -21,7 +22,8 @@ def _line(result: Result) -> str:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    """The runner takes `%0A` for a line's end; an inert text has none."""
+    return inert(text).replace("%", "%25")
 
 
 def _property(text: str) -> str:

@@ -1,10 +1,10 @@
 """The report of `kvgate check` as GitLab's code quality report: shown in the merge request, new findings apart from old ones."""
 
-import json
 from typing import Any
 
 from kvgate.cli.check_report import Report
 from kvgate.cli.check_results import Result, results, shown_file
+from kvgate.inert import inert_json
 from kvgate.rules.finding import Severity
 
 _SEVERITIES = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.INFO: "info"}
@@ -12,7 +12,7 @@ _SEVERITIES = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.I
 
 def render(report: Report) -> str:
     """A list of issues."""
-    return json.dumps(list(map(_issue, results(report))), indent=2)
+    return inert_json(list(map(_issue, results(report))), indent=2)
 
 
 def _issue(result: Result) -> dict[str, Any]:

@@ -1,34 +1,32 @@
 """The report of `kvgate check` for programs."""
 
-import json
 from collections import Counter
 from typing import Any
 
 from kvgate.api.fields import field_path
 from kvgate.cli.check_report import Item, Placed, Report
 from kvgate.engine import Decision, effective_values
+from kvgate.inert import inert_json
 
 Json = dict[str, Any]
 
 
 def render(report: Report) -> str:
     """{documents, unreadable, summary}; one document per engine found."""
-    return json.dumps(
-        {
-            "documents": [_document(item) for item in report.items],
-            "unreadable": [_unreadable(item) for item in report.unreadable],
-            "summary": {
-                "exit_code": int(report.exit_code),
-                "verdicts": dict(Counter(item.verdict or "None" for item in report.items)),
-                "decisions": dict(Counter(item.checked.decision.value for item in report.items if item.checked)),
-                "unreadable": len(report.unreadable),
-                "ignored": report.num_ignored,
-                "other_kinds": report.num_others,
-                "skipped": {why.name.lower(): count for why, count in report.passed_over.items()},
-            },
+    told = {
+        "documents": [_document(item) for item in report.items],
+        "unreadable": [_unreadable(item) for item in report.unreadable],
+        "summary": {
+            "exit_code": int(report.exit_code),
+            "verdicts": dict(Counter(item.verdict or "None" for item in report.items)),
+            "decisions": dict(Counter(item.checked.decision.value for item in report.items if item.checked)),
+            "unreadable": len(report.unreadable),
+            "ignored": report.num_ignored,
+            "other_kinds": report.num_others,
+            "skipped": {why.name.lower(): count for why, count in report.passed_over.items()},
         },
-        indent=2,
-    )
+    }
+    return inert_json(told, indent=2)
 
 
 def _document(item: Item) -> Json:

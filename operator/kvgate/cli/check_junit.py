@@ -1,14 +1,13 @@
 """The report of `kvgate check` as JUnit XML: one test case per engine, one suite per file."""
 
-import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
 
 from kvgate.cli.check_report import Item, Placed, Report
 from kvgate.cli.check_results import shown_file
+from kvgate.inert import inert, inert_line
 from kvgate.rules.finding import Severity
 
-_NOT_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>'
 
 
@@ -38,8 +37,8 @@ def _counts(cases: list[ET.Element]) -> dict[str, str]:
 
 
 def _new_case(file: str, line: int, name: str) -> ET.Element:
-    shown = shown_file(file)
-    return ET.Element("testcase", name=_clean(name), classname=shown, file=shown, line=str(line), time="0")
+    shown = inert(shown_file(file))
+    return ET.Element("testcase", name=inert(name), classname=shown, file=shown, line=str(line), time="0")
 
 
 def _case(item: Item) -> ET.Element:
@@ -50,7 +49,7 @@ def _case(item: Item) -> ET.Element:
         first = min(told, key=lambda placed: list(Severity).index(placed.finding.severity), default=None)
         details = {"type": first.rule} if first and item.is_refused else {}
         message = first.finding.message if first else item.verdict or "nothing to judge"
-        element = ET.SubElement(case, outcome, {"message": _clean(message), **details})
+        element = ET.SubElement(case, outcome, {"message": inert(message), **details})
         element.text = _text(told)
     elif told:
         ET.SubElement(case, "system-out").text = _text(told)
@@ -59,7 +58,7 @@ def _case(item: Item) -> ET.Element:
 
 def _unreadable(placed: Placed) -> ET.Element:
     case = _new_case(placed.file, placed.line, f"line {placed.line}")
-    ET.SubElement(case, "error", message=_clean(placed.finding.message), type=placed.rule).text = _text([placed])
+    ET.SubElement(case, "error", message=inert(placed.finding.message), type=placed.rule).text = _text([placed])
     return case
 
 
@@ -69,13 +68,8 @@ def _text(findings: Iterable[Placed]) -> str:
 
 def _lines(placed: Placed) -> Iterator[str]:
     finding = placed.finding
-    yield _clean(
+    yield inert_line(
         f"{placed.file}:{placed.line}:{placed.column}: {finding.severity.value} {finding.rule}: {finding.message}"
     )
     if finding.remediation:
-        yield _clean(f"  {finding.remediation}")
-
-
-def _clean(text: str) -> str:
-    """Without what XML 1.0 has no way to write."""
-    return _NOT_XML.sub("\ufffd", text)
+        yield inert_line(f"  {finding.remediation}")

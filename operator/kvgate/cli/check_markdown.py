@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kvgate.cli.check_report import Item, Report
 from kvgate.cli.check_results import Result, results, shown_file
 from kvgate.cli.check_text import outcome, summary
-from kvgate.cli.markdown import cell, table
+from kvgate.cli.markdown import cell, code, table
 
 MAX_ROWS = 200
 """Engines and findings that are listed: GitHub takes comments of 65,536 characters."""
@@ -14,7 +14,7 @@ _MARKS = {"error": "❌", "warning": "⚠️", "info": "ℹ️"}
 
 def render(report: Report) -> str:
     """The sum, a table of engines, a list of findings."""
-    return "\n".join(["### kvgate", "", summary(report), *_engines(report), *_findings(report)])
+    return "\n".join(["### kvgate", "", cell(summary(report)), *_engines(report), *_findings(report)])
 
 
 def _engines(report: Report) -> Iterator[str]:
@@ -26,8 +26,8 @@ def _engines(report: Report) -> Iterator[str]:
 
 
 def _row(item: Item) -> tuple[str, ...]:
-    where = f"`{shown_file(item.document.file)}:{item.line}`"
-    return cell(item.subject), item.verdict or "", outcome(item), cell(where)
+    where = code(f"{shown_file(item.document.file)}:{item.line}")
+    return cell(item.subject), item.verdict or "", outcome(item), where
 
 
 def _findings(report: Report) -> Iterator[str]:
@@ -40,8 +40,8 @@ def _findings(report: Report) -> Iterator[str]:
 
 def _line(result: Result) -> str:
     placed = result.placed
-    where = f"{shown_file(placed.file)}:{placed.line}"
-    return f"- {_MARKS[result.level.value]} `{where}` **{placed.rule}** {cell(result.message)}"
+    where = code(f"{shown_file(placed.file)}:{placed.line}")
+    return f"- {_MARKS[result.level.value]} {where} **{placed.rule}** {cell(result.message)}"
 
 
 def _rest(count: int) -> Iterator[str]:

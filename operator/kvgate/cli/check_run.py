@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvgate.bounded_files import guard_of, repository_of
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.request import Workload
+from kvgate.cli.bad_input import BadInput
 from kvgate.cli.calibration_file import read_calibration
-from kvgate.cli.check_report import Report, in_order, of_broken, of_document, of_engine, of_ours
-from kvgate.cli.checked import Checked, check_subject
+from kvgate.cli.check_report import Item, Report, in_order, of_broken, of_document, of_engine, of_ours
+from kvgate.cli.checked import check_subject
 from kvgate.cli.choices import Choices
 from kvgate.cli.config_search import find_config
 from kvgate.cli.ignoring import by_comments, by_configuration, with_findings
 from kvgate.cli.model_config import ModelConfig, read_model_config
 from kvgate.cli.workload_comments import commented_workloads
-from kvgate.manifests import Manifests, Subject, read_manifests
+from kvgate.manifests import Document, Manifests, Subject, read_manifests
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judged import JudgedEngine
 from kvgate.manifests.judging import judge_engine
+from kvgate.manifests.positions import Broken, defect
 from kvgate.manifests.written import NOTHING, Written
 from kvgate.record import record
 from kvgate.rules.finding import Severity
@@ -91,31 +92,41 @@ def _calibration(options: Options, file: ConfigFile | None) -> Calibration:
 def _judged(manifests: Manifests, choices: Choices, paths: tuple[str, ...]) -> Report:
     found = find_engines(manifests)
     workloads = commented_workloads(found.engines)
-    items = [
-        *(of_ours(_ours(subject, manifests, choices)) for subject in manifests.subjects),
-        *(of_engine(_of_another(*each, choices)) for each in zip(found.engines, workloads, strict=True)),
-        *map(of_document, found.not_understood),
-    ]
+    judged = [
+        *(_item_of(subject.document, _ours, subject, manifests, choices) for subject in manifests.subjects),
+        *(_item_of(each.document, _another, each, said, choices) for each, said in zip(found.engines, workloads, strict=True)),
+    ]  # fmt: skip
+    items = [*(item for item in judged if isinstance(item, Item)), *map(of_document, found.not_understood)]
+    failed = [item for item in judged if isinstance(item, Broken)]
     return Report(
         items=in_order(list(by_comments(in_order(items)))),
-        broken=tuple(map(of_broken, (*manifests.broken, *found.broken))),
+        broken=tuple(map(of_broken, (*manifests.broken, *found.broken, *failed))),
         num_others=manifests.num_others + found.num_others,
         paths=paths,
         passed_over=manifests.passed_over,
     )
 
 
-def _ours(subject: Subject, manifests: Manifests, choices: Choices) -> Checked:
+def _item_of(document: Document, judge: Callable[..., Item], *given: Any) -> Item | Broken:
+    try:
+        return judge(*given)
+    except BadInput:
+        raise
+    except Exception as error:  # noqa: BLE001 - a defect of ours costs one engine
+        return defect(document.file, document.position, error)
+
+
+def _ours(subject: Subject, manifests: Manifests, choices: Choices) -> Item:
     document = subject.document
     root = Written(value=document.load()) if choices.file else NOTHING
     config = choices.model_config_of(document.file, subject.name, root)
-    return check_subject(subject, manifests, config, choices.calibration)
+    return of_ours(check_subject(subject, manifests, config, choices.calibration))
 
 
-def _of_another(engine: FoundEngine, workload: Workload | None, choices: Choices) -> JudgedEngine:
+def _another(engine: FoundEngine, workload: Workload | None, choices: Choices) -> Item:
     """A comment beside the engine knows its workload better than a mapping."""
     defaults = choices.defaults(engine.document.file, engine.name, engine.root)
-    return judge_engine(engine, replace(defaults, workload=workload or defaults.workload))
+    return of_engine(judge_engine(engine, replace(defaults, workload=workload or defaults.workload)))
 
 
 def _without_ignored(report: Report, file: ConfigFile | None, options: Options) -> Report:

@@ -1,6 +1,5 @@
 """The report of `kvgate check` as SARIF 2.1.0: GitHub and editors show every finding on its line, with the rule's help."""
 
-import json
 import os
 from pathlib import PurePosixPath
 from typing import Any
@@ -10,6 +9,7 @@ from kvgate import __version__
 from kvgate.cli.check_report import Placed, Report
 from kvgate.cli.check_results import Result, all_results, shown_file
 from kvgate.cli.rule_texts import RuleText, rule_text
+from kvgate.inert import inert_values, json_text
 from kvgate.rules.finding import Severity
 
 Json = dict[str, Any]
@@ -27,9 +27,9 @@ def render(report: Report) -> str:
     run = {
         "tool": {"driver": {"name": "kvgate", "semanticVersion": __version__, "rules": list(map(_rule, rules))}},
         "columnKind": "unicodeCodePoints",
-        "results": [_result(result, rules.index(result.placed.rule)) for result in found],
+        "results": inert_values([_result(result, rules.index(result.placed.rule)) for result in found]),
     }
-    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+    return json_text({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 
 
 def _rule(rule: str) -> Json:
@@ -84,6 +84,6 @@ def _suppressions(placed: Placed) -> Json:
 
 
 def _uri(file: str) -> str:
-    """Relative to the checkout where it can be."""
+    """Relative to the checkout where it can be; the bytes of a name that is not UTF-8 stay what they are."""
     path = PurePosixPath(shown_file(file))
-    return path.as_uri() if path.is_absolute() else quote(str(path))
+    return path.as_uri() if path.is_absolute() else quote(os.fsencode(path))

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-import click
-
 from kvgate.api import SKIP_BUDGET_ANNOTATION
 from kvgate.cli.check_report import Item, Placed, Report
+from kvgate.cli.terminal import Line, Styled, text_of
 from kvgate.engine import Decision
+from kvgate.inert import inert
 from kvgate.manifests.discovery import Why
 from kvgate.summary import alternative_text, changes_text, fruitless, shortened
 
@@ -32,9 +32,17 @@ _OF_SEVERAL = {"starts": "start", "does not start": "do not start"}
 
 def render(report: Report) -> str:
     """All items, then what could not be read, then one line that sums up."""
-    blocks = ["\n".join(_item_lines(item)) for item in report.items]
-    blocks += map(broken_lines, report.unreadable)
-    return "\n\n".join([*blocks, summary(report)])
+    return text_of(_lines(report))
+
+
+def _lines(report: Report) -> Iterator[Line]:
+    for item in report.items:
+        yield from _item_lines(item)
+        yield ""
+    for placed in report.unreadable:
+        yield from broken_lines(placed)
+        yield ""
+    yield summary(report)
 
 
 def outcome(item: Item) -> str:
@@ -48,16 +56,15 @@ def _outcome(item: Item) -> tuple[str, str]:
     return _DECISIONS[item.checked.decision] if item.checked else _STARTS[item.verdict]
 
 
-def _item_lines(item: Item) -> Iterator[str]:
+def _item_lines(item: Item) -> Iterator[Line]:
     shown, colour = _outcome(item)
     verdict = item.verdict or ("not valid" if item.checked else "")
     said = f"{verdict}, {shown}" if verdict else shown
-    place = f"{item.document.file}:{item.line}: {item.subject}"
-    yield f"{printable(place)}: {click.style(said, fg=colour, bold=True)}"
+    yield f"{item.document.file}:{item.line}: {item.subject}: ", Styled(text=said, colour=colour, is_bold=True)
     yield from finding_lines(item.findings)
     yield from _ignored_lines(item)
     if item.assumed:
-        yield f"  assumed: {printable('; '.join(item.assumed))}"
+        yield f"  assumed: {'; '.join(item.assumed)}"
     if item.checked:
         yield from _own_lines(item)
 
@@ -82,19 +89,20 @@ def _own_lines(item: Item) -> Iterator[str]:
         yield f"  would fit: {', '.join(map(alternative_text, assessment.alternatives))}"
 
 
-def finding_lines(findings: Sequence[Placed]) -> Iterator[str]:
+def finding_lines(findings: Sequence[Placed]) -> Iterator[Line]:
     """Places, severities and rules in columns; what to do below each."""
-    places = [printable(f"{placed.file}:{placed.line}:{placed.column}:") for placed in findings]
+    places = [inert(f"{placed.file}:{placed.line}:{placed.column}:") for placed in findings]
     width, severity_width, rule_width = (
         max(map(len, column), default=0)
         for column in (places, [p.finding.severity for p in findings], [p.rule for p in findings])
     )
     for placed, place in zip(findings, places, strict=True):
         severity = placed.finding.severity.value
-        shown = click.style(severity, fg=_COLOURS[severity]) + " " * (severity_width - len(severity))
-        yield f"  {place:<{width}} {shown} {placed.rule:<{rule_width}} {_message(placed)}"
+        gap = " " * (severity_width - len(severity))
+        rest = f"{gap} {placed.rule:<{rule_width}} {_message(placed)}"
+        yield f"  {place:<{width}} ", Styled(text=severity, colour=_COLOURS[severity]), rest
         if placed.finding.remediation:
-            yield f"      {shortened(printable(placed.finding.remediation), MAX_SENTENCE)}"
+            yield f"      {shortened(inert(placed.finding.remediation), MAX_SENTENCE)}"
 
 
 def _ignored_lines(item: Item) -> Iterator[str]:
@@ -108,17 +116,13 @@ def _message(placed: Placed) -> str:
     """With the path of the setting, where the sentence does not begin with it."""
     finding = placed.finding
     path = f"{placed.path}: " if placed.path and finding.field and not finding.message.startswith(finding.field) else ""
-    return printable(path) + shortened(printable(finding.message), MAX_SENTENCE)
+    return path + shortened(inert(finding.message), MAX_SENTENCE)
 
 
-def printable(text: str) -> str:
-    """Other people's text on one line: nothing in it colours a terminal, or begins a line that a pipeline obeys."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
-def broken_lines(placed: Placed) -> str:
-    """A finding that is not about an engine."""
-    return "\n".join(line[2:] for line in finding_lines([placed]))
+def broken_lines(placed: Placed) -> Iterator[Line]:
+    """A finding that is not about an engine, at the margin."""
+    for line in finding_lines([placed]):
+        yield line[2:] if isinstance(line, str) else (str(line[0])[2:], *line[1:])
 
 
 def summary(report: Report) -> str:

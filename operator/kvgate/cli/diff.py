@@ -11,6 +11,7 @@ from kvgate.cli.check import report_or_exit
 from kvgate.cli.check_run import Options
 from kvgate.cli.diff_report import Diff, compare
 from kvgate.cli.engine_options import with_engine_options
+from kvgate.cli.terminal import show
 from kvgate.manifests.documents import STDIN
 
 OUTPUTS = {
@@ -38,5 +39,5 @@ def diff(old: str, new: str, output: str, **options: Any) -> None:
     asked = Options(**options)
     told = compare(report_or_exit((old,), asked), report_or_exit((new,), asked), (old, new))
     render: Callable[[Diff], str] = import_module(OUTPUTS[output]).render
-    click.echo(render(told))
+    show(render(told))
     sys.exit(told.exit_code)

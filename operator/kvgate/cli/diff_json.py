@@ -1,11 +1,11 @@
 """The report of `kvgate diff` for programs."""
 
-import json
 from typing import Any
 
 from kvgate.cli.check_json import placed_json
 from kvgate.cli.check_report import Item
 from kvgate.cli.diff_report import FIELDS, Change, Diff, capacity_of
+from kvgate.inert import inert_json
 
 Json = dict[str, Any]
 
@@ -13,18 +13,16 @@ Json = dict[str, Any]
 def render(diff: Diff) -> str:
     """{engines, unreadable, summary}; `before` is null for what is new, `after` for what is gone."""
     kinds = [change.kind for change in diff.changes]
-    return json.dumps(
-        {
-            "engines": [_engine(change) for change in diff.changes],
-            "unreadable": [placed_json(placed) for placed in diff.unreadable],
-            "summary": {
-                "exit_code": int(diff.exit_code),
-                **{kind: kinds.count(kind) for kind in ("changed", "new", "removed", "unchanged")},
-                "worse": sum(change.is_worse for change in diff.changes),
-            },
+    told = {
+        "engines": [_engine(change) for change in diff.changes],
+        "unreadable": [placed_json(placed) for placed in diff.unreadable],
+        "summary": {
+            "exit_code": int(diff.exit_code),
+            **{kind: kinds.count(kind) for kind in ("changed", "new", "removed", "unchanged")},
+            "worse": sum(change.is_worse for change in diff.changes),
         },
-        indent=2,
-    )
+    }
+    return inert_json(told, indent=2)
 
 
 def _engine(change: Change) -> Json:

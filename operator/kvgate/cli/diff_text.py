@@ -2,30 +2,41 @@
 
 from collections.abc import Iterator, Sequence
 
-import click
-
 from kvgate.changed_defaults import ChangedDefault
-from kvgate.cli.check_text import broken_lines, finding_lines, printable
+from kvgate.cli.check_text import broken_lines, finding_lines
 from kvgate.cli.diff_cells import HEAD, assumptions, cells, default_texts, release_change, summary
 from kvgate.cli.diff_report import Change, Diff
+from kvgate.cli.terminal import Line, Styled, text_of
 
 
 def render(diff: Diff) -> str:
     """What is unchanged is only counted."""
-    blocks = ["\n".join(_lines(change)) for change in diff.changes if change.kind != "unchanged"]
-    blocks += map(broken_lines, diff.unreadable)
-    return "\n\n".join([*blocks, summary(diff)])
+    return text_of(_lines(diff))
 
 
-def _lines(change: Change) -> Iterator[str]:
+def _lines(diff: Diff) -> Iterator[Line]:
+    for change in diff.changes:
+        if change.kind != "unchanged":
+            yield from _change_lines(change)
+            yield ""
+    for placed in diff.unreadable:
+        yield from broken_lines(placed)
+        yield ""
+    yield summary(diff)
+
+
+def _change_lines(change: Change) -> Iterator[Line]:
     item = change.item
-    name, *values = map(printable, cells(change))
-    yield f"{printable(item.document.file)}:{item.line}: {click.style(name, bold=True, fg='red' if change.is_worse else None)}"
+    name, *values = cells(change)
+    yield (
+        f"{item.document.file}:{item.line}: ",
+        Styled(text=name, colour="red" if change.is_worse else None, is_bold=True),
+    )
     width = max(map(len, HEAD[1:]))
     for title, value in zip(HEAD[1:], values, strict=True):
         yield f"  {title:<{width}}  {value}"
     if assumed := assumptions(change):
-        yield f"  {'assumed':<{width}}  {printable(assumed)}"
+        yield f"  {'assumed':<{width}}  {assumed}"
     if change.changed_defaults:
         yield f"  {release_change(change)} has other defaults for options that are not set:"
         yield from _default_lines(change.changed_defaults)

@@ -11,6 +11,7 @@ from kvgate.budget.interval import Verdict
 from kvgate.cli.bad_input import BadInput
 from kvgate.cli.exits import Exit
 from kvgate.cli.setting_options import CALIBRATION_OPTION, given_settings, with_settings
+from kvgate.cli.terminal import show, show_answers
 from kvgate.vllm_values import Unusable
 
 DEFAULT_LENGTHS = "default"
@@ -81,8 +82,7 @@ def _answer_all(requests: BinaryIO, output: str | None, given: dict[str, Any], s
         raise click.UsageError(
             "--requests takes every setting from its lines and answers in jsonl; leave out the other options"
         )
-    for answer in answers(requests, starts):
-        sys.stdout.write(answer + "\n")
+    show_answers(answers(requests, starts))
 
 
 def _answer_one(given: dict[str, Any], output: str, asked: dict[str, str], starts: Calibration) -> None:
@@ -94,5 +94,5 @@ def _answer_one(given: dict[str, Any], output: str, asked: dict[str, str], start
         text = answer(assessment, asked, output)
     except Unusable as error:
         raise click.UsageError(str(error)) from None
-    click.echo(text)
+    show(text)
     sys.exit(_EXITS[assessment.verdict])

@@ -1,33 +1,35 @@
 """What `kvgate explain` answers about one request: the ledger, and the views of it that are asked for (`why`, `paging`)."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from kvgate.cli.answers import Json, to_json
 from kvgate.cli.explain_text import report, title
+from kvgate.cli.terminal import Line, text_of
 from kvgate.engine import Assessment
+from kvgate.inert import inert_json
 
 
 def answer(assessment: Assessment, asked: Mapping[str, str], output: str) -> str:
     """As `text`, `json` or `jsonl`. Raises Unusable for a view that does not exist."""
     if output == "text":
-        return _text(assessment, asked)
-    return json.dumps(_json(assessment, asked), indent=2 if output == "json" else None)
+        return text_of(_lines(assessment, asked))
+    return inert_json(_json(assessment, asked), indent=2 if output == "json" else None)
 
 
-def _text(assessment: Assessment, asked: Mapping[str, str]) -> str:
+def _lines(assessment: Assessment, asked: Mapping[str, str]) -> Iterator[Line]:
     """The report, or the views alone; where nothing is known the report says why."""
     budget = assessment.budget
-    parts = [*title(budget)] if budget and asked else [report(assessment)]
+    yield from title(budget) if budget and asked else report(assessment)
     if "why" in asked:
-        from kvgate.cli.why import why_text
+        from kvgate.cli.why import why_lines
 
-        parts += ["", why_text(budget, asked["why"])]
+        yield ""
+        yield from why_lines(budget, asked["why"])
     if "paging" in asked:
-        from kvgate.cli.paging_report import paging_text
+        from kvgate.cli.paging_report import paging_lines
 
-        parts += ["", paging_text(budget, asked["paging"])]
-    return "\n".join(parts)
+        yield ""
+        yield from paging_lines(budget, asked["paging"])
 
 
 def _json(assessment: Assessment, asked: Mapping[str, str]) -> Json:

@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator
 
-import click
-
 from kvgate import catalogue
 from kvgate.budget import adjust
 from kvgate.budget.capacity import KVCache
@@ -15,6 +13,7 @@ from kvgate.budget.plan import Budget
 from kvgate.budget.term import Term
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB, format_gib
+from kvgate.cli.terminal import Line, Styled
 from kvgate.engine import Assessment, is_about_bytes
 from kvgate.summary import alternative_text, correction_text
 
@@ -26,12 +25,8 @@ _COLOURS = {
 }
 
 
-def report(assessment: Assessment) -> str:
+def report(assessment: Assessment) -> Iterator[Line]:
     """Title, ledger, cache, verdict, findings, and what else would fit."""
-    return "\n".join(_lines(assessment))
-
-
-def _lines(assessment: Assessment) -> Iterator[str]:
     budget = assessment.budget
     if budget is not None:
         yield from title(budget)
@@ -41,7 +36,7 @@ def _lines(assessment: Assessment) -> Iterator[str]:
             yield _row("given instead", format_gib(budget.tightest.available.expected))
         yield from _cache(budget)
         yield ""
-    yield click.style(assessment.verdict.value, fg=_COLOURS[assessment.verdict], bold=True)
+    yield (Styled(text=assessment.verdict.value, colour=_COLOURS[assessment.verdict], is_bold=True),)
     for finding in assessment.findings:
         yield f"  {finding.severity.value} {finding.rule}: {finding.message}"
         if finding.remediation:

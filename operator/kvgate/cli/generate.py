@@ -27,6 +27,7 @@ from kvgate.cli.monitoring_files import (
 from kvgate.cli.pod_reference import pods_reference
 from kvgate.cli.reference import HEAD, api_reference, cli_reference, metrics_reference
 from kvgate.cli.rule_reference import rules_reference
+from kvgate.cli.terminal import show_lines
 from kvgate.monitoring import DASHBOARDS
 from kvgate.permissions import OWN_NAMESPACE_RULES, RULES
 
@@ -86,4 +87,4 @@ def generate(root: Path, *, only_list: bool) -> None:
         if not only_list:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text(), encoding="utf-8")
-        click.echo(path)
+        show_lines(str(path))

@@ -4,10 +4,10 @@ Legible on light and dark pages; nothing is loaded from anywhere.
 """
 
 from collections.abc import Iterator
-from html import escape
 
 from kvgate.budget.interval import Verdict
 from kvgate.cli.heatmap_grid import SLANT, Grid, boundary
+from kvgate.cli.markup import escaped
 from kvgate.cli.sweep_words import (
     MAY,
     MEANINGS,
@@ -69,7 +69,7 @@ def drawing(swept: Sweep, *, style: str, titles: bool) -> str:
     height = grid.bottom + _LEGEND_STEP * len(signs) + 16
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="heatmap" viewBox="0 0 {grid.width:g} {height:g}" {_ROLE}>',
-        f'<title id="heatmap-title">{escape(title(swept))}: {escape(swept.x.name)} by {escape(swept.y.name)}</title>',
+        f'<title id="heatmap-title">{escaped(title(swept))}: {escaped(swept.x.name)} by {escaped(swept.y.name)}</title>',
         f"<style>{style}</style>" if style else "",
         f"<defs>{''.join(_hatch(name, path) for name, path in _HATCHES.items())}</defs>",
         f'<rect class="page" width="{grid.width:g}" height="{height:g}" rx="6"/>',
@@ -111,7 +111,7 @@ def _cells(swept: Sweep, grid: Grid, *, titles: bool) -> Iterator[str]:
     for row, cells in enumerate(swept.rows):
         for column, cell in enumerate(cells):
             x, y = grid.x(column), grid.y(row)
-            told = f"<title>{escape(chr(10).join(cell_lines(swept, column, row)))}</title>" if titles else ""
+            told = f"<title>{chr(10).join(map(escaped, cell_lines(swept, column, row)))}</title>" if titles else ""
             yield (
                 f'<rect class="cell {state(cell)}" data-column="{column}" data-row="{row}" x="{x:g}" y="{y:g}" '
                 f'width="{grid.cell_width:g}" height="{grid.cell_height:g}">{told}</rect>'
@@ -140,7 +140,7 @@ def _column_label(grid: Grid, column: int, text: str) -> str:
     x, y = grid.middle(column), grid.foot + 18
     if not grid.slants:
         return _text(x, y, text, anchor="middle")
-    return f'<text transform="translate({x - 6:g} {y - 2:g}) rotate({SLANT})">{escape(text)}</text>'
+    return f'<text transform="translate({x - 6:g} {y - 2:g}) rotate({SLANT})">{escaped(text)}</text>'
 
 
 def _edges(swept: Sweep, grid: Grid) -> Iterator[str]:
@@ -177,4 +177,4 @@ def _sign(name: str, x: float, y: float) -> str:
 
 def _text(x: float, y: float, text: str, name: str = "", *, anchor: str = "") -> str:
     attributes = (f' class="{name}"' if name else "") + (f' text-anchor="{anchor}"' if anchor else "")
-    return f'<text{attributes} x="{x:g}" y="{y:g}">{escape(text)}</text>'
+    return f'<text{attributes} x="{x:g}" y="{y:g}">{escaped(text)}</text>'

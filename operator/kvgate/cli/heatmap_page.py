@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterator
-from html import escape
 
 from kvgate.cli.heatmap import STYLE, drawing
+from kvgate.cli.markup import escaped
 from kvgate.cli.sweep_words import cell_lines, edge_of, subtitle, title
+from kvgate.inert import inert
 from kvgate.sweep import Sweep
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -74,7 +75,7 @@ def page(swept: Sweep) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
         '<meta name="viewport" content="width=device-width">',
         '<link rel="icon" href="data:,">',
-        f"<title>{escape(title(swept))}</title>",
+        f"<title>{escaped(title(swept))}</title>",
         f"<style>{STYLE}{_STYLE}</style>",
         drawing(swept, style="", titles=False).replace(
             'role="img"', 'role="application" tabindex="0" aria-describedby="tip"', 1
@@ -91,7 +92,7 @@ def page(swept: Sweep) -> str:
 def _cells(swept: Sweep) -> str:
     """Rows of columns; no end tag can hide in it."""
     texts = [
-        ["\n".join(cell_lines(swept, column, row)) for column in range(len(swept.x.values))]
+        ["\n".join(map(inert, cell_lines(swept, column, row))) for column in range(len(swept.x.values))]
         for row in range(len(swept.y.values))
     ]
     return json.dumps(texts, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
@@ -101,9 +102,9 @@ def _edges(swept: Sweep) -> Iterator[str]:
     """The boundary as numbers."""
     if swept.edges is None:
         return
-    yield f"<details><summary>The boundary in numbers: {escape(subtitle(swept))}</summary><table>"
-    yield f"<tr><th>{escape(swept.x.name)}</th><th>{escape(swept.y.name)} fits up to</th><th>may fit up to</th></tr>"
+    yield f"<details><summary>The boundary in numbers: {escaped(subtitle(swept))}</summary><table>"
+    yield f"<tr><th>{escaped(swept.x.name)}</th><th>{escaped(swept.y.name)} fits up to</th><th>may fit up to</th></tr>"
     for column, text in enumerate(swept.x.labels):
         fits, may_fit = edge_of(swept, column)
-        yield f"<tr><td>{escape(text)}</td><td>{fits}</td><td>{may_fit}</td></tr>"
+        yield f"<tr><td>{escaped(text)}</td><td>{fits}</td><td>{may_fit}</td></tr>"
     yield "</table></details>"

@@ -19,6 +19,7 @@ from kvgate.cli.sweep_words import (
     subtitle,
     title,
 )
+from kvgate.inert import inert
 from kvgate.sweep import Sweep
 from kvgate.vllm_values import Unusable
 
@@ -32,12 +33,19 @@ _DPI = 120
 def png(swept: Sweep) -> bytes:
     """The bytes of the file. Raises Unusable where matplotlib is not installed."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        from matplotlib import rc_context
     except ImportError:
         raise Unusable(
             "a png needs matplotlib, which is not installed: pip install 'kvgate[plot]'; -o svg and -o html need nothing"
         ) from None
+    with rc_context({"text.parse_math": False}):  # a name with two dollar signs is no formula
+        return _drawn(swept)
+
+
+def _drawn(swept: Sweep) -> bytes:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     columns, rows = len(swept.x.values), len(swept.y.values)
     figure = Figure(
         figsize=(3.2 + min(9.0, 0.8 * columns), 2.6 + min(6.0, 0.36 * rows)), dpi=_DPI, layout="constrained"
@@ -93,16 +101,18 @@ def _draw_frame(axes: Any, swept: Sweep) -> None:
     columns, rows = len(swept.x.values), len(swept.y.values)
     brackets = f" (in brackets: {swept.y.name} that fits, exactly)" if swept.edges is not None else ""
     axes.set(xlim=(0, columns), ylim=(0, rows), xlabel=swept.x.name + brackets, ylabel=swept.y.name)
-    axes.set_title(f"{title(swept)}\n{subtitle(swept)}", loc="left", fontsize=9)
+    axes.set_title(f"{inert(title(swept))}\n{inert(subtitle(swept))}", loc="left", fontsize=9)
     every_column, every_row = max(1, columns // 12) if swept.x.is_numeric else 1, max(1, rows // 20)
     slant = {} if swept.x.is_numeric else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
     axes.set_xticks(
         [c + 0.5 for c in range(0, columns, every_column)], _ticks(swept)[::every_column], fontsize=8, **slant
     )
-    axes.set_yticks([r + 0.5 for r in range(0, rows, every_row)], swept.y.labels[::every_row], fontsize=8)
+    axes.set_yticks(
+        [r + 0.5 for r in range(0, rows, every_row)], [inert(text) for text in swept.y.labels[::every_row]], fontsize=8
+    )
     if swept.at:
         axes.add_patch(Rectangle(swept.at, 1, 1, fill=False, edgecolor=_CHOSEN, linewidth=3, zorder=5))
-    signs = [_sign(name, text) for name, text in legend(swept)]
+    signs = [_sign(name, inert(text)) for name, text in legend(swept)]
     axes.figure.legend(handles=signs, loc="outside lower left", fontsize=8, frameon=False)
 
 
@@ -120,5 +130,5 @@ def _sign(name: str, text: str) -> Any:
 def _ticks(swept: Sweep) -> list[str]:
     """The value, and under it the exact edge of its column."""
     if swept.edges is None:
-        return list(swept.x.labels)
-    return [f"{text}\n({edge_of(swept, column)[0]})" for column, text in enumerate(swept.x.labels)]
+        return list(map(inert, swept.x.labels))
+    return [f"{inert(text)}\n({edge_of(swept, column)[0]})" for column, text in enumerate(swept.x.labels)]

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from kvgate.cli.terminal import show_error, show_lines
+
 Json = dict[str, Any]
 
 KINDS = (
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     split = given.index("--") if "--" in given else len(given)
     if {"-h", "--help"} & set(given[:split]):
-        print(USAGE)
+        show_lines(USAGE)
         sys.exit(0)
     sys.exit(_checked(_objects(given[:split]), given[split + 1 :]))
 
@@ -107,7 +109,7 @@ def _kubectl(*arguments: str) -> bytes:
 
 
 def _failed(message: str) -> int:
-    print(message.rstrip(), file=sys.stderr)
+    show_error(*message.rstrip().split("\n"))
     return 2
 
 

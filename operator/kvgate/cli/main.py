@@ -1,6 +1,8 @@
 """The click group: each command is imported when it is asked for."""
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from errno import ENOSPC
 from importlib import import_module
 from signal import SIGINT
@@ -9,6 +11,8 @@ from typing import Any
 import click
 
 from kvgate import __version__
+from kvgate.cli.terminal import show_error
+from kvgate.inert import inert_line
 
 _COMMANDS = {
     "check": ("kvgate.cli.check", "Judge vLLM engines in manifests and Helm values."),
@@ -39,23 +43,40 @@ class LazyGroup(click.Group):
         command = getattr(import_module(_COMMANDS[cmd_name][0]), cmd_name)
         return command if isinstance(command, click.Command) else None
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """What is wrong with the words of the command line is told like everything else."""
+        with _inert_errors():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
         """A full disk and Ctrl-C are no findings, whose exit code is 1."""
         try:
-            return super().invoke(ctx)
+            with _inert_errors():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
+            show_error("interrupted")
             ctx.exit(128 + SIGINT)
         except OSError as error:
             if error.errno != ENOSPC:
                 raise
-            click.echo(f"the output cannot be written: {error.strerror}", err=True)
+            show_error(f"the output cannot be written: {error.strerror}")
             ctx.exit(2)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
             formatter.write_dl([("controller, webhook", "The processes of the operator; see their own --help.")])
+
+
+@contextmanager
+def _inert_errors() -> Iterator[None]:
+    """click prints its errors itself, with whatever a file or a pull request made part of a value."""
+    try:
+        yield
+    except click.ClickException as error:
+        shown = "\n".join(map(inert_line, (error.message or "").split("\n")))
+        error.message = shown  # type: ignore[misc]  # it is what click prints
+        raise
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -1,13 +1,13 @@
 """A config.json that somebody names for models which nobody knows."""
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from kvgate.bounded_files import read_text
 from kvgate.cli.bad_input import BadInput
-from kvgate.hf_config.text import MAX_CHARACTERS
+from kvgate.hf_config import ModelConfigError
+from kvgate.hf_config.text import MAX_CHARACTERS, parse_config_text
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,13 @@ def read_model_config(path: Path, *, inside: Path | None) -> ModelConfig:
         return _parsed(read_text(path, max_bytes=MAX_CHARACTERS, inside=inside), str(path))
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, TypeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
         raise BadInput(f"{path} is no JSON: {error}") from None
+    except ModelConfigError as error:
+        raise BadInput(f"{path}: {error}") from None
 
 
 @lru_cache(maxsize=64)
 def _parsed(text: str, where: str) -> ModelConfig:
-    if not isinstance(json.loads(text), dict):
-        raise TypeError("no object")
+    parse_config_text(text)
     return ModelConfig(text=text, where=where)

@@ -26,12 +26,13 @@ def _lengths(text: str, longest: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(lengths))
 
 
-def paging_text(budget: Budget | None, lengths: str) -> str:
+def paging_lines(budget: Budget | None, lengths: str) -> Iterator[str]:
     """What a slot reserves, then a table for every length. Raises Unusable for lengths that are none."""
     sizes = _sizes(budget, lengths)
     if budget is None or not sizes:
-        return "Paging: there is no KV cache to divide, or no formula for it"
-    return "\n".join(_lines(budget, sizes))
+        yield "Paging: there is no KV cache to divide, or no formula for it"
+    else:
+        yield from _lines(budget, sizes)
 
 
 def _sizes(budget: Budget | None, lengths: str) -> tuple[Paged, ...]:

@@ -3,36 +3,58 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf, isfinite
 from typing import Any
 
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.cli.answers import Json, failed, to_json
+from kvgate.inert import inert_json, json_text
 from kvgate.what_if import BadRequest, assess_request
 
-_IDENTIFIER = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)')
+_TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_TOKEN = re.compile(rf"{_TEXT}|[{{}}\[\]]", re.DOTALL)
+_VALUE = re.compile(rf"\s*:\s*({_TEXT}|-?\d[\d.eE+-]*)", re.DOTALL)
+_MAX_DIGITS = 4000
+"""Python reads and writes whole numbers of 4300 digits at most; a longer one is a text here."""
+_NO_ID = "null"
 
 
 def answers(lines: Iterable[bytes], calibration: Calibration = NOTHING_OBSERVED) -> Iterator[str]:
     """One JSON text per line, in order; a blank line is a bad line."""
     for line in lines:
-        yield json.dumps(_answer_line(line, calibration), separators=(",", ":"))
+        yield _answer(line, calibration)
 
 
-def _answer_line(line: bytes, calibration: Calibration) -> Json:
-    identifier: object = None
+def _answer(line: bytes, calibration: Calibration) -> str:
+    identifier = None
     try:
         values = _parsed(line)
-        identifier = values.get("id")
-        return to_json(identifier, assess_request(values, calibration=calibration))
+        identifier = _identifier(values, line)
+        return _written(identifier, to_json(None, assess_request(values, calibration=calibration)))
     except BadRequest as error:
-        return failed(identifier if identifier is not None else _identifier(line), str(error))
+        told = str(error)
+    except RecursionError:
+        told = "the line is nested too deep; a config.json has a dozen levels"
     except Exception as error:  # noqa: BLE001 - a defect of ours must cost one answer, not all that follow
-        return failed(identifier, f"kvgate failed: {type(error).__name__}: {error}; please report this line")
+        told = f"kvgate failed: {type(error).__name__}: {error}; please report this line"
+    return _written(identifier or _identifier_of_broken(line), failed(None, told))
+
+
+def _written(identifier: str, answer: Json) -> str:
+    """The answer under the id as it was written: every text in it is inert, but what is echoed for a program is exact."""
+    return f'{{"id":{identifier}' + inert_json(answer, is_compact=True).removeprefix(f'{{"id":{_NO_ID}')
 
 
 def _parsed(line: bytes) -> Mapping[str, Any]:
+    """The object as Python reads JSON, `Infinity` included."""
     try:
-        values = json.loads(line.decode("utf-8-sig"), parse_constant=_no_number)
+        text = line.decode("utf-8-sig")
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError:
+            raise
+        except ValueError:  # a whole number that is too long for Python
+            values = json.loads(text, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the line is not JSON: {error}; write one JSON object per line") from None
     if not isinstance(values, dict):
@@ -40,11 +62,34 @@ def _parsed(line: bytes) -> Mapping[str, Any]:
     return values
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is not a number in JSON")
+def _whole(digits: str) -> int | str:
+    return int(digits) if len(digits) <= _MAX_DIGITS else digits
 
 
-def _identifier(line: bytes) -> object:
-    """The id of a line that is broken elsewhere."""
-    match = _IDENTIFIER.search(line.decode("utf-8", errors="replace"))
-    return json.loads(match[1]) if match else None
+def _identifier(values: Mapping[str, Any], line: bytes) -> str:
+    """The id in JSON; a number that few readers could hold (1e999) is a text, as it is written."""
+    value = values.get("id")
+    if isinstance(value, float) and not isfinite(value):
+        value = _written_identifier(line) or value
+    return json_text(value, is_compact=True)
+
+
+def _identifier_of_broken(line: bytes) -> str:
+    """The id of a line that is broken elsewhere, if it can be read."""
+    written = _written_identifier(line) or _NO_ID
+    try:
+        value = json.loads(written, strict=False, parse_int=_whole)
+    except ValueError:
+        return _NO_ID
+    return json_text(written if value in (inf, -inf) else value)
+
+
+def _written_identifier(line: bytes) -> str | None:
+    """The text behind the key, of the last one that stands in the object itself and not in what it holds."""
+    text, depth, found = line.decode("utf-8", errors="replace"), 0, None
+    for token in _TOKEN.finditer(text):
+        if token[0] in "{}[]":
+            depth += 1 if token[0] in "{[" else -1
+        elif depth == 1 and token[0] == '"id"' and (value := _VALUE.match(text, token.end())):
+            found = value[1]
+    return found

@@ -8,6 +8,7 @@ import click
 from kvgate.cli.exits import Exit
 from kvgate.cli.progress import progress_of
 from kvgate.cli.setting_options import given_settings, with_settings
+from kvgate.cli.terminal import show, show_error
 from kvgate.vllm_values import Unusable
 
 SEARCHED = frozenset(
@@ -61,10 +62,10 @@ def size(output: str, prices: TextIO | None, *, every: bool, **values: Any) -> N
     except Unusable as error:
         raise click.UsageError(str(error)) from None
     except UnknownFacts as error:
-        click.echo(str(error), err=True)
+        show_error(str(error))
         sys.exit(Exit.UNDECIDED)
     candidates = find(question, every=every, progress=progress_of("accelerators"))
-    click.echo(REPORTS[output](question, candidates, costs, every=every))
+    show(REPORTS[output](question, candidates, costs, every=every))
     sys.exit(_exit(candidates))
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -11,6 +10,7 @@ from kvgate.budget.interval import Interval
 from kvgate.candidate import Candidate, why_not
 from kvgate.cli.answers import Json, finding_json
 from kvgate.cli.sizer_text import text_report
+from kvgate.inert import inert_json, inert_values
 from kvgate.prices import Prices
 from kvgate.sizing import Question
 from kvgate.sizing_hints import hints
@@ -36,7 +36,7 @@ def json_report(question: Question, candidates: Sequence[Candidate], costs: Pric
         "hints": list(hints(question, candidates)),
         "findings": [finding_json(finding) for finding in question.findings],
     }
-    return json.dumps(answer, indent=2)
+    return inert_json(answer, indent=2)
 
 
 def _candidate(candidate: Candidate) -> Json:
@@ -78,7 +78,7 @@ def csv_report(question: Question, candidates: Sequence[Candidate], costs: Price
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(map(inert_values, rows))
     return text.getvalue().rstrip("\n")
 
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-import click
-
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Guarantee
 from kvgate.budget.units import GIB
 from kvgate.candidate import Candidate, why_not
 from kvgate.cli.tables import table
+from kvgate.cli.terminal import Line, Styled, text_of
 from kvgate.prices import Prices
 from kvgate.rules.finding import Severity
 from kvgate.sizing import Question
@@ -28,10 +27,10 @@ _COLOURS = {
 
 def text_report(question: Question, candidates: Sequence[Candidate], costs: Prices, *, every: bool) -> str:
     """What is asked, the table, why others are not in it, and what would be cheaper."""
-    return "\n".join(_lines(question, candidates, costs, every=every))
+    return text_of(_lines(question, candidates, costs, every=every))
 
 
-def _lines(question: Question, candidates: Sequence[Candidate], costs: Prices, *, every: bool) -> Iterator[str]:
+def _lines(question: Question, candidates: Sequence[Candidate], costs: Prices, *, every: bool) -> Iterator[Line]:
     yield from _title(question, candidates, costs)
     shown = _shown(question, candidates, every=every)
     if shown:
@@ -85,12 +84,12 @@ def _shown(question: Question, candidates: Sequence[Candidate], *, every: bool) 
     return fits + (cheaper_perhaps(fits[0], works) if fits else works)[:ROWS]
 
 
-def _table(candidates: Sequence[Candidate]) -> Iterator[str]:
+def _table(candidates: Sequence[Candidate]) -> Iterator[Line]:
     lines = list(table([_HEADER, *map(_cells, candidates)], right=(0, 1, 6, 7, 8)))
     yield f"  {lines[0]}"
     for line, candidate in zip(lines[1:], candidates, strict=True):
-        word = candidate.verdict.value
-        yield "  " + line.replace(f"  {word}", "  " + click.style(word, fg=_COLOURS[candidate.verdict]), 1)
+        before, word, after = line.partition(candidate.verdict.value)
+        yield f"  {before}", Styled(text=word, colour=_COLOURS[candidate.verdict]), after
 
 
 def _cells(candidate: Candidate) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import click
 from kvgate.cli.exits import Exit
 from kvgate.cli.progress import progress_of
 from kvgate.cli.setting_options import given_settings, with_settings
+from kvgate.cli.terminal import show, show_bytes, show_error
 from kvgate.vllm_values import Unusable
 
 _DRAWINGS = {
@@ -59,7 +60,7 @@ def sweep(output: str | None, file: Path | None, **values: Any) -> None:
     except Unusable as error:
         raise click.UsageError(str(error)) from None
     except UnknownFacts as error:
-        click.echo(str(error), err=True)
+        show_error(str(error))
         sys.exit(Exit.UNDECIDED)
     _write(content, file)
     sys.exit(_EXITS[result.chosen.verdict.value] if result.chosen else Exit.FITS)
@@ -85,9 +86,9 @@ def _write(content: str | bytes, file: Path | None) -> None:
     elif isinstance(content, bytes):
         if sys.stdout.isatty():
             raise click.UsageError("a png is not for a terminal; give --file")
-        sys.stdout.buffer.write(content)
+        show_bytes(content)
     else:
-        click.echo(content.rstrip("\n"))
+        show(content.rstrip("\n"))
 
 
 def _save(content: bytes, file: Path) -> None:
@@ -95,4 +96,4 @@ def _save(content: bytes, file: Path) -> None:
         file.write_bytes(content)
     except OSError as error:
         raise click.UsageError(f"--file {file} cannot be written: {error.strerror or error}") from None
-    click.echo(file, err=True)
+    show_error(str(file))

@@ -2,11 +2,11 @@
 
 import csv
 import io
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from kvgate.cli.answers import Json, finding_json
+from kvgate.inert import inert_json, inert_values
 from kvgate.sweep import Cell, Sweep
 from kvgate.sweep_axes import label
 
@@ -20,7 +20,7 @@ def csv_report(swept: Sweep) -> str:
     writer.writerow(
         [swept.x.name, swept.y.name, "verdict", "refusal", "demand_bytes", *(f"available_{end}_bytes" for end in _ENDS)]
     )
-    writer.writerows(_csv_rows(swept))
+    writer.writerows(map(inert_values, _csv_rows(swept)))
     return text.getvalue()
 
 
@@ -55,7 +55,7 @@ def json_report(swept: Sweep) -> str:
         else {"x": swept.at[0], "y": swept.at[1], "verdict": swept.rows[swept.at[1]][swept.at[0]].verdict},
         "findings": [finding_json(finding) for finding in swept.findings],
     }
-    return json.dumps(answer, indent=1)
+    return inert_json(answer, indent=1)
 
 
 def _plain(value: Any) -> Any:

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import click
-
 from kvgate.cli.sweep_words import (
     FITS,
     MAY,
@@ -17,6 +15,7 @@ from kvgate.cli.sweep_words import (
     subtitle,
     title,
 )
+from kvgate.cli.terminal import Line, Styled, text_of
 from kvgate.sweep import Cell, Sweep
 
 _MARKS = {FITS: "", MAY: "~", NO: "!", REFUSED: "x", UNKNOWN: "?"}
@@ -29,10 +28,10 @@ _REASONS = 3
 
 def text_report(swept: Sweep) -> str:
     """Large values of y on top, as in a picture; under the columns the exact edge."""
-    return "\n".join(_lines(swept))
+    return text_of(_lines(swept))
 
 
-def _lines(swept: Sweep) -> Iterator[str]:
+def _lines(swept: Sweep) -> Iterator[Line]:
     yield title(swept)
     yield subtitle(swept)
     yield f"demand as a share of the KV cache that is expected{_legend(swept)}"
@@ -44,7 +43,7 @@ def _lines(swept: Sweep) -> Iterator[str]:
         yield from cell_lines(swept, *swept.at)
 
 
-def _table(swept: Sweep) -> Iterator[str]:
+def _table(swept: Sweep) -> Iterator[Line]:
     numbers = list(reversed(range(len(swept.rows))))
     texts = {number: [_text(cell) for cell in swept.rows[number]] for number in numbers}
     if swept.at:
@@ -55,9 +54,11 @@ def _table(swept: Sweep) -> Iterator[str]:
     lines += _edges(swept)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = [[cell.rjust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
-    for line, number in zip(padded[1:], numbers, strict=False):
-        line[1:] = [_coloured(cell, text) for cell, text in zip(swept.rows[number], line[1:], strict=True)]
-    yield from (f"  {'  '.join(line)}" for line in padded)
+    yield f"  {'  '.join(padded[0])}"
+    for (label, *shown), number in zip(padded[1:], numbers, strict=False):
+        coloured = (_coloured(cell, text) for cell, text in zip(swept.rows[number], shown, strict=True))
+        yield f"  {label}", *(part for text in coloured for part in ("  ", text))
+    yield from (f"  {'  '.join(line)}" for line in padded[1 + len(numbers) :])
 
 
 def _legend(swept: Sweep) -> str:
@@ -70,8 +71,8 @@ def _text(cell: Cell) -> str:
     return _MARKS[state(cell)] + ("" if shown == "-" and state(cell) in (REFUSED, UNKNOWN) else shown)
 
 
-def _coloured(cell: Cell, text: str) -> str:
-    return click.style(text, fg=_COLOURS[state(cell)])
+def _coloured(cell: Cell, text: str) -> Styled:
+    return Styled(text=text, colour=_COLOURS[state(cell)])
 
 
 def _refusals(swept: Sweep) -> Iterator[str]:

@@ -16,12 +16,13 @@ def _explanation(budget: Budget | None, term: str) -> Explanation | None:
     return explain_term(budget, name) if budget else None
 
 
-def why_text(budget: Budget | None, term: str) -> str:
+def why_lines(budget: Budget | None, term: str) -> Iterator[str]:
     """Figure, formula, numbers, source, doubt, inputs, and what it is made of. Raises Unusable for an unknown term."""
     explanation = _explanation(budget, term)
     if explanation is None:
-        return f"{term}: not known; kvgate explain without --why says what is missing"
-    return "\n".join(_lines(explanation))
+        yield f"{term}: not known; kvgate explain without --why says what is missing"
+    else:
+        yield from _lines(explanation)
 
 
 def _lines(told: Explanation) -> Iterator[str]:

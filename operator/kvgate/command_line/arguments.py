@@ -29,7 +29,7 @@ class Setting:
     """vLLM's name: `max_model_len`."""
     value: Any
     text: str
-    """As it is written."""
+    """The word as it is written."""
     path: str
     line: int = 0
     is_part: bool = False
@@ -42,5 +42,5 @@ def is_open(text: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """As much of it as a message can hold."""
+    """Return as much of a text as a message can hold."""
     return text if len(text) <= 60 else f"{text[:57]}…"

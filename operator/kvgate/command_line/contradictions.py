@@ -9,7 +9,7 @@ from kvgate.rules.finding import Severity
 
 
 def contradictions(line: CommandLine) -> Iterator[Located]:
-    """Of what is written; settings that only default to something are not held against it."""
+    """Find contradictions among the options that are written; defaults are not held against them."""
     settings = line.settings
     yield from _batch_below_length(settings)
     yield from _graphs_without_graphs(settings)

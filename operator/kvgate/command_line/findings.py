@@ -1,4 +1,4 @@
-"""What vLLM's parser refuses, as findings: how bad, where it is written, and what is only unknown to kvgate."""
+"""Findings for words that vLLM's parser refuses: how bad they are, where they stand, and which are only unknown to kvgate."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -21,7 +21,7 @@ _MAY_BE_NEW = (*_NAMES, "OptionNotYet", "OptionValue", "UnexpectedWord")
 def problem_findings(
     line: CommandLine, *, is_beyond: bool, is_stated: bool, others: Collection[ArgumentProblem] = ()
 ) -> Iterator[Located]:
-    """In the order of the line, without `others`, which are told elsewhere. `is_beyond`: the release may take more than those that
+    """Return findings in the order of the line, without those of `others`. `is_beyond`: the release may take more than those that
     kvgate knows; `is_stated`: it is stated, and not guessed from the options.
     """
     uncertain = _uncertain(line, is_beyond=is_beyond, is_stated=is_stated)
@@ -57,7 +57,7 @@ def _problem(problem: ArgumentProblem, num_more: int) -> Located:
 
 
 def _uncertain(line: CommandLine, *, is_beyond: bool, is_stated: bool) -> list[ArgumentProblem]:
-    """What a newer release may take. Where none is stated, a name like none of vLLM's is rather a new one than a slip."""
+    """Return problems that a newer release may not have. Where none is stated, a name unlike vLLM's is rather new than misspelt."""
     if is_beyond or is_stated:
         return [problem for problem in line.problems if is_beyond and problem.rule in _MAY_BE_NEW]
     unlike = [problem for problem in line.problems if problem.rule in _NAMES and not is_slip(problem)]
@@ -67,7 +67,7 @@ def _uncertain(line: CommandLine, *, is_beyond: bool, is_stated: bool) -> list[A
 
 
 def _softened(problem: ArgumentProblem, num_more: int) -> Located:
-    """As far as kvgate knows."""
+    """Soften a problem: it holds as far as kvgate knows."""
     told = _problem(problem, num_more)
     message = f"as of vLLM {DEFAULT_VERSION}, the newest that kvgate knows, {told.finding.message}"
     return replace(told, finding=replace(told.finding, severity=Severity.WARNING, message=message))

@@ -17,7 +17,7 @@ class Located:
 
 @record
 class Place:
-    """What a finding is about, and where it is written."""
+    """The subject of a finding, and where it is written."""
 
     name: str
     """vLLM's name of the setting."""

@@ -22,7 +22,7 @@ def takes_several(kind: str) -> bool:
 
 
 def described(kind: str, choices: Sequence[str]) -> str:
-    """What an option takes, in words: `a whole number`, `one of auto, fp8`."""
+    """Describe the values that an option takes: `a whole number`, `one of auto, fp8`."""
     if choices:
         return f"one of {', '.join(choices)}"
     if takes_several(kind):

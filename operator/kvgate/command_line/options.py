@@ -38,7 +38,7 @@ class Option:
     defaults: History
     aliases: History
     negatable: History
-    """Whether `--no-…` exists as well."""
+    """True in releases where `--no-…` exists as well."""
     deprecated_since: Patch | None
     replacement: str
     abbreviates: History
@@ -72,7 +72,7 @@ class Option:
 
 
 def _as_of(history: History, release: Patch) -> tuple[Any, ...]:
-    """What it may be in the release."""
+    """Return the values that it may have in the release."""
     values = [_at(history, read) for read in read_around(release)] if history else []
     return tuple(value for index, value in enumerate(values) if value not in values[:index])
 
@@ -105,7 +105,7 @@ def releases_read() -> tuple[str, ...]:
 
 
 def newest_read() -> Patch:
-    """Of what comes after it, new options and values are not known."""
+    """Return the newest release that was read; new options and values of later ones are not known."""
     return parse_patch(releases_read()[-1])
 
 

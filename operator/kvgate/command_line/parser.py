@@ -29,17 +29,17 @@ from kvgate.record import record
 _GATHERED = ("middleware",)
 """Options that may be given several times, each time for one more."""
 MAX_PROBLEMS = 50
-"""Of one command line that are told."""
+"""Problems that are reported of one command line."""
 
 
 @dataclass(slots=True)
 class CommandLine:
-    """What was read so far."""
+    """Options and words that were read so far."""
 
     is_literal: bool = False
     """Nobody fills in variables: `$(NAME)` and `{{ .Field }}` are texts like any others."""
     settings: dict[str, Setting] = field(default_factory=dict)
-    """By vLLM's name; the last one wins."""
+    """Settings by vLLM's name; the last one wins."""
     unknown: dict[str, Setting] = field(default_factory=dict)
     """Settings whose value holds a variable that nobody knows here."""
     positionals: list[Argument] = field(default_factory=list)
@@ -53,7 +53,7 @@ class CommandLine:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of every setting that is given, with a value that is known or not."""
+        """Names of all settings that are given, whether their value is known or not."""
         return frozenset({*self.settings, *self.unknown})
 
     def put(self, setting: Setting) -> None:
@@ -215,7 +215,7 @@ class _Given:
 
 
 def _read_value(given: _Given, words: _Words, release: Patch, line: CommandLine) -> None:
-    """By the first of the types that the option may have which takes the words; else what the last one says."""
+    """Read by the first of the option's types that takes the words; else report the problem of the last type."""
     start, refusal = words.next, None
     for kind in given.option.types_in(release):
         words.next = start

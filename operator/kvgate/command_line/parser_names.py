@@ -45,7 +45,7 @@ class ParserName:
 
 @lru_cache(maxsize=1)
 def parser_names() -> Mapping[str, Mapping[str, ParserName]]:
-    """By the option that takes them."""
+    """Return the names by the option that takes them."""
     lines = _TABLE.read_text(encoding="utf-8").splitlines()
     rows = (line.split(",") for line in lines if not line.startswith(("#", "option,")))
     names: dict[str, dict[str, ParserName]] = {}

@@ -23,7 +23,7 @@ class PodOption:
     name: str
     """vLLM's name of the setting."""
     breaks: Callable[[Any, int], bool]
-    """By its value, and the data parallel size of the spec."""
+    """True where the option breaks the pod, by its value and the data parallel size of the spec."""
     effect: str
     """Completes `--option value: vLLM …`."""
     instead: str
@@ -132,7 +132,7 @@ POD_OPTIONS: tuple[PodOption, ...] = (
 
 
 def pod_problems(line: CommandLine, *, data_parallel_size: int) -> Iterator[Located]:
-    """In the order of the table."""
+    """Return the problems in the order of the table."""
     for option in POD_OPTIONS:
         setting = line.settings.get(option.name)
         if setting is not None and option.breaks(setting.value, data_parallel_size):

@@ -1,4 +1,4 @@
-"""What vLLM's parser says of a word, in words: which option, which release, what to write instead."""
+"""Problems that vLLM's parser has with a word, as sentences: which option, which release, what to write instead."""
 
 from functools import lru_cache
 
@@ -9,7 +9,7 @@ from kvgate.record import record
 
 @record
 class ArgumentProblem:
-    """What the parser says of a word; `rule` is a finding's."""
+    """A problem that the parser has with a word; `rule` is the finding's."""
 
     rule: str
     at: Argument

@@ -9,10 +9,13 @@ from typing import Any
 
 import click
 
+from kvgate.budget.calibration import Scope
+from kvgate.calibration import Trust
 from kvgate.cluster.errors import NoConfiguration
 from kvgate.controller.process import CannotStart, Options, ThreadDied, run
 from kvgate.controller.starts import Place
 from kvgate.logs import log_as_json
+from kvgate.rendering.pod import IMAGES
 
 
 @click.command("controller", context_settings={"show_default": True})
@@ -28,15 +31,33 @@ from kvgate.logs import log_as_json
     "--calibration", metavar="NAMESPACE/NAME", help="ConfigMap that keeps observed starts; else until the process ends."
 )
 @click.option(
+    "--calibration-image",
+    "calibration_images",
+    multiple=True,
+    metavar="REPOSITORY",
+    default=tuple(IMAGES.values()),
+    help="Only pods of this image teach; without tag, `*` for any part; may be repeated.",
+)
+@click.option(
+    "--calibration-scope",
+    type=click.Choice([scope.value for scope in Scope]),
+    default=Scope.NAMESPACE.value,
+    help="Whom a start teaches: its namespace, or every one.",
+)
+@click.option(
     "--resync-seconds", default=300.0, type=click.FloatRange(min=1), help="How often everything is compared, ± 20 %."
 )
 @click.option(
     "--observe-seconds", default=15.0, type=click.FloatRange(min=1), help="How often running vLLM is asked, ± 10 %."
 )
-def controller(kubeconfig: Path | None, calibration: str | None, **options: Any) -> None:
+def controller(
+    kubeconfig: Path | None, calibration: str | None, calibration_images: tuple[str, ...], calibration_scope: str,
+    **options: Any,
+) -> None:  # fmt: skip
     """Reconcile InferenceDeployments. One replica: there is no leader election yet."""
     place = _place(calibration) if calibration else None
-    chosen = Options(kubeconfig=str(kubeconfig) if kubeconfig else None, calibration=place, **options)
+    trust = _trust(calibration_images, calibration_scope)
+    chosen = Options(kubeconfig=str(kubeconfig) if kubeconfig else None, calibration=place, trust=trust, **options)
     try:
         asyncio.run(_until_signal(chosen))
     except (CannotStart, NoConfiguration, ThreadDied) as error:
@@ -50,6 +71,13 @@ def _place(text: str) -> Place:
         return Place.parse(text)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--calibration") from None
+
+
+def _trust(images: tuple[str, ...], scope: str) -> Trust:
+    try:
+        return Trust.of(images, scope)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--calibration-image") from None
 
 
 def main(argv: Sequence[str]) -> None:

@@ -54,6 +54,8 @@ def _refusal(pod: Pod, failure: StartFailure) -> Crash:
         reason=_REASONS[failure.kind],
         message=f"vLLM says: {failure.sentence.rstrip('.')}",
         available_kv_cache_bytes=failure.available_bytes if failure.kind in _TELLS_KV_CACHE else None,
+        declared_image=pod.declared_image,
+        image=pod.image,
     )
 
 

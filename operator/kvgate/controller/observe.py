@@ -138,7 +138,13 @@ class Observer:
             return None
         return Observation(
             engines=tuple(
-                Engine(pod=pod.name, template_hash=pod.template_hash, reading=found.reading)
+                Engine(
+                    pod=pod.name,
+                    template_hash=pod.template_hash,
+                    reading=found.reading,
+                    declared_image=pod.declared_image,
+                    image=pod.image,
+                )
                 for pod, found in asked
                 if found.reading is not None
             ),

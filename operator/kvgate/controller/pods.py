@@ -37,6 +37,10 @@ class Pod:
     """(name, uid) of its controller."""
     restarts: int
     ended: Ended | None
+    declared_image: str = ""
+    """Of the engine's container, as the pod's spec names it."""
+    image: str = ""
+    """As the container runtime reports what ran: `docker.io/vllm/vllm-openai@sha256:…`; empty or a bare hash where it does not say."""
 
 
 def pod_of(body: Mapping[str, Any]) -> Pod:
@@ -45,6 +49,7 @@ def pod_of(body: Mapping[str, Any]) -> Pod:
     conditions = {condition["type"]: condition["status"] for condition in status.get("conditions", ())}
     containers = {container["name"]: container for container in status.get("containerStatuses", ())}
     container = containers.get(CONTAINER, {})
+    declared = {each["name"]: each.get("image", "") for each in body.get("spec", {}).get("containers", ())}
     is_going = "deletionTimestamp" in metadata
     is_replaced = is_going or status.get("phase") == "Failed"  # evicted: it stays in the list for days
     return Pod(
@@ -57,6 +62,8 @@ def pod_of(body: Mapping[str, Any]) -> Pod:
         replica_set=controller_of(body, "ReplicaSet"),
         restarts=container.get("restartCount", 0),
         ended=None if is_replaced else _ended(container),
+        declared_image=declared.get(CONTAINER, ""),
+        image=container.get("imageID", ""),
     )
 
 

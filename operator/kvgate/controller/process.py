@@ -17,6 +17,7 @@ import kopf
 from prometheus_client import CollectorRegistry
 
 from kvgate.background import Troubles, repeat
+from kvgate.calibration import Trust
 from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES, Cluster
 from kvgate.cluster.connection import load_configuration, watch_session
 from kvgate.cluster.errors import ApiError, Forbidden, NotFound
@@ -36,6 +37,7 @@ from kvgate.metrics import registry as metrics
 from kvgate.metrics.endpoint import endpoint_app, listen
 from kvgate.metrics.exporter import counter, gauge, histogram, new_registry
 from kvgate.metrics.snapshot import DeploymentSnapshot
+from kvgate.rendering.pod import VLLM_ALONE
 
 PING_SECONDS = 10.0
 PING_TIMEOUT_SECONDS = 5.0
@@ -67,6 +69,8 @@ class Options:
     observe_seconds: float = 15.0
     calibration: Place | None = None
     """Where observed starts are kept."""
+    trust: Trust = VLLM_ALONE
+    """Whose starts teach."""
 
 
 @dataclass(kw_only=True)
@@ -82,7 +86,7 @@ class Process:
     def __post_init__(self) -> None:
         self.health = Health(resync_seconds=self.options.resync_seconds)
         self.deployments = DeploymentSnapshot()
-        self.starts = ObservedStarts(self.options.calibration)
+        self.starts = ObservedStarts(self.options.calibration, self.options.trust)
         known = gauge(metrics.CALIBRATION_STARTS, self.registry)
         for state in self.starts.states:
             known.labels(state).set_function(partial(self._num_starts, state))

@@ -2,16 +2,20 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from kvgate.api.base import Document
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, ObservedStart, StartState
+from kvgate.budget.calibration import Calibration, ObservedStart, Origin, StartState
 from kvgate.budget.plan import Budget
 from kvgate.calibration import (
     Records,
+    Trust,
     read_records,
+    repository_of,
     start_of_blocks,
     start_of_bytes,
     unused_text,
@@ -22,6 +26,7 @@ from kvgate.calibration import (
 from kvgate.cluster.client import CONFIG_MAPS, Cluster
 from kvgate.engine import Assessment
 from kvgate.rendering.observation import Crash, Engine
+from kvgate.rendering.pod import VLLM_ALONE
 
 KEY = "starts.jsonl"
 """Of the ConfigMap's data."""
@@ -51,14 +56,20 @@ class Place:
 class ObservedStarts:
     """What is known now, in this process and in the ConfigMap; without a place, only until the process ends."""
 
-    def __init__(self, place: Place | None) -> None:
+    def __init__(
+        self, place: Place | None, trust: Trust = VLLM_ALONE, *, clock: Callable[[], float] = time.time
+    ) -> None:
         self._place = place
+        self._trust = trust
+        self._clock = clock
         self._records = Records()
         self._told: frozenset[str] = frozenset()
         self._text = ""
+        self._highest = 0
+        """The highest revision that was ever seen: records may be deleted or rewound, and no number may come again."""
         self._turn = asyncio.Lock()
         """From reading the ConfigMap to writing it: reconciles run side by side."""
-        self.calibration: Calibration = NOTHING_OBSERVED
+        self.calibration: Calibration = trust.calibration(())
         self.states = self._count_states()
         """How many starts there are of every state, those that cannot be read included; every scrape asks."""
 
@@ -69,7 +80,11 @@ class ObservedStarts:
 
     def _count_states(self) -> dict[str, int]:
         found = [self.calibration.state(start) for start in self.calibration.starts]
-        return {**{state.value: found.count(state) for state in StartState}, "unreadable": len(self.problems)}
+        return {
+            **{state.value: found.count(state) for state in StartState},
+            "untrusted": len(self._records.starts) - len(found),
+            "unreadable": len(self.problems),
+        }
 
     async def load(self, cluster: Cluster) -> None:
         """What the ConfigMap says now. Raises ApiError."""
@@ -80,7 +95,7 @@ class ObservedStarts:
         if self._place is None:
             return
         found = await cluster.find(CONFIG_MAPS, self._place.namespace, self._place.name)
-        text = (found or {}).get("data", {}).get(KEY, "")
+        text = ((found or {}).get("data") or {}).get(KEY, "")
         if text != self._text:
             self._text = text
             self._show(read_records(text))
@@ -92,7 +107,13 @@ class ObservedStarts:
         budget = assessment.effective
         source = f"{owner.namespace}/{owner.name}, {datetime.now(UTC):%Y-%m-%d}"
         start = _start(budget, seen, source) if budget else None
-        return await self.add(cluster, start) if start else ""
+        if start is None:
+            return ""
+        distrust = self._trust.distrust(seen.declared_image, seen.image)
+        if distrust:
+            return distrust
+        whose: Document = {"namespace": owner.namespace, "owner": owner.name, "pod": seen.pod, "image": _named(seen)}
+        return await self.add(cluster, replace(start, origin=Origin.POD, **whose))
 
     async def add(self, cluster: Cluster, start: ObservedStart) -> str:
         """Remember it, unless it says nothing new; in a few words why it is not used, or could not be kept."""
@@ -101,7 +122,7 @@ class ObservedStarts:
 
     async def _add(self, cluster: Cluster, start: ObservedStart) -> str:
         await self._load(cluster)
-        starts = with_start(self._records.starts, start)
+        starts = with_start(self._records.starts, start, revision=self._next_revision())
         if self.problems:
             return f"not remembered: ConfigMap {self._place}, key {KEY}, {self.problems[0]}"
         if starts is not self._records.starts:
@@ -112,18 +133,30 @@ class ObservedStarts:
             self._show(Records(starts=starts))
         return self.trouble_of(start)
 
+    def _next_revision(self) -> int:
+        """The time in milliseconds, or one more than any that was seen: it grows even where the records are gone."""
+        return max(int(self._clock() * 1000), self._highest + 1)
+
     def trouble_of(self, start: ObservedStart) -> str:
-        """Why starts of its setting are not used; empty where they are."""
-        alike = (known for known in self.calibration.starts if known.key == start.key)
+        """Why starts of its setting in its namespace are not used; empty where they are."""
+        alike = (
+            known for known in self.calibration.starts if (known.key, known.namespace) == (start.key, start.namespace)
+        )
         return next(filter(None, (unused_text(self.calibration, known) for known in alike)), "")
 
     def _show(self, records: Records) -> None:
-        self._records, self.calibration = records, records.calibration
+        self._records, self.calibration = records, self._trust.calibration(records.starts)
+        self._highest = max(self._highest, *(start.revision for start in records.starts), 0)
         self.states = self._count_states()
         told = frozenset((*records.problems, *unused_texts(self.calibration)))
         for text in sorted(told - self._told):
             _log.warning("calibration: %s", text)
         self._told = told
+
+
+def _named(seen: Engine | Crash) -> str:
+    """Repository and digest of what ran."""
+    return repository_of(seen.image) + "@" + seen.image.rpartition("@")[2]
 
 
 def _start(budget: Budget, seen: Engine | Crash, source: str) -> ObservedStart | None:

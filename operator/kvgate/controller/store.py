@@ -48,7 +48,7 @@ class Store:
             return None
         metadata = observed.document["metadata"]
         revision, newest = observed.calibration_revision, self._starts.calibration
-        calibration = newest if revision is None else newest.as_of(revision)
+        calibration = (newest if revision is None else newest.as_of(revision)).seen_from(*key)
         asked = (metadata["uid"], metadata.get("generation"), observed.owner.skip_reason, observed.config)
         question = (*asked, calibration)
         known = self._judged.get(key)

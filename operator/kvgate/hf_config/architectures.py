@@ -1,4 +1,4 @@
-"""What the class name of a model settles beside its config.json: biases, norms, positions. One row per architecture.
+"""Facts that the class name of a model settles beside its config.json: biases, norms, positions. One row per architecture.
 
 Read in vLLM 0.32's model classes; rows were checked against the parameter counts of those classes (tests/parity).
 """

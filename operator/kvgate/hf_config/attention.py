@@ -24,7 +24,7 @@ _LATENT_MODEL_TYPES = frozenset({
 
 
 def attention_of(fields: Fields, known: Architecture, hidden_size: int) -> tuple[Mixer, tuple[Matrix, ...]]:
-    """What the attention of every layer caches, and its weights."""
+    """Return the cache of every layer's attention, and its weights."""
     num_heads = fields.count(*HEADS)
     if fields.has("kv_lora_rank"):
         ranks = _latent_ranks(fields)

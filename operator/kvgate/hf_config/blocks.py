@@ -74,7 +74,7 @@ def latent_attention(ranks: LatentRanks, num_heads: int, hidden_size: int) -> It
 
 
 def latent_mixer(ranks: LatentRanks, num_heads: int) -> LatentAttention:
-    """What such a layer caches."""
+    """Return the cache of a layer with latent attention."""
     return LatentAttention(
         num_heads=num_heads,
         kv_lora_rank=ranks.kv_lora_rank,
@@ -98,7 +98,7 @@ def _up(name: str, size: int, hidden_size: int, *, gated: bool, bias: bool = Fal
 
 @record
 class Router:
-    """How a model class keeps its router, which is never cut."""
+    """The way in which a model class keeps its router, which is never cut."""
 
     bias: bool = False
     """A correction term per expert (DeepSeek-V3 and its kin), float32."""

@@ -74,7 +74,7 @@ _MODELOPT: dict[str, WeightFormat] = {
 
 
 def modelopt(config: Mapping[str, Any]) -> WeightFormat:
-    """By the name of the algorithm; NVFP4 always has groups of 16."""
+    """Read the format by the name of the algorithm; NVFP4 always has groups of 16."""
     algorithm = str(config.get("quant_algo", "")).upper()
     if algorithm not in _MODELOPT or config.get("group_size") not in (None, 16):
         raise UnknownFormat(f"quantization modelopt {algorithm or 'without quant_algo'}")

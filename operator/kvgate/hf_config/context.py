@@ -10,7 +10,7 @@ _LENGTH_KEYS = (
     "max_sequence_length", "max_seq_length", "seq_len",
 )  # fmt: skip
 DEFAULT_MAX_MODEL_LEN = 2048
-"""What vLLM takes where a config names no length at all."""
+"""Length that vLLM takes where a config names none."""
 MAX_FACTOR = 1_000_000
 _UNSCALED = ("su", "longrope", "llama3", "mrope", "default", "proportional")
 """Kinds of rope scaling whose factor is already in max_position_embeddings."""

@@ -8,7 +8,7 @@ from kvgate.hf_config.blocks import Router, column_parallel, cut_vector, replica
 from kvgate.hf_config.context import derived_max_model_len
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import sparse_of
-from kvgate.hf_config.fields import HEADS, Fields
+from kvgate.hf_config.fields import HEADS, LARGEST, Fields
 
 _INDEXED_RATIO = 4
 """Layers that keep a state for every 4 tokens choose among them; their windows overlap, so that compression is twice as wide."""
@@ -20,7 +20,7 @@ def deepseek_v4_stack(model: LanguageModel) -> Stack:
     """Every layer attends to a window, most of them to compressed states before it."""
     fields, hidden_size = model.fields, model.hidden_size
     ratios = fields.per_layer("compress_ratios", model.num_layers)
-    if not all(isinstance(ratio, int) and ratio >= 0 for ratio in ratios):
+    if not all(isinstance(ratio, int) and 0 <= ratio <= LARGEST for ratio in ratios):
         fields.problems.append("compress_ratios holds something else than whole numbers")
         ratios = []
     layers = tuple(_layer(model, index, ratio) for index, ratio in enumerate(ratios or [0] * model.num_layers))
@@ -73,7 +73,7 @@ def _attention(fields: Fields, mixer: CompressedAttention, hidden_size: int) -> 
 
 
 def _compressors(fields: Fields, mixer: CompressedAttention, hidden_size: int) -> Iterator[Matrix]:
-    """Of the layer's states, and of the keys by which an indexer chooses among them."""
+    """Return the compressors of the layer's states, and of the keys by which an indexer chooses among them."""
     if mixer.ratio:
         yield from _compressor(mixer.ratio, mixer.head_dim, hidden_size)
     if mixer.ratio == _INDEXED_RATIO:

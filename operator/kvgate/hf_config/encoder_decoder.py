@@ -68,6 +68,6 @@ def mllama_stack(model: LanguageModel) -> Stack:
 
 
 def _image_rows(vocab_size: int, width: int) -> Matrix:
-    """What the longer embedding has beyond the padded vocabulary."""
+    """Count the rows of the longer embedding beyond the padded vocabulary."""
     rows = round_up(vocab_size + 8, VOCABULARY_MULTIPLE) - round_up(vocab_size, VOCABULARY_MULTIPLE)
     return column_parallel("embed_tokens", Units(count=rows), columns=width)

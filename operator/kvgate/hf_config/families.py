@@ -26,5 +26,5 @@ def family_of(architecture: str, fields: Fields) -> Family | None:
 
 
 def encoders_of(architecture: str) -> EncoderReader | None:
-    """How the towers of a multimodal class are read; None where it has none, or nobody read them yet."""
+    """Return the reader of a multimodal class's towers; None where it has no towers, or none that kvgate can read."""
     return ENCODERS.get(architecture)

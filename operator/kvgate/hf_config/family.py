@@ -1,4 +1,4 @@
-"""How a model class is read: what its reader is given, and what it gives back."""
+"""The contract of readers of model classes: the facts that a reader gets, and the parts that it returns."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from kvgate.record import record
 
 @record
 class LanguageModel:
-    """What is known of a language model before its layers are read."""
+    """Facts of a language model that are known before its layers are read."""
 
     fields: Fields
     """config.json, with the text part's keys before those around it."""
@@ -37,7 +37,7 @@ class Stack:
     drafts: tuple[LayerShape, ...] = ()
     """Layers of multi-token prediction, which only speculative decoding loads."""
     rotary: tuple[RotaryCache, ...] | None = None
-    """Where they are not the one that the whole config describes."""
+    """Rotary tables where they differ from the one that the whole config describes."""
 
 
 StackReader = Callable[[LanguageModel], Stack]

@@ -66,7 +66,7 @@ def sparse_of(fields: Fields) -> SparseMlp | None:
 
 
 def _sparse_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:
-    """Which layers hold experts: as they are listed, else after the dense prefix, at the sparse step, and not listed as dense."""
+    """Return the layers that hold experts: as they are listed, else after the dense prefix, at the sparse step, and not listed as dense."""
     if kinds := fields.per_layer("mlp_layer_types", num_layers):
         return tuple(kind == "sparse" for kind in kinds)
     if isinstance(fields.values.get("moe_layer_freq"), list):

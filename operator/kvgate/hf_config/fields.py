@@ -48,7 +48,7 @@ class Fields:
         return value
 
     def optional_count(self, *keys: str) -> int:
-        """As count, but 0 where nothing is set: null, 0 and absence mean the same here."""
+        """Read a count, or 0 where nothing is set: null, 0 and absence mean the same here."""
         key, value = self._first(keys)
         if not value:
             return 0
@@ -102,7 +102,7 @@ class Fields:
         return entries[:num_layers]
 
     def counts_per_layer(self, key: str, num_layers: int, *, default: int) -> tuple[int, ...]:
-        """As per_layer, of whole numbers above 0; the default for every layer where there is no list."""
+        """Read whole numbers above 0 per layer; without a list every layer gets the default."""
         entries = self.per_layer(key, num_layers) or [default] * num_layers
         for entry in entries:
             if isinstance(entry, bool) or not isinstance(entry, int) or not 0 < entry <= LARGEST:

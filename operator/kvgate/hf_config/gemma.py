@@ -14,7 +14,7 @@ from kvgate.hf_config.windows import layer_windows
 
 
 def gemma3_stack(model: LanguageModel) -> Stack:
-    """With a vision tower, the tokens of an image see each other in both directions."""
+    """Read Gemma 3's layers; with a vision tower, the tokens of an image see each other in both directions."""
     fields = model.fields
     base = replace(full_attention(fields, model.hidden_size), sees_images_both_ways=fields.has("vision_config"))
     windows = layer_windows(fields, model.known, model.num_layers)

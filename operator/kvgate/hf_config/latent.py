@@ -57,7 +57,7 @@ def _indexer(fields: Fields, width: int, hidden_size: int) -> Iterator[Matrix]:
 
 
 def _indexed_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:
-    """Which layers pick tokens for themselves; the others take the choice of the one before (GLM-5.2).
+    """Return the layers that pick tokens for themselves; the others take the choice of the one before (GLM-5.2).
 
     vLLM 0.32: `indexer_types`, or a letter for each layer, or every `index_topk_freq`-th from an offset on.
     """

@@ -10,7 +10,7 @@ _CORRECTED = Architecture(router_bias=True)
 """The router corrects the scores of its experts."""
 
 _GLM4_LITE = Architecture(router_bias=True, router_bytes_per_element=4)
-"""As GLM-4.5's."""
+"""GLM-4 MoE Lite has a router like GLM-4.5's."""
 
 _MINIMAX_M3 = Architecture(head_norms="head", head_norm_key="use_qk_norm")
 

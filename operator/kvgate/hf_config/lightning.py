@@ -20,7 +20,7 @@ from kvgate.hf_config.layers import stack
 from kvgate.hf_config.mixed import Part, every, listed_kinds, parts_of
 
 _LINEAR, _SOFTMAX = "0", "1"
-"""What `attn_type_list` calls them."""
+"""The names of both kinds in `attn_type_list`."""
 
 
 def _state(heads: Units) -> RecurrentState:

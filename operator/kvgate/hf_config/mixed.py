@@ -12,7 +12,7 @@ from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.layers import stack
 
 Part = tuple[Mixer, tuple[Matrix, ...]]
-"""What a layer caches, and the weights that go with it."""
+"""The cache of a layer, and the weights that go with it."""
 
 
 def mixed_stack(

@@ -91,7 +91,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 
 _IN_LAYER = re.compile(r"(?:(?P<before>[\w.]+)\.)?layers\.(?P<layer>\d{1,6})(?:\.(?P<tail>.+))?")
 _TEXT_PARTS = frozenset({"model", "language_model", "text_model", "backbone", "transformer", "decoder"})
-"""What may stand before the layers of the language model; the layers of towers and drafts are called otherwise."""
+"""Names that may stand before the layers of the language model; the layers of towers and drafts have others."""
 _LANGUAGE_MODEL = re.compile(r"^(?:model\.language_model|language_model\.model|language_model|backbone)(?=\.)")
 
 
@@ -115,7 +115,7 @@ class ModuleList:
     layer_names: Mapping[int, set[str]] = field(default_factory=dict)
     layer_globs: Mapping[int, set[str]] = field(default_factory=dict)
     names_number: bool = False
-    """Whether one of the names has a number for a component: then layers differ by them."""
+    """True where one of the names has a number as a component: then layers differ by them."""
 
     @classmethod
     def of(cls, entries: Iterable[str], num_layers: int) -> "ModuleList":
@@ -216,7 +216,7 @@ def _glob(text: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=256)
 def _expressions(texts: tuple[str, ...], num_layers: int) -> tuple[Pattern, ...]:
-    """As few patterns as say the same, run by RE2 in linear time: a config may come from anybody."""
+    """Join the patterns into as few as possible, run by RE2 in linear time: a config may come from anybody."""
     import re2  # a few milliseconds, which few commands need
 
     options = re2.Options()

@@ -1,4 +1,4 @@
-"""Where the keys of the language model stand in config.json, and what transformers fills in for those that do not."""
+"""The keys of the language model in config.json, and the defaults of transformers for those that are missing."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ _TEXT_DEFAULTS: dict[str, Mapping[str, Any]] = {
         "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072, "sliding_window": 4096,
     },
 }  # fmt: skip
-"""By model_type, of the config classes of transformers; a nested config leaves out what equals them."""
+"""Defaults of transformers' config classes by model_type; a nested config leaves out the values that equal them."""
 
 
 def language_keys(config: Mapping[str, Any]) -> dict[str, Any]:

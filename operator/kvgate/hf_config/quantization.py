@@ -60,7 +60,7 @@ class FormatRule:
 
 @record
 class Quantization:
-    """What a checkpoint, or an argument, says of the whole model."""
+    """The quantisation that a checkpoint, or an argument, states for the whole model."""
 
     rules: tuple[FormatRule, ...]
     """The first that applies decides; a module without one stays plain."""
@@ -76,7 +76,7 @@ class Quantization:
 
 
 def read_quantization(config: Mapping[str, Any], num_layers: int, *, expert_dtype: str = "") -> Quantization | None:
-    """What a checkpoint's own config says. Raises UnknownFormat, whose text is the kind that a finding names.
+    """Read the quantisation from a checkpoint's own config. Raises UnknownFormat, whose text is the kind that a finding names.
 
     `expert_dtype` is DeepSeek-V4's key beside it.
     """
@@ -190,9 +190,9 @@ def _overrides(config: Mapping[str, Any]) -> list[str]:
 
 
 _PLAIN_SCALES = (Matrix(name="kv_scales", rows=(Units(count=4),)),)
-"""Of keys, values, queries and probabilities, in the model dtype."""
+"""Scales of keys, values, queries and probabilities, in the model dtype."""
 _STATIC_SCALES = tuple(Matrix(name="kv_scales", rows=(Units(count=3),), element_bytes=size) for size in (None, 4))
-"""Where compressed-tensors has a scheme for the cache (Laguna-XS.2-FP8: 18 bytes in 6 elements)."""
+"""Scales where compressed-tensors has a scheme for the cache (Laguna-XS.2-FP8: 18 bytes in 6 elements)."""
 
 
 def _cache_scales(method: str, config: Mapping[str, Any]) -> tuple[Matrix, ...]:
@@ -210,7 +210,7 @@ def _head(rules: tuple[FormatRule, ...], config: Mapping[str, Any]) -> WeightFor
 
 
 class ModuleFormats:
-    """Which module of which layer is stored how; equal layers come back as one object."""
+    """The storage format of each module of each layer; equal layers come back as one object."""
 
     def __init__(self, quantization: Quantization | None) -> None:
         self.quantization = quantization

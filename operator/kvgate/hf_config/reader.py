@@ -62,7 +62,7 @@ def read_config(
 
 
 def _unmodelled_kind(architecture: str, family: Family | None, fields: Fields) -> str | None:
-    """What has no formula here: a kind of cache, an encoder, or a class that nobody read yet."""
+    """Name the part that has no formula here: a kind of cache, an encoder, or a class that nobody read yet."""
     kind = unmodelled_mixer(fields) if family is None or family.layers in (uniform_stack, headless_stack) else None
     has_towers = encoders_of(architecture) is None and any(fields.has(key) for key in _ENCODER_KEYS)
     if kind is None and has_towers:
@@ -158,7 +158,7 @@ def _num_layers(fields: Fields) -> int:
 
 
 def _dtype(fields: Fields, asked: str | None) -> str:
-    """What vLLM runs: a float32 checkpoint is served in bfloat16 unless the user insists."""
+    """Return the dtype that vLLM runs: a float32 checkpoint is served in bfloat16 unless the user sets float32."""
     if asked and asked != "auto":
         wanted = {"half": "float16", "float": "float32"}.get(asked, asked)
         return wanted if wanted in DTYPE_BYTES else "bfloat16"

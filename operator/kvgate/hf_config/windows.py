@@ -1,4 +1,4 @@
-"""How far back each layer looks (vLLM 0.32, `ModelConfig.get_sliding_window`, and transformers' config classes)."""
+"""Attention windows of the layers (vLLM 0.32, `ModelConfig.get_sliding_window`, and transformers' config classes)."""
 
 from kvgate.hf_config.architectures import Architecture
 from kvgate.hf_config.fields import Fields
@@ -17,7 +17,7 @@ def layer_windows(fields: Fields, known: Architecture, num_layers: int) -> tuple
 
 
 def sliding_layers(fields: Fields, known: Architecture, num_layers: int) -> tuple[bool, ...]:
-    """Which layers have a window, whatever its width: as `layer_types` lists them, else by the pattern of the class."""
+    """Return the layers that have a window, whatever its width: as `layer_types` lists them, else by the pattern of the class."""
     if kinds := fields.per_layer("layer_types", num_layers):
         return tuple(kind == SLIDING for kind in kinds)
     first = fields.optional_count("max_window_layers")

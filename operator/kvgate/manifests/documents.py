@@ -79,9 +79,13 @@ class Document:
     def load(self) -> Any | Broken:
         """The value; constructed only when asked, because most documents are not ours."""
         try:
-            return construct(self.node)
+            value = construct(self.node)
         except YamlError as error:
             return _yaml_broken(error, self.file, self.line_offset, is_template=self.is_template)
+        if isinstance(self.node, yaml.MappingNode) and not isinstance(value, Mapping):
+            wrong = YamlError(f"its tag {self.node.tag} makes no object of it", "remove the tag", self.node.start_mark)
+            return _yaml_broken(wrong, self.file, self.line_offset, is_template=self.is_template)
+        return value
 
 
 def read_documents(paths: Iterable[str]) -> Iterator[Document | Broken]:

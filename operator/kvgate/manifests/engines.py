@@ -9,7 +9,7 @@ from kvgate.manifests.documents import Document
 from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.kubeai import has_profiles, values_with_profiles
 from kvgate.manifests.pods import Input
-from kvgate.manifests.positions import Broken
+from kvgate.manifests.positions import Broken, defect
 from kvgate.manifests.workloads import NO_NAMESPACE, Manifests
 from kvgate.manifests.written import Written
 
@@ -49,8 +49,11 @@ def find_engines(manifests: Manifests) -> EnginesFound:
         root = roots[id(document)]
         if isinstance(root, Broken):
             found.broken.append(root)
-        else:
+            continue
+        try:
             _add(found, _input(manifests, document, root, objects, profiles))
+        except Exception as error:  # noqa: BLE001 - a defect of ours costs one document
+            found.broken.append(defect(document.file, document.position, error))
     return found
 
 

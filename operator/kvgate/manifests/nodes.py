@@ -15,6 +15,8 @@ MAX_DEPTH = 100
 """Levels of nesting; a pod template has a dozen."""
 MAX_ALIASED_NODES = 100_000
 """What aliases may add to the nodes that are written."""
+MAX_NUMBER = 100
+"""Characters; 64 bits take 20 digits, or 66 characters as `0b…`."""
 _SAFE_SIZE = 1000
 """Fewer brackets and shorter lines than this cannot nest deep enough to exhaust the parser's stack."""
 _LONG = 1_000_000
@@ -25,9 +27,17 @@ _NUM_EVENTS_OF_A_SCALAR = 5
 """Start and end of stream and document, and the scalar."""
 _SHORT = 100
 """Characters; what is longer is not kept for the next time."""
+_SURROGATES = re.compile(
+    r"\\(?:\\|u(?P<high>[dD][89abAB][0-9a-fA-F]{2})(?:\\u(?P<low>[dD][c-fC-F][0-9a-fA-F]{2}))?|u[dD][c-fC-F]..)"
+)
+"""Halves of a sign beyond 16 bits, as JSON escapes it, and a backslash that is none of an escape."""
 _SCALAR = yaml.ScalarNode
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
-_STR, _SEQ, _MAP = (f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map"))
+_STR, _SEQ, _MAP, _INT, _FLOAT, _BINARY = (
+    f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map", "int", "float", "binary")
+)
+_COLLECTIONS = tuple(f"tag:yaml.org,2002:{name}" for name in ("set", "omap", "pairs"))
+"""JSON has one kind of objects and one of lists."""
 
 _Base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RESOLVERS: Mapping[str, list[tuple[str, re.Pattern[str]]]] = _Base.yaml_implicit_resolvers
@@ -68,7 +78,42 @@ class YamlError(ValueError):
 
 
 class _Constructor(SafeConstructor):
-    """As Kubernetes reads YAML: a date is text, and a tag that is not YAML's own says nothing."""
+    """As Kubernetes reads YAML: a date is text, a set is an object, and a tag that is not YAML's own says nothing."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyYAML's signature
+        """The value of one node; whatever is wrong with it has its place. Raises YamlError and yaml.YAMLError."""
+        try:
+            return super().construct_object(node, deep)
+        except (YamlError, yaml.YAMLError):
+            raise
+        except Exception as error:  # of scalars: KeyError, IndexError, whatever their text leads to
+            raise _no_value(node) from error
+
+
+def _no_value(node: yaml.Node) -> YamlError:
+    text = f"{node.value[:_SHORT]!r}" if isinstance(node, yaml.ScalarNode) else "this"
+    return YamlError(
+        f"{text} is no value of type !!{node.tag.rpartition(':')[2]}", "correct or quote it", node.start_mark
+    )
+
+
+def _number(constructor: SafeConstructor, node: Any) -> Any:
+    """Of few digits: each kind (`0b1…`, `1:59:59…`, `1e9…`) could fill the memory, or the time, of whoever uses it."""
+    if isinstance(node, yaml.ScalarNode) and len(node.value) > MAX_NUMBER:
+        raise YamlError(
+            f"a number of {len(node.value)} characters is out of range",
+            f"write one of at most {MAX_NUMBER}, or quote it",
+            node.start_mark,
+        )
+    if node.tag == _FLOAT:
+        return SafeConstructor.construct_yaml_float(constructor, node)
+    return SafeConstructor.construct_yaml_int(constructor, node)
+
+
+def _binary(constructor: SafeConstructor, node: Any) -> str:
+    """The text that the bytes are, which is all that JSON can hold."""
+    data: bytes = SafeConstructor.construct_yaml_binary(constructor, node)
+    return data.decode()
 
 
 def _untagged(constructor: SafeConstructor, node: yaml.Node) -> Any:
@@ -82,10 +127,18 @@ def _reset(constructor: SafeConstructor, node: yaml.Node) -> None:
     """docker-compose's `!reset`: nothing, whatever another file has."""
 
 
-_CONSTRUCTORS = {_TIMESTAMP: SafeConstructor.construct_yaml_str, "!reset": _reset, None: _untagged}
+_CONSTRUCTORS: dict[str | None, Any] = {
+    _TIMESTAMP: SafeConstructor.construct_yaml_str,
+    _INT: _number,
+    _FLOAT: _number,
+    _BINARY: _binary,
+    **dict.fromkeys(_COLLECTIONS, _untagged),
+    "!reset": _reset,
+    None: _untagged,
+}
 """By tag; None for those that nobody knows."""
 for _tag, _construct in _CONSTRUCTORS.items():
-    _Constructor.add_constructor(_tag, _construct)  # type: ignore[type-var]
+    _Constructor.add_constructor(_tag, _construct)
 
 
 def compose(text: str) -> yaml.Node | None:
@@ -95,8 +148,21 @@ def compose(text: str) -> yaml.Node | None:
             _check_depth(text)
         node = _composed(text)
     except yaml.YAMLError as error:
-        raise _converted(error) from None
+        if text.lstrip()[:1] in ("{", "[") and (joined := _SURROGATES.sub(_joined, text)) != text:
+            return compose(joined)
+        raise _converted(error, text) from None
+    except ValueError as error:
+        raise YamlError(f"not YAML: {error}", "correct the YAML") from None
     return None if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null" else node
+
+
+def _joined(match: re.Match[str]) -> str:
+    """JSON writes a sign beyond 16 bits as two halves, which YAML does not know; a lone half is none, as in Kubernetes."""
+    if match[0] == "\\\\":
+        return match[0]
+    if match["high"] is None or match["low"] is None:
+        return "\\ufffd"
+    return f"\\U{0x10000 + ((int(match['high'], 16) & 0x3FF) << 10 | int(match['low'], 16) & 0x3FF):08x}"
 
 
 def _composed(text: str) -> yaml.Node | None:
@@ -177,10 +243,6 @@ def _construct_with_care(node: yaml.Node) -> Any:
         return _Constructor().construct_document(node)
     except yaml.YAMLError as error:
         raise _converted(error) from None
-    except ValueError as error:
-        raise YamlError(
-            f"a value is out of range: {error}", "write a smaller one, or quote it", node.start_mark
-        ) from None
 
 
 class _Census:
@@ -218,8 +280,13 @@ def _check_keys(node: yaml.MappingNode) -> None:
             raise YamlError(message, "keep one of them", key.start_mark)
 
 
-def _converted(error: yaml.YAMLError) -> YamlError:
+def _converted(error: yaml.YAMLError, text: str = "") -> YamlError:
     if isinstance(error, yaml.MarkedYAMLError):
         context = f" ({error.context})" if error.context else ""
         return YamlError(f"not YAML: {error.problem}{context}", "correct the YAML", error.problem_mark)
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text.encode(errors="replace")[: error.position].decode(errors="replace")
+        line, column = before.count("\n"), len(before) - before.rfind("\n") - 1
+        mark = yaml.Mark("", error.position, line, column, None, 0)
+        return YamlError(f"not YAML: {error.reason}", "write such a character as an escape in quotes", mark)
     return YamlError(f"not YAML: {' '.join(str(error).split())}", "correct the YAML")

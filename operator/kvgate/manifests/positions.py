@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from pathlib import Path
 
 import yaml
 
@@ -36,6 +37,15 @@ def broken(file: str, position: Position, message: str, remediation: str, *, rul
     """A part of the input that nobody could judge."""
     finding = Finding(rule=rule, severity=Severity.ERROR, field="", message=message, remediation=remediation)
     return Broken(file=file, position=position, finding=finding)
+
+
+def defect(file: str, position: Position, error: Exception) -> Broken:
+    """A document that kvgate fails on: a defect of ours costs one document, not those beside it."""
+    from traceback import extract_tb  # only where something is wrong
+
+    at = extract_tb(error.__traceback__)[-1]
+    message = f"kvgate failed on this: {type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
+    return broken(file, position, message, "report it with the document; all others are judged")
 
 
 def locate(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node]:

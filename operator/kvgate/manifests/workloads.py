@@ -12,7 +12,7 @@ from kvgate.api import GROUP, KIND
 from kvgate.facts import ConfigLookup, ConfigMissing, text_of_key
 from kvgate.manifests.discovery import PassedOver, Why
 from kvgate.manifests.documents import Document, read_relevant
-from kvgate.manifests.positions import Broken
+from kvgate.manifests.positions import Broken, defect
 from kvgate.manifests.written import Written
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
@@ -94,21 +94,30 @@ def read_manifests(paths: Iterable[str], root: Path | None = None) -> Manifests:
             found.passed_over[item.why] += item.count
         elif isinstance(item, Broken):
             found.broken.append(item)
-        elif item.kind == KIND and item.api_version.startswith(f"{GROUP}/"):
-            _add_subject(found, item)
-        elif item.api_version.startswith(f"{GROUP}/"):
-            found.broken.append(_unknown_kind(item))
-        elif item.kind == "ConfigMap":
-            found.num_others += 1
-            _add_config_map(found, item)
-        elif item.kind in _CLAIM_KINDS:
-            found.num_others += 1
-            _add_claim(found, item)
-        elif item.mentions_engine:
-            found.others.append(item)
         else:
-            found.num_others += 1
+            try:
+                _add(found, item)
+            except Exception as error:  # noqa: BLE001 - a defect of ours costs one document
+                found.broken.append(defect(item.file, item.position, error))
     return found
+
+
+def _add(found: Manifests, document: Document) -> None:
+    """A document to its kind."""
+    if document.kind == KIND and document.api_version.startswith(f"{GROUP}/"):
+        _add_subject(found, document)
+    elif document.api_version.startswith(f"{GROUP}/"):
+        found.broken.append(_unknown_kind(document))
+    elif document.kind == "ConfigMap":
+        found.num_others += 1
+        _add_config_map(found, document)
+    elif document.kind in _CLAIM_KINDS:
+        found.num_others += 1
+        _add_claim(found, document)
+    elif document.mentions_engine:
+        found.others.append(document)
+    else:
+        found.num_others += 1
 
 
 def _unknown_kind(document: Document) -> Broken:

@@ -1,1 +1,1 @@
-"""What kvgate tells Prometheus: every metric as data, the collector that fills them, the endpoint that serves them."""
+"""kvgate's metrics: each as data, the collector that fills them, and the endpoint that serves them."""

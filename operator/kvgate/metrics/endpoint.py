@@ -14,7 +14,7 @@ Probe = Callable[[], tuple[bool, str]]
 """(is it fine, and in a few words why not)."""
 
 SHUTDOWN_SECONDS = 1.0
-"""How long an answer may take to leave once the server closes."""
+"""Seconds in which an answer may leave once the server closes."""
 
 
 _OPENMETRICS = "application/openmetrics-text"
@@ -37,7 +37,7 @@ def _metrics_handler(
     registry: CollectorRegistry, deployments: DeploymentSnapshot | None
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def metrics(request: web.Request) -> web.Response:
-        """In a thread, because thousands of series take a while."""
+        """Answer from a thread, because thousands of series take a while."""
         body, content_type = await asyncio.to_thread(
             metrics_answer, request.headers.get("Accept", ""), registry, deployments
         )

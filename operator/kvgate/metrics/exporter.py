@@ -23,7 +23,7 @@ _BOUND_NAMES = ("low", "expected", "high")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObservedSample:
-    """What the ready pods of one InferenceDeployment said."""
+    """Figures that the ready pods of one InferenceDeployment reported."""
 
     pods: int
     capacity_tokens: int | None = None
@@ -64,7 +64,7 @@ def sample_of(
     conditions: Iterable[Condition],
     observed: ObservedSample | None = None,
 ) -> DeploymentSample:
-    """What is rendered, in figures."""
+    """Return the figures of what is rendered."""
     spec, budget = deployment.spec, assessment.effective
     asked = budget.request if budget else None
     effective = effective_values(spec, assessment)

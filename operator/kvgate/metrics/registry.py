@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What Prometheus calls the type."""
+    """Prometheus' name of the type."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -30,7 +30,7 @@ class Metric:
 
 
 OWNER_LABELS = ("namespace", "inferencedeployment")
-"""Of every metric of one InferenceDeployment; pod and uid are never labels."""
+"""Labels of every metric of one InferenceDeployment; pod and uid are never labels."""
 _PER_GPU = "per GPU of the tightest rank, as rendered or, where nothing is, as written"
 
 

@@ -14,11 +14,11 @@ from kvgate.metrics.exporter import DeploymentSample, series_of
 from kvgate.metrics.registry import Metric
 
 Samples = Mapping[tuple[str, str], DeploymentSample]
-"""By (namespace, name)."""
+"""Samples by (namespace, name)."""
 
 
 class DeploymentSnapshot:
-    """What was published last; whoever is not in it has no series at the next scrape."""
+    """The samples that were published last; an object that is not among them has no series at the next scrape."""
 
     def __init__(self) -> None:
         self._samples: Samples = MappingProxyType({})

@@ -29,11 +29,11 @@ _SAME_OWNER = f"on ({', '.join(OWNER_LABELS)})"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alert:
-    """What is asked, how long it must hold, and what people read."""
+    """An alert: its expression, the time for which it must hold, and the words for people."""
 
     name: str
     when: str
-    """For the table of all alerts."""
+    """The condition in words, for the table of all alerts."""
     expression: str
     holds_for: str
     severity: str
@@ -181,7 +181,7 @@ PODS_NOT_OBSERVED = Alert(
 )
 CALIBRATION_UNUSED = Alert(
     name="KvgateCalibrationUnused",
-    when="observed starts are contradictory, implausible or unreadable",
+    when="observed starts are contradictory, implausible, of an image that is not trusted, or unreadable",
     expression=f"max by (state) ({select(registry.CALIBRATION_STARTS.name, unlike('state', 'used'))}) > 0",
     holds_for="15m",
     severity="warning",

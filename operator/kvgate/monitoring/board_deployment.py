@@ -55,7 +55,7 @@ def _interval(metric: registry.Metric) -> list[Query]:
 
 
 def header() -> stat.Panel:
-    """What it is, in words."""
+    """Panels that say in words which deployment this is."""
     about = About(
         title="", unit="", width=24, height=2, no_value="no such InferenceDeployment",
         description="Model, accelerator, format of the KV cache and policy of the InferenceDeployment.",
@@ -140,7 +140,7 @@ def capacity() -> timeseries.Panel:
 
 
 def usage() -> timeseries.Panel:
-    """How full each pod is, and how full the guarantee would make it."""
+    """The share of the KV cache in use by each pod, beside the share that the guarantee would use."""
     about = About(
         title="KV cache in use, and demand", unit="percentunit", width=12, height=9, no_value=NO_VLLM,
         description="Share of its KV cache that requests hold, per pod. Demand: what the guarantee needs, as a share of the expected KV "
@@ -152,7 +152,7 @@ def usage() -> timeseries.Panel:
 
 
 def headroom() -> timeseries.Panel:
-    """In bytes, with its interval."""
+    """Headroom in bytes, with its interval."""
     about = About(
         title="Headroom", unit="bytes", width=12, height=9, no_value=NOT_PREDICTED,
         description="Predicted KV cache per GPU beyond what the guarantee needs. It fits where the low end is not below 0.",
@@ -203,7 +203,7 @@ def _engines() -> str:
 
 
 def users() -> list[timeseries.Panel]:
-    """What users feel."""
+    """Latencies and queues that users feel."""
     waits = ask.per_second(vllm_metrics.TIME_TO_FIRST_TOKEN, suffix="_bucket")
     tokens = (("prompt", vllm_metrics.PROMPT_TOKENS, BLUE), ("generated", vllm_metrics.GENERATION_TOKENS, GREEN))
     return [

@@ -15,7 +15,7 @@ Rows = Mapping[str, Iterable[Builder[models.Panel]]]
 
 
 def dashboard_json(uid: str) -> str:
-    """What Grafana imports; the same bytes for the same source."""
+    """Return the JSON that Grafana imports; the same source gives the same bytes."""
     return JSONEncoder(sort_keys=True, indent=2, ensure_ascii=False).encode(_BOARDS[uid]().build()) + "\n"
 
 

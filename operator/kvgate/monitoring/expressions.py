@@ -1,4 +1,4 @@
-"""What the dashboards ask Prometheus, over the InferenceDeployments that their variables choose."""
+"""Queries of the dashboards, over the InferenceDeployments that their variables choose."""
 
 from kvgate import vllm_metrics
 from kvgate.api.conditions import ConditionType
@@ -56,7 +56,7 @@ def process_worst(metric: Metric, *by: str) -> str:
 
 
 def of_kvgate(expression: str) -> str:
-    """What every Python process exports, of the targets that are kvgate's."""
+    """Restrict a metric that every Python process exports to kvgate's own targets."""
     return aggregate("max", ("pod",), f"{expression} and on (job, instance) {registry.BUILD_INFO.name}")
 
 
@@ -78,7 +78,7 @@ GPUS = chosen(registry.GPUS)
 HEADROOM_OF_ACCEPTED = f"{HEADROOM} unless {condition(ConditionType.ACCEPTED, 'False')}"
 CAPACITY_BYTES = bound(registry.KV_CACHE_CAPACITY_BYTES, "expected")
 DEMAND_SHARE = f"{chosen(registry.KV_CACHE_DEMAND_BYTES)} / ({CAPACITY_BYTES} > 0)"
-"""Without the guard, no KV cache at all would be an infinite share."""
+"""Share of the demand; the guard keeps a missing KV cache from being an infinite share."""
 
 PREEMPTIONS = f"{PER_MINUTE} * {summed(per_second(vllm_metrics.PREEMPTIONS), *OWNER_LABELS)}"
 PREFIX_HIT_RATIO = f"{summed(per_second(vllm_metrics.PREFIX_CACHE_HITS))} / ({summed(per_second(vllm_metrics.PREFIX_CACHE_QUERIES))} > 0)"
@@ -93,7 +93,7 @@ UNUSED_GPUS = f"{GPUS} * (1 - {aggregate('max', OWNER_LABELS, _PEAK)})"
 _OWNERLESS = (NAMESPACE, equals(OWNER_LABELS[1], ""))
 _OWNED = (NAMESPACE, present(OWNER_LABELS[1]))
 WORKLOAD = ("namespace", "workload", "model_name")
-"""What stands in for an InferenceDeployment where there is none; without our scrape configuration no `workload`."""
+"""Labels that stand in for an InferenceDeployment where there is none; `workload` comes with our scrape configuration."""
 
 
 def ownerless(by_engine: str) -> str:

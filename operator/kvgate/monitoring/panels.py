@@ -1,4 +1,4 @@
-"""What a panel of ours looks like, by kind; grafana-foundation-sdk writes Grafana's JSON."""
+"""Looks of our panels by kind; grafana-foundation-sdk writes Grafana's JSON."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -63,12 +63,12 @@ WRONG: Thresholds = (
     (thresholds.PREDICTION_ERROR_MAX, ORANGE),
 )
 FULL: Thresholds = ((None, GREEN), (0.8, ORANGE), (0.95, RED))
-"""Of headroom, of the prediction's error, of the KV cache in use."""
+"""Thresholds of headroom, of the prediction's error, and of the KV cache in use."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class About:
-    """What stands on every panel."""
+    """Texts that every panel has."""
 
     title: str
     description: str
@@ -108,7 +108,7 @@ class Column:
     """A column of a table: a label, or the value of a query."""
 
     name: str
-    """As Grafana calls the field: a label, or `Value #A`."""
+    """Grafana's name of the field: a label, or `Value #A`."""
     title: str
     unit: str = ""
     thresholds: Thresholds = ()

@@ -49,10 +49,10 @@ def engine(metric: EngineMetric, form: Callable[[str], str]) -> str:
 
 
 def quantile(share: float, by: tuple[str, ...], bucket_rates: str) -> str:
-    """Of a histogram, over rates of its buckets."""
+    """Return a quantile of a histogram, over rates of its buckets."""
     return f"histogram_quantile({share:g}, {aggregate('sum', (*by, 'le'), bucket_rates)})"
 
 
 def rate(selector: str, window: str) -> str:
-    """Of a counter, per second."""
+    """Return the rate of a counter per second."""
     return f"rate({selector}[{window}])"

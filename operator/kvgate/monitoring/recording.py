@@ -9,7 +9,7 @@ from kvgate.monitoring.queries import aggregate, engine, equals, owned, quantile
 from kvgate.vllm_metrics import EngineMetric
 
 WINDOW = "5m"
-"""Of every rate: four scrapes at the usual interval of a minute or less."""
+"""Window of every rate: four scrapes at the usual interval of a minute or less."""
 SERVED_BY = (*OWNER_LABELS, "workload")
 """Who runs an engine: an InferenceDeployment, or the workload of pods that have none; the label that does not apply is absent."""
 
@@ -34,7 +34,7 @@ def summed_rate(metric: EngineMetric, by: tuple[str, ...]) -> str:
 
 
 def _process_rate(name: str) -> str:
-    """Of all processes together."""
+    """Return the rate over all processes together."""
     return aggregate("sum", (), rate(name, WINDOW))
 
 

@@ -6,7 +6,7 @@ from kvgate.monitoring.alerts import ALERTS, Alert
 from kvgate.monitoring.recording import RECORDING_RULES, RecordingRule
 
 RUNBOOKS = "docs/runbooks"
-"""Where the runbooks are; no site shows them yet, so a path of the repository."""
+"""Folder of the runbooks in the repository; no site shows them yet."""
 
 SEVERITIES = {
     "critical": "cannot wait for the morning",

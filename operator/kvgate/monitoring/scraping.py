@@ -1,4 +1,4 @@
-"""What is scraped and how its labels come about: once, for a plain Prometheus and for its operator.
+"""Targets of scraping and the origin of their labels: written once, for a plain Prometheus and for its operator.
 
 Pods are discovered with the labels of `kubernetes_sd_configs` (role pod); whoever finds targets in another way gives them these.
 """
@@ -15,7 +15,7 @@ Discovery = Callable[[str], Mapping[str, Any]]
 """Job → where its targets come from, in the words of the configuration file."""
 
 OWNER_POD_LABEL = f"{GROUP}/{OWNER_LABELS[1]}"
-"""Of every pod that kvgate renders."""
+"""Label of every pod that kvgate renders."""
 OTHER_PORT = 8000
 """vLLM's own, where nobody chose another."""
 
@@ -34,7 +34,7 @@ class Relabeling:
     action: str = "replace"
 
     def fields(self) -> dict[str, Any]:
-        """As the configuration file spells them, without what says nothing."""
+        """Fields in the spelling of the configuration file, without those that are empty."""
         said = {
             "regex": self.regex,
             "target_label": self.target,
@@ -47,7 +47,7 @@ class Relabeling:
         }
 
     def camel_case(self) -> dict[str, Any]:
-        """As the operator's resources spell them."""
+        """Fields in the spelling of the operator's resources."""
         return {re.sub("_(.)", lambda letter: letter[1].upper(), name): value for name, value in self.fields().items()}
 
 

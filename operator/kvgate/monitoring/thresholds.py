@@ -1,4 +1,4 @@
-"""Where alerts begin, and where the dashboards change colour."""
+"""Values at which alerts begin and the dashboards change colour."""
 
 HEADROOM_LOW = 0.10
 HEADROOM_AMPLE = 0.20

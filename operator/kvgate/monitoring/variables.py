@@ -19,13 +19,13 @@ from kvgate.monitoring.queries import select
 
 TITLES = {FLEET: "kvgate / Fleet", DEPLOYMENT: "kvgate / Deployment", PROCESSES: "kvgate / kvgate itself"}
 EVERYTHING = dict(zip(OWNER_LABELS, (".*", ".+"), strict=True))
-"""What stands for all values: engines that nobody scrapes with a namespace count, those without an owner are asked for apart."""
+"""Patterns that stand for all values: engines without a namespace count, those without an owner have queries of their own."""
 OF_ROW = "${{__data.fields.{}}}"
 OF_SERIES = "${{__field.labels.{}}}"
 
 
 def datasource() -> dashboard.DatasourceVariable:
-    """Which Prometheus."""
+    """Variable that chooses the Prometheus."""
     return dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus")
 
 

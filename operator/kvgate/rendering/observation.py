@@ -27,6 +27,10 @@ class Engine:
     template_hash: str
     """Of the pod template that it was made from."""
     reading: EngineReading
+    declared_image: str = ""
+    """As the pod's spec names it."""
+    image: str = ""
+    """As the container runtime reports what ran."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +52,9 @@ class Crash:
     message: str
     available_kv_cache_bytes: int | None = None
     """What vLLM had found for the KV cache, where its refusal tells."""
+    declared_image: str = ""
+    image: str = ""
+    """As of an Engine."""
 
     @property
     def is_of_memory(self) -> bool:

@@ -12,8 +12,10 @@ from kvgate.api.v1alpha1 import (
     Resources,
     Template,
 )
+from kvgate.budget.calibration import Scope
 from kvgate.budget.plan import Budget
 from kvgate.budget.units import GIB, cdiv
+from kvgate.calibration import Trust
 from kvgate.expansion import escaped
 from kvgate.rendering.args import GRACE_SECONDS, MODEL_MOUNT, arguments, command
 from kvgate.rendering.labels import HASH_ANNOTATION, labels, render_hash
@@ -40,6 +42,8 @@ STARTUP_PERIOD_SECONDS = 10
 
 IMAGES = {"nvidia": "vllm/vllm-openai", "amd": "vllm/vllm-openai-rocm"}
 """vLLM's own images by vendor; for other vendors the spec must name one."""
+VLLM_ALONE = Trust.of(IMAGES.values(), Scope.NAMESPACE)
+"""Whose observed starts teach unless somebody decides otherwise: images that are rendered where a spec names none."""
 PRODUCT_LABELS = {"nvidia": "nvidia.com/gpu.product", "amd": "amd.com/gpu.product-name"}
 """Node labels that name the GPU, by vendor."""
 

@@ -17,7 +17,7 @@ _WEIGHT_CAPABILITY = {"fp8": (7, 5), "awq": (7, 5), "modelopt": (7, 5), "mxfp4":
 _SETTINGS = ("kv_cache_dtype", "prefill_context_parallel_size")
 """Settings that a kind without a formula begins with."""
 GPUS_PER_NODE = 8
-"""Of the boards that are sold; GB200 racks and their kin share links beyond that and are told so."""
+"""GPUs per node of the boards that are sold; GB200 racks and their like share links beyond that, and the finding says so."""
 
 
 def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
@@ -94,7 +94,7 @@ def kv_cache_dtype_exists(budget: Budget) -> Iterable[Finding]:
 
 
 def kv_cache_dtype_refusal_of(budget: Budget) -> str | None:
-    """Why the cache dtype that was asked for does not exist here; None where it does."""
+    """Return the reason why the requested cache dtype does not exist here; None where it does."""
     request = budget.request
     return kv_cache_dtype_refusal(
         request.settings.kv_cache_dtype, request.shape, request.accelerator, budget.accounting

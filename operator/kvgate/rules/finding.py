@@ -1,4 +1,4 @@
-"""What kvgate has to say about one setting: which rule, how bad, where, with which numbers, and what to change."""
+"""A finding about one setting: its rule, severity, place, numbers, and what to change."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -7,7 +7,7 @@ from kvgate.record import record
 
 
 class Severity(StrEnum):
-    """How bad a finding is; a missing fact is never an error."""
+    """Severity of a finding; a missing fact is never an error."""
 
     ERROR = "error"
     """It does not start, or does not hold what is guaranteed."""

@@ -1,4 +1,4 @@
-"""What else vLLM checks, or runs into, before it serves: memory outside the budget, batches, dtypes."""
+"""Further checks and failures of vLLM before it serves: memory outside the budget, batches, dtypes."""
 
 from collections.abc import Iterable
 
@@ -60,7 +60,7 @@ def _outside_budget(budget: Budget) -> tuple[int, Interval]:
 
 
 def whole_prompts_fit_a_batch(budget: Budget) -> Iterable[Finding]:
-    """Without chunked prefill a prompt of max_model_len must fit into one batch (`SchedulerConfig.verify_max_model_len`)."""
+    """Check that a prompt of max_model_len fits into one batch where chunked prefill is off (`SchedulerConfig.verify_max_model_len`)."""
     settings = budget.settings
     unchunked = budget.request.settings.enable_chunked_prefill is False
     if unchunked and settings.max_num_batched_tokens < settings.max_model_len:

@@ -1,1 +1,1 @@
-"""What running engines say about themselves: readers of vLLM's logs and metrics; text in, facts out, no network."""
+"""Readers of vLLM's logs and metrics: text in, facts out, no network."""

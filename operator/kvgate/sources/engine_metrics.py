@@ -17,7 +17,7 @@ MAX_QUOTED = 60
 """Characters of what a server says that are repeated in an error."""
 
 MAX_LINES_BYTES = 1 << 16
-"""Of one metric: an engine's capacity takes 2 KB. What follows is remembered, and parsed while everybody waits."""
+"""Bytes of one metric's lines; an engine's capacity takes 2 KB. What is read here is kept, and parsed while everybody waits."""
 
 
 class NotAnEngine(ValueError):

@@ -1,4 +1,4 @@
-"""Why vLLM did not start, read from the end of its log: the last root cause counts, not the tracebacks around it.
+"""Causes of failed starts, read from the end of vLLM's log: the last root cause counts, not the tracebacks around it.
 
 The phrases are those of vLLM's source, 0.6.6 to 0.33.0, and of torch. With the engine in a process of its own (every release
 with V1) the API server's traceback alone is longer than the 2048 bytes that Kubernetes keeps as termination message: on
@@ -15,7 +15,7 @@ MAX_SENTENCE_CHARACTERS = 400
 
 
 class FailureKind(StrEnum):
-    """What to change: the budget, the neighbours on the GPU, a setting, or first of all the view of the log."""
+    """Kinds of causes, by what must change: the budget, the neighbours on the GPU, a setting, or first the view of the log."""
 
     KV_CACHE_TOO_SMALL = "KVCacheTooSmall"
     """There is a KV cache, and one request of max_model_len does not fit into it."""
@@ -41,9 +41,9 @@ class StartFailure:
     sentence: str
     needed_bytes: int | None = None
     available_bytes: int | None = None
-    """Of the KV cache or, where memory is taken or ran out, of the GPU."""
+    """Bytes for the KV cache or, where memory is taken or ran out, bytes of the GPU."""
     total_bytes: int | None = None
-    """Of the GPU."""
+    """Bytes of the GPU."""
     max_model_len: int | None = None
     max_model_len_that_fits: int | None = None
     """vLLM's estimate; before V1 the tokens that the KV cache holds."""
@@ -56,7 +56,7 @@ _UNITS = {"KiB": KIB, "MiB": MIB, "GiB": GIB}
 
 
 def _pattern(kind: FailureKind, phrase: str) -> tuple[FailureKind, re.Pattern[str]]:
-    """In a phrase `<x_bytes>` is a size with its unit, `<x_gib>` one without, every other `<x>` a whole number."""
+    """Make a pattern of a phrase: `<x_bytes>` is a size with its unit, `<x_gib>` one without, every other `<x>` a whole number."""
 
     def group(match: re.Match[str]) -> str:
         name = match[1]

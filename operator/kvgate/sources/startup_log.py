@@ -22,10 +22,10 @@ class UnusableLog(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankMemory:
-    """What one process says of its GPU; where it says a thing twice, the least KV cache and the most of all others."""
+    """Figures of one process about its GPU; of repeated ones the least KV cache and the most of all others count."""
 
     process: str = ""
-    """As in front of its lines, `Worker_TP1 pid=77`; empty where the release or the log's reader left it out."""
+    """The name in front of its lines, `Worker_TP1 pid=77`; empty where the release or the log's reader left it out."""
     total_bytes: int | None = None
     weights_bytes: int | None = None
     peak_activation_bytes: int | None = None
@@ -35,7 +35,7 @@ class RankMemory:
     cuda_graph_estimate_bytes: int | None = None
     """Deducted since 0.20; negative in some releases."""
     cuda_graph_bytes: int | None = None
-    """What the capture took in the end."""
+    """Bytes that the capture took in the end."""
     available_kv_cache_bytes: int | None = None
 
 
@@ -57,7 +57,7 @@ class StartupLog:
     """The length that max_concurrency counts."""
     refusal: StartFailure | None = None
     starts: int = 1
-    """In the log; all but the last were left out."""
+    """Starts in the log; all but the last were left out."""
 
     @property
     def tightest(self) -> RankMemory | None:

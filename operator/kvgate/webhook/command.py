@@ -13,10 +13,13 @@ import click
 from aiohttp import web
 
 from kvgate.background import Troubles, repeat
+from kvgate.budget.calibration import Scope
+from kvgate.calibration import Trust
 from kvgate.logs import log_as_json
 from kvgate.metrics import registry as names
 from kvgate.metrics.endpoint import endpoint_app, listen
 from kvgate.metrics.exporter import counter, gauge, new_registry
+from kvgate.rendering.pod import IMAGES, VLLM_ALONE
 from kvgate.webhook.observed_starts import StartsFile
 from kvgate.webhook.review import review
 from kvgate.webhook.server import Instruments, Traffic, validation_app, warm_up
@@ -49,6 +52,8 @@ class Settings:
     metrics_host: str
     metrics_port: int
     calibration: Path | None = None
+    trust: Trust = VLLM_ALONE
+    """Whose observed starts teach."""
     linger_seconds: float = LINGER_SECONDS
     certificate_poll_seconds: float = CERTIFICATE_POLL_SECONDS
 
@@ -67,15 +72,33 @@ _FILE = click.Path(path_type=Path)
 @click.option("--metrics-port", default=8080, type=click.IntRange(0, 65535), help="Their port; 0 takes any.")
 @click.option("--calibration", type=_FILE, help="Observed starts; read again when it changes, and it may be missing.")
 @click.option(
+    "--calibration-image",
+    "calibration_images",
+    multiple=True,
+    metavar="REPOSITORY",
+    default=tuple(IMAGES.values()),
+    help="Only starts of this image teach; without tag, `*` for any part; may be repeated.",
+)
+@click.option(
+    "--calibration-scope",
+    type=click.Choice([scope.value for scope in Scope]),
+    default=Scope.NAMESPACE.value,
+    help="Whom a start teaches: its namespace, or every one.",
+)
+@click.option(
     "--linger-seconds",
     default=LINGER_SECONDS,
     type=click.FloatRange(0, 60),
     help="After SIGTERM: not ready, and still answering that long.",
 )
-def webhook(**options: Any) -> None:
+def webhook(calibration_images: tuple[str, ...], calibration_scope: str, **options: Any) -> None:
     """Answer admission reviews of InferenceDeployments over HTTPS."""
     try:
-        asyncio.run(run(Settings(**options)))
+        trust = Trust.of(calibration_images, calibration_scope)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--calibration-image") from None
+    try:
+        asyncio.run(run(Settings(trust=trust, **options)))
     except CertificateError as error:
         raise CannotStart(str(error)) from None
     except OSError as error:
@@ -106,7 +129,7 @@ async def run(settings: Settings) -> None:
 async def serving(settings: Settings) -> AsyncIterator[dict[str, int]]:
     """Both listeners, as ports by name. The probes outlive the reviews, and tell that no more should come."""
     certificate = Certificate(settings.tls_cert, settings.tls_key)
-    starts = StartsFile(settings.calibration)
+    starts = StartsFile(settings.calibration, settings.trust)
     warm_up()
     registry, traffic, accepting = new_registry(), Traffic(), asyncio.Event()
     metrics = endpoint_app(registry, livez=lambda: (True, "ok"), readyz=lambda: _readiness(accepting))

@@ -3,8 +3,9 @@
 import logging
 from pathlib import Path
 
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
-from kvgate.calibration import read_records
+from kvgate.budget.calibration import Calibration
+from kvgate.calibration import Trust, read_records
+from kvgate.rendering.pod import VLLM_ALONE
 
 _log = logging.getLogger(__name__)
 
@@ -12,10 +13,11 @@ _log = logging.getLogger(__name__)
 class StartsFile:
     """The file may come and go: without it nothing was observed."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, trust: Trust = VLLM_ALONE) -> None:
         self._path = path
+        self._trust = trust
         self._text = ""
-        self.calibration: Calibration = NOTHING_OBSERVED
+        self.calibration: Calibration = trust.calibration(())
         self.reload()
 
     def reload(self) -> None:
@@ -26,7 +28,7 @@ class StartsFile:
         self._text, records = text, read_records(text)
         for problem in records.problems:
             _log.warning("calibration: %s: %s", self._path, problem)
-        self.calibration = records.calibration
+        self.calibration = self._trust.calibration(records.starts)
         _log.info("calibration read", extra={"fields": {"starts": len(records.starts)}})
 
     def _read(self) -> str:

@@ -75,7 +75,8 @@ def _field_text(finding: Finding) -> str:
 
 def _judged(request: Request, deployment: InferenceDeployment, calibration: Calibration) -> Answer:
     spec = deployment.spec
-    assessment = assess(spec, gather(spec, _not_read_here, calibration), skip_reason=deployment.skip_reason)
+    learnt = calibration.seen_from(request.namespace, request.name)
+    assessment = assess(spec, gather(spec, _not_read_here, learnt), skip_reason=deployment.skip_reason)
     decision, policy = assessment.decision.value, spec.admission.policy
     if assessment.decision is Decision.REFUSE:
         message = summary.refusal(assessment)

@@ -1,6 +1,7 @@
 """The ConfigMap of observed starts: people may edit it, and what they broke is never written over."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,11 +13,13 @@ from kvgate.budget.units import gib
 from kvgate.calibration import read_records, with_start, write_records
 from kvgate.cluster.client import CONFIG_MAPS, Kind
 from kvgate.controller.observed import assess_owner
+from kvgate.controller.pods import pod_of
 from kvgate.controller.starts import KEY, ObservedStarts, Place
 from kvgate.rendering.observation import Crash
 from support.manifests import an_owner
-from support.starts import a_start
+from support.starts import a_pods_start, a_start
 
+IMAGE = "docker.io/vllm/vllm-openai@sha256:12"
 PLACE = Place(namespace="kvgate-system", name="kvgate-calibration")
 
 
@@ -41,12 +44,18 @@ class FakeCluster:
 def a_crash(available_gib: float | None) -> Crash:
     available = None if available_gib is None else gib(available_gib)
     return Crash(
-        pod="a", template_hash="", reason=Reason.KV_CACHE_TOO_SMALL, message="", available_kv_cache_bytes=available
+        pod="a",
+        template_hash="",
+        reason=Reason.KV_CACHE_TOO_SMALL,
+        message="",
+        available_kv_cache_bytes=available,
+        declared_image="vllm/vllm-openai:v0.33.0",
+        image=IMAGE,
     )
 
 
 async def learnt(crash: Crash, **vllm: Any) -> tuple[ObservedStart, ...]:
-    starts, owner = ObservedStarts(None), an_owner(vllm={"maxNumSeqs": 4, **vllm})
+    starts, owner = ObservedStarts(None, clock=lambda: 0.0), an_owner(vllm={"maxNumSeqs": 4, **vllm})
     assessment = assess_owner(owner, "").assessment
     await starts.learn(FakeCluster(), owner, assessment, crash)  # type: ignore[arg-type]
     return starts.calibration.starts
@@ -57,14 +66,14 @@ async def added(starts: ObservedStarts, cluster: FakeCluster, start: ObservedSta
 
 
 async def test_a_start_is_kept_once_and_survives_a_restart() -> None:
-    cluster, starts = FakeCluster(), ObservedStarts(PLACE)
+    cluster, starts = FakeCluster(), ObservedStarts(PLACE, clock=lambda: 0.0)
     assert await added(starts, cluster, a_start()) == ""
     assert await added(starts, cluster, a_start()) == ""
     assert cluster.writes == 1
-    again = ObservedStarts(PLACE)
+    again = ObservedStarts(PLACE, clock=lambda: 0.0)
     await again.load(cluster)  # type: ignore[arg-type]
     assert again.calibration.starts == starts.calibration.starts
-    assert again.states == {"used": 1, "contradictory": 0, "implausible": 0, "unreadable": 0}
+    assert again.states == {"used": 1, "contradictory": 0, "implausible": 0, "untrusted": 0, "unreadable": 0}
 
 
 class SlowCluster(FakeCluster):
@@ -81,7 +90,7 @@ class SlowCluster(FakeCluster):
 
 
 async def test_starts_that_are_learnt_at_the_same_time_are_all_kept() -> None:
-    cluster, starts = SlowCluster(write_records(())), ObservedStarts(PLACE)
+    cluster, starts = SlowCluster(write_records(())), ObservedStarts(PLACE, clock=lambda: 0.0)
     await asyncio.gather(*(added(starts, cluster, a_start(max_num_seqs=n)) for n in (8, 16, 32)))
     assert cluster.text is not None
     kept = read_records(cluster.text).starts
@@ -90,7 +99,7 @@ async def test_starts_that_are_learnt_at_the_same_time_are_all_kept() -> None:
 
 
 async def test_what_somebody_took_out_stays_out() -> None:
-    cluster, starts = FakeCluster(), ObservedStarts(PLACE)
+    cluster, starts = FakeCluster(), ObservedStarts(PLACE, clock=lambda: 0.0)
     await added(starts, cluster, a_start())
     cluster.text = write_records(())
     await added(starts, cluster, a_start(max_num_seqs=128))
@@ -100,7 +109,7 @@ async def test_what_somebody_took_out_stays_out() -> None:
 async def test_a_corrupt_config_map_is_told_once_and_never_written_over(caplog: pytest.LogCaptureFixture) -> None:
     header, line = write_records(with_start((), a_start())).splitlines()
     text = f"{header}\nbroken\n{line}\n"
-    cluster, starts = FakeCluster(text), ObservedStarts(PLACE)
+    cluster, starts = FakeCluster(text), ObservedStarts(PLACE, clock=lambda: 0.0)
     told = [await added(starts, cluster, a_start(max_num_seqs=n)) for n in (128, 256)]
     assert (cluster.text, cluster.writes) == (text, 0)
     assert told[0] == told[1]
@@ -111,15 +120,15 @@ async def test_a_corrupt_config_map_is_told_once_and_never_written_over(caplog: 
 
 
 async def test_contradictory_starts_are_told_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
-    cluster, starts = FakeCluster(), ObservedStarts(PLACE)
+    cluster, starts = FakeCluster(), ObservedStarts(PLACE, clock=lambda: 0.0)
     await added(starts, cluster, a_start(-0.5))
     assert "remove those that are wrong" in await added(starts, cluster, a_start(-3.0))
     assert starts.states["contradictory"] == 2
-    assert sum("none is used" in record.message for record in caplog.records) == 2
+    assert sum("less certain and moves none" in record.message for record in caplog.records) == 2
 
 
 async def test_without_a_place_starts_are_known_until_the_process_ends() -> None:
-    cluster, starts = FakeCluster(), ObservedStarts(None)
+    cluster, starts = FakeCluster(), ObservedStarts(None, clock=lambda: 0.0)
     assert await added(starts, cluster, a_start()) == ""
     assert cluster.writes == 0
     assert len(starts.calibration.starts) == 1
@@ -170,3 +179,111 @@ async def test_a_refused_start_tells_what_it_would_have_had() -> None:
 async def test_a_refusal_without_a_figure_or_of_one_stage_among_several_teaches_nothing() -> None:
     assert await learnt(a_crash(None)) == ()
     assert await learnt(a_crash(50.0), pipelineParallelSize=2) == ()
+
+
+# ── trust, and records that were deleted or rewound ───────────────────────────────────────────────────────────────
+
+
+async def told(crash: Crash, starts: ObservedStarts | None = None) -> str:
+    owner = an_owner(vllm={"maxNumSeqs": 4})
+    known = starts or ObservedStarts(None)
+    return await known.learn(FakeCluster(), owner, assess_owner(owner, "").assessment, crash)  # type: ignore[arg-type]
+
+
+async def test_a_start_says_whose_it_was_and_what_ran() -> None:
+    (start,) = await learnt(a_crash(50.0))
+    assert (start.origin, start.namespace, start.owner, start.pod, start.image) == (
+        "Pod",
+        "serving",
+        "qwen",
+        "a",
+        IMAGE,
+    )
+
+
+@pytest.mark.parametrize(
+    ("images", "remark"),
+    [
+        ({"declared_image": "ghcr.io/some/vllm:1"}, "image ghcr.io/some/vllm is not among calibration.images"),
+        ({"image": "ghcr.io/some/vllm@sha256:1"}, "image ghcr.io/some/vllm is not among calibration.images"),
+        ({"image": ""}, "the container runtime does not report which image ran"),
+    ],
+)
+async def test_what_another_image_reports_teaches_nothing_and_the_reason_is_told(
+    images: dict[str, str], remark: str
+) -> None:
+    starts, crash = ObservedStarts(None), replace(a_crash(50.0), **images)
+    assert remark in await told(crash, starts)
+    assert starts.calibration.starts == ()
+    assert starts.states["untrusted"] == 0, "nothing of it is kept"
+
+
+async def test_records_of_an_image_that_is_trusted_no_more_are_counted_and_kept() -> None:
+    record = a_pods_start(-0.5, "a", image="ghcr.io/some/vllm@sha256:1")
+    cluster, starts = FakeCluster(write_records((record,))), ObservedStarts(PLACE)
+    assert await added(starts, cluster, a_pods_start(-0.5, "b")) == ""
+    assert starts.states == {"used": 1, "contradictory": 0, "implausible": 0, "untrusted": 1, "unreadable": 0}
+    assert cluster.text is not None
+    assert len(read_records(cluster.text).starts) == 2
+
+
+async def test_no_revision_comes_again_whatever_becomes_of_the_records() -> None:
+    now = 1_700_000_000.0
+    cluster, starts = FakeCluster(), ObservedStarts(PLACE, clock=lambda: now)
+    seen: list[int] = []
+    early = ""
+    for number, text in enumerate(["", None, write_records(()), "early"], start=1):
+        if number > 1:
+            cluster.text = early if text == "early" else text  # deleted, emptied, rewound; and the clock stands still
+        await added(starts, cluster, a_start(max_num_seqs=number))
+        assert cluster.text is not None
+        early = early or cluster.text
+        seen.append(read_records(cluster.text).starts[-1].revision)
+    assert seen == [1_700_000_000_000 + number for number in range(4)]
+
+
+async def test_after_a_restart_revisions_are_later_than_any_before() -> None:
+    cluster = FakeCluster()
+    await added(ObservedStarts(PLACE, clock=lambda: 1000.0), cluster, a_start())
+    cluster.text = None
+    await added(ObservedStarts(PLACE, clock=lambda: 1001.0), cluster, a_start())
+    assert cluster.text is not None
+    assert [start.revision for start in read_records(cluster.text).starts] == [1_001_000]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "kvgate: yes\n", '{"format": "kvgate-calibration", "version": 9}\n', write_records((a_start(),))[:700]]
+)
+async def test_a_truncated_or_foreign_config_map_is_told_once_and_teaches_nothing(
+    text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster, starts = FakeCluster(text), ObservedStarts(PLACE)
+    for _ in range(3):
+        await starts.load(cluster)  # type: ignore[arg-type]
+    assert starts.calibration.starts == ()
+    assert len(caplog.records) == starts.states["unreadable"] == bool(text)
+
+
+async def test_a_config_map_without_data_is_an_empty_one() -> None:
+    class Bare(FakeCluster):
+        async def find(self, kind: Kind, namespace: str, name: str) -> Document | None:
+            return {"data": None}
+
+    starts = ObservedStarts(PLACE)
+    await starts.load(Bare())  # type: ignore[arg-type]
+    assert starts.calibration.starts == ()
+
+
+def test_the_images_of_a_pod_are_those_of_the_engines_container() -> None:
+    pod = pod_of(
+        {
+            "metadata": {"namespace": "serving", "name": "a", "uid": "1"},
+            "spec": {
+                "containers": [{"name": "sidecar", "image": "x"}, {"name": "vllm", "image": "vllm/vllm-openai:v1"}]
+            },
+            "status": {
+                "containerStatuses": [{"name": "sidecar", "imageID": "x@sha256:1"}, {"name": "vllm", "imageID": IMAGE}]
+            },
+        }
+    )
+    assert (pod.declared_image, pod.image) == ("vllm/vllm-openai:v1", IMAGE)

@@ -25,7 +25,7 @@ def test_plain_values_are_what_a_safe_loader_makes(scalar: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a: 0x1F", "a: 017", "a: 1_000", "a: 1:30", "a: 1.0e+3", "a: .inf", "a: !!binary aGk=", "a: !!set {x}", "1: a", "a: &x [1]\nb: *x",
+    ["a: 0x1F", "a: 017", "a: 1_000", "a: 1:30", "a: 1.0e+3", "a: .inf", "1: a", "a: &x [1]\nb: *x",
      "<<: {a: 1}\nb: 2"],
 )  # fmt: skip
 def test_what_is_not_plain_is_left_to_the_constructor(text: str) -> None:
@@ -50,6 +50,10 @@ def test_what_is_wrong_is_left_to_whoever_tells_it(text: str) -> None:
         ("!own {a: !!python/object:os.system {b: 1}}", {"a": {"b": 1}}),
         ("a: !!python/name:os.system", {"a": ""}),
         ("a: !reset [1]", {"a": None}),
+        ("a: !!set {x}", {"a": {"x": None}}),
+        ("a: !!omap [x: 1]", {"a": [{"x": 1}]}),
+        ("a: !!pairs [x: 1, x: 2]", {"a": [{"x": 1}, {"x": 2}]}),
+        ("a: !!binary aGk=", {"a": "hi"}),
     ],
 )
 def test_a_tag_of_another_program_says_nothing(text: str, expected: object) -> None:

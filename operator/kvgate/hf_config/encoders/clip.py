@@ -13,7 +13,7 @@ CLIP_DEFAULTS = {
     "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "image_size": 224,
     "patch_size": 32, "num_channels": 3,
 }  # fmt: skip
-"""What `CLIPVisionConfig` of transformers 4.57 fills in."""
+"""Defaults of `CLIPVisionConfig` in transformers 4.57."""
 
 VIT_L_14_336 = {
     "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16, "image_size": 336,

@@ -16,7 +16,7 @@ AUDIO_DEFAULTS = {
     "hidden_size": 1024, "num_hidden_layers": 12, "num_attention_heads": 8, "conv_kernel_size": 5, "output_proj_dims": 1536,
     "subsampling_conv_channels": (128, 32),
 }  # fmt: skip
-"""What `Gemma4VisionConfig` and `Gemma4AudioConfig` of transformers 5 fill in."""
+"""Defaults of `Gemma4VisionConfig` and `Gemma4AudioConfig` in transformers 5."""
 
 VIDEO_TOKENS = 32 * (70 + 2 + 6)
 """32 frames of 70 tokens, with their borders and timestamps (vLLM 0.32, gemma4_mm.py)."""

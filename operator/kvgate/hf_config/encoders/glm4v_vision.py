@@ -12,7 +12,7 @@ GLM4V_DEFAULTS = {
     "depth": 24, "hidden_size": 1536, "num_heads": 12, "in_channels": 3, "image_size": 336, "patch_size": 14,
     "temporal_patch_size": 2, "spatial_merge_size": 2, "intermediate_size": 13696,
 }  # fmt: skip
-"""What `Glm4vVisionConfig` of transformers 4.57 fills in."""
+"""Defaults of `Glm4vVisionConfig` in transformers 4.57."""
 MAX_PIXELS = 9_633_792
 """`size.longest_edge` of the checkpoints' preprocessor_config.json, over both frames of a patch."""
 

@@ -12,7 +12,7 @@ LLAMA4_DEFAULTS = {
     "hidden_size": 768, "intermediate_size": 5632, "num_hidden_layers": 34, "num_attention_heads": 16, "image_size": 448,
     "patch_size": 14, "num_channels": 3, "vision_output_dim": 7680, "projector_input_dim": 4096, "projector_output_dim": 4096,
 }  # fmt: skip
-"""What `Llama4VisionConfig` of transformers 5 fills in; a config without `vision_config` gets all of it."""
+"""Defaults of `Llama4VisionConfig` in transformers 5; a config without `vision_config` gets all of them."""
 PATCHES_PER_TOKEN = 4
 """`pixel_shuffle_ratio` 0.5 in both directions."""
 MAX_TILES = 17

@@ -13,7 +13,7 @@ MLLAMA_DEFAULTS = {
     "image_size": 448, "patch_size": 14, "num_channels": 3, "max_num_tiles": 4, "vision_output_dim": 7680,
     "supported_aspect_ratios": ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (4, 1)),
 }  # fmt: skip
-"""What `MllamaVisionConfig` of transformers 4.57 fills in."""
+"""Defaults of `MllamaVisionConfig` in transformers 4.57."""
 
 
 def mllama_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:

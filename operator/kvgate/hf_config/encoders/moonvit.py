@@ -13,7 +13,7 @@ MOONVIT_DEFAULTS = {
     "patch_size": 14, "init_pos_emb_height": 64, "init_pos_emb_width": 64, "merge_kernel_size": (2, 2), "attn_bias": True,
     "linear_bias": True, "patch_embed_proj_bias": True, "norm_type": "layernorm", "mm_projector_type": "patchmerger",
 }  # fmt: skip
-"""What `KimiK25VisionConfig` of vLLM 0.32 fills in; K3 says otherwise for the last five."""
+"""Defaults of `KimiK25VisionConfig` in vLLM 0.32; K3 has others for the last five."""
 MAX_PATCHES = 16384
 """`in_patch_limit` of the checkpoints' preprocessor_config.json."""
 

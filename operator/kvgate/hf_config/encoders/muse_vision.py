@@ -12,7 +12,7 @@ MUSE_DEFAULTS = {
     "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 50, "num_attention_heads": 16, "patch_size": 14,
     "patch_temporal": 2, "merge_size": 2, "pos_emb_height": 32, "pos_emb_width": 32,
 }  # fmt: skip
-"""What `MuseGlimmerVisionConfig` of transformers 5 fills in."""
+"""Defaults of `MuseGlimmerVisionConfig` in transformers 5."""
 MAX_IMAGE_TOKENS, MAX_FRAME_TOKENS, MAX_FRAMES = 4096, 144, 96
 """Defaults of its picture and video processors; two frames make a patch."""
 

@@ -1,4 +1,4 @@
-"""What vision and audio towers are built from (vLLM 0.32's model classes): layers, patches, projectors."""
+"""Parts of vision and audio towers (vLLM 0.32's model classes): layers, patches, projectors."""
 
 from collections.abc import Iterable, Iterator
 

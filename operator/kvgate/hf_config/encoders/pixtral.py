@@ -14,7 +14,7 @@ PIXTRAL_DEFAULTS = {
     "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16, "image_size": 1024,
     "patch_size": 16, "num_channels": 3,
 }  # fmt: skip
-"""What `PixtralVisionConfig` of transformers 4.57 fills in."""
+"""Defaults of `PixtralVisionConfig` in transformers 4.57."""
 
 
 def pixtral_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:

@@ -13,7 +13,7 @@ AUDIO_DEFAULTS = {
     "d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120, "num_mel_bins": 128,
     "downsample_hidden_size": 480,
 }  # fmt: skip
-"""What `Qwen3OmniMoeAudioEncoderConfig` of transformers 4.57 fills in."""
+"""Defaults of `Qwen3OmniMoeAudioEncoderConfig` in transformers 4.57."""
 AUDIO_TOKENS = 390
 """30 seconds, 13 tokens each."""
 

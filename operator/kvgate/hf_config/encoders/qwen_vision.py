@@ -16,7 +16,7 @@ QWEN3_DEFAULTS = {
     **_SHARED_DEFAULTS, "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "patch_size": 16,
     "num_position_embeddings": 2304, "deepstack_visual_indexes": (8, 16, 24),
 }  # fmt: skip
-"""What the vision configs of transformers 4.57 fill in (`Qwen2VLVisionConfig` and its successors)."""
+"""Defaults of the vision configs in transformers 4.57 (`Qwen2VLVisionConfig` and its successors)."""
 
 QWEN2_MAX_PIXELS = 12_845_056
 """`max_pixels` of Qwen2-VL's and Qwen2.5-VL's preprocessor_config.json; every pair of frames may have as many."""

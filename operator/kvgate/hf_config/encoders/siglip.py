@@ -9,7 +9,7 @@ SIGLIP_DEFAULTS = {
     "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "image_size": 224,
     "patch_size": 16, "num_channels": 3,
 }  # fmt: skip
-"""What `SiglipVisionConfig` of transformers 4.57 fills in."""
+"""Defaults of `SiglipVisionConfig` in transformers 4.57."""
 
 
 def gemma3_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:

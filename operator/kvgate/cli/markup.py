@@ -1,0 +1,10 @@
+"""Text in HTML, SVG and XML."""
+
+from html import escape
+
+from kvgate.inert import inert
+
+
+def escaped(text: str) -> str:
+    """One line of text, inert and without markup."""
+    return escape(inert(text))

@@ -1,0 +1,85 @@
+"""Text of other people → text that does nothing where it is printed: in a terminal, a log of CI, an event, a report.
+
+Names, paths, reasons and architectures come from manifests that anybody may have written. Every writer passes them through this
+module; media with a syntax of their own (Markdown, XML, HTML, workflow commands) escape what is left.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef]"
+)
+"""Characters that count as printable and show nothing; U+FE0E and U+FE0F only choose how a sign is drawn."""
+_LEGACY_COMMAND = re.compile(r"##(?=\w{0,20}\[)")
+"""`##[error]` of GitHub's runner, `##vso[…]` of Azure's agent, `##teamcity[…]`: obeyed anywhere in a line."""
+_COMMAND = re.compile(r"(\s*):(?=:)")
+"""`::error::` of GitHub's runner: obeyed at the start of a line, behind any spaces."""
+_JSON_LEGACY_COMMAND = re.compile(r"#(?=#\w{0,20}\[)")
+_HALF = re.compile("[\ud800-\udfff]")
+_NON_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+
+
+def inert(text: str) -> str:
+    """One field on one line: what is not seen, moves a cursor or begins a line is written as an escape (`\\x1b`, `\\n`, `\\u202e`).
+
+    Those are all characters that Unicode does not call printable (controls, marks of direction, zero width, lone surrogates,
+    separators of lines and paragraphs), and the beginnings of commands that a log of CI obeys.
+    """
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(c if c.isprintable() and not _UNSEEN.match(c) else _escaped(c) for c in text)
+    return _LEGACY_COMMAND.sub(r"#\\x23", text) if "##" in text else text
+
+
+def inert_line(line: str) -> str:
+    """A whole line of output: as a field, and no command of GitHub's runner."""
+    line = inert(line)
+    return f"{start[1]}\\x3a{line[start.end() :]}" if (start := _COMMAND.match(line)) else line
+
+
+def inert_values(value: Any) -> Any:
+    """The same value with every text in it inert, keys too: for reports whose readers print what is in them."""
+    if isinstance(value, str):
+        return inert_line(str(value))
+    if isinstance(value, Mapping):
+        return {inert_line(str(key)): inert_values(child) for key, child in value.items()}
+    return [inert_values(child) for child in value] if isinstance(value, list | tuple) else value
+
+
+def inert_json(value: Any, *, indent: int | None = None, is_compact: bool = False) -> str:
+    """A report in strict JSON, every text in it inert."""
+    text = json_text(value, indent=indent, is_compact=is_compact)
+    is_plain = "\\" not in text and '"::' not in text and '" ' not in text  # most are: nothing had to be escaped
+    return text if is_plain else json_text(inert_values(value), indent=indent, is_compact=is_compact)
+
+
+def json_text(value: Any, *, indent: int | None = None, is_compact: bool = False) -> str:
+    """JSON in ASCII that every reader takes.
+
+    Numbers that JSON does not have are the texts "Infinity", "-Infinity" and "NaN"; half of a sign beyond 16 bits, which is no
+    Unicode, is the text of its escape.
+    """
+    separators = (",", ":") if is_compact else None
+    try:
+        text = json.dumps(value, indent=indent, separators=separators, allow_nan=False)
+    except ValueError:
+        text = "\\ud"
+    if "\\ud" in text:
+        text = json.dumps(_for_every_reader(value), indent=indent, separators=separators, allow_nan=False)
+    return _JSON_LEGACY_COMMAND.sub(r"\\u0023", text) if "##" in text else text
+
+
+def _for_every_reader(value: Any) -> Any:
+    if isinstance(value, float):
+        return _NON_FINITE.get(repr(value), value)
+    if isinstance(value, str):
+        return _HALF.sub(lambda half: _escaped(half[0]), value)
+    if isinstance(value, Mapping):
+        return {_for_every_reader(key): _for_every_reader(child) for key, child in value.items()}
+    return [_for_every_reader(child) for child in value] if isinstance(value, list | tuple) else value
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", errors="surrogatepass").decode("ascii")
