@@ -11,7 +11,13 @@ MEMORY_KINDS: dict[str, str] = {
     "enable_lora": "LoRA",
     "lora_config": "LoRA",
     "cpu_offload_gb": "weight offloading to the CPU",
+    "offload_group_size": "weight offloading to the CPU",
     "load_format": "a load format of its own",
+    "quantization_config": "a quantisation of its own",
+    "num_redundant_experts": "redundant experts",
+    "worker_cls": "a worker of its own",
+    "model_class_overrides": "a model class of its own",
+    "hf_config_path": _OVERRIDES,
     "hf_overrides": _OVERRIDES,
     "rope_scaling": _OVERRIDES,
 }

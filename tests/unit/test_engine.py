@@ -250,3 +250,17 @@ def test_a_variable_with_another_layout_leaves_the_verdict_open(
     assert (result.verdict is not Verdict.UNKNOWN) is is_known
     unmodelled = [each for each in result.findings if each.rule == "UnmodelledKind"]
     assert [(each.field, name in each.message) for each in unmodelled] == ([] if is_known else [("environment", True)])
+
+
+@pytest.mark.parametrize(
+    ("argument", "kind"),
+    [
+        ("--hf-config-path=/model/other", "overrides of the model's config"), ("--worker-cls=corp.Worker", "a worker of its own"),
+        ("--worker-cls=auto", ""), ("--offload-group-size=4", "weight offloading to the CPU"), ("--offload-group-size=0", ""),
+        ('--model-class-overrides={"A": "corp.A"}', "a model class of its own"), ("--cpu-offload-gb=0", ""),
+    ],
+)  # fmt: skip
+def test_an_option_that_moves_memory_without_a_formula_is_named(argument: str, kind: str) -> None:
+    result = assessed({"maxNumSeqs": 4, "extraArgs": [argument]})
+    assert (result.verdict is Verdict.UNKNOWN) is bool(kind)
+    assert [kind in each.message for each in result.findings if each.rule == "UnmodelledKind"] == [True] * bool(kind)

@@ -353,7 +353,7 @@ class Template(ApiModel):
     env: Annotated[tuple[EnvVar, ...], Field(max_length=64, json_schema_extra={
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
     }), Distinct] | None = None  # fmt: skip
-    """Further environment variables."""
+    """Further environment variables; those that choose other GPUs, libraries, programs or weights are refused."""
     image_pull_secrets: Annotated[tuple[DnsName, ...], Field(max_length=8)] | None = None
     """Names of Secrets for the image registry."""
     cache_claim_name: DnsName | None = None

@@ -14,8 +14,10 @@ from kvgate.rules.finding import Finding, Severity
 
 _WEIGHT_CAPABILITY = {"fp8": (7, 5), "awq": (7, 5), "modelopt": (7, 5), "mxfp4": (8, 0)}
 """The least compute capability by quantisation method; methods that are not here run on all that vLLM runs on."""
-_SETTINGS = ("kv_cache_dtype", "prefill_context_parallel_size")
+_CUT = "prefill_context_parallel_size"
+_SETTINGS = ("kv_cache_dtype", _CUT)
 """Settings that a kind without a formula begins with."""
+_MEASURE = "start it once and measure"
 GPUS_PER_NODE = 8
 """GPUs per node of the boards that are sold; GB200 racks and their like share links beyond that, and the finding says so."""
 
@@ -33,7 +35,9 @@ def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
             severity=Severity.WARNING,
             field=_place_of(kind) if kind in budget.request.unmodelled_settings else field,
             message=f"{budget.request.shape.name}: {kind} is not modelled, so no budget can be given",
-            remediation="set kv_cache_memory_bytes if you know what a GPU has left, or start it once and measure",
+            remediation=_MEASURE
+            if field == _CUT
+            else f"set kv_cache_memory_bytes if you know what a GPU has left, or {_MEASURE}",
         )
 
 

@@ -170,3 +170,15 @@ def test_variables_come_from_maps_values_and_each_other_and_not_from_secrets() -
         "C": None,
     }
     assert found["P_X"].path == "c.envFrom[0]"
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("--seed=$(A)", "--seed=1"), ("$$(A)", "$(A)"), ("$$$(A)", "$1"), ("$(x $(A))", "$(x $(A))"), ("$(A-B)", "2"), ("$A", "$A"),
+    ],
+)  # fmt: skip
+def test_words_are_expanded_as_the_kubelet_does(word: str, expected: str) -> None:
+    env = [{"name": "A", "value": "1"}, {"name": "A-B", "value": "2"}]
+    (start,) = started(["vllm", "serve"], [word], env=env)
+    assert words(start) == [expected]

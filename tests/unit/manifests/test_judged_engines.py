@@ -548,3 +548,27 @@ def test_a_gpu_that_nothing_names_is_asked_for_where_the_platform_can_say_it(tmp
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": [vllm]}}
     assert remedy(pod) == "select nodes by nvidia.com/gpu.product, or give --accelerator"
     assert remedy({"services": {"vllm": {key: vllm[key] for key in ("image", "command")}}}) == "give --accelerator"
+
+
+def test_an_api_key_that_is_given_twice_is_not_repeated(tmp_path: Path) -> None:
+    judged_ = judged(
+        tmp_path,
+        "Qwen/Qwen3-4B",
+        "--max-model-len=8192",
+        "--api-key",
+        "sk-2f9c",
+        "--hf-token=hf_2f9c",
+        "--api-key=sk-2f9d",
+    )
+    assert "OptionRepeated" in rules(judged_)
+    assert not [each for each in judged_.findings if "2f9" in each.finding.message + each.finding.remediation]
+
+
+def test_variables_that_an_inference_deployment_may_not_set_are_theirs_in_other_manifests(tmp_path: Path) -> None:
+    env = [
+        {"name": name, "value": "x"} for name in ("LD_PRELOAD", "NVIDIA_VISIBLE_DEVICES", "PYTHONPATH", "VLLM_API_KEY")
+    ]
+    told = judged(
+        tmp_path, "Qwen/Qwen3-4B", "--max-model-len=8192", "--ssl-certfile=/tls/tls.crt", container={"env": env}
+    )
+    assert rules(told, Severity.ERROR) == []
