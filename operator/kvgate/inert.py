@@ -40,12 +40,15 @@ def inert_line(line: str) -> str:
 
 
 def inert_values(value: Any) -> Any:
-    """The same value with every text in it inert, keys too: for reports whose readers print what is in them."""
-    if isinstance(value, str):
-        return inert_line(str(value))
+    """The same value with every text in it inert, keys too: for reports whose readers print what is in them.
+
+    What JSON has no form for is its text.
+    """
+    if value is None or isinstance(value, bool | int | float):
+        return value
     if isinstance(value, Mapping):
         return {inert_line(str(key)): inert_values(child) for key, child in value.items()}
-    return [inert_values(child) for child in value] if isinstance(value, list | tuple) else value
+    return [inert_values(child) for child in value] if isinstance(value, list | tuple) else inert_line(str(value))
 
 
 def inert_json(value: Any, *, indent: int | None = None, is_compact: bool = False) -> str:

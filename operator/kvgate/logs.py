@@ -1,8 +1,9 @@
 """What both processes log: one JSON object per line on stderr."""
 
-import json
 import logging
 from datetime import UTC, datetime
+
+from kvgate.inert import inert, inert_values, json_text
 
 
 class JsonLines(logging.Formatter):
@@ -18,9 +19,10 @@ class JsonLines(logging.Formatter):
             **{key: reference[key] for key in ("namespace", "name") if key in reference},
             **getattr(record, "fields", {}),
         }
+        line = inert_values(line)
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line)
+            line["traceback"] = "\n".join(map(inert, self.formatException(record.exc_info).split("\n")))
+        return json_text(line)
 
 
 def log_as_json() -> None:

@@ -9,6 +9,7 @@ from kvgate.budget.adjust import Alternative
 from kvgate.budget.calibration import Correction
 from kvgate.budget.interval import Verdict
 from kvgate.engine import Assessment, Decision
+from kvgate.inert import inert, inert_line
 from kvgate.rules import BUDGET_RULES, Finding, Severity
 from kvgate.rules.finding import error_rules
 
@@ -31,8 +32,9 @@ def refusal(assessment: Assessment) -> str:
     errors = [finding for finding in assessment.findings if finding.severity is Severity.ERROR]
     searched = fruitless(assessment)
     closing = (f"; {searched}" if searched else "") + _way_out(assessment, errors)
-    closing = shortened(closing, MAX_REFUSAL // 2)
-    return shortened("; ".join(finding.message for finding in errors), MAX_REFUSAL - len(closing)) + closing
+    closing = shortened(inert(closing), MAX_REFUSAL // 2)
+    told = inert_line("; ".join(finding.message for finding in errors))
+    return shortened(told, MAX_REFUSAL - len(closing)) + closing
 
 
 def fruitless(assessment: Assessment) -> str:
@@ -73,7 +75,7 @@ def warnings(assessment: Assessment) -> list[str]:
         told = [finding for finding in told if finding.rule not in BUDGET_RULES]
     if assessment.decision is not Decision.REFUSE:
         lines += [finding.message for finding in told]
-    return [shortened(line, MAX_WARNING) for line in lines]
+    return [shortened(inert_line(line), MAX_WARNING) for line in lines]
 
 
 def changes_text(assessment: Assessment) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from kvgate.inert import inert_line
+
 if TYPE_CHECKING:  # the reasons are words for the command line too, which starts without pydantic
     from kvgate.api.status import Condition
 
@@ -148,7 +150,7 @@ def set_condition(
     text = "Unknown" if status is None else str(status)
     since = before.last_transition_time if before is not None and before.status == text else now
     renewed = Condition.from_document({
-        "type": kind.value, "status": text, "reason": reason.value, "message": message[:4096],
+        "type": kind.value, "status": text, "reason": reason.value, "message": inert_line(message)[:4096],
         "lastTransitionTime": since, "observedGeneration": generation,
     })  # fmt: skip
     return tuple(sorted((*kept, renewed), key=lambda condition: condition.type))

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from kvgate.api.base import Document
 from kvgate.cluster.client import EVENTS, Cluster
 from kvgate.cluster.errors import NotFound
+from kvgate.inert import inert_line
 
 CONTROLLER = "kvgate.io/controller"
 MAX_NOTE_BYTES = 1024
@@ -107,7 +108,7 @@ class EventRecorder:
             "type": notice.kind,
             "reason": shortened_bytes(notice.reason, MAX_WORD_BYTES),
             "action": shortened_bytes(notice.action, MAX_WORD_BYTES),
-            "note": shortened_bytes(notice.note, MAX_NOTE_BYTES),
+            "note": shortened_bytes(inert_line(notice.note), MAX_NOTE_BYTES),
             "regarding": {"apiVersion": about["apiVersion"], "kind": about["kind"], **regarding},
             "reportingController": CONTROLLER,
             "reportingInstance": shortened_bytes(self._instance, MAX_WORD_BYTES),

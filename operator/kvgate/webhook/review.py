@@ -16,6 +16,7 @@ from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.engine import Decision, assess
 from kvgate.facts import ConfigMissing, gather
+from kvgate.inert import inert_line
 from kvgate.rules import Finding
 
 REVIEW_API_VERSION = "admission.k8s.io/v1"
@@ -152,7 +153,7 @@ def _shown(value: Any) -> str:
 
 
 def _refused(request: Request, decision: str, policy: str, *, code: int, reason: str, message: str) -> Answer:
-    status = {"code": code, "reason": reason, "message": message}
+    status = {"code": code, "reason": reason, "message": inert_line(message)}
     return _answer(request, decision, policy, {"allowed": False, "status": status})
 
 

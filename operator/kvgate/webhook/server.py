@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from kvgate import catalogue
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.facts import look_up_model
+from kvgate.inert import inert_line
 from kvgate.metrics import exporter, registry
 from kvgate.unicode_text import NOT_UNICODE, parsed_has_lone_surrogate
 from kvgate.webhook.review import Answer, ReviewError, review
@@ -133,7 +134,7 @@ def _fields(answer: Answer) -> dict[str, object]:
 
 def _problem(status: int, message: str) -> web.Response:
     _log.warning("not answered", extra={"fields": {"status": status, "error": message}})
-    return web.json_response({"error": message}, status=status)
+    return web.json_response({"error": inert_line(message)}, status=status)
 
 
 def warm_up() -> None:

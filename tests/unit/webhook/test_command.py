@@ -143,7 +143,7 @@ def test_a_line_of_the_log_is_one_object_whatever_it_says() -> None:
     assert line.isascii()
     assert "\n" not in line
     parsed = json.loads(line)
-    assert (parsed["event"], parsed["level"], parsed["name"]) == ("review", "error", "a\n\ud800")
+    assert (parsed["event"], parsed["level"], parsed["name"]) == ("review", "error", "a\\n\\ud800")
     assert parsed["traceback"].endswith("ZeroDivisionError: a defect")
 
 
