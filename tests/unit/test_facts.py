@@ -210,3 +210,30 @@ def test_a_class_of_plain_attention_may_come_through_the_transformers_backend() 
     (finding,) = look_up_model_class(new_model_shape(architecture="SeedOssForCausalLM"), "0.9.2")
     assert finding.severity is Severity.WARNING
     assert finding.remediation == "use vLLM 0.10.2 or newer"
+
+
+NEMOTRON = "nvidia/Nemotron-H-56B-Base-8K"
+
+
+@pytest.mark.parametrize("limit", ["[0.0, Infinity]", '[0.0, {"__float__": "Infinity"}]', "[-Infinity, NaN]"])
+def test_numbers_that_json_does_not_have_are_read_through_every_door(limit: str) -> None:
+    """Published Nemotron-H configs have `time_step_limit: [0.0, Infinity]`; transformers writes the second form."""
+    config = {**catalogue.load_model(NEMOTRON).config, "time_step_limit": "LIMIT"}
+    text = json.dumps(config).replace('"LIMIT"', limit)
+    plain, _ = shape_of_text(json.dumps(catalogue.load_model(NEMOTRON).config), name=NEMOTRON, where="config.json")
+    shape, findings = shape_of_text(text, name=NEMOTRON, where="config.json")
+    assert (repr(shape), findings) == (repr(plain), ())
+    gathered = gather(parse_document(new_document(model=FROM_MAP)).spec, lambda _: text)
+    assert gathered.findings == ()
+    assert repr(gathered.shape).endswith(repr(plain).partition(", ")[2])
+
+
+@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN", "1e400", '{"__float__": "Infinity"}'])
+@pytest.mark.parametrize(
+    "key", ["hidden_size", "num_hidden_layers", "mamba_num_heads", "vocab_size", "max_position_embeddings"]
+)
+def test_where_such_a_number_counts_it_is_a_problem_that_names_the_key(key: str, value: str) -> None:
+    text = json.dumps({**catalogue.load_model(NEMOTRON).config, key: "VALUE"}).replace('"VALUE"', value)
+    shape, findings = shape_of_text(text, name=NEMOTRON, where="config.json")
+    assert shape is None
+    assert any(finding.rule == "InvalidModelConfig" and key in finding.message for finding in findings)

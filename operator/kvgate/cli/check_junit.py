@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from kvgate.cli.check_report import Item, Placed, Report
 from kvgate.cli.check_results import shown_file
-from kvgate.inert import inert, inert_line
+from kvgate.inert import inert_line
 from kvgate.rules.finding import Severity
 
 DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>'
@@ -37,8 +37,8 @@ def _counts(cases: list[ET.Element]) -> dict[str, str]:
 
 
 def _new_case(file: str, line: int, name: str) -> ET.Element:
-    shown = inert(shown_file(file))
-    return ET.Element("testcase", name=inert(name), classname=shown, file=shown, line=str(line), time="0")
+    shown = inert_line(shown_file(file))
+    return ET.Element("testcase", name=inert_line(name), classname=shown, file=shown, line=str(line), time="0")
 
 
 def _case(item: Item) -> ET.Element:
@@ -49,7 +49,7 @@ def _case(item: Item) -> ET.Element:
         first = min(told, key=lambda placed: list(Severity).index(placed.finding.severity), default=None)
         details = {"type": first.rule} if first and item.is_refused else {}
         message = first.finding.message if first else item.verdict or "nothing to judge"
-        element = ET.SubElement(case, outcome, {"message": inert(message), **details})
+        element = ET.SubElement(case, outcome, {"message": inert_line(message), **details})
         element.text = _text(told)
     elif told:
         ET.SubElement(case, "system-out").text = _text(told)
@@ -58,7 +58,7 @@ def _case(item: Item) -> ET.Element:
 
 def _unreadable(placed: Placed) -> ET.Element:
     case = _new_case(placed.file, placed.line, f"line {placed.line}")
-    ET.SubElement(case, "error", message=inert(placed.finding.message), type=placed.rule).text = _text([placed])
+    ET.SubElement(case, "error", message=inert_line(placed.finding.message), type=placed.rule).text = _text([placed])
     return case
 
 

@@ -52,6 +52,10 @@ def explain(
 ) -> None:
     """Show what one GPU's memory is spent on, what the KV cache gets, and whether one request of max_model_len fits.
 
+    With --requests every line is answered in its place, in JSON that every reader takes: one that is no request with what is wrong as
+    error, and with its id where that can be read. A config may hold Infinity, -Infinity and NaN, as Python reads them. These, and ids
+    that few readers can hold (5,000 digits, 1e999, half of a surrogate pair), are texts in the answer.
+
     Exit code: 0 fits or may not fit, 1 does not fit, 2 could not be decided. With --requests: 0 once every line is answered.
     """
     given = {key: value for key, value in values.items() if value is not None}

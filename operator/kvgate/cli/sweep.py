@@ -11,7 +11,7 @@ import click
 from kvgate.cli.exits import Exit
 from kvgate.cli.progress import progress_of
 from kvgate.cli.setting_options import given_settings, with_settings
-from kvgate.cli.terminal import show, show_bytes, show_error
+from kvgate.cli.terminal import is_terminal, show, show_bytes, show_error
 from kvgate.vllm_values import Unusable
 
 _DRAWINGS = {
@@ -84,7 +84,7 @@ def _write(content: str | bytes, file: Path | None) -> None:
     if file is not None:
         _save(content if isinstance(content, bytes) else content.rstrip("\n").encode() + b"\n", file)
     elif isinstance(content, bytes):
-        if sys.stdout.isatty():
+        if is_terminal():
             raise click.UsageError("a png is not for a terminal; give --file")
         show_bytes(content)
     else:

@@ -91,6 +91,11 @@ def show_answers(answers: Iterable[str]) -> None:
         sys.stdout.write(answer + "\n")
 
 
+def is_terminal() -> bool:
+    """Somebody looks at standard output."""
+    return sys.stdout.isatty()
+
+
 def show_bytes(content: bytes) -> None:
     """Hand a picture over."""
     sys.stdout.buffer.write(content)

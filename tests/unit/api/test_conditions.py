@@ -8,6 +8,7 @@ import pytest
 import kvgate
 from kvgate.api.conditions import ConditionType, Reason, set_condition
 from kvgate.api.status import Condition
+from support.hostile import TEXTS
 
 SOURCES = [path for path in Path(kvgate.__file__).parent.rglob("*.py") if path.name != "conditions.py"]
 
@@ -58,3 +59,10 @@ def test_a_reason_is_given_somewhere(reason: Reason) -> None:
 @pytest.mark.parametrize("word", [*Reason, *ConditionType])
 def test_a_word_is_one_that_kubernetes_takes(word: str) -> None:
     assert re.fullmatch(r"[A-Z][A-Za-z]{1,62}", word)
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_a_message_is_inert(text: str) -> None:
+    (condition,) = accepted((), status=False, now="t", message=text)
+    assert condition.message.isprintable()
+    assert not condition.message.lstrip().startswith("::")

@@ -110,3 +110,17 @@ def test_help_asks_nothing(asked: Path, capfd: pytest.CaptureFixture[str]) -> No
     assert code_of("--help") == 0
     assert capfd.readouterr().out.startswith("usage: kubectl kvgate")
     assert not asked.exists()
+
+
+def test_what_a_server_says_and_annotations_hold_is_passed_on_inert(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pod = yaml.safe_load(MISTAKEN_POD)
+    pod["metadata"] |= {"name": "a\nb", "annotations": {"mood": "\U0001f600", "half": "\ud83d"}}
+    answering(
+        tmp_path, monkeypatch, json.dumps({**LIST, "items": [pod]}), code=1, error="no\033[31m\n::error::x\nright"
+    )
+    assert code_of() == 1
+    told = capfd.readouterr()
+    assert told.err.splitlines() == ["no\\x1b[31m", "\\x3a:error::x", "right"]
+    assert "pod a\\nb on L4-24GB" in told.out

@@ -24,8 +24,10 @@ LLAMA = {
 
 
 def ask(*requests: Any) -> list[dict[str, Any]]:
+    """Read as strictly as any reader may."""
     lines = [request if isinstance(request, bytes) else json.dumps(request).encode() for request in requests]
-    return [json.loads(answer) for answer in answers(lines)]
+    told = [answer.encode("ascii") for answer in answers(lines)]
+    return [json.loads(answer, parse_constant=pytest.fail) for answer in told]
 
 
 def ask_one(**changes: Any) -> dict[str, Any]:
@@ -213,6 +215,20 @@ def test_all_problems_are_told_at_once() -> None:
         (b"[" * 100_000, None),
         (b'{"id": "y"}', "y"),
         (b"not json", None),
+        (b'{"id": "a\tb", "model": "x"}', "a\tb"),
+        (b'{"id": "a\\qb", "model": "x"}', None),
+        (b'{"id": 8, "model": "\\q"}', 8),
+        (b'{"id": 8, "model": "raw\ttab"}', 8),
+        (b'{"model_config": {"id": 1}, "gpu": "\\"id\\": 2", "id": 3, "model": \x00', 3),
+        (b'{"model_config": {"id": 1', None),
+        (b'{"id": "x", "max_model_len": 1e999, "model": "Qwen/Qwen3-8B"}', "x"),
+        (b'{"id": "x", "max_model_len": Infinity, "model": "Qwen/Qwen3-8B"}', "x"),
+        (b'{"id": "x", "gpu_memory_utilization": NaN, "model": "Qwen/Qwen3-8B"}', "x"),
+        (b'{"id": "x", "model": "Qwen/Qwen3-8B", "max_num_seqs": ' + b"7" * 5000 + b"}", "x"),
+        (b'{"id": ' + b"7" * 5000 + b', "model": 3}', "7" * 5000),
+        (b'{"id": 1e999, "model": }', "1e999"),
+        (b'{"id": "\\ud800", "model": 3}', "\\ud800"),
+        (b'{"id": 4, "model_config": ' + b'{"a":' * 900 + b"1" + b"}" * 900 + b', "gpu": 3}', 4),
     ],
 )
 def test_a_broken_line_is_answered_in_its_place(line: bytes, identifier: object) -> None:
@@ -221,6 +237,42 @@ def test_a_broken_line_is_answered_in_its_place(line: bytes, identifier: object)
     assert before["verdict"] == "Fits"
     assert broken["error"]
     assert broken["id"] == identifier
+
+
+@pytest.mark.parametrize(
+    ("written", "echoed"),
+    [
+        (b"7" * 5000, "7" * 5000), (b"-1e999", "-1e999"), (b"NaN", "NaN"), (b'"\\ud800"', "\\ud800"), (b'"\\ud83d\\ude00"', "\U0001f600"),
+        (b'"a\\n\\u001b"', "a\n\x1b"), (b"1.50", 1.5), (b'[1, {"a": null}]', [1, {"a": None}]), (b"true", True), (b"0", 0), (b'""', ""),
+    ],
+)  # fmt: skip
+def test_an_id_comes_back_so_that_every_reader_can_read_it(written: bytes, echoed: object) -> None:
+    (answer,) = ask(json.dumps(QWEN).encode().replace(b'"q"', written))
+    assert (answer["id"], answer["verdict"], answer["error"]) == (echoed, "Fits", None)
+
+
+@pytest.mark.parametrize(
+    "limit", ["[0.0, Infinity]", "[-Infinity, NaN]", '[0.0, {"__float__": "Infinity"}]', "[0, 1e999]"]
+)
+def test_a_config_is_read_as_python_reads_it_in_a_line_and_from_a_file(tmp_path: Path, limit: str) -> None:
+    config = json.dumps({**LLAMA, "time_step_limit": "LIMIT"}).replace('"LIMIT"', limit)
+    (plain,) = ask({"id": 1, "model_config": LLAMA, "gpu": "L4-24GB"})
+    (answer,) = ask(f'{{"id": 1, "model_config": {config}, "gpu": "L4-24GB"}}'.encode())
+    assert answer == plain
+    assert answer["verdict"] == "Fits"
+    file = tmp_path / "config.json"
+    file.write_text(f"\ufeff{config}")
+    by_file = invoked("explain", "--model-config", str(file), "--gpu", "L4-24GB", "-o", "json")
+    assert json.loads(by_file.stdout)["kv_cache"] == answer["kv_cache"]
+
+
+@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN", "1e999", '{"__float__": "NaN"}'])
+def test_a_number_that_counts_and_is_none_is_a_finding_that_names_its_key(value: str) -> None:
+    config = json.dumps({**LLAMA, "hidden_size": "VALUE"}).replace('"VALUE"', value)
+    (answer,) = ask(f'{{"id": 1, "model_config": {config}, "gpu": "L4-24GB"}}'.encode())
+    assert (answer["id"], answer["verdict"], answer["error"]) == (1, "Unknown", None)
+    (finding,) = (finding for finding in answer["findings"] if finding["rule"] == "InvalidModelConfig")
+    assert "hidden_size is " in finding["message"]
 
 
 def test_a_defect_costs_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:

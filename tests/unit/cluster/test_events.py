@@ -7,6 +7,7 @@ import pytest
 from kvgate.cluster.client import Kind
 from kvgate.cluster.errors import NotFound
 from kvgate.cluster.events import EventRecorder, Notice
+from support.hostile import TEXTS
 from support.manifests import a_document
 
 
@@ -109,3 +110,12 @@ async def test_other_words_of_an_event_are_cut_as_well(cluster: FakeCluster, clo
     await recorder.record(a_document(), Notice(kind="Normal", reason="R" * 200, action="A" * 200, note="n"))
     event = cluster.created[0]
     assert max(len(event[key].encode()) for key in ("reason", "action", "reportingInstance")) <= 128
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+async def test_a_note_is_inert(recorder: EventRecorder, cluster: FakeCluster, text: str) -> None:
+    await recorder.record(a_document(), notice(text))
+    note = cluster.created[0]["note"]
+    assert note.isprintable()
+    assert not note.lstrip().startswith("::")
+    assert len(note.encode()) <= 1024

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 from kvgate.logs import JsonLines
 from kvgate.webhook.command import webhook
+from support.hostile import TEXTS
 
 NewReview = Callable[..., dict[str, Any]]
 
@@ -145,6 +146,19 @@ def test_a_line_of_the_log_is_one_object_whatever_it_says() -> None:
     parsed = json.loads(line)
     assert (parsed["event"], parsed["level"], parsed["name"]) == ("review", "error", "a\\n\\ud800")
     assert parsed["traceback"].endswith("ZeroDivisionError: a defect")
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_a_line_of_the_log_passes_nothing_on_to_whoever_reads_its_fields(text: str) -> None:
+    record = logging.LogRecord("kvgate", logging.ERROR, __file__, 1, "%s", (text,), None)
+    record.fields = {"said": [text], text: {"set": {text}}, "share": float("nan")}
+    record.exc_info = (ValueError, ValueError(text), None)
+    line = JsonLines().format(record)
+    assert line.isascii()
+    parsed = json.loads(line, parse_constant=pytest.fail)
+    shown = [parsed["event"], *parsed["said"], *parsed, *parsed["traceback"].split("\n")]
+    assert all(each.isprintable() for each in shown)
+    assert parsed["share"] == "NaN"
 
 
 def test_the_door_imports_neither_kopf_nor_kubernetes() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from kvgate.summary import MAX_REFUSAL, MAX_WARNING
 from kvgate.webhook.review import MAX_WARNINGS, ReviewError, review, within_limit
+from support.hostile import TEXTS
 
 Json = dict[str, Any]
 NewReview = Callable[..., Json]
@@ -163,3 +164,23 @@ def test_nothing_in_a_spec_breaks_the_review(new_review: NewReview, hostile: Any
         response = review(new_review(spec)).body["response"]
         assert json.loads(json.dumps(response)) == response
         assert response["allowed"] is True or response["status"]["code"] == 422
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_no_text_of_a_spec_reaches_the_terminal_of_whoever_applies_it(new_review: NewReview, text: str) -> None:
+    """kubectl prints refusals and warnings as they are."""
+    skip = {"annotations": {"kvgate.io/skip-budget": text}}
+    specs = (
+        TOO_BIG,
+        {"model": {"name": text[:90]}},
+        {"accelerator": {"type": text}},
+        {**TOO_BIG, "vllm": {"maxNumSeqs": 64, "version": text, "quantization": text, "kvCacheDtype": text, text: 1}},
+        {"vllm": {"extraArgs": [f"--{text}", text]}, "admission": {"policy": text}},
+    )
+    for spec in specs:
+        for metadata in ({}, skip):
+            response = review(new_review(spec, metadata=metadata)).body["response"]
+            told = [*response.get("warnings", []), response.get("status", {}).get("message", "")]
+            assert [
+                line for line in told if not line.isprintable() or line.lstrip().startswith("::") or "##[" in line
+            ] == []
