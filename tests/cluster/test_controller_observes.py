@@ -92,7 +92,6 @@ def test_what_vllm_reports_is_a_status_a_metric_and_nothing_that_is_written_agai
     wait_until(lambda: not door.has('inferencedeployment="told"'), "its series are gone", within_seconds=10)
 
 
-@pytest.mark.parametrize("version", ["0.10.2", "0.22.1", "0.32.0"])
 def test_an_engine_with_an_api_key_becomes_ready_and_is_observed_like_any_other(objects: Objects, door: Door) -> None:
     """The controller has no key and asks for none; the kubelet's probes are those of test_fake_vllm.py."""
     objects.plane.kubectl("create", "secret", "generic", "keyed-api", "--from-literal=api-key=not-a-secret")
@@ -106,6 +105,7 @@ def test_an_engine_with_an_api_key_becomes_ready_and_is_observed_like_any_other(
     assert "not-a-secret" not in told
 
 
+@pytest.mark.parametrize("version", ["0.10.2", "0.22.1", "0.32.0"])
 def test_a_smaller_cache_than_was_promised_is_a_drift_with_an_event_whatever_the_release(
     objects: Objects, version: str
 ) -> None:

@@ -13,7 +13,8 @@ _INTRODUCTION = """\
 
 The verdict is about the GPUs, the program and the settings that a spec names, so the pod runs exactly those. What would put something
 else in their place is refused, by the API server itself where the schema can say it, and the same by `kvgate check` and the webhook.
-Pods of other platforms, which `kvgate check` only reads, may have all of it.
+Pods of other platforms, which `kvgate check` only reads, may have all of it. This is no sandbox: who may name an image runs what they
+like in it, and a policy about images is where that is limited.
 
 ## Text
 
