@@ -10,6 +10,7 @@ import yaml
 from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 from kvgate.api.validation import parse_document
 from kvgate.controller.observed import assess_owner, config_text
+from kvgate.expansion import expanded
 from kvgate.rendering.status import before, status_of
 from kvgate.rendering.workload import Manifests, NotRendered, render
 
@@ -50,6 +51,17 @@ def test_the_rendering_is_the_golden_one(case: str) -> None:
     if os.environ.get("KVGATE_UPDATE_GOLDEN") == "1":
         golden.write_text(text, encoding="utf-8")
     assert text == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_text_of_a_container_depends_on_a_variable(case: str) -> None:
+    """What the kubelet expands: command, args and env values; nothing rendered mounts by subPathExpr."""
+    for document in rendered(case):
+        pod = document.get("spec", {}).get("template", {}).get("spec", {})
+        for container in pod.get("containers", ()):
+            texts = [*container["command"], *container["args"], *(each.get("value", "") for each in container["env"])]
+            assert [text for text in texts if expanded(text, lambda _: "a") != expanded(text, lambda _: "b")] == []
+            assert "subPathExpr" not in str(container)
 
 
 def test_every_golden_output_has_an_input() -> None:
