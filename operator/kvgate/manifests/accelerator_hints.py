@@ -1,4 +1,4 @@
-"""Which GPU a pod runs on: node labels of vendors and clouds, resource names of MIG slices, platforms' own fields."""
+"""Hints about the GPU that a pod runs on: node labels of vendors and clouds, resource names of MIG slices, platforms' own fields."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -79,7 +79,7 @@ def node_hints(pod: Written) -> Iterator[Hint]:
 
 
 def affinity_hints(terms: Written) -> Iterator[Hint]:
-    """Of node selector terms, one of which must hold; only `In` names what a node has."""
+    """Read hints from node selector terms, one of which must hold; only `In` names what a node has."""
     for index, term in enumerate(terms.items()):
         for expression in term.get("matchExpressions").items():
             if expression.get("operator").text == "In":
@@ -89,7 +89,7 @@ def affinity_hints(terms: Written) -> Iterator[Hint]:
 
 
 def accelerators_of(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
-    """What the hints leave possible; every term of an affinity is an alternative."""
+    """Return the accelerators that the hints leave possible; every term of an affinity is an alternative."""
     found: dict[str, AcceleratorFound] = {}
     for alternative in _alternatives(hints):
         for each in _accelerators_of_one(alternative):

@@ -16,13 +16,13 @@ _SPECS = {"Application": ("spec",), "ApplicationSet": ("spec", "template", "spec
 """Kind → where its sources are."""
 _SOURCES = (("source",), ("sources", "*"))
 _MAX_PARAMETERS = 200
-"""Of one source; nobody sets more."""
+"""Parameters of one source; nobody sets more."""
 _Parameter = tuple[Written, SetValue | None]
-"""Where it stands, and what it sets; None where that is not read."""
+"""The place of a parameter, and the value that it sets; None where that is not read."""
 
 
 def handed_by_application(given: Input) -> Iterator[Handed]:
-    """Of every source; `sources` stand in for `source`. Parameters win over its values, and valuesObject over values."""
+    """Return the values of every source; `sources` stand in for `source`. Parameters win over values, and valuesObject over values."""
     above = _SPECS[given.document.kind]
     given = with_texts_read(given, *((*above, *source, "helm", "values") for source in _SOURCES))
     spec = given.root.get(*above)

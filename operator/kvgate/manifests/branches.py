@@ -29,7 +29,7 @@ class _Changed(Generic[T]):
     before: dict[str, T | None] = field(default_factory=dict)
     """None: it was not set."""
     ends: dict[str, list[T | None]] = field(default_factory=dict)
-    """What the branches that set it left behind, of those that came to their end."""
+    """Values at the end of the branches that set the name, as far as they came to their end."""
     num_ended: int = 0
     here: set[str] = field(default_factory=set)
     """Set in the branch that has not ended."""
@@ -67,7 +67,7 @@ class _Changed(Generic[T]):
 
 @dataclass(slots=True)
 class _Branch:
-    """What may run, until the word that closes it."""
+    """Commands that may run, until the word that closes the branch."""
 
     closed_by: str
     variables: _Changed[Written]
@@ -82,11 +82,11 @@ class _Branch:
 
 @dataclass(slots=True)
 class Names:
-    """What the names of a script hold at a place of it."""
+    """Values that the names of a script hold at one place in it."""
 
     path: str
     variables: dict[str, Written]
-    """By name; the value is None where something outside the input sets it, or a branch that may not run."""
+    """Variables by name; the value is None where something outside the input sets it, or a branch that may not run."""
     lists: dict[str, list[Argument]]
     """Arrays by name; the script's own parameters are `@`."""
     branches: list[_Branch] = field(default_factory=list)
@@ -142,7 +142,7 @@ class Names:
         self.branches.append(_Branch(closed_by=closed_by, variables=variables, lists=lists))
 
     def _close(self, word: str) -> None:
-        """With the branches inside that nothing closes."""
+        """Close a branch, with those inside it that nothing closes."""
         if any(branch.closed_by == word for branch in self.branches):
             while (branch := self.branches.pop()).closed_by != word:
                 self._leave(branch)
@@ -177,6 +177,6 @@ def _shared_words(name: str, outcomes: Sequence[list[Argument] | None], path: st
 
 
 def _beginning(lists: Sequence[list[T]], text_of: Callable[[T], str]) -> list[T]:
-    """What all of them begin with."""
+    """Return the beginning that all lists share."""
     same = takewhile(lambda words: len(set(map(text_of, words))) == 1, zip(*lists, strict=False))
     return [words[0] for words in same]

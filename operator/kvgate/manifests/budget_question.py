@@ -65,7 +65,7 @@ def _invalid(engine: FoundEngine, line: CommandLine, name: str, problem: str) ->
 
 
 def _is_meant(finding: Finding, asked: Question) -> bool:
-    """What is said of our own objects only: settings without a formula, and pods of one node; CPUs have been told."""
+    """True where a finding is for other platforms too; formulas and single nodes are for our own objects, CPUs have their own."""
     on_cpu = finding.rule == "UnknownAccelerator" and asked.chosen.findings and asked.chosen.name is None
     return finding.rule not in ("SettingNotUnderstood", "MoreGpusThanANode") and not on_cpu
 
@@ -122,7 +122,7 @@ def _placed(asked: Question, line: CommandLine, finding: Finding) -> Located:
 
 
 def version_path(engine: FoundEngine) -> str:
-    """Of what names the release."""
+    """Return the path of the field that names the release."""
     return (engine.version.path if engine.version.text else engine.image.path) or engine.path
 
 

@@ -72,7 +72,7 @@ def dependencies(values: Written) -> Iterator[Written]:
 
 
 def _with_remarks(engine: FoundEngine, handed: Handed, values: Written) -> FoundEngine:
-    """What these values win over may add to objects, never to a list: Helm takes lists as a whole."""
+    """Add remarks: values below these may add to objects, never to a list, because Helm takes lists as a whole."""
     is_whole = _IN_LIST.search(engine.path, len(values.path)) is not None
     is_partial = bool(handed.over) or (bool(handed.under) and not is_whole)
     remarks = (*engine.remarks, *handed.under, *handed.over)

@@ -15,27 +15,27 @@ _CPU_IMAGE = re.compile(r"(?:^|[-_/:.])cpu(?:$|[-_/:.@])")
 _SHARING_LABELS = ("nvidia.com/gpu.sharing-strategy", "cloud.google.com/gke-gpu-sharing-strategy")
 _SHARING_STRATEGIES = ("time-slicing", "time-sharing", "mps")
 _SHARED_SUFFIX, _SHARED_RESOURCE = "-SHARED", "nvidia.com/gpu.shared"
-"""What NVIDIA's device plugin makes of the product's label, or of the resource, where GPUs are shared."""
+"""Marks of NVIDIA's device plugin in the product's label, or in the resource, where GPUs are shared."""
 _MAX_NAMES = 4
-"""Of accelerators in one sentence."""
+"""Accelerators that one sentence names."""
 
 
 @record
 class Chosen:
-    """What is judged, and what is said about it."""
+    """The accelerator that is judged, and the remarks about the choice."""
 
     name: str | None
     """None where nothing tells it."""
     path: str = ""
-    """Of what told it."""
+    """Path of the field that named it."""
     others: tuple[str | None, ...] = ()
-    """Where several are possible, the one with the most memory; None for one that nothing names."""
+    """The one with the most memory where several are possible; None for one that nothing names."""
     findings: tuple[Located, ...] = ()
     assumed: tuple[str, ...] = ()
 
 
 def choose(engine: FoundEngine, configured: str | None) -> Chosen:
-    """Where several are possible the configured one, if it is among them, else the one with the least memory."""
+    """Choose the configured accelerator if the hints allow it, else the possible one with the least memory."""
     found = accelerators_of(engine.hints)
     if found:
         meant = next((each for each in found if len(found) > 1 and _is_called(each, configured)), None)
@@ -79,7 +79,7 @@ def _several(found: tuple[AcceleratorFound, ...], *, is_open: bool) -> Located:
 
 
 def _shared(hints: Sequence[Hint], found: AcceleratorFound) -> tuple[Located, ...]:
-    """Of GPUs that several containers share: in turns, or at once (MPS)."""
+    """Return the remark about GPUs that several containers share, in turns or at once (MPS)."""
     beside = (hint for hint in hints if hint.term in (None, found.hint.term))
     said = next((hint for hint in beside if _says_shared(hint)), None)
     if said is None:

@@ -14,7 +14,7 @@ class Comment:
     """One comment that is for kvgate."""
 
     line: int
-    """In the file, from 1."""
+    """Line in the file, from 1."""
     about: int
     """The line that it speaks of: its own, or the next one where it stands alone."""
     text: str

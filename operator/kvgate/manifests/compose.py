@@ -94,7 +94,7 @@ def _has_shared_memory(service: Written) -> bool:
 
 
 def _gpus(service: Written) -> Written:
-    """Of all requests for devices; `all` says nothing about how many there are."""
+    """Count the GPUs of all requests for devices; `all` does not state a number."""
     if service.get("gpus").count is not None:
         return service.get("gpus")
     reserved = service.get("deploy", "resources", "reservations", "devices").items()

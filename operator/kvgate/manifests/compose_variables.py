@@ -19,7 +19,7 @@ from kvgate.manifests.written import Written
 _INTERPOLATED = re.compile(r"\$(?:(\$)|\{(\w+)(?:(:?[-?+])([^}]*))?\}|(\w+))")
 """`$$` for one `$`, `$NAME`, `${NAME}`, and with a default (`-`), a replacement (`+`) or a complaint (`?`); `:` for empty ones too."""
 _MAX_BYTES = 1 << 16
-"""Of a file of variables."""
+"""Size of a file of variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def _chosen(value: str | None, operator: str, operand: str) -> str | None:
 
 
 def interpolation_of(file: str) -> Interpolation:
-    """With the variables of `.env` beside the file, each of which may use those before it."""
+    """Read the variables of `.env` beside the file, each of which may use those before it."""
     known: dict[str, str] = {}
     interpolation = Interpolation(known)
     for name, value in (read_variables(file, ".env") or {}).items():
@@ -67,7 +67,7 @@ def interpolation_of(file: str) -> Interpolation:
 
 
 def variables_of_service(service: Written, file: str, project: Interpolation) -> dict[str, Written]:
-    """By name: of env_file, the later over the earlier, then of `environment`; None where only the caller knows the value."""
+    """Return variables by name: those of env_file, later over earlier, then `environment`; None where only the caller knows the value."""
     values = dict(_of_env_files(service, file, project))
     environment = service.get("environment")
     for name, value in environment.fields():
@@ -96,7 +96,7 @@ def env_files(service: Written) -> list[tuple[Written, str]]:
 
 @lru_cache(maxsize=64)
 def read_variables(file: str, name: str) -> Mapping[str, str] | None:
-    """Of a file in the folder of the compose file or below; None where it is elsewhere, or cannot be read."""
+    """Read a file in the folder of the compose file or below; None where it is elsewhere, or cannot be read."""
     if file == STDIN_NAME:
         return None
     try:

@@ -13,7 +13,7 @@ _FLAG = "--config"
 
 
 def with_config_file(arguments: Sequence[Argument], file_text: FileText) -> tuple[Argument, ...]:
-    """As vLLM does: the file's options come after the model and before all others, which win. What cannot be read is left."""
+    """Insert the file's options as vLLM does: after the model and before all others, which win. An unreadable file changes nothing."""
     for index, word in enumerate(arguments):
         flag, equals, attached = word.text.partition("=")
         if flag != _FLAG:

@@ -55,7 +55,7 @@ class Start:
 
 
 def is_vllm_image(image: str) -> bool:
-    """By name; `vllm-router` and its like are not."""
+    """True by the image's name; `vllm-router` and its like do not count."""
     match = _IMAGES.search(image)
     return match is not None and not _OTHER_IMAGES.search(match[0])
 
@@ -66,7 +66,7 @@ def is_simulator(image: str) -> bool:
 
 
 def names_other_server(words: str) -> bool:
-    """Of those that serve models where vLLM could."""
+    """True for servers of models that stand where vLLM could."""
     return _OTHER_SERVERS.search(words.lower()) is not None
 
 
@@ -134,7 +134,7 @@ def _after_program(words: list[Argument]) -> Start | None:
 
 
 def _is_wrapped(before: str, word: str) -> bool | None:
-    """Whether what is started here takes options of its own beside vLLM's; None where the word starts nothing."""
+    """Return whether the program takes options of its own beside vLLM's; None where the word starts nothing."""
     if word in _COMMANDS and before.rpartition("/")[2] in ("vllm", "vllm.entrypoints.cli.main"):
         return _COMMANDS[word]
     if _SERVERS.fullmatch(word):
@@ -149,7 +149,7 @@ def _starts_ray(words: list[Argument]) -> bool:
 
 
 def _leaders(started: list[Start]) -> Iterable[Start]:
-    """Without the ranks of an engine whose first one is there, and without what is written twice."""
+    """Drop the ranks of an engine whose first one is there, and repeated starts."""
     leaders = [start for start in started if not any(word.text == "--headless" for word in start.arguments)]
     return {tuple(word.text for word in start.arguments): start for start in leaders or started}.values()
 

@@ -1,4 +1,4 @@
-"""Which files of a folder are read: what Git ignores, other programs keep, or only Helm can read is passed over and counted."""
+"""Choice of the files of a folder; those that Git ignores, other programs keep, or only Helm can read are skipped and counted."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -10,17 +10,17 @@ from kvgate.globs import ANY_FOLDERS, literal, steps_match
 from kvgate.record import record
 
 SUFFIXES = (".yaml", ".yml", ".json")
-"""What is read in a folder; a file that is named is read whatever its name."""
+"""Endings that are read in a folder; a file that the user names is read whatever its ending."""
 MAX_IGNORE_RULES = 1000
 """Lines of all `.gitignore` files that count for one folder; what further ones name is read."""
 _MAX_IGNORE_BYTES = 64 << 10
-"""Of one `.gitignore`; a longer one says nothing."""
+"""Size of one `.gitignore`; a longer one is not used."""
 _IGNORE_FILE, _CHART_FILE, _TEMPLATES, _ENVIRONMENT_FILE = ".gitignore", "Chart.yaml", "templates", "pyvenv.cfg"
 _PACKAGES = frozenset({"node_modules"})
 
 
 class Why(StrEnum):
-    """Why something is passed over: one of it in words, before `|`, and several behind it."""
+    """Reasons for skipping: the words for one, then `|`, then the words for several."""
 
     CHART_TEMPLATE = "chart template|chart templates"
     IGNORED = "path that .gitignore names|paths that .gitignore names"
@@ -40,7 +40,7 @@ class _Rule:
     """One line of a `.gitignore`."""
 
     depth: int
-    """Of its folder below the root."""
+    """Depth of its folder below the root."""
     globs: Sequence[str]
     """One for each step below that folder; a single one is for a name at any depth."""
     is_name: bool
@@ -53,7 +53,7 @@ class _Place:
     """A folder on the way down."""
 
     steps: tuple[str, ...]
-    """From the root."""
+    """Steps from the root."""
     rules: tuple[_Rule, ...]
 
 
@@ -141,7 +141,7 @@ def _without_blanks(line: str) -> str:
 
 
 def _standard(step: str) -> str:
-    """As the standard library writes globs: a backslash before a character, and `^` in brackets, mean nothing there."""
+    """Rewrite a step for the standard library's globs, in which a backslash and `^` in brackets mean nothing."""
     if step == ANY_FOLDERS:
         return step
     head, *escaped = step.split("\\")

@@ -18,13 +18,13 @@ from kvgate.manifests.streams import NotText, texts
 
 STDIN = "-"
 STDIN_NAME = "<stdin>"
-"""What its findings are shown at."""
+"""Name at which its findings are shown."""
 
 _ENGINE_WORDS = (
     "vllm", "llm-d", "kserve", "kubeai", "kaito.sh", "modelartifacts", "modelservice", "servingenginespec", "dynamo", "llm_configs",
     "model_loading_config",
 )  # fmt: skip
-"""In small letters."""
+"""Words of engines, in small letters."""
 _TEMPLATE_HELP = "this looks like a Helm template; render it first: helm template CHART | kvgate check -"
 
 
@@ -34,7 +34,7 @@ class Document:
 
     file: str
     index: int
-    """Of the document in its file, from 0; items of a List share one."""
+    """Index of the document in its file, from 0; items of a List share one."""
     line_offset: int
     """Lines of the file before the text that the node's marks count in."""
     node: yaml.Node
@@ -43,7 +43,7 @@ class Document:
     mentions_engine: bool = False
     """Its text holds one of the words without which no known platform's document starts an engine."""
     first_line: int = 1
-    """Of the whole document, also for the items of a List."""
+    """First line of the whole document, also for the items of a List."""
     comments: tuple[Comment, ...] = ()
     """Those that are for kvgate."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Document:
         return self._at(self.node)
 
     def position_of(self, path: str, line: int = 0) -> Position:
-        """Of a field, or of its nearest parent that is written; of a line in it where it is a text of several."""
+        """Return the position of a field, or of its nearest parent that is written; in a text of several lines, of one line."""
         shown, value = locate(self.node, self.elsewhere.get(path, path))
         if not line or not isinstance(value, yaml.ScalarNode):
             return self._at(shown)
@@ -122,7 +122,7 @@ def _of_path(
 def _of_folder(
     folder: Path, words: Collection[str] | None, root: Path
 ) -> Iterator[Document | Broken | PassedOver | None]:
-    """What nobody named is read only where it lies in the repository."""
+    """Read the files of a folder; files that nobody named are read only where they lie in the repository."""
     for found in files_below(folder, root):
         if isinstance(found, PassedOver):
             yield found

@@ -19,7 +19,7 @@ class Hint:
     value: str
     path: str
     term: int | None = None
-    """Of alternatives: what stands in one term goes together; None where it holds for all."""
+    """Number of the alternative: hints of one term go together; None where it holds for all."""
     one_of: str = ""
     """Path of the list that the value stands in, one of which it is: several lists of one label hold together."""
 
@@ -32,14 +32,14 @@ class Store:
     """`PersistentVolumeClaim cache`, `emptyDir`, `storageConfig` …"""
     size: Written
     path: str = ""
-    """Where findings about it stand, if not at the size."""
+    """Path for findings about it, if it is not the size's."""
     claim: str = ""
     """Name of the claim that has the size, where it is another document."""
 
 
 @record
 class FoundEngine:
-    """What a reader takes out of a document; several in one where prefill and decode are told apart."""
+    """An engine that a reader found in a document; there are several where prefill and decode are separate."""
 
     platform: str
     """`deployment`, `production-stack`, `kserve` …: what a finding calls it."""
@@ -48,20 +48,20 @@ class FoundEngine:
     """The whole document."""
     name: str
     path: str
-    """Of the engine in the document."""
+    """Path of the engine in the document."""
     arguments: tuple[Argument, ...] = ()
-    """As after `vllm serve`; a platform's own fields come first, as the platform puts them."""
+    """Arguments after `vllm serve`; a platform's own fields come first, as the platform puts them."""
     model: Written = NOTHING
-    """Where the platform has a field of its own for it: an id, `hf://…`, `pvc://…`."""
+    """Model where the platform has a field for it: an id, `hf://…`, `pvc://…`."""
     model_name: Written = NOTHING
-    """What the platform calls the model, where `model` is only a place."""
+    """Name of the model where `model` is only a place."""
     image: Written = NOTHING
     version: Written = NOTHING
-    """Where it stands apart from the image's tag."""
+    """Release where it stands apart from the image's tag."""
     num_gpus: Written = NOTHING
     """GPUs of one pod."""
     visible_gpus: Written = NOTHING
-    """Of those the ones that CUDA shows to vLLM."""
+    """GPUs among those that CUDA shows to vLLM."""
     num_pods: int = 1
     """Pods that one engine spans (LeaderWorkerSet)."""
     hints: tuple[Hint, ...] = ()
@@ -74,9 +74,9 @@ class FoundEngine:
     is_overridden: bool = False
     """Something that the input does not hold may take the place of what is written."""
     findings: tuple[Located, ...] = ()
-    """What the reader itself has to say."""
+    """Findings of the reader itself."""
     assumed: tuple[str, ...] = ()
-    """What the platform adds to what is written."""
+    """Additions of the platform to what is written."""
     takes_any_length: bool = False
     """vLLM's environment lets it take requests longer than the model was made for."""
     is_wrapped: bool = False
@@ -86,9 +86,9 @@ class FoundEngine:
     probes: tuple[Written, ...] = ()
     """Probes that kill the container where it does not answer: startup, else liveness."""
     has_shared_memory: bool | None = None
-    """Whether more than the container runtime's 64 MiB are at /dev/shm; None where it is not known."""
+    """True where /dev/shm has more than the container runtime's 64 MiB; None where it is not known."""
     shared_memory_path: str = ""
-    """Where a finding about it stands."""
+    """Path for a finding about it."""
     stores: tuple[Store, ...] = ()
 
     @property
@@ -98,6 +98,6 @@ class FoundEngine:
 
     @property
     def namespace(self) -> str:
-        """Of the object; empty in values files."""
+        """Namespace of the object; empty in values files."""
         metadata = self.root.get("metadata")
         return metadata.get("namespace").text or ("default" if metadata.is_set else "")

@@ -30,7 +30,7 @@ _Key = tuple[str, str, str]
 
 @dataclass(kw_only=True)
 class EnginesFound:
-    """What the documents of other platforms hold."""
+    """Engines in the documents of other platforms."""
 
     engines: list[FoundEngine] = field(default_factory=list)
     not_understood: list[Document] = field(default_factory=list)
@@ -83,7 +83,7 @@ def _input(
 
 
 def _objects(manifests: Manifests, roots: Mapping[int, Written | Broken]) -> Mapping[_Key, Written]:
-    """What others may refer to; the first of a name is also kept without its namespace."""
+    """Index the objects that others may refer to; the first of a name is also kept without its namespace."""
     objects: dict[_Key, Written] = {}
     for document in manifests.others:
         root = roots[id(document)]

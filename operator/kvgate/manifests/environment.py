@@ -28,9 +28,9 @@ class Room:
 def variables_of(
     container: Written, config_data: ConfigData, added: Mapping[str, Written] | None = None
 ) -> dict[str, Written]:
-    """By name; a value that is not in the input (a Secret's, a field of the pod) is None. Later entries may use earlier ones.
+    """Return variables by name; a value outside the input (a Secret's, a field of the pod) is None. Later entries may use earlier ones.
 
-    `added`: what the platform sets in every container.
+    `added`: variables that the platform sets in every container.
     """
     values, room = {**(added or {}), **dict(_from_sources(container.get("envFrom"), config_data))}, Room()
     for entry in container.get("env").items():
@@ -66,7 +66,7 @@ def _value(entry: Written, config_data: ConfigData, values: Mapping[str, Written
 
 
 def expanded(text: str, values: Mapping[str, Written], room: Room) -> str:
-    """As Kubernetes does in command, args and env; a variable for which there is no room stays as it is written."""
+    """Expand as Kubernetes does in command, args and env; a variable for which there is no room stays as it is written."""
 
     def value_of(name: str) -> str | None:
         known = values.get(name)

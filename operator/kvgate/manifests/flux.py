@@ -16,7 +16,7 @@ from kvgate.manifests.written import NOTHING, Written
 _REACHES_ENGINES = re.compile(r"containers|images|nodeSelector|affinity")
 """Patches of anything else, such as labels and tolerations, move no number."""
 _KEY = "values.yaml"
-"""Of the data, where a reference names no other."""
+"""Key of the data where a reference names no other."""
 
 
 def handed_by_release(given: Input) -> Iterator[Handed]:
@@ -49,7 +49,7 @@ def _data(given: Input, reference: Written) -> Mapping[str, Any] | None:
 
 
 def _merged(under: Any, over: Any) -> Any:
-    """As Flux does: objects field by field, anything else as a whole, also null, by which Helm drops a field."""
+    """Merge as Flux does: objects field by field, all else as a whole, also null, by which Helm drops a field."""
     if isinstance(under, Mapping) and isinstance(over, Mapping):
         return {**under, **{name: _merged(under.get(name), value) for name, value in over.items()}}
     return over
@@ -65,7 +65,7 @@ def _not_read(reference: Written) -> Iterator[Remark]:
 
 
 def _files(spec: Written) -> Iterator[Remark]:
-    """Of the chart."""
+    """Return the value files of the chart."""
     for name in ("valuesFiles", "valuesFile"):
         files = spec.get("chart", "spec", name)
         if files.is_set:

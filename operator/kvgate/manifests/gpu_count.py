@@ -33,7 +33,7 @@ def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Locat
 
 
 def _usable(engine: FoundEngine) -> Written:
-    """Of one pod, the number that is smaller: what it asks for, and what CUDA shows of it."""
+    """Return the GPUs of one pod: the smaller of those that it requests and those that CUDA shows."""
     known = [each for each in (engine.num_gpus, engine.visible_gpus) if each.count is not None]
     return min(known, key=lambda each: each.count or 0, default=NOTHING)
 
@@ -78,7 +78,7 @@ def _times(engine: FoundEngine, line: CommandLine) -> int:
 
 
 def gpus_needed(line: CommandLine) -> int | None:
-    """What the parallel sizes multiply to; of data parallel ranks those that run here."""
+    """Return the product of the parallel sizes; of data parallel ranks those that run here count."""
     local = _local(line)
     data = local if local is not None else _size(line, "data_parallel_size")
     if local is None and any(name in line.settings for name in _ELSEWHERE):
@@ -87,7 +87,7 @@ def gpus_needed(line: CommandLine) -> int | None:
 
 
 def ranks_of_a_copy(line: CommandLine) -> int:
-    """Of one engine, without its data parallel copies."""
+    """Return the ranks of one engine, without its data parallel copies."""
     return prod(_size(line, name) for name in _RANKS)
 
 
@@ -102,7 +102,7 @@ def _size(line: CommandLine, name: str) -> int:
 
 
 def _has_others_gpus(engine: FoundEngine, line: CommandLine) -> bool:
-    """Of a Ray cluster; one that is started by a group of pods is that group."""
+    """True where the engine uses a Ray cluster's GPUs; a cluster that a group of pods starts is that group."""
     return _runs_on_ray(line) or (engine.is_on_ray and engine.num_pods == 1)
 
 

@@ -52,7 +52,7 @@ def with_set(values: Any, given: SetValue) -> Any:
 
 
 def path_below(path: str, given: SetValue) -> str:
-    """Where it stands in values that stand there."""
+    """Return the path of a set value below a path."""
     for step in given.steps:
         path = f"{path}[{step}]" if isinstance(step, int) else Written(value=None, path=path).get(step).path
     return path

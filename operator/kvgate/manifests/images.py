@@ -1,4 +1,4 @@
-"""Which release of vLLM an image holds: by tag where the tag says so."""
+"""Release of vLLM in an image, by its tag where the tag states it."""
 
 import re
 
@@ -6,9 +6,9 @@ from kvgate.record import record
 
 _RELEASE = re.compile(r"(?:^|[-_])v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+|\.dev\d+)?)(?:$|[-_+.])")
 _NAMED_RELEASE = re.compile(r"vllm[-_]?v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)(?:$|[-_+.])")
-"""As other projects tell it in their tags: `v0.9.0-vllm0.30.0`, `2.43.0-vllm_0.7.3`."""
+"""Release in tags of other projects: `v0.9.0-vllm0.30.0`, `2.43.0-vllm_0.7.3`."""
 _FRAMEWORK_RELEASE = re.compile(r"(\d+\.\d+\.\d+)-[gc]pu-py3\d+")
-"""As AWS's Deep Learning Containers begin theirs: `0.11.0-gpu-py312-cu128-ubuntu22.04-ec2`."""
+"""Release in tags of AWS's Deep Learning Containers: `0.11.0-gpu-py312-cu128-ubuntu22.04-ec2`."""
 _FRAMEWORK_IMAGES = "/vllm"
 _VLLM_IMAGES = (
     "vllm/vllm-openai", "vllm-openai", "vllm/vllm-openai-rocm", "rocm/vllm", "vllm/vllm", "vllm-cpu-release-repo", "intel/vllm",
@@ -22,12 +22,12 @@ _MOVING_TAGS = ("", "latest", *_TAGS_AHEAD)
 
 @record
 class ImageFound:
-    """What an image says."""
+    """Facts that an image's name states."""
 
     version: str | None
     """None where nothing in it is a release of vLLM."""
     reason: str
-    """For people: why it is not known, or how it is."""
+    """Words for people: why the release is not known, or how it is known."""
     is_newest: bool = False
     """The tag moves with vLLM's releases."""
     is_ahead: bool = False

@@ -1,4 +1,4 @@
-"""What becomes of an engine that a reader found, and what is taken where its manifest does not say."""
+"""Judgement of an engine that a reader found, and defaults for facts that its manifest does not state."""
 
 from dataclasses import field, replace
 
@@ -14,20 +14,20 @@ from kvgate.rules.finding import Severity
 
 @record
 class Defaults:
-    """What is taken where a manifest does not say: from the command line or `.kvgate.yaml`."""
+    """Facts that a manifest does not state, from the command line or `.kvgate.yaml`."""
 
     accelerator: str | None = None
     vllm_version: str | None = None
     model_config: str | None = None
     """Text of a config.json, for models that the catalogue does not know."""
     workload: Workload | None = None
-    """What the engine is expected to serve; asked instead of max_num_seqs whole requests."""
+    """Load that the engine is expected to serve; it replaces max_num_seqs whole requests."""
     calibration: Calibration = NOTHING_OBSERVED
 
 
 @record
 class JudgedEngine:
-    """What became of one engine."""
+    """Judgement of one engine."""
 
     engine: FoundEngine
     assessment: Assessment | None
@@ -38,10 +38,10 @@ class JudgedEngine:
     """The newest that it may be."""
     is_release_known: bool = True
     options_set: frozenset[str] | None = None
-    """Of its command line, by vLLM's names of the settings; None where the input does not hold all of it."""
+    """Options of its command line by vLLM's names; None where the input does not hold all of it."""
     findings: tuple[Located, ...] = ()
     assumed: tuple[str, ...] = field(default=())
-    """What was taken because the manifest does not say."""
+    """Assumptions about facts that the manifest does not state."""
 
 
 def softened(each: Located) -> Located:

@@ -30,7 +30,7 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
 
 
 def _names(engine: FoundEngine) -> Iterator[Named]:
-    """What may name the model, the surest first: vLLM 0.10+ puts --model where the word without an option stands."""
+    """Return the possible names of the model, the surest first: vLLM 0.10+ puts --model where the word without an option stands."""
     line = parse_arguments(engine.arguments, parse_patch(DEFAULT_VERSION))
     yield Named(text=engine.model.text, path=engine.model.path)
     if setting := line.settings.get("model"):
@@ -47,7 +47,7 @@ def _judged_at_both_ends(asked: Question) -> JudgedEngine:
 
 
 def _another_may_hold_it(asked: Question) -> bool:
-    """Of the GPUs that it may run on; the smallest is the one that is judged."""
+    """True where another of the possible GPUs may hold it; the smallest one is judged."""
     others = (replace(asked, chosen=replace(asked.chosen, name=name)) for name in asked.chosen.others)
     return any(_judged_at_both_ends(other).verdict is not Verdict.DOES_NOT_FIT for other in others)
 

@@ -43,7 +43,7 @@ _PRESETS = {
 }
 """Names of presets that are no Hugging Face ids (`supported_models.yaml`)."""
 _DEFAULTS = {"gpu-memory-utilization": "0.84", "max-model-len": "auto"}
-"""What KAITO passes where the ConfigMap does not."""
+"""Options that KAITO passes where the ConfigMap does not."""
 
 
 def read_workspace(given: Input) -> Iterator[FoundEngine]:

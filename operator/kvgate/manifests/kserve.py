@@ -13,9 +13,9 @@ from kvgate.manifests.pods import Input, engines_of_container
 from kvgate.manifests.written import NOTHING, Written
 
 _STORAGE_VARIABLE = "STORAGE_URI"
-"""What KServe downloads for a container of the user's own."""
+"""Variable of the model that KServe downloads for a user's own container."""
 _OWN_RUNTIMES = "kserve-"
-"""What names of the runtimes that KServe installs begin with."""
+"""Beginning of the names of runtimes that KServe installs."""
 _SERVER_VALUES = frozenset({
     "--model-name", "--model-id", "--model-dir", "--model-revision", "--backend", "--task", "--http-port", "--grpc-port", "--workers",
     "--max-log-len", "--predictor-host", "--predictor-protocol", "--max-asyncio-workers", "--log-config-file", "--tensor-input-names",
@@ -27,7 +27,7 @@ _SERVER_SWITCHES = frozenset({
     "--predictor-use-ssl",
 })  # fmt: skip
 _OTHER_BACKEND = "huggingface"
-"""Of KServe's server, where it does without vLLM."""
+"""Backend of KServe's server without vLLM."""
 _SERVER_ALIASES = {"--max-length": "--max-model-len"}
 
 

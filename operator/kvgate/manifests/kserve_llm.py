@@ -99,7 +99,7 @@ def _pod(side: Written) -> Written:
 
 
 def _main(pod: Written) -> Written:
-    """By its name; without it the one that asks for GPUs."""
+    """Return the main container by its name, else the one that requests GPUs."""
     containers = pod.get("containers").items()
     named = [container for container in containers if container.get("name").text == _MAIN]
     with_gpus = [container for container in containers if gpus_of(container.get("resources"))[0].is_set]

@@ -15,7 +15,7 @@ from kvgate.manifests.written import NOTHING, Written
 _PROFILE = "kubeai.org/resource-profile"
 """Hints by the name of a profile of KubeAI's own charts."""
 _CONFIG_MAP, _CONFIG_KEY = "kubeai-config", "system.yaml"
-"""Where the rendered chart keeps the profiles."""
+"""ConfigMap and key of the profiles in the rendered chart."""
 
 
 def values_with_profiles(root: Written) -> Iterator[Written]:

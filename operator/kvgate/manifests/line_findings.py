@@ -1,4 +1,4 @@
-"""What is said of a command line by itself: what vLLM's parser refuses, what is written twice, what nobody knows here."""
+"""Findings about a command line by itself: refused, repeated and unknown options."""
 
 from collections.abc import Iterator
 

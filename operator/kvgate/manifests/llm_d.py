@@ -99,7 +99,7 @@ def _model(artifacts: Written) -> Written:
 
 
 def _gpus(given: Input, engine: FoundEngine, sizes: Mapping[str, int]) -> tuple[Written, tuple[str, ...]]:
-    """Where nothing is asked for the chart asks for one GPU per rank, unless claims do."""
+    """Return the GPUs of a pod; where nothing is requested the chart requests one per rank, unless claims do."""
     kind = given.values.get("accelerator", "type").text
     if engine.num_gpus.is_set or kind == "cpu" or given.values.get("accelerator", "dra").value is True:
         return engine.num_gpus, ()
@@ -124,7 +124,7 @@ def _labels(types: Written) -> Iterator[Hint]:
 
 
 def _stores(artifacts: Written, container: Written) -> tuple[Store, ...]:
-    """Of a model on the hub `size` limits the emptyDir that it is downloaded to."""
+    """Return the volumes for the model; for one on the hub `size` limits the emptyDir that it is downloaded to."""
     uri, size = artifacts.get("uri").text, artifacts.get("size")
     is_downloaded = uri.startswith("hf://") and container.get("mountModelVolume").value is True
     return (

@@ -8,7 +8,7 @@ _KEYS = ("name", "mountPath", "containerPort")
 
 
 def merged(base: Any, own: Any) -> Any:
-    """What is written wins; items of its lists keep their place, the base's come after them."""
+    """Merge a base under an own configuration: the own values win, and items of its lists come before the base's."""
     if isinstance(base, Mapping) and isinstance(own, Mapping):
         return {**base, **{key: merged(base.get(key), value) for key, value in own.items()}}
     if isinstance(base, list) and isinstance(own, list) and (key := _key_of(base, own)):

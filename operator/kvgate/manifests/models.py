@@ -1,4 +1,4 @@
-"""What a manifest writes for a model → the name that the catalogue knows."""
+"""The catalogue's name for a model as a manifest writes it."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ _PLACE = re.compile(r"^(?:[a-z0-9+]+://|/|\./|~)")
 _CACHED = re.compile(r"models--([^/]+?)--([^/]+)")
 """A folder of Hugging Face's cache."""
 _MODELCAR = "modelcar-"
-"""What names of images of one model often begin with."""
+"""Frequent beginning of the names of images that hold one model."""
 
 
 @record
@@ -22,9 +22,9 @@ class ModelFound:
 
     name: str
     path: str
-    """Where it is written."""
+    """Path at which the model is written."""
     assumed: str = ""
-    """How it was guessed, where it was."""
+    """Words about the guess, where the name was guessed."""
 
 
 @record
@@ -78,7 +78,7 @@ def find_model(named: Sequence[Named]) -> ModelFound | None:
 
 
 def _folders(place: str) -> Iterator[str]:
-    """What may be the model's name at the end of a path; of an image its tag, else its own name."""
+    """Return the possible names of the model at the end of a path; of an image its tag, else its own name."""
     last = place.rstrip("/").rpartition("/")[2]
     image, colon, tag = last.partition(":")
     yield from (tag, image) if colon else (last,)

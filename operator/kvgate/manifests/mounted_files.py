@@ -10,11 +10,11 @@ FileText = Callable[[str], str | None]
 
 
 def no_files(path: str) -> None:
-    """Of a container without volumes."""
+    """Find no file: the container has no volumes."""
 
 
 def files_of(pod: Written, container: Written, config_data: ConfigData) -> FileText:
-    """What the volume mounts of the container show; of nested ones the innermost counts."""
+    """Return the files that the container's volume mounts show; of nested mounts the innermost counts."""
 
     def text_at(path: str) -> str | None:
         mounts = [mount for mount in container.get("volumeMounts").items() if _below(mount, path) is not None]

@@ -14,7 +14,7 @@ from kvgate.manifests.plain_values import NotPlain, plain_value
 MAX_DEPTH = 100
 """Levels of nesting; a pod template has a dozen."""
 MAX_ALIASED_NODES = 100_000
-"""What aliases may add to the nodes that are written."""
+"""Nodes that aliases may add to the written ones."""
 MAX_NUMBER = 100
 """Characters; 64 bits take 20 digits, or 66 characters as `0b…`."""
 _SAFE_SIZE = 1000
@@ -22,7 +22,7 @@ _SAFE_SIZE = 1000
 _LONG = 1_000_000
 """Characters."""
 _ALIASES = re.compile(r"(?:^|[\s\[{,:-])[&*][^\s*&]", re.MULTILINE)
-"""What may be an anchor or an alias: only composing tells that an alias has no anchor."""
+"""Pattern of a possible anchor or alias: only composing shows that an alias has no anchor."""
 _NUM_EVENTS_OF_A_SCALAR = 5
 """Start and end of stream and document, and the scalar."""
 _SHORT = 100
@@ -45,7 +45,7 @@ _RESOLVERS: Mapping[str, list[tuple[str, re.Pattern[str]]]] = _Base.yaml_implici
 
 @lru_cache(maxsize=4096)
 def _tag_of_plain(text: str) -> str:
-    """Of a scalar without quotes; most of a manifest's are keys that come again."""
+    """Return the tag of a scalar without quotes; most of a manifest's are keys that come again."""
     return next((tag for tag, pattern in _RESOLVERS.get(text[:1], ()) if pattern.match(text)), _STR)
 
 
@@ -63,7 +63,7 @@ class _Loader(_Base):  # type: ignore[misc]
         """No resolver here looks at paths."""
 
     def ascend_resolver(self) -> None:
-        """As above."""
+        """Skip the resolver of paths, as above."""
 
 
 class YamlError(ValueError):
@@ -78,7 +78,7 @@ class YamlError(ValueError):
 
 
 class _Constructor(SafeConstructor):
-    """As Kubernetes reads YAML: a date is text, a set is an object, and a tag that is not YAML's own says nothing."""
+    """A constructor that reads YAML as Kubernetes does: a date is text, a set is an object, and a foreign tag has no meaning."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyYAML's signature
         """The value of one node; whatever is wrong with it has its place. Raises YamlError and yaml.YAMLError."""
@@ -98,7 +98,7 @@ def _no_value(node: yaml.Node) -> YamlError:
 
 
 def _number(constructor: SafeConstructor, node: Any) -> Any:
-    """Of few digits: each kind (`0b1…`, `1:59:59…`, `1e9…`) could fill the memory, or the time, of whoever uses it."""
+    """Read a number of few digits: each kind (`0b1…`, `1:59:59…`, `1e9…`) could fill the memory or the time of its user."""
     if isinstance(node, yaml.ScalarNode) and len(node.value) > MAX_NUMBER:
         raise YamlError(
             f"a number of {len(node.value)} characters is out of range",
@@ -117,7 +117,7 @@ def _binary(constructor: SafeConstructor, node: Any) -> str:
 
 
 def _untagged(constructor: SafeConstructor, node: yaml.Node) -> Any:
-    """What stands behind the tag: other programs have theirs, such as docker-compose `!override`."""
+    """Read the value behind a foreign tag, such as docker-compose's `!override`."""
     if isinstance(node, yaml.MappingNode):
         return constructor.construct_mapping(node, deep=True)
     return constructor.construct_sequence(node, deep=True) if isinstance(node, yaml.SequenceNode) else node.value
@@ -136,7 +136,7 @@ _CONSTRUCTORS: dict[str | None, Any] = {
     "!reset": _reset,
     None: _untagged,
 }
-"""By tag; None for those that nobody knows."""
+"""Constructors by tag; None stands for unknown tags."""
 for _tag, _construct in _CONSTRUCTORS.items():
     _Constructor.add_constructor(_tag, _construct)
 
@@ -226,7 +226,7 @@ def construct(node: yaml.Node) -> Any:
 
 
 def value_of(text: str) -> Any:
-    """Of YAML that stands in a field of other YAML; None where it is empty. Raises YamlError."""
+    """Read YAML that stands in a field of other YAML; None where it is empty. Raises YamlError."""
     node = compose(text)
     return None if node is None else construct(node)
 

@@ -22,7 +22,7 @@ _OF_THE_SERVER = ("ToolCallParserMissing",)
 
 
 def judged_with(asked: Question, version: str) -> JudgedEngine:
-    """What is said of it, in the order in which people mend it; the verdict is Unknown where a setting is not decided."""
+    """Judge with one release; findings stand in the order in which people mend them, and the verdict is Unknown where a setting is open."""
     engine = asked.engine
     line = parse_arguments(engine.arguments, parse_patch(version))
     is_beyond = asked.releases.is_ahead or parse_patch(version) > newest_read()
@@ -64,7 +64,7 @@ def _verdict(assessment: Assessment | None, findings: list[Located], *, is_whole
 
 
 def _weights_bytes(assessment: Assessment | None) -> int | None:
-    """Of all ranks together; None where they are not known."""
+    """Return the weights of all ranks together; None where they are not known."""
     budget = assessment.budget if assessment else None
     ledgers = [stage.ledger for stage in budget.stages if stage.ledger] if budget else []
     if budget is None or not ledgers:

@@ -11,7 +11,7 @@ _MAX_DEPTH = 50
 _PREFIX = "tag:yaml.org,2002:"
 _STR = f"{_PREFIX}str"
 _TEXTS = frozenset({_STR, f"{_PREFIX}timestamp"})
-"""As Kubernetes reads YAML: a date is text."""
+"""Tags that are read as text: for Kubernetes a date is one."""
 _INT = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"-?[0-9]{1,17}\.[0-9]{1,17}")
 

@@ -27,7 +27,7 @@ _POD_SPECS = {
 }
 """Kind → where its pod is."""
 _GROUP = "leaderWorkerTemplate"
-"""Of LeaderWorkerSet, and of what makes several of them."""
+"""Template of LeaderWorkerSet, and of objects that make several of them."""
 _GROUPS = {
     "Pod": ("v1",),
     "Rollout": ("argoproj.io",),
@@ -51,7 +51,7 @@ class Input:
     document: Document
     root: Written
     values: Written
-    """Of a chart, where the document holds them; else all of it."""
+    """Values of a chart where the document holds them; else the whole document."""
     config_data: ConfigData
     find: Callable[[str, str], Written | None]
     """(kind, name) → another document of the same input."""
@@ -168,14 +168,14 @@ def engine_of_start(given: Input, container: Written, start: Start, *, pod: Writ
 
 
 def _sized(given: Input, store: Store) -> Store:
-    """With the size that its claim asks for, where the claim is in the input."""
+    """Add the size that the claim requests, where the claim is in the input."""
     claim = given.find_claim("PersistentVolumeClaim", store.claim) if store.claim else None
     size = claim.get("spec", "resources", "requests", "storage").text if claim else ""
     return replace(store, size=Written(value=size, path=store.path)) if size else store
 
 
 def _leaders(given: Input, group: Written, *, platform: str) -> Iterator[FoundEngine]:
-    """Of a group of pods the first, over all of them; how many GPUs these have is not known where their number is not."""
+    """Return the first pod of a group with the GPUs of all; their number is unknown where the group's size is."""
     leader = group.get("leaderTemplate", "spec")
     pod = leader if leader.is_set else group.get("workerTemplate", "spec")
     size = group.get("size") if group.get("size").is_set else Written(value=1, path=group.path)

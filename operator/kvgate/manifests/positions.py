@@ -1,4 +1,4 @@
-"""Where something stands in a file, and how a field path finds its line in a YAML node."""
+"""Positions in files, and the way from a field path to its line in a YAML node."""
 
 import re
 from collections.abc import Iterator, Mapping

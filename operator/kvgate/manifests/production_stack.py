@@ -40,9 +40,9 @@ _SPEC_FIELDS = frozenset({
     "lmcacheConfig", "hf_token", "envFromSecret", "env", "affinity", "nodeSelectorTerms", "nodeName", "tolerations",
     "tolerationsPolicy", "shmSize", "enableLoRA", "enableTool", "toolCallParser", "keda", "raySpec", "extraPorts", "serviceName",
 })  # fmt: skip
-"""What the chart reads of an entry of modelSpec."""
+"""Fields that the chart reads in an entry of modelSpec."""
 _POD_FIELDS = ("nodeSelector", "startupProbe", "livenessProbe", "image", "model", "args", "command")
-"""What other charts read, or this one elsewhere."""
+"""Fields that other charts read, or this one elsewhere."""
 _CHART = "the chart of production-stack"
 
 
@@ -152,7 +152,7 @@ _RUNTIME_CONFIG = {
     "maxLoras": "--max-loras",
 }
 _DEFAULT_CLAIM = "10Gi"
-"""Of storageConfig.size."""
+"""Default of storageConfig.size."""
 
 
 def read_runtime(given: Input) -> Iterator[FoundEngine]:

@@ -61,7 +61,7 @@ def read_ray_service(given: Input) -> Iterator[FoundEngine]:
 
 
 def _configs(application: Written) -> Iterator[Written]:
-    """Of an OpenAI application, or of one that tells prefill and decode apart."""
+    """Return the configurations of an OpenAI application, or of one that separates prefill and decode."""
     arguments = application.get("args")
     yield from arguments.get("llm_configs").items()
     for side in ("prefill_config", "decode_config"):
@@ -111,7 +111,7 @@ def _bundled_gpus(config: Written) -> Written:
 
 
 def _worker_hints(cluster: Written) -> Iterator[Hint]:
-    """What nodes the GPU workers are put on."""
+    """Return hints about the nodes of the GPU workers."""
     for pod in _gpu_workers(cluster):
         yield from node_hints(pod)
 

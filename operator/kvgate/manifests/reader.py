@@ -9,11 +9,11 @@ from kvgate.record import record
 
 @record
 class Reader:
-    """How one kind of document becomes engines."""
+    """A reader that turns one kind of document into engines."""
 
     platform: str
     what: str
-    """For people: the documents that it recognises."""
+    """Words for people about the documents that it recognises."""
     reads: tuple[str, ...]
     """The fields that decide, as the platform writes them."""
     recognises: Callable[[Input], bool]

@@ -1,4 +1,4 @@
-"""Which releases of vLLM a manifest may mean: its image's, the configured one, or a range that its own options narrow down."""
+"""Releases of vLLM that a manifest may mean: its image's, the configured one, or a range that its own options narrow down."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,21 +14,21 @@ from kvgate.manifests.images import ImageFound, version_of
 from kvgate.record import record
 
 _OLDEST_GUESS = "0.8.5"
-"""Where nothing is said, nobody means an engine before V1; options that only older releases have say otherwise."""
+"""Oldest release that is guessed: without a stated one nobody means an engine before V1, unless only older releases have an option."""
 _MAX_FLAGS = 200
-"""Of a command line that are looked at."""
+"""Flags of a command line that are looked at."""
 
 
 @record
 class Releases:
-    """From the oldest to the newest that it may be; the same where it is known."""
+    """The oldest and the newest release that it may be; both are equal where it is known."""
 
     low: str
     high: str
     assumed: str = ""
     """Why; empty where the manifest says it."""
     is_stated: bool = False
-    """By the manifest, or in the configuration."""
+    """True where the manifest or the configuration states it."""
     is_ahead: bool = False
     """It is built after the newest that is known."""
 
@@ -38,7 +38,7 @@ class Releases:
 
 
 def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Releases:
-    """What the manifest says, else what is configured, else every release that takes its options and has its model."""
+    """Return the manifest's release, else the configured one, else every release that takes its options and has its model."""
     images = [version_of(text) for text in _images(engine)]
     stated = next((found.version for found in images if found.version), None)
     if stated:
@@ -93,7 +93,7 @@ def _all_spellings() -> frozenset[str]:
 
 
 def _with_values(releases: Sequence[str], arguments: Sequence[Argument]) -> Sequence[str]:
-    """Without the oldest that do not take a value which the newest takes, such as max_model_len auto, or a new parser."""
+    """Drop the oldest releases that refuse a value which the newest takes, such as max_model_len auto, or a new parser."""
     if _num_refused(arguments, releases[-1]):
         return releases
     return next(releases[i:] for i, release in enumerate(releases) if not _num_refused(arguments, release))
@@ -110,7 +110,7 @@ def _num_lacking(flags: frozenset[str], release: str) -> int:
 
 
 def _has_class(model: str, release: str) -> bool:
-    """Whether the release has the model's class; unknown models are in all."""
+    """True where the release has the model's class; unknown models are in all."""
     entry = catalogue.find_model(model) if model else None
     known = catalogue.find_model_class(str((entry.config.get("architectures") or [""])[0])) if entry else None
     if known is None:

@@ -1,4 +1,4 @@
-"""What a command runs: the scripts of shells, of files in the input and of `eval`, through to their own commands."""
+"""Commands that a command runs: scripts of shells, of files in the input and of `eval`, through to their own commands."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ _MAX_PREFIX = 5
 
 @record
 class _Script:
-    """What a shell runs."""
+    """A script that a shell runs."""
 
     at: Argument
     """Its text, and where it stands."""

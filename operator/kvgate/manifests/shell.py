@@ -15,7 +15,7 @@ from kvgate.manifests.environment import Room
 from kvgate.manifests.written import Written
 
 Variables = Mapping[str, Written]
-"""By name; the value is None where something outside the input sets it."""
+"""Variables by name; the value is None where something outside the input sets it."""
 
 _TOKEN = re.compile(
     r"""
@@ -38,7 +38,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _WHOLE_LIST = re.compile(r"\$(?:[@*]|\{[@*]\}|\{(\w+)\[[@*]\]\})")
 """Every word of the parameters, or of an array."""
 _OPENS_LIST = re.compile(r"([A-Za-z_]\w*)(\+?)=")
-"""What stands before the `(` of `NAME=(…)` and `NAME+=(…)`."""
+"""Text before the `(` of `NAME=(…)` and `NAME+=(…)`."""
 _DECLARATIONS = ("export", "declare", "local", "readonly", "env")
 
 

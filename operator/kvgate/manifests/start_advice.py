@@ -1,4 +1,4 @@
-"""What around the engine breaks its start: probes that kill it while it loads, no shared memory, a volume that is too small."""
+"""Surroundings that break an engine's start: probes that kill it while it loads, no shared memory, a volume that is too small."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -14,11 +14,11 @@ from kvgate.manifests.written import Written
 from kvgate.rules.finding import Severity
 
 FASTEST_LOAD_BYTES_PER_SECOND = 2_000_000_000
-"""What a disk or a network hardly ever gives; a start that needs more than this is told."""
+"""Speed that a disk or a network hardly ever reaches; a start that needs more is reported."""
 FASTEST_START_SECONDS = 15
 """Imports, CUDA contexts and the profile run, at their least: no start was seen to answer sooner."""
 _SHARED_MEMORY_MIB = 64
-"""Of a container that asks for no more."""
+"""Shared memory of a container that requests no more."""
 
 
 def start_advice(engine: FoundEngine, line: CommandLine, model: str, weights_bytes: int | None) -> Iterator[Located]:

@@ -7,7 +7,7 @@ from typing import BinaryIO
 MAX_DOCUMENT_BYTES = 32 << 20
 """A cluster stores no object of more than 3 MiB; a List of many is one document."""
 MAX_STREAM_BYTES = 1 << 30
-"""Of one file or stream; more is not manifests."""
+"""Size of one file or stream; manifests are never larger."""
 _BLOCK_BYTES = 1 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MARKER = re.compile(rb"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
@@ -15,7 +15,7 @@ _DIRECTIVE = re.compile(r"^%.*$", re.MULTILINE)
 
 
 class NotText(ValueError):
-    """Why nothing more of a stream is read; line counts from 1."""
+    """Reason why the rest of a stream is not read; line counts from 1."""
 
     def __init__(self, message: str, remediation: str, line: int = 1) -> None:
         super().__init__(message)

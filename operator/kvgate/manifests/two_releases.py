@@ -11,7 +11,7 @@ Key = tuple[str, str, str, int]
 
 
 def joined_verdict(low: Verdict, high: Verdict) -> Verdict:
-    """Where they differ nothing is certain."""
+    """Join two verdicts; where they differ nothing is certain."""
     if low is high:
         return high
     return Verdict.UNKNOWN if Verdict.UNKNOWN in (low, high) else Verdict.MAY_NOT_FIT
@@ -30,7 +30,7 @@ def joined_findings(
 
 
 def verdicts_differ(path: str, low: Verdict, high: Verdict, low_release: str, high_release: str) -> Located:
-    """Which release is meant decides."""
+    """Report that the verdict depends on the release."""
     message = f"with vLLM {low_release} it is {low.value}, with {high_release} {high.value}"
     remedy = "name a release in the image's tag, or give --vllm-version"
     return located("ReleaseDecides", Severity.WARNING, Place(name="vllm_version", path=path), message, remedy)

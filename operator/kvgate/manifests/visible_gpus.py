@@ -12,7 +12,7 @@ _DEVICE = re.compile(r"\d+|(?:GPU|MIG)-[\w\-/]+")
 
 
 def visible_gpus(start: Start, variables: Mapping[str, Written], *fields: Written) -> Written:
-    """How many: as set before the command, else as the container has it; not known where a script in `fields` may set it."""
+    """Count the visible GPUs by the command's variable, else the container's; unknown where a script in `fields` may set it."""
     for word in reversed(start.before):
         if word.text.startswith(_SET):
             return Written(value=_count(word.text.removeprefix(_SET)), path=word.path)

@@ -9,7 +9,7 @@ from kvgate.manifests.written import NOTHING, Written
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the path in the container
 _CACHE_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
-"""Where Hugging Face's client keeps what it downloads, the closest first."""
+"""Variables for the folder of Hugging Face's downloads, the closest first."""
 _CACHE = "/root/.cache/huggingface"
 _MODEL_OPTIONS = ("--download-dir", "--download_dir", "--model")
 

@@ -1,4 +1,4 @@
-"""What is judged in a stream: InferenceDeployments and other platforms' engines, with the ConfigMaps beside them."""
+"""Subjects of judgement in a stream: InferenceDeployments and other platforms' engines, with the ConfigMaps beside them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platform
     from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 
 NO_NAMESPACE = "default"
-"""Of what names none."""
+"""Namespace of objects that name none."""
 _CLAIM_KINDS = ("PersistentVolumeClaim", "ResourceClaim", "ResourceClaimTemplate")
-"""What pods refer to by name."""
+"""Kinds that pods refer to by name."""
 _RELEVANT = (GROUP, "ConfigMap", "PersistentVolumeClaim", "ResourceClaim", "List")
 """A document with none of these words, and none of an engine, is of no interest here; a List is several documents."""
 
@@ -38,7 +38,7 @@ class Subject:
     deployment: InferenceDeployment | None
     """None where the schema refuses it."""
     findings: tuple[Finding, ...] = ()
-    """Why the schema refuses it."""
+    """Findings of the schema."""
 
 
 @dataclass(kw_only=True)
@@ -52,12 +52,12 @@ class Manifests:
     num_others: int = 0
     """Documents that have nothing to do with vLLM."""
     passed_over: Counter[Why] = field(default_factory=Counter)
-    """What lies in the folders and was not read, by reason."""
+    """Files in the folders that were not read, by reason."""
     config_maps: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     """Data by (namespace, name)."""
 
     claims: dict[tuple[str, str, str], Written] = field(default_factory=dict)
-    """Of volumes and of devices, by (namespace, kind, name)."""
+    """Claims of volumes and of devices, by (namespace, kind, name)."""
 
     def config_data(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """Data of a ConfigMap of the same input; one without a namespace goes where it is applied to."""
@@ -162,7 +162,7 @@ def _add_config_map(found: Manifests, document: Document) -> None:
 
 
 def _add_claim(found: Manifests, document: Document) -> None:
-    """What cannot be read of one is nobody's engine."""
+    """Add a claim; an unreadable part of it is nobody's engine."""
     value = document.load()
     if isinstance(value, Mapping):
         name, namespace = _identity(value)

@@ -63,4 +63,4 @@ def total(counts: Sequence[int | None]) -> int | None:
 
 
 NOTHING = Written(value=None)
-"""Where nothing is written."""
+"""The value of a field that is not written."""

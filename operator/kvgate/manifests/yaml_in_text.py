@@ -45,7 +45,7 @@ def _read_below(node: yaml.Node, path: Path, read: dict[int, yaml.Node]) -> yaml
 
 
 def _read(node: yaml.Node) -> yaml.Node:
-    """What the text says; only an object is meant."""
+    """Read the text, in which only an object has a meaning."""
     if not isinstance(node, yaml.ScalarNode):
         return node
     try:
