@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from fuzz.cases import KINDS, Failure, failure_of
 
@@ -29,6 +30,8 @@ def main() -> None:
     options = _options()
     if options.replay:
         kind, _, seed = options.replay.partition(":")
+        if options.write:
+            options.write.write_bytes(KINDS[kind].written(int(seed)))
         failure = failure_of(kind, int(seed))
         sys.exit(failure.text() if failure else None)
     wanted = {kind: getattr(options, kind) for kind in KINDS}
@@ -48,6 +51,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--replay", metavar="KIND:SEED", help="one case again, with its traceback")
+    parser.add_argument("--write", metavar="FILE", type=Path, help="the input of --replay, to be cut down and kept")
     return parser.parse_args()
 
 

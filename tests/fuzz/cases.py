@@ -20,14 +20,16 @@ class Kind:
     """One thing that is fuzzed."""
 
     check: Callable[[int, Path], list[str]]
+    written: Callable[[int], bytes]
+    """The input of a seed, to be kept."""
     weight: int = 1
     """Documents in one case."""
 
 
 KINDS = {
-    "documents": Kind(check=documents.check_seed, weight=documents.DOCUMENTS_PER_STREAM),
-    "reviews": Kind(check=reviews.check_seed),
-    "configs": Kind(check=lambda seed, _: configs.check_seed(seed)),
+    "documents": Kind(check=documents.check_seed, written=documents.stream_of, weight=documents.DOCUMENTS_PER_STREAM),
+    "reviews": Kind(check=reviews.check_seed, written=reviews.written),
+    "configs": Kind(check=lambda seed, _: configs.check_seed(seed), written=configs.written),
 }
 
 

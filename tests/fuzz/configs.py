@@ -119,6 +119,9 @@ def _impossible(assessment: Assessment) -> Iterator[str]:
 
 def check_seed(seed: int) -> list[str]:
     chance = random.Random(f"configs {seed}")
-    return list(
-        violations(mutated_config(chance), chance.choice(GPUS), chance.choice((1, 2, 8)), chance.choice((None, 4096)))
-    )
+    config = mutated_config(chance)
+    return list(violations(config, chance.choice(GPUS), chance.choice((1, 2, 8)), chance.choice((None, 4096))))
+
+
+def written(seed: int) -> bytes:
+    return json.dumps(mutated_config(random.Random(f"configs {seed}")), indent=1).encode()

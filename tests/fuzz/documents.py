@@ -5,6 +5,7 @@ document vanishes, and every form of the report can be read by the program that 
 """
 
 import random
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -32,6 +33,19 @@ PIECES: tuple[str, ...] = (
     "\u2028", "\ufeff", "\x85", "\x1b", "\x7f", "9" * 5000, "[" * 100, "{a: " * 60, "- " * 100, "a: " * 30, "*" * 20,
 )  # fmt: skip
 """What a text is spoilt with."""
+VALUES: tuple[str, ...] = (
+    "!!int ''", "!!int x", "!!int -", "!!int 0x", "!!int 0b", "!!float ''", "!!float x", "!!float 1:2:3", "!!bool x", "!!null x",
+    "!!timestamp x", "!!binary '*'", "!!binary é", "!!omap x", "!!omap [a]", "!!pairs [{a: 1, b: 2}]", "!!set [a]", "!!merge x",
+    "!!seq x", "!!map x",
+    "!!str [a]",     "!!int [1]", "!!value =", "!local x", "!!python/name:os.system", "!!python/object/apply:os.system [ls]",
+    "!<tag:yaml.org,2002:int> x",
+    "2026-13-45", "0000-00-00", "2026-02-30T25:61:61Z", "0b", "0x", "0o", "+", "-_", "1__0", "._", "1e", ".e1", "0_", "08", "1:99", "-.inf",
+    "&a [*a]", "&a {b: *a}", "{<<: &a {<<: *a}}", "{<<: x}", "{<<: [x]}", "{? [a] : b}", "{? {a: b} : c}",
+    "{{a: b}: c}", "{[a]: b}",
+    "{null: 1, ~: 2}", "{1: a, 1.0: b, true: c}", "{!!int '': a}", "*nowhere", "&é x", "@x", "`x`", "%x", "|", ">", "? x", "- x",
+)  # fmt: skip
+"""What stands in the place of a value: tags that do not suit it, numbers and dates that are none, keys that cannot be, loops."""
+_VALUE = re.compile(r"(?m)^([\w\s.-]*[\w.-]:|\s*-) (\S.*)$")
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [*{before}, *{before}, *{before}, *{before}, *{before}, *{before}, *{before}, *{before}]\n"
     for before, name in zip("abcdefgh", "bcdefghi", strict=True)
@@ -100,6 +114,9 @@ def _structured(chance: random.Random) -> str:
         )
     except (yaml.YAMLError, UnicodeError):
         text = repr(document)
+    if chance.random() < 0.25 and (places := list(_VALUE.finditer(text))):
+        place = chance.choice(places)
+        text = f"{text[: place.start(2)]}{chance.choice(VALUES)}{text[place.end(2) :]}"
     return text[:MAX_BYTES].encode("utf-8", "replace").decode()
 
 

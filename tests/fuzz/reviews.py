@@ -279,3 +279,8 @@ def _not_json(what: str, value: Any) -> Iterator[str]:
 
 def check_seed(seed: int, folder: Path) -> list[str]:
     return list(violations(case_of(seed), folder))
+
+
+def written(seed: int) -> bytes:
+    case = case_of(seed)
+    return json.dumps({"object": case.document, "config": case.config}, indent=1).encode()
