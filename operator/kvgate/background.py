@@ -18,7 +18,7 @@ _Cause = tuple[str, str, str]
 
 
 class Troubles:
-    """What fails in the loops of one process. Used in one thread, or in several whose loops have different names."""
+    """Failures in the loops of one process. Used in one thread, or in several whose loops have different names."""
 
     def __init__(self, count: Callable[[str], object]) -> None:
         """`count` is called with the loop's name, once per exception."""

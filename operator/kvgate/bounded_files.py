@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _GIT = ".git"
-"""Of a repository: its settings may hold credentials, and nothing in it is part of the checkout."""
+"""Folder of Git in a repository: its settings may hold credentials, and nothing in it is part of the checkout."""
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 

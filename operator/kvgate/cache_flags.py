@@ -25,7 +25,7 @@ class CacheFlag:
     read: Reader
     help: str
     field: str = ""
-    """Of the engine's settings, where it is not the name."""
+    """Field of the engine's settings, where it is not the name."""
     is_switch: bool = False
     """True or false, without a value on the command line."""
 
@@ -101,7 +101,7 @@ def graph_settings(value: Any) -> GraphSettings:
 
 
 def _compiles(mode: Any) -> bool | None:
-    """Of the modes of compilation (`level` before 0.12), those that say it for certain."""
+    """Return whether a mode of compilation (`level` before 0.12) compiles, where it is certain."""
     if mode is None:
         return None
     return {"0": False, "NONE": False, "3": True, "VLLM_COMPILE": True}.get(str(mode).upper())

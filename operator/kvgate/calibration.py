@@ -39,7 +39,7 @@ MAX_PROBLEMS = 20
 """After so many broken lines a text is given up: it is something else."""
 MAX_LINE_BYTES = 4096
 MAX_TEXT_BYTES = (MAX_STARTS + 1) * MAX_LINE_BYTES
-"""Of a file of starts, with its header."""
+"""Size of a file of starts, with its header."""
 MAX_FIGURE = 1 << 50
 """A PiB; beyond the range of float nothing could even be told of it."""
 LOG_ROUNDING_BYTES = gib(0.005)
@@ -63,12 +63,12 @@ _FIGURES = (
     "revision",
 )
 _TEXTS = {"namespace": MAX_NAME, "owner": MAX_NAME, "pod": MAX_NAME, "image": MAX_IMAGE}
-"""Whose the start was: key, and its longest value in characters."""
+"""Keys of a start's origin, each with its longest value in characters."""
 
 
 @record
 class Records:
-    """What a text holds, and which of its lines could not be read."""
+    """Starts in a text, and problems of lines that could not be read."""
 
     starts: tuple[ObservedStart, ...] = ()
     problems: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ def repository_of(image: str) -> str:
 
 @record
 class Trust:
-    """Whose starts teach in a cluster."""
+    """Rule about whose starts teach in a cluster."""
 
     images: tuple[str, ...]
     """Repositories without tag, `*` for any part; as `repository_of` writes them."""
@@ -105,7 +105,7 @@ class Trust:
         return cls(images=tuple(map(_repository_pattern, filter(None, patterns))), scope=Scope(scope))
 
     def distrust(self, declared: str, ran: str) -> str:
-        """Why a pod's start does not teach: the image that its spec names and the one that the runtime reports must both be trusted.
+        """Return why a pod's start does not teach: the image in its spec and the one that the runtime reports must both be trusted.
 
         Empty where they are.
         """
@@ -117,7 +117,7 @@ class Trust:
         return ""
 
     def calibration(self, starts: Iterable[ObservedStart]) -> Calibration:
-        """What verdicts may learn from; a start whose image is no longer trusted stays in the records and teaches nothing."""
+        """Return the starts that verdicts may use; a start whose image is no longer trusted stays in the records unused."""
         return Calibration(starts=tuple(filter(self.teaches, starts)), scope=self.scope)
 
     def teaches(self, start: ObservedStart) -> bool:
@@ -187,7 +187,7 @@ def with_start(
 
 
 def _is_comparable(known: ObservedStart, start: ObservedStart) -> bool:
-    """Of one setting, and of pods of one namespace or of none."""
+    """True for starts of one setting, and of pods of one namespace or of none."""
     return (known.key, known.origin, known.namespace) == (start.key, start.origin, start.namespace)
 
 
@@ -200,7 +200,7 @@ def _most_expendable(starts: tuple[ObservedStart, ...]) -> ObservedStart:
 def start_of_blocks(
     budget: Budget, num_gpu_blocks: int, *, block_size: int | None = None, source: str
 ) -> ObservedStart | None:
-    """What an engine's blocks, of so many tokens, say of its tightest rank; None where the memory was given or has no formula."""
+    """Make a start of an engine's blocks on its tightest rank; None where the memory was given or has no formula."""
     stage = budget.tightest
     if stage is None or not stage.bytes_per_block:
         return None
@@ -229,7 +229,7 @@ def start_of_bytes(
 
 
 def unused_text(calibration: Calibration, start: ObservedStart) -> str | None:
-    """Why a start corrects nothing, for people; None where it does."""
+    """Return the reason, for people, why a start corrects nothing; None where it does."""
     state, key = calibration.state(start), start.key
     if state is StartState.USED:
         return None
@@ -296,7 +296,7 @@ def _start(line: str, version: int) -> ObservedStart:
 
 
 def _provenance(found: Mapping[str, Any], version: int) -> dict[str, Any]:
-    """Whose the start was; a pod's must say in which namespace it ran, and what ran there."""
+    """Read the origin of a start; a pod's must state its namespace and its image."""
     if version == OLD_FORMAT_VERSION:
         return {"origin": Origin.UNKNOWN}
     if found.get("origin") not in tuple(Origin):

@@ -30,13 +30,13 @@ class Candidate:
     surely: int
     """The most requests whose guarantee fits one replica even at the low end."""
     price: Fraction | None
-    """Of a GPU per hour."""
+    """Price of a GPU per hour."""
     beyond: str = ""
     """The limit of the question that it breaks."""
 
     @property
     def verdict(self) -> Verdict:
-        """What breaks a limit of the question is no answer to it."""
+        """Verdict; a candidate that breaks a limit of the question does not fit."""
         return Verdict.DOES_NOT_FIT if self.beyond else self.assessment.verdict
 
     @property
@@ -57,7 +57,7 @@ class Candidate:
 
     @property
     def cost(self) -> Fraction | None:
-        """Of all GPUs per hour; None where the price is not known."""
+        """Price of all GPUs per hour; None where it is not known."""
         return None if self.price is None else self.price * self.num_gpus
 
     @property
@@ -80,7 +80,7 @@ class Candidate:
 
 
 def rank(candidate: Candidate) -> tuple[object, ...]:
-    """What fits first, then cheapest first; unknown prices last, then few GPUs and little memory; names make it certain."""
+    """Rank fitting candidates first, then cheaper ones; unknown prices come last, then few GPUs and little memory, then names."""
     cost, accelerator, parallelism = candidate.cost, candidate.accelerator, candidate.parallelism
     return (
         _ORDER.index(candidate.verdict),
@@ -109,7 +109,7 @@ def closeness(candidate: Candidate) -> tuple[object, ...]:
 
 
 def why_not(candidate: Candidate) -> str:
-    """Why it is not a certain answer, in a few words with the numbers; empty where it fits."""
+    """Return in a few words, with the numbers, why it is not a certain answer; empty where it fits."""
     if candidate.beyond or candidate.verdict is Verdict.FITS:
         return candidate.beyond
     told = [f for f in candidate.assessment.findings if f.severity is not Severity.INFO]
@@ -140,7 +140,7 @@ def _weights_too_large(budget: Budget) -> str:
 
 
 def _short(budget: Budget) -> str:
-    """How far the demand lies above what there is, per GPU: at most, or at the low end where it may fit."""
+    """Return the missing bytes per GPU: at the high end, or at the low end where it may fit."""
     demand, stage, usable = budget.demand_bytes, budget.tightest, budget.usable_blocks
     if demand is None or stage is None or usable is None or budget.demand is None:
         return ""

@@ -28,7 +28,7 @@ class ModelEntry:
     confidence: str
     parameters: int | None
     safetensors_bytes: int | None
-    """What the checkpoint's weight files hold in all, where that is published."""
+    """Bytes of the checkpoint's weight files together, where they are published."""
 
 
 def _read(path: Path) -> Any:
@@ -99,7 +99,7 @@ def _letters(name: str) -> str:
 
 
 def find_accelerator(name: str) -> Accelerator | None:
-    """By short name, the driver's product name, the value of the node label, or an alias; case and separators do not matter."""
+    """Find an accelerator by short name, driver's product name, node label or alias; case and separators do not matter."""
     return _accelerator_names().get(_letters(name))
 
 
@@ -219,7 +219,7 @@ def load_model(name: str) -> ModelEntry:
 
 
 def find_model(name: str) -> ModelEntry | None:
-    """By Hugging Face id, case-insensitive, or by another name of the same checkpoint."""
+    """Find a model by its Hugging Face id in any case, or by another name of the same checkpoint."""
     canonical = _canonical_names().get(name.strip().lower()) or _aliases().get(name.strip().lower())
     return load_model(canonical) if canonical else None
 

@@ -1,4 +1,4 @@
-"""What an engine gets that changes nothing but its release: options that it does not set, and whose default is another one."""
+"""Defaults that change for an engine which changes nothing but its release: those of options that it does not set."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import fields
@@ -30,10 +30,10 @@ class ChangedDefault:
 def changed_defaults(
     before: str, after: str, *, is_set: Collection[str], request: BudgetRequest | None
 ) -> tuple[ChangedDefault, ...]:
-    """From one release to another, those that move memory first.
+    """Return the changed defaults from one release to another, those that move memory first.
 
     `is_set` are the settings, by vLLM's names, that the engine gives; `request` is what it asks of the newer release, where that is
-    known: with it the defaults are told that depend on GPU and model. Raises UnknownVersion.
+    known: with it come the defaults that depend on GPU and model. Raises UnknownVersion.
     """
     resolved = dict(_resolved(before, after, request)) if request else {}
     stated = (_stated(option, before, after) for option in options().values() if option.dest not in resolved)
@@ -53,7 +53,7 @@ def _resolved(before: str, after: str, request: BudgetRequest) -> Iterator[tuple
 
 
 def _settings_in(release: str, request: BudgetRequest) -> list[Resolved]:
-    """As it may resolve them."""
+    """Return the settings as a release may resolve them."""
     around = (".".join(map(str, read)) for read in read_around(parse_patch(release)))
     return [resolve_settings(request, accounting_of(read)) for read in around]
 
@@ -70,7 +70,7 @@ def _changed(flag: str, olds: Sequence[Any], news: Sequence[Any]) -> ChangedDefa
 
 
 def _stated(option: Option, before: str, after: str) -> ChangedDefault | None:
-    """As the parsers have it; None where one of them does not have the option, or takes it only for old times' sake."""
+    """Return the change by the parsers' defaults; None where one lacks the option, or takes it without an effect."""
     old, new = parse_patch(before), parse_patch(after)
     is_dying = any(option.deprecated_since and option.deprecated_since <= release for release in (old, new))
     if is_dying or not (option.is_in(old) and option.is_in(new)):

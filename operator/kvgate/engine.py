@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platform
 
 
 class Decision(StrEnum):
-    """What the policy makes of a verdict."""
+    """Decision that the policy makes of a verdict."""
 
     ADMIT = "Admit"
     ADMIT_WITH_WARNING = "AdmitWithWarning"
@@ -42,11 +42,11 @@ class Assessment:
     """The whole answer; doors translate it and decide nothing."""
 
     verdict: Verdict
-    """Of the spec as it is written."""
+    """Verdict on the spec as it is written."""
     decision: Decision = Decision.ADMIT
     findings: tuple[Finding, ...] = ()
     budget: Budget | None = None
-    """As written; None where facts are missing."""
+    """Budget as written; None where facts are missing."""
     adjustment: Adjustment | None = None
     alternatives: tuple[Alternative, ...] = ()
     skip_reason: str | None = None
@@ -87,7 +87,7 @@ def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | No
 
 
 def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> Effective:
-    """What the pods are rendered from: what was judged, or the spec's own words where nothing could be."""
+    """Return the values that pods are rendered from: the judged ones, or the spec's own where nothing could be judged."""
     from kvgate.api.status import Effective
 
     budget = assessment.effective
@@ -184,7 +184,7 @@ def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec
 
 
 def _adjustment(judged: Assessment, spec: InferenceDeploymentSpec) -> Adjustment | None:
-    """What policy Adjust may do; None where nothing within the limits fits, or vLLM refuses what would."""
+    """Return the adjustment that policy Adjust makes; None where nothing within the limits fits, or vLLM refuses what would."""
     if judged.budget is None:
         return None
     asked = spec.admission.adjust

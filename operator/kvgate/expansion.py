@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 
 _REFERENCE = re.compile(r"\$(\$|\(([^)]*)\))")
-"""What changes in a text; the other rules of the table leave it as it is, and hide no `$` from this pattern."""
+"""Parts of a text that change; the other rules of the table leave it as it is, and hide no `$` from this pattern."""
 
 
 def expanded(text: str, value_of: Callable[[str], str | None]) -> str:

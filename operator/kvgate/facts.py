@@ -1,4 +1,4 @@
-"""What is known about a spec before it is judged: the model's shape, the accelerator, and findings about what is not."""
+"""Facts about a spec before it is judged: the model's shape, the accelerator, and findings about missing facts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platform
 
 @record
 class ConfigMissing:
-    """Why the text behind configFrom is not there."""
+    """Reason why the text behind configFrom is missing."""
 
     message: str
     remediation: str
@@ -32,7 +32,7 @@ class ConfigMissing:
 
 _BY_SPEC = "spec.model.configFrom or "
 ConfigLookup = Callable[["KeyRef"], str | ConfigMissing]
-"""Where a door finds the text of a ConfigMap key: the cluster, files beside the one checked, or nowhere."""
+"""Way in which a door finds the text of a ConfigMap key: the cluster, files beside the one checked, or nowhere."""
 
 
 @record
@@ -42,7 +42,7 @@ class Facts:
     shape: ModelShape | None
     accelerator: Accelerator | None
     knows_version: bool = True
-    """Whether the accounting of the release of vLLM is known."""
+    """True where the accounting of the release of vLLM is known."""
     calibration: Calibration = NOTHING_OBSERVED
     """Starts that were observed elsewhere."""
     findings: tuple[Finding, ...] = ()
@@ -77,7 +77,7 @@ def _shape(spec: InferenceDeploymentSpec, lookup: ConfigLookup) -> tuple[ModelSh
 
 
 def without_spec(remediation: str) -> str:
-    """For those who have no InferenceDeployment."""
+    """Rewrite a remedy for users without an InferenceDeployment."""
     return remediation.replace(_BY_SPEC, "")
 
 
@@ -131,7 +131,7 @@ def shape_of_text(
 
 
 def _config_findings(error: ModelConfigError, where: str) -> tuple[Finding, ...]:
-    """What is wrong with a config.json, each problem on its own."""
+    """Return the findings about a config.json, one for each problem."""
     return tuple(
         _unknown(
             "InvalidModelConfig",
@@ -167,7 +167,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def look_up_version(version: str) -> tuple[Finding, ...]:
-    """What keeps a release of vLLM from being judged; empty where its accounting is known."""
+    """Return the findings that keep a release of vLLM from being judged; empty where its accounting is known."""
     try:
         accounting_of(version)
     except UnknownVersion as error:
@@ -177,7 +177,7 @@ def look_up_version(version: str) -> tuple[Finding, ...]:
 
 
 def look_up_model_class(shape: ModelShape, version: str) -> tuple[Finding, ...]:
-    """What vLLM says of a class that the release does not have yet, or no more; empty between two releases that were read.
+    """Return the findings about a class that the release lacks, or lacks by now; empty between two releases that were read.
 
     A class of plain full attention may still run through the Transformers backend: that is a warning.
     """

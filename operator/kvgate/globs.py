@@ -6,11 +6,11 @@ from fnmatch import translate
 from functools import lru_cache
 
 ANY_FOLDERS = "**"
-"""As a whole step of a path: no folder, or any number of them."""
+"""Step of a path that stands for no folder, or for any number of them."""
 
 
 def path_matches(path: str, glob: str) -> bool:
-    """As people know it from `.gitignore`: `**` stands for any folders, a folder for all that is in it.
+    """Match a path as `.gitignore` does: `**` stands for any folders, a folder for all that is in it.
 
     The path has slashes, and no `./` before it; an empty one matches nothing, and the glob `.` any other.
     """
@@ -29,7 +29,7 @@ def steps_match(names: Sequence[str], globs: Sequence[str], *, with_contents: bo
 
 
 def _after(place: int, name: str, globs: Sequence[str]) -> tuple[int, ...]:
-    """Where a name leads from a place in the globs."""
+    """Return the places that a name leads to from a place in the globs."""
     if place == len(globs):
         return ()
     if globs[place] == ANY_FOLDERS:
@@ -38,7 +38,7 @@ def _after(place: int, name: str, globs: Sequence[str]) -> tuple[int, ...]:
 
 
 def _reached(places: set[int], globs: Sequence[str]) -> set[int]:
-    """With the places behind `**`, which may stand for nothing; at the end it stands for something."""
+    """Add the places behind `**`, which may stand for nothing; at the end it stands for something."""
     reached = set(places)
     for place in places:
         while place < len(globs) - 1 and globs[place] == ANY_FOLDERS:

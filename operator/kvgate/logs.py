@@ -1,4 +1,4 @@
-"""What both processes log: one JSON object per line on stderr."""
+"""Log lines of both processes: one JSON object per line on stderr."""
 
 import logging
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_as_json() -> None:
-    """From INFO on."""
+    """Log as JSON from INFO on."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])

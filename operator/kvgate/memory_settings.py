@@ -21,7 +21,7 @@ MEMORY_KINDS: dict[str, str] = {
     "hf_overrides": _OVERRIDES,
     "rope_scaling": _OVERRIDES,
 }
-"""What a finding calls each."""
+"""Name of each setting in findings."""
 ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 """vLLM's variable by which it takes any max_model_len."""
 _STRETCHING = ("rope_scaling", "hf_overrides", ALLOW_LONG)
@@ -34,7 +34,7 @@ _ABOUT_LENGTH = frozenset({"rope_scaling", "rope_parameters", "rope_theta", "max
 
 
 def unmodelled_kinds(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the values switch on that has no formula here, named once."""
+    """Name each feature without a formula that the values switch on."""
     kinds = {key: kind for key, kind in MEMORY_KINDS.items() if _is_set(values.get(key))}
     if values.get("max_model_len") not in (None, AUTO_MAX_MODEL_LEN, "auto", "-1"):
         kinds.pop("rope_scaling", None)
@@ -49,12 +49,12 @@ def stretches_length(values: Mapping[str, Any]) -> bool:
 
 
 def allows_any_length(variable: str) -> bool:
-    """What the variable ALLOW_LONG says; a text that nobody knows here counts as yes."""
+    """Read the variable ALLOW_LONG; an unknown text counts as yes."""
     return variable.strip().lower() not in ("0", "false")
 
 
 def _is_about_length(overrides: object) -> bool:
-    """Where the length is given, nothing is left of them to know."""
+    """True where the overrides are about the length only."""
     return isinstance(overrides, Mapping) and all(
         key in _ABOUT_LENGTH or (key == "text_config" and _is_about_length(value)) for key, value in overrides.items()
     )

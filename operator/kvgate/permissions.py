@@ -1,4 +1,4 @@
-"""What the controller may do, and why: the chart's roles are made from this, and a test holds the audit log against it.
+"""Permissions of the controller, each with its reason: the chart's roles are made from this, and a test holds the audit log against it.
 
 No secrets: pods read tokens by reference. No nodes. Pods are looked at and never touched; of a log, which may hold prompts, nothing
 is kept but vLLM's refusal. No delete: children go with their owner.
@@ -78,4 +78,4 @@ OWN_NAMESPACE_RULES: tuple[Permission, ...] = (
         why="observed starts, which correct predictions, in a ConfigMap",
     ),
 )
-"""In the controller's own namespace."""
+"""Permissions in the controller's own namespace."""

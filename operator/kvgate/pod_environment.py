@@ -15,15 +15,15 @@ if TYPE_CHECKING:  # a short run needs no pydantic: other platforms' manifests
     from kvgate.api.v1alpha1 import EnvVar, InferenceDeploymentSpec
 
 REFERENCE = re.compile(r"\$\([A-Za-z_][-._A-Za-z0-9]*\)")
-"""What Kubernetes would replace in a pod of the user's own."""
+"""Text that Kubernetes would replace in a pod of the user's own."""
 
 
 @record
 class PodEnvironment:
-    """What the variables of a pod mean for its verdict."""
+    """Meaning of a pod's variables for its verdict."""
 
     kinds: tuple[str, ...] = ()
-    """What they switch on that has no formula."""
+    """Features without a formula that they switch on."""
     allows_any_length: bool = False
     findings: tuple[Finding, ...] = ()
 

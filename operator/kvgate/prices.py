@@ -1,4 +1,4 @@
-"""What a GPU costs per hour: our dated list prices, or a file of the user's."""
+"""Prices of GPUs per hour: our dated list prices, or a file of the user's."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class Prices:
     per_gpu_hour: Mapping[str, Fraction]
     currency: str
     remark: str
-    """Where they come from, for people."""
+    """Words for people about the source of the prices."""
 
 
 @lru_cache(maxsize=1)

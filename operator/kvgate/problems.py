@@ -1,4 +1,4 @@
-"""What is wrong with a question, told all at once."""
+"""Problems of a question, reported all at once."""
 
 from collections.abc import Callable, Iterable
 from typing import ParamSpec, TypeVar
@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 
 class Problems:
-    """Of several readings, each of which may raise Unusable."""
+    """Problems of several readings, each of which may raise Unusable."""
 
     def __init__(self, found: Iterable[str] = ()) -> None:
         self._found = list(found)
 
     def read_or(self, otherwise: T, read: Callable[P, T], *given: P.args, **options: P.kwargs) -> T:
-        """What is read; `otherwise`, which nobody will use, where there is a problem."""
+        """Return what is read, or `otherwise`, which nobody will use, where there is a problem."""
         try:
             return read(*given, **options)
         except Unusable as error:

@@ -1,4 +1,4 @@
-"""Which GPUs, how many, and how they are set up: candidates that the engine judges, cheapest first."""
+"""Search for GPUs, their number and their settings: candidates that the engine judges, cheapest first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
@@ -28,15 +28,15 @@ _NOT_NO = (*_MAY_FIT, Verdict.UNKNOWN)
 
 @record
 class Question:
-    """What must be served, and on what it may run."""
+    """The load that must be served, and the GPUs that it may run on."""
 
     request: BudgetRequest
     """Everything but the accelerator, the parallel sizes and the cache dtype, which are searched."""
     accelerators: tuple[Accelerator, ...]
     kv_cache_dtypes: tuple[str, ...] = ("auto", "fp8")
-    """In the order in which they are preferred where the number of GPUs is the same."""
+    """Formats in the order of preference where the number of GPUs is the same."""
     prices: Mapping[str, Fraction] = field(default_factory=dict)
-    """Of a GPU per hour, by the accelerator's name."""
+    """Price of a GPU per hour, by the accelerator's name."""
     max_gpus: int = 64
     findings: tuple[Finding, ...] = ()
     """About the model and the release, before anything is judged."""
@@ -90,7 +90,7 @@ def candidates_on(
 
 
 def _different_dtypes(request: BudgetRequest, names: Iterable[str]) -> Iterator[str]:
-    """Without names that come to the same format as one before."""
+    """Drop names that mean the same format as an earlier one."""
     seen = set()
     for name in names:
         kv_cache = plan(request.with_settings(kv_cache_dtype=name)).kv_cache
@@ -129,7 +129,7 @@ def _cut(request: BudgetRequest, count: int) -> Parallelism:
 
 
 def _with_replicas(question: Question, request: BudgetRequest) -> Iterator[Candidate]:
-    """As many as hold all requests for sure, and fewer that may; or one that does not."""
+    """Return the replicas that certainly hold all requests, and fewer that may; or one that does not."""
     alone = engine.judge(_with_share(request, 1), extra=question.findings)
     total = question.concurrency
     if alone.verdict not in _MAY_FIT:

@@ -49,7 +49,7 @@ def _fewest(candidates: Iterable[Candidate]) -> float:
 
 
 def cheaper_perhaps(best: Candidate, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """What may fit and costs less than what does; by GPUs where a price is not known."""
+    """Return the candidate that may fit and costs less than the best; by GPUs where a price is not known."""
     return [c for c in candidates if c.verdict is Verdict.MAY_NOT_FIT and _costs_less(c, best)]
 
 
@@ -60,7 +60,7 @@ def _costs_less(candidate: Candidate, than: Candidate) -> bool:
 
 
 def _possible(question: Question, candidates: Sequence[Candidate]) -> Iterator[str]:
-    """What would have to be asked, or allowed, for an answer."""
+    """Return the changes of the question that would give an answer."""
     held = max(candidates, key=lambda c: (c.surely * c.replicas, -c.num_gpus), default=None)
     if held and held.surely:
         most = held.surely * max(1, question.max_gpus // held.parallelism.num_gpus)
@@ -76,7 +76,7 @@ def _possible(question: Question, candidates: Sequence[Candidate]) -> Iterator[s
 
 
 def _fewer_sequences(candidates: Sequence[Candidate]) -> str:
-    """Where a state for each of max_num_seqs sequences is what does not fit; else nothing."""
+    """Suggest fewer sequences where their states do not fit; else nothing."""
     tight = [c for c in candidates if not c.is_refused and c.budget.demand and c.budget.demand.is_for_sequences]
     most = [(largest_max_num_seqs(c.budget.request, c.budget.settings.max_num_seqs), c) for c in tight]
     sequences, candidate = max(most, key=lambda pair: pair[0], default=(0, None))

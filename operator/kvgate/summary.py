@@ -28,7 +28,7 @@ _FACT_REASONS = {
 
 
 def refusal(assessment: Assessment) -> str:
-    """Why it is refused, with the numbers and the single changes that would fit."""
+    """Return the refusal with the numbers and the single changes that would fit."""
     errors = [finding for finding in assessment.findings if finding.severity is Severity.ERROR]
     searched = fruitless(assessment)
     closing = (f"; {searched}" if searched else "") + _way_out(assessment, errors)
@@ -59,13 +59,13 @@ def alternative_text(alternative: Alternative) -> str:
 
 
 def correction_text(correction: Correction) -> str:
-    """What observed starts have to do with a figure."""
+    """Describe the part that observed starts have in a figure."""
     starts = f"{correction.starts} observed start" + ("s" if correction.starts > 1 else "")
     return f"as {starts} of this setting had it" if correction.is_same_setting else f"{starts} of near settings heeded"
 
 
 def warnings(assessment: Assessment) -> list[str]:
-    """What an admitted object's owner should know, one line each."""
+    """Return the warnings for an admitted object's owner, one line each."""
     lines = []
     if assessment.skip_reason is not None and assessment.verdict is Verdict.DOES_NOT_FIT:
         lines.append(f"{SKIP_BUDGET_ANNOTATION}: admitted although it does not fit: {assessment.skip_reason}")

@@ -27,12 +27,12 @@ class Cell:
 
     verdict: Verdict
     by_memory: Verdict
-    """Of the bytes alone: the boundary is drawn between these."""
+    """Verdict of the bytes alone: the boundary is drawn between these."""
     refusal: str
-    """Why vLLM refuses the setting whatever memory there is; empty where it does not."""
+    """Reason why vLLM refuses the setting with any memory; empty where it does not."""
     demand_bytes: int | None
     available: Interval | None
-    """For the KV cache of one GPU."""
+    """Bytes for the KV cache of one GPU."""
     message: str
     """The first error or warning."""
 
@@ -46,7 +46,7 @@ class Cell:
 
 @record
 class Edge:
-    """Of one column: the largest values of the other setting, within the axis; 0 where not even the least fits."""
+    """Edge of one column: the largest values of the other setting, within the axis; 0 where not even the least fits."""
 
     fits: int
     """Even at the low end."""
@@ -62,11 +62,11 @@ class Sweep:
     y: Axis
     rows: tuple[tuple[Cell, ...], ...]
     edges: tuple[Edge, ...] | None
-    """By column; None where the setting of y has no largest value that fits."""
+    """Edges by column; None where the setting of y has no largest value that fits."""
     guarantee: Guarantee
     findings: tuple[Finding, ...]
     request: BudgetRequest
-    """Of the first cell."""
+    """Request of the first cell."""
     at: tuple[int, int] | None = None
     """Column and row of the chosen point."""
 
@@ -137,7 +137,7 @@ def _errors(assessment: Assessment) -> Iterator[Finding]:
 
 
 def _available(budget: Budget) -> Interval | None:
-    """What requests can hold, in the bytes of the tightest rank: whole blocks without the null block, as the verdict counts."""
+    """Return the bytes that requests can hold on the tightest rank: whole blocks without the null block, as the verdict counts."""
     usable, stage = budget.usable_blocks, budget.tightest
     if usable is None or stage is None:
         return None

@@ -11,7 +11,7 @@ from kvgate.vllm_values import Unusable
 from kvgate.what_if_settings import SETTINGS, Setting
 
 MAX_VALUES = 200
-"""Of one axis."""
+"""Values of one axis."""
 _NOT_SWEPT = frozenset(
     {"model_config", "speculative_config", "compilation_config", "limit_mm_per_prompt", "kv_cache_dtype_skip_layers"}
 )
@@ -42,7 +42,7 @@ def _is_number(value: Any) -> bool:
 
 
 def label(value: Any) -> str:
-    """As vLLM's flags take it."""
+    """Write a value as vLLM's flags take it."""
     if value == AUTO_MAX_MODEL_LEN:
         return "auto"
     if isinstance(value, bool):

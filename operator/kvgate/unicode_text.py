@@ -9,7 +9,7 @@ NOT_UNICODE = "it holds half of a surrogate pair, which is no Unicode character"
 
 
 def has_lone_surrogate(value: Any) -> bool:
-    """In any text of a value as JSON gives it, keys included."""
+    """True where any text of a JSON value has one, keys included."""
     try:
         json.dumps(value, ensure_ascii=False, default=str, skipkeys=True).encode()
     except UnicodeEncodeError:

@@ -29,14 +29,14 @@ class EngineMetric:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineReading:
-    """What one vLLM server reports of its KV cache, per engine: of several, the smallest cache and the largest usage."""
+    """Report of one vLLM server about its KV cache; of several engines the smallest cache and the largest usage count."""
 
     num_gpu_blocks: int
     """The null block included."""
     block_size: int
-    """In tokens; with several KV cache groups not the block of every layer."""
+    """Tokens of a block; with several KV cache groups not the block of every layer."""
     kv_cache_size_tokens: int | None = None
-    """As the start-up log has it; since 0.24, and never blocks × size where there are several KV cache groups."""
+    """Tokens as the start-up log has them; since 0.24, and never blocks × size where there are several KV cache groups."""
     usage_ratio: float | None = field(default=None, compare=False)
     """0 to 1; None where it is not told. Two readings are equal where they are of the same cache."""
 

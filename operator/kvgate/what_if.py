@@ -40,7 +40,7 @@ class BadRequest(Unusable):
     def __init__(self, message: str, problems: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(message)
         self.problems = problems
-        """By the key that each is about."""
+        """Problems by the key that each is about."""
 
 
 class UnknownFacts(ValueError):
@@ -110,7 +110,7 @@ def _engine_settings(known: Mapping[str, Any]) -> EngineSettings:
 
 
 def _shape(known: Mapping[str, Any]) -> tuple[ModelShape | None, tuple[Finding, ...]]:
-    """By the text of the config, so that many requests about one model read it once."""
+    """Return the shape by the config's text, so that many requests about one model read it once."""
     name, config = known.get("model", ""), known.get("model_config")
     quantization, dtype = known.get("quantization"), known.get("dtype")
     if config is None:
@@ -150,7 +150,7 @@ def _unlisted(name: str) -> Finding:
 
 
 def _remarks(values: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Finding]:
-    """What was assumed, and what was not understood."""
+    """Return remarks about assumptions, and about keys that were not understood."""
     if "vllm_version" not in known:
         yield _info(
             "VersionAssumed",

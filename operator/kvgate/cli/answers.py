@@ -45,7 +45,7 @@ def finding_json(finding: Finding) -> Json:
 
 
 def _ledger(budget: Budget) -> Json | None:
-    """Of the tightest stage."""
+    """Return the ledger of the tightest stage."""
     stage = budget.tightest
     ledger = stage.ledger if stage else None
     if stage is None or ledger is None:

@@ -1,4 +1,4 @@
-"""What makes a run impossible: a configuration, a baseline or a config.json that is not as it should be."""
+"""Input that makes a run impossible: a broken configuration, baseline or config.json."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

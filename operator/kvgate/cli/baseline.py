@@ -14,7 +14,7 @@ from kvgate.inert import inert_values
 
 VERSION = 1
 MAX_BYTES = 16 << 20
-"""Of a file: 80,000 findings."""
+"""Size of a file: 80,000 findings."""
 _REASON = "in the baseline"
 
 
@@ -33,7 +33,7 @@ def _belongs(result: Result) -> bool:
 
 
 def _row(result: Result) -> dict[str, str]:
-    """What people need to review it, and the fingerprint that decides."""
+    """Return the columns that people need to review a finding, and the fingerprint that decides."""
     placed = result.placed
     name = result.item.subject if result.item else ""
     return {"file": shown_file(placed.file), "engine": name, "rule": placed.rule, "fingerprint": result.fingerprint}

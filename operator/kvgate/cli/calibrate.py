@@ -50,7 +50,7 @@ def calibrate(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> Non
 
 
 def _known(into: Path | None) -> Records:
-    """What the file holds already; a file that cannot be read whole is never written over."""
+    """Read the starts that the file holds already; a file that cannot be read whole is never written over."""
     if into is None or not into.exists():
         return Records()
     try:

@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 
 def _listing(command: Callable[..., None]) -> click.Command:
-    """What they all take."""
+    """Add the options that all listings take."""
     output = click.option(
         "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="For people or programs."
     )

@@ -49,7 +49,7 @@ def _document(item: Item) -> Json:
 
 
 def _decision(item: Item) -> Json:
-    """What goes with one of our own objects."""
+    """Return the decision about one of our own objects."""
     checked = item.checked
     if checked is None:
         return {}
@@ -65,7 +65,7 @@ def _decision(item: Item) -> Json:
 
 
 def _effective(item: Item) -> Json | None:
-    """What would be rendered; null where it is not."""
+    """Return the values that would be rendered; null where nothing is."""
     checked = item.checked
     if checked is None or checked.assessment is None or checked.subject.deployment is None:
         return None

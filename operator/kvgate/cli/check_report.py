@@ -1,4 +1,4 @@
-"""What `kvgate check` found, in one shape for every output: items with placed findings, and what could not be read."""
+"""Report of `kvgate check` in one shape for every output: items with placed findings, and unreadable documents."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
@@ -27,7 +27,7 @@ _VALUES_HELP = "if these are values of a chart, render it: helm template CHART |
 
 @record
 class Ignored:
-    """Why a finding does not count."""
+    """Reason why a finding does not count."""
 
     reason: str
     by: str
@@ -69,7 +69,7 @@ class Item:
     told: tuple[Placed, ...] = ()
     """All findings, those that are ignored too."""
     checked: Checked | None = None
-    """For our own objects: the decision and all that goes with it."""
+    """Decision about one of our own objects, and all that goes with it."""
     judged: JudgedEngine | None = None
 
     @property
@@ -85,7 +85,7 @@ class Item:
 
     @property
     def is_refused(self) -> bool:
-        """Of ours by policy; an engine of another platform that does not start."""
+        """True for an object of ours that the policy refuses, and for another platform's engine that does not start."""
         return self._does_not_pass and not self.is_pardoned
 
     @property
@@ -118,16 +118,16 @@ class Report:
 
     items: tuple[Item, ...]
     broken: tuple[Placed, ...]
-    """What could not be read, also where that is ignored."""
+    """Unreadable documents, also those that are ignored."""
     num_others: int
     """Documents that have nothing to do with vLLM."""
     paths: tuple[str, ...]
     fail_on: Severity = Severity.ERROR
-    """What makes the exit code 1."""
+    """Severity from which on the exit code is 1."""
     num_unneeded: int = 0
     """Entries of the baseline that nothing matches any more."""
     passed_over: Mapping[Why, int] = field(default_factory=dict)
-    """What lies in the folders and was not read, by reason."""
+    """Files in the folders that were not read, by reason."""
 
     @property
     def unreadable(self) -> tuple[Placed, ...]:
@@ -200,7 +200,7 @@ def of_document(document: Document) -> Item:
 
 
 def of_broken(item: Broken) -> Placed:
-    """What could not be read, in its place."""
+    """Place the finding of an unreadable document."""
     position = item.position
     return Placed(
         finding=item.finding, file=item.file, line=position.line, column=position.column, path=item.finding.field
@@ -219,6 +219,6 @@ def _located(document: Document, located: Located) -> Placed:
 
 
 def in_order(items: Sequence[Item]) -> tuple[Item, ...]:
-    """As they stand in the files, file by file in the order of the input."""
+    """Sort items by their place, file by file in the order of the input."""
     files = {file: index for index, file in enumerate(dict.fromkeys(item.document.file for item in items))}
     return tuple(sorted(items, key=lambda item: (files[item.document.file], item.line)))

@@ -22,14 +22,14 @@ class Result:
 
     @property
     def level(self) -> Severity:
-        """What a policy admits (adjusted, or warned about) is no error."""
+        """Level for other programs; a finding that the policy admits (adjusted, or warned about) is no error."""
         severity = self.placed.finding.severity
         refused = self.item is None or self.item.is_refused
         return Severity.WARNING if severity is Severity.ERROR and not refused else severity
 
     @property
     def message(self) -> str:
-        """Whose it is, what it is, what to do."""
+        """Sentence with the engine, the finding and the remedy."""
         finding = self.placed.finding
         subject = f"{self.item.subject}: " if self.item else ""
         return f"{subject}{finding.message}" + (f"; {finding.remediation}" if finding.remediation else "")
@@ -58,7 +58,7 @@ def _mark(placed: Placed, item: Item | None) -> str:
 
 
 def shown_file(file: str) -> str:
-    """As other programs name it: below the current folder where it is there, with slashes."""
+    """Return the file's name for other programs: below the current folder where it lies there, with slashes."""
     if file == STDIN_NAME:
         return "stdin"
     path = Path(file)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @record
 class Options:
-    """What the command line says beside paths and output."""
+    """Options of the command line beside paths and output."""
 
     accelerator: str | None = None
     vllm_version: str | None = None

@@ -76,7 +76,7 @@ def _result(result: Result, index: int) -> Json:
 
 
 def _suppressions(placed: Placed) -> Json:
-    """What is ignored is in the report, and closed."""
+    """Return the suppression of an ignored finding, which stands in the report and is closed."""
     if placed.ignored is None:
         return {}
     kind = "inSource" if placed.ignored.by == "comment" else "external"

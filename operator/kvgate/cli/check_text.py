@@ -46,7 +46,7 @@ def _lines(report: Report) -> Iterator[Line]:
 
 
 def outcome(item: Item) -> str:
-    """What becomes of it: `admitted`, `does not start` …"""
+    """Return the outcome in words: `admitted`, `does not start` …"""
     return _outcome(item)[0]
 
 
@@ -70,7 +70,7 @@ def _item_lines(item: Item) -> Iterator[Line]:
 
 
 def _own_lines(item: Item) -> Iterator[str]:
-    """What goes with a decision about one of our own objects."""
+    """Return the lines that go with a decision about one of our own objects."""
     checked = item.checked
     if checked is None:
         return
@@ -106,14 +106,14 @@ def finding_lines(findings: Sequence[Placed]) -> Iterator[Line]:
 
 
 def _ignored_lines(item: Item) -> Iterator[str]:
-    """What somebody answers for, by rule and reason."""
+    """Return the ignored findings, by rule and reason."""
     ignored = [(placed.rule, placed.ignored.reason) for placed in item.told if placed.ignored]
     if ignored:
         yield f"  ignored: {', '.join(f'{rule} ({reason})' for rule, reason in dict.fromkeys(ignored))}"
 
 
 def _message(placed: Placed) -> str:
-    """With the path of the setting, where the sentence does not begin with it."""
+    """Put the path of the setting before the sentence, where it does not begin with it."""
     finding = placed.finding
     path = f"{placed.path}: " if placed.path and finding.field and not finding.message.startswith(finding.field) else ""
     return path + shortened(inert(finding.message), MAX_SENTENCE)
@@ -126,7 +126,7 @@ def broken_lines(placed: Placed) -> Iterator[Line]:
 
 
 def summary(report: Report) -> str:
-    """How many of what, on one line."""
+    """Count the outcomes on one line."""
     parts = [_counts(report, ours=True), _counts(report, ours=False)]
     parts = [part for part in parts if part] or [f"no vLLM engine in {', '.join(report.paths)}"]
     if report.unreadable:
@@ -142,7 +142,7 @@ def summary(report: Report) -> str:
 
 
 def passed_over(report: Report) -> Iterator[str]:
-    """What lies in the folders and was not read; nothing where all was."""
+    """Return the line about files that were not read; nothing where all were."""
     told = [f"{count} {why.partition('|')[0 if count == 1 else 2]}" for why, count in report.passed_over.items()]
     if told:
         help_ = (

@@ -1,4 +1,4 @@
-"""What is taken where a manifest does not say: the command line first, then the first mapping that says it, then the configuration."""
+"""Facts that manifests do not state: from the command line, else the first mapping that has them, else the configuration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Choices:
     file: ConfigFile | None = None
 
     def defaults(self, file: str, name: str, root: Written) -> Defaults:
-        """For one engine."""
+        """Return the defaults for one engine."""
         sources = self._sources(file, name, root)
         model_config = self._model_config(sources)
         workload = _said("workload", sources)
@@ -82,6 +82,6 @@ def _selects(selector: Selector, name: str, root: Written) -> bool:
 
 
 def _labels(root: Written, key: str) -> Iterator[str]:
-    """Of the object, and of its pods."""
+    """Return the labels of the object and of its pods."""
     for place in (root, root.get("spec", "template")):
         yield place.get("metadata", "labels", key).text

@@ -21,7 +21,7 @@ def is_release(text: str) -> bool:
 
 
 class Selector(ApiModel):
-    """Which objects, by what is written in them; all that is given must match."""
+    """Selector of objects by their content; all given parts must match."""
 
     match_labels: Annotated[dict[str, Text], Field(default_factory=dict)]
     """Labels of the object or of its pods."""
@@ -32,7 +32,7 @@ class Selector(ApiModel):
 
 
 class Mapping(ApiModel):
-    """What is taken for some engines where their manifests do not say it."""
+    """Facts about some engines that their manifests do not state."""
 
     paths: Paths = ()
     """Files: globs below the folder of this file. A folder stands for all that is in it."""
@@ -43,7 +43,7 @@ class Mapping(ApiModel):
     vllm_version: Release | None = None
     """The release of vLLM, such as "0.33.0"."""
     workload: Workload | None = None
-    """What the engines serve at their peak; where it does not fit, that is a warning."""
+    """Peak load of the engines; where it does not fit, that is a warning."""
     config_json: Annotated[Text | None, Field(alias="modelConfig")] = None
     """The config.json of models that are not in the catalogue; a path from the folder of this file."""
 
@@ -75,4 +75,4 @@ class Config(ApiModel):
     ignore: tuple[IgnoredRule, ...] = ()
     """Rules whose findings are told as ignored and do not count."""
     mappings: tuple[Mapping, ...] = ()
-    """For some engines; of several that match, the first one that says something counts."""
+    """Mappings for some engines; of several that match, the first one that has the fact counts."""

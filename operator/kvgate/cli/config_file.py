@@ -22,7 +22,7 @@ from kvgate.manifests.written import Written
 from kvgate.rules.finding import Finding, Severity
 
 MAX_BYTES = 256 << 10
-"""Of a `.kvgate.yaml`: a few thousand mappings."""
+"""Size of a `.kvgate.yaml`: a few thousand mappings."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ConfigFile:
     """The files that it names lie below this folder."""
 
     def path_below(self, file: str) -> str:
-        """As its globs name a file; empty where the file lies elsewhere, or is standard input."""
+        """Return a file's path as the globs name it; empty where the file lies elsewhere, or is standard input."""
         return _path_below(self.folder, file)
 
     @property
@@ -109,7 +109,7 @@ def _placed(document: Document, findings: Iterable[Finding]) -> list[Placed]:
 
 
 def _problems(root: Written, file: ConfigFile) -> Iterator[Finding]:
-    """What a schema cannot say; also where the schema has something to say."""
+    """Return the problems that a schema cannot express, also beside those that it can."""
     yield from _value_problems(root, file)
     for entry in root.get("ignore").items():
         rule = entry.get("rule")

@@ -1,4 +1,4 @@
-"""Where `.kvgate.yaml` is; reading it is another matter, which most runs do not need."""
+"""Search for `.kvgate.yaml`; reading it is separate, because most runs do not need that."""
 
 from collections.abc import Sequence
 from pathlib import Path

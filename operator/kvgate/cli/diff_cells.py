@@ -14,7 +14,7 @@ HEAD = ("engine", "verdict", "KV cache tokens", "blocks", "max concurrency", "he
 
 
 def cells(change: Change) -> Sequence[str]:
-    """As many as HEAD has."""
+    """Return as many cells as HEAD has."""
     before, after = change.before, change.after
     old, new = capacity_of(before) if before else None, capacity_of(after) if after else None
     return (
@@ -29,7 +29,7 @@ def _verdict(item: Item | None) -> str | None:
 
 
 def assumptions(change: Change) -> str:
-    """What was taken because the manifest does not say, before → after; empty where nothing was."""
+    """Return the assumptions about facts that the manifest does not state, before → after; empty where there are none."""
     old, new = ("; ".join(item.assumed) if item else None for item in (change.before, change.after))
     return _arrow(*(None if side is None else side or "nothing" for side in (old, new))) if old or new else ""
 
@@ -46,7 +46,7 @@ def default_texts(changed: ChangedDefault) -> tuple[str, str]:
 
 
 def _default_text(value: Any) -> str:
-    """As on a command line; vLLM decides what has no default."""
+    """Write a default as on a command line; without one vLLM decides."""
     if value is None or value == "":
         return "unset"
     return value if isinstance(value, str) else json.dumps(value)
@@ -74,7 +74,7 @@ def _written(capacity: Capacity | None) -> tuple[str | None, ...]:
 
 
 def _shares(old: Capacity | None, new: Capacity | None) -> tuple[str, str, str, str]:
-    """How much more or less, of the tokens alone: the other figures follow."""
+    """Return the change of the tokens in percent; the other figures follow from them."""
     before, after = (capacity.num_tokens if capacity else None for capacity in (old, new))
     if not before or after is None or before == after:
         return "", "", "", ""
@@ -82,7 +82,7 @@ def _shares(old: Capacity | None, new: Capacity | None) -> tuple[str, str, str, 
 
 
 def summary(diff: Diff) -> str:
-    """How many of what, and whether that is for the worse."""
+    """Count the changes, and say whether they are for the worse."""
     kinds = [change.kind for change in diff.changes]
     counts = [f"{kinds.count(kind)} {kind}" for kind in ("changed", "new", "removed", "unchanged") if kind in kinds]
     noun = "engine" if len(kinds) == 1 else "engines"

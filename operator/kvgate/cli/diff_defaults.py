@@ -8,7 +8,7 @@ from kvgate.extra_args import read_extra_args
 
 
 def defaults_between(before: Item, after: Item) -> tuple[ChangedDefault, ...]:
-    """Of the options that neither sets; nothing where a release or an option is not known, or the release is the same."""
+    """Return the defaults of options that neither side sets; nothing where a release is unknown or the same."""
     try:
         old, new = _release(before), _release(after)
         set_before, set_after = _options_set(before), _options_set(after)
@@ -30,7 +30,7 @@ def _release(item: Item) -> str | None:
 
 
 def _options_set(item: Item) -> frozenset[str] | None:
-    """By vLLM's names of the settings; None where the input does not hold them all."""
+    """Return the options that are set, by vLLM's names; None where the input does not hold them all."""
     if item.judged:
         return item.judged.options_set
     deployment = item.checked.subject.deployment if item.checked else None

@@ -21,14 +21,14 @@ class Capacity:
     max_concurrency: float | None = None
     """Whole requests at the same time."""
     headroom_bytes: int | None = None
-    """Of a GPU, beside the demand that is asked for."""
+    """Headroom of a GPU beside the demand."""
 
 
 FIELDS = ("num_tokens", "num_blocks", "max_concurrency", "headroom_bytes")
 
 
 def capacity_of(item: Item) -> Capacity:
-    """Of what is rendered, where a policy adjusts."""
+    """Return the capacity of what is rendered, where a policy adjusts."""
     budget = item.assessment.effective if item.assessment else None
     if budget is None or budget.num_blocks is None or budget.num_tokens is None:
         return Capacity()
@@ -50,7 +50,7 @@ class Change:
     file: str
     """Below the root of its tree; of the new one where it is in both."""
     changed_defaults: tuple[ChangedDefault, ...] = ()
-    """Of options that neither side sets, where the release is another one."""
+    """Changed defaults of options that neither side sets, where the release differs."""
 
     @property
     def item(self) -> Item:
@@ -82,7 +82,7 @@ class Diff:
     new: Report
     changes: tuple[Change, ...]
     unreadable: tuple[Placed, ...] = ()
-    """What could not be read, once where that is so in both trees."""
+    """Unreadable documents, once where both trees have them."""
 
     @property
     def exit_code(self) -> Exit:
@@ -133,7 +133,7 @@ _InTree = tuple[Item, str]
 
 
 def _keys(item: Item, file: str) -> tuple[Hashable, ...]:
-    """What makes two engines the same one, the surest first."""
+    """Return the keys by which two engines are the same one, the surest first."""
     named = (item.kind, item.namespace, item.name)
     return (file, *named, item.path), (file, *named), (*named, item.path), (item.platform, item.name), (file, item.path)
 

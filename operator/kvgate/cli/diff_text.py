@@ -10,7 +10,7 @@ from kvgate.cli.terminal import Line, Styled, text_of
 
 
 def render(diff: Diff) -> str:
-    """What is unchanged is only counted."""
+    """Write the report; unchanged engines are only counted."""
     return text_of(_lines(diff))
 
 

@@ -1,4 +1,4 @@
-"""What comments in manifests ask for: `# kvgate:ignore RULE reason`, `# kvgate:workload peakConcurrency=8 …`."""
+"""Directives in comments of manifests: `# kvgate:ignore RULE reason`, `# kvgate:workload peakConcurrency=8 …`."""
 
 import re
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Ignore:
 
 @record
 class WorkloadComment:
-    """What an engine is expected to serve."""
+    """Load that an engine is expected to serve."""
 
     comment: Comment
     workload: Workload
@@ -52,7 +52,7 @@ Directive = Ignore | WorkloadComment | Problem
 
 
 def directives(document: Document) -> Iterator[Directive]:
-    """Of every comment that is for kvgate."""
+    """Return the directives of all comments that are for kvgate."""
     for comment in document.comments:
         word, _, rest = comment.text.partition(" ")
         at_head = comment.stands_alone and comment.line < document.first_line

@@ -1,4 +1,4 @@
-"""What the commands that judge manifests have in common: what is taken where these do not say."""
+"""Options that the commands for manifests share: facts that manifests do not state."""
 
 from collections.abc import Callable
 from pathlib import Path

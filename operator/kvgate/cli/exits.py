@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What a pipeline needs to know."""
+    """Exit codes for pipelines."""
 
     FITS = 0
     FINDINGS = 1
@@ -12,7 +12,7 @@ class Exit(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """For the reference."""
+        """Meaning of the code, for the reference."""
         return _MEANINGS[self]
 
 

@@ -15,7 +15,7 @@ from kvgate.cli.terminal import show, show_answers
 from kvgate.vllm_values import Unusable
 
 DEFAULT_LENGTHS = "default"
-"""What --paging without lengths stands for."""
+"""Word that stands for --paging without lengths."""
 
 _EXITS = {
     Verdict.FITS: Exit.FITS,

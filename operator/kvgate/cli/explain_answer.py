@@ -1,4 +1,4 @@
-"""What `kvgate explain` answers about one request: the ledger, and the views of it that are asked for (`why`, `paging`)."""
+"""Answer of `kvgate explain` about one request: the ledger, and the requested views of it (`why`, `paging`)."""
 
 from collections.abc import Iterator, Mapping
 
@@ -10,7 +10,7 @@ from kvgate.inert import inert_json
 
 
 def answer(assessment: Assessment, asked: Mapping[str, str], output: str) -> str:
-    """As `text`, `json` or `jsonl`. Raises Unusable for a view that does not exist."""
+    """Write the answer as `text`, `json` or `jsonl`. Raises Unusable for a view that does not exist."""
     if output == "text":
         return text_of(_lines(assessment, asked))
     return inert_json(_json(assessment, asked), indent=2 if output == "json" else None)

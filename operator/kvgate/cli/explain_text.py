@@ -48,7 +48,7 @@ def report(assessment: Assessment) -> Iterator[Line]:
 
 
 def title(budget: Budget) -> Iterator[str]:
-    """What is asked, in two lines."""
+    """Return the question in two lines."""
     request, parallelism = budget.request, budget.request.settings.parallelism
     gpus = f"{parallelism.num_gpus} × " if parallelism.num_gpus > 1 else ""
     yield f"{request.shape.name} on {gpus}{request.accelerator.name}, vLLM {request.vllm_version}"
@@ -77,7 +77,7 @@ _SHORT = {
         {"piecewise_graphs": "{} piecewise", "full_graphs": "{} full", "layers": "{} layers"},
     ),
 }
-"""What a line's formula is called, and the inputs of it that people know; `--why` has the formula itself."""
+"""Short name of each line's formula, with the inputs that people know; `--why` has the formula itself."""
 
 
 def _ledger(ledger: Ledger) -> Iterator[str]:
@@ -143,7 +143,7 @@ def _group(spec: KVCacheSpec, layers: str, blocks: str) -> str:
 
 
 def _textbook(budget: Budget, kv_cache: KVCache) -> Iterator[str]:
-    """Why the formula that everybody knows does not hold here; nothing where it does."""
+    """Return the reasons why the well-known formula does not hold here; nothing where it does."""
     textbook = textbook_of(budget)
     if textbook is None or not textbook.reasons:
         return

@@ -1,4 +1,4 @@
-"""Where the cells of a heat map lie, and between which of them memory runs out; the first row is at the bottom."""
+"""Places of the cells of a heat map, and the edge at which memory runs out; the first row is at the bottom."""
 
 from collections.abc import Collection, Iterator
 from math import ceil, cos, radians, sin
@@ -12,7 +12,7 @@ Segment = tuple[int, int, bool]
 
 _LEFT, _TOP, _RIGHT = 150, 84, 24
 _WIDTH, _HEIGHT = 620, 420
-"""Of the cells together, about."""
+"""Approximate size of all cells together."""
 _LETTER, _BOLD = 8, 8.5
 """Width of a character, at most about."""
 SLANT = 30
@@ -74,7 +74,7 @@ class Grid:
 
     @property
     def bottom(self) -> float:
-        """Where the legend starts."""
+        """Height at which the legend starts."""
         return self.labels_foot + (54 if self.has_edges else 20)
 
     @property

@@ -104,7 +104,7 @@ def _what_to_do(rule: str) -> str:
 
 
 def by_configuration(placed: Placed, file: "ConfigFile") -> Placed:
-    """With the first entry under `ignore` that is about its rule and its file."""
+    """Mark a finding with the first entry under `ignore` for its rule and its file."""
     if placed.ignored:
         return placed
     path = file.path_below(placed.file)

@@ -26,7 +26,7 @@ KINDS = (
     "vllmruntimes.production-stack.vllm.ai", "configmaps", "persistentvolumeclaims",
     "resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io",
 )  # fmt: skip
-"""What may run vLLM, what such objects refer to, and what stands between an object and its pods; kinds that the cluster does
+"""Kinds that may run vLLM, that such objects refer to, or that stand between an object and its pods; kinds that the cluster does
 not have are left out."""
 USAGE = "usage: kubectl kvgate [flags of kubectl get] [-- flags of kvgate check]"
 _CONNECTION = frozenset(
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _objects(flags: list[str]) -> bytes:
-    """What is listed, with its owners: pods and deployments of an object that is judged are judged through it."""
+    """Return the listed objects with their owners: pods and deployments of a judged object are judged through it."""
     known = _known_kinds(flags)
     kinds = ",".join(kind for kind in KINDS if kind in known)
     return _without_owned(_kubectl("get", kinds, "--output=json", "--ignore-not-found", *flags))
@@ -78,7 +78,7 @@ def _metadata(item: Json) -> Json:
 
 
 def _known_kinds(flags: list[str]) -> frozenset[str]:
-    """What the API server has, by full name."""
+    """Return the kinds of the API server, by full name."""
     return frozenset(_kubectl("api-resources", "--output=name", *_connection(flags)).decode().split())
 
 
@@ -93,7 +93,7 @@ def _connection(flags: list[str]) -> Iterator[str]:
 
 
 def _kubectl(*arguments: str) -> bytes:
-    """What it lists; what it cannot list beside that (a right or an API server that is missing) is told."""
+    """Return what kubectl lists; what it cannot list besides (a missing right or API server) is reported."""
     program = os.environ.get("KUBECTL", "kubectl")
     try:
         done = subprocess.run(  # noqa: S603 - the user's own kubectl with the user's own flags

@@ -44,7 +44,7 @@ class LazyGroup(click.Group):
         return command if isinstance(command, click.Command) else None
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """What is wrong with the words of the command line is told like everything else."""
+        """Report mistakes in the words of the command line like all other errors."""
         with _inert_errors():
             return super().make_context(*args, **kwargs)
 

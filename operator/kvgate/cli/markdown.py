@@ -16,7 +16,7 @@ _CALLS = re.compile(
     r"|[!%$&](?=\d)|~(?=\w)|\[(?=\w+:)",  # GitLab's merge requests, milestones, snippets, epics, labels
     re.IGNORECASE,
 )
-"""What GitHub or GitLab make a link of: a comment inside keeps it from being one, which a backslash does not."""
+"""Text of which GitHub or GitLab make a link; a comment inside prevents that, and a backslash does not."""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

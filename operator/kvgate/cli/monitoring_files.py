@@ -33,17 +33,17 @@ spec:
 
 
 def rules_yaml() -> str:
-    """For `rule_files` of Prometheus."""
+    """Write the rules for `rule_files` of Prometheus."""
     return _HEAD + _dumped(rule_groups())
 
 
 def scrape_yaml() -> str:
-    """For a Prometheus without its operator."""
+    """Write the scrape configuration for a Prometheus without its operator."""
     return _HEAD + _SCRAPE_HEAD + _dumped(scrape_configuration(in_kubernetes, rule_files=("rules.yaml",)))
 
 
 def relabeling_template() -> str:
-    """What the PodMonitors of the chart include."""
+    """Write the relabelings that the PodMonitors of the chart include."""
     parts = (
         ("kvgate.engineRelabelings", ENGINES.relabelings),
         ("kvgate.otherEngineRelabelings", OTHER_ENGINES.relabelings),
@@ -57,7 +57,7 @@ def _define(name: str, rules: Iterable[Relabeling]) -> str:
 
 
 def prometheus_rule_template() -> str:
-    """For the operator of Prometheus; the braces of the annotations are not Helm's."""
+    """Write the rules for the operator of Prometheus; the braces of the annotations are not Helm's."""
     body = literal(_dumped(rule_groups(_RUNBOOKS)))
     lines = "".join(
         f"  {line}\n"

@@ -16,9 +16,9 @@ from kvgate.vllm_metrics import CACHE_CONFIG_INFO
 from kvgate.what_if import BadRequest, read_request
 
 MAX_FILE_BYTES = 64 << 20
-"""Of a log or a `/metrics` file; what a start prints takes less than one MiB."""
+"""Size of a log or a `/metrics` file; a start prints less than one MiB."""
 _METRICS = tuple(name.name.replace(":", sign) for name in CACHE_CONFIG_INFO.names for sign in ":_")
-"""What tells a `/metrics` file from a log."""
+"""Names by which a `/metrics` file differs from a log."""
 
 
 class Unusable(ValueError):

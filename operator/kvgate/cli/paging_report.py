@@ -27,7 +27,7 @@ def _lengths(text: str, longest: int) -> tuple[int, ...]:
 
 
 def paging_lines(budget: Budget | None, lengths: str) -> Iterator[str]:
-    """What a slot reserves, then a table for every length. Raises Unusable for lengths that are none."""
+    """Return the bytes that a slot reserves, then a table for every length. Raises Unusable for a text that is no length."""
     sizes = _sizes(budget, lengths)
     if budget is None or not sizes:
         yield "Paging: there is no KV cache to divide, or no formula for it"
@@ -61,7 +61,7 @@ def _lines(budget: Budget, sizes: Sequence[Paged]) -> Iterator[str]:
 
 
 def _beside_the_null_block(budget: Budget, current: Paged) -> str:
-    """What vLLM prints counts the null block."""
+    """Return the remark that vLLM's figure counts the null block."""
     printed = float(current.static_concurrency or 0)
     null = " beside the null block" if budget.kv_cache and budget.kv_cache.null_blocks else ""
     return f"{null} (vLLM prints {printed:.2f}x)"
@@ -83,7 +83,7 @@ def _columns(cells: Sequence[str]) -> str:
 
 
 def _mean(sizes: Sequence[Paged]) -> Iterator[str]:
-    """What a block size wastes on lengths that nobody names, and what a mix of the lengths gets."""
+    """Return the waste of a block size on average lengths, and the result for a mix of the lengths."""
     for size in sizes:
         mix = (
             f"; {size.of_each} of each length fit together"

@@ -1,4 +1,4 @@
-"""How far a long search is, on standard error and for people only."""
+"""Progress of a long search, on standard error and for people only."""
 
 import sys
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What every rule is, from data/rules.yaml: for `kvgate rules`, the reference page, and the help that SARIF carries."""
+"""Texts of every rule, from data/rules.yaml: for `kvgate rules`, the reference page, and the help in SARIF."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -22,14 +22,14 @@ class RuleText:
 
     rule: str
     about: str
-    """What its findings are about: memory, settings, files …"""
+    """Subject of its findings: memory, settings, files …"""
     severities: tuple[Severity, ...]
     """The usual one first."""
     says: str
     example: str = ""
     """An input that it fires on."""
     kind: str = "manifest"
-    """What the example is: `manifest`, `request` (of `kvgate explain`), or `config`."""
+    """Kind of the example: `manifest`, `request` (of `kvgate explain`), or `config`."""
     instead: tuple[str, str] = ("", "")
     """A part of the example, and what to write in its place so that it does not fire."""
 
@@ -53,7 +53,7 @@ class RuleText:
 
 @lru_cache(maxsize=1)
 def rule_texts() -> dict[str, RuleText]:
-    """By id, in the order of the file."""
+    """Return the texts by id, in the order of the file."""
     groups = yaml.load(_FILE.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - a safe loader
     return {entry["id"]: _text(entry, about) for about, entries in groups.items() for entry in entries}
 

@@ -16,7 +16,7 @@ CALIBRATION_OPTION: Decorator = click.option(
     type=click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path),
     help="Observed starts that `kvgate calibrate` wrote.",
 )
-"""Of the commands that judge."""
+"""Option of the commands that judge."""
 
 
 def with_settings(*, without: Collection[str] = ()) -> Decorator:
@@ -43,7 +43,7 @@ def _option(setting: Setting) -> Decorator:
 
 
 def given_settings(values: dict[str, Any]) -> dict[str, Any]:
-    """What is set, --model-config as the mapping that its text holds."""
+    """Return the settings that are given, --model-config as the mapping in its text."""
     given = {key: value for key, value in values.items() if value is not None}
     return {**given, **_config(given.get("model_config"))}
 

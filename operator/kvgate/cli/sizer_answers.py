@@ -92,4 +92,4 @@ def _flat(row: Mapping[str, Any]) -> Json:
 
 Report = Callable[..., str]
 REPORTS: dict[str, Report] = {"text": text_report, "json": json_report, "csv": csv_report}
-"""By the name of the output."""
+"""Reports by the name of the output."""

@@ -14,7 +14,7 @@ from kvgate.sizing import Question
 from kvgate.sizing_hints import HOST_MEMORY, cheaper_perhaps, hints
 
 ROWS = 10
-"""Of what fits, where nobody asks for all."""
+"""Rows of candidates that fit, unless all are requested."""
 _HEADER = ("PER HOUR", "GPUS", "ACCELERATOR", "ENGINES", "KV CACHE", "VERDICT", "HEADROOM", "FULL REQUESTS", "LONGEST")
 _SHOWN = (Verdict.FITS, Verdict.MAY_NOT_FIT)
 _COLOURS = {
@@ -26,7 +26,7 @@ _COLOURS = {
 
 
 def text_report(question: Question, candidates: Sequence[Candidate], costs: Prices, *, every: bool) -> str:
-    """What is asked, the table, why others are not in it, and what would be cheaper."""
+    """Return the question, the table, the reasons why others are missing, and what would be cheaper."""
     return text_of(_lines(question, candidates, costs, every=every))
 
 
@@ -66,7 +66,7 @@ def _title(question: Question, candidates: Sequence[Candidate], costs: Prices) -
 
 
 def _length(request: BudgetRequest, candidate: Candidate) -> str:
-    """As asked, or the model's own; an architecture that is not modelled may not tell it."""
+    """Return the requested length, or the model's own; an architecture without a formula may have none."""
     if request.settings.max_model_len == AUTO_MAX_MODEL_LEN:
         return "auto"
     known = request.settings.max_model_len or candidate.verdict is not Verdict.UNKNOWN or request.shape.max_model_len
@@ -150,7 +150,7 @@ def _advice(question: Question, candidates: Sequence[Candidate]) -> Iterator[str
 
 
 def flags(candidate: Candidate) -> str:
-    """What the search chose, as vLLM's flags."""
+    """Return the settings that the search chose, as vLLM's flags."""
     settings, resolved, parallelism = (
         candidate.budget.request.settings,
         candidate.budget.settings,

@@ -23,7 +23,7 @@ _WORDS = {MAY: "~ may not fit", NO: "! does not fit", REFUSED: "x refused by vLL
 _COLOURS = {FITS: "green", MAY: "yellow", NO: "red", REFUSED: "magenta", UNKNOWN: "cyan"}
 
 _REASONS = 3
-"""Of refusals, at most."""
+"""Refusals that are shown at most."""
 
 
 def text_report(swept: Sweep) -> str:
@@ -76,7 +76,7 @@ def _coloured(cell: Cell, text: str) -> Styled:
 
 
 def _refusals(swept: Sweep) -> Iterator[str]:
-    """Why vLLM refuses, in the order of the columns."""
+    """Return vLLM's reasons for refusing, in the order of the columns."""
     cells = (cell for column in zip(*swept.rows, strict=True) for cell in column)
     reasons = list(dict.fromkeys(cell.refusal for cell in cells if cell.refusal))
     if reasons:

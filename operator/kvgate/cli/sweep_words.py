@@ -1,4 +1,4 @@
-"""What every drawing of a sweep says: its title, the state of a cell, and the numbers of a cell."""
+"""Words of every drawing of a sweep: its title, the state of a cell, and the numbers of a cell."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ def share_text(cell: Cell) -> str:
 
 
 def title(swept: Sweep) -> str:
-    """What is asked about, without what the axes say."""
+    """Return the subject of the sweep without its axes."""
     request, names = swept.request, (swept.x.name, swept.y.name)
     count = request.settings.parallelism.num_gpus
     gpus = f"{count} × " if count > 1 and not any(name.endswith("parallel_size") for name in names) else ""
@@ -47,7 +47,7 @@ def title(swept: Sweep) -> str:
 
 
 def subtitle(swept: Sweep) -> str:
-    """What must fit, and the settings that stay."""
+    """Return the guarantee, and the settings that stay."""
     settings, names = swept.request.settings, (swept.x.name, swept.y.name)
     parts = [
         "one request of max_model_len"
@@ -63,7 +63,7 @@ def subtitle(swept: Sweep) -> str:
 
 
 def legend(swept: Sweep) -> Iterator[tuple[str, str]]:
-    """What is in the picture: states, `edge low` and `edge high`, `ring`; and what each means."""
+    """Return the signs of the picture with their meanings: states, `edge low` and `edge high`, `ring`."""
     present = {state(cell) for row in swept.rows for cell in row}
     yield from ((name, meaning) for name, meaning in MEANINGS.items() if name in present)
     if FITS in present and len(present) > 1:

@@ -39,7 +39,7 @@ def text_of(lines: Iterable[Line]) -> str:
 
 
 def _inert(line: Line) -> str:
-    """As long as nothing stands before it, each part may be the beginning of a command."""
+    """Make a line inert; as long as nothing stands before it, each part may be the beginning of a command."""
     if isinstance(line, str):
         return inert_line(line)
     shown, is_begun = list[str](), False

@@ -10,7 +10,7 @@ from kvgate.manifests.engine_found import FoundEngine
 
 
 def commented_workloads(engines: Sequence[FoundEngine]) -> Iterator[Workload | None]:
-    """For each of the engines, in their order; None where no comment says it."""
+    """Return the workload of each engine, in their order; None where no comment states it."""
     for _, group in groupby(engines, key=lambda engine: (engine.document.file, engine.document.index)):
         beside = list(group)
         yield from _in_one_document(beside) if beside[0].document.comments else [None] * len(beside)
@@ -31,7 +31,7 @@ def _in_one_document(engines: list[FoundEngine]) -> list[Workload | None]:
 
 
 def _first_lines(engines: list[FoundEngine]) -> list[int]:
-    """Where each begins; the first one of an object begins where the object does: a List holds several."""
+    """Return the line at which each begins; the first one of an object begins where the object does, for a List holds several."""
     lines = [engine.document.position_of(engine.path).line for engine in engines]
     first: dict[int, int] = {}
     for engine, line in zip(engines, lines, strict=True):
