@@ -1,6 +1,7 @@
 """InferenceDeployments on a real control plane: build, apply, read, wait, and count what the controller wrote."""
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,6 +52,11 @@ def crash(plane: ControlPlane, pod: Mapping[str, Any], terminated: Mapping[str, 
     name = str(pod["metadata"]["name"])
     plane.kubectl("patch", "pod", name, "-n", pod["metadata"]["namespace"], "--subresource=status", "-p", status)
     return name
+
+
+def without_times(status: Mapping[str, Any]) -> Any:
+    """A status, to be compared with a later one that says the same."""
+    return json.loads(re.sub(r'"lastTransitionTime": "[^"]*"', '"lastTransitionTime": ""', json.dumps(status)))
 
 
 @dataclass(frozen=True, kw_only=True)
