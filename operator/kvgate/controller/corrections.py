@@ -4,12 +4,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kvgate.api.conditions import Reason
 from kvgate.rendering.status import Obstacle
 
 WINDOW_SECONDS = 3600.0
 """How long a correction is remembered; after that the same one is tried again."""
+REFUSED_SECONDS = 240.0
+"""How long a refusal by a quota or a policy of the cluster is taken for granted: every resync asks once more."""
 MAX_CORRECTIONS = 3
 """Of the same difference in that time: it comes back because somebody wants it."""
+_MAY_PASS = (Reason.QUOTA_EXCEEDED, Reason.ADMISSION_DENIED)
 Kind = str
 """`Deployment` or `Service`."""
 Difference = tuple[str, ...]
@@ -24,6 +28,8 @@ class _Tried:
     """The difference was there again in the very answer to the last one."""
     obstacle: Obstacle | None = None
     """Why the API server refused the last one."""
+    for_seconds: float = WINDOW_SECONDS
+    """How long that is remembered."""
 
 
 class Corrections:
@@ -51,14 +57,15 @@ class Corrections:
         tried = self._tried.setdefault((kind, difference), _Tried())
         tried.at.append(self._clock())
         tried.obstacle = obstacle
+        tried.for_seconds = REFUSED_SECONDS if obstacle and obstacle.reason in _MAY_PASS else WINDOW_SECONDS
         tried.was_in_vain = left == difference
         if left and left != difference:  # a webhook changed it on its way: that is what will be seen from now on
             self._tried[kind, left] = _Tried(at=[self._clock()], was_in_vain=True)
 
     def _recent(self, kind: Kind, difference: Difference) -> _Tried | None:
-        since = self._clock() - WINDOW_SECONDS
-        self._tried = {key: tried for key, tried in self._tried.items() if tried.at[-1] > since}
+        now = self._clock()
+        self._tried = {key: tried for key, tried in self._tried.items() if now - tried.at[-1] < tried.for_seconds}
         tried = self._tried.get((kind, difference))
         if tried is not None:
-            tried.at = [moment for moment in tried.at if moment > since]
+            tried.at = [moment for moment in tried.at if now - moment < WINDOW_SECONDS]
         return tried

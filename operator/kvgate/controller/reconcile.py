@@ -202,12 +202,12 @@ class Reconciler:
                 continue
             try:
                 corrected = await self._correct(kind, live, change)
-            except (Forbidden, Unavailable) as error:
-                return replace(intent, obstacle=_obstacle(error)), deployment, error
-            except (Rejected, NotFound) as error:
+            except (Rejected, NotFound, OverQuota, Denied) as error:
                 obstacle = _obstacle(error)
                 corrections.note(kind.kind, change.difference, obstacle=obstacle)
                 return replace(intent, obstacle=obstacle), deployment, None
+            except (Forbidden, Unavailable) as error:
+                return replace(intent, obstacle=_obstacle(error)), deployment, error
             left = change.left_in(corrected)
             if change.differs != (MISSING,) or left.differs or left.added:
                 corrections.note(
