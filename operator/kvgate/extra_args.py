@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from kvgate.budget.versions import parse_patch
 from kvgate.cache_flags import with_speculation
-from kvgate.pod_environment import not_expanded
+from kvgate.memory_settings import MENTIONED
+from kvgate.pod_environment import MEASURE_WITH_IT, not_expanded
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 from kvgate.what_if_settings import read_settings
@@ -65,6 +66,7 @@ def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data
         *contradictions(line),
         *pod_problems(line, data_parallel_size=data_parallel_size),
     ]
+    told += _moving(line)
     findings = (*map(_finding, told), *(found for word in words for found in not_expanded(word.text, word.path)))
     return ExtraArgs(values=values, known=known, given=line.names, findings=findings)
 
@@ -76,6 +78,17 @@ def _unusable(line: CommandLine, problems: Mapping[str, str], severity: Severity
     for name, problem in problems.items():
         if setting := line.settings.get(name):
             yield located("InvalidSetting", severity, setting, problem, "give a value that vLLM takes")
+
+
+def _moving(line: CommandLine) -> Iterator[Located]:
+    """Settings that move GPU memory by an amount that no formula here knows."""
+    from kvgate.command_line.located import located
+
+    for name, harmless in MENTIONED.items():
+        setting = line.settings.get(name)
+        if setting and setting.value is not None and setting.value not in harmless:
+            message = f"{name} changes how much GPU memory vLLM takes; the budget is that without it"
+            yield located("SettingMovesMemory", Severity.WARNING, setting, message, MEASURE_WITH_IT)
 
 
 def _finding(each: Located) -> Finding:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # a short run needs no pydantic: other platforms' manifests
 REFERENCE = re.compile(r"\$\([A-Za-z_][-._A-Za-z0-9]*\)")
 """Text that Kubernetes would replace in a pod of the user's own."""
 
+MEASURE_WITH_IT = "leave it out, or set spec.vllm.kvCacheMemoryBytes to what an engine with it has left"
+
 
 @record
 class PodEnvironment:
@@ -76,9 +78,9 @@ def _findings(variable: EnvVar, index: int) -> Iterator[Finding]:
         )
     if (row := moving(variable.name, text)) and not row.kind:
         yield Finding(
-            rule="VariableMovesMemory",
+            rule="SettingMovesMemory",
             severity=Severity.WARNING,
             field=f"{path}.name",
             message=f"{variable.name} changes how much GPU memory vLLM takes; the budget is that without it",
-            remediation="leave it out, or set spec.vllm.kvCacheMemoryBytes to what an engine with it has left",
+            remediation=MEASURE_WITH_IT,
         )

@@ -7,7 +7,9 @@ import pytest
 from kvgate.api.v1alpha1 import Vllm
 from kvgate.budget.request import GraphSettings, Speculation
 from kvgate.cache_flags import cache_settings
+from kvgate.command_line.options import options
 from kvgate.extra_args import read_extra_args
+from kvgate.memory_settings import MENTIONED
 
 
 @pytest.mark.parametrize(
@@ -131,3 +133,15 @@ def test_a_variable_is_judged_as_the_text_that_vllm_gets() -> None:
     assert told("$(MORE)") == [("UnexpectedWord", "error", "spec.vllm.extraArgs[0]"), escaped]
     extra = read_extra_args(Vllm(extraArgs=("--mamba-cache-dtype=$(DTYPE)", "--chat-template={{ messages }} $(X)")))
     assert extra.values == {"chat_template": "{{ messages }} $(X)"}
+
+
+@pytest.mark.parametrize("name", MENTIONED)
+def test_an_option_that_moves_some_memory_is_named(name: str) -> None:
+    flag, option = f"--{name.replace('_', '-')}", options()[f"--{name.replace('_', '-')}"]
+    kind = option.types_in((0, 33, 0))[0]
+    value = {"bool": "", "int": "=3", "float": "=1.5"}.get(
+        kind, f"={next(iter({*option.choices_in((0, 33, 0))} - MENTIONED[name]), 'X')}"
+    )
+    assert told(flag + value) == [("SettingMovesMemory", "warning", "spec.vllm.extraArgs[0]")]
+    for harmless in MENTIONED[name] - {False, ""}:
+        assert told(f"{flag}={harmless}") == []

@@ -77,7 +77,7 @@ def test_a_variable_that_moves_memory_leaves_the_verdict_open_or_is_warned_of(ro
     for given in ({"value": "other"}, FROM_SECRET):
         read_ = read({"name": row.name, **given})
         assert read_.kinds == ((row.kind,) if row.kind else ())
-        assert [each.rule for each in read_.findings] == ([] if row.kind else ["VariableMovesMemory"])
+        assert [each.rule for each in read_.findings] == ([] if row.kind else ["SettingMovesMemory"])
     for value in row.harmless:
         assert read({"name": row.name, "value": value}) == PodEnvironment()
 

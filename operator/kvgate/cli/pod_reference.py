@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from kvgate.api.fields import field_path
 from kvgate.command_line.pod_options import POD_OPTIONS, PodOption
+from kvgate.memory_settings import MENTIONED
 from kvgate.rules.finding import Severity
 from kvgate.variables import FOLDERS, MOVING, RESERVED
 from kvgate.vllm_flags import FLAGS, SECRET_FLAGS
@@ -71,6 +72,8 @@ def _warnings() -> Iterator[str]:
     for name, folder in FOLDERS.items():
         yield f"| `{name}` | kvgate sets it to `{folder}`; a folder outside `/cache` is lost with the container |"
     yield f"| names that end in `API_KEY`, `TOKEN`, `PASSWORD`, `SECRET`, `ACCESS_KEY` | {_SECRETS} |\n"
+    names = ", ".join(f"`--{name.replace('_', '-')}`" for name in MENTIONED)
+    yield f"Options with the same warning: {names}.\n"
 
 
 _MOVES = "it moves GPU memory: the budget is that without it"
