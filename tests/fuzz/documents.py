@@ -16,6 +16,7 @@ import yaml
 from fuzz.mutation import HOSTILE, mutated, odd
 from fuzz.outputs import unreadable_outputs
 from kvgate.cli.check_run import Options, run
+from kvgate.command_line.options import options
 
 TESTS = Path(__file__).parents[1]
 DOCUMENTS_PER_STREAM = 8
@@ -84,8 +85,10 @@ def stream_of(seed: int) -> bytes:
 
 def _document(chance: random.Random) -> str:
     kind = chance.random()
-    if kind < 0.70:
+    if kind < 0.62:
         return _structured(chance)
+    if kind < 0.70:
+        return _command_line(chance)
     if kind < 0.93:
         return _spoilt(chance)
     if kind < 0.98:
@@ -102,6 +105,62 @@ def _document(chance: random.Random) -> str:
             "a" * MAX_BYTES,
         )
     )
+
+
+def _command_line(chance: random.Random) -> str:
+    """A pod with options of vLLM in any number, order and form: words, one text, or a line for a shell."""
+    words = [word for _ in range(chance.randint(0, 14)) for word in _option(chance)]
+    words.insert(
+        chance.randint(0, min(2, len(words))),
+        chance.choice(("Qwen/Qwen3-8B", "--model=Qwen/Qwen3-8B", "x/unknown", "/models/x")),
+    )
+    container: dict[str, Any] = {"name": "vllm", "image": f"vllm/vllm-openai:v{chance.choice(RELEASES)}"}
+    match chance.randrange(4):
+        case 0:
+            container["command"] = [
+                "sh",
+                "-c",
+                f"exec vllm serve {' '.join(words)}{chance.choice(('', ' &', ' | tee x', '; sleep 1'))}",
+            ]
+        case 1:
+            container |= {"command": ["vllm", "serve"], "args": words}
+        case 2:
+            container["args"] = [" ".join(words)]
+        case _:
+            container["args"] = words
+    container["env"] = [{"name": "A", "value": chance.choice(("4096", "$(A)", "--x", ""))}]
+    container["resources"] = {"limits": {"nvidia.com/gpu": chance.choice((1, "2", "x", 0))}}
+    spec = {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L4"}, "containers": [container]}
+    return yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "engine"}, "spec": spec})[:MAX_BYTES]
+
+
+def _option(chance: random.Random) -> list[str]:
+    name = chance.choice(_option_names())
+    name = chance.choice(
+        (
+            name,
+            name,
+            name,
+            name.replace("-", "_").replace("__", "--", 1),
+            name[:-2],
+            f"{name}s",
+            "-tp",
+            "-O3",
+            "--no-" + name[2:],
+        )
+    )
+    value = str(chance.choice((1, 2, 4096, "32k", "auto", "fp8", '{"a": 1}', "{", "$(A)", "${A:-1}", odd(chance))))[
+        :300
+    ]
+    return [[name], [f"{name}={value}"], [name, value], [f"{name}.x={value}"]][chance.randrange(4)]
+
+
+@lru_cache(maxsize=1)
+def _option_names() -> tuple[str, ...]:
+    return tuple(options())
+
+
+RELEASES = ("0.33.0", "0.32.0", "0.25.0", "0.14.0", "0.11.0", "0.8.5", "0.6.6", "latest", "nightly")
 
 
 def _structured(chance: random.Random) -> str:

@@ -39,9 +39,8 @@ def read_value(texts: Sequence[str], kind: str, choices: tuple[str, ...], key: s
         return None
     several = takes_several(kind)
     values = [_scalar(text, base[5:-1] if several else base) for text in (texts if several else texts[:1])]
-    names = [str(choice) for choice in choices]
-    if names and not all(str(value) in names for value in values):
-        raise BadValue(f"it must be one of {', '.join(names)}")
+    if choices and not all(str(value) in choices for value in values):
+        raise BadValue(f"it must be one of {', '.join(choices)}")
     return values if several else values[0]
 
 

@@ -59,7 +59,7 @@ class Option:
     def choices_in(self, release: Patch) -> tuple[str, ...]:
         """Empty where any text will do."""
         lists = _as_of(self.choices, release)
-        return tuple(dict.fromkeys(choice for each in lists for choice in each)) if all(lists) else ()
+        return tuple(dict.fromkeys(str(choice) for each in lists for choice in each)) if all(lists) else ()
 
     def defaults_in(self, release: Patch) -> tuple[Any, ...]:
         return _as_of(self.defaults, release) or (None,)
