@@ -17,15 +17,26 @@ def main(arguments: list[str]) -> int:
     if {"-h", "--help"} & set(chart):
         print(USAGE)
         return 0
-    kvgate = shutil.which("kvgate")
-    if not chart or kvgate is None:
-        print(USAGE if kvgate else "helm kvgate needs kvgate on PATH: pip install kvgate", file=sys.stderr)
+    kvgate, helm = _program("kvgate"), os.environ.get("HELM_BIN") or _program("helm")
+    if not chart or kvgate is None or helm is None:
+        missing = "kvgate on PATH: pip install kvgate" if kvgate is None else "helm on PATH"
+        print(USAGE if kvgate and helm else f"helm kvgate needs {missing}", file=sys.stderr)
         return 2
-    helm = os.environ.get("HELM_BIN", "helm")
     rendered = subprocess.run([helm, "template", RELEASE, *chart], stdout=subprocess.PIPE, check=False)
     if rendered.returncode:
         return rendered.returncode
-    return subprocess.run([kvgate, "check", "-", *check], input=rendered.stdout, check=False).returncode
+    return subprocess.run([kvgate, "check", "-", *check], input=rendered.stdout, env=_own(), check=False).returncode
+
+
+def _program(name: str) -> str | None:
+    """Where it is on PATH; never in the current folder, which a relative folder of PATH would mean: the chart may be anybody's."""
+    folders = filter(os.path.isabs, os.environ.get("PATH", "").split(os.pathsep))
+    return shutil.which(name, path=os.pathsep.join(folders))
+
+
+def _own() -> dict[str, str]:
+    """Without the variables that lead a Python to modules of the current folder, such as PYTHONPATH=."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 if __name__ == "__main__":

@@ -1,8 +1,17 @@
 """`helm kvgate`: what its script does before Helm renders anything."""
 
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+import yaml
 
 import helm_kvgate
+from support.chart import ROOT
+from support.command_line import MISTAKEN_POD
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
@@ -15,9 +24,34 @@ def test_help_renders_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 def test_a_plugin_without_a_chart_or_without_kvgate_says_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("shutil.which", lambda _: "kvgate")
+    monkeypatch.setattr("shutil.which", lambda name, path: name)
     assert helm_kvgate.main([]) == 2
     assert helm_kvgate.USAGE in capsys.readouterr().err
-    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setattr("shutil.which", lambda name, path: None)
     assert helm_kvgate.main(["chart"]) == 2
     assert "pip install kvgate" in capsys.readouterr().err
+
+
+def test_nothing_of_the_current_folder_is_run(tmp_path: Path) -> None:
+    """The command of plugin.yaml in a folder of modules and programs that would sing."""
+    here, canary = tmp_path / "here", tmp_path / "canary"
+    here.mkdir()
+    for module in ("yaml", "click", "json", "shutil", "subprocess", "sitecustomize", "kvgate"):
+        (here / f"{module}.py").write_text(f"open({str(canary)!r}, 'a').write({module!r})\n")
+    for program in ("kvgate", "helm"):
+        (here / program).write_text(f"#!/bin/sh\necho {program} >>'{canary}'\n")
+        (here / program).chmod(0o755)
+    helm = tmp_path / "helm"
+    helm.write_text(f"#!/bin/sh\ncat <<'END'\n{MISTAKEN_POD}END\n")
+    helm.chmod(0o755)
+    python, *words = shlex.split(yaml.safe_load((ROOT / "plugin.yaml").read_text(encoding="utf-8"))["command"])
+    assert python == "python3"
+    command = [sys.executable, *(word.replace("$HELM_PLUGIN_DIR", str(ROOT)) for word in words), "chart"]
+    environment = {
+        "PATH": f".::{Path(sys.executable).parent}:{os.environ['PATH']}", "HELM_BIN": str(helm), "PYTHONPATH": ".:",
+        "PYTHONSTARTUP": "yaml.py",
+    }  # fmt: skip
+    done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1, done.stderr
+    assert "no-such-option" in done.stdout
+    assert not canary.exists(), canary.read_text()

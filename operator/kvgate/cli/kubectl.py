@@ -5,6 +5,7 @@ The cluster is asked through kubectl, with its configuration and rights; nothing
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -94,7 +95,7 @@ def _connection(flags: list[str]) -> Iterator[str]:
 
 def _kubectl(*arguments: str) -> bytes:
     """Return what kubectl lists; what it cannot list besides (a missing right or API server) is reported."""
-    program = os.environ.get("KUBECTL", "kubectl")
+    program = os.environ.get("KUBECTL") or _kubectl_on_path()
     try:
         done = subprocess.run(  # noqa: S603 - the user's own kubectl with the user's own flags
             [program, *arguments], capture_output=True, check=False, timeout=_TIMEOUT_SECONDS
@@ -108,11 +109,19 @@ def _kubectl(*arguments: str) -> bytes:
     return done.stdout
 
 
+def _kubectl_on_path() -> str:
+    """Never in the current folder, which a relative folder of PATH would mean."""
+    folders = filter(os.path.isabs, os.environ.get("PATH", "").split(os.pathsep))
+    program = shutil.which("kubectl", path=os.pathsep.join(folders))
+    return program or sys.exit(_failed("kubectl kvgate: there is no kubectl on PATH; install it, or set KUBECTL"))
+
+
 def _failed(message: str) -> int:
     show_error(*message.rstrip().split("\n"))
     return 2
 
 
 def _checked(objects: bytes, flags: list[str]) -> int:
-    command = [sys.executable, "-m", "kvgate", "check", "-", *flags]
+    # -I: neither the current folder nor PYTHONPATH is where modules come from
+    command = [sys.executable, "-I", "-m", "kvgate", "check", "-", *flags]
     return subprocess.run(command, input=objects, check=False).returncode  # noqa: S603 - ourselves

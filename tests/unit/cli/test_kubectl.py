@@ -124,3 +124,24 @@ def test_what_a_server_says_and_annotations_hold_is_passed_on_inert(
     told = capfd.readouterr()
     assert told.err.splitlines() == ["no\\x1b[31m", "\\x3a:error::x", "right"]
     assert "pod a\\nb on L4-24GB" in told.out
+
+
+def test_nothing_of_the_current_folder_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pods = json.dumps({**LIST, "items": [yaml.safe_load(MISTAKEN_POD)]})
+    answering(tmp_path, monkeypatch, pods)
+    here, canary = tmp_path / "here", tmp_path / "canary"
+    here.mkdir()
+    for module in ("yaml", "click", "json", "sitecustomize", "kvgate"):
+        (here / f"{module}.py").write_text(f"open({str(canary)!r}, 'a').write({module!r})\n")
+    (here / "kubectl").write_text(f"#!/bin/sh\necho kubectl >>{shlex.quote(str(canary))}\n")
+    (here / "kubectl").chmod(0o755)
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("PYTHONPATH", ".")
+    assert code_of() == 1
+    monkeypatch.delenv("KUBECTL")
+    monkeypatch.setenv("PATH", f".::{here.name}")
+    assert code_of() == 2
+    assert "there is no kubectl on PATH" in capfd.readouterr().err
+    assert not canary.exists()

@@ -1,0 +1,356 @@
+"""The GitHub Action's own steps on a checkout that tries to run code, to read what is not its own, and to be taken for options.
+
+The steps are those of action.yml, run by bash as a runner does. The first one installs from the package index, once.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support.chart import ROOT
+from support.command_line import MISTAKEN_POD
+
+POD = MISTAKEN_POD.replace("    - --no-such-option\n", "")
+FITS = POD.replace("40960", "4096")
+TOKEN = "token-of-the-job"
+MODULES = (
+    "yaml", "click", "json", "re2", "pydantic", "dotenv", "pip", "venv", "ensurepip", "subprocess", "secrets", "sitecustomize",
+    "usercustomize", "encodings", "site", "kvgate/__init__", "kvgate/__main__", "pip/__main__", "conftest", "setup",
+)  # fmt: skip
+PROGRAMS = ("python3", "python", "helm", "kvgate", "pip", "bash", "git", "env", "readlink")
+CHART = {
+    "Chart.yaml": "apiVersion: v2\nname: x\nversion: 1.0.0\n",
+    "values.yaml": "a: 1\n",
+    "templates/pod.yaml": POD + "{{/* x */}}\n",
+}
+STEPS = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+
+
+class Job:
+    """A job on a runner: one checkout, and the Action's steps in it."""
+
+    def __init__(self, folder: Path, temp: Path) -> None:
+        self.workspace, self.temp = folder / "work space", temp
+        self.canary, self.outside = folder / "canary", folder / "outside"
+        self.summary, self.helm_log = folder / "summary.md", folder / "helm.log"
+        (self.workspace / ".git").mkdir(parents=True)
+        self.outside.mkdir()
+        (self.outside / "secret.yaml").write_text(POD.replace("name: engine", "name: s3cr3t"))
+
+    def put(self, files: dict[str, str]) -> None:
+        for name, text in files.items():
+            path = self.workspace / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def make_hostile(self) -> None:
+        """Modules, programs and settings that anything which trusts the current folder would run or obey; each sings."""
+        song = (
+            f"import os\nopen({str(self.canary)!r}, 'a').write(__file__ + os.environ.get('GITHUB_TOKEN', '') + '\\n')\n"
+        )
+        self.put({f"{module}.py": song for module in MODULES})
+        self.put({"evil.pth": f"import os; {song}", "pyvenv.cfg": "home = .\n", ".venv/pyvenv.cfg": "home = .\n"})
+        for folder in (".", "bin", ".venv/bin"):
+            for program in PROGRAMS:
+                if (self.workspace / folder / program).is_dir():
+                    continue  # a package
+                path = self.workspace / folder / program
+                self.put({f"{folder}/{program}": f"#!/bin/sh\necho {folder}/{program} >>'{self.canary}'\n"})
+                path.chmod(0o755)
+        settings = "[global]\nindex-url = http://127.0.0.1:9/\n[install]\ntarget = stolen\n"
+        self.put({"pip.conf": settings, "setup.cfg": settings, "pyproject.toml": "[build-system]\nrequires = []\n"})
+
+    def environment(self) -> dict[str, str]:
+        """With folders of the checkout on every path, as a workflow that is used to trust its own code may have them."""
+        here = self.workspace
+        return {
+            "PATH": f".:{here}:{here}/bin:{here}/.venv/bin::{self.outside.parent / 'bin'}:{os.environ['PATH']}",
+            "HOME": str(self.outside),
+            "PYTHONPATH": f"{here}:.",
+            "PYTHONSTARTUP": f"{here}/yaml.py",
+            "PIP_CONFIG_FILE": f"{here}/pip.conf",
+            "GITHUB_TOKEN": TOKEN,
+            "ACTIONS_RUNTIME_TOKEN": TOKEN,
+            "GITHUB_WORKSPACE": str(here),
+            "GITHUB_STEP_SUMMARY": str(self.summary),
+            "RUNNER_TEMP": str(self.temp),
+        }
+
+    def run(self, name: str, **inputs: str) -> subprocess.CompletedProcess[str]:
+        """One step, as a runner does it."""
+        step = next(step for step in STEPS["runs"]["steps"] if step["name"] == name)
+        values: dict[str, Any] = {f"inputs.{key}": entry["default"] for key, entry in STEPS["inputs"].items()}
+        values |= {f"inputs.{key.replace('_', '-')}": value for key, value in inputs.items()}
+        values |= {"github.action_path": str(ROOT), "runner.temp": str(self.temp)}
+
+        def filled(text: str) -> str:
+            for key, value in values.items():
+                text = text.replace(f"${{{{ {key} }}}}", value)
+            return text
+
+        script = self.outside / "step.sh"
+        script.write_text(filled(step["run"]))
+        return subprocess.run(
+            [str(script) if word == "{0}" else word for word in step["shell"].split()],
+            cwd=filled(step["working-directory"]),
+            env={**self.environment(), **{key: filled(value) for key, value in step["env"].items()}},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+
+    def check(self, **inputs: str) -> subprocess.CompletedProcess[str]:
+        return self.run("Check", **inputs)
+
+    def install_helm(self, program: str) -> None:
+        helm = self.outside.parent / "bin" / "helm"
+        helm.parent.mkdir()
+        helm.write_text(
+            f'#!/bin/sh\nenv >"{self.helm_log}"; pwd >>"{self.helm_log}"; echo "$@" >>"{self.helm_log}"\n{program}\n'
+        )
+        helm.chmod(0o755)
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """RUNNER_TEMP after the first step, which a hostile checkout could not disturb."""
+    temp = tmp_path_factory.mktemp("runner")
+    job = Job(tmp_path_factory.mktemp("install"), temp)
+    job.make_hostile()
+    done = job.run("Install kvgate")
+    assert done.returncode == 0, done.stderr
+    assert not job.canary.exists(), job.canary.read_text()
+    assert not (job.workspace / "stolen").exists()
+    return temp
+
+
+@pytest.fixture
+def job(runner: Path, tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path, runner)
+    job.make_hostile()
+    yield job
+    assert not job.canary.exists(), job.canary.read_text()
+
+
+def test_a_hostile_checkout_is_judged_and_runs_nothing(job: Job) -> None:
+    job.put({"deploy/pod.yaml": POD})
+    done = job.check()
+    assert done.returncode == 1, done.stderr
+    assert "::error file=deploy/pod.yaml,line=11,col=7,title=KVCacheTooSmall::" in done.stdout
+    assert "pod engine on L4-24GB" in job.summary.read_text()
+
+
+def test_a_checkout_with_a_chart_and_installed_packages_passes(job: Job) -> None:
+    job.put({f"charts/x/{name}": text for name, text in CHART.items()})
+    job.put(
+        {"deploy/pod.yaml": FITS, "node_modules/a/package.json": "{,", "out/broken.yaml": "[", ".gitignore": "out/\n"}
+    )
+    done = job.check()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped: " in done.stdout
+    assert "1 chart template" in done.stdout
+
+
+def test_names_of_files_are_no_options_and_no_commands(job: Job) -> None:
+    for name in (
+        "--write-baseline=stolen.yaml",
+        "--fail-on=warning.yaml",
+        "-.yaml",
+        "-",
+        "--help.yaml",
+        "a\n::error::b.yaml",
+    ):
+        job.put({name: FITS})
+    done = job.check(paths="--write-baseline=stolen.yaml\n--fail-on=warning.yaml\n-.yaml\n--help.yaml\n.")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "9 engines: 9 start" in done.stdout
+    assert not [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("::error::b")]
+    assert not (job.workspace / "stolen.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    "target", ["../outside/secret.yaml", "/etc/passwd", "/dev/zero", "/proc/self/environ", "x.yaml"]
+)
+def test_links_to_elsewhere_are_refused_at_once(job: Job, target: str) -> None:
+    job.put({"deploy/pod.yaml": FITS})
+    (job.workspace / "x.yaml").symlink_to(target)
+    (job.workspace / "loop").symlink_to(".")
+    started = time.monotonic()
+    done = job.check()
+    assert done.returncode == 1
+    assert "title=Unreadable" in done.stdout
+    assert "s3cr3t" not in done.stdout + done.stderr
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("path", ["deploy", "deploy/secret.yaml"])
+def test_a_path_of_the_workflow_that_became_a_link_is_refused(job: Job, path: str) -> None:
+    (job.workspace / "deploy").symlink_to("../outside")
+    done = job.check(paths=path)
+    assert done.returncode == 2
+    assert "s3cr3t" not in done.stdout + done.stderr + job.summary.read_text()
+
+
+@pytest.mark.parametrize("value", ["../outside/secret.yaml", "/dev/zero", ".git/config", "link"])
+def test_a_configuration_that_names_what_is_elsewhere_ends_the_check(job: Job, value: str) -> None:
+    (job.workspace / "link").symlink_to("../outside/secret.yaml")
+    job.put({"pod.yaml": FITS, ".kvgate.yaml": f"modelConfig: {value}\ncalibration: {value}\n", ".git/config": TOKEN})
+    done = job.check()
+    assert done.returncode == 2
+    assert "modelConfig" in done.stderr
+    assert TOKEN not in done.stdout + done.stderr
+    assert "s3cr3t" not in done.stdout + done.stderr
+
+
+def test_what_goes_wrong_is_shown_where_the_runner_obeys_nothing(job: Job) -> None:
+    job.put({"pod.yaml": FITS, ".kvgate.yaml": '"a\\n::error::b": 1\n'})
+    done = job.check()
+    assert done.returncode == 2
+    first, *_, last = done.stderr.strip().splitlines()
+    mark = first.removeprefix("::stop-commands::")
+    assert len(mark) == 32
+    assert last == f"::{mark}::"
+
+
+def test_helm_gets_no_tokens_and_its_output_is_judged_with_the_configuration_of_the_checkout(job: Job) -> None:
+    job.install_helm(f"cat <<'END'\n{POD.replace('  nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}', '')}\nEND")
+    job.put({f"charts/x/{name}": text for name, text in CHART.items()})
+    job.put({".kvgate.yaml": "accelerator: L4-24GB\n", "prod.yaml": "a: 2\n"})
+    done = job.check(chart="charts/x", helm_arguments="--values=prod.yaml\n\n--set=a=1")
+    assert done.returncode == 1, done.stderr
+    assert "::error file=stdin,line=" in done.stdout
+    assert "pod engine on L4-24GB" in job.summary.read_text()
+    told = job.helm_log.read_text()
+    assert TOKEN not in told
+    assert "PYTHONPATH" not in told
+    assert told.splitlines()[-2:] == [
+        str(job.workspace),
+        "template --values=prod.yaml --set=a=1 -- kvgate-check charts/x",
+    ]
+
+
+@pytest.mark.parametrize("place", ["charts/x/files/a", "prod.yaml", "charts/x/deep", "charts/x/circle"])
+def test_a_chart_with_links_to_elsewhere_is_not_rendered(job: Job, place: str) -> None:
+    job.install_helm("exit 0")
+    job.put({f"charts/x/{name}": text for name, text in CHART.items()})
+    job.put({"shared/b": "b"})
+    (job.workspace / place).parent.mkdir(exist_ok=True)
+    if place == "charts/x/deep":
+        (job.workspace / place).symlink_to("../../shared")
+        (job.workspace / "shared" / "c").symlink_to("/etc/passwd")
+    else:
+        (job.workspace / place).symlink_to("circle" if place.endswith("circle") else "/etc/passwd")
+    done = job.check(chart="charts/x", helm_arguments="--values\nprod.yaml")
+    assert done.returncode == 2
+    assert "a link that leads out of the checkout" in done.stderr
+    assert not job.helm_log.exists()
+
+
+def test_a_chart_at_the_top_is_rendered_without_what_is_gits(job: Job) -> None:
+    job.install_helm('for last; do :; done; ls -a "$last"; exit 3')
+    job.put({**CHART, ".git/config": TOKEN})
+    done = job.check(chart=".")
+    assert done.returncode == 2
+    assert "helm template ended with exit code 3" in done.stderr
+    copied = Path(job.helm_log.read_text().splitlines()[-1].split()[-1])
+    assert (copied / "Chart.yaml").is_file()
+    assert not (copied / ".git").exists()
+
+
+def test_a_chart_that_never_ends_is_stopped(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pinned_kvgate
+
+    job.install_helm("exec sleep 60")
+    job.put(CHART)
+    shutil.rmtree(job.workspace / ".git")
+    for name, value in {
+        **job.environment(),
+        "PATH": f"{job.outside.parent / 'bin'}:{os.environ['PATH']}",
+        "KVGATE_CHART": ".",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(pinned_kvgate, "HELM_SECONDS", 0.2)
+    assert pinned_kvgate.main("check") == 2
+
+
+def test_a_python_or_a_helm_of_the_checkout_is_never_run(job: Job) -> None:
+    job.put(CHART)
+    for python in ("./python3", f"{job.workspace}/bin/python3", f"{job.workspace}/venv/bin/python3", "no-such-python"):
+        (job.workspace / "venv" / "bin").mkdir(parents=True, exist_ok=True)
+        if not (job.workspace / "venv" / "bin" / "python3").exists():
+            (job.workspace / "venv" / "bin" / "python3").symlink_to(sys.executable)
+        done = job.check(python=python)
+        assert done.returncode == 2
+        assert "part of the checkout, which is not run" in done.stderr
+    shutil.rmtree(job.workspace / "venv")
+    if shutil.which("helm") is None:
+        done = job.check(chart=".")
+        assert "needs helm on the runner, outside of the checkout" in done.stderr
+
+
+def hooked(job: Job, runner: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The hook as pre-commit runs it: a clone of this repository, arguments, then names of files; installed before."""
+    clone = job.outside / "clone"
+    shutil.copytree(ROOT / "tools", clone / "tools", ignore=shutil.ignore_patterns("bin"))
+    shutil.copytree(ROOT / "requirements", clone / "requirements")
+    shutil.copytree(runner / "kvgate-environment", clone / ".kvgate-environment", symlinks=True)
+    pinned = (clone / "requirements" / "cli.txt").read_text()
+    (clone / ".kvgate-environment" / "made-of").write_text(f"{sys.version}\n{pinned}")
+    environment = {**job.environment(), "KVGATE_PYTHON": sys.executable}
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    assert hook["language"] == "script"
+    return subprocess.run(
+        [clone / hook["entry"], *arguments],
+        cwd=job.workspace,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_the_hook_runs_nothing_of_the_repository_and_takes_no_file_for_an_option(job: Job, runner: Path) -> None:
+    job.put({"--write-baseline=stolen.yaml": FITS, "--help.yaml": FITS, "pod.yaml": POD})
+    (job.workspace / "link.yaml").symlink_to("../outside/secret.yaml")
+    done = hooked(
+        job, runner, "--fail-on=warning", "--help.yaml", "--write-baseline=stolen.yaml", "link.yaml", "pod.yaml"
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "3 engines: " in done.stdout
+    assert "link.yaml:1:1: " in done.stdout
+    assert "s3cr3t" not in done.stdout + done.stderr
+    assert not (job.workspace / "stolen.yaml").exists()
+
+
+def test_the_hook_installs_once_for_each_state_of_the_pinned_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pinned_kvgate
+
+    made: list[Path] = []
+    monkeypatch.setattr(
+        pinned_kvgate, "_make", lambda environment: made.append(environment) or environment.mkdir(exist_ok=True)
+    )
+    monkeypatch.setattr(pinned_kvgate, "PINNED", tmp_path / "pinned.txt")
+    for text in ("a==1", "a==1", "a==2"):
+        (tmp_path / "pinned.txt").write_text(text)
+        pinned_kvgate._renew(tmp_path / "environment")
+    assert len(made) == 2
+
+
+def test_every_package_is_pinned_by_hash_and_none_is_built() -> None:
+    lines = (ROOT / "requirements" / "cli.txt").read_text(encoding="utf-8").splitlines()
+    pinned = [line for line in lines if line and not line.startswith((" ", "#"))]
+    assert all("==" in line and line.endswith("\\") for line in pinned)
+    assert "://" not in "".join(lines)
+    development = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8")
+    assert [line for line in pinned if line not in development] == []
