@@ -53,7 +53,12 @@ def open_file(path: Path, inside: Path | None) -> BinaryIO:
 def read_file(path: Path, *, max_bytes: int, inside: Path | None) -> bytes:
     """All of it. Raises OSError, also for what is longer: sizes that the system tells are not those of devices and pipes."""
     with open_file(path, inside) as file:
-        data = file.read(max_bytes + 1)
+        return read_all(file, max_bytes=max_bytes)
+
+
+def read_all(file: BinaryIO, *, max_bytes: int) -> bytes:
+    """What is left of a file or a stream. Raises Refused where that is more."""
+    data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise Refused(f"it has more than {max_bytes} bytes, the most that is read of such a file")
     return data

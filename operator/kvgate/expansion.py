@@ -27,7 +27,12 @@ def expanded(text: str, value_of: Callable[[str], str | None]) -> str:
         value = value_of(match[2])
         return match[0] if value is None else value
 
-    return _REFERENCE.sub(replaced, text) if "$" in text else text
+    if "$" not in text:
+        return text
+    end = (
+        text.rfind(")") + 1
+    )  # behind it no reference ends, and looking for its end would take long for each that begins
+    return _REFERENCE.sub(replaced, text[:end]) + text[end:].replace("$$", "$")
 
 
 def escaped(text: str) -> str:

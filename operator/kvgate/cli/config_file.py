@@ -89,7 +89,7 @@ def _documents(path: Path, inside: Path | None) -> Iterator[Document | Broken]:
         data = read_file(path, max_bytes=MAX_BYTES, inside=inside)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
-    return (item for item in parsed(str(path), BytesIO(data)) if item is not None)
+    return parsed(str(path), BytesIO(data))
 
 
 def _placed_broken(broken: Broken) -> Placed:

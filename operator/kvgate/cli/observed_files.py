@@ -15,7 +15,7 @@ from kvgate.sources.startup_log import StartupLog, UnusableLog, read_startup_log
 from kvgate.vllm_metrics import CACHE_CONFIG_INFO
 from kvgate.what_if import BadRequest, read_request
 
-MAX_FILE_BYTES = 64 << 20
+MAX_FILE_BYTES = 32 << 20
 """Size of a log or a `/metrics` file; a start prints less than one MiB."""
 _METRICS = tuple(name.name.replace(":", sign) for name in CACHE_CONFIG_INFO.names for sign in ":_")
 """Names by which a `/metrics` file differs from a log."""

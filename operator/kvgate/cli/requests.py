@@ -2,15 +2,18 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import inf, isfinite
-from typing import Any
+from typing import Any, BinaryIO
 
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.cli.answers import Json, failed, to_json
 from kvgate.inert import inert_json, json_text
 from kvgate.what_if import BadRequest, assess_request
 
+MAX_LINE_BYTES = 5 << 20
+"""Of one request; the longest config.json that is read has less than 4 MiB."""
+_TOO_LONG = f"line {{}} has more than {MAX_LINE_BYTES} bytes; write a request of fewer, and one per line"
 _TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _TOKEN = re.compile(rf"{_TEXT}|[{{}}\[\]]", re.DOTALL)
 _VALUE = re.compile(rf"\s*:\s*({_TEXT}|-?\d[\d.eE+-]*)", re.DOTALL)
@@ -19,10 +22,21 @@ _MAX_DIGITS = 4000
 _NO_ID = "null"
 
 
-def answers(lines: Iterable[bytes], calibration: Calibration = NOTHING_OBSERVED) -> Iterator[str]:
-    """One JSON text per line, in order; a blank line is a bad line."""
-    for line in lines:
-        yield _answer(line, calibration)
+def answers(stream: BinaryIO, calibration: Calibration = NOTHING_OBSERVED) -> Iterator[str]:
+    """One JSON text per line, in order; a blank line is a bad line, and so is one that is too long."""
+    for number, line in enumerate(_lines(stream), start=1):
+        yield (
+            _answer(line, calibration) if line is not None else _written(_NO_ID, failed(None, _TOO_LONG.format(number)))
+        )
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes | None]:
+    """None for a line that is too long, of which no more than the limit is ever in memory."""
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        is_too_long = len(line) > MAX_LINE_BYTES
+        while is_too_long and line and not line.endswith(b"\n"):
+            line = stream.readline(MAX_LINE_BYTES)
+        yield None if is_too_long else line
 
 
 def _answer(line: bytes, calibration: Calibration) -> str:

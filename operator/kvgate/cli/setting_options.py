@@ -6,6 +6,7 @@ from typing import Any, BinaryIO
 
 import click
 
+from kvgate.bounded_files import Refused, read_all
 from kvgate.what_if_settings import SETTINGS, Setting
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
@@ -50,13 +51,14 @@ def given_settings(values: dict[str, Any]) -> dict[str, Any]:
 
 def _config(file: BinaryIO | None) -> dict[str, Any]:
     from kvgate.hf_config import ModelConfigError
-    from kvgate.hf_config.text import parse_config_text
+    from kvgate.hf_config.text import MAX_CHARACTERS, parse_config_text
 
     if file is None:
         return {}
     try:
-        return {"model_config": parse_config_text(file.read().decode("utf-8", errors="replace"))}
-    except ModelConfigError as error:
+        data = read_all(file, max_bytes=MAX_CHARACTERS)
+        return {"model_config": parse_config_text(data.decode("utf-8", errors="replace"))}
+    except (ModelConfigError, Refused) as error:
         raise click.UsageError(
             f"--model-config {Path(file.name).name}: {error}; give the config.json of the model"
         ) from None

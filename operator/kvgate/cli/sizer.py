@@ -1,7 +1,7 @@
 """`kvgate size`: which GPUs, how many and which settings a model and its workload need, cheapest first."""
 
 import sys
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 import click
 
@@ -37,14 +37,12 @@ SEARCHED = frozenset(
 )
 @click.option("--gpus", metavar="LIST", help="Only these: names, parts of names, or vendors: H100,L40S,amd.")
 @click.option("--max-gpus", type=click.IntRange(1, 100_000), default=64, show_default=True, help="In all replicas.")
-@click.option(
-    "--prices", type=click.File("r", encoding="utf-8"), metavar="FILE", help="YAML: accelerator: price per hour."
-)
+@click.option("--prices", type=click.File("rb"), metavar="FILE", help="YAML: accelerator: price per hour.")
 @click.option("--all", "every", is_flag=True, help="Every candidate, and why those that do not fit do not.")
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json", "csv"]), default="text", help="For people or programs."
 )
-def size(output: str, prices: TextIO | None, *, every: bool, **values: Any) -> None:
+def size(output: str, prices: BinaryIO | None, *, every: bool, **values: Any) -> None:
     """Find the GPUs for a model and its workload: how many, which parallelism, which settings; cheapest first.
 
     Every candidate is judged by the engine: it fits where the low end of the prediction holds what is asked. Without a workload

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from kvgate import catalogue
+from kvgate.bounded_files import Refused, read_all
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.request import BudgetRequest, Guarantee, Workload
 from kvgate.prices import BadPrices, Prices, list_prices, read_prices
@@ -15,6 +16,8 @@ from kvgate.vllm_values import Unusable, whole
 from kvgate.what_if import UnknownFacts, read_request
 from kvgate.what_if_settings import read_tokens
 
+MAX_PRICES_BYTES = 1 << 20
+"""Of a file of prices."""
 _WORKLOAD = {
     "peak_concurrency": whole(1_000_000),
     "prompt_tokens": read_tokens,
@@ -24,7 +27,7 @@ _WORKLOAD = {
 _NEEDED = ("peak_concurrency", "prompt_tokens", "output_tokens")
 
 
-def asked(values: Mapping[str, Any], prices: TextIO | None) -> tuple[Question, Prices]:
+def asked(values: Mapping[str, Any], prices: BinaryIO | None) -> tuple[Question, Prices]:
     """The question and the prices. Raises Unusable with everything that is wrong, and UnknownFacts."""
     values = dict(values)
     problems = Problems()
@@ -120,11 +123,11 @@ def _meant(word: str, everything: tuple[Accelerator, ...]) -> tuple[Accelerator,
     return found
 
 
-def _prices(file: TextIO | None) -> Prices:
+def _prices(file: BinaryIO | None) -> Prices:
     if file is None:
         return list_prices()
     name = Path(file.name).name
     try:
-        return read_prices(file.read(), where=name)
-    except (BadPrices, UnicodeDecodeError) as error:
+        return read_prices(read_all(file, max_bytes=MAX_PRICES_BYTES).decode(), where=name)
+    except (BadPrices, Refused, UnicodeDecodeError) as error:
         raise BadPrices(f"--prices {name}: {error}") from None

@@ -16,7 +16,9 @@ from kvgate.manifests.documents import STDIN_NAME
 from kvgate.manifests.environment import Room
 from kvgate.manifests.written import Written
 
-_INTERPOLATED = re.compile(r"\$(?:(\$)|\{(\w+)(?:(:?[-?+])([^}]*))?\}|(\w+))")
+_PLAIN = r"(?P<dollar>\$)|(?P<plain>\w+)"
+_UNBRACED = re.compile(rf"\$(?:{_PLAIN})")
+_INTERPOLATED = re.compile(rf"\$(?:{_PLAIN}|\{{(?P<braced>\w+)(?:(?P<operator>:?[-?+])(?P<operand>[^}}]*))?\}})")
 """`$$` for one `$`, `$NAME`, `${NAME}`, and with a default (`-`), a replacement (`+`) or a complaint (`?`); `:` for empty ones too."""
 _MAX_BYTES = 1 << 16
 """Size of a file of variables."""
@@ -32,18 +34,24 @@ class Interpolation:
     def filled(self, value: Any) -> Any:
         """A value of the file with its variables; of those that nobody knows, the default, else as it is written."""
         if isinstance(value, str):
-            return _INTERPOLATED.sub(self._text_for, value) if "$" in value else value
+            return self._filled(value) if "$" in value else value
         if isinstance(value, list):
             return [self.filled(item) for item in value]
         if isinstance(value, Mapping):
             return {name: self.filled(item) for name, item in value.items()}
         return value
 
+    def _filled(self, text: str) -> str:
+        """Behind the last brace none is closed: looking for its end would take long for each that opens."""
+        end = text.rfind("}") + 1
+        return _INTERPOLATED.sub(self._text_for, text[:end]) + _UNBRACED.sub(self._text_for, text[end:])
+
     def _text_for(self, match: re.Match[str]) -> str:
-        dollar, braced, operator, operand, plain = match.groups(default="")
-        if dollar:
+        found = match.groupdict(default="")
+        if found["dollar"]:
             return "$"
-        text = _chosen(self.known.get(braced or plain), operator, operand)
+        value = self.known.get(found.get("braced") or found["plain"])
+        text = _chosen(value, found.get("operator", ""), found.get("operand", ""))
         return text if text is not None and self.room.takes(text) else match[0]
 
 

@@ -21,7 +21,8 @@ _WRAPPERS = re.compile(
     r"dynamo\.vllm|vllm_tgis_adapter|huggingfaceserver|vllm\.entrypoints\.openai\.run_batch|(?:.*/)?inference_api\.py"
 )
 """Programs that take options of their own beside vLLM's: Dynamo, the TGIS adapter, KServe, offline batches, KAITO."""
-_IMAGES = re.compile(r"(?:^|/)(?:[\w.\-]*vllm[\w.\-]*|llm-d(?:-cuda|-dev|-rocm|-xpu)?)(?=[:@]|$)")
+_IMAGE_NAME = re.compile(r"[\w.\-]*")
+_IMAGES = frozenset({"llm-d", "llm-d-cuda", "llm-d-dev", "llm-d-rocm", "llm-d-xpu"})
 _OTHER_IMAGES = re.compile(
     r"router|proxy|exporter|sidecar|sim(?:ulator)?(?=[:@]|$)|bench|gateway|loader|operator|runtime"
 )
@@ -56,8 +57,17 @@ class Start:
 
 def is_vllm_image(image: str) -> bool:
     """True by the image's name; `vllm-router` and its like do not count."""
-    match = _IMAGES.search(image)
-    return match is not None and not _OTHER_IMAGES.search(match[0])
+    *folders, last = image.split("/")
+    names = map(_image_name, [*(f"{folder}/" for folder in folders), last])
+    found = next((name for name in names if "vllm" in name or name in _IMAGES), None)
+    return found is not None and not _OTHER_IMAGES.search(found)
+
+
+def _image_name(step: str) -> str:
+    """Return the name that a step of an image's path is; empty where anything but a tag or a digest follows it."""
+    name = _IMAGE_NAME.match(step)
+    end = name.end() if name else 0
+    return step[:end] if step[end : end + 1] in ("", ":", "@") else ""
 
 
 def is_simulator(image: str) -> bool:

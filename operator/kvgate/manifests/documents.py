@@ -12,7 +12,7 @@ import yaml
 from kvgate.bounded_files import Refused, guard_of, open_file
 from kvgate.manifests.comments import Comment, comments_in
 from kvgate.manifests.discovery import PassedOver, files_below, root_of
-from kvgate.manifests.nodes import YamlError, compose, construct, is_harmless
+from kvgate.manifests.nodes import NodeRoom, YamlError, compose, construct, is_harmless
 from kvgate.manifests.positions import Broken, Position, broken, locate
 from kvgate.manifests.streams import NotText, texts
 
@@ -88,102 +88,116 @@ class Document:
         return value
 
 
+_Item = Document | Broken | PassedOver | None
+"""None: a document of no interest."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Reading:
+    """One input: what is looked for in it, and how much of it."""
+
+    words: Collection[str] | None = None
+    """None: every document is made."""
+    root: Path | None = None
+    room: NodeRoom = field(default_factory=NodeRoom)
+
+    def of_path(self, path: str) -> Iterator[_Item]:
+        given = Path(path)
+        guard = guard_of(given, self.root)
+        if path == STDIN:
+            yield from self.of_stream(STDIN_NAME, sys.stdin.buffer)
+        elif not given.is_dir():
+            yield from self._of_file(given, guard)
+        elif guard and not given.resolve().is_relative_to(guard.resolve()):
+            yield _unreadable(path, Refused(f"it leads out of {guard.resolve()}"))
+        else:
+            yield from self._of_folder(given, guard or root_of(given))
+
+    def _of_folder(self, folder: Path, root: Path) -> Iterator[_Item]:
+        """Read the files of a folder; files that nobody named are read only where they lie in the repository."""
+        for found in files_below(folder, root):
+            if isinstance(found, PassedOver):
+                yield found
+            elif isinstance(found, OSError):
+                yield _unreadable(str(found.filename), found)
+            else:
+                yield from self._of_file(found, root)
+
+    def _of_file(self, path: Path, inside: Path | None) -> Iterator[_Item]:
+        try:
+            with open_file(path, inside) as file:
+                yield from self.of_stream(str(path), file)
+        except OSError as error:
+            yield _unreadable(str(path), error)
+
+    def of_stream(self, file: str, stream: BinaryIO) -> Iterator[_Item]:
+        index, waiting = 0, list[Comment]()
+        try:
+            for line_offset, text in texts(stream):
+                if isinstance(text, NotText):
+                    yield _not_text(file, text)
+                elif self.words is not None and not _mentions(text, self.words) and is_harmless(text):
+                    yield None
+                    index, waiting = index + 1, []
+                elif isinstance(item := self._document(file, index, line_offset, text, waiting), Broken):
+                    yield item
+                elif item:
+                    yield from _items(item)
+                    index, waiting = index + 1, []
+                else:
+                    waiting += comments_in(text, line_offset)
+        except NotText as error:
+            yield _not_text(file, error)
+
+    def _document(
+        self, file: str, index: int, line_offset: int, text: str, waiting: list[Comment]
+    ) -> Document | Broken | None:
+        """None where there is nothing but comments."""
+        try:
+            node = compose(text, self.room)
+        except YamlError as error:
+            return _yaml_broken(error, file, line_offset, is_template="{{" in text)
+        if node is None:
+            return None
+        return Document(
+            file=file,
+            index=index,
+            line_offset=line_offset,
+            node=node,
+            is_template="{{" in text,
+            mentions_engine=_mentions(text, ()),
+            first_line=line_offset + node.start_mark.line + 1,
+            comments=(*waiting, *comments_in(text, line_offset)),
+        )
+
+
 def read_documents(paths: Iterable[str]) -> Iterator[Document | Broken]:
     """Every document of every path, in order; what cannot be read is told in its place and stops nothing."""
-    items = (item for path in paths for item in _of_path(path, None, None))
+    reading = _Reading()
+    return _documents_of(item for path in paths for item in reading.of_path(path))
+
+
+def parsed(file: str, stream: BinaryIO) -> Iterator[Document | Broken]:
+    """The same of one stream; its findings are shown at `file`."""
+    return _documents_of(_Reading().of_stream(file, stream))
+
+
+def _documents_of(items: Iterable[_Item]) -> Iterator[Document | Broken]:
     return (item for item in items if isinstance(item, Document | Broken))
 
 
-def read_relevant(
-    paths: Iterable[str], words: Collection[str], root: Path | None = None
-) -> Iterator[Document | Broken | PassedOver | None]:
+def read_relevant(paths: Iterable[str], words: Collection[str], root: Path | None = None) -> Iterator[_Item]:
     """The same, with None for every document that is YAML and has neither a word of an engine nor one of these.
 
     `root`: a path that is written below this folder must not lead out of it.
     """
-    return (item for path in paths for item in _of_path(path, words, root))
-
-
-def _of_path(
-    path: str, words: Collection[str] | None, root: Path | None
-) -> Iterator[Document | Broken | PassedOver | None]:
-    given = Path(path)
-    guard = guard_of(given, root)
-    if path == STDIN:
-        yield from parsed(STDIN_NAME, sys.stdin.buffer, words)
-    elif not given.is_dir():
-        yield from _of_file(given, words, guard)
-    elif guard and not given.resolve().is_relative_to(guard.resolve()):
-        yield _unreadable(path, Refused(f"it leads out of {guard.resolve()}"))
-    else:
-        yield from _of_folder(given, words, guard or root_of(given))
-
-
-def _of_folder(
-    folder: Path, words: Collection[str] | None, root: Path
-) -> Iterator[Document | Broken | PassedOver | None]:
-    """Read the files of a folder; files that nobody named are read only where they lie in the repository."""
-    for found in files_below(folder, root):
-        if isinstance(found, PassedOver):
-            yield found
-        elif isinstance(found, OSError):
-            yield _unreadable(str(found.filename), found)
-        else:
-            yield from _of_file(found, words, root)
-
-
-def _of_file(path: Path, words: Collection[str] | None, inside: Path | None) -> Iterator[Document | Broken | None]:
-    try:
-        with open_file(path, inside) as file:
-            yield from parsed(str(path), file, words)
-    except OSError as error:
-        yield _unreadable(str(path), error)
+    reading = _Reading(words=words, root=root)
+    return (item for path in paths for item in reading.of_path(path))
 
 
 def _unreadable(path: str, error: OSError) -> Broken:
     message = f"cannot be read: {error.strerror or error}"
     return broken(path, Position(line=1), message, "give a file or a folder that can be read")
-
-
-def parsed(file: str, stream: BinaryIO, words: Collection[str] | None = None) -> Iterator[Document | Broken | None]:
-    """The documents of a stream; None for those without one of the words, where words are given."""
-    index, waiting = 0, list[Comment]()
-    try:
-        for line_offset, text in texts(stream):
-            if isinstance(text, NotText):
-                yield _not_text(file, text)
-            elif words is not None and not _mentions(text, words) and is_harmless(text):
-                yield None
-                index, waiting = index + 1, []
-            elif isinstance(item := _document(file, index, line_offset, text, waiting), Broken):
-                yield item
-            elif item:
-                yield from _items(item)
-                index, waiting = index + 1, []
-            else:
-                waiting += comments_in(text, line_offset)
-    except NotText as error:
-        yield _not_text(file, error)
-
-
-def _document(file: str, index: int, line_offset: int, text: str, waiting: list[Comment]) -> Document | Broken | None:
-    """None where there is nothing but comments."""
-    try:
-        node = compose(text)
-    except YamlError as error:
-        return _yaml_broken(error, file, line_offset, is_template="{{" in text)
-    if node is None:
-        return None
-    return Document(
-        file=file,
-        index=index,
-        line_offset=line_offset,
-        node=node,
-        is_template="{{" in text,
-        mentions_engine=_mentions(text, ()),
-        first_line=line_offset + node.start_mark.line + 1,
-        comments=(*waiting, *comments_in(text, line_offset)),
-    )
 
 
 def _mentions(text: str, words: Collection[str]) -> bool:

@@ -15,6 +15,8 @@ _WHOLE = re.compile(r"-?[1-9]\d{0,17}|0")
 _WORDS = {"true": True, "false": False, "null": None}
 
 Step = str | int
+MAX_STEPS = 50
+"""From the top of the values down; a chart's are five levels deep."""
 
 
 @record
@@ -32,7 +34,7 @@ def read_set(name: str, text: str, *, as_text: bool) -> SetValue | None:
     while match := _STEP.match(name, end):
         steps.append(int(match[2]) if match[2] else re.sub(r"\\(.)", r"\1", match[1]))
         end = match.end()
-    if not steps or end != len(name) or isinstance(steps[0], int):
+    if not 0 < len(steps) <= MAX_STEPS or end != len(name) or isinstance(steps[0], int):
         return None
     return SetValue(steps=steps, value=text if as_text else _typed(text))
 

@@ -3,6 +3,7 @@
 import gc
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +14,8 @@ from kvgate.manifests.plain_values import NotPlain, plain_value
 
 MAX_DEPTH = 100
 """Levels of nesting; a pod template has a dozen."""
+MAX_NODES = 2_000_000
+"""Of all documents of an input that are more than looked through: keys, values, lists and objects."""
 MAX_ALIASED_NODES = 100_000
 """Nodes that aliases may add to the written ones."""
 MAX_NUMBER = 100
@@ -25,6 +28,7 @@ _ALIASES = re.compile(r"(?:^|[\s\[{,:-])[&*][^\s*&]", re.MULTILINE)
 """Pattern of a possible anchor or alias: only composing shows that an alias has no anchor."""
 _NUM_EVENTS_OF_A_SCALAR = 5
 """Start and end of stream and document, and the scalar."""
+_TOO_MANY = (f"the input holds more than {MAX_NODES} keys and values", "check its parts one by one")
 _SHORT = 100
 """Characters; what is longer is not kept for the next time."""
 _SURROGATES = re.compile(
@@ -49,10 +53,33 @@ def _tag_of_plain(text: str) -> str:
     return next((tag for tag, pattern in _RESOLVERS.get(text[:1], ()) if pattern.match(text)), _STR)
 
 
+class YamlError(ValueError):
+    """The text is no document that can be judged; line and column count from 1 within the text."""
+
+    def __init__(self, message: str, remediation: str, mark: yaml.Mark | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remediation = remediation
+        self.line = mark.line + 1 if mark else 1
+        self.column = mark.column + 1 if mark else 1
+
+
+@dataclass(slots=True)
+class NodeRoom:
+    """Nodes that may still be made: one takes 300 to 400 bytes, so that all of them take less than a GiB."""
+
+    left: int = MAX_NODES
+
+
 class _Loader(_Base):  # type: ignore[misc]
-    """Resolves tags as its base does, without what only other loaders use: this is asked once per node."""
+    """Resolves tags as its base does, without what only other loaders use: this is asked once per node without a tag."""
+
+    room = NodeRoom()
 
     def resolve(self, kind: type[yaml.Node], value: str, implicit: tuple[bool, bool]) -> str:
+        self.room.left -= 1
+        if self.room.left < 0:
+            raise YamlError(*_TOO_MANY)
         if kind is _SCALAR:
             if not implicit[0]:
                 return _STR
@@ -64,17 +91,6 @@ class _Loader(_Base):  # type: ignore[misc]
 
     def ascend_resolver(self) -> None:
         """Skip the resolver of paths, as above."""
-
-
-class YamlError(ValueError):
-    """The text is no document that can be judged; line and column count from 1 within the text."""
-
-    def __init__(self, message: str, remediation: str, mark: yaml.Mark | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.remediation = remediation
-        self.line = mark.line + 1 if mark else 1
-        self.column = mark.column + 1 if mark else 1
 
 
 class _Constructor(SafeConstructor):
@@ -141,12 +157,17 @@ for _tag, _construct in _CONSTRUCTORS.items():
     _Constructor.add_constructor(_tag, _construct)
 
 
-def compose(text: str) -> yaml.Node | None:
-    """The node of a text that holds at most one document; None where it holds none. Raises YamlError."""
+def compose(text: str, room: NodeRoom | None = None) -> yaml.Node | None:
+    """The node of a text that holds at most one document; None where it holds none. `room`: shared by the texts of one input.
+
+    Raises YamlError.
+    """
+    room = room or NodeRoom()
+    room.left -= text.count("!")  # nodes with a tag, more or less
     try:
         if _may_be_deep(text):
             _check_depth(text)
-        node = _composed(text)
+        node = _composed(text, room)
     except yaml.YAMLError as error:
         if text.lstrip()[:1] in ("{", "[") and (joined := _SURROGATES.sub(_joined, text)) != text:
             return compose(joined)
@@ -165,9 +186,10 @@ def _joined(match: re.Match[str]) -> str:
     return f"\\U{0x10000 + ((int(match['high'], 16) & 0x3FF) << 10 | int(match['low'], 16) & 0x3FF):08x}"
 
 
-def _composed(text: str) -> yaml.Node | None:
+def _composed(text: str, room: NodeRoom) -> yaml.Node | None:
     """A long one without the garbage collector: looking for cycles among a million nodes takes longer than parsing."""
     loader = _Loader(text)
+    loader.room = room
     was_enabled = len(text) > _LONG and gc.isenabled()
     if was_enabled:
         gc.disable()

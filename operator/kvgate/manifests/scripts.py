@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kvgate.command_line.arguments import Argument
+from kvgate.manifests.environment import Room
 from kvgate.manifests.mounted_files import FileText, no_files
 from kvgate.manifests.shell import Variables, commands_of
 from kvgate.record import record
@@ -11,6 +12,8 @@ from kvgate.record import record
 _SHELLS = ("sh", "bash", "ash", "dash", "zsh")
 _MAX_NESTING = 5
 """Scripts in scripts; nobody writes more."""
+MAX_SCRIPT_CHARACTERS = 256 << 10
+"""Of all scripts of a container, however often one of them is run; what is longer stays as it is written."""
 _MAX_PREFIX = 5
 """Words before a shell's name: `exec`, `tini --`, `/usr/bin/env` …"""
 
@@ -27,17 +30,22 @@ class _Script:
 
 
 def unwrapped(
-    command: list[Argument], variables: Variables, file_text: FileText = no_files, depth: int = 0
+    command: list[Argument],
+    variables: Variables,
+    file_text: FileText = no_files,
+    depth: int = 0,
+    room: Room | None = None,
 ) -> Iterator[list[Argument]]:
     """The commands that one command runs: `sh -c "…" -- $@`, `sh script` and `eval "…"` through, any other as it is."""
+    room = room or Room(left=MAX_SCRIPT_CHARACTERS)
     script = _script_of(command, file_text)
-    if script is None or depth > _MAX_NESTING:
+    if script is None or depth > _MAX_NESTING or not room.takes(script.at.text):
         yield command
         return
     at = script.at
     for inner in commands_of(at.text, at.path, variables, script.parameters, first_line=at.line):
         words = [replace(word, line=0) for word in inner] if script.is_file else inner
-        yield from unwrapped(words, variables, file_text, depth + 1)
+        yield from unwrapped(words, variables, file_text, depth + 1, room)
 
 
 def _script_of(command: list[Argument], file_text: FileText) -> _Script | None:

@@ -14,6 +14,8 @@ from kvgate.manifests.branches import RESERVED, Names
 from kvgate.manifests.environment import Room
 from kvgate.manifests.written import Written
 
+MAX_WORD_CHARACTERS = 128 << 10
+"""Linux starts no program with a longer one."""
 Variables = Mapping[str, Written]
 """Variables by name; the value is None where something outside the input sets it."""
 
@@ -33,7 +35,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_BRACED = re.compile(r"\$\{([A-Za-z_]\w*)(?::?[-=]([^}]*))?\}|\$([A-Za-z_]\w*)")
+_NAMED = re.compile(r"\$(?P<name>[A-Za-z_]\w*)")
+_BRACED = re.compile(rf"\$\{{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^}}]*))?\}}|{_NAMED.pattern}")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _WHOLE_LIST = re.compile(r"\$(?:[@*]|\{[@*]\}|\{(\w+)\[[@*]\]\})")
 """Every word of the parameters, or of an array."""
@@ -59,6 +62,8 @@ class _Reader:
     """The array whose words are being read."""
     room: Room = field(default_factory=Room)
     command: list[Argument] = field(default_factory=list)
+    num_reserved: int = 0
+    """Words of the command that are reserved; all of them, where no other stands before."""
 
     def append(self, text: str, path: str = "") -> None:
         """Part of the current word; a part from a variable keeps its own place while it stands alone."""
@@ -66,22 +71,25 @@ class _Reader:
             self.word, self.word_line, self.word_path = "", self.line, path or self.path
         elif path != self.word_path:
             self.word_path = self.path
-        self.word += text
+        if len(self.word) < MAX_WORD_CHARACTERS:
+            self.word += text
 
     def end_word(self) -> None:
         if self.word is not None and not self.is_target:
             inside = self.word_path == self.path
             line = self.first_line + self.word_line if inside else 0
-            is_first = all(word.text in RESERVED for word in self.command)
+            is_reserved = self.word in RESERVED
             self.command.append(Argument(text=self.word, path=self.word_path, line=line))
-            if is_first and inside and self.word in RESERVED:
+            if is_reserved and inside and self.num_reserved == len(self.command) - 1:
                 self.names.read(self.word)
+            self.num_reserved += is_reserved
         self.is_target = self.is_target and self.word is None
         self.word = None
 
     def end_command(self) -> list[Argument]:
         self.end_word()
         command, self.command, self.is_target = self.command, [], False
+        self.num_reserved = 0
         return command
 
 
@@ -138,6 +146,7 @@ def _is_of_list(reader: _Reader, mark: str) -> bool:
 def _open_list(reader: _Reader, name: str, *, keeps: bool) -> None:
     reader.open_list, reader.word = name, None
     reader.command.clear()
+    reader.num_reserved = 0
     reader.names.set_list(name, reader.names.lists.get(name, []) if keeps else [])
 
 
@@ -191,7 +200,7 @@ def _expand(reader: _Reader, written: str) -> None:
         reader.command += words_of_list
         return
     match = _BRACED.fullmatch(written)
-    name = (match[1] or match[3]) if match else ""
+    name = _name(match) if match else ""
     text = _value(match, reader.names.variables) if match else None
     if text is None or not reader.room.takes(text):
         reader.append(written)
@@ -212,10 +221,14 @@ def _list_of(reader: _Reader, written: str) -> list[Argument] | None:
 
 def _value(match: re.Match[str], variables: Variables) -> str | None:
     """None where it is not known; a default counts where nothing is set."""
-    known = variables.get(match[1] or match[3])
+    known = variables.get(_name(match))
     if known is not None and known.value is not None:
         return known.text
-    return match[2] if known is None else None
+    return match.groupdict().get("default") if known is None else None
+
+
+def _name(match: re.Match[str]) -> str:
+    return match.groupdict().get("braced") or match["name"]
 
 
 def _quoted(text: str, reader: _Reader) -> str:
@@ -226,24 +239,26 @@ def _quoted(text: str, reader: _Reader) -> str:
         return match[0] if value is None or not reader.room.takes(value) else value
 
     text = re.sub(r'\\([$"`\\])', r"\1", text.replace("\\\n", " "))
-    return _BRACED.sub(value_of, calculated(text, reader.names.variables))
+    text = calculated(text, reader.names.variables)
+    end = (
+        text.rfind("}") + 1
+    )  # behind it no brace is closed, and looking for its end would take long for each that opens
+    return _BRACED.sub(value_of, text[:end]) + _NAMED.sub(value_of, text[end:])
 
 
 def split(text: str) -> list[str]:
     """Words of a line that no shell reads: quotes are taken off, nothing else means anything."""
-    words: list[str] = []
+    words: list[list[str]] = []
     in_word = False
     for match in _TOKEN.finditer(text):
         if match["blank"] or match["newline"]:
             in_word = False
             continue
-        part = _literal(match)
-        if in_word:
-            words[-1] += part
-        else:
-            words.append(part)
+        if not in_word:
+            words.append([])
+        words[-1].append(_literal(match))
         in_word = True
-    return words
+    return ["".join(parts) for parts in words]
 
 
 def _literal(match: re.Match[str]) -> str:

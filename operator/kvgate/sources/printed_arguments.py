@@ -11,6 +11,11 @@ _OBJECT = re.compile(r"<[^<>{}\n]{0,200}>")
 """`<function serve at 0x7f…>`: no Python."""
 
 
+def prints_arguments(line: str) -> bool:
+    """Whether it is the line that they stand in."""
+    return _PRINTED.search(line) is not None
+
+
 def printed_arguments(text: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """Plain values under vLLM's names, and the names of those that are something else; None is left out."""
     values: dict[str, Any] = {}

@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvgate.budget.units import gib
-from kvgate.sources.printed_arguments import printed_arguments
+from kvgate.sources.printed_arguments import printed_arguments, prints_arguments
 from kvgate.sources.start_failure import StartFailure, recognise
 
 MAX_LOG_CHARACTERS = 32 * 2**20
+MAX_LINE_CHARACTERS = 64 * 1024
+"""The longest line that a start prints holds its arguments, some 10,000 characters; longer ones, such as logged prompts, are cut."""
+_PREFIX_CHARACTERS = 4096
+"""Before the words of a line that name its process; what stands further in the line names none."""
 
 
 class UnusableLog(ValueError):
@@ -122,7 +126,7 @@ _COLOUR = re.compile(r"\x1b\[[\d;]{0,12}m")
 def read_startup_log(text: str) -> StartupLog:
     """The last start in it; UnusableLog where there is none, or nothing on the KV cache."""
     _check_text(text)
-    starts = _starts(_COLOUR.sub("", text))
+    starts = _starts(_with_short_lines(_COLOUR.sub("", text)))
     log = _read(starts[-1], len(starts))
     if log.refusal is None and not _tells_of_kv_cache(log):
         raise UnusableLog(_nothing(log))
@@ -138,6 +142,20 @@ def _check_text(text: str) -> None:
         )
     if "\0" in text or text.count("\ufffd") > len(text) // 100:
         raise UnusableLog("this is no text; give the log as the container printed it, unpacked")
+
+
+def _with_short_lines(text: str) -> str:
+    """The words that are looked for begin near the beginning of a line; arguments that are cut would be others."""
+    lines = text.split("\n")
+    for index, line in enumerate(lines):
+        if len(line) > MAX_LINE_CHARACTERS:
+            lines[index] = line[:MAX_LINE_CHARACTERS]
+            if prints_arguments(lines[index]):
+                raise UnusableLog(
+                    f"line {index + 1} holds the arguments of vLLM and {len(line)} characters, more than {MAX_LINE_CHARACTERS}; "
+                    "take that line out and give the options themselves"
+                )
+    return "\n".join(lines)
 
 
 def _nothing(log: StartupLog) -> str:
@@ -223,6 +241,8 @@ def _sizes(pattern: re.Pattern[str], text: str) -> dict[str, list[int]]:
 
 
 def _process(text: str, position: int) -> str:
-    start = text.rfind("\n", 0, position) + 1
+    start = text.rfind("\n", max(0, position - _PREFIX_CHARACTERS), position) + 1
+    if not start and position > _PREFIX_CHARACTERS:
+        return ""
     found = _PROCESS.search(text, start, min(position, start + 200))
     return found[1] if found else ""

@@ -1,6 +1,7 @@
 """The machine contract: one object in, one out, in order; what is wrong with a line is said in its answer."""
 
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ LLAMA = {
 def ask(*requests: Any) -> list[dict[str, Any]]:
     """Read as strictly as any reader may."""
     lines = [request if isinstance(request, bytes) else json.dumps(request).encode() for request in requests]
-    told = [answer.encode("ascii") for answer in answers(lines)]
+    told = [answer.encode("ascii") for answer in answers(BytesIO(b"\n".join(lines)))]
     return [json.loads(answer, parse_constant=pytest.fail) for answer in told]
 
 
