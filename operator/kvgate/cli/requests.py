@@ -15,7 +15,8 @@ MAX_LINE_BYTES = 5 << 20
 """Of one request; the longest config.json that is read has less than 4 MiB."""
 _TOO_LONG = f"line {{}} has more than {MAX_LINE_BYTES} bytes; write a request of fewer, and one per line"
 _TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
-_TOKEN = re.compile(rf"{_TEXT}|[{{}}\[\]]", re.DOTALL)
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{}\[\]]', re.DOTALL)
+"""A text that nothing closes goes on to the end: looking for one from each of its quotes would take long."""
 _VALUE = re.compile(rf"\s*:\s*({_TEXT}|-?\d[\d.eE+-]*)", re.DOTALL)
 _MAX_DIGITS = 4000
 """Python reads and writes whole numbers of 4300 digits at most; a longer one is a text here."""

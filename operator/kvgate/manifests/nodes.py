@@ -170,8 +170,10 @@ def compose(text: str, room: NodeRoom | None = None) -> yaml.Node | None:
         node = _composed(text, room)
     except yaml.YAMLError as error:
         if text.lstrip()[:1] in ("{", "[") and (joined := _SURROGATES.sub(_joined, text)) != text:
-            return compose(joined)
+            return compose(joined, room)
         raise _converted(error, text) from None
+    except YamlError:
+        raise
     except ValueError as error:
         raise YamlError(f"not YAML: {error}", "correct the YAML") from None
     return None if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null" else node
