@@ -18,6 +18,8 @@ from kvgate.rendering.pod import IMAGES
 from support.assets import require_assets
 from support.chart import CHART, NAMESPACE, ROOT, documents, helm, one, render
 
+COMPONENT = "app.kubernetes.io/component"
+
 KEEP = {"helm.sh/resource-policy": "keep"}
 
 
@@ -88,7 +90,8 @@ def rules(permissions: Iterable[Permission] = RULES) -> list[dict[str, Any]]:
 def test_the_controller_may_do_what_the_permissions_say(defaults: list[dict[str, Any]]) -> None:
     assert one(defaults, "ClusterRole", f"kvgate-controller.{NAMESPACE}")["rules"] == rules()
     assert one(defaults, "Role", "kvgate-calibration")["rules"] == rules(OWN_NAMESPACE_RULES)
-    assert sorted(document["kind"] for document in defaults if "Role" in document["kind"]) == [
+    ours = [document for document in defaults if document["metadata"].get("labels", {}).get(COMPONENT) != "user-roles"]
+    assert sorted(document["kind"] for document in ours if "Role" in document["kind"]) == [
         "ClusterRole",
         "ClusterRoleBinding",
         "Role",
@@ -104,9 +107,34 @@ def test_with_named_namespaces_it_may_do_it_there_only(binary: Path) -> None:
         ("team-a", rules()),
         ("team-b", rules()),
     ]
-    assert not [document for document in found if document["kind"].startswith("ClusterRole")]
+    cluster_wide = [document for document in found if document["kind"].startswith("ClusterRole")]
+    assert {document["metadata"]["labels"][COMPONENT] for document in cluster_wide} == {"user-roles"}
+    assert {document["kind"] for document in cluster_wide} == {"ClusterRole"}, "nobody is bound"
     (container,) = one(found, "Deployment", "kvgate-controller")["spec"]["template"]["spec"]["containers"]
     assert {"--namespace=team-a", "--namespace=team-b"} < set(container["args"])
+
+
+def test_users_get_their_rights_by_the_roles_of_kubernetes_and_nobody_gets_to_write_a_status(
+    binary: Path, defaults: list[dict[str, Any]]
+) -> None:
+    roles = [document for document in defaults if document["metadata"].get("labels", {}).get(COMPONENT) == "user-roles"]
+    granted: dict[str, set[tuple[str, str]]] = {}
+    for role in roles:
+        rights = {(r, v) for rule in role["rules"] for r in rule["resources"] for v in rule["verbs"]}
+        for label in role["metadata"]["labels"]:
+            if label.startswith("rbac.authorization.k8s.io/aggregate-to-"):
+                granted.setdefault(label.rpartition("-")[2], set()).update(rights)
+    assert set(granted) == {"view", "edit", "admin"}
+    assert {verb for _, verb in granted["view"]} == {"get", "list", "watch"}
+    assert ("inferencedeployments", "create") in granted["edit"] - granted["view"]
+    assert ("inferencedeployments/scale", "patch") in granted["edit"]
+    assert granted["admin"] == granted["edit"]
+    writes = {(resource, verb) for resource, verb in granted["admin"] if verb not in ("get", "list", "watch")}
+    assert not [resource for resource, _ in writes if resource.endswith("/status")]
+    without = documents(render(binary, "--set", "crds.userRoles=false"))
+    assert not [
+        document for document in without if document["metadata"].get("labels", {}).get(COMPONENT) == "user-roles"
+    ]
 
 
 def test_nobody_but_the_controller_has_rights_or_a_token(defaults: list[dict[str, Any]]) -> None:

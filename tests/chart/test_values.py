@@ -35,6 +35,7 @@ ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "watchNamespaces": ({}, {"watchNamespaces": ["team-a"]}),
     "crds.enabled": ({}, {"crds": {"enabled": False}}),
     "crds.keep": ({}, {"crds": {"keep": False}}),
+    "crds.userRoles": ({}, {"crds": {"userRoles": False}}),
     "calibration.images": ({}, {"calibration": {"images": ["registry.example/team/*"]}}),
     "calibration.scope": ({}, {"calibration": {"scope": "Cluster"}}),
     "controller.resources": ({}, {"controller": {"resources": {"requests": {"cpu": 2}}}}),
