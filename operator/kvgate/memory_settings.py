@@ -22,16 +22,16 @@ MEMORY_KINDS: dict[str, str] = {
     "rope_scaling": _OVERRIDES,
 }
 """Name of each setting in findings."""
-MENTIONED: dict[str, frozenset[Any]] = {
-    "enable_eplb": frozenset({False}),
-    "enable_dbo": frozenset({False}),
-    "ubatch_size": frozenset({0, 1}),
-    "all2all_backend": frozenset({"allgather_reducescatter", "naive"}),
-    "mm_ipc_gpu_memory_gb": frozenset({0}),
-    "mm_processor_device": frozenset({"auto", "cpu"}),
-    "attention_backend": frozenset({"auto"}),
-    "model_impl": frozenset({"auto", "vllm"}),
-    "worker_extension_cls": frozenset({""}),
+MENTIONED: dict[str, tuple[Any, ...]] = {
+    "enable_eplb": (False,),
+    "enable_dbo": (False,),
+    "ubatch_size": (0, 1),
+    "all2all_backend": ("allgather_reducescatter", "naive"),
+    "mm_ipc_gpu_memory_gb": (0,),
+    "mm_processor_device": ("auto", "cpu"),
+    "attention_backend": ("auto",),
+    "model_impl": ("auto", "vllm"),
+    "worker_extension_cls": ("",),
 }
 """Settings that move less than a layout, each with the values that change nothing: a finding names them, and the budget leaves them out."""
 ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"

@@ -8,6 +8,7 @@ from kvgate.api.v1alpha1 import Vllm
 from kvgate.budget.request import GraphSettings, Speculation
 from kvgate.cache_flags import cache_settings
 from kvgate.command_line.options import options
+from kvgate.command_line.pod_options import POD_OPTIONS
 from kvgate.extra_args import read_extra_args
 from kvgate.memory_settings import MENTIONED
 
@@ -140,8 +141,14 @@ def test_an_option_that_moves_some_memory_is_named(name: str) -> None:
     flag, option = f"--{name.replace('_', '-')}", options()[f"--{name.replace('_', '-')}"]
     kind = option.types_in((0, 33, 0))[0]
     value = {"bool": "", "int": "=3", "float": "=1.5"}.get(
-        kind, f"={next(iter({*option.choices_in((0, 33, 0))} - MENTIONED[name]), 'X')}"
+        kind, f"={next(iter(set(option.choices_in((0, 33, 0))) - set(MENTIONED[name])), 'X')}"
     )
     assert told(flag + value) == [("SettingMovesMemory", "warning", "spec.vllm.extraArgs[0]")]
-    for harmless in MENTIONED[name] - {False, ""}:
+    for harmless in set(MENTIONED[name]) - {False, ""}:
         assert told(f"{flag}={harmless}") == []
+
+
+@pytest.mark.parametrize("name", [*MENTIONED, *(option.name for option in POD_OPTIONS)])
+def test_a_key_of_an_option_that_has_none_breaks_nothing(name: str) -> None:
+    """`--flag.key value` makes an object of any option."""
+    assert read_extra_args(Vllm(extraArgs=(f"--{name.replace('_', '-')}.key", '{"a": [1]}'))).findings is not None
