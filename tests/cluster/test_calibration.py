@@ -158,3 +158,33 @@ def test_a_config_map_that_somebody_broke_is_told_where_it_matters_and_stays_as_
         assert door.count_of('kvgate_calibration_starts{state="unreadable"}') == 1
         assert door.count_of('kvgate_calibration_starts{state="used"}') == 2, "the other lines are used"
     assert kept(objects) == broken
+
+
+def test_a_deleted_config_map_rolls_no_pod_that_it_had_corrected(plane: ControlPlane) -> None:
+    """The figures of a verdict stay in its status, and the pods are rendered from these: also when they are scaled, and after a restart."""
+    objects, sizes = Objects(plane=plane), {"vllm": {"maxNumSeqs": 12}}
+    adjust = {"policy": "Adjust", "adjust": {"knobs": ["MaxModelLen"]}}
+    with running("controller", *OPTIONS, "--resync-seconds=1", kubeconfig=plane.kubeconfig):
+        plane.apply(inference_deployment("untaught", admission=adjust, **sizes))
+        objects.wait_for("untaught", "Ready", "True")
+        blocks = expected_blocks(objects, "teacher", replicas=2, admission={"guarantee": "Startup"}, **sizes)
+        with reporting(objects, "teacher", blocks * 84 // 100):
+            objects.wait_for("teacher", "PredictionDrift", "True")
+            plane.apply(inference_deployment("taught", admission=adjust, **sizes))
+            objects.wait_for("taught", "Ready", "True")
+        status = objects.get("infd", "taught")["status"]
+        untaught = objects.get("infd", "untaught")["status"]
+        assert status["effective"]["maxModelLen"] < untaught["effective"]["maxModelLen"]
+        template = objects.get("deployment", "taught")["spec"]["template"]
+        plane.kubectl("delete", "configmap", CONFIG_MAP)
+        objects.settle(3.0)  # some resyncs
+    with running("controller", *OPTIONS, "--resync-seconds=1", kubeconfig=plane.kubeconfig) as door:
+        plane.kubectl("scale", "infd", "taught", "--replicas=2")
+        wait_until(lambda: objects.get("infd", "taught")["status"].get("readyReplicas") == 2, "two pods are ready")
+        after = objects.get("infd", "taught")["status"]
+        assert {key: after[key] for key in ("effective", "budget")} == {
+            key: status[key] for key in ("effective", "budget")
+        }
+        assert objects.get("deployment", "taught")["spec"]["template"] == template
+        expected = 'kvgate_kv_cache_capacity_tokens{namespace="default",inferencedeployment="taught",bound="expected"}'
+        assert door.count_of(expected) == status["budget"]["capacityTokens"], "the metrics show what was promised"

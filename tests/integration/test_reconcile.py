@@ -8,6 +8,7 @@ from unittest.mock import AsyncMock
 import pytest
 from prometheus_client import CollectorRegistry
 
+from kvgate import catalogue
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, EVENTS, INFERENCE_DEPLOYMENTS, SERVICES, Kind
 from kvgate.cluster.errors import ApiError, Conflict, Forbidden, NotFound, Rejected, Unavailable
@@ -295,3 +296,126 @@ async def test_what_cannot_be_remembered_is_tried_again_and_holds_nothing_up() -
         await reconcile(KEY)
         assert told(cluster)["PredictionDrift"] == ("True", "CapacityDiffers")
     assert learn.await_count == 2
+
+
+async def test_an_object_that_cannot_be_judged_says_so_and_what_was_said_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, store = FakeCluster(a_document()), Store(DeploymentSnapshot(), ObservedStarts(None))
+    reconcile, _ = new(cluster, store)
+    await reconcile(KEY)
+    document = cluster.objects[INFERENCE_DEPLOYMENTS.plural]
+    assert document is not None
+    document["metadata"]["generation"] = 2
+    document["spec"]["vllm"]["maxNumSeqs"] = 5
+
+    def defect(*_: object) -> None:
+        raise ZeroDivisionError("of ours")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "judge", defect)
+        for _ in range(2):
+            cluster.writes.clear()
+            with pytest.raises(ZeroDivisionError):
+                await reconcile(KEY)
+    assert cluster.writes == [], "the second time nothing is new"
+    assert told(cluster)["Accepted"] == ("Unknown", "CannotBeJudged")
+    assert told(cluster)["Stalled"] == ("True", "CannotBeJudged")
+    assert "the controller's log has the traceback" in message(cluster, "Stalled").replace("The", "the")
+    assert "of ours" not in message(cluster, "Stalled")
+    assert document["status"]["standing"]["generation"] == 1
+    await reconcile(KEY)
+    assert told(cluster)["Accepted"] == ("True", "Fits")
+    assert told(cluster)["Stalled"][0] == "False"
+
+
+async def test_an_edited_status_is_put_right_and_its_record_is_not_believed() -> None:
+    cluster = FakeCluster(a_document())
+    reconcile, _ = new(cluster)
+    await reconcile(KEY)
+    document = cluster.objects[INFERENCE_DEPLOYMENTS.plural]
+    assert document is not None
+    right = json.loads(json.dumps(document["status"]))
+    document["status"]["standing"]["effective"]["maxNumSeqs"] = 4096
+    document["status"]["alternatives"] = [{"field": "x", "value": "y"}]
+    del document["status"]["budget"]
+    cluster.writes.clear()
+    await reconcile(KEY)
+    assert cluster.writes == [("apply", "status")]
+    assert document["status"] == right
+
+
+async def test_what_was_admitted_is_rendered_whatever_is_known_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process, another catalogue, other figures: the pods and what was promised stay."""
+    cluster = FakeCluster(a_document(vllm={"maxNumSeqs": 64}, admission={"policy": "Adjust"}))
+    await new(cluster)[0](KEY)
+    document = cluster.objects[INFERENCE_DEPLOYMENTS.plural]
+    assert document is not None
+    before = json.loads(json.dumps([cluster.objects["deployments"], document["status"]]))
+    monkeypatch.setattr(catalogue, "find_accelerator", lambda _: None)
+    look_up = "kvgate.facts.catalogue.find_accelerator"
+    monkeypatch.setattr(look_up, lambda _: None)
+    cluster.writes.clear()
+    reconcile, _ = new(cluster)
+    await reconcile(KEY)
+    assert cluster.writes == []
+    document["spec"]["replicas"], document["metadata"]["generation"] = 3, 2
+    await reconcile(KEY)
+    deployment = cluster.objects["deployments"]
+    assert deployment is not None
+    assert deployment["spec"]["replicas"] == 3
+    assert deployment["spec"]["template"] == before[0]["spec"]["template"]
+    assert document["status"]["effective"] == before[1]["effective"]
+    document["spec"]["vllm"]["maxNumSeqs"], document["metadata"]["generation"] = 63, 3
+    await reconcile(KEY)
+    assert told(cluster)["Accepted"] == ("Unknown", "UnknownAccelerator"), "another spec is judged anew"
+    assert told(cluster)["Stalled"] == ("True", "UnknownAccelerator")
+    assert deployment["spec"]["template"] == before[0]["spec"]["template"], "and the admitted one lives on"
+
+
+async def test_an_object_that_cannot_be_read_any_more_keeps_its_pods_and_their_replicas() -> None:
+    cluster = FakeCluster(a_document())
+    reconcile, _ = new(cluster)
+    await reconcile(KEY)
+    document = cluster.objects[INFERENCE_DEPLOYMENTS.plural]
+    assert document is not None
+    document["spec"]["template"] = {"resources": {"requests": {"memory": -1}}}
+    document["spec"]["replicas"], document["metadata"]["generation"] = 4, 2
+    cluster.objects["deployments"] = None
+    await reconcile(KEY)
+    deployment = cluster.objects["deployments"]
+    assert deployment is not None
+    assert deployment["spec"]["replicas"] == 4
+    assert told(cluster)["Accepted"] == ("False", "InvalidSpec")
+    assert message(cluster, "Stalled").endswith("generation 1 stays in force")
+
+
+async def test_what_is_rejected_is_written_once() -> None:
+    cluster = FakeCluster(a_document())
+    cluster.refusals["apply", "deployments"] = Rejected
+    reconcile, _ = new(cluster)
+    await reconcile(KEY)
+    await reconcile(KEY)  # the Service, which the refusal had held up
+    attempts: list[Call] = []
+    check = cluster._check
+
+    def counted(verb: str, resource: str) -> None:
+        attempts.append((verb, resource))
+        check(verb, resource)
+
+    cluster._check = counted  # type: ignore[method-assign]
+    await reconcile(KEY)
+    assert not [call for call in attempts if call[0] != "get"]
+    assert told(cluster)["Stalled"] == ("True", "ApiRejected"), "and still said"
+
+
+async def test_what_others_added_is_removed_by_its_path() -> None:
+    cluster = FakeCluster(a_document())
+    reconcile, _ = new(cluster)
+    await reconcile(KEY)
+    service = cluster.objects["services"]
+    assert service is not None
+    service["spec"]["selector"]["nobody"] = "here"
+    cluster.writes.clear()
+    await reconcile(KEY)
+    assert cluster.writes[0] == ("remove", "services")
+    assert cluster.removed == ["/spec/selector/nobody"]
+    assert told(cluster)["Drifted"] == ("True", "CorrectionUndone"), "it is still there in the very answer"

@@ -1,16 +1,19 @@
 """The resync: what is settled is not touched, what is not is found, and one object's trouble stays its own."""
 
+import asyncio
 import copy
 from collections.abc import AsyncIterator
 from typing import Any, Self
 from unittest.mock import AsyncMock
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from kvgate.background import Troubles
 from kvgate.cluster.client import Kind
 from kvgate.cluster.errors import Forbidden, Unavailable
 from kvgate.cluster.events import EventRecorder
+from kvgate.controller.observed import Observed
 from kvgate.controller.reconcile import Instruments, Reconciler
 from kvgate.controller.resync import Resync
 from kvgate.controller.starts import ObservedStarts
@@ -147,3 +150,39 @@ async def test_a_start_that_could_not_be_remembered_is_tried_again() -> None:
     await reconcile(key)
     await resync.run_once()
     assert (queue.keys, on_start.await_count) == ([key], 2)
+
+
+async def test_an_object_that_raises_is_enqueued_and_the_others_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster(a_document("a"), a_document("b"), a_document("c"))
+    store = new_store()
+    resync, reconcile, queue = new(cluster, store)
+    for name in ("a", "b", "c"):
+        await reconcile(("serving", name))
+    cluster.objects["deployments", "c"]["spec"]["replicas"] = 5
+    judge = store.judge
+
+    def defect(key: Key, observed: Observed) -> object:
+        if key[1] == "b":
+            raise UnicodeEncodeError("utf-8", "x", 0, 1, "no")
+        return judge(key, observed)
+
+    monkeypatch.setattr(store, "judge", defect)
+    await resync.run_once()
+    assert queue.keys == [("serving", "b"), ("serving", "c")]
+
+
+async def test_a_round_that_fails_is_tried_again_and_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    resync, _, _ = new(FakeCluster(a_document("a")))
+    rounds: list[int] = []
+    done = asyncio.Event()
+
+    async def run_once() -> None:
+        rounds.append(1)
+        if len(rounds) == 1:
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(resync, "run_once", run_once)
+    task = asyncio.create_task(resync.run_forever(0.001, done.set))
+    await done.wait()
+    assert len(rounds) == 2
+    task.cancel()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.rendering.drift import carries
+from kvgate.rendering.drift import additions, carries, differences
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,83 @@ def test_defaults_other_spellings_and_other_peoples_fields_are_no_difference(liv
 )
 def test_what_is_missing_or_other_is_a_difference(live: Any, wanted: Any) -> None:
     assert not carries(live, wanted)
+
+
+def test_what_differs_is_named_by_its_path() -> None:
+    wanted = {
+        "spec": {
+            "replicas": 1,
+            "template": {"containers": [{"name": "vllm", "image": "a", "env": [{"name": "A", "value": "1"}]}]},
+        }
+    }
+    live = {"spec": {"replicas": 2, "template": {"containers": [{"name": "vllm", "image": "b", "env": []}]}}}
+    assert list(differences(live, wanted)) == [
+        "spec.replicas",
+        "spec.template.containers[vllm].image",
+        "spec.template.containers[vllm].env[A]",
+    ]
+
+
+WANTED: dict[str, Any] = {"kind": "Deployment", "spec": {"template": {"spec": {}}}}
+OURS = {
+    "f:containers": {
+        'k:{"name":"vllm"}': {
+            ".": {}, "f:name": {}, "f:args": {}, "f:image": {}, "f:env": {'k:{"name":"A"}': {".": {}, "f:name": {}, "f:value": {}}},
+        }
+    },
+    "f:tolerations": {},
+}  # fmt: skip
+
+
+def live_deployment(theirs: dict[str, Any], pod: dict[str, Any], **entry: Any) -> dict[str, Any]:
+    def managed(fields: dict[str, Any], **more: Any) -> dict[str, Any]:
+        return {"manager": "kubectl", "fieldsV1": {"f:spec": {"f:template": {"f:spec": fields}}}, **more}
+
+    entries = [managed(OURS, manager="kvgate", operation="Apply"), managed(theirs, **entry)]
+    return {"metadata": {"managedFields": entries}, "spec": {"template": {"spec": pod}}}
+
+
+POD = {
+    "containers": [
+        {"name": "shell"},
+        {"name": "vllm", "env": [{"name": "X"}, {"name": "A"}, {"name": "B/~"}], "securityContext": {"privileged": True}},
+        {"name": "more"},
+    ],
+    "hostNetwork": True, "nodeName": "n", "dnsPolicy": "Default",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("theirs", "pointers"),
+    [
+        ({"f:hostNetwork": {}}, ["/hostNetwork"]),
+        ({"f:tolerations": {}}, []),
+        ({"f:containers": {'k:{"name":"vllm"}': {".": {}, "f:args": {}}}}, []),
+        ({"f:containers": {'k:{"name":"vllm"}': {"f:env": {'k:{"name":"A"}': {"f:value": {}}}}}}, []),
+        ({"f:containers": {'k:{"name":"vllm"}': {"f:env": {'k:{"name":"X"}': {".": {}}, 'k:{"name":"B/~"}': {".": {}}}}}},
+         ["/containers/1/env/2", "/containers/1/env/0"]),
+        ({"f:containers": {'k:{"name":"vllm"}': {"f:securityContext": {"f:privileged": {}}}}}, ["/containers/1/securityContext"]),
+        ({"f:containers": {'k:{"name":"shell"}': {".": {}}, 'k:{"name":"more"}': {".": {}}}, "f:nodeName": {}},
+         ["/containers/2", "/containers/0", "/nodeName"]),
+        ({"f:containers": {'k:{"name":"gone"}': {".": {}}}, "f:volumes": {}}, []),
+        ({"f:initContainers": {'k:{"name":"a"}': {".": {}}}, "v:1": {}, "i:0": {}}, []),
+    ],
+)  # fmt: skip
+def test_what_other_field_managers_set_in_the_pods_spec_is_added(theirs: dict[str, Any], pointers: list[str]) -> None:
+    found = additions(live_deployment(theirs, POD, operation="Update"), WANTED)
+    assert list(found) == [f"/spec/template/spec{pointer}" for pointer in pointers]
+
+
+def test_what_webhooks_add_to_our_writes_and_what_the_status_holds_is_no_addition() -> None:
+    theirs = {"f:hostNetwork": {}}
+    assert additions(live_deployment(theirs, POD, operation="Update", manager="kvgate"), WANTED) == ()
+    assert additions(live_deployment(theirs, POD, subresource="status"), WANTED) == ()
+    assert additions({"spec": {"template": {"spec": POD}}}, WANTED) == (), "nobody says who set what"
+
+
+def test_a_paused_deployment_and_more_keys_in_a_selector_are_additions() -> None:
+    assert additions({"spec": {"paused": True}}, WANTED) == ("/spec/paused",)
+    wanted = {"kind": "Service", "spec": {"selector": {"a": "b"}}}
+    assert additions({"spec": {"selector": {"a": "b", "x/y~z": "c", "n": "o"}}}, wanted) == (
+        "/spec/selector/n", "/spec/selector/x~1y~0z",
+    )  # fmt: skip
