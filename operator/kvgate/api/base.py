@@ -1,4 +1,4 @@
-"""What all API types share: camelCase outside, snake_case inside, frozen, no unknown fields, rules over several fields."""
+"""Base of all API types: camelCase outside, snake_case inside, frozen, no unknown fields, rules over several fields."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Self
@@ -73,13 +73,13 @@ IMAGE_PATTERN = (
     rf"{_PATH_PART}(/{_PATH_PART})*(:[A-Za-z0-9_][-.A-Za-z0-9_]{{0,127}})?"
     r"(@(sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}))?$"
 )
-"""What container runtimes take for the reference of an image (github.com/distribution/reference): the kubelet gets nothing else."""
+"""References of images that container runtimes take (github.com/distribution/reference): the kubelet gets nothing else."""
 ImageReference = Annotated[str, Field(min_length=1, max_length=1024, pattern=IMAGE_PATTERN)]
 FreeForm = WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 
 
 def _quantity(value: Any) -> int | str:
-    """As the API server takes it: a whole number, or text."""
+    """Take a quantity as the API server does: a whole number, or text."""
     if type(value) not in (int, str) or parse_quantity(value) is None:
         raise PydanticCustomError("quantity", "It must be a quantity of 0 or more, such as 4, 500m, 1.5Gi or 2e9")
     quantity: int | str = value
@@ -100,7 +100,7 @@ Quantity = Annotated[
 
 
 def _distinct(items: tuple[Any, ...]) -> tuple[Any, ...]:
-    """As the API server reads lists of the types set and map."""
+    """Refuse repeated items, as the API server does in lists of the types set and map."""
     keys = [getattr(item, "name", item) for item in items]
     twice = [str(key) for index, key in enumerate(keys) if key in keys[:index]]
     if twice:
@@ -109,6 +109,6 @@ def _distinct(items: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 Distinct = AfterValidator(_distinct)
-"""For lists with x-kubernetes-list-type set, or map by name."""
+"""Validator for lists with x-kubernetes-list-type set, or map by name."""
 Document = dict[str, Any]
 """A Kubernetes object as YAML or JSON give it."""

@@ -12,13 +12,13 @@ class CelRule:
     rule: str
     """CEL; `self` is the object as it is written, camelCase."""
     message: str
-    """What must be, in plain words; the value is not repeated."""
+    """The requirement in plain words; the value is not repeated."""
     holds: Callable[[Any], bool]
     """The same on the parsed object."""
     field_path: str = ""
     """The field to blame, `.extraArgs`; empty: the object itself."""
     culprits: Callable[[Any], Iterable[str]] = lambda _: ()
-    """What exactly is wrong, for the command line: CEL cannot say it."""
+    """The wrong parts by name, for the command line: CEL cannot name them."""
 
     def told(self, value: Any) -> str:
         """The message, with the culprits."""
@@ -26,6 +26,6 @@ class CelRule:
         return f"{self.message}: {named}" if named else self.message
 
     def schema(self) -> dict[str, str]:
-        """As an entry of x-kubernetes-validations."""
+        """Return the rule as an entry of x-kubernetes-validations."""
         path = {"fieldPath": self.field_path} if self.field_path else {}
         return {"rule": self.rule, "message": self.message, **path}

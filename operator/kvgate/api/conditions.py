@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # the reasons are words for the command line too, which start
 
 
 class ConditionType(StrEnum):
-    """What a condition speaks of."""
+    """Subject of a condition."""
 
     ACCEPTED = "Accepted"
     """The budget's verdict: True is rendered, False is not, Unknown is rendered as written."""
@@ -32,7 +32,7 @@ class ConditionType(StrEnum):
     OBSERVED = "Observed"
     """Running pods said how large their KV cache is."""
     PREDICTION_DRIFT = "PredictionDrift"
-    """What they said differs from the prediction by more than 5 %."""
+    """The reported capacity differs from the prediction by more than 5 %."""
 
 
 class Reason(StrEnum):
@@ -49,7 +49,7 @@ class Reason(StrEnum):
     ADJUSTED = "Adjusted"
     """Smaller values that fit are rendered."""
     AS_WRITTEN = "AsWritten"
-    """What is rendered is what the spec says."""
+    """The pods are rendered as the spec is written."""
     POLICY_WARN = "PolicyWarn"
     """It does not fit and is rendered all the same, because the policy is Warn."""
     BUDGET_SKIPPED = "BudgetSkipped"
@@ -121,7 +121,7 @@ class Reason(StrEnum):
     ANSWER_TOO_LARGE = "AnswerTooLarge"
     """A pod answers more than 1 MiB."""
     NOT_VLLM = "NotVLLM"
-    """What answers has no metrics of vLLM, or was told not to show them."""
+    """The pod's answer has no metrics of vLLM, or they are switched off."""
     METRICS_UNREADABLE = "MetricsUnreadable"
     """vLLM's metrics do not say how large the KV cache is."""
     CAPACITY_DIFFERS = "CapacityDiffers"

@@ -6,7 +6,7 @@ from fractions import Fraction
 from kvgate.budget.units import GIB, KIB, MIB
 
 QUANTITY_PATTERN = r"^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([numk]|[MGTPE]i?|Ki|[eE][-+]?[0-9]+)?$"
-"""What the API server takes for cpu and memory: no minus sign, because nothing can be asked for less than 0."""
+"""Quantities that the API server takes for cpu and memory: no minus sign, because no request is below 0."""
 MAX_QUANTITY_LENGTH = 32
 """Characters; the largest number that counts has 19 digits."""
 MAX_VALUE = (1 << 63) - 1
@@ -44,7 +44,7 @@ def _rounded_up(value: Fraction, parts: int) -> Fraction:
 
 
 def is_same_amount(one: object, other: object) -> bool:
-    """As amounts of a container's resources, which the API server keeps in thousandths, rounded up: `0.0001` is `1m`."""
+    """True for equal amounts of a container's resources, which the API server keeps in thousandths, rounded up: `0.0001` is `1m`."""
     first, second = parse_quantity(one), parse_quantity(other)
     if first is None or second is None:
         return False
@@ -52,7 +52,7 @@ def is_same_amount(one: object, other: object) -> bool:
 
 
 def format_bytes(value_bytes: int) -> str:
-    """In the largest binary unit that is exact: `65Gi`, `1536Mi`."""
+    """Write bytes in the largest binary unit that is exact: `65Gi`, `1536Mi`."""
     for unit, size in (("Gi", GIB), ("Mi", MIB), ("Ki", KIB)):
         if value_bytes % size == 0:
             return f"{value_bytes // size}{unit}"

@@ -1,4 +1,4 @@
-"""What kvgate says back: conditions, effective values, the budget, what else would fit."""
+"""Status that kvgate writes: conditions, effective values, the budget, and alternatives that would fit."""
 
 from typing import Annotated, Literal
 
@@ -11,9 +11,9 @@ class Condition(ApiModel):
     """One condition, as metav1.Condition."""
 
     type: Annotated[str, Field(min_length=1, max_length=63)]
-    """What it speaks of."""
+    """Subject of the condition."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """True where the condition holds."""
     reason: Annotated[str, Field(min_length=1, max_length=128)]
     """One word for programs."""
     message: Annotated[str, Field(max_length=4096)]
@@ -39,11 +39,11 @@ class Bytes(ApiModel):
     """A prediction in bytes."""
 
     low: int
-    """What it is at least."""
+    """The least value."""
     expected: int
-    """What is expected."""
+    """The expected value."""
     high: int
-    """What it is at most."""
+    """The largest value."""
 
 
 class LedgerStatus(ApiModel):
@@ -52,7 +52,7 @@ class LedgerStatus(ApiModel):
     total_bytes: int
     """Memory of the GPU."""
     requested_bytes: int
-    """What gpuMemoryUtilization allows."""
+    """Bytes that gpuMemoryUtilization allows."""
     weights_bytes: int
     """Weights as loaded."""
     peak_activation_bytes: int
@@ -64,18 +64,18 @@ class LedgerStatus(ApiModel):
 
 
 class BudgetStatus(ApiModel):
-    """What there is and what is asked, per GPU of the tightest rank."""
+    """Memory and demand per GPU of the tightest rank."""
 
     verdict: Literal["Fits", "MayNotFit", "DoesNotFit", "Unknown"]
-    """Of the effective values, or of the spec as written where it is refused."""
+    """Verdict on the effective values, or on the spec as written where it is refused."""
     guarantee: str
-    """What must fit."""
+    """The guarantee that must fit."""
     demand_bytes: int
-    """What the guarantee needs."""
+    """Bytes that the guarantee needs."""
     available_kv_cache_bytes: Bytes
-    """What the KV cache gets."""
+    """Bytes that the KV cache gets."""
     headroom_bytes: Bytes
-    """What is left beyond the demand; negative where it does not fit."""
+    """Bytes that are left beyond the demand; negative where it does not fit."""
     headroom_percent: int
     """Expected headroom as a share of the expected KV cache."""
     capacity_tokens: int
@@ -85,7 +85,7 @@ class BudgetStatus(ApiModel):
     observed_starts: int | None = None
     """Starts of this setting that were observed before and that availableKvCacheBytes follows; absent where there were none."""
     ledger: LedgerStatus | None = None
-    """How the GPU's memory is spent; kvCacheMemoryBytes bypasses it."""
+    """The GPU's memory term by term; kvCacheMemoryBytes bypasses it."""
 
 
 class AlternativeStatus(ApiModel):
@@ -98,7 +98,7 @@ class AlternativeStatus(ApiModel):
 
 
 class ObservedStatus(ApiModel):
-    """What running vLLM says of its KV cache: of several pods, the smallest."""
+    """Report of running vLLM about its KV cache; of several pods the smallest counts."""
 
     kv_cache_capacity_tokens: int | None = None
     """Size in tokens, as vLLM prints it; absent where an old release tells blocks alone of a model that kvgate does not know."""
@@ -115,7 +115,7 @@ class ObservedStatus(ApiModel):
 
 
 class Placement(ApiModel):
-    """How the pods find their GPU."""
+    """Rules by which the pods find their GPU."""
 
     vendor: Annotated[str, Field(max_length=63)]
     """Maker of the GPU."""
@@ -126,14 +126,14 @@ class Placement(ApiModel):
 
 
 class Standing(ApiModel):
-    """What was admitted last: the pods are rendered from it until another spec is admitted."""
+    """The spec that was admitted last: the pods are rendered from it until another spec is admitted."""
 
     model_config = ConfigDict(extra="ignore")  # a later release may have written more
 
     generation: Annotated[int, Field(ge=1)]
     """The newest generation that it was admitted as."""
     decision: Literal["Admit", "AdmitWithWarning", "AdmitAdjusted"]
-    """What the policy made of the verdict."""
+    """Decision of the policy."""
     accepted: Literal["True", "Unknown"]
     """Status of the condition Accepted."""
     reason: Annotated[str, Field(min_length=1, max_length=128)]
@@ -141,7 +141,7 @@ class Standing(ApiModel):
     message: Annotated[str, Field(max_length=4096)]
     """Its message."""
     changes: Annotated[str, Field(max_length=4096)] | None = None
-    """What policy Adjust changed."""
+    """Changes by policy Adjust."""
     skip_reason: Annotated[str, Field(max_length=256)] | None = None
     """The reason in the annotation kvgate.io/skip-budget."""
     config_digest: Annotated[str, Field(max_length=64)] | None = None
@@ -151,9 +151,9 @@ class Standing(ApiModel):
     effective: Effective
     """The values that the pods are rendered from."""
     placement: Placement
-    """How the pods find their GPU, as the catalogue had it."""
+    """Rules by which the pods find their GPU, as the catalogue had them."""
     load_seconds: Annotated[int, Field(ge=1, le=86_400)]
-    """How long a start may take."""
+    """Seconds that a start may take."""
     predicted_tokens: Annotated[int, Field(ge=0)] | None = None
     """Expected size of the KV cache in tokens."""
     budget: BudgetStatus | None = None
@@ -167,7 +167,7 @@ class Standing(ApiModel):
 
 
 class InferenceDeploymentStatus(ApiModel):
-    """What kvgate found, decided and sees."""
+    """Findings, decision and observations of kvgate."""
 
     model_config = ConfigDict(extra="ignore")  # later releases may write more
 
@@ -186,7 +186,7 @@ class InferenceDeploymentStatus(ApiModel):
     alternatives: Annotated[tuple[AlternativeStatus, ...], Field(max_length=16)] | None = None
     """Single changes that would fit, where it does not."""
     observed: ObservedStatus | None = None
-    """What running pods report; absent while none does."""
+    """Report of running pods; absent while there is none."""
     replicas: int | None = None
     """Pods that exist."""
     ready_replicas: int | None = None
@@ -194,4 +194,4 @@ class InferenceDeploymentStatus(ApiModel):
     selector: str | None = None
     """Label selector of the pods, for the scale subresource."""
     standing: Standing | None = None
-    """What was admitted last, and what the pods are rendered from, whatever became of the spec since."""
+    """The spec that was admitted last, from which the pods are rendered whatever became of the spec since."""

@@ -45,7 +45,7 @@ class KeyRef(ApiModel):
 
 
 class ConfigFrom(ApiModel):
-    """Where the model's config.json stands, for models that the catalogue does not know."""
+    """Place of the model's config.json, for models that the catalogue does not know."""
 
     config_map_key_ref: KeyRef
     """A ConfigMap key that holds the model's config.json."""
@@ -72,7 +72,7 @@ class ImageSource(ApiModel):
 
 
 class ModelSource(ApiModel):
-    """Where the weights come from; omitted: the Hugging Face hub."""
+    """Source of the weights; omitted: the Hugging Face hub."""
 
     cel_rules: ClassVar = (
         CelRule(
@@ -89,7 +89,7 @@ class ModelSource(ApiModel):
 
 
 class Model(ApiModel):
-    """Which model is served."""
+    """The model that is served."""
 
     name: Annotated[
         str, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9][-._A-Za-z0-9]*(/[A-Za-z0-9][-._A-Za-z0-9]*)?$")
@@ -100,13 +100,13 @@ class Model(ApiModel):
     config_from: ConfigFrom | None = None
     """The model's config.json; wins over the catalogue."""
     source: ModelSource | None = None
-    """Where the weights come from; omitted: the Hugging Face hub."""
+    """Source of the weights; omitted: the Hugging Face hub."""
     token_secret_ref: KeyRef | None = None
     """Key of a Secret with a Hugging Face token; the pod reads it, kvgate never does."""
 
 
 class Accelerator(ApiModel):
-    """Which GPU it runs on."""
+    """The GPU that it runs on."""
 
     type: Text
     """A name of the accelerator catalogue (H100-SXM-80GB), or the driver's product name (NVIDIA H100 80GB HBM3)."""
@@ -189,13 +189,13 @@ class Vllm(ApiModel):
 
     @property
     def num_gpus(self) -> int:
-        """Of one replica."""
+        """GPUs of one replica."""
         ranks = self.tensor_parallel_size * self.pipeline_parallel_size * self.prefill_context_parallel_size
         return ranks * self.data_parallel_size
 
 
 class Workload(ApiModel):
-    """What the deployment is expected to serve at its peak."""
+    """Load that the deployment is expected to serve at its peak."""
 
     cel_rules: ClassVar = (
         CelRule(
@@ -217,7 +217,7 @@ class Workload(ApiModel):
 
 
 class Adjust(ApiModel):
-    """How far kvgate may go to make it fit."""
+    """Limits within which kvgate may change settings to make it fit."""
 
     knobs: Annotated[
         tuple[Knob, ...],
@@ -235,12 +235,12 @@ class Adjust(ApiModel):
 
 
 class Admission(ApiModel):
-    """What kvgate does when it does not fit."""
+    """Reaction of kvgate when it does not fit."""
 
     policy: Policy = "Reject"
     """Reject refuses, Adjust renders smaller values that fit, Warn renders as written and says so."""
     guarantee: Guarantee | None = None
-    """What must fit: Startup (one request of maxModelLen), Workload, FullContext (maxNumSeqs requests of maxModelLen); omitted: Workload
+    """Demand that must fit: Startup (one request of maxModelLen), Workload, FullContext (maxNumSeqs of them); omitted: Workload
     if a workload is declared, else FullContext."""
     adjust: Adjust = Adjust.model_construct()
     """Limits of policy Adjust."""
@@ -258,7 +258,7 @@ class Toleration(ApiModel):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """Taint effect."""
     toleration_seconds: Annotated[int, Field(strict=True)] | None = None
-    """How long the pod stays after a NoExecute taint."""
+    """Seconds that the pod stays after a NoExecute taint."""
 
 
 def _reserved(variables: ReservedVariables) -> CelRule:
@@ -288,7 +288,7 @@ class EnvVar(ApiModel):
     value: Annotated[str, Field(max_length=4096)] | None = None
     """Its value, which the process gets as it is written: `$(NAME)` is not replaced."""
     secret_key_ref: KeyRef | None = None
-    """Or the key of a Secret in the same namespace."""
+    """Key of a Secret in the same namespace, instead of a value."""
 
 
 RESERVED_KEY = r"^([-a-z0-9.]*[.])?(kubernetes[.]io|k8s[.]io|kvgate[.]io)/"
@@ -317,9 +317,9 @@ class Resources(ApiModel):
     """CPU and memory of the vLLM container; GPUs follow from the parallel sizes."""
 
     requests: Amounts | None = None
-    """What the scheduler sets aside."""
+    """Amounts that the scheduler sets aside."""
     limits: Amounts | None = None
-    """What the container may use."""
+    """Amounts that the container may use."""
 
 
 class Template(ApiModel):
@@ -363,7 +363,7 @@ class Template(ApiModel):
 
 
 class InferenceDeploymentSpec(ApiModel):
-    """What is wanted: a model on a GPU with vLLM's settings, and what must be guaranteed."""
+    """The wanted deployment: a model on a GPU with vLLM's settings, and a guarantee."""
 
     cel_rules: ClassVar = (
         CelRule(
@@ -375,15 +375,15 @@ class InferenceDeploymentSpec(ApiModel):
     )
 
     model: Model
-    """Which model is served."""
+    """The model that is served."""
     accelerator: Accelerator
-    """Which GPU it runs on."""
+    """The GPU that it runs on."""
     vllm: Vllm = Vllm.model_construct()
     """vLLM's settings."""
     workload: Workload | None = None
-    """What it is expected to serve."""
+    """Load that it is expected to serve."""
     admission: Admission = Admission.model_construct()
-    """What kvgate does when it does not fit."""
+    """Reaction of kvgate when it does not fit."""
     replicas: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 1
     """Engines that run side by side; each has the whole budget."""
     template: Template = Template.model_construct()
@@ -412,7 +412,7 @@ class InferenceDeployment(ApiModel):
     kind: Literal["InferenceDeployment"]
     metadata: Annotated[Document, FreeForm] = {}  # noqa: RUF012 - pydantic copies defaults
     spec: InferenceDeploymentSpec
-    """What is wanted."""
+    """The wanted deployment."""
 
     @property
     def name(self) -> str:

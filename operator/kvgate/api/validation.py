@@ -51,7 +51,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _metadata_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
-    """What the API server says of every kind, before any schema."""
+    """Return the API server's findings about every kind, before any schema."""
     metadata = document.get("metadata", {}) if isinstance(document, Mapping) else None
     if not isinstance(metadata, Mapping):
         return
@@ -96,7 +96,7 @@ _METADATA = frozenset({
 
 
 def _rules_of_the_rest(document: Mapping[str, Any], error: ValidationError) -> Iterator[Finding]:
-    """What rules over several fields say once the wrong fields are gone; nothing where a required one is missing."""
+    """Return the findings of rules over several fields without the wrong fields; nothing where a required one is missing."""
     rest = deepcopy(document)
     for location in sorted((detail["loc"] for detail in error.errors() if detail["loc"]), key=str, reverse=True):
         _remove(rest, location)
@@ -107,7 +107,7 @@ def _rules_of_the_rest(document: Mapping[str, Any], error: ValidationError) -> I
 
 
 def _remove(node: Any, location: tuple[int | str, ...]) -> None:
-    """Without the value at a path; markers of union members are no part of the document."""
+    """Remove the value at a path; markers of union members are no part of the document."""
     for part in location[:-1]:
         try:
             node = node[part]

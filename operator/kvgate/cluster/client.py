@@ -16,7 +16,7 @@ from kvgate.cluster.connection import USER_AGENT, RequestObserver, request_trace
 from kvgate.cluster.errors import NotFound, Unavailable, error_of
 
 REQUEST_TIMEOUT_SECONDS = 30.0
-"""Of every request: a handler that waits for ever holds up its object for ever."""
+"""Time limit of every request: a handler that waits for ever holds up its object for ever."""
 PAGE_SIZE = 500
 """Objects of one page of a list."""
 
@@ -39,11 +39,11 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """As RBAC and error messages write it: `deployments.apps`."""
+        """Name of the resource in RBAC and error messages: `deployments.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str | None, name: str | None = None) -> str:
-        """Of one object, of all in a namespace, or of all."""
+        """Return the path of one object, of all in a namespace, or of all."""
         base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         place = f"/namespaces/{namespace}" if namespace else ""
         return f"{base}{place}/{self.plural}" + (f"/{name}" if name else "")

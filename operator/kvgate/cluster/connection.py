@@ -1,4 +1,4 @@
-"""Where the API server is and who we are: as kubectl finds it, else as a pod finds it."""
+"""Address of the API server and our identity: as kubectl finds them, else as a pod finds them."""
 
 import os
 import socket
@@ -32,7 +32,7 @@ _KEEPALIVE = (
 
 
 async def load_configuration(kubeconfig: str | None) -> Configuration:
-    """From --kubeconfig, $KUBECONFIG, ~/.kube/config or the pod's ServiceAccount, in this order. Raises NoConfiguration."""
+    """Load from --kubeconfig, $KUBECONFIG, ~/.kube/config or the pod's ServiceAccount, in this order. Raises NoConfiguration."""
     configuration = Configuration()
     path = kubeconfig or os.environ.get("KUBECONFIG") or _default_kubeconfig()
     try:
@@ -52,7 +52,7 @@ def _default_kubeconfig() -> str | None:
 
 
 def tls_of(configuration: Configuration) -> ssl.SSLContext:
-    """As the client itself would set it up."""
+    """Return the TLS context as the client itself would make it."""
     context: ssl.SSLContext = RESTClientObject(configuration).ssl_context
     return context
 

@@ -1,4 +1,4 @@
-"""What a request can come back with; the client's own exceptions end here.
+"""Errors of requests; the client's own exceptions end here.
 
 ClusterError
 ├── NoConfiguration     no kubeconfig, and not in a cluster

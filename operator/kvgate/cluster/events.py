@@ -21,21 +21,21 @@ MAX_WORD_BYTES = 128
 """The same for reason, action and reportingInstance."""
 BURST = 5
 SECONDS_PER_EVENT = 10.0
-"""What one object may have: five at once, then one in ten seconds."""
+"""Interval of one object's events: five at once, then one in ten seconds."""
 SERIES_SECONDS = 600.0
-"""How long the same event goes on with the one before."""
+"""Seconds in which a repeated event continues the one before."""
 MAX_REMEMBERED = 4096
 """Events and objects that are remembered; the oldest are forgotten."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
-    """What happened to an object."""
+    """An event about an object."""
 
     kind: Literal["Normal", "Warning"]
     reason: str
     action: str
-    """What kvgate was doing: Assess, Apply, Observe."""
+    """Action of kvgate: Assess, Apply, Observe."""
     note: str
 
 
@@ -63,7 +63,7 @@ class EventRecorder:
         self._budgets: OrderedDict[str, _Budget] = OrderedDict()
 
     async def record(self, about: Document, notice: Notice) -> bool:
-        """Whether it was written: False where the object's budget is spent. Raises ApiError."""
+        """Write an event; False where the object's budget is spent. Raises ApiError."""
         metadata, now = about["metadata"], self._clock()
         if not self._allows(metadata["uid"], now):
             return False

@@ -1,1 +1,1 @@
-"""What an admitted InferenceDeployment becomes in the cluster: dictionaries, computed from the spec and the assessment alone."""
+"""Manifests of an admitted InferenceDeployment: dictionaries, computed from the spec and the assessment alone."""

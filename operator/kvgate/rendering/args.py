@@ -10,9 +10,9 @@ from kvgate.budget.versions import accounting_of
 from kvgate.vllm_flags import FLAGS
 
 MODEL_MOUNT = "/model"
-"""Where weights from a volume or an image stand in the container."""
+"""Folder of weights from a volume or an image in the container."""
 GRACE_SECONDS = 120
-"""From the first word of a pod's end to its kill; vLLM gets what the preStop pause and the exit leave of it."""
+"""Time from the announcement of a pod's end to its kill; vLLM gets what the preStop pause and the exit leave of it."""
 SHUTDOWN_RESERVE_SECONDS = 20
 
 
@@ -57,7 +57,7 @@ def _setting_arguments(vllm: Vllm, effective: Effective) -> Iterator[str]:
 
 
 def _option(flag: str, field: str, value: object) -> Iterator[str]:
-    """What says nothing new is left out; switches have no value."""
+    """Write one option; a value that changes nothing is left out, and switches have no value."""
     if value is None or value == "auto" or (field.endswith("_parallel_size") and value == 1):
         return
     if isinstance(value, bool):

@@ -10,7 +10,7 @@ from kvgate.engine import Assessment, Decision
 
 
 def budget_status(assessment: Assessment) -> Document | None:
-    """Of what is rendered, or of the spec as written where nothing is; None where a part of it is not known."""
+    """Return the budget of what is rendered, or of the spec as written where nothing is; None where a part of it is not known."""
     budget = assessment.effective
     if budget is None or budget.kv_cache is None or budget.tightest is None:
         return None

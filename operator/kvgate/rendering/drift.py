@@ -1,4 +1,4 @@
-"""Where what is in the cluster differs from what was rendered: what was changed or is missing, and what others added.
+"""Differences between the cluster and what was rendered: changed and missing fields, and fields that others added.
 
 Defaults of the API server and what an admission webhook adds to our own writes do not count: nobody could undo them.
 """
@@ -41,7 +41,7 @@ def differences(live: Any, wanted: Any, path: str = "", *, is_amount: bool = Fal
 
 
 def _item_differences(live: Sequence[Any], wanted: Sequence[Any], path: str, *, is_amount: bool) -> Iterator[str]:
-    """By name where the items have one (containers, env, volumes, ports), else by position."""
+    """Compare items by name where they have one (containers, env, volumes, ports), else by position."""
     if all(isinstance(item, Mapping) and "name" in item for item in (*live, *wanted)):
         by_name = {item["name"]: item for item in live}
         for item in wanted:

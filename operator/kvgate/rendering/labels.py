@@ -23,7 +23,7 @@ def selector(name: str) -> dict[str, str]:
 
 
 def labels(name: str) -> dict[str, str]:
-    """Of everything that is rendered."""
+    """Return the labels of everything that is rendered."""
     return {
         "app.kubernetes.io/name": "vllm",
         "app.kubernetes.io/instance": name,
@@ -33,7 +33,7 @@ def labels(name: str) -> dict[str, str]:
 
 
 def metadata(owner: InferenceDeployment) -> Document:
-    """Of a child: it has its owner's name and goes when its owner goes."""
+    """Return the metadata of a child: it has its owner's name and is deleted with its owner."""
     return {
         "name": owner.name,
         "namespace": owner.namespace,
@@ -43,7 +43,7 @@ def metadata(owner: InferenceDeployment) -> Document:
 
 
 def _owner_reference(owner: InferenceDeployment) -> Document:
-    """Without blockOwnerDeletion: it would need a right over the owner's finalizers on some clusters."""
+    """Return the owner reference, without blockOwnerDeletion: that needs a right over the owner's finalizers on some clusters."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -59,7 +59,7 @@ def is_owned_by(child: Mapping[str, Any], uid: str) -> bool:
 
 
 def render_hash(manifest: Mapping[str, Any]) -> str:
-    """Of the canonical JSON: 16 hexadecimal digits tell two renderings apart, and stay readable."""
+    """Hash the canonical JSON: 16 hexadecimal digits tell two renderings apart, and stay readable."""
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

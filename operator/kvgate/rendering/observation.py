@@ -1,4 +1,4 @@
-"""What running pods said → status.observed and the two conditions about it; no clock, no calls."""
+"""status.observed and the two conditions about it, from the reports of running pods; no clock, no calls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,12 +25,12 @@ class Engine:
 
     pod: str
     template_hash: str
-    """Of the pod template that it was made from."""
+    """Hash of the pod template that it was made from."""
     reading: EngineReading
     declared_image: str = ""
-    """As the pod's spec names it."""
+    """Image as the pod's spec names it."""
     image: str = ""
-    """As the container runtime reports what ran."""
+    """Image that ran, as the container runtime reports it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,10 +51,10 @@ class Crash:
     reason: Reason
     message: str
     available_kv_cache_bytes: int | None = None
-    """What vLLM had found for the KV cache, where its refusal tells."""
+    """Bytes that vLLM had found for the KV cache, where its refusal states them."""
     declared_image: str = ""
     image: str = ""
-    """As of an Engine."""
+    """Image that ran, as for an Engine."""
 
     @property
     def is_of_memory(self) -> bool:
@@ -63,13 +63,13 @@ class Crash:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:
-    """Of all pods of one InferenceDeployment; two are equal where the same capacities are reported, whatever the usage."""
+    """Observation of all pods of one InferenceDeployment; two are equal where the same capacities are reported, whatever the usage."""
 
     engines: tuple[Engine, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     crashes: tuple[Crash, ...] = ()
     remark: str = field(default="", compare=False)
-    """Why what is reported does not correct the next prediction."""
+    """Reason why the report does not correct the next prediction."""
 
     @property
     def usage_ratio(self) -> float | None:
@@ -82,7 +82,7 @@ class Observation:
         return tuple(engine for engine in self.engines if engine.template_hash == template_hash)
 
     def starts(self, template_hash: str) -> tuple[Engine | Crash, ...]:
-        """Of the current spec, those that tell how much memory became KV cache or would have."""
+        """Return the starts of the current spec that state how much memory became KV cache or would have."""
         refused = (crash for crash in self.crashes if crash.available_kv_cache_bytes is not None)
         return *self.of(template_hash), *(crash for crash in refused if crash.template_hash == template_hash)
 
@@ -98,9 +98,9 @@ class Figures:
     pods: int = 0
     smallest: EngineReading | None = None
     capacity_tokens: int | None = None
-    """Of the smallest."""
+    """Capacity of the smallest engine."""
     current_tokens: int | None = None
-    """Of the smallest engine of the current spec."""
+    """Capacity of the smallest engine of the current spec."""
     expected_tokens: int | None = None
     """None, too, where the expectation is that there is no KV cache."""
 
@@ -136,7 +136,7 @@ def _order(reading: EngineReading, budget: Budget | None) -> tuple[int, int]:
 
 
 def capacity_tokens(reading: EngineReading, budget: Budget | None) -> int | None:
-    """As vLLM's start-up log counts; before 0.24 it follows from the blocks, if the layout of the cache is known."""
+    """Return the tokens as vLLM's log counts them; before 0.24 they follow from the blocks, if the layout of the cache is known."""
     if reading.kv_cache_size_tokens is not None:
         return reading.kv_cache_size_tokens
     cache = budget.kv_cache if budget else None
@@ -205,7 +205,7 @@ def _percent(error: Fraction) -> float:
 
 
 def crash_text(crash: Crash, budget: Budget | None) -> str:
-    """With the prediction beside it where the crash is about memory."""
+    """Describe a crash, with the prediction beside it where the crash is about memory."""
     available = budget.tightest.available if budget and budget.tightest and crash.is_of_memory else None
     if available is None:
         return f"pod {crash.pod}: {crash.message}"

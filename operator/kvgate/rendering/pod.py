@@ -43,7 +43,7 @@ STARTUP_PERIOD_SECONDS = 10
 IMAGES = {"nvidia": "vllm/vllm-openai", "amd": "vllm/vllm-openai-rocm"}
 """vLLM's own images by vendor; for other vendors the spec must name one."""
 VLLM_ALONE = Trust.of(IMAGES.values(), Scope.NAMESPACE)
-"""Whose observed starts teach unless somebody decides otherwise: images that are rendered where a spec names none."""
+"""Default of the rule about whose starts teach: images that are rendered where a spec names none."""
 PRODUCT_LABELS = {"nvidia": "nvidia.com/gpu.product", "amd": "amd.com/gpu.product-name"}
 """Node labels that name the GPU, by vendor."""
 
@@ -58,7 +58,7 @@ def image_of(spec: InferenceDeploymentSpec, vendor: str) -> str | None:
 def pod_template(
     owner: InferenceDeployment, *, image: str, placement: Placement, effective: Effective, load_seconds: int
 ) -> Document:
-    """With the hash of itself as annotation: one roll per change, and none without."""
+    """Return the pod template with its own hash as annotation: pods roll once per change, and never without one."""
     template = owner.spec.template
     container = _container(owner.spec, image, placement, effective, load_seconds)
     body: Document = {
@@ -73,7 +73,7 @@ def pod_template(
 
 
 def load_budget_seconds(budget: Budget | None) -> int:
-    """How long download, load and compilation may take; the longest where the weights are not known."""
+    """Return the seconds that download, load and compilation may take; the longest where the weights are not known."""
     ledgers = [stage.ledger for stage in budget.stages if stage.ledger] if budget else []
     if budget is None or not ledgers:
         return MAX_LOAD_SECONDS
@@ -84,7 +84,7 @@ def load_budget_seconds(budget: Budget | None) -> int:
 
 
 def shared_memory_bytes(spec: InferenceDeploymentSpec) -> int:
-    """Of the /dev/shm folder: NCCL's buffers grow with the ranks that share a pod."""
+    """Return the bytes of /dev/shm: NCCL's buffers grow with the ranks that share a pod."""
     ranks = spec.vllm.num_gpus
     return GIB if ranks == 1 else max(10, 2 * ranks) * GIB
 

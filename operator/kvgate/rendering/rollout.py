@@ -1,4 +1,4 @@
-"""What a Deployment says of its rollout, in the words of the conditions."""
+"""State of a Deployment's rollout, in the words of the conditions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What was admitted last: made from an assessment, written to the status, read back from there, and rendered from.
+"""The spec that was admitted last: made from an assessment, written to the status, read back, and rendered from.
 
 A verdict stands for its spec: neither what is learnt or lost later, nor a restart, nor another catalogue moves a pod. Another spec is
 judged anew; where that one is refused, the last admitted one lives on.
@@ -25,7 +25,7 @@ from kvgate.rendering.workload import Figures
 from kvgate.summary import accepted, changes_text
 
 MAX_SPEC_BYTES = 512 << 10
-"""Of a spec's JSON that is kept in the status: an object may have 1.5 MiB in etcd, and holds the spec twice then."""
+"""Size of a spec's JSON that is kept in the status: an object may have 1.5 MiB in etcd, and holds the spec twice then."""
 _UNSIGNED = ("digest", "budget")
 """`budget` moves in when another generation is refused, and out when this one stands again."""
 
@@ -38,10 +38,10 @@ class Admitted:
     owner: InferenceDeployment | None
     """None where its spec was too large to be kept."""
     budget: Document | None
-    """As in status.budget when it was admitted; None where it could not be computed."""
+    """status.budget at the time of admission; None where it could not be computed."""
 
     def is_of(self, owner: InferenceDeployment, generation: int, config_digest: str | None) -> bool:
-        """Whether this very spec was admitted: scaling asks for no new verdict, and a ConfigMap that went takes none away."""
+        """True where this very spec was admitted: scaling needs no new verdict, and a deleted ConfigMap takes none away."""
         record = self.record
         if record.skip_reason != owner.skip_reason or (
             config_digest is not None and config_digest != record.config_digest
@@ -75,7 +75,7 @@ def _scaled(spec: InferenceDeploymentSpec, replicas: int) -> InferenceDeployment
 
 
 def config_digest(config: object) -> str | None:
-    """Of the text behind configFrom; None where there is none."""
+    """Return the digest of the text behind configFrom; None where there is none."""
     return hashlib.sha256(config.encode(errors="replace")).hexdigest() if isinstance(config, str) else None
 
 
@@ -122,12 +122,12 @@ def with_budget(admitted: Admitted) -> Admitted:
 
 
 def _signed(record: Standing, document: Mapping[str, Any], budget: Document | None) -> Standing:
-    """With its digest: it tells what other hands wrote by accident. It is no secret, so whoever may write a status may forge it."""
+    """Add the digest, which reveals accidental edits by others. It is no secret: whoever may write a status can forge it."""
     return record.model_copy(update={"digest": _digest(dumped(record), document, budget)})
 
 
 def dumped(record: Standing) -> Document:
-    """As it is written."""
+    """Return the record as it is written."""
     written: Document = record.model_dump(by_alias=True, exclude_none=True, mode="json")
     return written
 
@@ -142,7 +142,7 @@ def _canonical(value: Any) -> bytes:
 
 
 def read_standing(document: Mapping[str, Any], status: Mapping[str, Any]) -> Admitted | None:
-    """What a status says was admitted; None where nothing was, or where it cannot be what kvgate wrote."""
+    """Read the record from a status; None where nothing was admitted, or where kvgate cannot have written it."""
     written = status.get("standing")
     if not isinstance(written, Mapping):
         return None
@@ -158,7 +158,7 @@ def read_standing(document: Mapping[str, Any], status: Mapping[str, Any]) -> Adm
 
 
 def _is_plausible(record: Standing, owner: InferenceDeployment | None, document: Mapping[str, Any]) -> bool:
-    """Whether the engine could have written it for this spec."""
+    """True where the engine could have written it for this spec."""
     in_catalogue = {accelerator.resource for accelerator in catalogue.accelerators()}
     return (
         record.generation <= document["metadata"].get("generation", 1)

@@ -30,12 +30,12 @@ from kvgate.rules import Finding
 from kvgate.summary import accepted, changes_text, finding_text
 
 OVER_QUOTA = "exceeded quota"
-"""In the words of the API server's plugin ResourceQuota, which other controllers pass on."""
+"""Words of the API server's plugin ResourceQuota, which other controllers pass on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Obstacle:
-    """What kept the manifests from being applied."""
+    """Obstacle that kept the manifests from being applied."""
 
     reason: Reason
     message: str
@@ -48,14 +48,14 @@ class Obstacle:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Before:
-    """What the object said before: conditions keep their transition times, and old pods their effective values."""
+    """Status before this run: conditions keep their transition times, and old pods their effective values."""
 
     status: Mapping[str, Any]
-    """What we said last; where that is not known, what the object says."""
+    """Status that we wrote last; where that is not known, the object's."""
     generation: int
     now: str
     live: Mapping[str, Any] | None = None
-    """What the object says, where somebody may have edited it; None: the same."""
+    """Status of the object, where somebody may have edited it; None: the same."""
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -76,7 +76,7 @@ class Before:
 
 
 def before(document: Mapping[str, Any], now: str, written: Mapping[str, Any] | None = None) -> Before:
-    """Of an object as the API server has it; `written` is the status that we wrote last."""
+    """Return the previous status of an object as the API server has it; `written` is the status that we wrote last."""
     status = document.get("status")
     live = status if isinstance(status, Mapping) else {}
     return Before(
@@ -152,7 +152,7 @@ def _verdict_of_now(
 
 
 def _standing_verdict(admitted: Admitted, before: Before) -> tuple[list[Claim], dict[str, object]]:
-    """As it was said when this spec was admitted; its alternatives went where another spec was judged meanwhile."""
+    """Return the verdict as of the admission; its alternatives are gone where another spec was judged meanwhile."""
     record = admitted.record
     reason = Reason(record.reason) if record.reason in set(Reason) else Reason.AS_WRITTEN
     was_admitted = {"True": True, "Unknown": None}[record.accepted]
@@ -185,7 +185,7 @@ def invalid_status(
     admitted: Admitted | None = None,
     drift: str = "",
 ) -> Document:
-    """Of an object that this release cannot read: all findings, and what still runs."""
+    """Return the status of an object that this release cannot read: all findings, and the pods that still run."""
     message = "; ".join(map(finding_text, findings))
     rollout = rollout_of(deployment) if deployment else Rollout()
     left_out = NotRendered(reason=Reason.INVALID_SPEC, message="the spec cannot be read")
@@ -210,7 +210,7 @@ def invalid_status(
 
 
 def halted_status(obstacle: Obstacle, before: Before) -> Document:
-    """Where not even the facts could be read: all that was said stays, and says that it may be old."""
+    """Keep the previous status and mark it Stalled when the facts cannot be read."""
     claims = [
         (ConditionType.RECONCILING, False, obstacle.reason, _WAITING),
         (ConditionType.STALLED, True, obstacle.reason, obstacle.message),
@@ -219,7 +219,7 @@ def halted_status(obstacle: Obstacle, before: Before) -> Document:
 
 
 def failed_status(before: Before, error: Exception) -> Document:
-    """Of an object on which kvgate itself fails: what was said stays where it was of this generation."""
+    """Return the status of an object on which kvgate itself fails: a previous status of this generation stays."""
     message = (
         f"kvgate failed on this object ({type(error).__name__}); what runs is left alone. The controller's log has the traceback: "
         "please report it with this object. A change of the spec may help meanwhile"
@@ -235,7 +235,7 @@ def failed_status(before: Before, error: Exception) -> Document:
 
 
 def is_changed(before: Before, status: Document) -> bool:
-    """Whether a write is due; fields that are not ours to write do not count."""
+    """True where a write is due; fields that are not ours to write do not count."""
     live = before.status if before.live is None else before.live
     return {key: value for key, value in live.items() if key in _OURS} != status
 

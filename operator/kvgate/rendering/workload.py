@@ -19,7 +19,7 @@ ROLLOUT_SLACK_SECONDS = 600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotRendered:
-    """Why there is nothing to run; what runs already is left alone."""
+    """Reason why nothing is rendered; pods that run already are left alone."""
 
     reason: Reason
     message: str
@@ -27,7 +27,7 @@ class NotRendered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifests:
-    """What is applied for one InferenceDeployment."""
+    """Manifests that are applied for one InferenceDeployment."""
 
     deployment: Document
     service: Document
@@ -46,7 +46,7 @@ class Figures:
 def render(
     owner: InferenceDeployment, assessment: Assessment, accelerator: Accelerator | None
 ) -> Manifests | NotRendered:
-    """What follows from a verdict of now."""
+    """Render what follows from a present verdict."""
     figures = figures_of_verdict(owner, assessment, accelerator)
     return figures if isinstance(figures, NotRendered) else manifests(owner, figures)
 
@@ -75,7 +75,7 @@ def figures_of_verdict(
 
 
 def manifests(owner: InferenceDeployment, figures: Figures) -> Manifests:
-    """What runs the spec with these figures."""
+    """Return the manifests that run the spec with these figures."""
     return Manifests(deployment=_deployment(owner, figures), service=service(owner))
 
 
