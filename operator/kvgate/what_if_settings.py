@@ -52,7 +52,11 @@ def _dtype(value: Any) -> str:
 SETTINGS: tuple[Setting, ...] = (
     Setting(name="model", read=text, help="Hugging Face id; `kvgate models` lists those that are known."),
     Setting(name="model_config", read=mapping, help="The model's config.json; wins over the catalogue."),
-    Setting(name="gpu", read=text, help="Accelerator; `kvgate gpus` lists those that are known."),
+    Setting(
+        name="gpu",
+        read=text,
+        help="Accelerator, such as H100-SXM-80GB; a name of several, such as H100, is answered with all of them.",
+    ),
     Setting(name="gpu_memory_bytes", read=_bytes, help="Memory of one GPU as vLLM sees it; wins over the catalogue."),
     Setting(name="vllm_version", read=text, help="Release of vLLM."),
     Setting(name="dtype", read=_dtype, help="Format of weights and activations that are not quantised."),

@@ -1,13 +1,19 @@
 """A config.json that somebody names for models which nobody knows."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from kvgate.bounded_files import read_text
 from kvgate.cli.bad_input import BadInput
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.text import MAX_CHARACTERS, parse_config_text
+
+QUANTIZATION_FILE = "hf_quant_config.json"
+"""Where ModelOpt 0.29 and older put what others write into config.json as `quantization_config`."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +25,30 @@ class ModelConfig:
 
 
 def read_model_config(path: Path, *, inside: Path | None) -> ModelConfig:
-    """`inside`: the folder that the path must not lead out of. Raises BadInput."""
+    """With the hf_quant_config.json beside it, as vLLM reads it; `inside`: the folder that the path must not lead out of.
+
+    Raises BadInput.
+    """
+    config = _read(path, inside)
+    stated = parse_config_text(config.text)
+    quantized = stated | quantization_beside(path, stated, inside=inside)
+    if quantized == stated:
+        return config
+    return ModelConfig(text=json.dumps(quantized), where=f"{path} with {QUANTIZATION_FILE}")
+
+
+def quantization_beside(path: Path, config: Mapping[str, Any], *, inside: Path | None) -> dict[str, Any]:
+    """The quantisation that stands beside a config.json, as vLLM puts it there; nothing where the config has its own.
+
+    Raises BadInput for a file that cannot be read.
+    """
+    beside = path.with_name(QUANTIZATION_FILE)
+    if config.get("quantization_config") is not None or not beside.is_file():
+        return {}
+    return {"quantization_config": parse_config_text(_read(beside, inside).text)}
+
+
+def _read(path: Path, inside: Path | None) -> ModelConfig:
     try:
         return _parsed(read_text(path, max_bytes=MAX_CHARACTERS, inside=inside), str(path))
     except OSError as error:

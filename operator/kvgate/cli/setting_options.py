@@ -50,15 +50,19 @@ def given_settings(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _config(file: BinaryIO | None) -> dict[str, Any]:
+    from kvgate.cli.bad_input import BadInput
+    from kvgate.cli.model_config import quantization_beside
     from kvgate.hf_config import ModelConfigError
     from kvgate.hf_config.text import MAX_CHARACTERS, parse_config_text
 
     if file is None:
         return {}
     try:
-        data = read_all(file, max_bytes=MAX_CHARACTERS)
-        return {"model_config": parse_config_text(data.decode("utf-8", errors="replace"))}
-    except (ModelConfigError, Refused) as error:
+        config = parse_config_text(read_all(file, max_bytes=MAX_CHARACTERS).decode("utf-8", errors="replace"))
+        path = Path(file.name)
+        beside = quantization_beside(path, config, inside=None) if path.is_file() else {}
+        return {"model_config": config | beside}
+    except (BadInput, ModelConfigError, Refused) as error:
         raise click.UsageError(
             f"--model-config {Path(file.name).name}: {error}; give the config.json of the model"
         ) from None

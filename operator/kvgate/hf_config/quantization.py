@@ -82,8 +82,7 @@ def read_quantization(config: Mapping[str, Any], num_layers: int, *, expert_dtyp
     """
     if not config:
         return None
-    nested = config.get("quantization")
-    config = nested if isinstance(nested, Mapping) else config
+    config = _flat(config)
     method = _method(config)
     rules = _rules(method, config, num_layers, expert_dtype)
     return Quantization(
@@ -106,13 +105,18 @@ def kv_cache_scheme(config: object) -> str | None:
     """The cache dtype that `auto` becomes: ModelOpt and compressed-tensors checkpoints may say so."""
     if not isinstance(config, Mapping):
         return None
-    nested = config.get("quantization")
-    config = nested if isinstance(nested, Mapping) else config
+    config = _flat(config)
     scheme = config.get("kv_cache_scheme") or config.get("kv_cache_quant_algo")
     if isinstance(scheme, Mapping):
         bits = scheme.get("num_bits") if scheme.get("type") == "float" else None
         return {8: "fp8", 4: "nvfp4"}.get(bits) if isinstance(bits, int) else None
     return {"FP8": "fp8", "NVFP4": "nvfp4"}.get(scheme.upper()) if isinstance(scheme, str) else None
+
+
+def _flat(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The content of a hf_quant_config.json has its settings under `quantization`, and who wrote it beside them."""
+    nested = config.get("quantization")
+    return {**config, **nested} if isinstance(nested, Mapping) else config
 
 
 def _method(config: Mapping[str, Any]) -> str:

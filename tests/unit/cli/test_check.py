@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from kvgate import catalogue
 from support.command_line import MISTAKEN_POD, invoked
 
 HEAD = """\
@@ -143,6 +144,27 @@ def test_model_config_serves_models_that_the_catalogue_does_not_know(tmp_path: P
     result = check("-", "--model-config", str(config), stdin=document)
     assert result.exit_code == 2
     assert "architectures is missing" in result.output
+
+
+@pytest.mark.parametrize("command", ["check", "explain"])
+def test_the_quantisation_beside_a_config_counts_as_in_vllm(tmp_path: Path, command: str) -> None:
+    """ModelOpt 0.29 and older write hf_quant_config.json; without it 131 GiB of weights would be counted for one H100."""
+    config = tmp_path / "config.json"
+    model = catalogue.load_model("nvidia/Llama-3.1-70B-Instruct-FP8").config
+    config.write_text(json.dumps({key: value for key, value in model.items() if key != "quantization_config"}))
+    document = FITS.replace("Qwen/Qwen3-8B", "ours/llama").replace("maxNumSeqs: 4", "maxNumSeqs: 1, maxModelLen: 4096")
+    arguments = {
+        "check": ("check", "-", "--model-config", str(config)),
+        "explain": ("explain", "--model-config", str(config), "--gpu", "H100-SXM-80GB", "--max-model-len", "4096"),
+    }[command]
+    assert invoked(*arguments, stdin=document).exit_code == 1
+    settings = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+    beside = {"producer": {"name": "modelopt", "version": "0.23.0"}, "quantization": settings}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
+    done = invoked(*arguments, stdin=document)
+    assert done.exit_code == 0, done.output
+    (tmp_path / "hf_quant_config.json").write_text("{")
+    assert invoked(*arguments, stdin=document).exit_code == 2
 
 
 def test_a_model_config_of_a_class_that_the_release_does_not_have_is_told(tmp_path: Path) -> None:

@@ -144,6 +144,7 @@ def test_a_long_list_by_layer_is_read() -> None:
         ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": "FP8"}, "fp8", 4),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_scheme": {"num_bits": 4, "type": "float"}}, "nvfp4", 4),
         ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": None}, None, 0),
+        ({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}, "fp8", 4),
         ({"quant_method": "fp8"}, None, 4),
         ({"quant_method": "awq", "bits": 4}, None, 0),
     ],
