@@ -119,7 +119,7 @@ def accelerators_meant(name: str) -> tuple[str, ...]:
     return tuple(
         accelerator.name
         for accelerator, runs in _runs_of_names()
-        if words and accelerator.is_slice <= wants_slice and ("".join(words) in runs or runs.issuperset(words))
+        if words and (wants_slice or not accelerator.is_slice) and ("".join(words) in runs or runs.issuperset(words))
     )
 
 
