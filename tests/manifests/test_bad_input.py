@@ -4,7 +4,9 @@ import json
 import os
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -245,3 +247,34 @@ def make_unreadable(path: Path) -> None:
     else:
         path.write_text(POD)
         path.chmod(0)
+
+
+@pytest.mark.parametrize("part", ["kvgate.manifests.engines.engines_in", "kvgate.cli.check_run.judge_engine"])
+def test_a_defect_of_kvgate_costs_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    module, name = part.rsplit(".", 1)
+    real = getattr(import_module(module), name)
+
+    def failing(about: Any, *others: Any) -> Any:
+        if about.root.get("metadata", "name").text == "bad":
+            raise LookupError("a\nb")
+        return real(about, *others)
+
+    monkeypatch.setattr(part, failing)
+    (tmp_path / "two.yaml").write_text(POD.replace("NAME", "bad") + "---\n" + POD.replace("NAME", "good"))
+    report = checked(tmp_path)
+    the_good_one(report)
+    (placed,) = report.unreadable
+    assert (placed.line, placed.rule, report.exit_code) == (1, "Unreadable", 1)
+    assert placed.finding.message.startswith("kvgate failed on this: LookupError: a\nb (test_bad_input.py:")
+
+
+def test_a_defect_in_one_of_ours_costs_that_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> Any:
+        raise RecursionError("deep")
+
+    ours = "apiVersion: kvgate.io/v1alpha1\nkind: InferenceDeployment\nmetadata: {name: x}\n"
+    monkeypatch.setattr("kvgate.manifests.workloads._add_subject", failing)
+    (tmp_path / "two.yaml").write_text(f"{ours}---\n" + POD.replace("NAME", "good"))
+    report = checked(tmp_path)
+    the_good_one(report)
+    assert [placed.line for placed in report.unreadable] == [1]

@@ -249,3 +249,21 @@ def test_the_example_of_the_reference_is_valid() -> None:
     example = page.split("```yaml\n")[1].split("```")[0]
     config = Config.model_validate(yaml.safe_load(example))
     assert len(config.mappings) == len(config.ignore) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("accelerator: L4-24GB\nfailOn: !!bool x\n", "2:9", "'x' is no value of type !!bool"),
+        ("accelerator: !!int ''\n", "1:14", "'' is no value of type !!int"),
+        (f"vllmVersion: 0b{'1' * 9000}\n", "1:14", "a number of 9002 characters"),
+        (f"vllmVersion: 1{':59' * 3000}\n", "1:14", "a number of 9001 characters"),
+        ("!!str {=: x}\n", "1:1", "makes no object"),
+        ("? [a]\n: 1\n", "1:3", "unhashable"),
+    ],
+)
+def test_a_value_that_yaml_cannot_hold_is_told_at_its_place(folder: Path, text: str, place: str, words: str) -> None:
+    configure(folder, text)
+    told = run().stderr
+    assert f".kvgate.yaml:{place}: error InvalidYaml" in told
+    assert words in told

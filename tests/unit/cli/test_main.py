@@ -1,13 +1,16 @@
 """What all commands have in common."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from kvgate.cli.main import main
+from kvgate.cli.terminal import Styled, text_of
 
 FULL = Path("/dev/full")
 
@@ -29,3 +32,15 @@ def test_an_interrupted_check_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("kvgate.cli.check.report_or_exit", interrupt)
     result = CliRunner().invoke(main, ["check", "."])
     assert (result.exit_code, result.output.strip()) == (130, "interrupted")
+
+
+def test_signs_that_a_terminal_lacks_are_escapes() -> None:
+    program = "from kvgate.cli.terminal import show; show('8 \\u2192 4')"
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment, check=True)
+    assert ended.stdout == b"8 \\u2192 4\n"
+
+
+@pytest.mark.parametrize("parts", [("::error::x",), ("", Styled(text="::error::x", colour="red")), (" ", "::error::x")])
+def test_no_part_of_a_line_begins_it_with_a_command(parts: tuple[str | Styled, ...]) -> None:
+    assert click.unstyle(text_of([parts])).strip() == "\\x3a:error::x"
