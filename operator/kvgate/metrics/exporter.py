@@ -95,9 +95,11 @@ def as_admitted(sample: DeploymentSample, effective: Effective, budget: Document
         max_model_len_tokens=effective.max_model_len,
         max_num_seqs=effective.max_num_seqs,
     )
-    if budget is None or budget["capacityTokens"] == (sample.capacity_tokens or (0, 0, 0))[1]:
+    if budget is None:
         return sample
     available, headroom = (_bounds_of(budget[key]) for key in ("availableKvCacheBytes", "headroomBytes"))
+    if (available, headroom) == (sample.capacity_bytes, sample.headroom_bytes):
+        return sample
     shares = [bound / available[1] if available[1] > 0 else 0.0 for bound in available]
     tokens, requests = budget["capacityTokens"], float(budget["maxConcurrency"])
     ledger = budget.get("ledger") or {}

@@ -95,7 +95,7 @@ NOT_ACCEPTED = Alert(
     holds_for="10m",
     severity="warning",
     summary=f"{_OWNER} is refused and not rendered",
-    description="Its condition Accepted is False: nothing runs for the current spec, what ran before was left alone.",
+    description="Its condition Accepted is False: nothing runs for the current spec; what was admitted before goes on.",
 )
 NO_LEADER = Alert(
     name="KvgateNoLeader",

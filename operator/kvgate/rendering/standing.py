@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -159,13 +160,17 @@ def read_standing(document: Mapping[str, Any], status: Mapping[str, Any]) -> Adm
 
 def _is_plausible(record: Standing, owner: InferenceDeployment | None, document: Mapping[str, Any]) -> bool:
     """True where the engine could have written it for this spec."""
-    in_catalogue = {accelerator.resource for accelerator in catalogue.accelerators()}
     return (
         record.generation <= document["metadata"].get("generation", 1)
         and MIN_LOAD_SECONDS <= record.load_seconds <= MAX_LOAD_SECONDS
-        and record.placement.resource in in_catalogue
+        and record.placement.resource in _resources()
         and (owner is None or _is_reachable(record.effective, owner.spec, is_adjusted=record.changes is not None))
     )
+
+
+@cache
+def _resources() -> frozenset[str]:
+    return frozenset(accelerator.resource for accelerator in catalogue.accelerators())
 
 
 def _is_reachable(effective: Effective, spec: InferenceDeploymentSpec, *, is_adjusted: bool) -> bool:

@@ -17,12 +17,13 @@ from kvgate.api.conditions import ConditionType
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import parse_document
-from kvgate.engine import Assessment, Decision, assess
+from kvgate.engine import Assessment, Decision, assess, effective_values
 from kvgate.facts import ConfigMissing, gather
 from kvgate.metrics import registry
 from kvgate.metrics.exporter import (
     DeploymentSample,
     ObservedSample,
+    as_admitted,
     counter,
     gauge,
     histogram,
@@ -32,6 +33,7 @@ from kvgate.metrics.exporter import (
 )
 from kvgate.metrics.registry import METRICS, PER_DEPLOYMENT, Kind
 from kvgate.metrics.snapshot import DeploymentSnapshot
+from kvgate.rendering.budget_status import budget_status
 
 MAX_SERIES = 40
 KEY = ("serving", "chat")
@@ -274,3 +276,33 @@ def test_both_processes_serve_their_build_their_catalogues_and_their_memory() ->
     for name in ("kvgate_build_info{", "kvgate_catalogue_entries{", "process_resident_memory_bytes "):
         assert name in text
     assert "_created" not in text
+
+
+def test_a_verdict_that_stands_is_shown_with_its_own_figures_whatever_is_known_now() -> None:
+    deployment, then = judged()
+    budget = budget_status(then)
+    assert budget is not None
+    promised, now = (
+        sample_of(deployment, then, ()),
+        sample_of(*judged(vllm={"maxNumSeqs": 4, "gpuMemoryUtilization": "0.6"}), ()),
+    )
+    assert now.capacity_tokens != promised.capacity_tokens
+    shown = as_admitted(now, effective_values(deployment.spec, then), budget)
+    exact = (
+        "capacity_bytes",
+        "demand_bytes",
+        "headroom_bytes",
+        "gpu_memory_bytes",
+        "max_model_len_tokens",
+        "max_num_seqs",
+    )
+    assert {name: getattr(shown, name) for name in exact} == {name: getattr(promised, name) for name in exact}
+    for name in ("capacity_tokens", "headroom_ratio", "full_length_requests"):
+        assert getattr(shown, name) == pytest.approx(getattr(promised, name), rel=0.01), (
+            "its bounds follow from the bytes"
+        )
+    assert shown.capacity_tokens is not None
+    assert shown.capacity_tokens[1] == budget["capacityTokens"]
+    assert as_admitted(promised, effective_values(deployment.spec, then), budget) == promised, (
+        "and exactly where nothing changed"
+    )
