@@ -70,6 +70,8 @@ class AuditEvent:
     subresource: str
     namespace: str
     name: str
+    time: str
+    """When it arrived, in UTC to the microsecond."""
 
     @property
     def is_write(self) -> bool:
@@ -86,6 +88,7 @@ class AuditEvent:
             code=event.get("responseStatus", {}).get("code", 0),
             group=target.get("apiGroup", ""),
             **{key: target.get(key, "") for key in ("resource", "subresource", "namespace", "name")},
+            time=event["requestReceivedTimestamp"],
         )
 
 

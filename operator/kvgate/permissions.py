@@ -16,6 +16,8 @@ class Permission:
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
     why: str
+    on_own_lease: bool = False
+    """Only on the Lease of the namespaces that are served."""
 
 
 RULES: tuple[Permission, ...] = (
@@ -79,3 +81,20 @@ OWN_NAMESPACE_RULES: tuple[Permission, ...] = (
     ),
 )
 """Permissions in the controller's own namespace."""
+
+LEASE_RULES: tuple[Permission, ...] = (
+    Permission(
+        group="coordination.k8s.io",
+        resources=("leases",),
+        verbs=("list", "create"),
+        why="who else serves the same namespaces; create cannot be limited to a name",
+    ),
+    Permission(
+        group="coordination.k8s.io",
+        resources=("leases",),
+        verbs=("update",),
+        why="that this controller works, confirmed every two seconds",
+        on_own_lease=True,
+    ),
+)
+"""Permissions in the namespace of the Leases."""

@@ -3,7 +3,7 @@
 import base64
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ from chart.golden import CASES, INSTALL, golden_file, rendered_case, rendered_in
 from kvgate import __version__
 from kvgate.api.crd import custom_resource_definition
 from kvgate.cli.chart_files import CRD_TEMPLATE, crd_template
-from kvgate.permissions import OWN_NAMESPACE_RULES, RULES, Permission
+from kvgate.cluster import leases
+from kvgate.cluster.leases import Claim
+from kvgate.permissions import LEASE_RULES, OWN_NAMESPACE_RULES, RULES, Permission
 from kvgate.rendering.pod import IMAGES
 from support.assets import require_assets
 from support.chart import CHART, NAMESPACE, ROOT, documents, helm, one, render
@@ -80,9 +82,14 @@ def test_a_crd_that_need_not_be_kept_has_no_annotation(binary: Path) -> None:
     assert "annotations" not in one(found, "CustomResourceDefinition", "inferencedeployments.kvgate.io")["metadata"]
 
 
-def rules(permissions: Iterable[Permission] = RULES) -> list[dict[str, Any]]:
+LEASE_ROLE = f"kvgate-lease.{NAMESPACE}"
+
+
+def rules(permissions: Iterable[Permission] = RULES, namespaces: Sequence[str] = ()) -> list[dict[str, Any]]:
+    lease = {"resourceNames": [Claim.of(namespaces, holder="", instance="").lease]}
     return [
         {"apiGroups": [rule.group], "resources": list(rule.resources), "verbs": list(rule.verbs)}
+        | (lease if rule.on_own_lease else {})
         for rule in permissions
     ]
 
@@ -90,13 +97,15 @@ def rules(permissions: Iterable[Permission] = RULES) -> list[dict[str, Any]]:
 def test_the_controller_may_do_what_the_permissions_say(defaults: list[dict[str, Any]]) -> None:
     assert one(defaults, "ClusterRole", f"kvgate-controller.{NAMESPACE}")["rules"] == rules()
     assert one(defaults, "Role", "kvgate-calibration")["rules"] == rules(OWN_NAMESPACE_RULES)
+    assert one(defaults, "Role", LEASE_ROLE)["rules"] == rules(LEASE_RULES)
+    assert one(defaults, "Role", LEASE_ROLE)["metadata"]["namespace"] == leases.NAMESPACE
     ours = [document for document in defaults if document["metadata"].get("labels", {}).get(COMPONENT) != "user-roles"]
-    assert sorted(document["kind"] for document in ours if "Role" in document["kind"]) == [
+    assert {document["kind"] for document in ours if "Role" in document["kind"]} == {
         "ClusterRole",
         "ClusterRoleBinding",
         "Role",
         "RoleBinding",
-    ]
+    }
 
 
 def test_with_named_namespaces_it_may_do_it_there_only(binary: Path) -> None:
@@ -104,6 +113,7 @@ def test_with_named_namespaces_it_may_do_it_there_only(binary: Path) -> None:
     roles = [document for document in found if document["kind"] == "Role"]
     assert [(role["metadata"]["namespace"], role["rules"]) for role in roles] == [
         (NAMESPACE, rules(OWN_NAMESPACE_RULES)),
+        (leases.NAMESPACE, rules(LEASE_RULES, ["team-b", "team-a"])),
         ("team-a", rules()),
         ("team-b", rules()),
     ]

@@ -38,6 +38,7 @@ ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "crds.userRoles": ({}, {"crds": {"userRoles": False}}),
     "calibration.images": ({}, {"calibration": {"images": ["registry.example/team/*"]}}),
     "calibration.scope": ({}, {"calibration": {"scope": "Cluster"}}),
+    "controller.leaseNamespace": ({}, {"controller": {"leaseNamespace": "leases"}}),
     "controller.resources": ({}, {"controller": {"resources": {"requests": {"cpu": 2}}}}),
     "monitoring.enabled": ({}, MONITORED),
     "monitoring.labels": (MONITORED, {"monitoring": {"enabled": True, "labels": {"release": "prometheus"}}}),

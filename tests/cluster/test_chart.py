@@ -14,7 +14,7 @@ import pytest
 from certificates import write_certificates
 from controlplane import AuditEvent, ControlPlane
 from fake_gpus import fake_gpu_node
-from kvgate.permissions import RULES
+from kvgate.permissions import LEASE_RULES, RULES
 from programs import free_port, wait_until
 from support.assets import require_assets
 from support.chart import CHART, NAMESPACE, ROOT, documents, helm, render
@@ -246,7 +246,12 @@ def asked(events: list[AuditEvent]) -> set[tuple[str, str, str]]:
 
 
 def declared() -> set[tuple[str, str, str]]:
-    return {(rule.group, resource, verb) for rule in RULES for resource in rule.resources for verb in rule.verbs}
+    return {
+        (rule.group, resource, verb)
+        for rule in (*RULES, *LEASE_RULES)
+        for resource in rule.resources
+        for verb in rule.verbs
+    }
 
 
 def test_the_controller_is_never_forbidden_and_asks_for_what_is_declared_and_no_more(

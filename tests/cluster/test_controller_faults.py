@@ -16,7 +16,7 @@ import yaml
 
 from controlplane import ControlPlane
 from doors import KVGATE, answers, door
-from kvgate.permissions import RULES
+from kvgate.permissions import LEASE_RULES, RULES
 from programs import free_port, wait_until
 from support.assets import require_assets
 from support.doors import running
@@ -35,7 +35,7 @@ def role(name: str, *without: tuple[str, str]) -> dict[str, Any]:
     """The controller's rules, less some (resource, verb)."""
     rules = [
         {"apiGroups": [rule.group], "resources": [resource], "verbs": verbs}
-        for rule in RULES
+        for rule in (*RULES, *LEASE_RULES)
         for resource in rule.resources
         if (verbs := [verb for verb in rule.verbs if (resource, verb) not in without])
     ]
@@ -133,7 +133,7 @@ def test_an_outage_of_the_api_server_is_survived(plane: ControlPlane, objects: O
         plane.apply(inference_deployment("survivor"))
         objects.wait_for("survivor", "Ready", "True")
         plane.stop_apiserver()
-        time.sleep(5)
+        time.sleep(12)  # longer than it may write without a confirmation of its Lease
         assert process.poll() is None
         assert answers(port, "/livez")
         plane.start_apiserver()

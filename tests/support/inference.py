@@ -118,11 +118,14 @@ class Objects:
         ]
 
     def writes(self, name: str | None = None) -> list[AuditEvent]:
-        """What the controller's process wrote, kopf's annotations included."""
+        """What the controller's process wrote, kopf's annotations included; its Lease aside."""
         return [
             event
             for event in self.plane.audit()
-            if event.is_write and event.user_agent.startswith(USER_AGENTS) and name in (None, event.name)
+            if event.is_write
+            and event.resource != "leases"
+            and event.user_agent.startswith(USER_AGENTS)
+            and name in (None, event.name)
         ]
 
     def settle(self, quiet_seconds: float = 2.0) -> int:

@@ -43,3 +43,14 @@
   resources: [configmaps]
   verbs: [get, create, patch]
 {{- end }}
+{{- define "kvgate.leaseRules" -}}
+# who else serves the same namespaces; create cannot be limited to a name
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [list, create]
+# that this controller works, confirmed every two seconds
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [update]
+  resourceNames: [{{ include "kvgate.leaseName" . }}]
+{{- end }}

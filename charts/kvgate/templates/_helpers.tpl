@@ -65,6 +65,15 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
+{{/* Name of the Lease of the served namespaces, as kvgate.cluster.leases makes it. */}}
+{{- define "kvgate.leaseName" -}}
+{{- if .Values.watchNamespaces -}}
+{{- printf "kvgate-controller-%s" (.Values.watchNamespaces | uniq | sortAlpha | join "," | sha256sum | trunc 10) -}}
+{{- else -}}
+kvgate-controller
+{{- end -}}
+{{- end }}
+
 {{/* Whose observed starts teach; both processes must agree. */}}
 {{- define "kvgate.trustArguments" -}}
 - --calibration-scope={{ .Values.calibration.scope }}

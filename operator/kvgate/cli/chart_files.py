@@ -24,6 +24,7 @@ metadata:
   {{{{- end }}}}
 """
 _END = "{{- end }}\n"
+_OWN_LEASE = '  resourceNames: [{{ include "kvgate.leaseName" . }}]\n'
 _RULES_HEAD = """\
 {{- /* Generated from operator/kvgate/permissions.py: change it there, then make generate. */ -}}
 {{- define "kvgate.controllerRules" -}}
@@ -36,10 +37,14 @@ def crd_template(crd: Mapping[str, Any]) -> str:
     return _CRD_HEAD.format(name=crd["metadata"]["name"]) + literal(body) + _END
 
 
-def rules_template(permissions: Iterable[Permission], own: Iterable[Permission]) -> str:
+def rules_template(permissions: Iterable[Permission], own: Iterable[Permission], lease: Iterable[Permission]) -> str:
     """The rules of the controller's roles, each under the reason for it."""
     every = _RULES_HEAD + "".join(map(_rule, permissions)) + _END
-    return every + '{{- define "kvgate.ownNamespaceRules" -}}\n' + "".join(map(_rule, own)) + _END
+    return every + _defined("ownNamespaceRules", own) + _defined("leaseRules", lease)
+
+
+def _defined(name: str, permissions: Iterable[Permission]) -> str:
+    return f'{{{{- define "kvgate.{name}" -}}}}\n' + "".join(map(_rule, permissions)) + _END
 
 
 def _rule(permission: Permission) -> str:
@@ -48,7 +53,8 @@ def _rule(permission: Permission) -> str:
         "resources": list(permission.resources),
         "verbs": list(permission.verbs),
     }
-    return f"# {permission.why}\n" + literal(yaml.safe_dump([rule], sort_keys=False, default_flow_style=None))
+    text = f"# {permission.why}\n" + literal(yaml.safe_dump([rule], sort_keys=False, default_flow_style=None))
+    return text + (_OWN_LEASE if permission.on_own_lease else "")
 
 
 def literal(text: str) -> str:

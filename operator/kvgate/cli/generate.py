@@ -29,7 +29,7 @@ from kvgate.cli.reference import HEAD, api_reference, cli_reference, metrics_ref
 from kvgate.cli.rule_reference import rules_reference
 from kvgate.cli.terminal import show_lines
 from kvgate.monitoring import DASHBOARDS
-from kvgate.permissions import OWN_NAMESPACE_RULES, RULES
+from kvgate.permissions import LEASE_RULES, OWN_NAMESPACE_RULES, RULES
 
 Generated = tuple[str, Callable[[], str]]
 """A path below the root, and what writes its text."""
@@ -54,7 +54,7 @@ GENERATED: tuple[Generated, ...] = (
     ("operator/kvgate/data/accelerators.json", accelerators_json),
     (f"crds/{GROUP}_{PLURAL}.yaml", crd_yaml),
     (CRD_TEMPLATE, lambda: crd_template(custom_resource_definition())),
-    (RULES_TEMPLATE, lambda: rules_template(RULES, OWN_NAMESPACE_RULES)),
+    (RULES_TEMPLATE, lambda: rules_template(RULES, OWN_NAMESPACE_RULES, LEASE_RULES)),
     (RULE_FILE, rules_yaml),
     (SCRAPE_FILE, scrape_yaml),
     (RULE_TEMPLATE, prometheus_rule_template),

@@ -12,7 +12,7 @@ from kubernetes.aio.dynamic import DynamicClient
 
 from kvgate.api import FIELD_MANAGER, GROUP, KIND, PLURAL, VERSION
 from kvgate.api.base import Document
-from kvgate.cluster.connection import USER_AGENT, RequestObserver, request_trace
+from kvgate.cluster.connection import USER_AGENT, RequestObserver, always, request_trace
 from kvgate.cluster.errors import NotFound, Unavailable, error_of
 
 REQUEST_TIMEOUT_SECONDS = 30.0
@@ -55,14 +55,17 @@ SERVICES = Kind(group="", version="v1", kind="Service", plural="services")
 PODS = Kind(group="", version="v1", kind="Pod", plural="pods")
 REPLICA_SETS = Kind(group="apps", version="v1", kind="ReplicaSet", plural="replicasets")
 CONFIG_MAPS = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
+LEASES = Kind(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
 EVENTS = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events")
 
 
 class Cluster:
     """A connection; use it in the event loop that made it, and close it there."""
 
-    def __init__(self, configuration: Configuration, observe: RequestObserver) -> None:
-        configuration.trace_configs = [request_trace(observe)]
+    def __init__(
+        self, configuration: Configuration, observe: RequestObserver, *, may_write: Callable[[], bool] = always
+    ) -> None:
+        configuration.trace_configs = [request_trace(observe, may_write)]
         self._client = ApiClient(configuration)
         self._client.user_agent = USER_AGENT
         self._dynamic = DynamicClient(self._client)
@@ -75,10 +78,6 @@ class Cluster:
 
     async def close(self) -> None:
         await self._client.close()
-
-    async def ping(self, timeout_seconds: float) -> None:
-        """Raises ApiError where the API server does not answer in time."""
-        await self._send("get", "version", "get", "/version", timeout_seconds=timeout_seconds)
 
     async def find(self, kind: Kind, namespace: str, name: str) -> Document | None:
         """The object, or None."""
@@ -128,10 +127,15 @@ class Cluster:
             content_type="application/json-patch+json", field_manager=FIELD_MANAGER,
         )  # fmt: skip
 
-    async def create(self, kind: Kind, body: Document) -> Document:
+    async def create(self, kind: Kind, body: Document, *, timeout_seconds: float = REQUEST_TIMEOUT_SECONDS) -> Document:
         """Raises Conflict where the name is taken."""
         path = kind.path(body["metadata"]["namespace"])
-        return await self._send("create", kind.resource, "post", path, body=body)
+        return await self._send("create", kind.resource, "post", path, body=body, timeout_seconds=timeout_seconds)
+
+    async def update(self, kind: Kind, body: Document, *, timeout_seconds: float = REQUEST_TIMEOUT_SECONDS) -> Document:
+        """The whole object, which must still have the resourceVersion that was read; raises Conflict where it has not."""
+        path = kind.path(body["metadata"]["namespace"], body["metadata"]["name"])
+        return await self._send("update", kind.resource, "put", path, body=body, timeout_seconds=timeout_seconds)
 
     async def merge(self, kind: Kind, namespace: str, name: str, body: Document) -> Document:
         """A JSON merge patch."""

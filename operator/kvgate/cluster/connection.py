@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import aiohttp
 import yaml
@@ -20,6 +21,7 @@ RequestObserver = Callable[[str, str], None]
 """Called with (verb, code) once per answered request; code is `error` where no answer came."""
 USER_AGENT = "kvgate-controller"
 
+_READING = ("GET", "HEAD", "OPTIONS")
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _KEEPALIVE = (
     (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
@@ -57,7 +59,9 @@ def tls_of(configuration: Configuration) -> ssl.SSLContext:
     return context
 
 
-async def watch_session(configuration: Configuration, observe: RequestObserver) -> aiohttp.ClientSession:
+async def watch_session(
+    configuration: Configuration, observe: RequestObserver, *, may_write: Callable[[], bool]
+) -> aiohttp.ClientSession:
     """A session for long watches: authenticated, counted, and quick to notice a dead connection."""
     token = await configuration.get_api_key_with_prefix("BearerToken")
     if token and " " not in token:
@@ -66,7 +70,7 @@ async def watch_session(configuration: Configuration, observe: RequestObserver) 
     return aiohttp.ClientSession(
         connector=connector,
         headers={"User-Agent": USER_AGENT, **({"Authorization": token} if token else {})},
-        trace_configs=[request_trace(observe)],
+        trace_configs=[request_trace(observe, may_write)],
         trust_env=True,
     )
 
@@ -80,9 +84,28 @@ def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     return made
 
 
-def request_trace(observe: RequestObserver) -> aiohttp.TraceConfig:
-    """Counts every request of a session, the watches of kopf as well."""
+def always() -> bool:
+    """The gate of those who need no Lease."""
+    return True
+
+
+class MayNotWrite(aiohttp.ClientConnectionError):
+    """The gate is shut; a connection error, so that kopf tries again later as it does in an outage."""
+
+
+def request_trace(observe: RequestObserver, may_write: Callable[[], bool]) -> aiohttp.TraceConfig:
+    """Counts every request of a session, the watches of kopf as well, and lets none write while the gate is shut.
+
+    The gate is asked when a request is made and again when its first byte is about to leave: it may have waited for a connection.
+    """
     trace = aiohttp.TraceConfig()
+
+    async def gate(_: aiohttp.ClientSession, __: SimpleNamespace, request: Any) -> None:
+        if request.method not in _READING and not may_write():
+            raise MayNotWrite("this process does not hold the Lease, so it writes nothing")
+
+    trace.on_request_start.append(gate)
+    trace.on_request_headers_sent.append(gate)
 
     async def ended(_: aiohttp.ClientSession, __: SimpleNamespace, end: aiohttp.TraceRequestEndParams) -> None:
         observe(_verb(end.method, is_watch="watch" in end.url.query), str(end.response.status))

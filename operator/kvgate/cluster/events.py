@@ -79,7 +79,7 @@ class EventRecorder:
 
     async def _continue(self, metadata: Document, series: _Series, now: float) -> bool:
         """One more of the same; False where the event has expired meanwhile."""
-        body = {"series": {"count": series.count + 1, "lastObservedTime": _now()}}
+        body = {"series": {"count": series.count + 1, "lastObservedTime": micro_time()}}
         try:
             await self._cluster.merge(EVENTS, metadata["namespace"], series.name, body)
         except NotFound:
@@ -104,7 +104,7 @@ class EventRecorder:
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": metadata["namespace"]},
-            "eventTime": _now(),
+            "eventTime": micro_time(),
             "type": notice.kind,
             "reason": shortened_bytes(notice.reason, MAX_WORD_BYTES),
             "action": shortened_bytes(notice.action, MAX_WORD_BYTES),
@@ -134,6 +134,6 @@ def _forget_oldest(remembered: OrderedDict[Any, Any]) -> None:
         remembered.popitem(last=False)
 
 
-def _now() -> str:
+def micro_time() -> str:
     """RFC 3339 with microseconds and a Z, which is what MicroTime wants."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -11,7 +11,9 @@ import click
 
 from kvgate.budget.calibration import Scope
 from kvgate.calibration import Trust
+from kvgate.cluster import leases
 from kvgate.cluster.errors import NoConfiguration
+from kvgate.controller.leadership import LeaseLost
 from kvgate.controller.process import CannotStart, Options, ThreadDied, run
 from kvgate.controller.starts import Place
 from kvgate.logs import log_as_json
@@ -45,6 +47,18 @@ from kvgate.rendering.pod import IMAGES
     help="Whom a start teaches: its namespace, or every one.",
 )
 @click.option(
+    "--lease-namespace",
+    metavar="NS",
+    default=leases.NAMESPACE,
+    help="Where controllers of this cluster keep their Leases; the same for all of them.",
+)
+@click.option(
+    "--instance",
+    default="",
+    metavar="NAME",
+    help="The installation that this process is a replica of, for those who wait for it; else this machine's name.",
+)
+@click.option(
     "--resync-seconds", default=300.0, type=click.FloatRange(min=1), help="How often everything is compared, ± 20 %."
 )
 @click.option(
@@ -54,13 +68,16 @@ def controller(
     kubeconfig: Path | None, calibration: str | None, calibration_images: tuple[str, ...], calibration_scope: str,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Reconcile InferenceDeployments. One replica: there is no leader election yet."""
+    """Reconcile InferenceDeployments.
+
+    One controller at a time: it takes a Lease first, and waits while another controller that serves the same namespaces holds one.
+    """
     place = _place(calibration) if calibration else None
     trust = _trust(calibration_images, calibration_scope)
     chosen = Options(kubeconfig=str(kubeconfig) if kubeconfig else None, calibration=place, trust=trust, **options)
     try:
         asyncio.run(_until_signal(chosen))
-    except (CannotStart, NoConfiguration, ThreadDied) as error:
+    except (CannotStart, LeaseLost, NoConfiguration, ThreadDied) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"cannot listen: {error}; choose another --metrics-host or --metrics-port") from None

@@ -1,12 +1,14 @@
-"""The process: probes and metrics in the main thread's loop, kopf in a thread of its own.
+"""The process: probes, metrics and the Lease in the main thread's loop, kopf in a thread of its own.
 
-One replica only: there is no leader election yet, so two replicas would both write. Writes are server-side applies of the
-same content, so an overlap during a rollout does no harm.
+Nothing is watched or written before the Lease is held, and the gate that it opens stands before every request that writes.
 """
 
 import asyncio
 import logging
+import os
+import socket
 import threading
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,12 +20,15 @@ from prometheus_client import CollectorRegistry
 
 from kvgate.background import Troubles, repeat
 from kvgate.calibration import Trust
+from kvgate.cluster import leases
 from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES, Cluster
 from kvgate.cluster.connection import load_configuration, watch_session
 from kvgate.cluster.errors import ApiError, Forbidden, NotFound
 from kvgate.cluster.events import EventRecorder, instance_name
+from kvgate.cluster.leases import Claim, Leases
 from kvgate.controller.handlers import registry_of
 from kvgate.controller.health import Health
+from kvgate.controller.leadership import RENEW_SECONDS, Elector, Gate, LeaseLost
 from kvgate.controller.observe import Observer
 from kvgate.controller.pods import PodStore
 from kvgate.controller.reconcile import Instruments, Reconciler
@@ -39,11 +44,11 @@ from kvgate.metrics.exporter import counter, gauge, histogram, new_registry
 from kvgate.metrics.snapshot import DeploymentSnapshot
 from kvgate.rendering.pod import VLLM_ALONE
 
-PING_SECONDS = 10.0
-PING_TIMEOUT_SECONDS = 5.0
 BEAT_SECONDS = 1.0
 STOP_SECONDS = 18.0
 """For kopf's thread to end; the pod has 30."""
+LOST_STOP_SECONDS = 3.0
+"""The same where the Lease is lost: it may write nothing any more, and the process must make room."""
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +76,9 @@ class Options:
     """Where observed starts are kept."""
     trust: Trust = VLLM_ALONE
     """Whose starts teach."""
+    lease_namespace: str = leases.NAMESPACE
+    instance: str = ""
+    """The installation that this process belongs to; empty: this machine's name."""
 
 
 @dataclass(kw_only=True)
@@ -84,6 +92,7 @@ class Process:
     """kopf's thread ended although nobody had asked it to."""
 
     def __post_init__(self) -> None:
+        self.gate = Gate()
         self.health = Health(resync_seconds=self.options.resync_seconds)
         self.deployments = DeploymentSnapshot()
         self.starts = ObservedStarts(self.options.calibration, self.options.trust)
@@ -93,7 +102,7 @@ class Process:
         self.requests = counter(metrics.API_REQUESTS, self.registry)
         errors = counter(metrics.BACKGROUND_ERRORS, self.registry)
         self.troubles = Troubles(lambda loop: errors.labels(loop).inc())
-        gauge(metrics.LEADER, self.registry).set_function(lambda: self.health.readyz()[0])
+        gauge(metrics.LEADER, self.registry).set_function(self.gate.is_open)
         self.lag = gauge(metrics.EVENT_LOOP_LAG, self.registry)
         self.instruments = Instruments(
             results=counter(metrics.RECONCILES, self.registry),
@@ -113,7 +122,7 @@ class Process:
 
 
 async def run(options: Options, stopped: asyncio.Event) -> None:
-    """Until `stopped`. Raises CannotStart, ThreadDied, NoConfiguration, OSError for a port that is taken."""
+    """Until `stopped`. Raises CannotStart, LeaseLost, ThreadDied, NoConfiguration, OSError for a port that is taken."""
     process = Process(options=options)
     configuration = await load_configuration(options.kubeconfig)
     app = endpoint_app(
@@ -123,11 +132,28 @@ async def run(options: Options, stopped: asyncio.Event) -> None:
     _log.info("listening", extra={"fields": {"metrics_port": runner.addresses[0][1]}})
     try:
         async with Cluster(configuration, process.observe) as cluster:
+            elector = Elector(Leases(cluster, options.lease_namespace), _claim(options), process.gate)
             if await _wait_for_cluster(cluster, process, stopped):
-                await _work(cluster, process, stopped)
+                await _lead(cluster, elector, process, stopped)
     finally:
         await runner.cleanup()
     _log.info("stopped")
+
+
+def _claim(options: Options) -> Claim:
+    machine = socket.gethostname()
+    holder = f"{machine}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+    return Claim.of(options.namespaces, holder=holder, instance=options.instance or machine)
+
+
+async def _lead(cluster: Cluster, elector: Elector, process: Process, stopped: asyncio.Event) -> None:
+    """Wait for the Lease, work while it is held, and give it back once nothing can be written any more."""
+    try:
+        if await _wait_for_lease(elector, process, stopped):
+            await process.starts.load(cluster)
+            await _work(elector, process, stopped)
+    finally:
+        await elector.release()
 
 
 async def _wait_for_cluster(cluster: Cluster, process: Process, stopped: asyncio.Event) -> bool:
@@ -136,7 +162,6 @@ async def _wait_for_cluster(cluster: Cluster, process: Process, stopped: asyncio
     while not stopped.is_set():
         try:
             await _check(cluster, process.options.namespaces)
-            await process.starts.load(cluster)
         except ApiError as error:
             process.health.trouble = str(error)
             hint = "; the controller's role lacks a rule" if isinstance(error, Forbidden) else ""
@@ -150,6 +175,37 @@ async def _wait_for_cluster(cluster: Cluster, process: Process, stopped: asyncio
     return False
 
 
+async def _wait_for_lease(elector: Elector, process: Process, stopped: asyncio.Event) -> bool:
+    """Until it is held; False where we were told to stop first. Each holder that it waits for is logged once."""
+    told = ""
+    while not stopped.is_set():
+        pause_seconds = RENEW_SECONDS
+        try:
+            rival = await elector.take()
+        except ApiError as error:
+            is_standby, reason, subject = False, f"cannot take the Lease: {error}{_lease_hint(error)}", str(error)
+        else:
+            if rival is None:
+                process.health.answered()
+                return True
+            is_standby, reason, subject = elector.is_replica(rival), elector.describe(rival), rival.holder
+            pause_seconds = elector.pause_seconds(rival)
+        process.health.wait(reason, is_standby=is_standby)
+        if subject != told:
+            told = subject
+            _log.warning("%s", reason)
+        await _pause(pause_seconds, stopped)
+    return False
+
+
+def _lease_hint(error: ApiError) -> str:
+    if not isinstance(error, Forbidden):
+        return ""
+    return (
+        "; the role lacks a rule: list, create and update leases there, or name another namespace by --lease-namespace"
+    )
+
+
 async def _check(cluster: Cluster, namespaces: Sequence[str]) -> None:
     for namespace in namespaces or (None,):
         for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS):
@@ -161,7 +217,7 @@ async def _check(cluster: Cluster, namespaces: Sequence[str]) -> None:
                 ) from error
 
 
-async def _work(cluster: Cluster, process: Process, stopped: asyncio.Event) -> None:
+async def _work(elector: Elector, process: Process, stopped: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     thread = threading.Thread(
         target=_thread, args=(process, lambda: loop.call_soon_threadsafe(stopped.set)), name="kopf", daemon=True
@@ -169,27 +225,38 @@ async def _work(cluster: Cluster, process: Process, stopped: asyncio.Event) -> N
     process.health.begin()
     thread.start()
     _log.info("working", extra={"fields": {"namespaces": list(process.options.namespaces) or "all"}})
-    while not stopped.is_set():
-        await _ping(cluster, process)
-        await _pause(PING_SECONDS, stopped)
+    keeping = asyncio.create_task(_keep(elector, process))
+    stopping = asyncio.create_task(stopped.wait())
+    await asyncio.wait((keeping, stopping), return_when=asyncio.FIRST_COMPLETED)
     process.stop.set()
-    await asyncio.to_thread(thread.join, STOP_SECONDS)
+    stopping.cancel()
+    patience_seconds = LOST_STOP_SECONDS if keeping.done() else STOP_SECONDS
+    await asyncio.to_thread(thread.join, patience_seconds)  # the Lease is held until the thread has ended
+    if thread.is_alive():
+        elector.abandon()
+        _log.error("kopf's thread did not end within %g s", patience_seconds)
+    keeping.cancel()
+    with suppress(asyncio.CancelledError):
+        await keeping
     if process.died:
         raise ThreadDied("kopf's thread has ended by itself; see the log above")
-    if thread.is_alive():
-        _log.error("kopf's thread did not end within %g s", STOP_SECONDS)
 
 
-async def _ping(cluster: Cluster, process: Process) -> None:
-    try:
-        await cluster.ping(PING_TIMEOUT_SECONDS)
-    except ApiError as error:
-        process.health.trouble = f"the API server does not answer: {error.message}"
-    except Exception as error:  # noqa: BLE001 - a defect must not end the process while the other thread works
-        process.health.trouble = "the API server's answer cannot be read; see the log"
-        process.troubles.note("ping", error)
-    else:
-        process.health.answered()
+async def _keep(elector: Elector, process: Process) -> None:
+    """Confirm the Lease for ever. Raises LeaseLost; a request that fails is tried again, and the gate shuts by itself."""
+    while True:
+        await asyncio.sleep(RENEW_SECONDS)
+        try:
+            await elector.confirm()
+        except ApiError as error:
+            process.health.trouble = f"the Lease cannot be confirmed: {error}"
+        except LeaseLost:
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect must not end the process: meanwhile the gate shuts by itself
+            process.health.trouble = "the Lease cannot be read; see the log"
+            process.troubles.note("lease", error)
+        else:
+            process.health.answered()
 
 
 async def _pause(seconds: float, stopped: asyncio.Event) -> None:
@@ -213,14 +280,18 @@ async def _operate(process: Process) -> None:
     """kopf and the background tasks, in a loop of their own: kopf cancels every task in its loop when it ends."""
     options, configuration = process.options, await load_configuration(process.options.kubeconfig)
     asyncio.get_running_loop().set_exception_handler(partial(_unless_stopping, process))
+    may_write = process.gate.is_open
     store, pods = Store(process.deployments, process.starts), PodStore()
-    async with Cluster(configuration, process.observe) as cluster, Scraper(process.scrapes) as scraper:
+    async with (
+        Cluster(configuration, process.observe, may_write=may_write) as cluster,
+        Scraper(process.scrapes) as scraper,
+    ):
         recorder = EventRecorder(cluster, instance=instance_name())
         learn = partial(process.starts.learn, cluster)
         reconciler = Reconciler(cluster, recorder, store, process.instruments, on_start=learn)
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
         resync = Resync(
-            connect=lambda: Cluster(configuration, process.observe),
+            connect=lambda: Cluster(configuration, process.observe, may_write=may_write),
             namespaces=options.namespaces, reconciler=reconciler, queue=queue, store=store, starts=process.starts,
             troubles=process.troubles,
         )  # fmt: skip
@@ -277,7 +348,7 @@ def _login(process: Process) -> Callable[..., object]:
     async def login(**_: object) -> kopf.AiohttpSession:
         """Read anew each time: kopf asks again after a 401, and tokens are renewed in files."""
         configuration = await load_configuration(process.options.kubeconfig)
-        session = await watch_session(configuration, process.observe)
+        session = await watch_session(configuration, process.observe, may_write=process.gate.is_open)
         return kopf.AiohttpSession(server=configuration.host, aiohttp_session=session)
 
     return login

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from kvgate.controller import process as controller
-from kvgate.controller.health import MAX_SILENCE_SECONDS
+from kvgate.controller.leadership import WRITE_SECONDS
 from kvgate.controller.process import Options, Process
 from kvgate.controller.store import Store
 
@@ -26,12 +26,11 @@ async def test_a_loop_that_was_blocked_woke_up_that_late(monkeypatch: pytest.Mon
     assert lag_seconds >= BLOCKED_SECONDS
 
 
-def test_a_controller_leads_only_while_the_api_server_answers_it() -> None:
+def test_a_controller_leads_only_while_its_lease_is_confirmed() -> None:
     process = Process(options=Options(metrics_host="127.0.0.1", metrics_port=0))
     assert process.registry.get_sample_value("kvgate_leader") == 0
-    process.health.clock = lambda: 0.0
-    process.health.answered()
-    process.health.begin()
+    process.gate.clock = lambda: 0.0
+    process.gate.open_from(0.0)
     assert process.registry.get_sample_value("kvgate_leader") == 1
-    process.health.clock = lambda: MAX_SILENCE_SECONDS + 1
+    process.gate.clock = lambda: WRITE_SECONDS
     assert process.registry.get_sample_value("kvgate_leader") == 0

@@ -31,6 +31,15 @@ def test_before_the_api_server_answers_it_is_alive_and_not_ready(clock: Clock) -
     assert health.readyz() == (False, "starting")
 
 
+def test_a_replica_that_waits_is_ready_and_a_second_installation_is_not(clock: Clock) -> None:
+    health = Health(resync_seconds=300, clock=clock)
+    health.wait("waiting for the Lease of a", is_standby=True)
+    assert health.readyz() == (True, "waiting for the Lease of a")
+    health.wait("waiting for the Lease of b", is_standby=False)
+    assert health.readyz() == (False, "waiting for the Lease of b")
+    assert health.livez()[0]
+
+
 def test_a_loop_that_stands_still_is_dead(health: Health, clock: Clock) -> None:
     clock.now += 9
     assert health.livez()[0]

@@ -1,0 +1,178 @@
+"""Two controllers must do no harm: one holds the Lease and writes, every other one waits and writes nothing.
+
+A controller looks for rivals before it writes its Lease, and again after, because one with other namespaces may have looked at the same
+moment; where two see each other, both step back. Holding the Lease is a matter of time: WRITE_SECONDS after the last confirmation was
+sent nothing is written any more, whatever the rest of the process does, and others take over after DURATION_SECONDS at the earliest. So
+a process that was frozen finds the gate shut when it wakes.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from kvgate.cluster.errors import ApiError, Conflict, NotFound
+from kvgate.cluster.leases import Claim, Lease, Leases
+
+RENEW_SECONDS = 2.0
+WAIT_SECONDS = 1.0
+"""Between two looks of one that waits: it is active 17 s after a holder was killed, at the latest."""
+WRITE_SECONDS = 10.0
+"""Below the Lease's duration by more than a request under way may take to arrive."""
+REQUEST_SECONDS = 4.0
+"""Of a request about the Lease: a second try must fit into WRITE_SECONDS."""
+STEP_BACK_SECONDS = (0.5, 3.0)
+"""Where two met, each waits some other time."""
+
+_log = logging.getLogger(__name__)
+
+
+class LeaseLost(Exception):
+    """Another controller may write now; this process must end."""
+
+
+def seconds_since_boot() -> float:
+    """A clock that goes on while the machine sleeps, where the system has one: a laptop must not wake up as the holder."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class Gate:
+    """Whether this process may write; set by the main thread, asked by every request of either."""
+
+    def __init__(self, clock: Callable[[], float] = seconds_since_boot) -> None:
+        self.clock = clock
+        self._shuts_at = float("-inf")
+
+    def is_open(self) -> bool:
+        return self.clock() < self._shuts_at
+
+    def open_from(self, sent_at: float) -> None:
+        """The Lease was confirmed by a request that was sent then."""
+        self._shuts_at = sent_at + WRITE_SECONDS
+
+    def shut(self) -> None:
+        self._shuts_at = float("-inf")
+
+
+class Elector:
+    """Takes, confirms and releases the Lease of a claim; opens the gate while it is held."""
+
+    def __init__(
+        self,
+        leases: Leases,
+        claim: Claim,
+        gate: Gate,
+        *,
+        random_seconds: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._leases = leases
+        self._claim = claim
+        self._gate = gate
+        self._random_seconds = random_seconds
+        self._held: Lease | None = None
+        self._seen: dict[str, tuple[Lease, float]] = {}
+        """Every Lease as it was last seen, and since when it has been so: only this process's own clock counts."""
+
+    async def take(self) -> Lease | None:
+        """One attempt: None where it is ours now, else whom it waits for. Raises ApiError."""
+        found = await self._look()
+        own = found.get(self._claim.lease)
+        rival = self._rival(found)
+        if rival is not None:
+            return rival
+        sent_at = self._gate.clock()
+        try:
+            self._held = await self._leases.hold(self._claim, own, timeout_seconds=REQUEST_SECONDS)
+        except (Conflict, NotFound):
+            return own or Lease(
+                name=self._claim.lease, holder="somebody else", instance="", namespaces=self._claim.namespaces,
+                duration_seconds=0, resource_version="", spec={},
+            )  # fmt: skip
+        rival = self._rival(await self._look())
+        if rival is not None:
+            await self.release()
+            await asyncio.sleep(self._random_seconds(*STEP_BACK_SECONDS))
+            return rival
+        self._gate.open_from(sent_at)
+        return None
+
+    async def confirm(self) -> None:
+        """Once every RENEW_SECONDS. Raises LeaseLost, or ApiError where it may yet succeed: meanwhile the gate shuts by itself."""
+        held = self._held
+        if held is None:
+            raise LeaseLost("the Lease was never taken")
+        sent_at = self._gate.clock()
+        try:
+            self._held = await self._leases.hold(self._claim, held, timeout_seconds=REQUEST_SECONDS)
+        except (Conflict, NotFound):
+            self._held = await self._still_ours()
+            return
+        if not self._gate.is_open():  # it took too long: others may have begun, under Leases of their own
+            rival = self._rival(await self._look())
+            if rival is not None:
+                raise self._lost(rival)
+        self._gate.open_from(sent_at)
+
+    def abandon(self) -> None:
+        """Write nothing from here on, and let the Lease run out: something of this process may still be under way."""
+        self._gate.shut()
+        self._held = None
+
+    async def release(self) -> None:
+        """Write nothing from here on, and let whoever waits begin at once."""
+        self._gate.shut()
+        held, self._held = self._held, None
+        if held is not None:
+            with suppress(ApiError):
+                await self._leases.release(self._claim, held, timeout_seconds=REQUEST_SECONDS)
+
+    def describe(self, rival: Lease) -> str:
+        """Whom it waits for, and what to do about it."""
+        since = self._gate.clock() - self._seen[rival.name][1] if rival.name in self._seen else 0.0
+        return (
+            f"waiting for Lease {self._leases.namespace}/{rival.name}: {rival.holder} ({rival.instance or 'unknown'}) holds it for "
+            f"{rival.served} and confirmed it {since:.0f} s ago; two controllers must not serve the same namespaces: stop that one, or "
+            "serve others (--namespace, watchNamespaces)"
+        )
+
+    def pause_seconds(self, rival: Lease) -> float:
+        """Until the next look: no later than the rival counts as gone."""
+        since = self._seen[rival.name][1] if rival.name in self._seen else self._gate.clock()
+        return min(WAIT_SECONDS, max(0.05, since + rival.duration_seconds - self._gate.clock()))
+
+    def is_replica(self, rival: Lease) -> bool:
+        """Of the same installation, so that waiting is all that is to be done."""
+        return (rival.name, rival.instance) == (self._claim.lease, self._claim.instance)
+
+    async def _look(self) -> dict[str, Lease]:
+        found, now = await self._leases.list(), self._gate.clock()
+        self._seen = {
+            name: self._seen[name] if name in self._seen and self._seen[name][0] == lease else (lease, now)
+            for name, lease in found.items()
+        }
+        return found
+
+    def _rival(self, found: dict[str, Lease]) -> Lease | None:
+        """Another holder that has not been silent for as long as its Lease lasts."""
+        now = self._gate.clock()
+        for name, lease in sorted(found.items()):
+            is_other = lease.holder not in ("", self._claim.holder)
+            if is_other and self._claim.overlaps(lease) and now - self._seen[name][1] < lease.duration_seconds:
+                return lease
+        return None
+
+    async def _still_ours(self) -> Lease:
+        """Somebody has edited it, or taken it."""
+        own = (await self._look()).get(self._claim.lease)
+        if own is None or own.holder != self._claim.holder:
+            raise self._lost(own)
+        return own
+
+    def _lost(self, rival: Lease | None) -> LeaseLost:
+        self.abandon()
+        who = f"{rival.holder or 'nobody'} holds {rival.name} now" if rival else "it was deleted"
+        return LeaseLost(
+            f"lost the Lease {self._leases.namespace}/{self._claim.lease}: {who}; nothing is written any more"
+        )
