@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 import urllib.error
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import pytest
 from controlplane import AuditEvent, ControlPlane
 from doors import KVGATE, answers, scrape
 from kvgate.cluster import leases
-from kvgate.permissions import LEASE_RULES, RULES
+from kvgate.permissions import LEASE_RULES, RULES, Permission
 from programs import free_port, wait_until
 from support.inference import Objects, inference_deployment
 
@@ -76,14 +76,18 @@ class Controller:
         return self.readyz()[1]
 
 
-@pytest.fixture(scope="module")
-def objects(plane: ControlPlane) -> Objects:
-    api = "rbac.authorization.k8s.io/v1"
+def role(name: str, permissions: Sequence[Permission]) -> dict[str, Any]:
     rules = [
         {"apiGroups": [rule.group], "resources": list(rule.resources), "verbs": list(rule.verbs)}
-        for rule in (*RULES, *LEASE_RULES)
+        for rule in permissions
     ]
-    plane.apply({"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": "controller"}, "rules": rules})
+    api = "rbac.authorization.k8s.io/v1"
+    return {"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+
+
+@pytest.fixture(scope="module")
+def objects(plane: ControlPlane) -> Objects:
+    plane.apply(role("controller", (*RULES, *LEASE_RULES)))
     for namespace in ("team-a", "team-b"):
         plane.kubectl("create", "namespace", namespace)
     return Objects(plane=plane)
@@ -255,9 +259,23 @@ def test_releases_of_different_namespaces_work_side_by_side(objects: Objects, tm
         assert {event.namespace for event in second.writes() if event.name == "side-by-side"} == {"team-b"}
 
 
-def test_without_a_right_to_the_lease_it_works_not_and_says_what_to_do(objects: Objects, tmp_path: Path) -> None:
+def test_where_no_lease_can_be_kept_it_works_not_and_says_why(objects: Objects, tmp_path: Path) -> None:
     with started(objects, tmp_path, "second", "--lease-namespace=nowhere") as process:
         wait_until(lambda: "cannot take the Lease" in process.readyz()[1], "it says so")
-        assert "nowhere" in process.readyz()[1]
+        assert 'namespaces "nowhere" not found' in process.readyz()[1]
         assert process.readyz()[0] == 503
         assert process.writes() == []
+
+
+def test_without_a_right_to_the_lease_it_says_what_to_do(objects: Objects, tmp_path: Path) -> None:
+    plane = objects.plane
+    plane.apply(role("no-lease", RULES))
+    plane.kubectl("create", "serviceaccount", "no-lease")
+    plane.kubectl(
+        "create", "clusterrolebinding", "no-lease", "--clusterrole=no-lease", "--serviceaccount=default:no-lease"
+    )
+    with started(objects, tmp_path, "no-lease") as process:
+        wait_until(lambda: "cannot take the Lease" in process.readyz()[1], "it says so")
+        assert "the role lacks a rule: list, create and update leases there" in process.readyz()[1]
+        plane.apply(role("no-lease", (*RULES, *LEASE_RULES)))
+        process.until_active()

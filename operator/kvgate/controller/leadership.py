@@ -85,11 +85,11 @@ class Elector:
         sent_at = self._gate.clock()
         try:
             self._held = await self._leases.hold(self._claim, own, timeout_seconds=REQUEST_SECONDS)
-        except (Conflict, NotFound):
-            return own or Lease(
-                name=self._claim.lease, holder="somebody else", instance="", namespaces=self._claim.namespaces,
-                duration_seconds=0, resource_version="", spec={},
-            )  # fmt: skip
+        except Conflict:
+            rival = self._rival(await self._look())  # somebody was faster
+            if rival is None:
+                raise
+            return rival
         rival = self._rival(await self._look())
         if rival is not None:
             await self.release()

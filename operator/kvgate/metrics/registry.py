@@ -168,7 +168,7 @@ API_REQUESTS = Metric(
 LEADER = Metric(
     name="kvgate_leader",
     kind=Kind.GAUGE,
-    help="1 in the controller that acts; 0 while it starts, or the API server does not answer it.",
+    help="1 in the controller that holds its Lease; 0 while it waits, or could not confirm it for 10 s.",
 )
 BACKGROUND_ERRORS = Metric(
     name="kvgate_background_errors_total",
