@@ -18,6 +18,7 @@ from support.builders import catalogue_shape, new_accelerator, new_layer, new_mo
 
 Rule = Callable[[Budget], Any]
 FP8 = WeightFormat(method="fp8", format="fp8-tensor")
+MODELOPT = WeightFormat(method="modelopt", format="fp8-tensor")
 FBGEMM = WeightFormat(method="fbgemm_fp8", format="fp8-channel")
 BLOCKS = WeightFormat(method="fp8", format="fp8-block", block=(128, 128))
 KDA = LayerShape(mixers=(UnmodelledLayer(kind="KDA"),))
@@ -148,7 +149,7 @@ SILENT: list[tuple[Rule, dict[str, Any]]] = [
     (consistency.kinds_are_modelled, {}),
     (consistency.release_is_known, {"vllm_version": "0.33.9"}),
     (consistency.weights_do_not_choose_kv_cache, {"shape": new_model_shape(quantization=FP8), "kv_cache_dtype": "fp8"}),
-    (consistency.weights_do_not_choose_kv_cache, {"shape": new_model_shape(quantization=FP8, kv_cache_scheme="fp8")}),
+    (consistency.weights_do_not_choose_kv_cache, {"shape": new_model_shape(quantization=MODELOPT, kv_cache_scheme="fp8")}),
     (consistency.weights_do_not_choose_kv_cache, {}),
     (consistency.checkpoint_decides_weights, {}),
     (fit.headroom_is_thin, {"max_model_len": 4096}),
