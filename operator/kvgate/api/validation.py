@@ -139,7 +139,7 @@ def _may_be_secret(path: str, value: Any) -> bool:
     is_plain = not value or isinstance(value, int | float)
     is_variable = path.startswith("spec.template.env") and not path.endswith(".name") and value != ""
     is_argument = path.startswith("spec.vllm.extraArgs") and not is_plain
-    holds_either = "spec.template.env".startswith(path) or "spec.vllm.extraArgs".startswith(path)
+    holds_either = bool(path) and any(each.startswith(path) for each in ("spec.template.env", "spec.vllm.extraArgs"))
     return is_variable or is_argument or (holds_either and not is_plain)
 
 
