@@ -84,7 +84,12 @@ def hook() -> int:
         _renew(environment)
     arguments = _separated(sys.argv[2:])
     command = [*_kvgate(environment), "check", "--root", str(Path.cwd()), "--nothing-is-fine", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=_variables("TERM", "KVGATE_DOCS_URL"), check=False).returncode
+    try:
+        return subprocess.run(
+            command, cwd=ROOT, env=_variables("TERM", "KVGATE_DOCS_URL"), timeout=CHECK_SECONDS, check=False
+        ).returncode
+    except subprocess.TimeoutExpired:
+        raise Stop(f"the check was not done after {CHECK_SECONDS} seconds and was stopped") from None
 
 
 def _renew(environment: Path) -> None:

@@ -12,7 +12,7 @@ class Unusable(ValueError):
 
 Reader = Callable[[Any], Any]
 _SIZE = re.compile(r"(\d+)([kKmMgGtT]?)|(\d+\.\d+)([kmgt])")
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
+_DECIMAL = re.compile(r"[+-]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 

@@ -222,7 +222,9 @@ NEWEST: Release = _CHANGES[-1][0]
 DEFAULT_VERSION = "0.33.0"
 """Release that is assumed where nobody names one."""
 
-_VERSION = re.compile(r"v?(?P<major>\d+)\.(?P<minor>\d+)(?!\d)(?:\.(?P<patch>\d+)(?!\d))?(?:[.+\-]?\w[\w.+\-]*)?")
+_VERSION = re.compile(
+    r"v?(?P<major>\d{1,9})\.(?P<minor>\d{1,9})(?!\d)(?:\.(?P<patch>\d{1,9})(?!\d))?(?:[.+\-]?\w[\w.+\-]*)?"
+)
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from kvgate.manifests.written import Written
 
 _EXPRESSION = re.compile(r"\$\(\(((?:[^()]|\([^()]{0,200}\)){0,500})\)\)")
-_NAME = re.compile(r"\$?([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)(?::?-([^}]*))?\}")
+_NAME = re.compile(r"\$?([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)(?::?-([^}]{0,200}))?\}")
 _NUMBERS = re.compile(r"[\d\s+\-*/%()]{1,200}")
 _MAX_DIGITS = 15
 """More than vLLM takes anywhere; a shell's numbers overflow later."""

@@ -166,7 +166,7 @@ def compose(text: str, room: NodeRoom | None = None) -> yaml.Node | None:
     room.left -= text.count("!")  # nodes with a tag, more or less
     try:
         if _may_be_deep(text):
-            _check_depth(text)
+            _check_depth(text, room)
         node = _composed(text, room)
     except yaml.YAMLError as error:
         if text.lstrip()[:1] in ("{", "[") and (joined := _SURROGATES.sub(_joined, text)) != text:
@@ -224,15 +224,18 @@ def _may_be_deep(text: str) -> bool:
     return text.count("[") + text.count("{") > _SAFE_SIZE or max(map(len, text.split("\n"))) > _SAFE_SIZE
 
 
-def _check_depth(text: str) -> None:
+def _check_depth(text: str, room: NodeRoom) -> None:
     """Count levels over events, which need no recursion: libyaml's composer overflows the C stack on deep nesting."""
-    depth = 0
+    depth = num_nodes = 0
     loader = _Loader(text)
     try:
         while (event := loader.get_event()) is not None:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            num_nodes += isinstance(event, yaml.NodeEvent)
             if depth > MAX_DEPTH:
                 raise _too_deep(event.start_mark)
+            if num_nodes > room.left:
+                raise YamlError(*_TOO_MANY, event.start_mark)
     finally:
         loader.dispose()
 

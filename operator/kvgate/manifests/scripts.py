@@ -6,14 +6,14 @@ from dataclasses import replace
 from kvgate.command_line.arguments import Argument
 from kvgate.manifests.environment import Room
 from kvgate.manifests.mounted_files import FileText, no_files
-from kvgate.manifests.shell import Variables, commands_of
+from kvgate.manifests.shell import MAX_WORD_CHARACTERS, Variables, commands_of
 from kvgate.record import record
 
 _SHELLS = ("sh", "bash", "ash", "dash", "zsh")
 _MAX_NESTING = 5
 """Scripts in scripts; nobody writes more."""
-MAX_SCRIPT_CHARACTERS = 256 << 10
-"""Of all scripts of a container, however often one of them is run; what is longer stays as it is written."""
+MAX_SCRIPT_CHARACTERS = MAX_WORD_CHARACTERS
+"""Length of all scripts of a container together, however often one of them is run; a longer one stays as it is written."""
 _MAX_PREFIX = 5
 """Words before a shell's name: `exec`, `tini --`, `/usr/bin/env` …"""
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kvgate.budget.units import GIB
-from kvgate.cli.requests import answers
+from kvgate.cli.requests import MAX_LINE_BYTES, answers
 from support.command_line import invoked
 
 QWEN = {
@@ -289,3 +289,38 @@ def test_the_command_answers_files_and_standard_input(tmp_path: Path) -> None:
     assert by_file.exit_code == by_stdin.exit_code == 0
     assert by_file.output == by_stdin.output
     assert len(by_file.output.splitlines()) == 3
+
+
+class Endless:
+    """One line of 300 MB between two requests, of which no more than the limit is ever asked for at once."""
+
+    def __init__(self) -> None:
+        self.lines = [f"{json.dumps(QWEN)}\n".encode(), None, f"{json.dumps(QWEN)}\n".encode()]
+        self.left = 300_000_000
+
+    def readline(self, size: int) -> bytes:
+        assert 0 < size <= MAX_LINE_BYTES + 1
+        if not self.lines:
+            return b""
+        if (line := self.lines[0]) is not None:
+            return self.lines.pop(0) or line
+        self.left -= size
+        if self.left > 0:
+            return b"a" * size
+        self.lines.pop(0)
+        return b"a\n"
+
+
+def test_a_line_that_is_too_long_has_an_answer_and_those_around_it_have_theirs() -> None:
+    first, long, last = (json.loads(answer) for answer in answers(Endless()))  # type: ignore[arg-type]
+    assert first["verdict"] == last["verdict"] == "Fits"
+    assert long["id"] is None
+    assert long["error"] == "line 2 has more than 5242880 bytes; write a request of fewer, and one per line"
+
+
+@pytest.mark.parametrize("end", [b"\n", b""])
+def test_a_line_may_have_as_many_bytes_as_the_limit(end: bytes) -> None:
+    line = json.dumps(QWEN).encode()
+    whole = line + b" " * (MAX_LINE_BYTES - len(line) - len(end)) + end
+    assert [json.loads(answer)["error"] for answer in answers(BytesIO(whole))] == [None]
+    assert "line 1 has more" in next(answers(BytesIO(b" " + whole)))

@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+import subprocess
 import sys
 import time
 from io import BytesIO
@@ -12,6 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from kvgate.manifests import Broken, Document, read_documents
+from kvgate.manifests.documents import _Reading
+from kvgate.manifests.nodes import NodeRoom
 
 OURS = """\
 apiVersion: kvgate.io/v1alpha1
@@ -263,3 +266,35 @@ def test_standard_input_is_a_stream_too(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=BytesIO(OURS.encode())))
     document = only_document(list(read_documents(["-"])))
     assert document.file == "<stdin>"
+
+
+def test_the_nodes_of_all_documents_of_an_input_are_counted_together() -> None:
+    """A node takes a thousand times the memory of the two characters that it may be written with."""
+    text = "\n---\n".join(["vllm: [1, 1, 1, 1]"] * 5)
+    items = list(_Reading(room=NodeRoom(left=21)).of_stream("x.yaml", BytesIO(text.encode())))
+    assert [type(item).__name__ for item in items] == ["Document", "Document", "Document", "Broken", "Broken"]
+    refused = items[3]
+    assert isinstance(refused, Broken)
+    assert refused.position.line == 6
+    assert refused.finding.message == "the input holds more than 2000000 keys and values"
+    assert refused.finding.remediation == "check its parts one by one"
+
+
+def test_nodes_with_tags_are_counted_too() -> None:
+    (item,) = _Reading(room=NodeRoom(left=20)).of_stream("x.yaml", BytesIO(b"vllm: [" + b"!a 1," * 30 + b"]"))
+    assert isinstance(item, Broken)
+    assert "keys and values" in item.finding.message
+
+
+def test_values_beyond_the_limit_take_no_memory(tmp_path: Path) -> None:
+    """In a process that has too little for them: four million would take more than a GiB, half of a million 200 MiB."""
+    path = tmp_path / "x.yaml"
+    path.write_bytes(b"vllm: [" + b"1,\n" * 4_000_000 + b"1]\n")
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (700 << 20,) * 2)\n"
+        "from kvgate.manifests.documents import _Reading\n"
+        "from kvgate.manifests.nodes import NodeRoom\n"
+        "print([item.finding.message for item in _Reading(room=NodeRoom(left=500_000)).of_path(sys.argv[1])])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=100)
+    assert "keys and values" in done.stdout, done.stderr

@@ -186,3 +186,24 @@ def test_a_log_that_tells_nothing_is_refused_with_what_to_give(text: str, said: 
     with pytest.raises(UnusableLog, match=said) as error:
         read_startup_log(text)
     assert "give" in str(error.value)
+
+
+def test_a_line_that_is_longer_than_any_start_prints_is_cut() -> None:
+    """Logged prompts are such lines; the figures around them are read."""
+    lines = CONSUMED.splitlines()
+    prompt = f"(APIServer pid=1) INFO Received request: prompt: {'a' * 22_000_000} Model loading took 99.0 GiB"
+    assert read_startup_log("\n".join([*lines, prompt])) == read_startup_log(CONSUMED)
+
+
+def test_arguments_that_no_start_prints_are_refused_before_they_are_parsed() -> None:
+    """22 MB of them took 6.4 GB of memory."""
+    arguments = "non-default args: {" + "'a': [1], " * 2_200_000 + "}"
+    with pytest.raises(UnusableLog, match="line 2 holds the arguments of vLLM and 2200") as error:
+        read_startup_log(f"vLLM API server version 0.19.1\n{arguments}\n")
+    assert "more than 65536" in str(error.value)
+    assert "give the options themselves" in str(error.value)
+
+
+def test_what_stands_far_from_the_beginning_of_a_line_belongs_to_no_process() -> None:
+    far = f"(Worker_TP0 pid=9) {'a' * 10_000} Available KV cache memory: 1.00 GiB\n"
+    assert [rank.process for rank in read_startup_log(f"(x pid=1)\n{far}").ranks] == [""]
