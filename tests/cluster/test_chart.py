@@ -275,6 +275,28 @@ def test_with_roles_in_named_namespaces_it_is_never_forbidden_either(installatio
     assert ("apps", "deployments", "patch") in asked(events)
 
 
+# ── a second release ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_second_release_of_the_same_name_lives_beside_the_first(installation: Installation) -> None:
+    plane, there = installation.plane, "second-kvgate"
+    plane.apply(namespace(there, RESTRICTED))
+    secret = [f"--cert={installation.certificates / 'tls.crt'}", f"--key={installation.certificates / 'tls.key'}"]
+    plane.kubectl("create", "secret", "tls", "webhook-tls", "--namespace", there, *secret)
+    options = ["--set=watchNamespaces={second},crds.enabled=false", "--set=webhook.certs.mode=provided"]
+    plane.apply(namespace("second"))
+    authority = f"--set-file=webhook.certs.caBundle={installation.certificates / 'ca.crt'}"
+    place = [f"--namespace={there}", f"--kubeconfig={plane.kubeconfig}", "--wait", "--timeout=60s"]
+    values = [*options, "--set=webhook.certs.secretName=webhook-tls", authority]
+    helm(installation.helm, "install", "kvgate", CHART, *place, *values)
+    found = {each["metadata"]["name"] for each in installation.get("validatingwebhookconfigurations")["items"]}
+    assert found == {WEBHOOK, f"kvgate-webhook.{there}"}
+    helm(installation.helm, "uninstall", "kvgate", *place)
+    found = {each["metadata"]["name"] for each in installation.get("validatingwebhookconfigurations")["items"]}
+    assert found == {WEBHOOK}, "the first is left as it was"
+    assert len(installation.get("deployments", "--namespace", NAMESPACE)["items"]) == 2
+
+
 # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

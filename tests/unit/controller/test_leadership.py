@@ -111,8 +111,10 @@ class FakeLeases(Leases):
             await self._link()
             return done
 
+        under_way = asyncio.ensure_future(server())
+        under_way.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may be left to ask
         try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(server())), timeout_seconds)
+            return await asyncio.wait_for(asyncio.shield(under_way), timeout_seconds)
         except TimeoutError:
             raise Unavailable("update", "leases", "no answer") from None
         finally:

@@ -7,7 +7,7 @@ import pytest
 from kvgate.calibration import with_start, write_records
 from kvgate.webhook.observed_starts import StartsFile
 from kvgate.webhook.review import review
-from support.starts import a_start
+from support.starts import a_pods_start, a_start
 
 SETTING: dict[str, object] = {"gpu": "L4-24GB", "enforce_eager": True, "max_num_seqs": 3, "max_model_len": 11264}
 
@@ -60,3 +60,26 @@ def test_an_observed_start_decides_what_was_open(tmp_path: Path, error_gib: floa
     if error_gib is not None:
         path.write_text(write_records(with_start((), a_start(error_gib, **SETTING))), encoding="utf-8")
     assert review(a_review(), StartsFile(path).calibration).decision == decision
+
+
+@pytest.mark.parametrize("error_gib", [0.3, -0.2, 3.0, -3.0])
+@pytest.mark.parametrize(
+    ("pods", "decision"),
+    [
+        ({"namespace": "elsewhere"}, "AdmitWithWarning"),
+        ({"namespace": "b", "image": "ghcr.io/some/vllm@sha256:1"}, "AdmitWithWarning"),
+        ({"namespace": "b"}, None),
+    ],
+    ids=["another namespace", "another image", "the same namespace and vLLM's image"],
+)
+def test_at_admission_too_no_foreign_start_decides_what_was_open(
+    tmp_path: Path, error_gib: float, pods: dict[str, str], decision: str | None
+) -> None:
+    path, starts = tmp_path / "starts.jsonl", ()
+    for pod in ("pod-1", "pod-2"):
+        starts = with_start(starts, a_pods_start(error_gib, pod, **pods, **SETTING))
+    path.write_text(write_records(starts), encoding="utf-8")
+    expected = decision or ("Admit" if error_gib > 0 else "Refuse")
+    assert review(a_review(), StartsFile(path).calibration).decision == expected
+    path.write_text(write_records(starts[:1]), encoding="utf-8")
+    assert review(a_review(), StartsFile(path).calibration).decision == "AdmitWithWarning", "one alone decides nothing"
