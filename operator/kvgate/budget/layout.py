@@ -45,6 +45,8 @@ class Layout:
     """Layers first ≤ i < last of each stage."""
     stage_block_bytes: tuple[int, ...]
     """Bytes of one block on a rank of each stage; 0 on one that keeps nothing."""
+    alike: tuple[int, ...] = ()
+    """For each stage the index of the first one whose ranks hold the same: its ledger is theirs."""
 
 
 @lru_cache(maxsize=1024)
@@ -57,7 +59,15 @@ def layout_of(shape: ModelShape, settings: LayoutSettings) -> Layout:
     stages = tuple(pairwise(accumulate(stage_sizes(count, min(settings.pipeline, count)), initial=0)))
     ends = (*(last for _, last in stages[:-1]), None)  # drafts follow the last layer
     sizes = tuple(bytes_per_block(groups, first, end) for (first, _), end in zip(stages, ends, strict=True))
-    return Layout(groups=groups, stages=stages, stage_block_bytes=sizes)
+    return Layout(groups=groups, stages=stages, stage_block_bytes=sizes, alike=_alike(shape, stages))
+
+
+def _alike(shape: ModelShape, stages: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+    """Stages between the first and the last are as their layers are; equal layers are one object."""
+    found: dict[object, int] = {}
+    ends = (0, len(stages) - 1)
+    keys = (i if i in ends else tuple(map(id, shape.layers[slice(*stage)])) for i, stage in enumerate(stages))
+    return tuple(found.setdefault(key, index) for index, key in enumerate(keys))
 
 
 def caches_of(shape: ModelShape, settings: LayoutSettings) -> list[Cache]:

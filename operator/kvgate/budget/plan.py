@@ -187,9 +187,16 @@ def _stages(
     """Every stage with its ledger; none where a part of the ledger has no formula and the KV memory was not given."""
     if not modelled and _given_bytes(request, 0) is None:
         return ()
-    stages = []
-    for bounds, size in zip(layout.stages, layout.stage_block_bytes, strict=True):
-        ledger = ledger_of(request, settings, accounting, bounds) if modelled else None
+    stages: list[Stage] = []
+    is_corrected = bool(request.calibration.starts)
+    for index, (bounds, size) in enumerate(zip(layout.stages, layout.stage_block_bytes, strict=True)):
+        twin = layout.alike[index]
+        if not modelled:
+            ledger = None
+        elif twin < index and not is_corrected:
+            ledger = stages[twin].ledger
+        else:
+            ledger = ledger_of(request, settings, accounting, bounds)
         given = _given_bytes(request, size)
         available = (
             Interval.exactly(given) if given is not None else ledger.available if ledger else Interval.exactly(0)

@@ -1,0 +1,31 @@
+"""Pipeline stages that hold the same share a ledger: a stage's own arithmetic would say the same."""
+
+from dataclasses import replace
+
+import pytest
+
+from kvgate.budget.ledger import ledger_of
+from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.plan import plan
+from kvgate.catalogue import model_names
+from support.builders import catalogue_accelerator, catalogue_shape, new_request
+
+MODELS = (*model_names()[::12], "LGAI-EXAONE/EXAONE-4.5-33B", "deepseek-ai/DeepSeek-V3", "Qwen/Qwen3.6-27B-FP8")
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("pipeline", [3, 8, 64])
+def test_a_shared_ledger_is_the_one_that_the_stage_would_have(model: str, pipeline: int) -> None:
+    request = replace(new_request(), shape=catalogue_shape(model), accelerator=catalogue_accelerator("L4-24GB"))
+    request = request.with_settings(parallelism=Parallelism(pipeline=pipeline))
+    budget = plan(request)
+    for stage in budget.stages:
+        bounds = (stage.first, stage.last)
+        assert stage.ledger == ledger_of(budget.request, budget.settings, budget.accounting, bounds)
+
+
+def test_many_stages_take_as_many_ledgers_as_there_are_kinds_of_them() -> None:
+    request = replace(new_request(), shape=catalogue_shape("LGAI-EXAONE/EXAONE-4.5-33B"))
+    budget = plan(request.with_settings(parallelism=Parallelism(pipeline=64)))
+    assert len(budget.stages) == 64
+    assert len({id(stage.ledger) for stage in budget.stages}) == 4
