@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from kvgate.memory_settings import ALLOW_LONG, stretches_length, unmodelled_kind
 from kvgate.pod_environment import read_environment
 from kvgate.record import record
 from kvgate.rules import BUDGET_RULES, Finding, judge_budget
-from kvgate.rules.finding import error_rules
+from kvgate.rules.finding import Severity, error_rules
 
 if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
     from kvgate.api.status import Effective
@@ -62,26 +63,63 @@ class Assessment:
 
 def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Assessment:
     """Judge a spec against the facts, and apply its admission policy."""
+    *_, last = assessments(spec, facts, skip_reason=skip_reason)
+    return last
+
+
+def undecided(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Assessment:
+    """The answer of a door whose time is over before there is a verdict: Unknown, which is never a refusal."""
+    finding = Finding(
+        rule="AssessmentStopped",
+        severity=Severity.WARNING,
+        field="model",
+        message="the assessment took longer than it may, and was stopped before there was a verdict",
+        remediation="run `kvgate check` on the object: it takes the time that it needs",
+    )
+    decision = _decide(Verdict.UNKNOWN, spec, None, skipped=skip_reason is not None)
+    findings = (finding, *facts.findings)
+    return Assessment(verdict=Verdict.UNKNOWN, decision=decision, findings=findings, skip_reason=skip_reason)
+
+
+_SEARCH_STOPPED = Finding(
+    rule="SearchStopped",
+    severity=Severity.WARNING,
+    field="model",
+    message="the search for settings that fit took longer than it may, and was stopped; the verdict stands",
+    remediation="run `kvgate check` on the object: it takes the time that it needs",
+)
+
+
+def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Iterator[Assessment]:
+    """The verdict as soon as it is known, then the same with what would fit; each stands if there is no time for the next."""
     extra = read_extra_args(spec.vllm) if facts.knows_version else NO_EXTRA_ARGS
     findings = (*facts.findings, *extra.findings, *read_environment(spec).findings)
     if facts.shape is None or facts.accelerator is None or not facts.knows_version:
         verdict = Verdict.DOES_NOT_FIT if error_rules(extra.findings) else Verdict.UNKNOWN
         decision = _decide(verdict, spec, None, skipped=skip_reason is not None)
-        return Assessment(verdict=verdict, decision=decision, findings=findings, skip_reason=skip_reason)
+        yield Assessment(verdict=verdict, decision=decision, findings=findings, skip_reason=skip_reason)
+        return
     request = _with_chosen_sequences(to_budget_request(spec, facts), spec)
     judged = judge(request, extra=findings)
     about_bytes = is_about_bytes(judged)
-    searches = about_bytes and spec.admission.policy == "Adjust"
-    adjustment = _adjustment(judged, spec) if searches else None
-    decision = _decide(judged.verdict, spec, adjustment, skipped=skip_reason is not None)
-    return Assessment(
+    as_written = Assessment(
         verdict=judged.verdict,
-        decision=decision,
-        findings=judged.findings,
+        decision=_decide(judged.verdict, spec, None, skipped=skip_reason is not None),
+        findings=(*judged.findings, _SEARCH_STOPPED) if about_bytes else judged.findings,
         budget=judged.budget,
-        adjustment=adjustment,
-        alternatives=solver.alternatives(request, catalogue.accelerators()) if about_bytes else (),
         skip_reason=skip_reason,
+    )
+    yield as_written
+    if not about_bytes:
+        return
+    searches = spec.admission.policy == "Adjust"
+    adjustment = _adjustment(judged, spec) if searches else None
+    yield replace(
+        as_written,
+        decision=_decide(judged.verdict, spec, adjustment, skipped=skip_reason is not None),
+        findings=judged.findings,
+        adjustment=adjustment,
+        alternatives=solver.alternatives(request, catalogue.accelerators()),
         sought=spec.admission.adjust.knobs if searches else (),
     )
 

@@ -24,6 +24,7 @@ _FACT_REASONS = {
     "UnknownVersion": Reason.UNKNOWN_VERSION,
     "InvalidModelConfig": Reason.INVALID_MODEL_CONFIG,
     "UnmodelledKind": Reason.UNMODELLED_KIND,
+    "AssessmentStopped": Reason.ASSESSMENT_STOPPED,
 }
 
 
@@ -39,6 +40,8 @@ def refusal(assessment: Assessment) -> str:
 
 def fruitless(assessment: Assessment) -> str:
     """That policy Adjust looked, and what it was allowed to turn; empty where it did not or found something."""
+    if stopped := next((f.message for f in assessment.findings if f.rule == "SearchStopped"), ""):
+        return stopped
     if not assessment.sought or assessment.adjustment is not None:
         return ""
     return f"no change of {' and '.join(assessment.sought)} within your floors fits"

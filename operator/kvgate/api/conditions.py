@@ -64,6 +64,8 @@ class Reason(StrEnum):
     """configFrom points at nothing, or at something that is not a config.json."""
     UNMODELLED_KIND = "UnmodelledKind"
     """A part of the model or a setting has no formula here."""
+    ASSESSMENT_STOPPED = "AssessmentStopped"
+    """Judging the object took longer than it may, and was stopped before there was a verdict."""
     INVALID_SPEC = "InvalidSpec"
     """The stored object does not pass the schema of this release."""
     LEDGER_COMPUTED = "LedgerComputed"

@@ -32,5 +32,7 @@ def _index() -> Iterator[str]:
 def _section(text: RuleText) -> Iterator[str]:
     yield f"## {text.rule}\n"
     yield f"{' or '.join(severity.value for severity in text.severities).capitalize()}. {text.says}\n"
+    if text.kind == "process":
+        yield "Only the webhook and the controller say it: `kvgate check` takes the time that it needs.\n"
     if text.example:
         yield f"{text.examples()}\n"

@@ -10,7 +10,7 @@ import yaml
 from kvgate.record import record
 from kvgate.rules.finding import Severity
 
-KINDS = ("manifest", "request", "config")
+KINDS = ("manifest", "request", "config", "process")
 PAGE = "docs/reference/rules.md"
 _FILE = Path(__file__).parents[1] / "data" / "rules.yaml"
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -29,7 +29,8 @@ class RuleText:
     example: str = ""
     """An input that it fires on."""
     kind: str = "manifest"
-    """Kind of the example: `manifest`, `request` (of `kvgate explain`), or `config`."""
+    """Kind of the example: `manifest`, `request` (of `kvgate explain`), or `config`; `process`: the webhook and the controller alone
+    say it, and no input fires it for certain."""
     instead: tuple[str, str] = ("", "")
     """A part of the example, and what to write in its place so that it does not fire."""
 
@@ -65,9 +66,9 @@ def _text(entry: Mapping[str, Any], about: str) -> RuleText:
         about=about,
         severities=tuple(map(Severity, entry["severity"])),
         says=entry["says"],
-        example=entry[kind],
+        example=entry[kind] or "",
         kind=kind,
-        instead=tuple(entry["instead"]),
+        instead=tuple(entry.get("instead", ("", ""))),
     )
 
 
