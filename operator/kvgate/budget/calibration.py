@@ -10,7 +10,7 @@ namespace (unless the scope is the cluster), and alone it widens the interval of
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 
 from kvgate.budget.interval import Interval
 from kvgate.budget.units import gib
@@ -227,6 +227,15 @@ class Calibration:
         owners = {(start.namespace, start.owner) for start in self.starts}
         return frozenset(owners | {(namespace, "") for namespace, _ in owners})
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Without what was looked up; a part as what a reader saw of the whole, which a pickler may know already."""
+        if self._whole is None:
+            return partial(Calibration, starts=self.starts, scope=self.scope), ()
+        return Calibration._part, (self._whole, self._reader, self.revision)
+
+    def _part(self, reader: tuple[str, str], revision: int) -> "Calibration":
+        return (self._view(reader) if any(reader) else self).as_of(revision)
+
     def as_of(self, revision: int) -> "Calibration":
         """Return the calibration as it was at a revision: a verdict that stands must not move with what its own pods report."""
         if revision >= self.revision:
@@ -244,6 +253,9 @@ class Calibration:
             return self
         known = (reader for reader in ((namespace, name), (namespace, "")) if reader in self._readers)
         reader = next(known, ("", ""))
+        return self._view(reader)
+
+    def _view(self, reader: tuple[str, str]) -> "Calibration":
         if reader not in self._views:
             self._views[reader] = Calibration(
                 starts=self.starts, scope=self.scope, _whole=self._whole or self, _reader=reader

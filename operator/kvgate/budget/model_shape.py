@@ -242,7 +242,7 @@ class RotaryCache:
     """True for several sections that are woven into each other (Qwen3-VL and after): older releases kept four times as many positions."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True, eq=False)
 class ModelShape:
     """Everything the budget needs to know of a model; identity is the object, so that results can be cached by it."""
 
