@@ -1,6 +1,6 @@
 """What is seen of one InferenceDeployment, and what follows from it: pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -11,8 +11,8 @@ from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
-from kvgate.engine import Assessment, assess
-from kvgate.facts import ConfigMissing, gather, text_of_key
+from kvgate.engine import Assessment, assessments, undecided
+from kvgate.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
 from kvgate.rendering.drift import additions, differences
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by
 from kvgate.rendering.observation import Observation
@@ -183,12 +183,23 @@ def assess_owner(
     owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED
 ) -> Judged:
     """The one engine, with the facts of the cluster."""
+    *_, last = judgements(owner, config, calibration)
+    return last
+
+
+def judgements(
+    owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED
+) -> Iterator[Judged]:
+    """That there is no verdict yet, then the verdict, then what would fit; each stands if there is no time for the next."""
+    accelerator, findings = look_up_accelerator(owner.spec.accelerator.type)
+
+    def judged(assessment: Assessment) -> Judged:
+        return Judged(assessment=assessment, accelerator=accelerator, calibration_revision=calibration.revision)
+
+    nothing_read = Facts(shape=None, accelerator=accelerator, findings=findings)
+    yield judged(undecided(owner.spec, nothing_read, skip_reason=owner.skip_reason))
     facts = gather(owner.spec, lambda _: config, calibration)
-    return Judged(
-        assessment=assess(owner.spec, facts, skip_reason=owner.skip_reason),
-        accelerator=facts.accelerator,
-        calibration_revision=calibration.revision,
-    )
+    yield from map(judged, assessments(owner.spec, facts, skip_reason=owner.skip_reason))
 
 
 def decide(observed: Observed, judged: Judged | None) -> Intent:

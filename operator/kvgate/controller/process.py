@@ -28,6 +28,7 @@ from kvgate.cluster.events import EventRecorder, instance_name
 from kvgate.cluster.leases import Claim, Leases
 from kvgate.controller.handlers import registry_of
 from kvgate.controller.health import Health
+from kvgate.controller.judges import Judges, judging_pool
 from kvgate.controller.leadership import RENEW_SECONDS, Elector, Gate, LeaseLost
 from kvgate.controller.observe import Observer
 from kvgate.controller.pods import PodStore
@@ -281,8 +282,11 @@ async def _operate(process: Process) -> None:
     options, configuration = process.options, await load_configuration(process.options.kubeconfig)
     asyncio.get_running_loop().set_exception_handler(partial(_unless_stopping, process))
     may_write = process.gate.is_open
-    store, pods = Store(process.deployments, process.starts), PodStore()
+    pool, pods = judging_pool(), PodStore()
+    store = Store(process.deployments, process.starts, Judges(pool, process.starts))
+    beat = asyncio.create_task(_beat(process, store))  # from now on: the workers start for a while
     async with (
+        pool,
         Cluster(configuration, process.observe, may_write=may_write) as cluster,
         Scraper(process.scrapes) as scraper,
     ):
@@ -290,6 +294,7 @@ async def _operate(process: Process) -> None:
         learn = partial(process.starts.learn, cluster)
         reconciler = Reconciler(cluster, recorder, store, process.instruments, on_start=learn)
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
+        reconciler.aside = queue.aside
         resync = Resync(
             connect=lambda: Cluster(configuration, process.observe, may_write=may_write),
             namespaces=options.namespaces, reconciler=reconciler, queue=queue, store=store, starts=process.starts,
@@ -305,8 +310,8 @@ async def _operate(process: Process) -> None:
             troubles=process.troubles,
         )
         tasks = [
+            beat,
             asyncio.create_task(observer.run_forever(options.observe_seconds)),
-            asyncio.create_task(_beat(process, store)),
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
         ]
         try:

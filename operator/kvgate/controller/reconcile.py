@@ -1,6 +1,7 @@
 """Gather, decide, act for one object. Every trigger ends here, and in a settled cluster it writes nothing."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from kvgate.rendering.status import (
     is_changed,
     status_patch,
 )
+from kvgate.workers import TurnedAway
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +70,8 @@ class Reconciler:
         self._store = store
         self._instruments = instruments
         self._on_start = on_start
+        self.aside: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
+        """Entered while an object waits for its judgement, so that others are reconciled meanwhile."""
 
     async def __call__(self, key: Key) -> Awaited | None:
         """One measured run, and what the object waits for that no watch will tell of."""
@@ -96,7 +100,7 @@ class Reconciler:
             return _Outcome(result="gone")
         try:
             return await self._settle(key, await self._gather(key, document))
-        except ApiError:
+        except (ApiError, TurnedAway):
             raise
         except Exception as error:
             await self._give_up(key, document, error)
@@ -128,8 +132,10 @@ class Reconciler:
         return pure.config_text(reference, await self._cluster.find(CONFIG_MAPS, namespace, reference.name))
 
     def is_settled(self, key: Key, observed: Observed) -> bool:
-        """Whether a run would write and learn nothing; shows its figures if so."""
-        judged = self._store.judge(key, observed)
+        """Whether a run would write and learn nothing; shows its figures if so. What must be judged first is not settled."""
+        judged = self._store.judged(key, observed)
+        if judged is None and isinstance(observed.owner, InferenceDeployment):
+            return False
         intent = self._decide(key, observed, judged)
         state = self._before(key, observed.document)
         status = pure.status_after(
@@ -143,7 +149,7 @@ class Reconciler:
         return settled
 
     async def _settle(self, key: Key, observed: Observed) -> _Outcome:
-        judged = self._store.judge(key, observed)
+        judged = await self._judge(key, observed)
         intent = self._decide(key, observed, judged)
         was_pending = intent.pending
         intent, deployment, error = await self._apply(key, observed, intent)
@@ -172,6 +178,12 @@ class Reconciler:
         if intent.service is not None:
             intent = replace(_tried(intent, corrections, intent.service), service=_open(corrections, intent.service))
         return intent
+
+    async def _judge(self, key: Key, observed: Observed) -> Judged | None:
+        if (known := self._store.judged(key, observed)) is not None:
+            return known
+        async with self.aside():
+            return await self._store.judge(key, observed)
 
     async def _learn(self, key: Key, intent: Intent) -> None:
         """What cannot be remembered holds nothing else up: the next run tries again."""

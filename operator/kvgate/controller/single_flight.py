@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
@@ -24,6 +24,15 @@ class SingleFlight(Generic[Key, Result]):
         if turn is None:
             turn = self._waiting[key] = asyncio.create_task(self._turn(key), name=f"reconcile {key}")
         return await asyncio.shield(turn)  # a caller that gives up must not take the others' run with it
+
+    @contextlib.asynccontextmanager
+    async def aside(self) -> AsyncIterator[None]:
+        """Within a run: give its place to another key's until it goes on."""
+        self._limit.release()
+        try:
+            yield
+        finally:
+            await self._limit.acquire()
 
     async def _turn(self, key: Key) -> Result:
         lock = self._locks.setdefault(key, asyncio.Lock())

@@ -1,7 +1,8 @@
 """What the process remembers per object: its last judgement, what its pods said, and the figures that the metrics show."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION
@@ -9,9 +10,11 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
+from kvgate.budget.calibration import Calibration
 from kvgate.controller.corrections import Corrections
 from kvgate.controller.observed import Intent, Judged, Observed, assess_owner
 from kvgate.controller.starts import ObservedStarts
+from kvgate.facts import ConfigMissing
 from kvgate.metrics.exporter import DeploymentSample, ObservedSample, as_admitted, sample_of
 from kvgate.metrics.snapshot import DeploymentSnapshot
 from kvgate.rendering.observation import Crash, Engine, Figures, Observation, figures_of
@@ -23,14 +26,22 @@ Key = tuple[str, str]
 """(namespace, name)."""
 Refusal = tuple[str, Reason]
 """(pod, reason): in a crash loop one start of a kind is enough."""
+Judge = Callable[[InferenceDeployment, str | ConfigMissing, Calibration], Awaitable[Judged]]
+"""Judges an object with the text behind configFrom and the starts that were observed."""
+
+
+async def judge_here(owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration) -> Judged:
+    """In the event loop, for whoever has no other work in it."""
+    return assess_owner(owner, config, calibration)
 
 
 class Store:
     """Filled by reconciles; a deleted object leaves nothing behind."""
 
-    def __init__(self, snapshot: DeploymentSnapshot, starts: ObservedStarts) -> None:
+    def __init__(self, snapshot: DeploymentSnapshot, starts: ObservedStarts, judge: Judge = judge_here) -> None:
         self._snapshot = snapshot
         self._starts = starts
+        self._judge = judge
         self._samples: dict[Key, DeploymentSample] = {}
         self._judged: dict[Key, tuple[object, Judged]] = {}
         self._deployments: dict[Key, str] = {}
@@ -42,19 +53,30 @@ class Store:
         self._remarks: dict[Key, str] = {}
         self._is_dirty = False
 
-    def judge(self, key: Key, observed: Observed) -> Judged | None:
-        """The judgement of this spec and these facts: computed once, since the catalogues never change while we run."""
+    async def judge(self, key: Key, observed: Observed) -> Judged | None:
+        """The judgement of this spec and these facts: made once, since the catalogues never change while we run."""
         if not isinstance(observed.owner, InferenceDeployment):
             return None
-        metadata = observed.document["metadata"]
+        if (known := self.judged(key, observed)) is not None:
+            return known
+        question, calibration = self._question(key, observed)
+        judged = await self._judge(observed.owner, observed.config, calibration)
+        self._judged[key] = (question, judged)
+        return judged
+
+    def judged(self, key: Key, observed: Observed) -> Judged | None:
+        """The same if it was made already."""
+        question, known = self._question(key, observed)[0], self._judged.get(key)
+        return known[1] if known is not None and known[0] == question else None
+
+    def _question(self, key: Key, observed: Observed) -> tuple[object, Calibration]:
+        """What the judgement depends on; of the text behind configFrom only the digest is kept."""
+        metadata, config = observed.document["metadata"], observed.config
         revision, newest = observed.calibration_revision, self._starts.calibration
         calibration = (newest if revision is None else newest.as_of(revision)).seen_from(*key)
-        asked = (metadata["uid"], metadata.get("generation"), observed.owner.skip_reason, observed.config)
-        question = (*asked, calibration)
-        known = self._judged.get(key)
-        if known is None or known[0] != question:
-            known = self._judged[key] = (question, assess_owner(observed.owner, observed.config, calibration))
-        return known[1]
+        content = config if isinstance(config, ConfigMissing) else sha256(config.encode(errors="surrogatepass")).digest()
+        skip = observed.owner.skip_reason if isinstance(observed.owner, InferenceDeployment) else None
+        return (metadata["uid"], metadata.get("generation"), skip, content, calibration), calibration
 
     def standing(self, key: Key, document: Document) -> Admitted | None:
         """What was admitted last: by this process, else as the object says."""

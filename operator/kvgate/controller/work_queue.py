@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from kvgate.background import Troubles
@@ -11,11 +12,14 @@ from kvgate.cluster.errors import ApiError, Forbidden
 from kvgate.controller.observed import Awaited
 from kvgate.controller.single_flight import SingleFlight
 from kvgate.controller.store import Key
+from kvgate.workers import TurnedAway
 
 MAX_CONCURRENT = 16
 """Reconciles at a time, of all objects together."""
 FIRST_RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 300.0
+JUDGE_RETRY_SECONDS = 2.0
+"""For objects of a namespace that has many to be judged already."""
 FORBIDDEN_RETRY_SECONDS = 60.0
 """A role does not change by itself."""
 LOOK_AGAIN_SECONDS = 15.0
@@ -57,6 +61,10 @@ class WorkQueue:
         self._broken.discard(key)
         self.enqueue(key)
 
+    def aside(self) -> AbstractAsyncContextManager[None]:
+        """For a run that waits: another key's takes its place meanwhile."""
+        return self._flight.aside()
+
     def enqueue(self, key: Key, *, delay_seconds: float = 0.0) -> None:
         """Reconcile then, or before if an earlier moment was asked for; what failed by a defect keeps its pause."""
         loop, planned = asyncio.get_running_loop(), self._timers.get(key)
@@ -90,6 +98,9 @@ class WorkQueue:
         except ApiError as error:
             _log.warning("will try again: %s", error, extra={"fields": _fields(key, error)})
             self.enqueue(key, delay_seconds=self._pause_seconds(key))
+        except TurnedAway as error:
+            _log.warning("not judged yet: %s", error, extra={"fields": {"namespace": key[0], "name": key[1]}})
+            self.enqueue(key, delay_seconds=_jittered(JUDGE_RETRY_SECONDS))
         except Exception as error:  # noqa: BLE001 - a defect of one object's run must not end the others'
             self._troubles.note("reconcile", error, about="/".join(key))
             self.enqueue(key, delay_seconds=self._pause_seconds(key))

@@ -1,0 +1,45 @@
+"""Judging in worker processes: no object keeps the event loop, or the objects of other namespaces, waiting."""
+
+from kvgate.api.v1alpha1 import InferenceDeployment
+from kvgate.budget.calibration import Calibration
+from kvgate.budget.model_shape import ModelShape
+from kvgate.controller.observed import Judged, judgements
+from kvgate.controller.starts import ObservedStarts
+from kvgate.facts import ConfigMissing
+from kvgate.workers import Limits, Pool, WorkerLost
+
+LIMITS = Limits(workers=2, budget_seconds=10.0, max_waiting=256)
+"""The dearest InferenceDeployment of the catalogue takes a tenth of a second; a config.json that somebody wrote for it may take
+any time. Of each namespace as many objects may wait as are read in a few seconds."""
+
+_ATTEMPTS = 2
+"""A worker may be lost for another's sake, where the node has no memory; a second time it is the object."""
+
+
+def judging_pool() -> Pool:
+    """The controller's workers."""
+    return Pool(LIMITS, preload=("kvgate.warm",), by_content=(ModelShape,))
+
+
+class Judges:
+    """Asks workers; one judgement of a namespace does not wait for another namespace's."""
+
+    def __init__(self, pool: Pool, starts: ObservedStarts) -> None:
+        self._pool = pool
+        self._starts = starts
+
+    async def __call__(
+        self, owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration
+    ) -> Judged:
+        """The judgement as far as it got within its time. Raises NoAnswer where there is none yet."""
+        self._pool.share(self._starts.calibration)
+        for attempt in range(_ATTEMPTS):
+            try:
+                outcome = await self._pool.run(owner.namespace, judgements, owner, config, calibration)
+            except WorkerLost:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+            else:
+                if not outcome.is_lost or attempt + 1 == _ATTEMPTS:
+                    return outcome.value
+        raise AssertionError("unreachable")
