@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.calibration import Calibration, ObservedStart
+from kvgate.budget.calibration import Calibration, ObservedStart, Scope
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.plan import plan
 from kvgate.calibration import start_of_bytes
@@ -187,18 +187,19 @@ def a_start(revision: int) -> ObservedStart:
 
 
 async def test_what_all_know_is_sent_once_and_comes_back_as_the_same_object() -> None:
-    whole = Calibration(starts=tuple(a_start(revision) for revision in range(1, 4)))
+    starts = tuple(replace(a_start(revision), namespace="a", owner="x") for revision in range(1, 4))
+    whole = Calibration(starts=starts, scope=Scope.NAMESPACE)
     async with pool_of(workers=1) as pool:
         pool.share(whole)
-        for _ in range(2):
-            assert (await pool.run("a", same, whole)).value is whole
-        assert (await pool.run("a", same, whole.as_of(2))).value is whole.as_of(2)
-        newer = Calibration(starts=whole.starts[:1])
+        for known in (whole, whole, whole.as_of(2), whole.as_of(2).seen_from("a", "x"), whole.seen_from("a", "y")):
+            assert (await pool.run("a", same, known)).value is known
+        newer = Calibration(starts=starts[:1])
         pool.share(newer)
         assert (await pool.run("a", same, newer)).value is newer
-        stranger = (await pool.run("a", same, whole)).value
+        stranger = (await pool.run("a", same, whole.as_of(2).seen_from("a", "x"))).value
         assert isinstance(stranger, Calibration)
-        assert stranger.starts == whole.starts
+        assert (stranger.starts, stranger.scope) == (starts[:2], Scope.NAMESPACE)
+        assert [stranger.state(start) for start in starts] == [whole.as_of(2).state(start) for start in starts]
 
 
 async def test_equal_shapes_of_many_answers_are_one_object() -> None:

@@ -222,6 +222,14 @@ class Calibration:
         return {near: tuple(found) for near, found in keys.items()}
 
     @cached_property
+    def _engines(self) -> frozenset[tuple[str, str]]:
+        return frozenset((start.key.architecture, start.key.accelerator) for start in self.starts)
+
+    def may_correct(self, architecture: str, accelerator: str) -> bool:
+        """False where no start of such an engine was seen: then no setting of it has a correction."""
+        return (architecture, accelerator) in (self._whole or self)._engines
+
+    @cached_property
     def _readers(self) -> frozenset[tuple[str, str]]:
         """Those to whom the starts say something of their own: so few views are ever made, whoever asks."""
         owners = {(start.namespace, start.owner) for start in self.starts}
@@ -234,7 +242,8 @@ class Calibration:
         return Calibration._part, (self._whole, self._reader, self.revision)
 
     def _part(self, reader: tuple[str, str], revision: int) -> "Calibration":
-        return (self._view(reader) if any(reader) else self).as_of(revision)
+        earlier = self.as_of(revision)
+        return earlier._view(reader) if any(reader) else earlier
 
     def as_of(self, revision: int) -> "Calibration":
         """Return the calibration as it was at a revision: a verdict that stands must not move with what its own pods report."""

@@ -188,12 +188,12 @@ def _stages(
     if not modelled and _given_bytes(request, 0) is None:
         return ()
     stages: list[Stage] = []
-    is_corrected = bool(request.calibration.starts)
+    may_correct = request.calibration.may_correct(request.shape.architecture, request.accelerator.name)
     for index, (bounds, size) in enumerate(zip(layout.stages, layout.stage_block_bytes, strict=True)):
         twin = layout.alike[index]
         if not modelled:
             ledger = None
-        elif twin < index and not is_corrected:
+        elif twin < index and not may_correct:
             ledger = stages[twin].ledger
         else:
             ledger = ledger_of(request, settings, accounting, bounds)

@@ -74,7 +74,9 @@ class Store:
         metadata, config = observed.document["metadata"], observed.config
         revision, newest = observed.calibration_revision, self._starts.calibration
         calibration = (newest if revision is None else newest.as_of(revision)).seen_from(*key)
-        content = config if isinstance(config, ConfigMissing) else sha256(config.encode(errors="surrogatepass")).digest()
+        content = (
+            config if isinstance(config, ConfigMissing) else sha256(config.encode(errors="surrogatepass")).digest()
+        )
         skip = observed.owner.skip_reason if isinstance(observed.owner, InferenceDeployment) else None
         return (metadata["uid"], metadata.get("generation"), skip, content, calibration), calibration
 

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from kvgate.budget.calibration import Calibration
 from kvgate.budget.ledger import ledger_of
 from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.plan import plan
+from kvgate.calibration import start_of_bytes
 from kvgate.catalogue import model_names
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
@@ -22,6 +24,22 @@ def test_a_shared_ledger_is_the_one_that_the_stage_would_have(model: str, pipeli
     for stage in budget.stages:
         bounds = (stage.first, stage.last)
         assert stage.ledger == ledger_of(budget.request, budget.settings, budget.accounting, bounds)
+
+
+def test_a_stage_of_which_a_start_is_known_has_a_ledger_of_its_own() -> None:
+    request = replace(new_request(), shape=catalogue_shape("LGAI-EXAONE/EXAONE-4.5-33B"))
+    request = request.with_settings(parallelism=Parallelism(pipeline=64))
+    tightest = plan(request).tightest
+    assert tightest is not None
+    seen = start_of_bytes(plan(request), tightest.available.expected - (1 << 30), source="a log")
+    assert seen is not None
+    corrected = plan(replace(request, calibration=Calibration(starts=(seen,)))).stages
+    own = [
+        stage.first
+        for stage in corrected
+        if stage.ledger and stage.ledger.correction and stage.ledger.correction.is_same_setting
+    ]
+    assert own == [tightest.first]
 
 
 def test_many_stages_take_as_many_ledgers_as_there_are_kinds_of_them() -> None:
