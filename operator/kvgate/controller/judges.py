@@ -1,12 +1,14 @@
 """Judging in worker processes: no object keeps the event loop, or the objects of other namespaces, waiting."""
 
+import contextlib
+
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.calibration import Calibration
 from kvgate.budget.model_shape import ModelShape
 from kvgate.controller.observed import Judged, judgements
 from kvgate.controller.starts import ObservedStarts
 from kvgate.facts import ConfigMissing
-from kvgate.workers import Limits, Pool, WorkerLost
+from kvgate.workers import Limits, OutOfTime, Pool, WorkerLost
 
 LIMITS = Limits(workers=2, budget_seconds=10.0, max_waiting=256)
 """The dearest InferenceDeployment of the catalogue takes a tenth of a second; a config.json that somebody wrote for it may take
@@ -31,15 +33,15 @@ class Judges:
     async def __call__(
         self, owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration
     ) -> Judged:
-        """The judgement as far as it got within its time. Raises NoAnswer where there is none yet."""
+        """The judgement as far as it got within its time. Raises TurnedAway, or TaskFailed for a defect of ours."""
         self._pool.share(self._starts.calibration)
-        for attempt in range(_ATTEMPTS):
-            try:
-                outcome = await self._pool.run(owner.namespace, judgements, owner, config, calibration)
-            except WorkerLost:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-            else:
-                if not outcome.is_lost or attempt + 1 == _ATTEMPTS:
-                    return outcome.value
-        raise AssertionError("unreachable")
+        asked = (owner, config, calibration)
+        try:
+            for _ in range(_ATTEMPTS):
+                with contextlib.suppress(WorkerLost):
+                    outcome = await self._pool.run(owner.namespace, judgements, *asked)
+                    if not outcome.is_lost:
+                        return outcome.value
+        except OutOfTime:
+            pass
+        return next(judgements(*asked))

@@ -5,8 +5,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import parse_document
 from kvgate.budget.calibration import NOTHING_OBSERVED
@@ -17,7 +15,7 @@ from kvgate.controller.judges import Judges
 from kvgate.controller.observed import NO_CONFIG, Judged, assess_owner
 from kvgate.controller.starts import ObservedStarts
 from kvgate.engine import Decision
-from kvgate.workers import Outcome, Pool, WorkerLost
+from kvgate.workers import NoAnswer, Outcome, OutOfTime, Pool, WorkerLost
 from support.builders import new_llama_config
 from support.manifests import a_document
 
@@ -70,7 +68,7 @@ async def test_what_takes_too_long_is_unknown_with_a_reason_and_no_other_namespa
 class LosingPool:
     """Loses the worker of so many tasks."""
 
-    def __init__(self, *outcomes: Outcome[Judged] | WorkerLost) -> None:
+    def __init__(self, *outcomes: Outcome[Judged] | NoAnswer) -> None:
         self._outcomes = list(outcomes)
 
     def share(self, _: object) -> None:
@@ -78,22 +76,22 @@ class LosingPool:
 
     async def run(self, *_: object) -> Outcome[Judged]:
         outcome = self._outcomes.pop(0)
-        if isinstance(outcome, WorkerLost):
+        if isinstance(outcome, NoAnswer):
             raise outcome
         return outcome
 
 
-async def test_a_worker_may_be_lost_once_before_what_it_said_counts() -> None:
+async def test_a_worker_may_be_lost_once_before_the_object_is_unknown() -> None:
     owner = an_owner("serving")
     good, half = assess_owner(owner, NO_CONFIG), assess_owner(an_owner("other"), NO_CONFIG)
     lost = Outcome(value=half, is_final=False, is_lost=True)
 
-    async def judged_with(*outcomes: Outcome[Judged] | WorkerLost) -> Judged:
+    async def judged_with(*outcomes: Outcome[Judged] | NoAnswer) -> Judged:
         judge = Judges(LosingPool(*outcomes), ObservedStarts(None))  # type: ignore[arg-type]
         return await judge(owner, NO_CONFIG, NOTHING_OBSERVED)
 
     assert await judged_with(lost, Outcome(value=good)) is good
-    assert await judged_with(lost, lost) is half
     assert await judged_with(WorkerLost(), Outcome(value=good)) is good
-    with pytest.raises(WorkerLost):
-        await judged_with(WorkerLost(), WorkerLost())
+    for outcomes in ((lost, lost), (WorkerLost(), WorkerLost()), (OutOfTime(),)):
+        judged = await judged_with(*outcomes)
+        assert [finding.rule for finding in judged.assessment.findings] == ["AssessmentStopped"]
