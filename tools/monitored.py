@@ -33,8 +33,9 @@ from kvgate.api.validation import parse_document
 from kvgate.engine import Assessment, Decision, assess
 from kvgate.facts import ConfigMissing, gather
 from kvgate.metrics import registry
-from kvgate.metrics.endpoint import endpoint_app, listen
+from kvgate.metrics.endpoint import endpoint_app
 from kvgate.metrics.exporter import DeploymentSample, ObservedSample, counter, gauge, histogram, new_registry, sample_of
+from kvgate.metrics.listener import listen
 from kvgate.metrics.snapshot import DeploymentSnapshot, Samples
 from kvgate.monitoring.rules import rule_groups
 from kvgate.monitoring.scraping import ENGINES, KVGATE, OTHER_ENGINES, scrape_configuration

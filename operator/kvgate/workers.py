@@ -122,13 +122,21 @@ class Pool:
         self._is_open = False
 
     async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Return when every worker is ready; tasks may be given before."""
         self._is_open = True
         async with asyncio.timeout(WAIT_FOR_START_SECONDS):
             for _ in range(self._limits.workers):
                 await self._add_worker()
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def close(self) -> None:
+        """End the workers, whatever they do."""
         self._is_open = False
         for task in self._replacing:
             task.cancel()

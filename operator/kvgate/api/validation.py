@@ -1,7 +1,9 @@
 """A document → InferenceDeployment, or findings: every schema error at once, in words, with what to do."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
+from itertools import chain, islice
+from reprlib import Repr
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -10,6 +12,11 @@ from pydantic_core import ErrorDetails
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.rules.finding import Finding, Severity
 from kvgate.unicode_text import NOT_UNICODE, has_lone_surrogate
+
+MAX_DEPTH = 64
+"""Levels of a document; the fields that an API server manages take twenty, and everything that walks one recurses."""
+MAX_FINDINGS = 50
+"""Errors of one document that are told; the last says how many there are beyond."""
 
 
 class InvalidDocument(ValueError):
@@ -25,18 +32,45 @@ def parse_document(document: Mapping[str, Any]) -> InferenceDeployment:
 
     Raises InvalidDocument with all findings.
     """
+    if is_nested_beyond(document, MAX_DEPTH):
+        message = f"the document is nested deeper than {MAX_DEPTH} levels"
+        raise InvalidDocument((_finding("", message, "no field is nested so deeply: remove what is"),))
     if isinstance(document, Mapping):
         document = {key: _without_nulls(value) for key, value in document.items() if key != "status"}
     try:
         deployment = InferenceDeployment.from_document(document)
     except ValidationError as error:
         of_schema = schema_findings(error, InferenceDeployment, "see `kubectl explain infd.spec`")
-        found = (*_metadata_findings(document), *of_schema, *_rules_of_the_rest(document, error))
-        raise InvalidDocument(found) from None
+        found = chain(_metadata_findings(document), of_schema, _rules_of_the_rest(document, error))
+        raise InvalidDocument(_first(found)) from None
     broken = (*_metadata_findings(document), *_broken_rules(deployment))
     if broken:
-        raise InvalidDocument(broken)
+        raise InvalidDocument(_first(broken))
     return deployment
+
+
+def is_nested_beyond(value: Any, levels: int) -> bool:
+    """True where objects and lists stand within each other more often than that; it does not recurse."""
+    level = [value]
+    for _ in range(levels + 1):
+        parts = [
+            each.values() if isinstance(each, Mapping) else each for each in level if isinstance(each, Mapping | list)
+        ]
+        level = [child for part in parts for child in part if isinstance(child, Mapping | list)]
+        if not level:
+            return False
+    return True
+
+
+def _first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """As many as somebody reads; a document of a megabyte may have a hundred thousand."""
+    rest = iter(findings)
+    told = tuple(islice(rest, MAX_FINDINGS))
+    left = sum(1 for _ in islice(rest, 100))
+    if not left:
+        return told
+    more = f"{left} more errors" if left < 100 else "a hundred more errors, or more,"
+    return (*told, _finding("", f"and {more}: correct these first", ""))
 
 
 def _broken_rules(deployment: InferenceDeployment) -> Iterator[Finding]:
@@ -97,6 +131,8 @@ _METADATA = frozenset({
 
 def _rules_of_the_rest(document: Mapping[str, Any], error: ValidationError) -> Iterator[Finding]:
     """Return the findings of rules over several fields without the wrong fields; nothing where a required one is missing."""
+    if error.error_count() > MAX_FINDINGS:
+        return
     rest = deepcopy(document)
     for location in sorted((detail["loc"] for detail in error.errors() if detail["loc"]), key=str, reverse=True):
         _remove(rest, location)
@@ -224,8 +260,14 @@ def _pattern_help(field: str, pattern: str) -> str:
     return f"it must match {pattern}"
 
 
+_SHORT = Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 8, 200, 200, 200
+_SHORT.maxdict = _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = 60
+"""The beginning is that of `repr`, which would write a megabyte for one that is cut after sixty characters."""
+
+
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = _SHORT.repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 

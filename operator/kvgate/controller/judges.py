@@ -20,7 +20,7 @@ _ATTEMPTS = 2
 
 def judging_pool() -> Pool:
     """The controller's workers."""
-    return Pool(LIMITS, preload=("kvgate.warm",), by_content=(ModelShape,))
+    return Pool(LIMITS, preload=("kvgate.controller.observed",), by_content=(ModelShape,))
 
 
 class Judges:

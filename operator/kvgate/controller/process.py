@@ -40,8 +40,9 @@ from kvgate.controller.starts import ObservedStarts, Place
 from kvgate.controller.store import Store
 from kvgate.controller.work_queue import WorkQueue
 from kvgate.metrics import registry as metrics
-from kvgate.metrics.endpoint import endpoint_app, listen
+from kvgate.metrics.endpoint import endpoint_app
 from kvgate.metrics.exporter import counter, gauge, histogram, new_registry
+from kvgate.metrics.listener import listen
 from kvgate.metrics.snapshot import DeploymentSnapshot
 from kvgate.rendering.pod import VLLM_ALONE
 

@@ -1,7 +1,6 @@
-"""The plain-HTTP side of a process: /metrics, /livez, /readyz; and how both doors listen."""
+"""The plain-HTTP side of a process: /metrics, /livez, /readyz."""
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -12,9 +11,6 @@ from kvgate.metrics.snapshot import DeploymentSnapshot
 
 Probe = Callable[[], tuple[bool, str]]
 """(is it fine, and in a few words why not)."""
-
-SHUTDOWN_SECONDS = 1.0
-"""Seconds in which an answer may leave once the server closes."""
 
 
 _OPENMETRICS = "application/openmetrics-text"
@@ -67,15 +63,3 @@ def _probe_handler(probe: Probe) -> Callable[[web.Request], Awaitable[web.Respon
         return web.Response(status=200 if fine else 503, text=f"{reason}\n")
 
     return answer
-
-
-async def listen(app: web.Application, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> web.AppRunner:
-    """Serve until `cleanup()` of what this returns. Raises OSError where the address cannot be had."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, ssl_context=tls).start()
-    except OSError:
-        await runner.cleanup()
-        raise
-    return runner

@@ -5,25 +5,27 @@ import contextlib
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
-from aiohttp import web
 
 from kvgate.background import Troubles, repeat
 from kvgate.budget.calibration import Scope
 from kvgate.calibration import Trust
 from kvgate.logs import log_as_json
 from kvgate.metrics import registry as names
-from kvgate.metrics.endpoint import endpoint_app, listen
+from kvgate.metrics.endpoint import endpoint_app
 from kvgate.metrics.exporter import counter, gauge, new_registry
+from kvgate.metrics.listener import DEFAULT_LIMITS, Listener, PortLimits, listen
 from kvgate.rendering.pod import IMAGES, VLLM_ALONE
+from kvgate.webhook.bodies import Bodies
+from kvgate.webhook.judging import LIMITS, WORKERS, Judge, reviewing_pool
 from kvgate.webhook.observed_starts import StartsFile
-from kvgate.webhook.review import review
-from kvgate.webhook.server import Instruments, Traffic, validation_app, warm_up
-from kvgate.webhook.tls import Certificate, CertificateError
+from kvgate.webhook.server import Instruments, Traffic, validation_app
+from kvgate.webhook.tls import Certificate, CertificateError, ClientNames
+from kvgate.workers import Limits
 
 LINGER_SECONDS = 5.0
 """How long a stopping process still answers, while the API server learns to ask the other one."""
@@ -54,6 +56,10 @@ class Settings:
     calibration: Path | None = None
     trust: Trust = VLLM_ALONE
     """Whose observed starts teach."""
+    client_ca: Path | None = None
+    client_names: tuple[str, ...] = ()
+    limits: Limits = LIMITS
+    port_limits: PortLimits = DEFAULT_LIMITS
     linger_seconds: float = LINGER_SECONDS
     certificate_poll_seconds: float = CERTIFICATE_POLL_SECONDS
 
@@ -68,6 +74,24 @@ _FILE = click.Path(path_type=Path)
     "--tls-cert", type=_FILE, required=True, help="PEM file of the certificate chain; read again when it changes."
 )
 @click.option("--tls-key", type=_FILE, required=True, help="PEM file of its key.")
+@click.option(
+    "--client-ca",
+    type=_FILE,
+    help="PEM file of the CA that must have signed a client's certificate; read again when it changes. Without it anybody may ask.",
+)
+@click.option(
+    "--client-name",
+    "client_names",
+    multiple=True,
+    metavar="NAME",
+    help="Common or DNS name that the client's certificate must have; may be repeated. Without it any certificate of --client-ca will do.",
+)
+@click.option(
+    "--workers",
+    default=WORKERS,
+    type=click.IntRange(1, 64),
+    help="Processes that judge; a namespace never has all of them.",
+)
 @click.option("--metrics-host", default="0.0.0.0", help="Address of /metrics, /livez and /readyz.")  # noqa: S104
 @click.option("--metrics-port", default=8080, type=click.IntRange(0, 65535), help="Their port; 0 takes any.")
 @click.option("--calibration", type=_FILE, help="Observed starts; read again when it changes, and it may be missing.")
@@ -91,14 +115,16 @@ _FILE = click.Path(path_type=Path)
     type=click.FloatRange(0, 60),
     help="After SIGTERM: not ready, and still answering that long.",
 )
-def webhook(calibration_images: tuple[str, ...], calibration_scope: str, **options: Any) -> None:
+def webhook(calibration_images: tuple[str, ...], calibration_scope: str, workers: int, **options: Any) -> None:
     """Answer admission reviews of InferenceDeployments over HTTPS."""
+    if options["client_names"] and not options["client_ca"]:
+        raise click.UsageError("--client-name needs --client-ca: without it clients show no certificate")
     try:
         trust = Trust.of(calibration_images, calibration_scope)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--calibration-image") from None
     try:
-        asyncio.run(run(Settings(trust=trust, **options)))
+        asyncio.run(run(Settings(trust=trust, limits=replace(LIMITS, workers=workers), **options)))
     except CertificateError as error:
         raise CannotStart(str(error)) from None
     except OSError as error:
@@ -128,20 +154,24 @@ async def run(settings: Settings) -> None:
 @contextlib.asynccontextmanager
 async def serving(settings: Settings) -> AsyncIterator[dict[str, int]]:
     """Both listeners, as ports by name. The probes outlive the reviews, and tell that no more should come."""
-    certificate = Certificate(settings.tls_cert, settings.tls_key)
+    certificate = Certificate(settings.tls_cert, settings.tls_key, settings.client_ca)
     starts = StartsFile(settings.calibration, settings.trust)
-    warm_up()
     registry, traffic, accepting = new_registry(), Traffic(), asyncio.Event()
     metrics = endpoint_app(registry, livez=lambda: (True, "ok"), readyz=lambda: _readiness(accepting))
     gauge(names.CERTIFICATE_EXPIRY, registry).set_function(lambda: certificate.expires_at)
-    validation = validation_app(
-        Instruments.registered(registry), traffic, lambda body: review(body, starts.calibration)
-    )
+    pool, names_of_clients = reviewing_pool(settings.limits), ClientNames(settings.client_names)
+    judge = Judge(pool, lambda: starts.calibration)
+    validation = validation_app(Instruments.registered(registry), traffic, judge, Bodies())
     async with contextlib.AsyncExitStack() as stack:
         probes = await listen(metrics, settings.metrics_host, settings.metrics_port)
         stack.push_async_callback(probes.cleanup)
-        reviews = await listen(validation, settings.host, settings.port, tls=certificate.context)
+        stack.push_async_callback(pool.close)  # after the last review
+        reviews = await listen(
+            validation, settings.host, settings.port, tls=certificate.context, limits=settings.port_limits,
+            accepts=names_of_clients.has,
+        )  # fmt: skip
         stack.push_async_callback(_leave, reviews, traffic, settings.linger_seconds)
+        await pool.start()
         errors = counter(names.BACKGROUND_ERRORS, registry)
         troubles = Troubles(lambda loop: errors.labels(loop).inc())
         reloads = {"certificate": certificate.reload, "observed starts": starts.reload}
@@ -165,15 +195,14 @@ async def _follow(interval_seconds: float, troubles: Troubles, reloads: Mapping[
     await repeat("reload", look, interval_seconds=interval_seconds, troubles=troubles, pauses_first=True)
 
 
-async def _leave(reviews: web.AppRunner, traffic: Traffic, linger_seconds: float) -> None:
+async def _leave(reviews: Listener, traffic: Traffic, linger_seconds: float) -> None:
     """Send clients away, stop accepting, let what is under way finish, close.
 
     The wait is ours because aiohttp's own shutdown drops what has not arrived completely.
     """
     traffic.leaving = True
     await asyncio.sleep(linger_seconds)
-    for site in reviews.sites:
-        await site.stop()
+    await reviews.stop()
     await traffic.idle(DRAIN_SECONDS)
     await reviews.cleanup()
 

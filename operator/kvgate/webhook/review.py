@@ -4,7 +4,8 @@ Messages: `admission.k8s.io/v1`. What is not a review for this door raises Revie
 InferenceDeployment is an answer.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -12,12 +13,13 @@ from typing import Any
 from kvgate import summary
 from kvgate.api import GROUP, KIND, PLURAL, VERSION
 from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
-from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.api.validation import MAX_DEPTH, InvalidDocument, is_nested_beyond, parse_document
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
-from kvgate.engine import Decision, assess
-from kvgate.facts import ConfigMissing, gather
+from kvgate.engine import Assessment, Decision, assessments, undecided
+from kvgate.facts import ConfigMissing, Facts, gather
 from kvgate.inert import inert_line
 from kvgate.rules import Finding
+from kvgate.unicode_text import NOT_UNICODE, parsed_has_lone_surrogate
 
 REVIEW_API_VERSION = "admission.k8s.io/v1"
 REVIEW_KIND = "AdmissionReview"
@@ -30,6 +32,7 @@ MAX_WARNINGS = 4096
 """Characters of all warnings together; the API server drops what is beyond."""
 
 _MAX_NAME = 253
+_TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 
 Json = Mapping[str, Any]
 
@@ -46,7 +49,6 @@ class Request:
     operation: str
     namespace: str
     name: str
-    document: Json
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,26 +61,72 @@ class Answer:
     body: dict[str, Any]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mistake:
+    """What the door answers to a body that is no review."""
+
+    message: str
+
+
+def answers(text: bytes, calibration: Calibration = NOTHING_OBSERVED) -> Iterator[Answer | Mistake]:
+    """The answers to a body, for a worker; each stands if there is no time for the next."""
+    try:
+        yield from reviews(_parsed(text), calibration)
+    except ReviewError as error:
+        yield Mistake(message=str(error))
+
+
+def _parsed(text: bytes) -> Any:
+    """Raises ReviewError. An object that is nested too deeply passes: it gets an answer of its own."""
+    try:
+        decoded = text.decode()
+        body = json.loads(decoded)
+    except RecursionError:
+        raise ReviewError(f"the body is not JSON that an API server sends: {_TOO_DEEP}") from None
+    except ValueError as error:
+        raise ReviewError(f"the body is not JSON: {error}") from None
+    if not is_nested_beyond(body, MAX_DEPTH):
+        if parsed_has_lone_surrogate(decoded, body):
+            raise ReviewError(f"the body is not text: {NOT_UNICODE}")
+    elif not is_nested_beyond(_at(body, "request", "object"), MAX_DEPTH):
+        raise ReviewError(f"the body is no review: {_TOO_DEEP}")
+    return body
+
+
+def _at(body: Any, *keys: str) -> Any:
+    for key in keys:
+        body = body.get(key) if isinstance(body, Mapping) else None
+    return body
+
+
 def review(body: Any, calibration: Calibration = NOTHING_OBSERVED) -> Answer:
     """Judge the object of a review; a dry run is judged alike. Raises ReviewError."""
-    request = read_request(body)
+    *_, last = reviews(body, calibration)
+    return last
+
+
+def reviews(body: Any, calibration: Calibration) -> Iterator[Answer]:
+    """That there is no verdict yet, then the verdict, then what would fit. Raises ReviewError."""
+    request, document = read_request(body)
     try:
-        deployment = parse_document(request.document)
+        deployment = parse_document(document)
     except InvalidDocument as error:
         message = "; ".join(map(_field_text, error.findings))
-        return _refused(request, INVALID, NO_POLICY, code=422, reason="Invalid", message=message)
-    return _judged(request, deployment, calibration)
+        yield _refused(request, INVALID, NO_POLICY, code=422, reason="Invalid", message=message)
+        return
+    spec, skip = deployment.spec, deployment.skip_reason
+    yield _told(request, deployment, undecided(spec, Facts(shape=None, accelerator=None), skip_reason=skip))
+    facts = gather(spec, _not_read_here, calibration.seen_from(request.namespace, request.name))
+    for assessment in assessments(spec, facts, skip_reason=skip):
+        yield _told(request, deployment, assessment)
 
 
 def _field_text(finding: Finding) -> str:
     return finding.message + (f" ({finding.remediation})" if finding.remediation else "")
 
 
-def _judged(request: Request, deployment: InferenceDeployment, calibration: Calibration) -> Answer:
-    spec = deployment.spec
-    learnt = calibration.seen_from(request.namespace, request.name)
-    assessment = assess(spec, gather(spec, _not_read_here, learnt), skip_reason=deployment.skip_reason)
-    decision, policy = assessment.decision.value, spec.admission.policy
+def _told(request: Request, deployment: InferenceDeployment, assessment: Assessment) -> Answer:
+    decision, policy = assessment.decision.value, deployment.spec.admission.policy
     if assessment.decision is Decision.REFUSE:
         message = summary.refusal(assessment)
         return _refused(request, decision, policy, code=403, reason="Forbidden", message=message)
@@ -100,8 +148,8 @@ def within_limit(lines: Sequence[str]) -> list[str]:
     return [*kept, f"and {left} more: see the condition Accepted"] if left else kept
 
 
-def read_request(body: Any) -> Request:
-    """The request of a review. Raises ReviewError where it is none of ours."""
+def read_request(body: Any) -> tuple[Request, Json]:
+    """The request of a review, and its object. Raises ReviewError where it is none of ours."""
     if not isinstance(body, Mapping) or body.get("kind") != REVIEW_KIND or body.get("apiVersion") != REVIEW_API_VERSION:
         raise ReviewError(
             f"the body is not an {REVIEW_KIND} of {REVIEW_API_VERSION}; list v1 in admissionReviewVersions"
@@ -115,13 +163,13 @@ def read_request(body: Any) -> Request:
             f"request.operation is {_shown(operation)}; the webhook's rules may only name {' and '.join(OPERATIONS)}"
         )
     _check_resource(request)
-    return Request(
+    asked = Request(
         uid=uid,
         operation=operation,
         namespace=str(request.get("namespace") or "")[:_MAX_NAME],
         name=str(request.get("name") or "")[:_MAX_NAME],
-        document=_mapping(request, "object"),
     )
+    return asked, _mapping(request, "object")
 
 
 def _mapping(parent: Json, key: str) -> Json:

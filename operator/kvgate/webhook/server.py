@@ -1,27 +1,27 @@
-"""HTTPS around the review: POST /validate. The caller's mistakes are 400 and 413; ours are 500, and failurePolicy decides."""
+"""HTTPS around the review: POST /validate.
+
+The caller's mistakes are 400, 408 and 413. Without a verdict the answer is 429 or 503 where another moment, or the other replica, may do
+better (an API server asks again after `Retry-After`, within its own timeout), and 500 for a defect of ours; then failurePolicy decides.
+"""
 
 import asyncio
 import contextlib
-import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from kvgate import catalogue
-from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.facts import look_up_model
 from kvgate.inert import inert_line
 from kvgate.metrics import exporter, registry
-from kvgate.unicode_text import NOT_UNICODE, parsed_has_lone_surrogate
-from kvgate.webhook.review import Answer, ReviewError, review
+from kvgate.webhook.bodies import MAX_BODY_BYTES, Bodies, BodyError
+from kvgate.webhook.review import Answer, Mistake
+from kvgate.workers import NoAnswer, TaskFailed, TurnedAway
 
-MAX_BODY_BYTES = 8 << 20
-"""An API server sends the object twice, each at most 1.5 MiB in etcd; JSON may double that."""
+RETRY_AFTER_SECONDS = 1
+"""For reviews that found no room; an API server waits 5 s in all, unless its configuration says otherwise."""
 
 _log = logging.getLogger(__name__)
 
@@ -78,44 +78,54 @@ class Traffic:
                 await self._idle.wait()
 
 
-def validation_app(
-    instruments: Instruments, traffic: Traffic, decide: Callable[[Any], Answer] = review
-) -> web.Application:
-    """The application; `decide` is the review, and something else only where a test wants it to fail."""
+Decide = Callable[[bytes], Awaitable[Answer | Mistake]]
+"""Judges the body of a request. Raises NoAnswer."""
+
+
+def validation_app(instruments: Instruments, traffic: Traffic, decide: Decide, bodies: Bodies) -> web.Application:
+    """The application; `decide` judges in a worker, and something else only where a test wants it to fail."""
 
     async def validate(request: web.Request) -> web.Response:
         with instruments.duration.time():
             try:
-                text = (await request.read()).decode()
-                body = json.loads(text)
-            except web.HTTPRequestEntityTooLarge:
-                return _problem(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
-            except (OSError, web.RequestPayloadError) as error:
-                return _problem(400, f"the body ended early: {error}")
-            except (ValueError, RecursionError) as error:
-                return _problem(400, f"the body is not JSON: {error}")
-            if parsed_has_lone_surrogate(text, body):
-                return _problem(400, f"the body is not text: {NOT_UNICODE}")
-            return _decided(body, instruments, decide)
+                async with bodies.read(request) as text:
+                    return await _decided(text, instruments, decide)
+            except BodyError as error:
+                if error.status == web.HTTPServiceUnavailable.status_code:
+                    instruments.errors.inc()
+                return _problem(error.status, str(error))
 
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[traffic.track])
     app.router.add_post("/validate", validate)
     return app
 
 
-def _decided(body: Any, instruments: Instruments, decide: Callable[[Any], Answer]) -> web.Response:
-    """Runs in the event loop: it never waits, and a thread would only add the hand-over."""
+async def _decided(text: bytes, instruments: Instruments, decide: Decide) -> web.Response:
     try:
-        answer = decide(body)
-    except ReviewError as error:
-        return _problem(400, str(error))
+        answer = await decide(text)
+    except NoAnswer as error:
+        instruments.errors.inc()
+        return _no_answer(error)
     except Exception:  # noqa: BLE001 - whatever it is, the API server must learn that there is no verdict
         instruments.errors.inc()
         _log.exception("review failed")
-        return _problem(500, "kvgate failed to judge this object; its log has the traceback")
+        return _problem(500, _DEFECT)
+    if isinstance(answer, Mistake):
+        return _problem(400, answer.message)
     instruments.count(answer)
     _log.info("review", extra={"fields": _fields(answer)})
     return web.json_response(answer.body)
+
+
+_DEFECT = "kvgate failed to judge this object; its log has the traceback"
+
+
+def _no_answer(error: NoAnswer) -> web.Response:
+    """A defect of ours would come again; too many reviews, or a worker that was lost, need not."""
+    if isinstance(error, TaskFailed):
+        _log.error("review failed", extra={"fields": {"traceback": str(error)}})
+        return _problem(500, _DEFECT)
+    return _problem(429 if isinstance(error, TurnedAway) else 503, str(error))
 
 
 def _fields(answer: Answer) -> dict[str, object]:
@@ -134,14 +144,8 @@ def _fields(answer: Answer) -> dict[str, object]:
 
 def _problem(status: int, message: str) -> web.Response:
     _log.warning("not answered", extra={"fields": {"status": status, "error": message}})
-    return web.json_response({"error": inert_line(message)}, status=status)
-
-
-def warm_up() -> None:
-    """Build the API types and read every model once (half a second), so that no review waits for it."""
-    InferenceDeployment.model_rebuild()
-    catalogue.accelerators()
-    for name in catalogue.model_names():
-        look_up_model(name)
-    catalogue.nearest_models("")
-    catalogue.nearest_accelerators("")
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status in (429, 503) else None
+    response = web.json_response({"error": inert_line(message)}, status=status, headers=headers)
+    if status in (408, 413, 503):  # the rest of the body is not wanted
+        response.force_close()
+    return response

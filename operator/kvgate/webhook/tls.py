@@ -7,7 +7,9 @@ replaced the certificate already and drops the old key, so that every later hand
 
 import logging
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from kvgate.webhook.expiry import expires_at
 
@@ -19,14 +21,18 @@ class CertificateError(Exception):
 
 
 class Certificate:
-    """A certificate and its key on disk, and the SSLContext that serves them as they are now."""
+    """A certificate and its key on disk, and the SSLContext that serves them as they are now.
 
-    def __init__(self, certificate: Path, key: Path) -> None:
+    With a client CA only who has a certificate of it gets through the handshake.
+    """
+
+    def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
         """Raises CertificateError where the files cannot be served from the start."""
         self._files = (certificate, key)
+        self._client_ca = client_ca
         self._error = ""
         self._contents, self._current, self.expires_at = self._loaded()
-        self.context = _server_context()
+        self.context = _server_context(asks_clients=client_ca is not None)
         self.context.sni_callback = self._hand_over
 
     def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
@@ -35,8 +41,10 @@ class Certificate:
 
     def _loaded(self) -> tuple[tuple[bytes, ...], ssl.SSLContext, float]:
         """What the files hold, what serves it, and until when in seconds since 1970."""
-        contents = tuple(_read(path) for path in self._files)
-        context = _server_context()
+        contents = self._read_all()
+        context = _server_context(asks_clients=self._client_ca is not None)
+        if self._client_ca is not None:
+            _trust(context, self._client_ca, contents[-1])
         try:
             context.load_cert_chain(*self._files, password=_no_passphrase)
             return contents, context, expires_at(contents[0])
@@ -46,10 +54,13 @@ class Certificate:
                 f"{names} are not a PEM certificate and its unencrypted key ({error}); give the tls.crt and tls.key of one Secret"
             ) from error
 
+    def _read_all(self) -> tuple[bytes, ...]:
+        return tuple(map(_read, (*self._files, *((self._client_ca,) if self._client_ca else ()))))
+
     def reload(self) -> bool:
         """Serve what the files hold now, if it changed; what cannot be served is logged once, and the old one stays."""
         try:
-            if tuple(_read(path) for path in self._files) == self._contents:
+            if self._read_all() == self._contents:
                 self._error = ""
                 return False
             self._contents, self._current, self.expires_at = self._loaded()
@@ -63,10 +74,36 @@ class Certificate:
         return True
 
 
-def _server_context() -> ssl.SSLContext:
+class ClientNames:
+    """The common and DNS names of clients that may ask; any, where none is named."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = frozenset(names)
+
+    def has(self, certificate: dict[str, Any]) -> bool:
+        """True for the certificate of such a client, as `ssl` describes it."""
+        subject = (pair for part in certificate.get("subject", ()) for pair in part)
+        found = {value for key, value in (*subject, *certificate.get("subjectAltName", ())) if key in _NAME_KEYS}
+        return not self._names or not found.isdisjoint(self._names)
+
+
+_NAME_KEYS = ("commonName", "DNS")
+
+
+def _server_context(*, asks_clients: bool) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED if asks_clients else ssl.CERT_NONE
     return context
+
+
+def _trust(context: ssl.SSLContext, path: Path, pem: bytes) -> None:
+    try:
+        context.load_verify_locations(cadata=pem.decode("ascii", errors="replace"))
+    except (ssl.SSLError, ValueError) as error:
+        raise CertificateError(
+            f"{path} is no PEM certificate ({error}); give the CA that signed the certificates of your API servers"
+        ) from error
 
 
 def _read(path: Path) -> bytes:
@@ -74,7 +111,7 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise CertificateError(
-            f"{path} cannot be read ({error.strerror}); mount the webhook's Secret there, or name another file by --tls-cert and --tls-key"
+            f"{path} cannot be read ({error.strerror}); mount the webhook's Secret there, or name another file by its option"
         ) from error
 
 

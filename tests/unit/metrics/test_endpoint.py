@@ -8,8 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from kvgate.metrics.endpoint import Probe, endpoint_app, listen, metrics_answer
+from kvgate.metrics.endpoint import Probe, endpoint_app, metrics_answer
 from kvgate.metrics.exporter import DeploymentSample, new_registry
+from kvgate.metrics.listener import listen
 from kvgate.metrics.snapshot import DeploymentSnapshot
 
 SAMPLE = DeploymentSample(

@@ -17,10 +17,11 @@ import pytest
 from prometheus_client.utils import floatToGoString
 
 from certificates import write_certificates
-from kvgate.metrics.endpoint import listen
 from kvgate.metrics.exporter import new_registry
+from kvgate.metrics.listener import listen
+from kvgate.webhook.bodies import MAX_BODY_BYTES, Bodies
 from kvgate.webhook.command import Settings, serving
-from kvgate.webhook.server import MAX_BODY_BYTES, Instruments, Traffic, validation_app
+from kvgate.webhook.server import Instruments, Traffic, validation_app
 from kvgate.webhook.tls import Certificate, CertificateError
 
 NewReview = Callable[..., dict[str, Any]]
@@ -164,11 +165,11 @@ async def test_a_large_object_below_the_cap_is_judged(secret: Path, new_review: 
 async def test_a_defect_of_ours_is_http_500_counted_and_logged(
     new_review: NewReview, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(_: Any) -> Any:
+    async def broken(_: bytes) -> Any:
         raise ZeroDivisionError("a defect")
 
     registry = new_registry()
-    runner = await listen(validation_app(Instruments.registered(registry), Traffic(), broken), "127.0.0.1", 0)
+    runner = await listen(validation_app(Instruments.registered(registry), Traffic(), broken, Bodies()), "127.0.0.1", 0)
     url = f"http://127.0.0.1:{runner.addresses[0][1]}/validate"
     try:
         async with aiohttp.ClientSession() as client, client.post(url, json=new_review()) as response:

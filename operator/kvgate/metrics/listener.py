@@ -1,0 +1,290 @@
+"""A listening port that strangers may reach: few connections, and none that keeps us waiting.
+
+aiohttp waits for ever for the headers of a first request, and asyncio accepts whatever comes; so both doors accept connections here. At
+the cap a new connection takes the place of one that has not asked anything yet, else of the one that has been idle for longest.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+SHUTDOWN_SECONDS = 1.0
+"""How long an answer may take to leave once the server closes."""
+BACKLOG = 128
+"""Connections that the kernel keeps until they are accepted."""
+ACCEPT_PAUSE_SECONDS = 0.5
+"""After an error of accepting, such as too many open files."""
+_LINGERING_SECONDS = 0.5
+"""How long an unread rest of a request is received after its answer, so that the peer sees the answer."""
+
+_log = logging.getLogger(__name__)
+
+Peer = dict[str, Any]
+"""The client's certificate, as `ssl` describes it; empty where there is none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PortLimits:
+    """What a peer may take."""
+
+    connections: int = 200
+    """TLS takes a quarter of a MiB for each; an API server opens one for each review under way and keeps some."""
+    handshake_seconds: float = 5.0
+    headers_seconds: float = 5.0
+    """From the first moment of a request, or of a new connection, to its last header."""
+    request_seconds: float = 30.0
+    """From its last header until its answer has left."""
+    idle_seconds: float = 120.0
+    """Between two requests: longer than the 90 s after which an API server closes by itself, so that none crosses our closing."""
+
+
+DEFAULT_LIMITS = PortLimits()
+
+
+async def listen(
+    app: web.Application,
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    limits: PortLimits = DEFAULT_LIMITS,
+    accepts: Callable[[Peer], bool] = lambda _: True,
+) -> "Listener":
+    """Serve until `cleanup()` of what this returns. Raises OSError where the address cannot be had."""
+    listener = Listener(limits, tls, accepts)
+    app.middlewares.insert(0, listener.note_requests)
+    await listener.start(app, host, port)
+    return listener
+
+
+class Listener:
+    """The connections of a port."""
+
+    def __init__(self, limits: PortLimits, tls: ssl.SSLContext | None, accepts: Callable[[Peer], bool]) -> None:
+        self.addresses: list[Any] = []
+        self._limits = limits
+        self._tls = tls
+        self._accepts = accepts
+        self._runner: web.AppRunner | None = None
+        self._sockets: list[socket.socket] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._arriving: dict[asyncio.Task[None], socket.socket] = {}
+        """Connections amid their handshake, the oldest first."""
+        self._strangers: dict[asyncio.BaseTransport, _Connection] = {}
+        """Those that have not asked anything yet, the oldest first."""
+        self._known: dict[asyncio.BaseTransport, _Connection] = {}
+        """Those that have, the longest idle first."""
+
+    async def start(self, app: web.Application, host: str, port: int) -> None:
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, lingering_time=_LINGERING_SECONDS,
+            keepalive_timeout=self._limits.idle_seconds, auto_decompress=False,
+        )  # fmt: skip
+        await self._runner.setup()
+        try:
+            self._sockets = await _bound(host, port)
+        except OSError:
+            await self._runner.cleanup()
+            raise
+        self.addresses = [each.getsockname() for each in self._sockets]
+        self._tasks = [asyncio.create_task(self._accept(each)) for each in self._sockets]
+
+    @property
+    def num_connections(self) -> int:
+        """Those amid their handshake included."""
+        return len(self._arriving) + len(self._strangers) + len(self._known)
+
+    async def stop(self) -> None:
+        """Accept nothing any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for each in self._sockets:
+            each.close()
+        self._tasks, self._sockets = [], []
+
+    async def cleanup(self) -> None:
+        """Close everything."""
+        await self.stop()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        for task in tuple(self._arriving):
+            task.cancel()
+        for connection in (*self._strangers.values(), *self._known.values()):
+            connection.abort()
+        await asyncio.gather(*self._arriving, return_exceptions=True)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except ConnectionError:
+                continue
+            except OSError as error:
+                _log.error("cannot accept connections: %s", error)
+                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+                continue
+            if self.num_connections >= self._limits.connections and not self._make_room():
+                accepted.close()
+                continue
+            task = asyncio.create_task(self._greet(accepted))
+            self._arriving[task] = accepted
+            task.add_done_callback(self._arriving.pop)
+
+    def _make_room(self) -> bool:
+        """False where every connection has a request under way."""
+        if self._strangers:
+            next(iter(self._strangers.values())).abort()
+        elif self._arriving:
+            next(iter(self._arriving)).cancel()
+        else:
+            idle = next((each for each in self._known.values() if not each.is_under_way), None)
+            if idle is None:
+                return False
+            idle.abort()
+        return True
+
+    async def _greet(self, accepted: socket.socket) -> None:
+        """The handshake; a peer that fails it is the peer's own trouble."""
+        timeout = self._limits.handshake_seconds if self._tls else None
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._connection, accepted, ssl=self._tls, ssl_handshake_timeout=timeout,
+                ssl_shutdown_timeout=timeout and SHUTDOWN_SECONDS,
+            )  # fmt: skip
+        except (OSError, TimeoutError):
+            accepted.close()
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
+
+    def _connection(self) -> "_Connection":
+        server = self._runner.server if self._runner else None
+        if server is None:
+            raise ConnectionAbortedError("the port is closed")
+        return _Connection(server(), self._limits, self._accepts, self._strangers, self._known)
+
+    @web.middleware
+    async def note_requests(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """From its last header to its answer a request has the time that its handler gives it."""
+        transport = request.transport
+        connection = (self._strangers.get(transport) or self._known.get(transport)) if transport else None
+        if connection is None:
+            return await handler(request)
+        connection.begin()
+        try:
+            return await handler(request)
+        finally:
+            connection.end()
+
+
+async def _bound(host: str, port: int) -> list[socket.socket]:
+    """A listening socket for every address of the host; one port for all of them."""
+    found: list[socket.socket] = []
+    infos = await asyncio.get_running_loop().getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    try:
+        for family, _, _, _, address in dict.fromkeys(infos):
+            taken = found[0].getsockname()[1] if found else port
+            each = socket.socket(family, socket.SOCK_STREAM)
+            found.append(each)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            each.bind((address[0], taken, *address[2:]))
+            each.listen(BACKLOG)
+            each.setblocking(False)  # noqa: FBT003 - of the standard library
+    except OSError as error:
+        for each in found:
+            each.close()
+        reason = (error.strerror or "cannot be had").lower()
+        raise OSError(error.errno, f"address {host} port {port}: {reason}") from error
+    return found
+
+
+class _Connection(asyncio.Protocol):
+    """Passes everything on to aiohttp's handler, and closes where the peer lets us wait."""
+
+    def __init__(
+        self,
+        handler: asyncio.Protocol,
+        limits: PortLimits,
+        accepts: Callable[[Peer], bool],
+        strangers: dict[asyncio.BaseTransport, "_Connection"],
+        known: dict[asyncio.BaseTransport, "_Connection"],
+    ) -> None:
+        self._handler = handler
+        self._limits = limits
+        self._accepts = accepts
+        self._strangers = strangers
+        self._known = known
+        self._transport: asyncio.Transport
+        self._deadline: asyncio.TimerHandle | None = None
+        self._awaits_headers = True
+        self.is_under_way = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._strangers[self._transport] = self
+        self._handler.connection_made(transport)
+        self._close_after(self._limits.headers_seconds)
+        if not self._accepts(transport.get_extra_info("peercert") or {}):
+            self.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if not (self.is_under_way or self._awaits_headers):
+            self._awaits_headers = True
+            self._close_after(self._limits.headers_seconds)
+        self._handler.data_received(data)
+
+    def begin(self) -> None:
+        """The headers of a request are there."""
+        self.is_under_way, self._awaits_headers = True, False
+        self._close_after(self._limits.request_seconds)
+        if self._transport in self._strangers:
+            del self._strangers[self._transport]
+            self._known[self._transport] = self
+
+    def end(self) -> None:
+        """It is answered; whoever was idle longest stands first."""
+        self.is_under_way = False
+        if self._transport in self._known:
+            self._known[self._transport] = self._known.pop(self._transport)
+            self._close_after(self._limits.idle_seconds)
+
+    def _close_after(self, seconds: float) -> None:
+        self._cancel()
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    def _cancel(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def eof_received(self) -> bool | None:
+        return self._handler.eof_received()
+
+    def pause_writing(self) -> None:
+        self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._handler.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel()
+        for connections in (self._strangers, self._known):
+            connections.pop(self._transport, None)
+        with contextlib.suppress(ConnectionError):
+            self._handler.connection_lost(exc)

@@ -1,0 +1,50 @@
+"""Reviews in worker processes: the event loop never judges, and one namespace's reviews do not hold up another's."""
+
+import re
+from collections.abc import Callable
+
+from kvgate.budget.calibration import Calibration
+from kvgate.webhook.review import Answer, Mistake, answers
+from kvgate.workers import Limits, Pool, WorkerLost
+
+WORKERS = 2
+LIMITS = Limits(workers=WORKERS, budget_seconds=2.0, max_waiting=64, memory_bytes=128 << 20)
+"""The dearest InferenceDeployment of the catalogue takes a twentieth of a second; so does the largest body that can be sent."""
+WAIT_SECONDS = 2.5
+"""For a worker: with the budget it is less than the 5 s that an API server waits."""
+
+_NAMESPACE = re.compile(rb'"namespace"\s*:\s*"([-a-z0-9]{1,63})"')
+_HEAD_BYTES = 4096
+"""An API server writes the namespace before the object: uid, kinds, resources and name take a few hundred bytes."""
+
+
+def reviewing_pool(limits: Limits = LIMITS) -> Pool:
+    """The webhook's workers."""
+    return Pool(limits, preload=("kvgate.warm",))
+
+
+def namespace_in(text: bytes) -> str:
+    """Whose turn it takes: read without parsing, because that is a worker's task; it decides nothing but the order.
+
+    Within a string JSON escapes the quotation mark, so that only a key can look like this.
+    """
+    found = _NAMESPACE.search(text, 0, _HEAD_BYTES)
+    return found[1].decode() if found else ""
+
+
+class Judge:
+    """Answers bodies; what is shared with the workers is the newest calibration."""
+
+    def __init__(self, pool: Pool, calibration: Callable[[], Calibration]) -> None:
+        self._pool = pool
+        self._calibration = calibration
+
+    async def __call__(self, text: bytes) -> Answer | Mistake:
+        """Raises NoAnswer. A worker may be lost for another's sake once."""
+        calibration = self._calibration()
+        self._pool.share(calibration)
+        asked = (namespace_in(text), answers, text, calibration)
+        try:
+            return (await self._pool.run(*asked, wait_seconds=WAIT_SECONDS)).value
+        except WorkerLost:
+            return (await self._pool.run(*asked, wait_seconds=WAIT_SECONDS)).value
