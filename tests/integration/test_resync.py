@@ -159,14 +159,14 @@ async def test_an_object_that_raises_is_enqueued_and_the_others_are_compared(mon
     for name in ("a", "b", "c"):
         await reconcile(("serving", name))
     cluster.objects["deployments", "c"]["spec"]["replicas"] = 5
-    judge = store.judge
+    judged = store.judged
 
     def defect(key: Key, observed: Observed) -> object:
         if key[1] == "b":
             raise UnicodeEncodeError("utf-8", "x", 0, 1, "no")
-        return judge(key, observed)
+        return judged(key, observed)
 
-    monkeypatch.setattr(store, "judge", defect)
+    monkeypatch.setattr(store, "judged", defect)
     await resync.run_once()
     assert queue.keys == [("serving", "b"), ("serving", "c")]
 
