@@ -152,10 +152,18 @@ async def _lead(cluster: Cluster, elector: Elector, process: Process, stopped: a
     """Wait for the Lease, work while it is held, and give it back once nothing can be written any more."""
     try:
         if await _wait_for_lease(elector, process, stopped):
-            await process.starts.load(cluster)
+            await _load_starts(cluster, process)
             await _work(elector, process, stopped)
     finally:
         await elector.release()
+
+
+async def _load_starts(cluster: Cluster, process: Process) -> None:
+    """Observed starts that cannot be read keep nobody from working: every resync reads them again, and what stands needs none."""
+    try:
+        await process.starts.load(cluster)
+    except Exception as error:  # noqa: BLE001 - see above
+        process.troubles.note("start", error, about="the observed starts", expected=ApiError)
 
 
 async def _wait_for_cluster(cluster: Cluster, process: Process, stopped: asyncio.Event) -> bool:

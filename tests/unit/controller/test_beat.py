@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from kvgate.cluster.errors import Forbidden
 from kvgate.controller import process as controller
 from kvgate.controller.leadership import WRITE_SECONDS
 from kvgate.controller.process import Options, Process
@@ -34,3 +35,37 @@ def test_a_controller_leads_only_while_its_lease_is_confirmed() -> None:
     assert process.registry.get_sample_value("kvgate_leader") == 1
     process.gate.clock = lambda: WRITE_SECONDS
     assert process.registry.get_sample_value("kvgate_leader") == 0
+
+
+@pytest.mark.parametrize("error", [Forbidden("get", "configmaps", "no"), ValueError("a text that nobody thought of")])
+async def test_observed_starts_that_cannot_be_read_keep_nobody_from_working(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process(options=Options(metrics_host="127.0.0.1", metrics_port=0))
+
+    async def load(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(process.starts, "load", load)
+    await controller._load_starts(None, process)  # type: ignore[arg-type]
+    assert process.registry.get_sample_value("kvgate_background_errors_total", {"loop": "start"}) == 1
+
+
+async def test_the_heartbeat_survives_metrics_that_cannot_be_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(options=Options(metrics_host="127.0.0.1", metrics_port=0))
+    store, beats, third = Store(process.deployments, process.starts), [], asyncio.Event()
+
+    def publish() -> None:
+        beats.append(process.health.beat_at)
+        if len(beats) == 3:
+            third.set()
+        raise UnicodeEncodeError("utf-8", "x", 0, 1, "no")
+
+    monkeypatch.setattr(store, "publish", publish)
+    monkeypatch.setattr(controller, "BEAT_SECONDS", 0.0)
+    beat = asyncio.create_task(controller._beat(process, store))
+    await third.wait()
+    await asyncio.sleep(0)
+    beat.cancel()
+    assert process.health.livez()[0]
+    assert process.registry.get_sample_value("kvgate_background_errors_total", {"loop": "beat"}) >= 3
