@@ -278,21 +278,25 @@ def test_a_name_that_is_no_unicode_is_in_every_report(tmp_path: Path) -> None:
         assert ("%FF%FE.yaml" if output == "sarif" else "udcff") in answered.stdout
 
 
+OWN_JSON = {
+    "baseline.py": "a file for people to review, in their own signs; its texts are inert",
+    "diff_cells.py": "defaults of vLLM, from kvgate's own table",
+    "heatmap_page.py": "within a page, in the page's own signs; its texts are inert",
+    "kubectl.py": "handed to kvgate check",
+    "model_config.py": "read again by kvgate",
+}
+"""Modules that write JSON by themselves, and why that reaches no terminal."""
+
+
 def test_nothing_else_in_cli_prints() -> None:
     """`terminal.py` is the door; `progress.py` counts on a terminal, in words and figures of its own."""
-    prints = {"echo", "secho", "style", "print", "write", "writelines"}
+    found = []
     for path in sorted(CLI.rglob("*.py")):
-        if path.name in ("terminal.py", "progress.py"):
-            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Attribute):
-                owner = node.value.id if isinstance(node.value, ast.Name) else ""
-                assert (owner, node.attr) not in {("sys", "stdout"), ("sys", "stderr")}, f"{path.name}:{node.lineno}"
-                assert owner != "click" or node.attr not in prints, f"{path.name}:{node.lineno}"
-                assert (
-                    owner != "json"
-                    or node.attr != "dumps"
-                    or path.name in ("baseline.py", "heatmap_page.py", "kubectl.py", "diff_cells.py")
-                ), path
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                assert node.func.id != "print", f"{path.name}:{node.lineno}"
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                found.append((path.name, f"{node.value.id}.{node.attr}"))
+            elif isinstance(node, ast.Name) and node.id == "print":
+                found.append((path.name, "print"))
+    prints = {"print", "click.echo", "click.secho", "click.style", "sys.stdout", "sys.stderr"}
+    assert {name for name, what in found if what in prints} == {"terminal.py", "progress.py"}
+    assert {name for name, what in found if what == "json.dumps"} == OWN_JSON.keys()
