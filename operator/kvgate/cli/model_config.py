@@ -1,6 +1,5 @@
 """A config.json that somebody names for models which nobody knows."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,10 +30,11 @@ def read_model_config(path: Path, *, inside: Path | None) -> ModelConfig:
     """
     config = _read(path, inside)
     stated = parse_config_text(config.text)
-    quantized = stated | quantization_beside(path, stated, inside=inside)
-    if quantized == stated:
+    if not stated or not quantization_beside(path, stated, inside=inside):
         return config
-    return ModelConfig(text=json.dumps(quantized), where=f"{path} with {QUANTIZATION_FILE}")
+    beside = _read(path.with_name(QUANTIZATION_FILE), inside).text.removeprefix("\ufeff")
+    text = f'{config.text.rstrip().removesuffix("}")}, "quantization_config": {beside}}}'  # the last of two keys counts
+    return ModelConfig(text=text, where=f"{path} with {QUANTIZATION_FILE}")
 
 
 def quantization_beside(path: Path, config: Mapping[str, Any], *, inside: Path | None) -> dict[str, Any]:
