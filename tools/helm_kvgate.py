@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _program(name: str) -> str | None:
-    """Where it is on PATH; never in the current folder, which a relative folder of PATH would mean: the chart may be anybody's."""
+    """Find it on PATH, but not in the current folder, which a relative folder of PATH means: the chart may be anybody's."""
     folders = filter(os.path.isabs, os.environ.get("PATH", "").split(os.pathsep))
     return shutil.which(name, path=os.pathsep.join(folders))
 

@@ -39,7 +39,7 @@ _NETWORK = (
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 )
-"""What pip needs to reach its index."""
+"""Variables that pip needs to reach its index."""
 
 
 class Stop(Exception):
@@ -133,7 +133,7 @@ def check() -> int:
 
 
 def _render(chart: str, workspace: Path, rendered: Path) -> None:
-    """What `helm template` prints. Helm runs nothing of a chart, but it follows links in it."""
+    """Write down the output of `helm template`. Helm runs nothing of a chart, but it follows links in it."""
     arguments = _lines("KVGATE_HELM_ARGUMENTS")
     for link in _links_out([chart, *_files_in(arguments)], workspace):
         raise Stop(f"{link} is a link that leads out of the checkout, and Helm would follow it; remove it")
@@ -160,7 +160,7 @@ def _copy(chart: Path) -> Path:
 
 
 def _files_in(arguments: Iterable[str]) -> Iterator[str]:
-    """What may be files among arguments: `--values=a.yaml,b.yaml`, `--set-file=key=a.txt`, and the word after a flag."""
+    """Words of arguments that may be files: `--values=a.yaml,b.yaml`, `--set-file=key=a.txt`, and the word after a flag."""
     for argument in arguments:
         for word in argument.split(","):
             yield word.rpartition("=")[2]

@@ -22,9 +22,9 @@ def repository_of(folder: Path) -> Path | None:
 
 
 def guard_of(path: Path, root: Path | None) -> Path | None:
-    """The folder that a path of the command line must not lead out of: the root, where the path is written as one below it.
+    """Return the folder that a path of the command line must not lead out of: the root, if the path is written as one below it.
 
-    None where somebody named another place on purpose, or where there is no root.
+    Return None if somebody named another place on purpose, or if there is no root.
     """
     if root is None:
         return None
@@ -51,13 +51,13 @@ def open_file(path: Path, inside: Path | None) -> BinaryIO:
 
 
 def read_file(path: Path, *, max_bytes: int, inside: Path | None) -> bytes:
-    """All of it. Raises OSError, also for what is longer: sizes that the system tells are not those of devices and pipes."""
+    """Read a whole file. Raises OSError, also for a longer one: the sizes that the system reports of devices and pipes are none."""
     with open_file(path, inside) as file:
         return read_all(file, max_bytes=max_bytes)
 
 
 def read_all(file: BinaryIO, *, max_bytes: int) -> bytes:
-    """What is left of a file or a stream. Raises Refused where that is more."""
+    """Read the rest of a file or a stream. Raises Refused where it is longer."""
     data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise Refused(f"it has more than {max_bytes} bytes, the most that is read of such a file")
@@ -65,7 +65,7 @@ def read_all(file: BinaryIO, *, max_bytes: int) -> bytes:
 
 
 def read_text(path: Path, *, max_bytes: int, inside: Path | None) -> str:
-    """The same as UTF-8. Raises OSError and UnicodeDecodeError."""
+    """Read a whole file as UTF-8. Raises OSError and UnicodeDecodeError."""
     return read_file(path, max_bytes=max_bytes, inside=inside).decode()
 
 

@@ -54,9 +54,10 @@ def taken(function: Callable[[str], object], make: Callable[[int], str], length:
 
 
 def check(function: Callable[[str], object], make: Callable[[int], str]) -> None:
+    """Measured again where it seems slow: another process may have disturbed it, and never four times."""
     short = min(taken(function, make, LENGTH) for _ in range(2))
     assert short < 2, "even the shorter text takes long"
-    assert taken(function, make, 4 * LENGTH) < MOST * max(short, FLOOR_SECONDS)
+    assert any(taken(function, make, 4 * LENGTH) < MOST * max(short, FLOOR_SECONDS) for _ in range(4))
 
 
 def repeated(piece: str, before: str = "", after: str = "") -> Callable[[int], str]:
@@ -417,7 +418,7 @@ def slow_texts(pattern: re.Pattern[Any], use: str) -> Iterator[str]:
         for before in ("", *of_pattern[:1]):
             short, long = (f"{before}{piece * (length // len(piece))}\x01" for length in (1500, 6000))
             begun = seconds(pattern, use, short)
-            if begun > 0.001 and min(seconds(pattern, use, long) for _ in range(2)) > MOST * begun:
+            if begun > 0.001 and min(seconds(pattern, use, long) for _ in range(3)) > MOST * begun:
                 yield f"{use} {before!r} + {piece!r} * n"
 
 

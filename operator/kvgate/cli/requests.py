@@ -12,7 +12,7 @@ from kvgate.inert import inert_json, json_text
 from kvgate.what_if import BadRequest, assess_request
 
 MAX_LINE_BYTES = 5 << 20
-"""Of one request; the longest config.json that is read has less than 4 MiB."""
+"""Size of one request; the longest config.json that is read has less than 4 MiB."""
 _TOO_LONG = f"line {{}} has more than {MAX_LINE_BYTES} bytes; write a request of fewer, and one per line"
 _TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{}\[\]]', re.DOTALL)

@@ -85,7 +85,7 @@ def _is_read(name: str) -> bool:
 
 
 def _passed_folder(path: Path, place: _Place, *, is_of_chart: bool) -> PassedOver | None:
-    """None where it is read; templates of a chart are no YAML before Helm fills them in."""
+    """Return None for a folder that is read; templates of a chart are no YAML before Helm fills them in."""
     if _is_ignored(place, path.name, is_folder=True):
         return PassedOver(why=Why.IGNORED)
     if path.name in _PACKAGES or (path / _ENVIRONMENT_FILE).is_file():
@@ -97,7 +97,7 @@ def _passed_folder(path: Path, place: _Place, *, is_of_chart: bool) -> PassedOve
 
 
 def _first_place(folder: Path, root: Path) -> _Place:
-    """The rules of the folders above; none where they name this one: somebody wants it read."""
+    """Take the rules of the folders above, unless they name this one: somebody wants it read."""
     resolved, root = folder.resolve(), root.resolve()
     steps = resolved.relative_to(root).parts if resolved.is_relative_to(root) else ()
     place = _Place(steps=(), rules=())
@@ -135,7 +135,7 @@ def _rules(path: Path, root: Path, depth: int) -> Iterator[_Rule]:
 
 
 def _without_blanks(line: str) -> str:
-    """At its end, unless a backslash stands before the last one."""
+    """Drop the blanks at the end of a line, but keep one behind a backslash."""
     stripped = line.rstrip(" ")
     return f"{stripped} " if stripped.endswith("\\") and stripped != line else stripped
 
@@ -150,7 +150,7 @@ def _standard(step: str) -> str:
 
 
 def _is_ignored(place: _Place, name: str, *, is_folder: bool) -> bool:
-    """The last rule that matches decides."""
+    """Ask the rules; the last one that matches decides."""
     names = (*place.steps, name)
     for rule in reversed(place.rules):
         is_about = is_folder or not rule.only_folders

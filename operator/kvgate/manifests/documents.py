@@ -178,7 +178,7 @@ def read_documents(paths: Iterable[str]) -> Iterator[Document | Broken]:
 
 
 def parsed(file: str, stream: BinaryIO) -> Iterator[Document | Broken]:
-    """The same of one stream; its findings are shown at `file`."""
+    """Read every document of one stream; its findings are shown at `file`."""
     return _documents_of(_Reading().of_stream(file, stream))
 
 

@@ -15,7 +15,7 @@ from kvgate.manifests.plain_values import NotPlain, plain_value
 MAX_DEPTH = 100
 """Levels of nesting; a pod template has a dozen."""
 MAX_NODES = 2_000_000
-"""Of all documents of an input that are more than looked through: keys, values, lists and objects."""
+"""Limit of keys, values, lists and objects in all documents of an input that are more than looked through."""
 MAX_ALIASED_NODES = 100_000
 """Nodes that aliases may add to the written ones."""
 MAX_NUMBER = 100

@@ -12,7 +12,7 @@ _OBJECT = re.compile(r"<[^<>{}\n]{0,200}>")
 
 
 def prints_arguments(line: str) -> bool:
-    """Whether it is the line that they stand in."""
+    """Tell whether a line holds the arguments."""
     return _PRINTED.search(line) is not None
 
 

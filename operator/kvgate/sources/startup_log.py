@@ -145,7 +145,7 @@ def _check_text(text: str) -> None:
 
 
 def _with_short_lines(text: str) -> str:
-    """The words that are looked for begin near the beginning of a line; arguments that are cut would be others."""
+    """Cut lines that no start prints. Arguments are not cut, because half of them would be others. Raises UnusableLog."""
     lines = text.split("\n")
     for index, line in enumerate(lines):
         if len(line) > MAX_LINE_CHARACTERS:
