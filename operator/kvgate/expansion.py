@@ -29,9 +29,8 @@ def expanded(text: str, value_of: Callable[[str], str | None]) -> str:
 
     if "$" not in text:
         return text
-    end = (
-        text.rfind(")") + 1
-    )  # behind it no reference ends, and looking for its end would take long for each that begins
+    # Behind the last ")" no reference ends, and each that begins there would be looked for to the end of the text.
+    end = text.rfind(")") + 1
     return _REFERENCE.sub(replaced, text[:end]) + text[end:].replace("$$", "$")
 
 

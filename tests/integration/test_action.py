@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from support.assets import require_assets
 from support.chart import ROOT
 from support.command_line import MISTAKEN_POD
 
@@ -236,6 +237,23 @@ def test_helm_gets_no_tokens_and_its_output_is_judged_with_the_configuration_of_
         str(job.workspace),
         "template --values=prod.yaml --set=a=1 -- kvgate-check charts/x",
     ]
+
+
+def test_a_real_helm_takes_the_arguments_in_this_order(job: Job, pytestconfig: pytest.Config) -> None:
+    job.install_helm(f'exec "{require_assets(pytestconfig, "helm") / "helm"}" "$@"')
+    template = POD.replace("40960", "{{ .Values.length }}").replace("name: engine", "name: {{ .Release.Name }}")
+    job.put({f"charts/x/{name}": text for name, text in {**CHART, "templates/pod.yaml": template}.items()})
+    job.put({"prod.yaml": "length: 40960\n", "charts/x/values.yaml": "length: 4096\n"})
+    assert job.check(chart="charts/x").returncode == 0
+    done = job.check(chart="charts/x", helm_arguments="--values=prod.yaml\n--namespace=x")
+    assert done.returncode == 1, done.stderr
+    assert "pod kvgate-check on L4-24GB" in done.stdout
+
+
+@pytest.mark.parametrize(("arguments", "code"), [("--nothing-is-fine", 0), ("", 2)])
+def test_a_checkout_without_an_engine_passes_unless_the_workflow_wants_one(job: Job, arguments: str, code: int) -> None:
+    job.put({"service.yaml": "kind: Service\n"})
+    assert job.check(paths="service.yaml", arguments=arguments).returncode == code
 
 
 @pytest.mark.parametrize("place", ["charts/x/files/a", "prod.yaml", "charts/x/deep", "charts/x/circle"])

@@ -240,9 +240,8 @@ def _quoted(text: str, reader: _Reader) -> str:
 
     text = re.sub(r'\\([$"`\\])', r"\1", text.replace("\\\n", " "))
     text = calculated(text, reader.names.variables)
-    end = (
-        text.rfind("}") + 1
-    )  # behind it no brace is closed, and looking for its end would take long for each that opens
+    # Behind the last "}" no brace is closed, and each that opens there would be looked for to the end of the text.
+    end = text.rfind("}") + 1
     return _BRACED.sub(value_of, text[:end]) + _NAMED.sub(value_of, text[end:])
 
 
