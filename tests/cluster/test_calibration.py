@@ -164,12 +164,14 @@ def test_a_deleted_config_map_rolls_no_pod_that_it_had_corrected(plane: ControlP
     """The figures of a verdict stay in its status, and the pods are rendered from these: also when they are scaled, and after a restart."""
     objects, sizes = Objects(plane=plane), {"vllm": {"maxNumSeqs": 12}}
     adjust = {"policy": "Adjust", "adjust": {"knobs": ["MaxModelLen"]}}
+    plane.kubectl("delete", "configmap", CONFIG_MAP, "--ignore-not-found")  # another test may have left it broken
     with running("controller", *OPTIONS, "--resync-seconds=1", kubeconfig=plane.kubeconfig):
         plane.apply(inference_deployment("untaught", admission=adjust, **sizes))
         objects.wait_for("untaught", "Ready", "True")
         blocks = expected_blocks(objects, "teacher", replicas=2, admission={"guarantee": "Startup"}, **sizes)
         with reporting(objects, "teacher", blocks * 84 // 100):
             objects.wait_for("teacher", "PredictionDrift", "True")
+            wait_until(lambda: len(of_setting(objects, 12)) == 2, "both pods have taught")
             plane.apply(inference_deployment("taught", admission=adjust, **sizes))
             objects.wait_for("taught", "Ready", "True")
         status = objects.get("infd", "taught")["status"]
