@@ -35,7 +35,7 @@ def test_predicted_and_observed_stand_side_by_side_and_the_alerts_fire(
         "peak usage of the KV cache +100%",
         "preemptions, per engine +32",
         "alerts that fired +KvgatePredictionWrong, KvgateUnexpectedPreemptions",
-        r"chat-again: [\d,]+ tokens expected, from 1 observed start",
+        r"chat-again: [\d,]+ tokens expected, from 2 observed starts",
     ):
         assert re.search(rf"^ +{figure}$", done.stdout, re.MULTILINE), done.stdout
     assert picture.read_bytes().startswith(PNG)
