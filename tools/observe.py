@@ -219,7 +219,9 @@ def show_next_verdict(plane: ControlPlane) -> None:
     plane.apply(again)
     wait_until(lambda: status_of(plane, AGAIN).get("budget"), f"{AGAIN} has its verdict")
     observed, budget = status_of(plane, NAME)["observed"], status_of(plane, AGAIN)["budget"]
-    say(f"{AGAIN}: {budget['capacityTokens']:,} tokens expected, from {budget.get('observedStarts', 0)} observed starts")
+    say(
+        f"{AGAIN}: {budget['capacityTokens']:,} tokens expected, from {budget.get('observedStarts', 0)} observed starts"
+    )
     off = abs(budget["capacityTokens"] - observed["kvCacheCapacityTokens"])
     expect(off <= BLOCK_SIZE, f"{off} tokens beside what {NAME} reports")
 
