@@ -118,7 +118,7 @@ def names_in(metric: EngineMetric, vllm_version: str) -> list[str]:
     return [
         name.name
         for name in metric.names
-        if parse_patch(name.since) <= release and (name.until is None or release <= parse_patch(name.until))
+        if parse_patch(name.since) <= release and (name.removed_in is None or release < parse_patch(name.removed_in))
     ]
 
 

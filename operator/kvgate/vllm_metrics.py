@@ -1,10 +1,15 @@
 """vLLM's own metrics that kvgate reads, under every name that releases gave them: scraper, rules and dashboards use this table.
 
-Names and releases: the metric definitions in vLLM's source, 0.6.6 to 0.33.0. `since` and `until` are releases that were read.
+Kinds and releases stand in `data/vllm_metrics.csv`, which `make vllm-release` writes; they are releases that were read.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
+from pathlib import Path
+
+_TABLE = Path(__file__).parent / "data" / "vllm_metrics.csv"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -13,8 +18,8 @@ class ScrapedName:
 
     name: str
     since: str
-    until: str | None = None
-    """Last release; None: still there."""
+    removed_in: str | None = None
+    """The first release without it again; None: still there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,35 +46,45 @@ class EngineReading:
     """0 to 1; None where it is not told. Two readings are equal where they are of the same cache."""
 
 
-def _named(key: str, kind: str, *names: tuple[str, str] | tuple[str, str, str]) -> EngineMetric:
-    return EngineMetric(
-        key=key, kind=kind,
-        names=tuple(ScrapedName(name=f"vllm:{n[0]}", since=n[1], until=n[2] if len(n) == 3 else None) for n in names),
-    )  # fmt: skip
+@lru_cache(maxsize=1)
+def _table() -> Mapping[str, tuple[str, ScrapedName]]:
+    """(kind, name with its releases), by the name without `vllm:`."""
+    lines = _TABLE.read_text(encoding="utf-8").splitlines()
+    rows = (line.split(",") for line in lines if not line.startswith(("#", "name,")))
+    return {
+        name: (kind, ScrapedName(name=f"vllm:{name}", since=since, removed_in=removed_in or None))
+        for name, kind, since, removed_in in rows
+    }
 
 
-CACHE_CONFIG_INFO = _named("cache_config_info", "gauge", ("cache_config_info", "0.6.6"))
+def _named(key: str, *names: str) -> EngineMetric:
+    """The quantity with the kind and the releases that the table has for its names."""
+    kind = _table()[names[0]][0]
+    return EngineMetric(key=key, kind=kind, names=tuple(_table()[name][1] for name in names))
+
+
+CACHE_CONFIG_INFO = _named("cache_config_info", "cache_config_info")
 """1; the capacity stands in labels: `num_gpu_blocks` and `block_size`, since 0.24 also `kv_cache_size_tokens`."""
-KV_CACHE_USAGE = _named(
-    "kv_cache_usage", "gauge", ("kv_cache_usage_perc", "0.9.2"), ("gpu_cache_usage_perc", "0.6.6", "0.11.0")
-)
+KV_CACHE_USAGE = _named("kv_cache_usage", "kv_cache_usage_perc", "gpu_cache_usage_perc")
 """0 to 1, whatever the name says; cached blocks that nobody holds count as free."""
-REQUESTS_RUNNING = _named("requests_running", "gauge", ("num_requests_running", "0.6.6"))
-REQUESTS_WAITING = _named("requests_waiting", "gauge", ("num_requests_waiting", "0.6.6"))
-PREEMPTIONS = _named("preemptions", "counter", ("num_preemptions_total", "0.6.6"))
+REQUESTS_RUNNING = _named("requests_running", "num_requests_running")
+REQUESTS_WAITING = _named("requests_waiting", "num_requests_waiting")
+PREEMPTIONS = _named("preemptions", "num_preemptions_total")
 PREFIX_CACHE_QUERIES = _named(
-    "prefix_cache_queries", "counter",
-    ("prefix_cache_queries_total", "0.9.2"), ("gpu_prefix_cache_queries_total", "0.8.5", "0.11.0"),
-)  # fmt: skip
+    "prefix_cache_queries",
+    "prefix_cache_queries_total",
+    "gpu_prefix_cache_queries_total",
+)
 """Tokens that were looked for."""
 PREFIX_CACHE_HITS = _named(
-    "prefix_cache_hits", "counter",
-    ("prefix_cache_hits_total", "0.9.2"), ("gpu_prefix_cache_hits_total", "0.8.5", "0.11.0"),
-)  # fmt: skip
+    "prefix_cache_hits",
+    "prefix_cache_hits_total",
+    "gpu_prefix_cache_hits_total",
+)
 """Tokens that were found."""
-PROMPT_TOKENS = _named("prompt_tokens", "counter", ("prompt_tokens_total", "0.6.6"))
-GENERATION_TOKENS = _named("generation_tokens", "counter", ("generation_tokens_total", "0.6.6"))
-TIME_TO_FIRST_TOKEN = _named("time_to_first_token", "histogram", ("time_to_first_token_seconds", "0.6.6"))
+PROMPT_TOKENS = _named("prompt_tokens", "prompt_tokens_total")
+GENERATION_TOKENS = _named("generation_tokens", "generation_tokens_total")
+TIME_TO_FIRST_TOKEN = _named("time_to_first_token", "time_to_first_token_seconds")
 
 ENGINE_METRICS = (
     CACHE_CONFIG_INFO,

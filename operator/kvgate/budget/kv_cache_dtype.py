@@ -93,6 +93,11 @@ _FORMATS = {
 """(keys, values), vLLM 0.32 `kv_cache_interface` and the quantisers' own configs."""
 
 
+def formats_known() -> frozenset[str]:
+    """Values of `--kv-cache-dtype` that have a formula."""
+    return frozenset({*_FORMATS, *DTYPE_BYTES, "auto"})
+
+
 @lru_cache(maxsize=64)
 def plain(dtype: str) -> KVCacheDtype:
     """A model dtype as it is."""

@@ -4,12 +4,14 @@ Read in the source of the releases named; a boundary such as 0.27 means absent i
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.errors import UnknownVersion
+from kvgate.budget.release_tables import BATCH_TIERS, KV_CACHE_DTYPES
 from kvgate.budget.units import GIB
 from kvgate.record import record
 
@@ -25,18 +27,35 @@ class BatchLimits:
     max_num_seqs: int
 
 
+DEVICES: dict[str, Callable[[Accelerator], bool]] = {
+    "a100": lambda accelerator: accelerator.is_a100,
+    "gb10": lambda accelerator: accelerator.compute_capability == (12, 1),
+}
+"""Devices that tiers of batch limits leave out, by the names in `release_tables`."""
+
+
+@record
+class BatchTier:
+    """Batch limits of devices with at least so much memory, but for those that are named."""
+
+    from_bytes: int
+    limits: BatchLimits
+    excluded: tuple[str, ...] = ()
+
+    def takes(self, accelerator: Accelerator) -> bool:
+        """True for a device of this tier; of several, the first one counts."""
+        is_excluded = any(DEVICES[name](accelerator) for name in self.excluded)
+        return accelerator.memory_bytes >= self.from_bytes and not is_excluded
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Accounting:
     """The way in which one release arrives at the KV cache memory of a rank; one object per release, compared by identity."""
 
     gpu_memory_utilization: Fraction = Fraction(9, 10)
     """Default share of the device's memory."""
-    large_device_bytes: int | None = None
-    """Memory from which on the batch limits are 8192 and 1024; None: never."""
-    large_excludes_a100: bool = False
-    large_excludes_gb10: bool = False
-    huge_device_bytes: int | None = None
-    """Memory from which on the batch limits are 16384 and 1024."""
+    batch_tiers: tuple[BatchTier, ...] = ()
+    """Batch limits by memory, largest first; the last tier is of all other devices."""
     batched_tokens_cover_model_len: bool = False
     """V0 without chunked prefill: max_num_batched_tokens = max(max_model_len, 2048)."""
     null_blocks: int = 0
@@ -113,7 +132,7 @@ class Accounting:
     """`--performance-mode` doubles the default batch limits (throughput) or captures every small size (interactivity)."""
     falls_back_to_float16: bool = False
     """A model of bfloat16 is served in float16 where the GPU has none (`_resolve_auto_dtype`)."""
-    kv_cache_dtypes: frozenset[str] = frozenset({"auto", "fp8", "fp8_e4m3", "fp8_e5m2"})
+    kv_cache_dtypes: frozenset[str] = frozenset()
     """Values of --kv-cache-dtype that the parser accepts."""
     cache_scheme_methods: frozenset[str] = frozenset()
     """Quantisation methods whose checkpoints decide what `--kv-cache-dtype auto` means (`resolve_kv_cache_dtype_string`, and the
@@ -135,24 +154,12 @@ class Accounting:
 
     def batch_limits(self, accelerator: Accelerator) -> BatchLimits:
         """Defaults by device memory and name (`EngineArgs.get_batch_defaults`)."""
-        if self.huge_device_bytes is not None and accelerator.memory_bytes >= self.huge_device_bytes:
-            return BatchLimits(max_num_batched_tokens=16384, max_num_seqs=1024)
-        if self._is_large(accelerator):
-            return BatchLimits(max_num_batched_tokens=8192, max_num_seqs=1024)
-        return BatchLimits(max_num_batched_tokens=2048, max_num_seqs=256)
-
-    def _is_large(self, accelerator: Accelerator) -> bool:
-        if self.large_device_bytes is None or accelerator.memory_bytes < self.large_device_bytes:
-            return False
-        is_gb10 = accelerator.compute_capability == (12, 1)
-        return not (self.large_excludes_a100 and accelerator.is_a100) and not (self.large_excludes_gb10 and is_gb10)
+        return next(tier.limits for tier in self.batch_tiers if tier.takes(accelerator))
 
 
 _DENSE_V2_FIRST = frozenset({
     "Qwen3ForCausalLM", "LlamaForCausalLM", "MistralForCausalLM", "DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM", "GraniteMoeForCausalLM",
 })  # fmt: skip
-_PER_TOKEN_HEAD = {"int8_per_token_head", "fp8_per_token_head", "nvfp4"}
-_TURBOQUANT = {"turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"}
 
 _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     ((0, 6), {"batched_tokens_cover_model_len": True}),
@@ -160,19 +167,16 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "batched_tokens_cover_model_len": False,
         "v1_engine": True,
         "samples_with_flashinfer_if_installed": True,
-        "large_device_bytes": 70 * GIB,
         "whole_card_non_torch": True,
     }),
-    ((0, 9), {"falls_back_to_float16": True, "large_excludes_a100": True, "whole_card_non_torch": False, "hybrid_kv_cache_manager": True}),
-    ((0, 10), {"kv_cache_dtypes": {"fp8_inc"}}),
-    ((0, 11), {"pads_encoder_outputs": "budget", "nccl_in_budget": False, "full_graphs": True, "kv_cache_dtypes": {"bfloat16"}}),
+    ((0, 9), {"falls_back_to_float16": True, "whole_card_non_torch": False, "hybrid_kv_cache_manager": True}),
+    ((0, 11), {"pads_encoder_outputs": "budget", "nccl_in_budget": False, "full_graphs": True}),
     ((0, 12), {
         "defaults_to_unscaled_length": True,
         "pads_encoder_outputs": "item",
         "samples_with_flashinfer_if_installed": False,
         "compiler_tries_kernels": True,
         "graphs_by_level": True,
-        "kv_cache_dtypes": {"fp8_ds_mla"},
     }),
     ((0, 13), {"expert_workspace_persists": True}),
     ((0, 14), {
@@ -187,14 +191,13 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "leaves_out_unused_encoders": True,
         "performance_modes": True,
     }),
-    ((0, 18), {"estimates_graphs": True, "shutdown_timeout": True, "kv_cache_dtypes": {"float16"}}),
+    ((0, 18), {"estimates_graphs": True, "shutdown_timeout": True}),
     ((0, 19), {"cold_compile_seen": True}),
     ((0, 20), {
         "gpu_memory_utilization": Fraction(92, 100),
         "graphs_deducted": True,
         "checks_state_blocks": True,
         "wrapper_ties_embeddings": True,
-        "kv_cache_dtypes": _TURBOQUANT | _PER_TOKEN_HEAD,
     }),
     ((0, 21), {"tokens_by_concurrency": True}),
     ((0, 22), {"sampler_program_rows": False, "unsplit_large_blocks": True, "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"})}),
@@ -205,17 +208,15 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "hybrid_prefix_caching": True,
         "state_checkpoints": True,
         "reserves_batches_in_flight": True,
-        "kv_cache_dtypes": {"int4_per_token_head"},
     }),
     ((0, 27), {"consumed_accounting": True, "counts_fragments": True}),
-    ((0, 28), {"huge_device_bytes": 160 * GIB, "blackwell_graphs": True, "kv_cache_dtypes": {"nvfp4_4over6"}}),
+    ((0, 28), {"blackwell_graphs": True}),
     ((0, 29), {"null_blocks": 1, "v2_runner_architectures": None, "v2_graphs_deducted": True}),
-    ((0, 30), {"kv_cache_dtypes": {"nvfp4_ds_mla"}}),
     ((0, 31), {"counts_fragments": False}),
-    ((0, 32), {"kv_cache_dtypes": {"ultraquant_4bit"}}),
-    ((0, 33), {"large_excludes_gb10": True, "kv_cache_dtypes": {"octave_k3v4", "octave_k3v3", "octave_k3v3_compact"}}),
+    ((0, 33), {}),
 )  # fmt: skip
-"""Changes of each release; `kv_cache_dtypes` are added to those before."""
+"""Changes of each release, as a person read them; the last row is of the newest release whose memory profiling is understood, with
+nothing in it where it changed no byte. KV cache dtypes and batch limits stand in `release_tables`, which `make vllm-release` writes."""
 
 OLDEST: Release = _CHANGES[0][0]
 NEWEST: Release = _CHANGES[-1][0]
@@ -259,13 +260,28 @@ def _accounting(release: Release) -> Accounting:
         raise UnknownVersion(
             f"vLLM {release[0]}.{release[1]} is older than {OLDEST[0]}.{OLDEST[1]}, the oldest release that kvgate knows"
         )
-    facts = Accounting()
+    facts = Accounting(kv_cache_dtypes=_kv_cache_dtypes(release), batch_tiers=_batch_tiers(release))
     for since, changes in _CHANGES:
         if since <= release:
-            facts = _changed(facts, changes)
+            facts = replace(facts, **changes)  # type: ignore[arg-type]
     return facts
 
 
-def _changed(facts: Accounting, changes: dict[str, object]) -> Accounting:
-    added = changes.get("kv_cache_dtypes", set())
-    return replace(facts, **{**changes, "kv_cache_dtypes": facts.kv_cache_dtypes | added})  # type: ignore[operator,arg-type]
+def _kv_cache_dtypes(release: Release) -> frozenset[str]:
+    return frozenset(
+        name
+        for name, since, removed_in in KV_CACHE_DTYPES
+        if since <= release and (removed_in is None or release < removed_in)
+    )
+
+
+def _batch_tiers(release: Release) -> tuple[BatchTier, ...]:
+    tiers = [tiers for since, tiers in BATCH_TIERS if since <= release][-1]
+    return tuple(
+        BatchTier(
+            from_bytes=gib * GIB,
+            limits=BatchLimits(max_num_batched_tokens=tokens, max_num_seqs=seqs),
+            excluded=excluded,
+        )
+        for gib, tokens, seqs, excluded in tiers
+    )

@@ -41,8 +41,6 @@ class Option:
     """True in releases where `--no-…` exists as well."""
     deprecated_since: Patch | None
     replacement: str
-    abbreviates: History
-    """After it was removed: the longer option that its name is taken for."""
 
     def is_in(self, release: Patch) -> bool | None:
         """None where the release lies between one with it and one without."""
@@ -131,7 +129,6 @@ def _option(row: Mapping[str, Any]) -> Option:
         negatable=_history(row, "has_no_form"),
         deprecated_since=parse_patch(row["deprecated_since"]) if "deprecated_since" in row else None,
         replacement=row.get("replacement", ""),
-        abbreviates=_history(row, "abbreviation_of"),
     )
 
 

@@ -25,6 +25,11 @@ def family_of(architecture: str, fields: Fields) -> Family | None:
     return _FAMILIES.get(LANGUAGE_MODELS.get(architecture, architecture))
 
 
+def classes_read() -> frozenset[str]:
+    """Model classes that have a row of their own, as a model or as its towers."""
+    return frozenset({*_FAMILIES, *LANGUAGE_MODELS, *ENCODERS})
+
+
 def encoders_of(architecture: str) -> EncoderReader | None:
     """Return the reader of a multimodal class's towers; None where it has no towers, or none that kvgate can read."""
     return ENCODERS.get(architecture)

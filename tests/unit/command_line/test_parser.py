@@ -33,6 +33,7 @@ def values(line: CommandLine) -> dict[str, Any]:
         ("-t 2", {"tensor_parallel_size": 2}),
         ("--mm-processor-device cuda", {"mm_processor_device": "cuda"}),
         ("--moe-backend FlashInfer-CUTLASS", {"moe_backend": "flashinfer_cutlass"}),
+        ("--sparse-indexer-topk-backend Per-Row", {"sparse_indexer_topk_backend": "per_row"}),
         ("--enforce-eager", {"enforce_eager": True}),
         ("--no-enable-prefix-caching", {"enable_prefix_caching": False}),
         ("--max-num-batched-token=8192", {"max_num_batched_tokens": 8192}),
