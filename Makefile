@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo observe test fuzz init check fix generate verify tools chart accuracy bench run
+.PHONY: help demo observe test fuzz init check fix generate verify tools chart accuracy bench run vllm-release
 
 help:  ## list the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/ready  ## the main job on a local control plane: samples applied, verdicts shown
 	$(BIN)/python tools/demo.py
@@ -48,6 +48,9 @@ accuracy: .venv/ready  ## docs/accuracy.md: predictions beside logged starts, ot
 
 bench: .venv/ready tools  ## speed and memory, each compared in one run
 	$(BIN)/python benchmarks/run_all.py
+
+vllm-release: .venv/ready  ## put a release of vLLM into every table, and say what it changes: make vllm-release VERSION=0.34.0
+	PYTHONPATH=tools $(BIN)/python -m vllm_release "$(VERSION)"
 
 run: .venv/ready  ## the controller against the current kubectl context
 	$(BIN)/kvgate controller

@@ -1,0 +1,160 @@
+"""What one release of vLLM has beside its options: model classes, parsers, metrics, KV cache dtypes, batch limits."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vllm_release.hints import last_name, literal_values
+from vllm_release.options import OptionFacts, read_options
+from vllm_release.reading import Frame, Reading, Unread
+from vllm_release.source import Module, NotRead, Source
+
+REGISTRY = "vllm/model_executor/models/registry.py"
+CACHE_CONFIG = "vllm/config/cache.py"
+ARGUMENTS = "vllm/engine/arg_utils.py"
+METRICS = "vllm/v1/metrics/loggers.py"
+PARSERS = {
+    "--reasoning-parser": ("vllm/reasoning/__init__.py", "_REASONING_PARSERS_TO_REGISTER"),
+    "--tool-call-parser": ("vllm/tool_parsers/__init__.py", "_TOOL_PARSERS_TO_REGISTER"),
+}
+"""Options that take a parser's name: the file and the variable with the names that vLLM brings along."""
+SERVER = "OPENAI_API_SERVER"
+"""The usage context of `vllm serve`."""
+_METRIC = re.compile(r"vllm:[a-z0-9_]+")
+_KINDS = ("gauge", "counter", "histogram")
+
+
+@dataclass(frozen=True, order=True)
+class BatchTier:
+    """Batch limits of devices with at least so much memory, but for those that are named."""
+
+    from_gib: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    excluded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseFacts:
+    """All that the tables keep of one release."""
+
+    version: str
+    options: Mapping[str, OptionFacts]
+    parsers: Mapping[str, frozenset[str]]
+    """Names by the option that takes them."""
+    model_classes: frozenset[str]
+    metrics: Mapping[str, str]
+    """Kinds by the names that a scrape shows, without `vllm:` and the suffixes of a histogram."""
+    kv_cache_dtypes: tuple[str, ...]
+    batch_tiers: tuple[BatchTier, ...]
+    """Largest first; the last one is of all other devices."""
+
+
+def read_release(source: Source) -> ReleaseFacts:
+    """Everything. Raises NotRead where something is not where it used to be."""
+    return ReleaseFacts(
+        version=source.version,
+        options=read_options(source),
+        parsers={option: _names(source, path, variable) for option, (path, variable) in PARSERS.items()},
+        model_classes=_names(source, REGISTRY, "_VLLM_MODELS"),
+        metrics=dict(sorted(_metrics(source.file(METRICS)))),
+        kv_cache_dtypes=_kv_cache_dtypes(source),
+        batch_tiers=_batch_tiers(source),
+    )
+
+
+def _names(source: Source, path: str, variable: str) -> frozenset[str]:
+    """Keys of a dictionary."""
+    node = source.file(path).bindings.get(variable)
+    found = Reading({}).value(node, Frame(source.file(path))) if isinstance(node, ast.expr) else None
+    if not isinstance(found, dict) or not found:
+        raise NotRead(f"{path} of vLLM {source.version} has no dictionary {variable}; find where the names are kept")
+    return frozenset(found)
+
+
+def _kv_cache_dtypes(source: Source) -> tuple[str, ...]:
+    module = source.file(CACHE_CONFIG)
+    node = module.bindings.get("CacheDType")
+    values = literal_values(node, module) if node is not None else ()
+    if not values:
+        raise NotRead(
+            f"{CACHE_CONFIG} of vLLM {source.version} has no literal CacheDType; find where the formats are listed"
+        )
+    return values
+
+
+def _metrics(module: Module) -> Iterator[tuple[str, str]]:
+    """(name, kind); a name that is no argument of a metric's class is that of an info, which is a gauge."""
+    kinds = {id(argument): kind for argument, kind in _arguments_of_metrics(module.tree)}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _METRIC.fullmatch(node.value):
+            name, kind = node.value.removeprefix("vllm:"), kinds.get(id(node), "gauge")
+            yield (f"{name.removesuffix('_total')}_total" if kind == "counter" else name), kind
+
+
+def _arguments_of_metrics(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    for node in ast.walk(tree):
+        called = last_name(node.func).lower() if isinstance(node, ast.Call) else ""
+        kind = next((kind for kind in _KINDS if kind in called), None)
+        if isinstance(node, ast.Call) and kind:
+            yield from ((argument, kind) for argument in (*node.args, *(keyword.value for keyword in node.keywords)))
+
+
+# Batch limits
+
+
+def _batch_tiers(source: Source) -> tuple[BatchTier, ...]:
+    """`get_batch_defaults` tells devices apart by memory and name in one chain of conditions."""
+    function = source.definition(ARGUMENTS, "EngineArgs.get_batch_defaults")
+    chain = next((node for node in ast.walk(function) if _is_about_memory(node)), None) if function else None
+    if not isinstance(chain, ast.If):
+        raise NotRead(f"{ARGUMENTS} of vLLM {source.version} sets no batch limits by memory; find where they come from")
+    return tuple(_tiers(chain, source))
+
+
+def _is_about_memory(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "device_memory" in ast.unparse(node.test)
+
+
+def _tiers(chain: ast.If, source: Source) -> Iterator[BatchTier]:
+    body: list[ast.stmt] = [chain]
+    while len(body) == 1 and isinstance(body[0], ast.If):
+        branch = body[0]
+        gib, excluded = _condition(branch.test, source)
+        yield BatchTier(gib, *_limits(branch.body, source), excluded)
+        body = branch.orelse
+    yield BatchTier(0, *_limits(body, source))
+
+
+def _condition(test: ast.expr, source: Source) -> tuple[int, tuple[str, ...]]:
+    """`device_memory >= 70 * GiB_bytes and "a100" not in device_name and not is_gb10` → (70, (a100, gb10))."""
+    gib, excluded = None, []
+    for part in test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]:
+        match ast.unparse(part):
+            case text if found := re.fullmatch(r"device_memory >= (\d+) \* GiB_bytes", text):
+                gib = int(found[1])
+            case text if found := re.fullmatch(r"'(\w+)' not in device_name|not is_(\w+)", text):
+                excluded.append(found[1] or found[2])
+            case text:
+                raise NotRead(f"{ARGUMENTS} of vLLM {source.version}: batch limits depend on {text}, which is new")
+    if gib is None:
+        raise NotRead(f"{ARGUMENTS} of vLLM {source.version}: {ast.unparse(test)} states no memory")
+    return gib, tuple(sorted(excluded))
+
+
+def _limits(body: list[ast.stmt], source: Source) -> tuple[int, int]:
+    """(tokens, sequences) of the API server."""
+    found: dict[str, Any] = {}
+    for statement in body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict):
+            pairs = zip(statement.value.keys, statement.value.values, strict=True)
+            found |= {last_name(statement.targets[0]): value for key, value in pairs if last_name(key) == SERVER}
+    numbers = [found.get(f"default_max_num_{what}") for what in ("batched_tokens", "seqs")]
+    tokens, seqs = (Reading({}).value(node, Frame(source.file(ARGUMENTS))) if node else Unread("") for node in numbers)
+    if not isinstance(tokens, int) or not isinstance(seqs, int):
+        raise NotRead(f"{ARGUMENTS} of vLLM {source.version}: batch limits of {SERVER} are no numbers any more")
+    return tokens, seqs
