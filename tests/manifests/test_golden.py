@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.cli.check import check
 from kvgate.cli.check_report import Item, Placed
 from kvgate.cli.check_run import Options, run
+from kvgate.command_line.options import releases_read
 from kvgate.manifests.catalog import READERS
 
 FOLDER = Path(__file__).parent
@@ -25,23 +27,27 @@ def told(case: str) -> dict[str, Any]:
     stated = _OPTIONS.search(path.read_text(encoding="utf-8"))
     options = check.make_context("check", [str(path), *shlex.split(stated[1] if stated else "")]).params
     report = run((str(path),), Options(accelerator=options["accelerator"], vllm_version=options["vllm_version"]))
+    text = path.read_text(encoding="utf-8")
     return {
         "exit_code": int(report.exit_code),
-        "engines": [_engine(item) for item in report.items],
+        "engines": [_engine(item, text) for item in report.items],
         "unreadable": [_told(placed) for placed in report.unreadable],
         "other_documents": report.num_others,
     }
 
 
-def _engine(item: Item) -> dict[str, Any]:
+def _engine(item: Item, text: str) -> dict[str, Any]:
+    """Releases that nobody wrote have a name: they are others with the next release of vLLM."""
+    release, name = (releases_read()[-1], "{newest}") if item.assumed else (DEFAULT_VERSION, "{default}")
+    name = name if item.assumed or release not in text else release
     return {
         "at": f"{item.line} {item.path}".strip(),
         "platform": item.platform,
         "name": item.name,
         "verdict": item.verdict,
         "accelerator": item.accelerator,
-        "vllm_version": item.vllm_version,
-        "assumed": list(item.assumed),
+        "vllm_version": name if item.vllm_version == release else item.vllm_version,
+        "assumed": [assumption.replace(release, name) for assumption in item.assumed],
         "findings": [_told(placed) for placed in item.findings],
     }
 

@@ -9,6 +9,7 @@ import yaml
 
 from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 from kvgate.api.validation import parse_document
+from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.controller.observed import assess_owner, config_text
 from kvgate.expansion import expanded
 from kvgate.rendering.status import before, status_of
@@ -47,6 +48,8 @@ def rendered(case: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("case", CASES)
 def test_the_rendering_is_the_golden_one(case: str) -> None:
     text = yaml.safe_dump_all(rendered(case), sort_keys=False, allow_unicode=True, width=120)
+    if DEFAULT_VERSION not in (FOLDER / "input" / f"{case}.yaml").read_text(encoding="utf-8"):
+        text = text.replace(DEFAULT_VERSION, "{default}")  # another one with the next release of vLLM
     golden = FOLDER / "output" / f"{case}.yaml"
     if os.environ.get("KVGATE_UPDATE_GOLDEN") == "1":
         golden.write_text(text, encoding="utf-8")

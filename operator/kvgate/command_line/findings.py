@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.command_line.arguments import shown
 from kvgate.command_line.located import Located, Place, located
+from kvgate.command_line.options import releases_read
 from kvgate.command_line.parser import CommandLine
 from kvgate.command_line.problems import ArgumentProblem
 from kvgate.rules.finding import Severity
@@ -69,5 +69,5 @@ def _uncertain(line: CommandLine, *, is_beyond: bool, is_stated: bool) -> list[A
 def _softened(problem: ArgumentProblem, num_more: int) -> Located:
     """Soften a problem: it holds as far as kvgate knows."""
     told = _problem(problem, num_more)
-    message = f"as of vLLM {DEFAULT_VERSION}, the newest that kvgate knows, {told.finding.message}"
+    message = f"as of vLLM {releases_read()[-1]}, the newest that kvgate knows, {told.finding.message}"
     return replace(told, finding=replace(told.finding, severity=Severity.WARNING, message=message))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kvgate.budget.interval import Verdict
-from kvgate.budget.versions import DEFAULT_VERSION, parse_patch
+from kvgate.command_line.options import newest_read
 from kvgate.command_line.parser import parse_arguments
 from kvgate.manifests.budget_question import Question, version_path
 from kvgate.manifests.chosen_accelerator import choose
@@ -31,7 +31,7 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
 
 def _names(engine: FoundEngine) -> Iterator[Named]:
     """Return the possible names of the model, the surest first: vLLM 0.10+ puts --model where the word without an option stands."""
-    line = parse_arguments(engine.arguments, parse_patch(DEFAULT_VERSION))
+    line = parse_arguments(engine.arguments, newest_read())
     yield Named(text=engine.model.text, path=engine.model.path)
     if setting := line.settings.get("model"):
         yield Named(text=setting.text, path=setting.path)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from kvgate import catalogue
-from kvgate.budget.versions import DEFAULT_VERSION, parse_patch
+from kvgate.budget.versions import parse_patch
 from kvgate.command_line.arguments import Argument
 from kvgate.command_line.options import Option, releases_read, spellings
 from kvgate.command_line.parser import find_option, parse_arguments
@@ -47,11 +47,11 @@ def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Rele
         return Releases(low=configured, high=configured, assumed=f"vLLM {configured}, as configured", is_stated=True)
     why = next((found for found in images), ImageFound(version=None, reason="no image is written"))
     usable = _with_values(usable_releases(_flags(engine.arguments)), engine.arguments)
-    if why.is_newest and DEFAULT_VERSION in usable:
-        assumed = f"vLLM {DEFAULT_VERSION}: {why.reason}"
-        return Releases(low=DEFAULT_VERSION, high=DEFAULT_VERSION, assumed=assumed, is_ahead=why.is_ahead)
+    newest = releases_read()[-1]
+    if why.is_newest and newest in usable:
+        return Releases(low=newest, high=newest, assumed=f"vLLM {newest}: {why.reason}", is_ahead=why.is_ahead)
     if why.is_newest:  # or one that was pulled while it had these options
-        usable = (*usable, DEFAULT_VERSION)
+        usable = (*usable, newest)
     return _range(usable, model, why)
 
 

@@ -9,6 +9,7 @@ from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.plan import plan
 from kvgate.budget.units import GIB
 from kvgate.budget.versions import DEFAULT_VERSION, NEWEST, OLDEST, accounting_of, parse_release
+from kvgate.command_line.options import releases_read
 from support.builders import catalogue_accelerator, new_accelerator, new_model_shape, new_request
 
 
@@ -42,10 +43,11 @@ def test_the_default_version_is_the_newest_that_is_known() -> None:
     assert OLDEST == (0, 6)
 
 
-@pytest.mark.parametrize("version", ["0.34.0", "1.0.0", "7.3"])
+@pytest.mark.parametrize("version", [f"{NEWEST[0]}.{NEWEST[1] + 9}.0", f"{NEWEST[0] + 1}.0.0", "777.3"])
 def test_a_newer_release_counts_as_the_newest_with_a_wider_interval(version: str) -> None:
-    assert asdict(accounting_of(version)) == asdict(accounting_of(DEFAULT_VERSION))
-    known, newer = (plan(new_request(vllm_version=v)).stages[0].available for v in (DEFAULT_VERSION, version))
+    assert asdict(accounting_of(version)) == asdict(accounting_of(releases_read()[-1]))
+    asked = {"max_num_batched_tokens": 8192, "max_num_seqs": 256}
+    known, newer = (plan(new_request(vllm_version=v, **asked)).stages[0].available for v in (DEFAULT_VERSION, version))
     assert newer.expected == known.expected
     assert newer.low < known.low
     assert newer.high > known.high

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from kvgate.budget.interval import Verdict
+from kvgate.command_line.options import newest_read, releases_read
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judged import Defaults, JudgedEngine
@@ -14,6 +15,10 @@ from kvgate.manifests.judging import judge_engine
 from kvgate.rules.finding import Severity
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
+NEWEST = releases_read()[-1]
+"""Of those that were read."""
+MAJOR, MINOR, PATCH = newest_read()
+NEXT, NEXT_PATCH = f"{MAJOR}.{MINOR + 1}.0", f"{MAJOR}.{MINOR}.{PATCH + 1}"
 NO_GPUS = {"limits": {"nvidia.com/gpu": 0}}
 
 
@@ -51,13 +56,13 @@ def rules(engine: JudgedEngine, *severities: Severity) -> list[str]:
         ("ghcr.io/llm-d/llm-d-cuda:v0.9.0-vllm0.30.0", "0.30.0", ""),
         ("public.ecr.aws/deep-learning-containers/vllm:0.11.0-gpu-py312-cu128-ubuntu22.04-ec2", "0.11.0", ""),
         ("rayproject/ray:2.43.0-vllm_0.8.5.post1", "0.8.5.post1", ""),
-        ("team/dynamo:1.5.0-vllm-runtime-0.2.1", "0.33.0", "not vLLM's own image"),
-        ("vllm/vllm-openai", "0.33.0", "moves"),
-        ("vllm/vllm-openai:nightly", "0.33.0", "moves"),
-        ("vllm/vllm-openai@sha256:00", "0.33.0", "0.8.5 to 0.33.0: a digest"),
-        ("vllm/vllm-openai:nightly-0123456", "0.33.0", "names no release"),
-        ("lmcache/vllm-openai:v0.3.5", "0.33.0", "not vLLM's own image"),
-        ("quay.io/team/vllm:1.2.3", "0.33.0", "not vLLM's own image"),
+        ("team/dynamo:1.5.0-vllm-runtime-0.2.1", NEWEST, "not vLLM's own image"),
+        ("vllm/vllm-openai", NEWEST, "moves"),
+        ("vllm/vllm-openai:nightly", NEWEST, "moves"),
+        ("vllm/vllm-openai@sha256:00", NEWEST, f"0.8.5 to {NEWEST}: a digest"),
+        ("vllm/vllm-openai:nightly-0123456", NEWEST, "names no release"),
+        ("lmcache/vllm-openai:v0.3.5", NEWEST, "not vLLM's own image"),
+        ("quay.io/team/vllm:1.2.3", NEWEST, "not vLLM's own image"),
     ],
 )
 def test_the_release_is_the_images_or_assumed(tmp_path: Path, image: str, version: str, assumed: str) -> None:
@@ -78,11 +83,11 @@ def test_a_configured_release_stands_where_the_image_says_none(tmp_path: Path) -
     ("arguments", "low", "high"),
     [
         (["--swap-space=4"], "0.8.5", "0.17.1"),
-        (["--nnodes=1"], "0.12.0", "0.33.0"),
-        (["--max-model-len=auto"], "0.14.1", "0.33.0"),
-        (["--enable-auto-tool-choice", "--tool-call-parser=glm47"], "0.14.1", "0.33.0"),
+        (["--nnodes=1"], "0.12.0", NEWEST),
+        (["--max-model-len=auto"], "0.14.1", NEWEST),
+        (["--enable-auto-tool-choice", "--tool-call-parser=glm47"], "0.14.1", NEWEST),
         (["--speculative-model=x"], "0.6.6", "0.6.6"),
-        (["--enable-multimodal"], "0.8.5", "0.33.0"),
+        (["--enable-multimodal"], "0.8.5", NEWEST),
     ],
 )
 def test_options_narrow_the_release_down(tmp_path: Path, arguments: list[str], low: str, high: str) -> None:
@@ -145,12 +150,14 @@ def test_a_tag_that_moves_is_the_newest_release_or_one_that_was_pulled_before(tm
     assert found.verdict is Verdict.MAY_NOT_FIT
 
 
-@pytest.mark.parametrize("tag", ["v0.34.0", "v0.33.1", "nightly"])
+@pytest.mark.parametrize("tag", [f"v{NEXT}", f"v{NEXT_PATCH}", "nightly"])
 def test_a_release_that_nobody_has_read_may_know_more_options(tmp_path: Path, tag: str) -> None:
     known = ("Qwen/Qwen3-8B", "--max-model-len=8192", "--max-num-seqs=4")
     found = judged(tmp_path, *known, "--brand-new=1", "--moe-backend=newer", image=f"vllm/vllm-openai:{tag}")
     assert rules(found, Severity.WARNING) == ["OptionUnknown", "OptionValue"]
-    assert found.findings[0].finding.message.startswith("as of vLLM 0.33.0, the newest that kvgate knows, --brand-new")
+    assert found.findings[0].finding.message.startswith(
+        f"as of vLLM {NEWEST}, the newest that kvgate knows, --brand-new"
+    )
     assert found.verdict is Verdict.FITS
 
 
@@ -170,7 +177,7 @@ def test_where_no_release_is_stated_a_slip_of_the_pen_is_an_error_and_an_option_
     [
         (IMAGE, "hermess", Severity.ERROR),
         (IMAGE, "corp", Severity.ERROR),
-        ("vllm/vllm-openai:v0.34.0", "corp", Severity.WARNING),
+        (f"vllm/vllm-openai:v{NEXT}", "corp", Severity.WARNING),
         ("vllm/vllm-openai:nightly", "hermess", Severity.WARNING),
         ("corp/llm:7", "corp", Severity.WARNING),
         ("corp/llm:7", "minimax", Severity.WARNING),  # neither the oldest nor the newest has it
