@@ -228,7 +228,7 @@ def test_a_second_document_is_told_and_not_passed_over(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("- a\n", "the document is a list (not shown); it must be an object"),
+        ("- a\n", "the document is ['a']; it must be an object"),
         ("ignore: 3\n", "ignore is 3; it must be a list"),
         ("mappings: [{selector: x, accelerator: L4-24GB}]\n", "mappings[0].selector is 'x'; it must be an object"),
     ],
