@@ -136,7 +136,7 @@ SCENES = (
         series={REFUSED: "_x10 1x29 stale"},
         labels=OWNER,
         summary="serving/chat is refused and not rendered",
-        description="Its condition Accepted is False: nothing runs for the current spec, what ran before was left alone.",
+        description="Its condition Accepted is False: nothing runs for the current spec; what was admitted before goes on.",
     ),
     Scene(
         alert="KvgateNoLeader",

@@ -53,4 +53,4 @@ def test_no_glob_takes_long(path: str, glob: str) -> None:
     started = time.process_time()
     assert not path_matches(path, glob)
     assert not name_matches(path, glob)
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < 5  # a second on a busy machine; by backtracking, years
