@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from kvgate import catalogue
@@ -119,15 +121,45 @@ def _catalogue_shape(name: str, quantization: str | None, dtype: str | None) -> 
     return replace(shape, checkpoint_bytes=entry.safetensors_bytes or 0) if as_stored else shape
 
 
-@lru_cache(maxsize=256)
 def shape_of_text(
     text: str, *, name: str, where: str, quantization: str | None = None, dtype: str | None = None
 ) -> tuple[ModelShape | None, tuple[Finding, ...]]:
     """The shape that a config.json's text describes; one finding per problem."""
-    try:
-        return read_config(parse_config_text(text), name=name, quantization=quantization, dtype=dtype), ()
-    except ModelConfigError as error:
-        return None, _config_findings(error, where)
+    digest = sha256(text.encode(errors="surrogatepass")).digest()
+    found = _SHAPES.get((digest, name, quantization, dtype))
+    if found is None:
+        try:
+            found = read_config(parse_config_text(text), name=name, quantization=quantization, dtype=dtype)
+        except ModelConfigError as error:
+            found = error
+        _SHAPES.put((digest, name, quantization, dtype), found, size=len(text))
+    return (found, ()) if isinstance(found, ModelShape) else (None, _config_findings(found, where))
+
+
+class _ShapesByContent:
+    """What texts describe, without the texts: many objects may refer to one ConfigMap. The least recently used goes first."""
+
+    def __init__(self, most_characters: int) -> None:
+        self._most_characters = most_characters
+        self._characters = 0
+        self._found: OrderedDict[object, tuple[ModelShape | ModelConfigError, int]] = OrderedDict()
+
+    def get(self, key: object) -> ModelShape | ModelConfigError | None:
+        if key not in self._found:
+            return None
+        self._found.move_to_end(key)
+        return self._found[key][0]
+
+    def put(self, key: object, found: ModelShape | ModelConfigError, *, size: int) -> None:
+        self._found[key] = found, size
+        self._characters += size
+        while self._characters > self._most_characters and len(self._found) > 1:
+            _, (_, oldest) = self._found.popitem(last=False)
+            self._characters -= oldest
+
+
+_SHAPES = _ShapesByContent(16_000_000)
+"""A shape takes about as much memory as its text; the largest published text has 2.4 million characters."""
 
 
 def _config_findings(error: ModelConfigError, where: str) -> tuple[Finding, ...]:

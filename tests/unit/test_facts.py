@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kvgate import catalogue
+from kvgate import catalogue, facts
 from kvgate.api.v1alpha1 import KeyRef
 from kvgate.api.validation import parse_document
 from kvgate.budget.model_shape import FullAttention
@@ -237,3 +237,25 @@ def test_where_such_a_number_counts_it_is_a_problem_that_names_the_key(key: str,
     shape, findings = shape_of_text(text, name=NEMOTRON, where="config.json")
     assert shape is None
     assert any(finding.rule == "InvalidModelConfig" and key in finding.message for finding in findings)
+
+
+def test_one_text_is_read_once_however_many_refer_to_it_and_is_not_kept() -> None:
+    text = json.dumps(new_llama_config(padding="x" * 1000))
+    (first, _), (second, _) = (shape_of_text(text, name="m", where=f"ConfigMap {number}") for number in range(2))
+    assert first is second
+    wrong = json.dumps(new_llama_config(hidden_size=0))
+    found = [shape_of_text(wrong, name="m", where=where)[1][0].message for where in ("ConfigMap a", "ConfigMap b")]
+    assert [message.partition(":")[0] for message in found] == ["ConfigMap a", "ConfigMap b"]
+    assert not any(isinstance(part, str) and part in (text, wrong) for key in facts._SHAPES._found for part in key)  # type: ignore[attr-defined]
+
+
+def test_what_is_remembered_of_texts_is_bounded_by_their_characters() -> None:
+    shapes = facts._ShapesByContent(100)
+    shape = shape_of_text(json.dumps(new_llama_config()), name="m", where="x")[0]
+    assert shape is not None
+    for number in range(4):
+        shapes.put(number, shape, size=40)
+    assert [shapes.get(number) is not None for number in range(4)] == [False, False, True, True]
+    shapes.put("large", shape, size=1000)
+    assert shapes.get("large") is shape
+    assert shapes.get(3) is None
