@@ -18,6 +18,9 @@ MAX_DEPTH = 64
 MAX_FINDINGS = 50
 """Errors of one document that are told; the last says how many there are beyond."""
 
+_MORE_COUNTED = 100
+"""How many of those beyond are counted, which takes as long as telling them."""
+
 
 class InvalidDocument(ValueError):
     """The document is not an InferenceDeployment; `findings` say why, one per error."""
@@ -66,11 +69,11 @@ def _first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """As many as somebody reads; a document of a megabyte may have a hundred thousand."""
     rest = iter(findings)
     told = tuple(islice(rest, MAX_FINDINGS))
-    left = sum(1 for _ in islice(rest, 100))
+    left = sum(1 for _ in islice(rest, _MORE_COUNTED))
     if not left:
         return told
-    more = f"{left} more errors" if left < 100 else "a hundred more errors, or more,"
-    return (*told, _finding("", f"and {more}: correct these first", ""))
+    beyond = " or beyond" if left == _MORE_COUNTED else ""
+    return (*told, _finding("", f"and {left} more errors{beyond}: correct these first", ""))
 
 
 def _broken_rules(deployment: InferenceDeployment) -> Iterator[Finding]:

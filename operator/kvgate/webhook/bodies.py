@@ -75,7 +75,8 @@ class Bodies:
         self.bytes_in_flight += len(chunk)
         if len(body.received) > MAX_BODY_BYTES:
             raise _too_large()
-        if self.bytes_in_flight > self._most_bytes:
+        leaving = sum(len(each.received) for each in self._bodies if each.is_shed)
+        if not body.is_shed and self.bytes_in_flight - leaving > self._most_bytes:
             self._shed()
 
     def _shed(self) -> None:
