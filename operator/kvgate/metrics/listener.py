@@ -9,9 +9,10 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -26,6 +27,8 @@ _LINGERING_SECONDS = 0.5
 """How long an unread rest of a request is received after its answer, so that the peer sees the answer."""
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Peer = dict[str, Any]
 """The client's certificate, as `ssl` describes it; empty where there is none."""
@@ -63,6 +66,29 @@ async def listen(
     app.middlewares.insert(0, listener.note_requests)
     await listener.start(app, host, port)
     return listener
+
+
+@contextlib.asynccontextmanager
+async def listening_beside(app: web.Application, host: str, port: int) -> "AsyncIterator[Listener]":
+    """As `listen`, in a thread with an event loop of its own: it answers whatever keeps this one busy."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="probes", daemon=True)
+    thread.start()
+
+    async def there(work: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+    try:
+        listener = await there(listen(app, host, port))
+        try:
+            yield listener
+        finally:
+            await there(listener.cleanup())
+    finally:
+        await there(loop.shutdown_default_executor())
+        loop.call_soon_threadsafe(loop.stop)
+        await asyncio.to_thread(thread.join)
+        loop.close()
 
 
 class Listener:
@@ -271,7 +297,14 @@ class _Connection(asyncio.Protocol):
             self._deadline.cancel()
 
     def abort(self) -> None:
+        """Its place is free at once, and not only when the event loop comes round."""
+        self._leave()
         self._transport.abort()
+
+    def _leave(self) -> None:
+        self._cancel()
+        for connections in (self._strangers, self._known):
+            connections.pop(self._transport, None)
 
     def eof_received(self) -> bool | None:
         return self._handler.eof_received()
@@ -283,8 +316,6 @@ class _Connection(asyncio.Protocol):
         self._handler.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._cancel()
-        for connections in (self._strangers, self._known):
-            connections.pop(self._transport, None)
+        self._leave()
         with contextlib.suppress(ConnectionError):
             self._handler.connection_lost(exc)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from kvgate.logs import log_as_json
 from kvgate.metrics import registry as names
 from kvgate.metrics.endpoint import endpoint_app
 from kvgate.metrics.exporter import counter, gauge, new_registry
-from kvgate.metrics.listener import DEFAULT_LIMITS, Listener, PortLimits, listen
+from kvgate.metrics.listener import DEFAULT_LIMITS, Listener, PortLimits, listen, listening_beside
 from kvgate.rendering.pod import IMAGES, VLLM_ALONE
 from kvgate.webhook.bodies import Bodies
 from kvgate.webhook.judging import LIMITS, WORKERS, Judge, reviewing_pool
@@ -31,6 +32,9 @@ LINGER_SECONDS = 5.0
 """How long a stopping process still answers, while the API server learns to ask the other one."""
 DRAIN_SECONDS = 10.0
 """How long reviews under way may take after that; the API server waits half of it."""
+BEAT_SECONDS = 1.0
+MAX_LAG_SECONDS = 10.0
+"""Without a beat of the event loop: something blocks it."""
 CERTIFICATE_POLL_SECONDS = 10.0
 """Well below the minute in which the kubelet updates a mounted Secret."""
 
@@ -156,15 +160,18 @@ async def serving(settings: Settings) -> AsyncIterator[dict[str, int]]:
     """Both listeners, as ports by name. The probes outlive the reviews, and tell that no more should come."""
     certificate = Certificate(settings.tls_cert, settings.tls_key, settings.client_ca)
     starts = StartsFile(settings.calibration, settings.trust)
-    registry, traffic, accepting = new_registry(), Traffic(), asyncio.Event()
-    metrics = endpoint_app(registry, livez=lambda: (True, "ok"), readyz=lambda: _readiness(accepting))
+    registry, traffic, accepting, beat = new_registry(), Traffic(), asyncio.Event(), Beat()
+    metrics = endpoint_app(registry, livez=beat.livez, readyz=lambda: _readiness(accepting))
     gauge(names.CERTIFICATE_EXPIRY, registry).set_function(lambda: certificate.expires_at)
     pool, names_of_clients = reviewing_pool(settings.limits), ClientNames(settings.client_names)
     judge = Judge(pool, lambda: starts.calibration)
     validation = validation_app(Instruments.registered(registry), traffic, judge, Bodies())
     async with contextlib.AsyncExitStack() as stack:
-        probes = await listen(metrics, settings.metrics_host, settings.metrics_port)
-        stack.push_async_callback(probes.cleanup)
+        beating = asyncio.create_task(beat.run_forever())
+        stack.callback(beating.cancel)
+        probes = await stack.enter_async_context(
+            listening_beside(metrics, settings.metrics_host, settings.metrics_port)
+        )
         stack.push_async_callback(pool.close)  # after the last review
         reviews = await listen(
             validation, settings.host, settings.port, tls=certificate.context, limits=settings.port_limits,
@@ -205,6 +212,26 @@ async def _leave(reviews: Listener, traffic: Traffic, linger_seconds: float) -> 
     await reviews.stop()
     await traffic.idle(DRAIN_SECONDS)
     await reviews.cleanup()
+
+
+class Beat:
+    """Whether the event loop of the reviews turns; the probes have another one."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.at = clock()
+
+    async def run_forever(self) -> None:
+        while True:
+            self.at = self._clock()
+            await asyncio.sleep(BEAT_SECONDS)
+
+    def livez(self) -> tuple[bool, str]:
+        """A restart helps where the loop stands still, and only there."""
+        lag_seconds = self._clock() - self.at
+        if lag_seconds > MAX_LAG_SECONDS:
+            return False, f"the event loop has not turned for {lag_seconds:.0f} s"
+        return True, "ok"
 
 
 def _readiness(accepting: asyncio.Event) -> tuple[bool, str]:

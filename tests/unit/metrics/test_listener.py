@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from certificates import write_certificates
-from kvgate.metrics.listener import Listener, PortLimits, listen
+from kvgate.metrics.listener import Listener, PortLimits, listen, listening_beside
 
 SHORT = 0.15
 LONG = PortLimits(connections=4, handshake_seconds=20, headers_seconds=20, request_seconds=20, idle_seconds=20)
@@ -202,6 +203,21 @@ async def test_a_peer_that_is_not_accepted_gets_no_answer() -> None:
         reader, writer = await port.connect()
         writer.write(REQUEST)
         assert await is_closed(reader)
+
+
+async def test_a_port_beside_answers_while_the_event_loop_stands_still() -> None:
+    app = web.Application()
+
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text="fine")
+
+    app.router.add_get("/", page)
+    async with listening_beside(app, "127.0.0.1", 0) as listener:
+        with socket.create_connection(listener.addresses[0][:2], timeout=5) as connection:
+            connection.sendall(REQUEST)  # this thread, and with it the loop, waits for the answer
+            assert b"200 OK" in connection.recv(1000)
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(listener.addresses[0][:2], timeout=5)
 
 
 async def test_what_is_not_http_is_answered_and_closed() -> None:

@@ -16,7 +16,7 @@ from certificates import write_certificates
 from kvgate.metrics.exporter import new_registry
 from kvgate.metrics.listener import listen
 from kvgate.webhook.bodies import Bodies
-from kvgate.webhook.command import Settings, serving
+from kvgate.webhook.command import Beat, Settings, serving
 from kvgate.webhook.judging import Judge, namespace_in
 from kvgate.webhook.review import Answer, Mistake, answers, review
 from kvgate.webhook.server import Instruments, Traffic, validation_app
@@ -217,6 +217,14 @@ async def test_a_review_survives_the_loss_of_one_worker() -> None:
     assert await Judge(Workers(1), lambda: None)(b"{}") == Mistake(message="fine")  # type: ignore[arg-type, return-value]
     with pytest.raises(WorkerLost):
         await Judge(Workers(2), lambda: None)(b"{}")  # type: ignore[arg-type, return-value]
+
+
+def test_a_loop_that_stands_still_is_not_alive() -> None:
+    now = [100.0]
+    beat = Beat(lambda: now[0])
+    assert beat.livez() == (True, "ok")
+    now[0] += 11
+    assert beat.livez() == (False, "the event loop has not turned for 11 s")
 
 
 def settings_of(secret: Path, **changes: Any) -> Settings:
