@@ -57,6 +57,12 @@ ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "webhook.replicas": ({}, {"webhook": {"replicas": 3}}),
     "webhook.port": ({}, {"webhook": {"port": 10250}}),
+    "webhook.workers": ({}, {"webhook": {"workers": 4}}),
+    "webhook.clientCA.configMap": ({}, {"webhook": {"clientCA": {"configMap": "api-server-ca"}}}),
+    "webhook.clientCA.names": (
+        {"webhook": {"clientCA": {"configMap": "api-server-ca"}}},
+        {"webhook": {"clientCA": {"configMap": "api-server-ca", "names": ["kube-apiserver"]}}},
+    ),
     "webhook.certs.mode": ({}, {"webhook": {"certs": PROVIDED}}),
     "webhook.certs.secretName": (
         {"webhook": {"certs": PROVIDED}},
@@ -124,6 +130,7 @@ def test_the_schema_knows_every_value_and_helms_own_and_no_other() -> None:
         ({"webhook": {"certs": {"mode": "auto"}}}, ["/webhook/certs/mode", "'certManager', 'provided'"]),
         ({"webhook": {"port": 8080}}, ["/webhook/port"]),
         ({"webhook": {"replicas": 0}}, ["/webhook/replicas", "minimum"]),
+        ({"webhook": {"clientCA": {"names": ["kube-apiserver"]}}}, ["/webhook/clientCA"]),
         ({"watchNamespaces": ["Team"]}, ["/watchNamespaces/0", "'Team' does not match"]),
         ({"calibration": {"scope": "All"}}, ["/calibration/scope", "'Namespace', 'Cluster'"]),
         ({"calibration": {"images": ["vllm/vllm-openai:v1"]}}, ["/calibration/images/0", "does not match"]),

@@ -10,7 +10,7 @@ from kvgate.controller.starts import ObservedStarts
 from kvgate.facts import ConfigMissing
 from kvgate.workers import Limits, OutOfTime, Pool, WorkerLost
 
-LIMITS = Limits(workers=2, budget_seconds=10.0, max_waiting=256)
+LIMITS = Limits(workers=2, budget_seconds=10.0, max_waiting=256, memory_bytes=128 << 20)
 """The dearest InferenceDeployment of the catalogue takes a tenth of a second; a config.json that somebody wrote for it may take
 any time. Of each namespace as many objects may wait as are read in a few seconds."""
 
