@@ -10,8 +10,9 @@ from typing import Any
 
 from vllm_release.hints import last_name, literal_values
 from vllm_release.options import OptionFacts, read_options
-from vllm_release.reading import Frame, Reading, Unread
+from vllm_release.reading import Reading
 from vllm_release.source import Module, NotRead, Source
+from vllm_release.values import Frame, Unread
 
 REGISTRY = "vllm/model_executor/models/registry.py"
 CACHE_CONFIG = "vllm/config/cache.py"

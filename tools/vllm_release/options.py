@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from vllm_release.hints import NONE, Hint, alternatives, contains, is_configuration, last_name
-from vllm_release.reading import Bound, EnumMember, Kind, Made, Reading, Unread, lineage
+from vllm_release.reading import Reading
 from vllm_release.source import Module, NotRead, Ref, Source
+from vllm_release.values import Bound, EnumMember, Kind, Made, Unread, lineage
 
 ENTRY, COMMAND, METHOD = "vllm/entrypoints/cli/serve.py", "ServeSubcommand", "subparser_init"
 """The method that makes the parser of `vllm serve`; its argument is the parser of `vllm`."""

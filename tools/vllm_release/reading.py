@@ -8,71 +8,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from vllm_release.hints import last_name, literal_values
 from vllm_release.source import Module, NotRead, Ref
+from vllm_release.values import Bound, EnumMember, Frame, Kind, Made, Unread, lineage
 
-
-@dataclass(frozen=True)
-class Unread:
-    """A value that the syntax tree does not show: the platform, the environment, another library."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A type of values on a command line, in the words of the table: `int`, `json|str`, `str?`."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A method with the class that it is looked up on."""
-
-    ref: Ref
-    owner: Ref
-
-
-@dataclass(frozen=True)
-class EnumMember:
-    """One member of an enumeration."""
-
-    value: Any
-
-
-@dataclass(frozen=True)
-class Made:
-    """An object of a configuration class with its own defaults."""
-
-    ref: Ref
-
-
-@dataclass
-class Frame:
-    """One call: the module whose names it means, its variables, the class that it is a method of."""
-
-    module: Module
-    names: dict[str, Any] = field(default_factory=dict)
-    owner: Ref | None = None
-    """The class that the method belongs to, for `super()`."""
-    is_over: bool = False
-    result: Any = None
-
-
-Native = Callable[..., Any]
-"""What is done in place of one of vLLM's functions."""
 _ARGV = ["vllm", "serve"]
 """`sys.argv` of the command that is read."""
 
 
 class Reading:
-    """Follows definitions; `natives` are called in place of vLLM's functions of those names."""
+    """Follows definitions; `natives` stand in place of what has those names: functions of vLLM's and of Python."""
 
-    def __init__(self, natives: Mapping[str, Native]) -> None:
+    def __init__(self, natives: Mapping[str, Any]) -> None:
         self.natives = natives
 
     def call(self, function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
@@ -135,7 +84,7 @@ class Reading:
             self._put(node.target, self.value(node.value, frame), frame)
 
     def _augmented(self, node: ast.AugAssign, frame: Frame) -> None:
-        before, added = self.value(_loaded(node.target), frame), self.value(node.value, frame)
+        before, added = self.value(node.target, frame), self.value(node.value, frame)
         self._put(node.target, _sum(before, added), frame)
 
     def _put(self, target: ast.expr, value: Any, frame: Frame) -> None:
@@ -397,16 +346,6 @@ class Reading:
         return dict(made) if isinstance(node, ast.DictComp) else [part for (part,) in made]
 
 
-def lineage(ref: Ref) -> list[Ref]:
-    """The class and those of vLLM's that it inherits from, nearest first."""
-    found = [ref]
-    for base in getattr(ref.node, "bases", ()):
-        above = ref.module.find(last_name(base))
-        if above is not None and isinstance(above.node, ast.ClassDef):
-            found.extend(lineage(above))
-    return found
-
-
 def _defining(ref: Ref, owner: Ref | None) -> Ref | None:
     """The class whose body holds the method."""
     return next((each for each in lineage(owner) if ref.node in each.node.body), owner) if owner else None  # type: ignore[attr-defined]
@@ -420,10 +359,6 @@ def _assigned(statement: ast.stmt) -> str:
     if isinstance(statement, ast.AnnAssign):
         return last_name(statement.target)
     return last_name(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
-
-
-def _loaded(target: ast.expr) -> ast.expr:
-    return target
 
 
 def _text_made_by(method: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:

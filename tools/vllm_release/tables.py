@@ -1,20 +1,17 @@
-"""The tables that depend on releases: read from the repository, one release put into them, written again.
-
-Every table keeps spans of releases. What is put in is what one release has; what others have stays as it is. Something that goes
-and comes back counts as there in between.
-"""
+"""The tables that depend on releases: read from the repository, one release put into them, written again."""
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vllm_release.facts import BatchTier, ReleaseFacts
 from vllm_release.options import OptionFacts
+from vllm_release.spans import History, Span, Spans, following, previous, put_names, put_value, value_at
 
 ROOT = Path(__file__).resolve().parents[2]
 _PACKAGE = ROOT / "operator" / "kvgate"
@@ -44,108 +41,10 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:3])
 
 
-# Spans
-
-
-@dataclass(frozen=True)
-class Span:
-    """When something was there: from `since` until before `removed_in`, or until now."""
-
-    since: Any
-    removed_in: Any = None
-
-    def holds(self, release: Any, releases: Sequence[Any]) -> bool:
-        """True where the release has it; both ends are among `releases`."""
-        index = releases.index(release)
-        return releases.index(self.since) <= index and (
-            self.removed_in is None or index < releases.index(self.removed_in)
-        )
-
-
-Spans = dict[str, Span]
-
-
-def put_names(spans: Mapping[str, Span], present: Collection[str], release: Any, releases: Sequence[Any]) -> Spans:
-    """The spans with exactly these names in the release."""
-    found = {name: _with(spans.get(name), release, releases) for name in present}
-    for name, span in spans.items():
-        if name not in found and (kept := _without(span, release, releases)):
-            found[name] = kept
-    return dict(sorted(found.items()))
-
-
-def _with(span: Span | None, release: Any, releases: Sequence[Any]) -> Span:
-    following = _next(release, releases)
-    if span is None:
-        return Span(release, following)
-    index = releases.index(release)
-    if index < releases.index(span.since):
-        return replace(span, since=release)
-    if span.removed_in is not None and index >= releases.index(span.removed_in):
-        return replace(span, removed_in=following)
-    return span
-
-
-def _without(span: Span, release: Any, releases: Sequence[Any]) -> Span | None:
-    """At either end the span gets shorter; in the middle it stays."""
-    if not span.holds(release, releases):
-        return span
-    following = _next(release, releases)
-    if span.since == release:
-        return None if following in (None, span.removed_in) else replace(span, since=following)
-    return replace(span, removed_in=release) if following == span.removed_in else span
-
-
-def _next(release: Any, releases: Sequence[Any]) -> Any:
-    index = releases.index(release) + 1
-    return releases[index] if index < len(releases) else None
-
-
-def _previous(release: Any, releases: Sequence[Any]) -> Any:
-    index = releases.index(release) - 1
-    return releases[index] if index >= 0 else None
-
-
-# Histories
-
-
-History = list[list[Any]]
-"""[since, value], oldest first."""
-
-
-def put_value(
-    history: Sequence[Sequence[Any]], span: Span, value: Any, release: Any, releases: Sequence[Any], absent: Any = None
-) -> History:
-    """The history with that value in the release; `absent` is the value that needs no writing where it is the only one."""
-    within = [each for each in releases if span.holds(each, releases)]
-    values = [value if each == release else value_at(history, each, releases, absent) for each in within]
-    return written_history(within, values, absent)
-
-
-def written_history(releases: Sequence[Any], values: Sequence[Any], absent: Any = None) -> History:
-    """Where a value differs from the one before."""
-    starts = [i for i in range(len(values)) if i == 0 or not _same(values[i], values[i - 1])]
-    return [] if len(starts) == 1 and _same(values[0], absent) else [[releases[i], values[i]] for i in starts]
-
-
-def value_at(history: Sequence[Sequence[Any]], release: Any, releases: Sequence[Any], absent: Any = None) -> Any:
-    """The value of a release; before the first entry, the first one."""
-    if not history:
-        return absent
-    index = releases.index(release)
-    known = [value for since, value in history if releases.index(since) <= index]
-    return known[-1] if known else history[0][1]
-
-
-def _same(one: Any, other: Any) -> bool:
-    """0 is not false, and 1.0 is 1."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
-
-
 # Options
 
 
-_COLUMNS = (
+_COLUMNS: tuple[tuple[str, str, Any], ...] = (
     ("type", "type", None),
     ("choices", "choices", None),
     ("default", "default", None),
@@ -185,7 +84,7 @@ def _columns(
     if option.is_deprecated and (since is None or releases.index(release) < releases.index(since)):
         found["deprecated_since"] = release
     elif not option.is_deprecated and since == release:
-        found["deprecated_since"] = _next(release, releases)
+        found["deprecated_since"] = following(release, releases)
     return found
 
 
@@ -408,8 +307,8 @@ def _tier(tier: BatchTier) -> str:
 
 
 def _four_ends(span: Span, releases: Sequence[str]) -> list[str]:
-    until = _previous(span.removed_in, releases) if span.removed_in else ""
-    return [_previous(span.since, releases) or "", span.since, until, span.removed_in or ""]
+    until = previous(span.removed_in, releases) if span.removed_in else ""
+    return [previous(span.since, releases) or "", span.since, until, span.removed_in or ""]
 
 
 _PARSERS_HEAD = """\

@@ -13,6 +13,7 @@ from vllm_release import __main__ as program
 from vllm_release import tables
 from vllm_release.fingerprints import FOLLOWED, GONE
 from vllm_release.options import OptionFacts
+from vllm_release.spans import Span
 
 TABLES = tables.read_tables()
 PRINTS = tables.read_fingerprint_table()
@@ -42,7 +43,7 @@ def test_the_newest_release_is_added_to_the_tables_of_the_one_before_it_as_they_
 def without_the_newest(table: tables.Tables) -> tables.Tables:
     newest, of_minor = table.releases[-1], table.minors[-1]
 
-    def spans(each: Mapping[Any, tables.Span], release: Any) -> dict[Any, tables.Span]:
+    def spans(each: Mapping[Any, Span], release: Any) -> dict[Any, Span]:
         return {
             name: replace(span, removed_in=None) if span.removed_in == release else span
             for name, span in each.items()

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from vllm_release.options import OptionFacts
-from vllm_release.tables import Span, put_names, put_options, put_value, value_at
+from vllm_release.spans import Span, put_names, put_value, value_at
+from vllm_release.tables import put_options
 
 RELEASES = ["0.30.0", "0.31.0", "0.32.0", "0.33.0"]
 
