@@ -283,7 +283,6 @@ OWN_JSON = {
     "diff_cells.py": "defaults of vLLM, from kvgate's own table",
     "heatmap_page.py": "within a page, in the page's own signs; its texts are inert",
     "kubectl.py": "handed to kvgate check",
-    "model_config.py": "read again by kvgate",
 }
 """Modules that write JSON by themselves, and why that reaches no terminal."""
 
@@ -299,4 +298,4 @@ def test_nothing_else_in_cli_prints() -> None:
                 found.append((path.name, "print"))
     prints = {"print", "click.echo", "click.secho", "click.style", "sys.stdout", "sys.stderr"}
     assert {name for name, what in found if what in prints} == {"terminal.py", "progress.py"}
-    assert {name for name, what in found if what == "json.dumps"} == OWN_JSON.keys()
+    assert {name for name, what in found if what == "json.dumps"} <= OWN_JSON.keys()
