@@ -137,7 +137,7 @@ def shape_of_text(
 
 
 class _ShapesByContent:
-    """What texts describe, without the texts: many objects may refer to one ConfigMap. The least recently used goes first."""
+    """Shapes of texts, without the texts: many objects may refer to one ConfigMap. The least recently used goes first."""
 
     def __init__(self, most_characters: int) -> None:
         self._most_characters = most_characters

@@ -36,11 +36,11 @@ Steps = Callable[..., Iterator[T]]
 NICENESS = 5
 """Workers give way to the event loop, which must answer probes while they are busy."""
 WAIT_FOR_START_SECONDS = 60.0
-"""For the first worker: it waits until the catalogues are read, and other pods may want the node's processors too."""
+"""Seconds for the first worker, which waits until the catalogues are read; other pods may use the node's processors too."""
 MAX_KNOWN_TENANTS = 1024
 """Tenants whose use of the workers is remembered while they ask for nothing."""
 _HEADER = struct.Struct("!?Q")
-"""Whether a shared object follows, and not a task or a result; length of its pickle."""
+"""Header of a message: true before a shared object, false before a task or a result; then the length of its pickle."""
 _READY, _STEP, _DONE, _DONE_FOR_GOOD, _FAILED, _LOST = "ready", "step", "done", "done for good", "failed", "lost"
 """Kinds of a worker's messages; after the last three and `done for good` it ends or is ended."""
 
@@ -49,12 +49,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What a pool grants."""
+    """Limits of a pool."""
 
     workers: int = 2
     """At least 2 keep one worker free of any single tenant."""
     budget_seconds: float = 2.0
-    """From the start of a task to its end; then its worker is killed, and the last result stands."""
+    """Seconds from the start of a task to its end; then its worker is killed, and the last result stands."""
     max_waiting: int = 64
     """Tasks of one tenant that wait; the next one is turned away at once."""
     memory_bytes: int = 256 << 20
@@ -101,7 +101,7 @@ class _Tenant:
     waiting: "deque[asyncio.Future[_Worker]]" = field(default_factory=deque)
     running: int = 0
     used_seconds: float = 0.0
-    """Of workers, on the pool's virtual clock: whoever used least is next."""
+    """Seconds of workers on the pool's virtual clock: whoever used least is next."""
 
 
 class Pool:
@@ -148,7 +148,7 @@ class Pool:
 
     @property
     def process_ids(self) -> tuple[int, ...]:
-        """Of the workers; for measurements."""
+        """Ids of the workers' processes, for measurements."""
         return tuple(worker.process_id for worker in self._all if worker.is_running)
 
     def share(self, value: object) -> None:
@@ -185,7 +185,7 @@ class Pool:
             raise
 
     def _tenant(self, name: Hashable) -> _Tenant:
-        """Whoever comes anew, or comes back, has no credit for the time in which it asked for nothing."""
+        """Return the tenant; one that is new, or comes back, has no credit for the time in which it did nothing."""
         tenant = self._tenants.get(name)
         if tenant is None:
             if len(self._tenants) >= MAX_KNOWN_TENANTS:

@@ -19,7 +19,7 @@ MAX_FINDINGS = 50
 """Errors of one document that are told; the last says how many there are beyond."""
 
 _MORE_COUNTED = 100
-"""How many of those beyond are counted, which takes as long as telling them."""
+"""Findings beyond the limit that are counted, which takes as long as reporting them."""
 
 
 class InvalidDocument(ValueError):
@@ -66,7 +66,7 @@ def is_nested_beyond(value: Any, levels: int) -> bool:
 
 
 def _first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """As many as somebody reads; a document of a megabyte may have a hundred thousand."""
+    """Return as many findings as somebody reads; a document of a megabyte may have a hundred thousand."""
     rest = iter(findings)
     told = tuple(islice(rest, MAX_FINDINGS))
     left = sum(1 for _ in islice(rest, _MORE_COUNTED))

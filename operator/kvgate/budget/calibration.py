@@ -236,7 +236,7 @@ class Calibration:
         return frozenset(owners | {(namespace, "") for namespace, _ in owners})
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Without what was looked up; a part as what a reader saw of the whole, which a pickler may know already."""
+        """Pickle without the lookups; a part is pickled as a reader's view of the whole, which a pickler may know already."""
         if self._whole is None:
             return partial(Calibration, starts=self.starts, scope=self.scope), ()
         return Calibration._part, (self._whole, self._reader, self.revision)

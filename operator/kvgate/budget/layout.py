@@ -46,7 +46,7 @@ class Layout:
     stage_block_bytes: tuple[int, ...]
     """Bytes of one block on a rank of each stage; 0 on one that keeps nothing."""
     alike: tuple[int, ...] = ()
-    """For each stage the index of the first one whose ranks hold the same: its ledger is theirs."""
+    """Index, for each stage, of the first one whose ranks hold the same: they share its ledger."""
 
 
 @lru_cache(maxsize=1024)

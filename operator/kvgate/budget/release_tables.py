@@ -1,4 +1,4 @@
-"""What each release of vLLM has by its source: KV cache dtypes and batch limits. Written by `make vllm-release`."""
+"""KV cache dtypes and batch limits of each release of vLLM, by its source. Written by `make vllm-release`."""
 
 # fmt: off
 KV_CACHE_DTYPES: tuple[tuple[str, tuple[int, int], tuple[int, int] | None], ...] = (

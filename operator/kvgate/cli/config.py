@@ -71,7 +71,7 @@ class Config(ApiModel):
     calibration: Text | None = None
     """Observed starts that `kvgate calibrate` wrote; a path from the folder of this file."""
     fail_on: Literal["error", "warning"] | None = None
-    """What makes the exit code 1."""
+    """Severity from which on the exit code is 1."""
     ignore: tuple[IgnoredRule, ...] = ()
     """Rules whose findings are told as ignored and do not count."""
     mappings: tuple[Mapping, ...] = ()

@@ -12,7 +12,7 @@ from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.text import MAX_CHARACTERS, parse_config_text
 
 QUANTIZATION_FILE = "hf_quant_config.json"
-"""Where ModelOpt 0.29 and older put what others write into config.json as `quantization_config`."""
+"""File in which ModelOpt 0.29 and older put what others write into config.json as `quantization_config`."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ModelConfig:
 
 
 def read_model_config(path: Path, *, inside: Path | None) -> ModelConfig:
-    """With the hf_quant_config.json beside it, as vLLM reads it; `inside`: the folder that the path must not lead out of.
+    """Read a config.json with the hf_quant_config.json beside it, as vLLM does; `inside`: the folder that the path must not leave.
 
     Raises BadInput.
     """

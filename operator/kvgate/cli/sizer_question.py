@@ -17,7 +17,7 @@ from kvgate.what_if import UnknownFacts, read_request
 from kvgate.what_if_settings import read_tokens
 
 MAX_PRICES_BYTES = 1 << 20
-"""Of a file of prices."""
+"""Size of a file of prices."""
 _WORKLOAD = {
     "peak_concurrency": whole(1_000_000),
     "prompt_tokens": read_tokens,

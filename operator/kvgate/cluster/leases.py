@@ -20,7 +20,7 @@ NAME = "kvgate-controller"
 DURATION_SECONDS = 15
 """After so long without a change a holder counts as gone: client-go's default."""
 MAX_DURATION_SECONDS = 60
-"""Of a Lease that somebody else wrote: nobody waits for ever for a mistake."""
+"""Longest duration of a Lease that somebody else wrote: nobody waits for ever for a mistake."""
 LABEL = "kvgate.io/lease"
 NAMESPACES_ANNOTATION = "kvgate.io/namespaces"
 INSTANCE_ANNOTATION = "kvgate.io/instance"
@@ -29,7 +29,7 @@ ALL = "*"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """What a controller wants to serve, and who it is."""
+    """Namespaces that a controller wants to serve, and its identity."""
 
     holder: str
     """Unique to the process."""
@@ -50,7 +50,7 @@ class Claim:
         return f"{NAME}-{hashlib.sha256(','.join(sorted(self.namespaces)).encode()).hexdigest()[:10]}"
 
     def overlaps(self, lease: "Lease") -> bool:
-        """Whether it would serve an object that the Lease's holder serves as well."""
+        """True where it would serve an object that the Lease's holder serves as well."""
         return not self.namespaces or not lease.namespaces or bool(self.namespaces & lease.namespaces)
 
 
@@ -97,7 +97,7 @@ class Leases:
         self.namespace = namespace
 
     async def list(self) -> dict[str, Lease]:
-        """By name, as they are at this moment."""
+        """Return the Leases by name, as they are at this moment."""
         found = self._cluster.list(LEASES, self.namespace, label_selector=LABEL)
         return {lease.name: lease async for lease in (_lease(body) async for body in found)}
 

@@ -1,4 +1,4 @@
-"""How often a child was corrected, and to what avail: what comes back each time is reported, not corrected for ever."""
+"""Memory of the corrections of a child: a difference that comes back each time is reported, not corrected for ever."""
 
 import time
 from collections.abc import Callable
@@ -8,11 +8,11 @@ from kvgate.api.conditions import Reason
 from kvgate.rendering.status import Obstacle
 
 WINDOW_SECONDS = 3600.0
-"""How long a correction is remembered; after that the same one is tried again."""
+"""Seconds for which a correction is remembered; after that the same one is tried again."""
 REFUSED_SECONDS = 240.0
-"""How long a refusal by a quota or a policy of the cluster is taken for granted: every resync asks once more."""
+"""Seconds for which a refusal by a quota or a policy of the cluster is believed: every resync asks once more."""
 MAX_CORRECTIONS = 3
-"""Of the same difference in that time: it comes back because somebody wants it."""
+"""Corrections of the same difference in that time: it comes back because somebody wants it."""
 _MAY_PASS = (Reason.QUOTA_EXCEEDED, Reason.ADMISSION_DENIED)
 Kind = str
 """`Deployment` or `Service`."""
@@ -27,13 +27,13 @@ class _Tried:
     was_in_vain: bool = False
     """The difference was there again in the very answer to the last one."""
     obstacle: Obstacle | None = None
-    """Why the API server refused the last one."""
+    """Reason why the API server refused the last one."""
     for_seconds: float = WINDOW_SECONDS
-    """How long that is remembered."""
+    """Seconds for which that is remembered."""
 
 
 class Corrections:
-    """Of one object's children; lives in memory: a restart tries once more."""
+    """Corrections of one object's children; they live in memory, so a restart tries once more."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -46,7 +46,7 @@ class Corrections:
         return not tried.was_in_vain and tried.obstacle is None and len(tried.at) < MAX_CORRECTIONS
 
     def obstacle(self, kind: Kind, difference: Difference) -> Obstacle | None:
-        """Why the API server refused this, if it did."""
+        """Return the reason why the API server refused this, if it did."""
         tried = self._recent(kind, difference)
         return tried.obstacle if tried else None
 

@@ -16,7 +16,7 @@ from kvgate.rendering.pod import CONTAINER
 from kvgate.sources.start_failure import StartFailure
 
 MAX_READS = 8
-"""Of one round; the others wait for the next. So nodes that hang cost a round one time limit, however many pods crash."""
+"""Logs that one round reads; the others wait for the next. Nodes that hang cost a round one time limit, however many pods crash."""
 
 _OF_REQUESTS = re.compile(r"^.*(?:prompt|message|received request|generated response).*$", re.IGNORECASE | re.MULTILINE)
 """Lines that quote users, who may write what an engine says when it ends."""
@@ -30,7 +30,7 @@ class CrashLogs:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._causes: dict[tuple[str, str], StartFailure | None] = {}
-        """By the pod's uid and its run; None where the log tells nothing that is known here, or cannot be read."""
+        """Causes by the pod's uid and its run; None where the log has no known cause, or cannot be read."""
         self._told: set[str] = set()
 
     def cause(self, pod: Pod) -> StartFailure | None:

@@ -1,4 +1,4 @@
-"""Why an engine ended, from its last words or from its log: pure."""
+"""Causes of an engine's end, from its termination message or from its log: pure."""
 
 from kvgate.api.conditions import Reason
 from kvgate.controller.pods import Pod

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MAX_LAG_SECONDS = 10.0
-"""Without a beat of kopf's event loop: something blocks it."""
+"""Seconds without a beat of kopf's event loop: something blocks it."""
 MAX_SILENCE_SECONDS = 30.0
-"""Without an answer of the API server."""
+"""Seconds without an answer of the API server."""
 
 
 @dataclass(kw_only=True)
@@ -26,7 +26,7 @@ class Health:
     resynced_at: float = 0.0
     answered_at: float | None = None
     trouble: str = "starting"
-    """What the last confirmation of the Lease, or the start, complained of."""
+    """Complaint of the last confirmation of the Lease, or of the start."""
     is_standby: bool = False
     """It waits for a replica of its own installation."""
 

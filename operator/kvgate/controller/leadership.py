@@ -22,9 +22,9 @@ WAIT_SECONDS = 1.0
 WRITE_SECONDS = 10.0
 """Below the Lease's duration by more than a request under way may take to arrive."""
 REQUEST_SECONDS = 4.0
-"""Of a request about the Lease: a second try must fit into WRITE_SECONDS."""
+"""Time limit of a request about the Lease: a second try must fit into WRITE_SECONDS."""
 STEP_BACK_SECONDS = (0.5, 3.0)
-"""Where two met, each waits some other time."""
+"""Range of the pause after two met: each waits another time."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def seconds_since_boot() -> float:
 
 
 class Gate:
-    """Whether this process may write; set by the main thread, asked by every request of either."""
+    """Permission of this process to write; the main thread sets it, and every request of either thread reads it."""
 
     def __init__(self, clock: Callable[[], float] = seconds_since_boot) -> None:
         self.clock = clock
@@ -143,7 +143,7 @@ class Elector:
         return min(WAIT_SECONDS, max(0.05, since + rival.duration_seconds - self._gate.clock()))
 
     def is_replica(self, rival: Lease) -> bool:
-        """Of the same installation, so that waiting is all that is to be done."""
+        """True for a rival of the same installation, for which waiting is enough."""
         return (rival.name, rival.instance) == (self._claim.lease, self._claim.instance)
 
     async def _look(self) -> dict[str, Lease]:

@@ -1,4 +1,4 @@
-"""Which events a change of the conditions is worth: one per new reason."""
+"""Events for changes of the conditions: one per new reason."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,7 +12,7 @@ _TOLD = {
     ConditionType.DRIFTED: "Apply",
     ConditionType.PREDICTION_DRIFT: "Observe",
 }
-"""What an owner wants to hear of, and what kvgate was doing; the others follow the pods up and down."""
+"""Conditions that an owner wants to hear of, each with kvgate's action; the others follow the pods up and down."""
 
 
 def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator[Notice]:

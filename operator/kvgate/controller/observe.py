@@ -40,7 +40,7 @@ _WORDS = {
 
 @dataclass(kw_only=True, slots=True)
 class _Asked:
-    """What one container has answered so far; its capacity cannot change while it lives."""
+    """Answers of one container so far; its capacity cannot change while it lives."""
 
     reading: EngineReading | None = None
     trouble: Trouble | None = None
@@ -65,7 +65,7 @@ class Observer:
         self._troubles = troubles
         self._logs = CrashLogs(cluster)
         self._asked: dict[tuple[str, int], _Asked] = {}
-        """By the pod's uid and its restarts."""
+        """Answers by the pod's uid and its restarts."""
 
     async def run_forever(self, interval_seconds: float) -> None:
         """Every few minutes the pods are listed as well: what a broken watch did not tell."""

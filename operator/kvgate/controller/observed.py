@@ -1,4 +1,4 @@
-"""What is seen of one InferenceDeployment, and what follows from it: pure."""
+"""The observed state of one InferenceDeployment, and what follows from it: pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from kvgate.rendering.status import Before, Obstacle, invalid_status, status_of
 from kvgate.rendering.workload import Manifests, NotRendered, figures_of_verdict, manifests
 
 NO_CONFIG = ConfigMissing(message="", remediation="")
-"""For specs that ask for none."""
+"""Value for specs without configFrom."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,11 +31,11 @@ class Observed:
     document: Document
     owner: InferenceDeployment | InvalidDocument
     config: str | ConfigMissing = NO_CONFIG
-    """What stands behind configFrom."""
+    """Text behind configFrom."""
     deployment: Document | None = None
     service: Document | None = None
     standing: Admitted | None = None
-    """What was admitted last, as far as that is known."""
+    """The spec that was admitted last, as far as it is known."""
 
     @property
     def stands(self) -> bool:
@@ -47,7 +47,7 @@ class Observed:
 
     @property
     def calibration_revision(self) -> int | None:
-        """What was known of observed starts when this spec was admitted; None where it may be judged by the newest.
+        """Revision of observed starts at the admission of this spec; None where the newest may be used.
 
         A verdict stands for its spec: else an engine's own report would change the prediction that it is held against, and under
         policy Adjust restart the engine.
@@ -62,7 +62,7 @@ class Observed:
 
     @property
     def own_deployment(self) -> Document | None:
-        """Of that name and ours."""
+        """The Deployment of that name, if it is ours."""
         return self.deployment if self.deployment and is_owned_by(self.deployment, self.uid) else None
 
 
@@ -78,7 +78,7 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """What is wanted of a child, and where it is not so."""
+    """Wanted state of a child, and its differences."""
 
     wanted: Document
     differs: tuple[str, ...] = ()
@@ -88,32 +88,32 @@ class Change:
 
     @property
     def difference(self) -> tuple[str, ...]:
-        """By which the same change is known again."""
+        """Key by which the same change is recognised."""
         return (self.wanted["metadata"]["annotations"][HASH_ANNOTATION], *self.differs, *self.added)
 
     def left_in(self, live: Document) -> "Change":
-        """What still differs once it was done."""
+        """Return the differences that are left after the change."""
         return Change(wanted=self.wanted, differs=_differs(live, self.wanted), added=additions(live, self.wanted))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Intent:
-    """What is to be done, and what the status will say of it."""
+    """Work that is to be done, and what the status will say about it."""
 
     owner: InferenceDeployment | InvalidDocument
     judged: Judged | None = None
     """None for an object that cannot be read."""
     left_out: NotRendered | None = None
-    """Why the present spec is not rendered."""
+    """Reason why the present spec is not rendered."""
     admitted: Admitted | None = None
-    """What is rendered: the present spec, or the last one that was admitted."""
+    """The spec that is rendered: the present one, or the last one that was admitted."""
     is_kept: bool = False
     """The present spec had been admitted before, and its verdict stands."""
     obstacle: Obstacle | None = None
     drift: str = ""
-    """What differs for good, because it comes back after each correction."""
+    """Difference that stays, because it comes back after each correction."""
     template_hash: str = ""
-    """Of the pods that are wanted; empty where nothing is rendered."""
+    """Hash of the wanted pods; empty where nothing is rendered."""
     deployment: Change | None = None
     """To be done; None where the cluster carries it already or nothing is rendered."""
     service: Change | None = None
@@ -125,7 +125,7 @@ class Intent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Awaited:
-    """What may come without a change of anything that is watched; another generation waits anew."""
+    """Event that no watch reports; another generation waits anew."""
 
     uid: str
     generation: int
@@ -227,7 +227,7 @@ def decide(observed: Observed, judged: Judged | None) -> Intent:
 
 
 def _verdict(observed: Observed, judged: Judged | None) -> Intent:
-    """What is admitted, or why the present spec is not."""
+    """Return the admitted spec, or the reason why the present one is not admitted."""
     owner, standing = observed.owner, observed.standing
     if isinstance(owner, InvalidDocument) or judged is None:
         return Intent(owner=owner, admitted=with_budget(standing) if standing else None)
@@ -270,7 +270,7 @@ def _due(live: Document | None, wanted: Document) -> Change | None:
 MISSING = "all of it"
 """The path that differs where there is no child: it may be made again as often as it is deleted."""
 _MAX_PATHS = 8
-"""Of a child that differs: more are not named."""
+"""Paths that are named of a child that differs."""
 
 
 def _differs(live: Document, wanted: Document) -> tuple[str, ...]:

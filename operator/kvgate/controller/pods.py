@@ -11,7 +11,7 @@ from kvgate.rendering.pod import CONTAINER
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """How the engine's container last ended, if not by order."""
+    """Last end of the engine's container, if nobody ordered it."""
 
     reason: str
     """The kubelet's word: Error, OOMKilled."""
@@ -20,7 +20,7 @@ class Ended:
     has_restarted: bool
     """Its log is that of the container before."""
     container_id: str = ""
-    """Of this run: a restart makes another."""
+    """Id of this run: a restart makes another."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,9 +38,9 @@ class Pod:
     restarts: int
     ended: Ended | None
     declared_image: str = ""
-    """Of the engine's container, as the pod's spec names it."""
+    """Image of the engine's container, as the pod's spec names it."""
     image: str = ""
-    """As the container runtime reports what ran: `docker.io/vllm/vllm-openai@sha256:…`; empty or a bare hash where it does not say."""
+    """Image as the container runtime reports it: `docker.io/vllm/vllm-openai@sha256:…`; empty or a bare hash where it does not."""
 
 
 def pod_of(body: Mapping[str, Any]) -> Pod:
@@ -98,7 +98,7 @@ class PodStore:
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
         self._deployments: dict[str, str | None] = {}
-        """Of a ReplicaSet the Deployment's, both by uid: that never changes."""
+        """Uid of the Deployment by that of its ReplicaSet, which never changes."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -111,7 +111,7 @@ class PodStore:
         self._pods.pop(uid, None)
 
     async def relist(self, cluster: Cluster, namespaces: Iterable[str | None]) -> None:
-        """What the watch has not told yet is added; what went while it was broken, of which no watch tells, is forgotten."""
+        """Add pods that the watch has not reported yet, and forget those that went while it was broken."""
         known, listed = set(self._pods), set()
         for namespace in namespaces:
             async for body in cluster.list(PODS, namespace, label_selector=OWNER_LABEL):
@@ -123,7 +123,7 @@ class PodStore:
             self.forget(uid)
 
     async def by_deployment(self, cluster: Cluster) -> dict[str, list[Pod]]:
-        """By the uid of the Deployment that they belong to; a ReplicaSet is asked for once in its life."""
+        """Return pods by the uid of their Deployment; each ReplicaSet is requested once."""
         owned: dict[str, list[Pod]] = {}
         for pod in sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.name)):
             uid = await self._deployment_of(cluster, pod)

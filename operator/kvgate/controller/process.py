@@ -48,7 +48,7 @@ from kvgate.rendering.pod import VLLM_ALONE
 
 BEAT_SECONDS = 1.0
 STOP_SECONDS = 18.0
-"""For kopf's thread to end; the pod has 30."""
+"""Seconds in which kopf's thread must end; the pod has 30."""
 LOST_STOP_SECONDS = 3.0
 """The same where the Lease is lost: it may write nothing any more, and the process must make room."""
 
@@ -65,7 +65,7 @@ class ThreadDied(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """Of the command."""
+    """Options of the command."""
 
     metrics_host: str
     metrics_port: int
@@ -75,9 +75,9 @@ class Options:
     resync_seconds: float = 300.0
     observe_seconds: float = 15.0
     calibration: Place | None = None
-    """Where observed starts are kept."""
+    """Place of the observed starts."""
     trust: Trust = VLLM_ALONE
-    """Whose starts teach."""
+    """Rule about whose starts teach."""
     lease_namespace: str = leases.NAMESPACE
     instance: str = ""
     """The installation that this process belongs to; empty: this machine's name."""
@@ -85,7 +85,7 @@ class Options:
 
 @dataclass(kw_only=True)
 class Process:
-    """What both threads share."""
+    """State that both threads share."""
 
     options: Options
     registry: CollectorRegistry = field(default_factory=new_registry)
@@ -270,7 +270,7 @@ async def _keep(elector: Elector, process: Process) -> None:
 
 
 async def _pause(seconds: float, stopped: asyncio.Event) -> None:
-    """Or until we are to stop."""
+    """Sleep, or return early when the process must stop."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await stopped.wait()
@@ -339,7 +339,7 @@ async def _operate(process: Process) -> None:
 
 
 def _unless_stopping(process: Process, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """As in _thread, for the tasks that kopf leaves behind."""
+    """Report errors of tasks that kopf leaves behind, unless the process stops, as in _thread."""
     if not process.stop.is_set():
         loop.default_exception_handler(context)
 

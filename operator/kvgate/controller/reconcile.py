@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instruments:
-    """What is measured of reconciles."""
+    """Measurements of reconciles."""
 
     results: Counter
     durations: Histogram
@@ -132,7 +132,7 @@ class Reconciler:
         return pure.config_text(reference, await self._cluster.find(CONFIG_MAPS, namespace, reference.name))
 
     def is_settled(self, key: Key, observed: Observed) -> bool:
-        """Whether a run would write and learn nothing; shows its figures if so. What must be judged first is not settled."""
+        """True where a run would write and learn nothing; its figures are shown then. What must be judged first is not settled."""
         judged = self._store.judged(key, observed)
         if judged is None and isinstance(observed.owner, InferenceDeployment):
             return False
@@ -169,7 +169,7 @@ class Reconciler:
         return before(document, _now(), self._store.written(key, document))
 
     def _decide(self, key: Key, observed: Observed, judged: Judged | None) -> Intent:
-        """Without what was corrected often enough, or refused: that is said instead."""
+        """Decide, without changes that were corrected often enough or refused: the status says so instead."""
         intent, corrections = pure.decide(observed, judged), self._store.corrections(key)
         if intent.deployment is not None:
             intent = replace(
@@ -186,7 +186,7 @@ class Reconciler:
             return await self._store.judge(key, observed)
 
     async def _learn(self, key: Key, intent: Intent) -> None:
-        """What cannot be remembered holds nothing else up: the next run tries again."""
+        """Learn from new starts; a failure holds nothing else up, and the next run tries again."""
         starts = self._store.new_starts(key, intent.template_hash)
         if not starts or intent.judged is None or not isinstance(intent.owner, InferenceDeployment):
             return
@@ -289,7 +289,7 @@ def _open(corrections: Corrections, change: Change) -> Change | None:
 
 
 def _tried(intent: Intent, corrections: Corrections, change: Change) -> Intent:
-    """With what the status says of a change that is not tried any more."""
+    """Add the status of a change that is not tried any more."""
     if _open(corrections, change) is not None:
         return intent
     kind = str(change.wanted["kind"])
@@ -302,5 +302,5 @@ def _tried(intent: Intent, corrections: Corrections, change: Change) -> Intent:
 
 
 def _now() -> str:
-    """As metav1.Time is written."""
+    """Return the time as metav1.Time is written."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -16,7 +16,7 @@ from kvgate.sources.engine_metrics import NotAnEngine, UnreadableMetrics, read_e
 from kvgate.vllm_metrics import EngineReading
 
 TIMEOUT_SECONDS = 2.0
-"""From connecting to the last byte."""
+"""Seconds from connecting to the last byte."""
 MAX_BYTES = 1 << 20
 """vLLM 0.32 answers 160 KB."""
 MAX_CONCURRENT = 64
@@ -31,7 +31,7 @@ _TYPES = ("text/plain", "application/openmetrics-text")
 
 
 class ScrapeResult(StrEnum):
-    """How a scrape ended; the values of the label `result`."""
+    """Result of a scrape; the values of the label `result`."""
 
     READ = "read"
     TIMEOUT = "timeout"
@@ -54,7 +54,7 @@ class Scrape:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScrapeInstruments:
-    """What is measured of scrapes."""
+    """Measurements of scrapes."""
 
     results: Counter
     durations: Histogram
@@ -122,7 +122,7 @@ class Scraper:
 
 
 async def _limited(content: aiohttp.StreamReader) -> bytes:
-    """What is too large is left at the first byte too many: leaving the response closes its connection."""
+    """Read within the limit; a larger answer is left at the first byte too many, which closes its connection."""
     body = bytearray()
     async for chunk in content.iter_chunked(_CHUNK_BYTES):
         body += chunk

@@ -29,14 +29,14 @@ from kvgate.rendering.observation import Crash, Engine
 from kvgate.rendering.pod import VLLM_ALONE
 
 KEY = "starts.jsonl"
-"""Of the ConfigMap's data."""
+"""Key in the ConfigMap's data."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where the ConfigMap is."""
+    """Place of the ConfigMap."""
 
     namespace: str
     name: str
@@ -54,7 +54,7 @@ class Place:
 
 
 class ObservedStarts:
-    """What is known now, in this process and in the ConfigMap; without a place, only until the process ends."""
+    """Starts that are known in this process and in the ConfigMap; without a place, only until the process ends."""
 
     def __init__(
         self, place: Place | None, trust: Trust = VLLM_ALONE, *, clock: Callable[[], float] = time.time
@@ -68,14 +68,14 @@ class ObservedStarts:
         self._highest = 0
         """The highest revision that was ever seen: records may be deleted or rewound, and no number may come again."""
         self._turn = asyncio.Lock()
-        """From reading the ConfigMap to writing it: reconciles run side by side."""
+        """Held from reading the ConfigMap to writing it, because reconciles run side by side."""
         self.calibration: Calibration = trust.calibration(())
         self.states = self._count_states()
-        """How many starts there are of every state, those that cannot be read included; every scrape asks."""
+        """Number of starts in every state, unreadable ones included; every scrape reads it."""
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Of the ConfigMap's text, each with its line."""
+        """Problems of the ConfigMap's text, each with its line."""
         return self._records.problems
 
     def _count_states(self) -> dict[str, int]:
@@ -87,7 +87,7 @@ class ObservedStarts:
         }
 
     async def load(self, cluster: Cluster) -> None:
-        """What the ConfigMap says now. Raises ApiError."""
+        """Read the ConfigMap. Raises ApiError."""
         async with self._turn:
             await self._load(cluster)
 
@@ -103,7 +103,7 @@ class ObservedStarts:
     async def learn(
         self, cluster: Cluster, owner: InferenceDeployment, assessment: Assessment, seen: Engine | Crash
     ) -> str:
-        """From a pod of this object; as `add` answers. Nothing where the cache was given by hand, or nothing was predicted."""
+        """Learn from a pod of this object, with the answer of `add`; nothing where the cache was given by hand or not predicted."""
         budget = assessment.effective
         source = f"{owner.namespace}/{owner.name}, {datetime.now(UTC):%Y-%m-%d}"
         start = _start(budget, seen, source) if budget else None
@@ -138,7 +138,7 @@ class ObservedStarts:
         return max(int(self._clock() * 1000), self._highest + 1)
 
     def trouble_of(self, start: ObservedStart) -> str:
-        """Why starts of its setting in its namespace are not used; empty where they are."""
+        """Return the reason why starts of its setting in its namespace are not used; empty where they are."""
         alike = (
             known for known in self.calibration.starts if (known.key, known.namespace) == (start.key, start.namespace)
         )

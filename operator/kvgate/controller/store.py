@@ -1,4 +1,4 @@
-"""What the process remembers per object: its last judgement, what its pods said, and the figures that the metrics show."""
+"""Memory of the process per object: its last judgement, the reports of its pods, and the figures of the metrics."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -31,7 +31,7 @@ Judge = Callable[[InferenceDeployment, str | ConfigMissing, Calibration], Awaita
 
 
 async def judge_here(owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration) -> Judged:
-    """In the event loop, for whoever has no other work in it."""
+    """Judge in the event loop, for callers without other work in it."""
     return assess_owner(owner, config, calibration)
 
 
@@ -48,7 +48,7 @@ class Store:
         self._observations: dict[Key, Observation] = {}
         self._learnt: dict[Key, frozenset[Engine | Refusal]] = {}
         self._settled: dict[Key, tuple[object, Document]] = {}
-        """What was asked when a run came to its end, and the status that it left."""
+        """Question at the end of a run, and the status that it left."""
         self._corrections: dict[Key, Corrections] = {}
         self._remarks: dict[Key, str] = {}
         self._is_dirty = False
@@ -70,7 +70,7 @@ class Store:
         return known[1] if known is not None and known[0] == question else None
 
     def _question(self, key: Key, observed: Observed) -> tuple[object, Calibration]:
-        """What the judgement depends on; of the text behind configFrom only the digest is kept."""
+        """Return everything that the judgement depends on; of the text behind configFrom only the digest is kept."""
         metadata, config = observed.document["metadata"], observed.config
         revision, newest = observed.calibration_revision, self._starts.calibration
         calibration = (newest if revision is None else newest.as_of(revision)).seen_from(*key)
@@ -81,7 +81,7 @@ class Store:
         return (metadata["uid"], metadata.get("generation"), skip, content, calibration), calibration
 
     def standing(self, key: Key, document: Document) -> Admitted | None:
-        """What was admitted last: by this process, else as the object says."""
+        """Return the spec that was admitted last: by this process, else as the object states."""
         return read_standing(document, self.written(key, document) or document.get("status") or {})
 
     def written(self, key: Key, document: Document) -> Document | None:
@@ -94,7 +94,7 @@ class Store:
         self._settled[key] = (_asked(document), status)
 
     def is_news(self, key: Key, document: Document) -> bool:
-        """Whether an event tells what no run has seen: else it is the echo of our own write."""
+        """True where an event is new to all runs; else it is the echo of our own write."""
         asked, status = self._settled.get(key, (None, {}))
         return asked != _asked(document) or is_changed(before(document, ""), status)
 
@@ -120,7 +120,7 @@ class Store:
         self._set(key, sample)
 
     def deployments(self) -> dict[str, Key]:
-        """Whose a Deployment is, by its uid."""
+        """Return the owners of Deployments by uid."""
         return {uid: key for key, uid in self._deployments.items()}
 
     def observation(self, key: Key) -> Observation | None:
@@ -129,9 +129,9 @@ class Store:
         return replace(seen, remark=self._remarks.get(key, "")) if seen else None
 
     def observe(self, observations: Mapping[Key, Observation]) -> list[Key]:
-        """Whose capacity or trouble is new; usages are shown at once, because nothing else follows from them.
+        """Return the objects with a new capacity or trouble; usages are shown at once, because nothing else follows from them.
 
-        Whoever is not among them is seen as before.
+        Other objects keep their last observation.
         """
         known = {key: seen for key, seen in observations.items() if key in self._samples}
         changed = [key for key, seen in known.items() if self._observations.get(key) != seen]
@@ -148,7 +148,7 @@ class Store:
         return tuple(start for start in seen.starts(template_hash) if _identity(start) not in learnt)
 
     def learnt(self, key: Key, starts: tuple[Engine | Crash, ...], remark: str) -> None:
-        """From these, and why it corrects nothing; empty where it does."""
+        """Remember that these were learnt from, and the reason why they correct nothing; empty where they do."""
         seen = self._observations.get(key, Observation())
         kept = frozenset(map(_identity, seen.engines)) | frozenset(map(_identity, seen.crashes))
         self._learnt[key] = kept & (self._learnt.get(key, frozenset()) | frozenset(map(_identity, starts)))
@@ -200,7 +200,7 @@ def _observed_sample(observation: Observation, figures: Figures) -> ObservedSamp
 
 
 def _unreadable(key: Key, conditions: tuple[Condition, ...]) -> DeploymentSample:
-    """Of an object whose spec cannot be read: its conditions, so that alerts see it."""
+    """Return the sample of an object whose spec cannot be read: its conditions, so that alerts see it."""
     states = tuple((condition.type, condition.status) for condition in conditions)
     return DeploymentSample(
         namespace=key[0], name=key[1], model="", accelerator="", kv_cache_dtype="", policy="", conditions=states

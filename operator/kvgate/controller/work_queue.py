@@ -19,11 +19,11 @@ MAX_CONCURRENT = 16
 FIRST_RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 300.0
 JUDGE_RETRY_SECONDS = 2.0
-"""For objects of a namespace that has many to be judged already."""
+"""Pause of objects whose namespace has many that wait for a judgement."""
 FORBIDDEN_RETRY_SECONDS = 60.0
 """A role does not change by itself."""
 LOOK_AGAIN_SECONDS = 15.0
-"""For what no watch tells of: `kubectl apply` of a folder, or a deletion, takes seconds."""
+"""Pause before looking again for changes that no watch reports: `kubectl apply` of a folder, or a deletion, takes seconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 class _Wait:
     awaited: Awaited
     since: float
-    """Of the loop's clock."""
+    """Start of the wait on the loop's clock."""
 
 
 class WorkQueue:
@@ -62,7 +62,7 @@ class WorkQueue:
         self.enqueue(key)
 
     def aside(self) -> AbstractAsyncContextManager[None]:
-        """For a run that waits: another key's takes its place meanwhile."""
+        """Give the place of a waiting run to another key meanwhile."""
         return self._flight.aside()
 
     def enqueue(self, key: Key, *, delay_seconds: float = 0.0) -> None:

@@ -16,7 +16,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 Step = str | int
 MAX_STEPS = 50
-"""From the top of the values down; a chart's are five levels deep."""
+"""Steps from the top of the values down; a chart's are five levels deep."""
 
 
 @record

@@ -88,7 +88,7 @@ def sample_of(
 
 
 def as_admitted(sample: DeploymentSample, effective: Effective, budget: Document | None) -> DeploymentSample:
-    """With the figures that a verdict was given with, where those of now are others: it stands, and so does what was promised."""
+    """Replace present figures by those of the admission where they differ: the verdict stands, and so does its promise."""
     sample = replace(
         sample,
         kv_cache_dtype=effective.kv_cache_dtype,

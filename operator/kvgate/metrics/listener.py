@@ -18,13 +18,13 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 SHUTDOWN_SECONDS = 1.0
-"""How long an answer may take to leave once the server closes."""
+"""Seconds in which an answer may leave once the server closes."""
 BACKLOG = 128
 """Connections that the kernel keeps until they are accepted."""
 ACCEPT_PAUSE_SECONDS = 0.5
 """After an error of accepting, such as too many open files."""
 _LINGERING_SECONDS = 0.5
-"""How long an unread rest of a request is received after its answer, so that the peer sees the answer."""
+"""Seconds in which the unread rest of a request is received after its answer, so that the peer sees the answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,15 +36,15 @@ Peer = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PortLimits:
-    """What a peer may take."""
+    """Limits of a peer."""
 
     connections: int = 200
     """TLS takes a quarter of a MiB for each; an API server opens one for each review under way and keeps some."""
     handshake_seconds: float = 5.0
     headers_seconds: float = 5.0
-    """From the first moment of a request, or of a new connection, to its last header."""
+    """Seconds from the beginning of a request, or of a new connection, to its last header."""
     request_seconds: float = 30.0
-    """From its last header until its answer has left."""
+    """Seconds from its last header until its answer has left."""
     idle_seconds: float = 120.0
     """Between two requests: longer than the 90 s after which an API server closes by itself, so that none crosses our closing."""
 
@@ -70,7 +70,7 @@ async def listen(
 
 @contextlib.asynccontextmanager
 async def listening_beside(app: web.Application, host: str, port: int) -> "AsyncIterator[Listener]":
-    """As `listen`, in a thread with an event loop of its own: it answers whatever keeps this one busy."""
+    """Listen in a thread with an event loop of its own, which answers whatever keeps this one busy."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="probes", daemon=True)
     thread.start()
@@ -201,7 +201,7 @@ class Listener:
 
     @web.middleware
     async def note_requests(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """From its last header to its answer a request has the time that its handler gives it."""
+        """Note a request from its last header to its answer: its handler decides how long that may take."""
         transport = request.transport
         connection = (self._strangers.get(transport) or self._known.get(transport)) if transport else None
         if connection is None:

@@ -10,9 +10,9 @@ from aiohttp import web
 MAX_BODY_BYTES = 8 << 20
 """An API server sends the object twice, each at most 1.5 MiB in etcd; JSON may double that."""
 MAX_BYTES_IN_FLIGHT = 24 << 20
-"""Of all bodies that were received and not answered yet; a copy of each is on its way to a worker."""
+"""Bytes of all bodies that were received and not answered yet; a copy of each is on its way to a worker."""
 BODY_SECONDS = 5.0
-"""From the last header to the last byte of the body; an API server sends both at once."""
+"""Seconds from the last header to the last byte of the body; an API server sends both at once."""
 
 
 class BodyError(Exception):
@@ -34,7 +34,7 @@ class _Body:
 
 
 class Bodies:
-    """What is in flight. Where it becomes too much, the largest body that is not complete gives way: small ones never do."""
+    """Bodies in flight. Beyond the limit the largest one that is not complete gives way; small ones never do."""
 
     def __init__(self, *, most_bytes: int = MAX_BYTES_IN_FLIGHT, seconds: float = BODY_SECONDS) -> None:
         self._most_bytes = most_bytes

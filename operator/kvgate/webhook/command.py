@@ -29,12 +29,12 @@ from kvgate.webhook.tls import Certificate, CertificateError, ClientNames
 from kvgate.workers import Limits
 
 LINGER_SECONDS = 5.0
-"""How long a stopping process still answers, while the API server learns to ask the other one."""
+"""Seconds in which a stopping process still answers, while the API server learns to use the other one."""
 DRAIN_SECONDS = 10.0
-"""How long reviews under way may take after that; the API server waits half of it."""
+"""Seconds that reviews under way may take after that; the API server waits half of it."""
 BEAT_SECONDS = 1.0
 MAX_LAG_SECONDS = 10.0
-"""Without a beat of the event loop: something blocks it."""
+"""Seconds without a beat of the event loop: something blocks it."""
 CERTIFICATE_POLL_SECONDS = 10.0
 """Well below the minute in which the kubelet updates a mounted Secret."""
 
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class CannotStart(click.ClickException):
-    """What the user gave cannot be served."""
+    """The given files or addresses cannot be served."""
 
     exit_code = 2
 
@@ -59,7 +59,7 @@ class Settings:
     metrics_port: int
     calibration: Path | None = None
     trust: Trust = VLLM_ALONE
-    """Whose observed starts teach."""
+    """Rule about whose observed starts teach."""
     client_ca: Path | None = None
     client_names: tuple[str, ...] = ()
     limits: Limits = LIMITS
@@ -215,7 +215,7 @@ async def _leave(reviews: Listener, traffic: Traffic, linger_seconds: float) -> 
 
 
 class Beat:
-    """Whether the event loop of the reviews turns; the probes have another one."""
+    """Sign of life of the reviews' event loop; the probes have another one."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

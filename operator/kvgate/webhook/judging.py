@@ -11,7 +11,7 @@ WORKERS = 2
 LIMITS = Limits(workers=WORKERS, budget_seconds=2.0, max_waiting=64, memory_bytes=128 << 20)
 """The dearest InferenceDeployment of the catalogue takes a twentieth of a second; so does the largest body that can be sent."""
 WAIT_SECONDS = 2.5
-"""For a worker: with the budget it is less than the 5 s that an API server waits."""
+"""Seconds of waiting for a worker: with the budget they are less than the 5 s that an API server waits."""
 
 _NAMESPACE = re.compile(rb'"namespace"\s*:\s*"([-a-z0-9]{1,63})"')
 _HEAD_BYTES = 4096
@@ -24,7 +24,7 @@ def reviewing_pool(limits: Limits = LIMITS) -> Pool:
 
 
 def namespace_in(text: bytes) -> str:
-    """Whose turn it takes: read without parsing, because that is a worker's task; it decides nothing but the order.
+    """Return the namespace whose turn it takes: read without parsing, which is a worker's task; it decides only the order.
 
     Within a string JSON escapes the quotation mark, so that only a key can look like this.
     """

@@ -21,7 +21,7 @@ class StartsFile:
         self.reload()
 
     def reload(self) -> None:
-        """As the file is now."""
+        """Read the file again."""
         text = self._read()
         if text == self._text:
             return

@@ -43,7 +43,7 @@ class ReviewError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What matters of an AdmissionRequest."""
+    """Relevant parts of an AdmissionRequest."""
 
     uid: str
     operation: str
@@ -63,7 +63,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mistake:
-    """What the door answers to a body that is no review."""
+    """Answer of the door to a body that is no review."""
 
     message: str
 
@@ -141,7 +141,7 @@ def _not_read_here(_: KeyRef) -> ConfigMissing:
 
 
 def within_limit(lines: Sequence[str]) -> list[str]:
-    """As many warnings as the API server passes on; the last says how many it would not."""
+    """Return as many warnings as the API server passes on; the last one counts those that are left out."""
     room = MAX_WARNINGS - summary.MAX_WARNING
     kept = [line for line, end in zip(lines, accumulate(map(len, lines)), strict=True) if end <= room]
     left = len(lines) - len(kept)

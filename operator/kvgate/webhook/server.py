@@ -21,14 +21,14 @@ from kvgate.webhook.review import Answer, Mistake
 from kvgate.workers import NoAnswer, TaskFailed, TurnedAway
 
 RETRY_AFTER_SECONDS = 1
-"""For reviews that found no room; an API server waits 5 s in all, unless its configuration says otherwise."""
+"""Pause for reviews that found no room; an API server waits 5 s in all, unless its configuration has another limit."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instruments:
-    """What the door counts."""
+    """Counters of the door."""
 
     reviews: Counter
     errors: Counter
@@ -58,7 +58,7 @@ class Traffic:
 
     @web.middleware
     async def track(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """From the last header of a review to its answer."""
+        """Count a review from its last header to its answer."""
         self._under_way += 1
         self._idle.clear()
         try:
@@ -129,7 +129,7 @@ def _no_answer(error: NoAnswer) -> web.Response:
 
 
 def _fields(answer: Answer) -> dict[str, object]:
-    """For the log: enough to find the object and the audit entry."""
+    """Return fields for the log: enough to find the object and the audit entry."""
     request, response = answer.request, answer.body["response"]
     return {
         "uid": request.uid,

@@ -40,7 +40,7 @@ class Certificate:
         connection.context = self._current
 
     def _loaded(self) -> tuple[tuple[bytes, ...], ssl.SSLContext, float]:
-        """What the files hold, what serves it, and until when in seconds since 1970."""
+        """Return the files' contents, the context that serves them, and their end in seconds since 1970."""
         contents = self._read_all()
         context = _server_context(asks_clients=self._client_ca is not None)
         if self._client_ca is not None:
