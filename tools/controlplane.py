@@ -142,6 +142,8 @@ class ControlPlane:
         self._logs.mkdir()
         write_certificates(self._folder)
         self._write("audit-policy.json", json.dumps(AUDIT_POLICY))
+        self._write("admission.json", json.dumps(self._admission_configuration()))
+        self._write("webhooks.kubeconfig", json.dumps(self._webhook_identity()))
         self._write("tokens.csv", f"{self._token},{ADMINISTRATOR},{ADMINISTRATOR},system:masters\n")
         self._run("etcd", self._etcd_flags, "/readyz").wait_ready()
         self._run("kube-apiserver", self._apiserver_flags, "/readyz").wait_ready()
@@ -330,12 +332,27 @@ class ControlPlane:
             "--endpoint-reconciler-type=none",
             "--allow-privileged=true",
             "--kubelet-preferred-address-types=InternalIP",  # the names of fake nodes lead nowhere
+            f"--admission-control-config-file={self._folder / 'admission.json'}",
             f"--audit-policy-file={self._folder / 'audit-policy.json'}",
             f"--audit-log-path={self._logs / 'audit.log'}",
             "--audit-log-maxsize=100000",  # MB: one file, never rotated
             "--v=1",
             *without_controllers,
         ]
+
+    def _admission_configuration(self) -> dict[str, Any]:
+        """Show webhooks a certificate, as the chart's README describes it."""
+        configuration = {
+            "apiVersion": "apiserver.config.k8s.io/v1",
+            "kind": "WebhookAdmissionConfiguration",
+            "kubeConfigFile": str(self._folder / "webhooks.kubeconfig"),
+        }
+        plugin = {"name": "ValidatingAdmissionWebhook", "configuration": configuration}
+        return {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": [plugin]}
+
+    def _webhook_identity(self) -> dict[str, Any]:
+        files = {"client-certificate": str(self._folder / "tls.crt"), "client-key": str(self._folder / "tls.key")}
+        return {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": files}]}
 
     def _client_flags(self) -> list[str]:
         return [f"--kubeconfig={self.kubeconfig}", "--leader-elect=false"]
