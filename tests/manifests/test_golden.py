@@ -13,8 +13,8 @@ from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.cli.check import check
 from kvgate.cli.check_report import Item, Placed
 from kvgate.cli.check_run import Options, run
-from kvgate.command_line.options import releases_read
 from kvgate.manifests.catalog import READERS
+from kvgate.manifests.releases import newest_understood
 
 FOLDER = Path(__file__).parent
 CASES = sorted(path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*/input.*"))
@@ -38,7 +38,7 @@ def told(case: str) -> dict[str, Any]:
 
 def _engine(item: Item, text: str) -> dict[str, Any]:
     """Releases that nobody wrote have a name: they are others with the next release of vLLM."""
-    release, name = (releases_read()[-1], "{newest}") if item.assumed else (DEFAULT_VERSION, "{default}")
+    release, name = (newest_understood(), "{newest}") if item.assumed else (DEFAULT_VERSION, "{default}")
     name = name if item.assumed or release not in text else release
     return {
         "at": f"{item.line} {item.path}".strip(),

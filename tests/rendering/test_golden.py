@@ -1,6 +1,7 @@
 """input/CASE.yaml → output/CASE.yaml, byte for byte; README.md says how to rewrite them."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,8 @@ def rendered(case: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("case", CASES)
 def test_the_rendering_is_the_golden_one(case: str) -> None:
     text = yaml.safe_dump_all(rendered(case), sort_keys=False, allow_unicode=True, width=120)
-    if DEFAULT_VERSION not in (FOLDER / "input" / f"{case}.yaml").read_text(encoding="utf-8"):
-        text = text.replace(DEFAULT_VERSION, "{default}")  # another one with the next release of vLLM
+    if case == "unset":  # the next release of vLLM is another default
+        text = re.sub(r"(render-hash: )\w+", r"\1{hash}", text.replace(DEFAULT_VERSION, "{default}"))
     golden = FOLDER / "output" / f"{case}.yaml"
     if os.environ.get("KVGATE_UPDATE_GOLDEN") == "1":
         golden.write_text(text, encoding="utf-8")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from kvgate import catalogue
-from kvgate.budget.versions import parse_patch
+from kvgate.budget.versions import is_newer_than_known, parse_patch
 from kvgate.command_line.arguments import Argument
 from kvgate.command_line.options import Option, releases_read, spellings
 from kvgate.command_line.parser import find_option, parse_arguments
@@ -46,8 +46,8 @@ def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Rele
     if configured:
         return Releases(low=configured, high=configured, assumed=f"vLLM {configured}, as configured", is_stated=True)
     why = next((found for found in images), ImageFound(version=None, reason="no image is written"))
-    usable = _with_values(usable_releases(_flags(engine.arguments)), engine.arguments)
-    newest = releases_read()[-1]
+    usable = _understood(_with_values(usable_releases(_flags(engine.arguments)), engine.arguments))
+    newest = newest_understood()
     if why.is_newest and newest in usable:
         return Releases(low=newest, high=newest, assumed=f"vLLM {newest}: {why.reason}", is_ahead=why.is_ahead)
     if why.is_newest:  # or one that was pulled while it had these options
@@ -90,6 +90,16 @@ def usable_releases(flags: frozenset[str]) -> tuple[str, ...]:
 @lru_cache(maxsize=1)
 def _all_spellings() -> frozenset[str]:
     return frozenset(spelling for release in releases_read() for spelling in spellings(parse_patch(release)))
+
+
+def newest_understood() -> str:
+    """The newest release that was read and whose accounting the budget knows."""
+    return next(release for release in reversed(releases_read()) if not is_newer_than_known(release))
+
+
+def _understood(releases: Sequence[str]) -> Sequence[str]:
+    """Without those that were only read, where an older one will do: nobody named them, and their interval is wider."""
+    return [release for release in releases if not is_newer_than_known(release)] or releases
 
 
 def _with_values(releases: Sequence[str], arguments: Sequence[Argument]) -> Sequence[str]:

@@ -7,16 +7,20 @@ import pytest
 import yaml
 
 from kvgate.budget.interval import Verdict
+from kvgate.budget.versions import parse_patch
 from kvgate.command_line.options import newest_read, releases_read
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judged import Defaults, JudgedEngine
 from kvgate.manifests.judging import judge_engine
+from kvgate.manifests.releases import newest_understood
 from kvgate.rules.finding import Severity
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
 NEWEST = releases_read()[-1]
 """Of those that were read."""
+ASSUMED = newest_understood()
+"""The newest whose accounting is known too."""
 MAJOR, MINOR, PATCH = newest_read()
 NEXT, NEXT_PATCH = f"{MAJOR}.{MINOR + 1}.0", f"{MAJOR}.{MINOR}.{PATCH + 1}"
 NO_GPUS = {"limits": {"nvidia.com/gpu": 0}}
@@ -56,13 +60,13 @@ def rules(engine: JudgedEngine, *severities: Severity) -> list[str]:
         ("ghcr.io/llm-d/llm-d-cuda:v0.9.0-vllm0.30.0", "0.30.0", ""),
         ("public.ecr.aws/deep-learning-containers/vllm:0.11.0-gpu-py312-cu128-ubuntu22.04-ec2", "0.11.0", ""),
         ("rayproject/ray:2.43.0-vllm_0.8.5.post1", "0.8.5.post1", ""),
-        ("team/dynamo:1.5.0-vllm-runtime-0.2.1", NEWEST, "not vLLM's own image"),
-        ("vllm/vllm-openai", NEWEST, "moves"),
-        ("vllm/vllm-openai:nightly", NEWEST, "moves"),
-        ("vllm/vllm-openai@sha256:00", NEWEST, f"0.8.5 to {NEWEST}: a digest"),
-        ("vllm/vllm-openai:nightly-0123456", NEWEST, "names no release"),
-        ("lmcache/vllm-openai:v0.3.5", NEWEST, "not vLLM's own image"),
-        ("quay.io/team/vllm:1.2.3", NEWEST, "not vLLM's own image"),
+        ("team/dynamo:1.5.0-vllm-runtime-0.2.1", ASSUMED, "not vLLM's own image"),
+        ("vllm/vllm-openai", ASSUMED, "moves"),
+        ("vllm/vllm-openai:nightly", ASSUMED, "moves"),
+        ("vllm/vllm-openai@sha256:00", ASSUMED, f"0.8.5 to {ASSUMED}: a digest"),
+        ("vllm/vllm-openai:nightly-0123456", ASSUMED, "names no release"),
+        ("lmcache/vllm-openai:v0.3.5", ASSUMED, "not vLLM's own image"),
+        ("quay.io/team/vllm:1.2.3", ASSUMED, "not vLLM's own image"),
     ],
 )
 def test_the_release_is_the_images_or_assumed(tmp_path: Path, image: str, version: str, assumed: str) -> None:
@@ -83,11 +87,11 @@ def test_a_configured_release_stands_where_the_image_says_none(tmp_path: Path) -
     ("arguments", "low", "high"),
     [
         (["--swap-space=4"], "0.8.5", "0.17.1"),
-        (["--nnodes=1"], "0.12.0", NEWEST),
-        (["--max-model-len=auto"], "0.14.1", NEWEST),
-        (["--enable-auto-tool-choice", "--tool-call-parser=glm47"], "0.14.1", NEWEST),
+        (["--nnodes=1"], "0.12.0", ASSUMED),
+        (["--max-model-len=auto"], "0.14.1", ASSUMED),
+        (["--enable-auto-tool-choice", "--tool-call-parser=glm47"], "0.14.1", ASSUMED),
         (["--speculative-model=x"], "0.6.6", "0.6.6"),
-        (["--enable-multimodal"], "0.8.5", NEWEST),
+        (["--enable-multimodal"], "0.8.5", ASSUMED),
     ],
 )
 def test_options_narrow_the_release_down(tmp_path: Path, arguments: list[str], low: str, high: str) -> None:
@@ -148,6 +152,23 @@ def test_a_tag_that_moves_is_the_newest_release_or_one_that_was_pulled_before(tm
     found = judged(tmp_path, *arguments, image=f"vllm/vllm-openai:{tag}")
     assert rules(found, Severity.WARNING) == ["OptionRemoved", "ReleaseDecides"]
     assert found.verdict is Verdict.MAY_NOT_FIT
+
+
+@pytest.mark.parametrize(
+    ("image", "arguments", "assumed"),
+    [
+        ("team/vllm", [], "vLLM 0.8.5 to 0.32.0: "),
+        ("vllm/vllm-openai", [], "vLLM 0.32.0: "),
+        ("team/vllm", ["--monokernel"], "vLLM 0.33.0: "),
+    ],
+)
+def test_a_release_that_was_only_read_is_assumed_where_no_older_one_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str, arguments: list[str], assumed: str
+) -> None:
+    """`make vllm-release` brings tables; the accounting comes when a person has read what changed."""
+    is_newer = lambda version: parse_patch(version) > (0, 32, 99)  # noqa: E731
+    monkeypatch.setattr("kvgate.manifests.releases.is_newer_than_known", is_newer)
+    assert judged(tmp_path, "Qwen/Qwen2.5-7B-Instruct", *arguments, image=image).assumed[0].startswith(assumed)
 
 
 @pytest.mark.parametrize("tag", [f"v{NEXT}", f"v{NEXT_PATCH}", "nightly"])

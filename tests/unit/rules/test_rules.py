@@ -89,7 +89,7 @@ FIRES: list[tuple[Rule, str, Severity, str, dict[str, Any]]] = [
     (consistency.kinds_are_modelled, "UnmodelledKind", WARNING, "model", {"shape": new_model_shape(layer=KDA)}),
     (consistency.kinds_are_modelled, "UnmodelledKind", WARNING, "extra_args", {"unmodelled_settings": ("LoRA",)}),
     (consistency.kinds_are_modelled, "UnmodelledKind", WARNING, "kv_cache_dtype", {"kv_cache_dtype": "octave_k3v4"}),
-    (consistency.release_is_known, "ReleaseNotKnown", INFO, "vllm_version", {"vllm_version": "0.34.0"}),
+    (consistency.release_is_known, "ReleaseNotKnown", INFO, "vllm_version", {"vllm_version": "7.3.0"}),
     (consistency.checkpoint_decides_weights, "CheckpointDecidesWeights", INFO, "checkpoint_bytes",
      {"shape": new_model_shape(checkpoint_bytes=20 * GIB)}),
     (consistency.weights_do_not_choose_kv_cache, "KVCacheKeepsModelDtype", INFO, "kv_cache_dtype",
