@@ -177,7 +177,7 @@ def test_a_default_of_no_consequence_for_capacity_is_a_change_too(tmp_path: Path
     assert "--tool-strict-level  auto → unset" in run(str(tmp_path / "old"), str(tmp_path / "new")).stdout
 
 
-@pytest.mark.parametrize("tag", [f"@sha256:{'0' * 64}", ":v0.34.0"])
+@pytest.mark.parametrize("tag", [f"@sha256:{'0' * 64}", ":v7.3.0"])
 def test_defaults_are_compared_only_where_both_releases_are_known(tmp_path: Path, tag: str) -> None:
     new = POD.replace(":v0.32.0", tag)
     (engine,) = compared(tmp_path, {"x.yaml": with_release("v0.19.1")}, {"x.yaml": new})["engines"]
