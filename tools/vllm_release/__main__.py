@@ -110,7 +110,7 @@ def _kept(option: OptionFacts, before: OptionFacts | None, by_hand: Sequence[Map
 
 
 def known() -> words.Known:
-    """What kvgate makes of names of vLLM's: the only place that imports it."""
+    """Gather what kvgate makes of names of vLLM's; only this function and the next one import it."""
     from dataclasses import fields
 
     from kvgate.budget.kv_cache_dtype import formats_known

@@ -1,4 +1,4 @@
-"""What one release of vLLM has beside its options: model classes, parsers, metrics, KV cache dtypes, batch limits."""
+"""Facts of one release of vLLM beside its options: model classes, parsers, metrics, KV cache dtypes, batch limits."""
 
 from __future__ import annotations
 

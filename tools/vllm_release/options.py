@@ -189,7 +189,7 @@ def _collection_keywords(hint: Hint) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Maker:
-    """What vLLM's function that makes arguments of fields does by names, which a release may change."""
+    """Special cases by name in vLLM's function that makes arguments of fields; a release may change them."""
 
     sized: Mapping[str, str]
     """Fields that take 1k and 1K."""

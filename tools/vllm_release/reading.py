@@ -1,4 +1,4 @@
-"""What expressions and straight-line statements of a parser's definition come to, followed on the syntax tree.
+"""Follow the expressions and straight-line statements of a parser's definition on the syntax tree.
 
 Only what such definitions consist of is understood: constants, containers, names, attributes of configuration classes, calls of the
 functions that make up the parser. Anything else is an Unread value, or raises NotRead where the reading would depend on it.
@@ -134,7 +134,7 @@ class Reading:
     # Expressions
 
     def value(self, node: ast.expr, frame: Frame) -> Any:
-        """What an expression comes to."""
+        """Return the value of an expression."""
         read = _EXPRESSIONS.get(type(node))
         return read(self, node, frame) if read else Unread(ast.unparse(node))
 

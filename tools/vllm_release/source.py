@@ -49,7 +49,7 @@ class Module:
         return dict(_bindings(self.tree.body))
 
     def find(self, name: str) -> Ref | None:
-        """What a name of this module stands for, through imports within the package; None for all others."""
+        """Return what a name of this module stands for, through imports within the package; None for all others."""
         node = self.bindings.get(name)
         if isinstance(node, ast.ImportFrom):
             return self._imported(node, name)

@@ -88,7 +88,7 @@ def put_value(
 
 
 def written_history(releases: Sequence[Any], values: Sequence[Any], absent: Any = None) -> History:
-    """Where a value differs from the one before."""
+    """Write each value that differs from the one before it."""
     starts = [i for i in range(len(values)) if i == 0 or not _same(values[i], values[i - 1])]
     return [] if len(starts) == 1 and _same(values[0], absent) else [[releases[i], values[i]] for i in starts]
 

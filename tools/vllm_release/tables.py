@@ -93,7 +93,7 @@ def _span(row: Mapping[str, Any]) -> Span:
 
 
 def options_of(rows: Mapping[str, Mapping[str, Any]], release: str, releases: Sequence[str]) -> dict[str, OptionFacts]:
-    """What the table says of one release."""
+    """Return the options that the table has for one release."""
     return {flag: _option(row, release, releases) for flag, row in rows.items() if _span(row).holds(release, releases)}
 
 
@@ -210,7 +210,7 @@ def put_release(tables: Tables, facts: ReleaseFacts) -> Tables:
 
 
 def facts_of(tables: Tables, release: str) -> ReleaseFacts:
-    """What the tables say of one release."""
+    """Return the facts that the tables have for one release."""
     releases, of_minor = tables.releases, minor(release)
     return ReleaseFacts(
         version=release,
@@ -328,7 +328,7 @@ _METRICS_HEAD = """\
 name,kind,since,removed_in
 """
 _BUDGET_TEXT = '''\
-"""What each release of vLLM has by its source: KV cache dtypes and batch limits. Written by `make vllm-release`."""
+"""KV cache dtypes and batch limits of each release of vLLM, by its source. Written by `make vllm-release`."""
 
 # fmt: off
 KV_CACHE_DTYPES: tuple[tuple[str, tuple[int, int], tuple[int, int] | None], ...] = (

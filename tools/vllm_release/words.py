@@ -1,4 +1,4 @@
-"""What a release changes, in words, and what a person has to look at."""
+"""Words for the changes of a release, and for what a person has to look at."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLUMNS = ("type", "default", "choices", "aliases", "is_negatable", "dest")
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What kvgate does with names of vLLM's: gathered from the package."""
+    """Names of vLLM's that kvgate does something with, gathered from the package."""
 
     model_classes: Collection[str]
     """Those whose config.json it reads."""
@@ -46,7 +46,7 @@ def changes(before: ReleaseFacts, after: ReleaseFacts, known: Known) -> Iterator
 def to_look_at(
     before: ReleaseFacts, after: ReleaseFacts, known: Known, fingerprints: tuple[Mapping[str, str], Mapping[str, str]]
 ) -> Iterator[str]:
-    """What this program cannot decide, most important first."""
+    """List what this program cannot decide, most important first."""
     yield from _functions(*fingerprints, before.version, after.version)
     devices = {name for tier in after.batch_tiers for name in tier.excluded} - set(known.devices)
     yield from (
