@@ -169,6 +169,14 @@ def test_a_spec_beyond_an_annotations_256_kib_works_and_lives_on(plane: ControlP
     assert len(json.dumps(objects.get("infd", "large"))) < 1_400_000
 
 
+def test_a_spec_that_takes_most_of_what_etcd_stores_gets_its_status(plane: ControlPlane, objects: Objects) -> None:
+    env = [{"name": f"TEXT_{number}", "value": "<" * 4096} for number in range(40)]
+    document = inference_deployment("escaped", template={"env": env})
+    plane.kubectl("create", "-f", "-", input=json.dumps(document))
+    objects.wait_for("escaped", "Ready", "True")
+    assert "spec" not in objects.get("infd", "escaped")["status"]["standing"]
+
+
 @pytest.mark.parametrize(
     ("name", "spec"),
     [

@@ -161,7 +161,7 @@ class Standing(ApiModel):
     spec: Annotated[Document, WithJsonSchema({
         "type": "object", "x-kubernetes-preserve-unknown-fields": True, "x-kubernetes-map-type": "atomic",
     })] | None = None  # fmt: skip
-    """The spec; absent where it is larger than 512 KiB."""
+    """The spec; absent where it is larger than 512 KiB, or where the object has no room for it a second time."""
     digest: Annotated[str, Field(max_length=64)]
     """SHA-256 of all this and the object's uid: what somebody else wrote here is judged anew."""
 

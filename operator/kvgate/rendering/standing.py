@@ -6,6 +6,7 @@ judged anew; where that one is refused, the last admitted one lives on.
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -26,7 +27,11 @@ from kvgate.rendering.workload import Figures
 from kvgate.summary import accepted, changes_text
 
 MAX_SPEC_BYTES = 512 << 10
-"""Size of a spec's JSON that is kept in the status: an object may have 1.5 MiB in etcd, and holds the spec twice then."""
+"""Size of a spec's JSON, as it is stored, that is kept in the status."""
+MAX_OBJECT_BYTES = 1344 << 10
+"""Size of an object with the record of its spec: etcd takes 1.5 MiB, and the rest of the status needs some of it."""
+_MARKUP = re.compile("[<>&\u2028\u2029]")
+"""Characters that take six bytes each where the API server stores them: Go writes them as escapes, so that JSON is safe in HTML."""
 _UNSIGNED = ("digest", "budget")
 """`budget` moves in when another generation is refused, and out when this one stands again."""
 
@@ -87,7 +92,6 @@ def standing_of(
     """The record of a spec that is admitted now."""
     status, reason, message = accepted(assessment)
     changes = changes_text(assessment) if assessment.decision is Decision.ADMIT_ADJUSTED else None
-    spec = document["spec"]
     record = Standing(
         generation=document["metadata"].get("generation", 1),
         decision=assessment.decision.value,
@@ -102,11 +106,23 @@ def standing_of(
         placement=figures.placement,
         load_seconds=figures.load_seconds,
         predicted_tokens=figures.predicted_tokens,
-        spec=spec if len(_canonical(spec)) <= MAX_SPEC_BYTES else None,
+        spec=document["spec"] if _has_room(document) else None,
         digest="",
     )
     budget = budget_status(assessment)
     return Admitted(record=_signed(record, document, budget), owner=owner, budget=budget)
+
+
+def _has_room(document: Mapping[str, Any]) -> bool:
+    """True where the object can hold its spec a second time; else no status at all could be written."""
+    spec_bytes = _stored_bytes(document["spec"])
+    written_bytes = _stored_bytes({key: value for key, value in document.items() if key != "status"})
+    return spec_bytes <= MAX_SPEC_BYTES and written_bytes + spec_bytes <= MAX_OBJECT_BYTES
+
+
+def _stored_bytes(value: Any) -> int:
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return len(_MARKUP.sub("\\\\u0000", text).encode(errors="replace"))
 
 
 def renewed(admitted: Admitted, document: Mapping[str, Any]) -> Admitted:

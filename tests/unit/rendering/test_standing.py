@@ -1,6 +1,7 @@
 """The record of what was admitted: what it stands for, what makes it void, and what it does not depend on."""
 
 import copy
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -151,6 +152,32 @@ def test_an_earlier_spec_runs_with_the_replicas_that_are_asked_for_now(replicas:
     owner = admitted(a_document(replicas=2)).scaled(replicas)
     assert owner is not None
     assert owner.spec.replicas == rendered
+
+
+@pytest.mark.parametrize(
+    ("text", "annotation", "fields"),
+    [
+        pytest.param("<", "", "", id="markup, which is stored as escapes"),
+        pytest.param("&", "", "", id="another of it"),
+        pytest.param("\u2028", "", "", id="line separators"),
+        pytest.param("x", "<" * 200_000, "", id="annotations beside it"),
+        pytest.param("x", "", "k" * 1_200_000, id="the names of its fields beside it"),
+    ],
+)
+def test_a_spec_is_kept_only_where_the_stored_object_has_room_for_it(text: str, annotation: str, fields: str) -> None:
+    document = a_document(template={"env": [{"name": f"A{n}", "value": text * 4096} for n in range(40)]})
+    document["metadata"]["annotations"] = {"note": annotation}
+    document["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {f"f:{fields}": {}}}]
+    assert len(json.dumps(document["spec"], ensure_ascii=False).encode()) < MAX_SPEC_BYTES
+    found = admitted(document)
+    assert found.record.spec is None
+    assert read_standing(document, status_with(found)) is not None
+
+
+def test_a_spec_is_kept_beside_ordinary_annotations() -> None:
+    document = a_document(template={"env": [{"name": f"A{n}", "value": "x" * 4096} for n in range(64)]})
+    document["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "y" * (200 << 10)}
+    assert admitted(document).record.spec == document["spec"]
 
 
 def test_a_spec_that_is_too_large_is_not_kept_and_still_stands() -> None:
