@@ -64,6 +64,19 @@ def test_after_a_refused_edit_scaling_works_and_the_verdict_stays(plane: Control
     assert objects.get("infd", "scaled")["status"]["standing"]["generation"] == 1
 
 
+def test_what_was_admitted_without_a_verdict_lives_on_after_a_refused_edit(
+    plane: ControlPlane, objects: Objects
+) -> None:
+    admitted(objects, "unknown", model={"name": "nobody/novel-7b"})
+    assert objects.condition("unknown", "Accepted")[0] == "Unknown"
+    objects.patch("unknown", {"spec": {"model": {"name": "Qwen/Qwen3-8B"}, "vllm": TOO_MANY}})
+    objects.wait_for("unknown", "Accepted", "False", "BudgetExceeded")
+    plane.kubectl("delete", "deployment", "unknown")
+    objects.patch("unknown", {"spec": {"replicas": 2}})
+    wait_until(lambda: objects.get("infd", "unknown")["status"].get("readyReplicas") == 2, "it is back, with two pods")
+    assert "nobody/novel-7b" in json.dumps(template(objects, "unknown"))
+
+
 def is_back(objects: Objects, kind: str, uid: str) -> bool:
     found = objects.find(kind, "mended")
     return found is not None and found["metadata"]["uid"] != uid

@@ -168,10 +168,16 @@ def read_standing(document: Mapping[str, Any], status: Mapping[str, Any]) -> Adm
         owner = None if record.spec is None else parse_document({**document, "spec": record.spec})
     except (ValidationError, InvalidDocument):
         return None
-    budget: Document | None = written.get("budget", status.get("budget"))
-    is_whole = record.digest == _digest(dict(written), document, budget)
-    admitted = Admitted(record=record, owner=owner, budget=budget)
-    return admitted if is_whole and _is_plausible(record, owner, document) else None
+    said = dict(written)
+    for budget in _budgets(said, status):
+        if record.digest == _digest(said, document, budget) and _is_plausible(record, owner, document):
+            return Admitted(record=record, owner=owner, budget=budget)
+    return None
+
+
+def _budgets(record: Document, status: Mapping[str, Any]) -> tuple[Document | None, ...]:
+    """Return what its budget may be: that of the record, else that of the status, or none at all beside another generation's."""
+    return (record["budget"],) if "budget" in record else (status.get("budget"), None)
 
 
 def _is_plausible(record: Standing, owner: InferenceDeployment | None, document: Mapping[str, Any]) -> bool:

@@ -53,6 +53,16 @@ def test_what_is_written_is_read_back_and_renders_the_same(spec: dict[str, Any])
     assert manifests(again.owner, again.figures) == manifests(parse_document(document), found.figures)
 
 
+def test_a_record_without_a_budget_stays_whole_beside_the_budget_of_a_refused_generation() -> None:
+    found = admitted(a_document(model={"name": "nobody/novel-7b"}))
+    assert found.budget is None
+    later = a_document(generation=2)
+    status = {"standing": dumped(with_budget(found).record), "budget": {"of": "another"}}
+    again = read_standing(later, status)
+    assert again is not None
+    assert (again.budget, again.figures) == (None, found.figures)
+
+
 def test_a_record_moves_its_budget_in_and_out_and_stays_whole() -> None:
     document = a_document()
     found = admitted(document)
