@@ -9,6 +9,7 @@ from kvgate.api.v1alpha1 import KeyRef
 from kvgate.api.validation import parse_document
 from kvgate.budget.model_shape import FullAttention
 from kvgate.facts import ConfigMissing, gather, look_up_accelerator, look_up_model, look_up_model_class, shape_of_text
+from kvgate.nested import MAX_DEPTH
 from kvgate.rules import Severity
 from support.builders import new_document, new_layer, new_llama_config, new_model_shape
 
@@ -259,3 +260,14 @@ def test_what_is_remembered_of_texts_is_bounded_by_their_characters() -> None:
     shapes.put("large", shape, size=1000)
     assert shapes.get("large") is shape
     assert shapes.get(3) is None
+
+
+@pytest.mark.parametrize("key", ["hidden_size", "model_type", "sliding_window", "quantization_config", "layer_types"])
+@pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"a":', "}")])
+def test_a_config_that_is_nested_deeply_is_a_finding_at_every_depth(key: str, opened: str, closed: str) -> None:
+    plain = json.dumps({**catalogue.load_model("Qwen/Qwen3-8B").config, key: 0})
+    for depth in (MAX_DEPTH + 1, *range(940, 1001), 5000):
+        text = plain.replace(f'"{key}": 0', f'"{key}": {opened * depth}1{closed * depth}')
+        shape, findings = shape_of_text(text, name="x", where="ConfigMap c")
+        assert shape is None, depth
+        assert {finding.rule for finding in findings} == {"InvalidModelConfig"}, depth

@@ -10,11 +10,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from kvgate.api.v1alpha1 import InferenceDeployment
+from kvgate.nested import MAX_DEPTH, is_nested_beyond
 from kvgate.rules.finding import Finding, Severity
 from kvgate.unicode_text import NOT_UNICODE, has_lone_surrogate
 
-MAX_DEPTH = 64
-"""Levels of a document; the fields that an API server manages take twenty, and everything that walks one recurses."""
 MAX_FINDINGS = 50
 """Errors of one document that are told; the last says how many there are beyond."""
 
@@ -50,19 +49,6 @@ def parse_document(document: Mapping[str, Any]) -> InferenceDeployment:
     if broken:
         raise InvalidDocument(_first(broken))
     return deployment
-
-
-def is_nested_beyond(value: Any, levels: int) -> bool:
-    """True where objects and lists stand within each other more often than that; it does not recurse."""
-    level = [value]
-    for _ in range(levels + 1):
-        parts = [
-            each.values() if isinstance(each, Mapping) else each for each in level if isinstance(each, Mapping | list)
-        ]
-        level = [child for part in parts for child in part if isinstance(child, Mapping | list)]
-        if not level:
-            return False
-    return True
 
 
 def _first(findings: Iterable[Finding]) -> tuple[Finding, ...]:

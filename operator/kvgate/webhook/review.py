@@ -13,11 +13,12 @@ from typing import Any
 from kvgate import summary
 from kvgate.api import GROUP, KIND, PLURAL, VERSION
 from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
-from kvgate.api.validation import MAX_DEPTH, InvalidDocument, is_nested_beyond, parse_document
+from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.engine import Assessment, Decision, assessments, undecided
 from kvgate.facts import ConfigMissing, Facts, gather
 from kvgate.inert import inert_line
+from kvgate.nested import MAX_DEPTH, is_nested_beyond
 from kvgate.rules import Finding
 from kvgate.unicode_text import NOT_UNICODE, parsed_has_lone_surrogate
 
