@@ -18,6 +18,12 @@ def path_matches(path: str, glob: str) -> bool:
     return bool(path) and (glob in ("", ".") or steps_match(path.split("/"), glob.split("/"), with_contents=True))
 
 
+@lru_cache(maxsize=65536)
+def any_path_matches(path: str, globs: tuple[str, ...]) -> bool:
+    """Remembered, because every engine and every finding of a file asks."""
+    return any(path_matches(path, glob) for glob in globs)
+
+
 def steps_match(names: Sequence[str], globs: Sequence[str], *, with_contents: bool = False) -> bool:
     """Names of folders and of a file against a glob for each. `with_contents`: a folder that matches stands for all in it."""
     places = _reached({0}, globs)
@@ -49,7 +55,13 @@ def _reached(places: set[int], globs: Sequence[str]) -> set[int]:
 
 def name_matches(name: str, glob: str | None) -> bool:
     """`*` stands for any text; no glob, any name."""
-    return glob is None or _pattern("*".join(map(literal, glob.split("*")))).match(name) is not None
+    return glob is None or _pattern(_glob_of_name(glob)).match(name) is not None
+
+
+@lru_cache(maxsize=4096)
+def _glob_of_name(glob: str) -> str:
+    """Brackets and question marks are themselves."""
+    return "*".join(map(literal, glob.split("*")))
 
 
 def literal(text: str) -> str:

@@ -8,16 +8,16 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from kvgate import catalogue
+from kvgate.manifests.nodes import YamlError, value_of
 from kvgate.problems import Problems
 from kvgate.record import record
 from kvgate.vllm_values import Unusable, exact_decimal
 
 _DATA = Path(__file__).parent / "data" / "prices.yaml"
 _NO_PRICE = ("", Fraction(0))
-_Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MAX_PRICES = 1000
+"""Entries of a file: the nearest name is looked for with each that is in no catalogue, which takes milliseconds."""
 
 
 class BadPrices(Unusable):
@@ -52,6 +52,8 @@ def list_prices() -> Prices:
 def read_prices(text: str, *, where: str) -> Prices:
     """A file of the user's: accelerator → price, and perhaps `currency`. Raises BadPrices with everything that is wrong."""
     data = dict(_parsed(text))
+    if len(data) > MAX_PRICES:
+        raise BadPrices(f"it has {len(data)} entries; write at most {MAX_PRICES}")
     problems = Problems()
     currency = problems.read_or("", _currency, data.pop("currency", "USD"))
     priced = [problems.read_or(_NO_PRICE, _priced, str(name), price) for name, price in data.items()]
@@ -65,9 +67,9 @@ def read_prices(text: str, *, where: str) -> Prices:
 
 def _parsed(text: str) -> Mapping[str, Any]:
     try:
-        data = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
-    except Exception as error:  # noqa: BLE001 - constructors of scalars raise whatever the text makes of them
-        raise BadPrices(f"it is not YAML: {' '.join(str(error).split()) or type(error).__name__}") from None
+        data = value_of(text)
+    except YamlError as error:
+        raise BadPrices(f"it is not YAML: line {error.line}: {error.message}; {error.remediation}") from None
     if not isinstance(data, Mapping):
         raise BadPrices("it must be a mapping: a name that `kvgate gpus` lists, a colon, a price per hour")
     return data

@@ -68,11 +68,26 @@ def test_a_price_of_the_user_is_the_decimal_that_is_written(written: str) -> Non
         ("L4:", "number from 0"),
         ("L4: 1\nL4-24GB: 2", "L4-24GB: more than one price; write one"),
         ("L4: 1e999999999", "number from 0"),
-        ("L4: 2026-13-45", "not YAML"),
+        ("L4: 2026-13-45", "L4 has the price '2026-13-45'"),
         ("currency: [EUR]", "currency is \\['EUR'\\]; write a name such as EUR"),
         ("H999: 1\nL4: -1", "H999 is not in the catalogue; .*; L4 has the price -1"),
     ],
 )
 def test_what_is_not_a_price_is_named(text: str, words: str) -> None:
+    with pytest.raises(BadPrices, match=words):
+        read_prices(text, where="ours.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 10}]\n" for n in range(1, 30)), "aliases stand for"),
+        ("a: " + "[" * 90_000 + "]" * 90_000, "nested deeper"),
+        ("a: " + "[" * 90_000, "nested deeper"),
+        ("".join(f"H100-{n}: 1\n" for n in range(1001)), "1001 entries"),
+        ("L4: 1\nL4: 2\n", "key L4 is written twice"),
+    ],
+)
+def test_a_file_of_prices_that_would_fill_memory_or_time_is_refused(text: str, words: str) -> None:
     with pytest.raises(BadPrices, match=words):
         read_prices(text, where="ours.yaml")

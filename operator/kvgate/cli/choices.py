@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.request import Workload
 from kvgate.cli.model_config import ModelConfig, read_model_config
-from kvgate.globs import name_matches, path_matches
+from kvgate.globs import any_path_matches, name_matches
 from kvgate.manifests.judged import Defaults
 from kvgate.manifests.written import Written
 from kvgate.record import record
@@ -67,7 +67,7 @@ def _said(field: str, sources: Sequence[Mapping | Config]) -> Any:
 
 
 def _is_for(mapping: Mapping, path: str, name: str, root: Written) -> bool:
-    in_paths = not mapping.paths or any(path_matches(path, glob) for glob in mapping.paths)
+    in_paths = not mapping.paths or any_path_matches(path, mapping.paths)
     return in_paths and (mapping.selector is None or _selects(mapping.selector, name, root))
 
 

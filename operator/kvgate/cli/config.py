@@ -12,7 +12,9 @@ Text = Annotated[str, Field(strict=True, min_length=1)]
 _RELEASE = r"^v?[0-9]{1,9}\.[0-9]{1,9}[.a-z0-9]{0,40}$"
 """Every repetition is bounded, so that no text takes long."""
 Release = Annotated[str, Field(strict=True, pattern=_RELEASE)]
-Paths = tuple[Annotated[Text, Field(max_length=512)], ...]
+Paths = Annotated[tuple[Annotated[Text, Field(max_length=512)], ...], Field(max_length=100)]
+MAX_ENTRIES = 1000
+"""Length of a list: each engine, or each file with findings, is compared with all of it."""
 
 
 def is_release(text: str) -> bool:
@@ -72,7 +74,7 @@ class Config(ApiModel):
     """Observed starts that `kvgate calibrate` wrote; a path from the folder of this file."""
     fail_on: Literal["error", "warning"] | None = None
     """Severity from which on the exit code is 1."""
-    ignore: tuple[IgnoredRule, ...] = ()
+    ignore: Annotated[tuple[IgnoredRule, ...], Field(max_length=MAX_ENTRIES)] = ()
     """Rules whose findings are told as ignored and do not count."""
-    mappings: tuple[Mapping, ...] = ()
+    mappings: Annotated[tuple[Mapping, ...], Field(max_length=MAX_ENTRIES)] = ()
     """Mappings for some engines; of several that match, the first one that has the fact counts."""

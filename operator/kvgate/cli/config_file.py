@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -13,7 +14,7 @@ from kvgate.api.validation import schema_findings
 from kvgate.bounded_files import read_file, repository_of
 from kvgate.cli.bad_input import BadInput
 from kvgate.cli.check_report import Placed
-from kvgate.cli.config import Config, is_release
+from kvgate.cli.config import MAX_ENTRIES, Config, is_release
 from kvgate.cli.model_config import read_model_config
 from kvgate.cli.rule_texts import rule_texts
 from kvgate.manifests import Broken, Document
@@ -22,7 +23,9 @@ from kvgate.manifests.written import Written
 from kvgate.rules.finding import Finding, Severity
 
 MAX_BYTES = 256 << 10
-"""Size of a `.kvgate.yaml`: a few thousand mappings."""
+"""Size of a `.kvgate.yaml`."""
+MAX_PROBLEMS = 100
+"""Mistakes that are shown at once; the nearest name is looked for with each, which takes a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +81,10 @@ def read_config(path: Path, *, inside: Path | None = None, root: Path | None = N
         config = Config.from_document(value)
     except ValidationError as error:
         problems += schema_findings(error, Config, "see docs/reference/config.md")
-    problems += _problems(Written(value=value), ConfigFile(path, Config(), root))
+    problems += islice(_problems(Written(value=value), ConfigFile(path, Config(), root)), MAX_PROBLEMS + 1)
     if problems:
-        raise BadInput(problems=_placed(document, problems))
+        cut = f"more than {MAX_PROBLEMS} mistakes: the first are shown" if len(problems) > MAX_PROBLEMS else ""
+        raise BadInput(cut, problems=_placed(document, problems[:MAX_PROBLEMS]))
     return ConfigFile(path, config, root)
 
 
@@ -111,11 +115,11 @@ def _placed(document: Document, findings: Iterable[Finding]) -> list[Placed]:
 def _problems(root: Written, file: ConfigFile) -> Iterator[Finding]:
     """Return the problems that a schema cannot express, also beside those that it can."""
     yield from _value_problems(root, file)
-    for entry in root.get("ignore").items():
+    for entry in root.get("ignore").items()[:MAX_ENTRIES]:
         rule = entry.get("rule")
         if rule.text and rule.text not in rule_texts():
             yield _problem(rule.path, f"{rule.path} is {rule.text}, which is no rule", _nearest_rule(rule.text))
-    for mapping in root.get("mappings").items():
+    for mapping in root.get("mappings").items()[:MAX_ENTRIES]:
         yield from _value_problems(mapping, file)
         if not mapping.get("paths").is_set and not mapping.get("selector").is_set:
             yield _problem(mapping.path, f"{mapping.path} is for no engine", "add paths, a selector, or both")

@@ -2,13 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from kvgate.cli.check_report import Ignored, Item, Placed, Report
 from kvgate.cli.directives import Directive, Ignore, Problem, WorkloadComment, directives
-from kvgate.globs import path_matches
+from kvgate.globs import any_path_matches
 from kvgate.manifests import Document
 from kvgate.manifests.comments import Comment
 from kvgate.rules.finding import Finding, Severity
@@ -27,49 +27,56 @@ _SAID_ELSEWHERE = Finding(
 )
 
 
+@dataclass(slots=True)
+class _Hints:
+    """Unknown rules for which the nearest known one is still looked for: each takes a millisecond."""
+
+    left: int = 100
+
+
 def by_comments(items: Iterable[Item]) -> Iterator[Item]:
     """The items of each document with what its comments say; those that cannot be followed, or match nothing, are told."""
+    hints = _Hints()
     for _, group in groupby(items, key=lambda item: (item.document.file, item.document.index)):
         in_document = list(group)
         document = in_document[0].document
-        yield from _commented(in_document, list(directives(document))) if document.comments else in_document
+        yield from _commented(in_document, list(directives(document)), hints) if document.comments else in_document
 
 
-def _commented(items: list[Item], found: list[Directive]) -> list[Item]:
+def _commented(items: list[Item], found: list[Directive], hints: _Hints) -> list[Item]:
     ignores = [directive for directive in found if isinstance(directive, Ignore)]
-    used: set[tuple[int, str]] = set()
-    by_place = _by_place(ignores)
+    used: set[_Place] = set()
+    by_place = {_place(rule, ignore): ignore.reason for ignore in ignores for rule in ignore.rules}
     items = [replace(item, told=tuple(_pardoned(placed, by_place, used) for placed in item.told)) for item in items]
     extra = [(d.comment, d.finding) for d in found if isinstance(d, Problem)]
     if items[0].checked:
         extra += [(d.comment, _SAID_ELSEWHERE) for d in found if isinstance(d, WorkloadComment)]
     extra += [
-        (ignore.comment, _unused(rule))
+        (ignore.comment, _unused(rule, hints))
         for ignore in ignores
         for rule in ignore.rules
-        if (ignore.comment.line, rule) not in used
+        if _place(rule, ignore) not in used
     ]
+    told: dict[int, list[Placed]] = {}
     for comment, finding in extra:
         index = _nearest(items, comment)
-        items[index] = replace(items[index], told=(*items[index].told, _at(items[index].document, comment, finding)))
+        told.setdefault(index, []).append(_at(items[index].document, comment, finding))
+    for index, placed in told.items():
+        items[index] = replace(items[index], told=(*items[index].told, *placed))
     return items
 
 
-def _by_place(ignores: Iterable[Ignore]) -> Mapping[_Place, list[Ignore]]:
-    places: dict[_Place, list[Ignore]] = {}
-    for ignore in ignores:
-        line = None if ignore.in_whole_document else ignore.comment.about
-        for rule in ignore.rules:
-            places.setdefault((rule, line), []).append(ignore)
-    return places
+def _place(rule: str, ignore: Ignore) -> _Place:
+    return rule, None if ignore.in_whole_document else ignore.comment.about
 
 
-def _pardoned(placed: Placed, ignores: Mapping[_Place, list[Ignore]], used: set[tuple[int, str]]) -> Placed:
-    """`used` is told which comments had something to ignore."""
+def _pardoned(placed: Placed, ignores: Mapping[_Place, str], used: set[_Place]) -> Placed:
+    """`ignores`: reasons. `used` is told which places had something to ignore."""
     for line in (None, placed.line):
-        for ignore in ignores.get((placed.rule, line), ()):
-            used.add((ignore.comment.line, placed.rule))
-            placed = replace(placed, ignored=Ignored(reason=ignore.reason, by="comment"))
+        place = (placed.rule, line)
+        if place in ignores:
+            used.add(place)
+            placed = replace(placed, ignored=Ignored(reason=ignores[place], by="comment"))
     return placed
 
 
@@ -82,24 +89,25 @@ def _at(document: Document, comment: Comment, finding: Finding) -> Placed:
     return Placed(finding=finding, file=document.file, line=comment.line, column=1, path="")
 
 
-def _unused(rule: str) -> Finding:
+def _unused(rule: str, hints: _Hints) -> Finding:
     return Finding(
         rule="IgnoreUnused",
         severity=Severity.INFO,
         field="",
         message=f"kvgate:ignore {rule} matches no finding",
-        remediation=_what_to_do(rule),
+        remediation=_what_to_do(rule, hints),
     )
 
 
-def _what_to_do(rule: str) -> str:
+def _what_to_do(rule: str, hints: _Hints) -> str:
     from difflib import get_close_matches
 
     from kvgate.cli.rule_texts import rule_texts
 
     if rule in rule_texts():
         return "remove it, or put it on the line of the finding or the one above, or before the document for all of it"
-    near = get_close_matches(rule, rule_texts(), n=1, cutoff=0.5)
+    hints.left -= 1
+    near = get_close_matches(rule, rule_texts(), n=1, cutoff=0.5) if hints.left >= 0 else ()
     return f"did you mean {near[0]}?" if near else "`kvgate rules` lists the rules"
 
 
@@ -109,7 +117,7 @@ def by_configuration(placed: Placed, file: "ConfigFile") -> Placed:
         return placed
     path = file.path_below(placed.file)
     for entry in file.config.ignore:
-        if entry.rule == placed.rule and (not entry.paths or any(path_matches(path, glob) for glob in entry.paths)):
+        if entry.rule == placed.rule and (not entry.paths or any_path_matches(path, entry.paths)):
             return replace(placed, ignored=Ignored(reason=entry.reason, by="configuration"))
     return placed
 

@@ -23,9 +23,11 @@ class ModelConfig:
     where: str
 
 
+@lru_cache(maxsize=64)
 def read_model_config(path: Path, *, inside: Path | None) -> ModelConfig:
-    """Read a config.json with the hf_quant_config.json beside it, as vLLM does; `inside`: the folder that the path must not leave.
+    """Read it once for all engines, with the hf_quant_config.json beside it, as vLLM reads it.
 
+    `inside`: the folder that the path must not lead out of.
     Raises BadInput.
     """
     config = _read(path, inside)

@@ -55,12 +55,17 @@ def _with_values(service: Written, project: Interpolation) -> Written:
 
 def _engines(given: Input, name: str, written: Written, project: Interpolation) -> Iterator[FoundEngine]:
     service = _with_values(written, project)
-    variables = variables_of_service(service, given.document.file, project)
+    variables = variables_of_service(service, given.document.file, project, given.shared)
     image = service.get("image")
     is_built = _is_built(name, service)
     own_program = is_built or is_vllm_image(image.text)
     for start in starts_of(
-        service.get("entrypoint"), service.get("command"), variables, image.text, own_program=own_program
+        service.get("entrypoint"),
+        service.get("command"),
+        variables,
+        image.text,
+        own_program=own_program,
+        shared=given.shared,
     ):
         yield FoundEngine(
             platform=COMPOSE,

@@ -13,7 +13,7 @@ from typing import Any
 
 from kvgate.bounded_files import read_text
 from kvgate.manifests.documents import STDIN_NAME
-from kvgate.manifests.environment import Room
+from kvgate.manifests.environment import Room, SharedRoom
 from kvgate.manifests.written import Written
 
 _PLAIN = r"(?P<dollar>\$)|(?P<plain>\w+)"
@@ -74,9 +74,11 @@ def interpolation_of(file: str) -> Interpolation:
     return interpolation
 
 
-def variables_of_service(service: Written, file: str, project: Interpolation) -> dict[str, Written]:
+def variables_of_service(
+    service: Written, file: str, project: Interpolation, shared: SharedRoom | None = None
+) -> dict[str, Written]:
     """Return variables by name: those of env_file, later over earlier, then `environment`; None where only the caller knows the value."""
-    values = dict(_of_env_files(service, file, project))
+    values = dict(_of_env_files(service, file, project, shared or SharedRoom()))
     environment = service.get("environment")
     for name, value in environment.fields():
         values[name] = Written(value=value.text if value.is_set else project.known.get(name), path=value.path)
@@ -86,11 +88,14 @@ def variables_of_service(service: Written, file: str, project: Interpolation) ->
     return values
 
 
-def _of_env_files(service: Written, file: str, project: Interpolation) -> Iterator[tuple[str, Written]]:
+def _of_env_files(
+    service: Written, file: str, project: Interpolation, shared: SharedRoom
+) -> Iterator[tuple[str, Written]]:
     known = dict(project.known)
     interpolation = Interpolation(known, project.room)
     for entry, name_of_file in env_files(service):
         for name, value in (read_variables(file, name_of_file) or {}).items():
+            shared.take(name, value)
             known[name] = interpolation.filled(value)
             yield name, Written(value=known[name], path=entry.path)
 

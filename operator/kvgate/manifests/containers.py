@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from kvgate.command_line.arguments import Argument
 from kvgate.manifests.config_file import with_config_file
-from kvgate.manifests.environment import Room, expanded
+from kvgate.manifests.environment import Room, SharedRoom, expanded
 from kvgate.manifests.mounted_files import FileText, no_files
 from kvgate.manifests.scripts import unwrapped
 from kvgate.manifests.shell import split
@@ -88,9 +88,10 @@ def starts_of(
     *,
     own_program: bool = False,
     file_text: FileText = no_files,
+    shared: SharedRoom | None = None,
 ) -> tuple[Start, ...]:
     """Every start of vLLM in a container. `own_program`: it starts vLLM whatever its image is called."""
-    found = _starts_of(command, args, variables, image, own_program=own_program, file_text=file_text)
+    found = _starts_of(command, args, variables, image, own_program=own_program, file_text=file_text, shared=shared)
     served = (start for start in found if not any(map(_asks_for_help, start.arguments)))
     return tuple(replace(start, arguments=with_config_file(start.arguments, file_text)) for start in served)
 
@@ -108,9 +109,10 @@ def _starts_of(
     *,
     own_program: bool,
     file_text: FileText,
+    shared: SharedRoom | None,
 ) -> tuple[Start, ...]:
     words = [*_words(command, variables), *_words(args, variables)]
-    commands = list(unwrapped(words, variables, file_text))
+    commands = list(unwrapped(words, variables, file_text, shared=shared))
     started = [start for line in commands if (start := _after_program(line)) is not None]
     if started:
         unused = tuple(_unused(command, args, variables))

@@ -7,9 +7,10 @@ from functools import partial
 from kvgate.manifests.catalog import TEMPLATES, engines_in
 from kvgate.manifests.documents import Document
 from kvgate.manifests.engine_found import FoundEngine
+from kvgate.manifests.environment import OutOfRoom, SharedRoom
 from kvgate.manifests.kubeai import has_profiles, values_with_profiles
 from kvgate.manifests.pods import Input
-from kvgate.manifests.positions import Broken, defect
+from kvgate.manifests.positions import Broken, broken, defect
 from kvgate.manifests.workloads import NO_NAMESPACE, Manifests
 from kvgate.manifests.written import Written
 
@@ -45,16 +46,27 @@ def find_engines(manifests: Manifests) -> EnginesFound:
     objects = _objects(manifests, roots)
     readable = (root for root in roots.values() if isinstance(root, Written))
     profiles = tuple(values for root in readable for values in values_with_profiles(root))
+    shared = SharedRoom()
+    shared.left += sum(map(_num_characters, manifests.others))
     for document in manifests.others:
         root = roots[id(document)]
         if isinstance(root, Broken):
             found.broken.append(root)
             continue
         try:
-            _add(found, _input(manifests, document, root, objects, profiles))
+            _add(found, _input(manifests, document, root, objects, profiles, shared))
+        except OutOfRoom as error:
+            found.broken.append(
+                broken(document.file, document.position, str(error), "check parts of the input one by one")
+            )
         except Exception as error:  # noqa: BLE001 - a defect of ours costs one document
             found.broken.append(defect(document.file, document.position, error))
     return found
+
+
+def _num_characters(document: Document) -> int:
+    """What is written is bounded elsewhere: only what many containers share of it counts."""
+    return int(document.node.end_mark.index - document.node.start_mark.index)
 
 
 def _roots(manifests: Manifests) -> Iterator[tuple[int, Written | Broken]]:
@@ -69,6 +81,7 @@ def _input(
     root: Written,
     objects: Mapping[_Key, Written],
     profiles: tuple[Written, ...],
+    shared: SharedRoom,
 ) -> Input:
     namespace = root.get("metadata", "namespace").text or NO_NAMESPACE
     return Input(
@@ -79,6 +92,7 @@ def _input(
         find=partial(_found, objects, namespace),
         find_claim=partial(manifests.find_claim, namespace),
         profiles=profiles,
+        shared=shared,
     )
 
 

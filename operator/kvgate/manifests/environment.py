@@ -10,6 +10,8 @@ from kvgate.memory_settings import ALLOW_LONG, allows_any_length
 
 ConfigData = Callable[[str], Mapping[str, Any] | None]
 """Name of a ConfigMap → its data, where it is in the same input."""
+_CHARACTERS_OF_AN_ENTRY = 8
+"""A variable of few characters takes time too."""
 
 
 @dataclass(slots=True)
@@ -25,14 +27,38 @@ class Room:
         return fits
 
 
+class OutOfRoom(ValueError):
+    """Containers of one input share texts so often that reading each of them would take too long."""
+
+
+@dataclass(slots=True)
+class SharedRoom:
+    """Characters that the scripts and variables of all containers of one input may have together.
+
+    A ConfigMap, a file of variables or an anchor is written once, and counts for every container that gets it.
+    """
+
+    left: int = 4 << 20
+
+    def take(self, *texts: str) -> None:
+        """Raises OutOfRoom, from then on for every text: no container is passed over in silence."""
+        self.left -= sum(map(len, texts)) + _CHARACTERS_OF_AN_ENTRY
+        if self.left < 0:
+            raise OutOfRoom("scripts and variables that containers share are too long, counted for each that gets them")
+
+
 def variables_of(
-    container: Written, config_data: ConfigData, added: Mapping[str, Written] | None = None
+    container: Written,
+    config_data: ConfigData,
+    added: Mapping[str, Written] | None = None,
+    shared: SharedRoom | None = None,
 ) -> dict[str, Written]:
     """Return variables by name; a value outside the input (a Secret's, a field of the pod) is None. Later entries may use earlier ones.
 
-    `added`: variables that the platform sets in every container.
+    `added`: variables that the platform sets in every container. `shared`: for what all containers of the input get.
     """
-    values, room = {**(added or {}), **dict(_from_sources(container.get("envFrom"), config_data))}, Room()
+    shared = shared or SharedRoom()
+    values, room = {**(added or {}), **dict(_from_sources(container.get("envFrom"), config_data, shared))}, Room()
     for entry in container.get("env").items():
         name = entry.get("name").text
         if name:
@@ -46,11 +72,12 @@ def takes_any_length(variables: Mapping[str, Written]) -> bool:
     return given is not None and allows_any_length(given.text)
 
 
-def _from_sources(sources: Written, config_data: ConfigData) -> Iterator[tuple[str, Written]]:
+def _from_sources(sources: Written, config_data: ConfigData, shared: SharedRoom) -> Iterator[tuple[str, Written]]:
     """Every key of the ConfigMaps that `envFrom` names."""
     for source in sources.items():
         data = config_data(source.get("configMapRef", "name").text) or {}
         for key, text in data.items():
+            shared.take(key, str(text))
             yield f"{source.get('prefix').text}{key}", Written(value=str(text), path=source.path)
 
 

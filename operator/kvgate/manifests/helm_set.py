@@ -17,6 +17,8 @@ _WORDS = {"true": True, "false": False, "null": None}
 Step = str | int
 MAX_STEPS = 50
 """Steps from the top of the values down; a chart's are five levels deep."""
+MAX_INDICES = 999
+"""Sum of the indices of a name: each list on the way gets as many items."""
 
 
 @record
@@ -34,6 +36,8 @@ def read_set(name: str, text: str, *, as_text: bool) -> SetValue | None:
     while match := _STEP.match(name, end):
         steps.append(int(match[2]) if match[2] else re.sub(r"\\(.)", r"\1", match[1]))
         end = match.end()
+    if sum(step for step in steps if isinstance(step, int)) > MAX_INDICES:
+        return None
     if not 0 < len(steps) <= MAX_STEPS or end != len(name) or isinstance(steps[0], int):
         return None
     return SetValue(steps=steps, value=text if as_text else _typed(text))

@@ -38,7 +38,7 @@ def read_inference_service(given: Input) -> Iterator[FoundEngine]:
     if model.is_set:
         yield from _of_model(given, predictor, model)
     for container in predictor.get("containers").items():
-        storage = variables_of(container, given.config_data).get(_STORAGE_VARIABLE, NOTHING)
+        storage = variables_of(container, given.config_data, shared=given.shared).get(_STORAGE_VARIABLE, NOTHING)
         for engine in engines_of_container(given, container, pod=predictor, platform="kserve"):
             yield replace(engine, model=storage)
 

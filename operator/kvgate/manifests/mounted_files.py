@@ -1,12 +1,15 @@
 """Files that a container sees through volumes of ConfigMaps in the same input: scripts, and configurations of vLLM."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 
 from kvgate.manifests.environment import ConfigData
 from kvgate.manifests.written import NOTHING, Written
 
 FileText = Callable[[str], str | None]
 """Absolute path in the container → the text there; None where the input does not hold it."""
+_MAX_PATH_CHARACTERS = 4096
+"""Linux opens no longer one."""
 
 
 def no_files(path: str) -> None:
@@ -14,35 +17,43 @@ def no_files(path: str) -> None:
 
 
 def files_of(pod: Written, container: Written, config_data: ConfigData) -> FileText:
-    """Return the files that the container's volume mounts show; of nested mounts the innermost counts."""
+    """Return the files that the container's volume mounts show; of nested mounts the innermost counts.
+
+    The mounts are put in order once: every command of every script of the container asks for a file.
+    """
+
+    @cache
+    def mounts() -> Mapping[str, tuple[Written, Mapping[str, str], str]]:
+        volumes = {volume.get("name").text: volume.get("configMap") for volume in reversed(pod.get("volumes").items())}
+        keys = {name: _keys(config_map) for name, config_map in volumes.items()}
+        return {
+            top: (volumes.get(name, NOTHING), keys.get(name, {}), mount.get("subPath").text.strip("/"))
+            for mount in reversed(container.get("volumeMounts").items())
+            if (top := mount.get("mountPath").text.rstrip("/"))
+            for name in (mount.get("name").text,)
+        }
 
     def text_at(path: str) -> str | None:
-        mounts = [mount for mount in container.get("volumeMounts").items() if _below(mount, path) is not None]
-        if not mounts:
+        if len(path) > _MAX_PATH_CHARACTERS:
             return None
-        mount = max(mounts, key=lambda mount: len(mount.get("mountPath").text))
-        config_map = _volume(pod, mount.get("name").text).get("configMap")
-        text = (config_data(config_map.get("name").text) or {}).get(_key(config_map, mount, path))
+        top = next((folder for folder in _folders(path) if folder in mounts()), None)
+        if top is None:
+            return None
+        config_map, keys, below = mounts()[top]
+        name = "/".join(part for part in (below, path[len(top) + 1 :]) if part)
+        text = (config_data(config_map.get("name").text) or {}).get(keys.get(name, "" if keys else name))
         return text if isinstance(text, str) else None
 
     return text_at
 
 
-def _below(mount: Written, path: str) -> str | None:
-    """The path within the mount: empty where the mount is the file itself."""
-    top = mount.get("mountPath").text.rstrip("/")
-    if not top or path == top:
-        return "" if top else None
-    return path.removeprefix(f"{top}/") if path.startswith(f"{top}/") else None
+def _folders(path: str) -> Iterator[str]:
+    """The path itself, and the folders that it is in, the innermost first."""
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
 
 
-def _volume(pod: Written, name: str) -> Written:
-    return next((volume for volume in pod.get("volumes").items() if volume.get("name").text == name), NOTHING)
-
-
-def _key(config_map: Written, mount: Written, path: str) -> str:
+def _keys(config_map: Written) -> Mapping[str, str]:
     """A file is called as its key, unless `items` say otherwise; `subPath` mounts one file of the volume."""
-    parts = (mount.get("subPath").text.strip("/"), _below(mount, path) or "")
-    name = "/".join(part for part in parts if part)
-    renamed = {item.get("path").text: item.get("key").text for item in config_map.get("items").items()}
-    return renamed.get(name, "" if renamed else name)
+    return {item.get("path").text: item.get("key").text for item in config_map.get("items").items()}

@@ -8,7 +8,7 @@ from kvgate.manifests.containers import Start, starts_of
 from kvgate.manifests.device_claims import FindClaim, claimed_gpus
 from kvgate.manifests.documents import Document
 from kvgate.manifests.engine_found import FoundEngine, Store
-from kvgate.manifests.environment import ConfigData, takes_any_length, variables_of
+from kvgate.manifests.environment import ConfigData, SharedRoom, takes_any_length, variables_of
 from kvgate.manifests.mounted_files import files_of
 from kvgate.manifests.visible_gpus import visible_gpus
 from kvgate.manifests.volumes import has_shared_memory, stores_of
@@ -58,6 +58,8 @@ class Input:
     find_claim: FindClaim
     profiles: Sequence[Written]
     """Values of KubeAI's own chart in the input, which its models refer to."""
+    shared: SharedRoom
+    """For what containers of all documents get."""
 
     @property
     def name(self) -> str:
@@ -90,7 +92,8 @@ def _pods_in(field: Written, depth: int = 0) -> Iterator[Written]:
     if isinstance(field.value, dict) and (isinstance(field.value.get("containers"), list) or _GROUP in field.value):
         yield field
         return
-    children = field.items() if isinstance(field.value, list) else [child for _, child in field.fields()]
+    listed = isinstance(field.value, list)
+    children = (each for each in field.items() if each.is_set) if listed else [child for _, child in field.fields()]
     for child in children:
         yield from _pods_in(child, depth + 1)
 
@@ -120,7 +123,7 @@ def engines_of_container(
     added: Mapping[str, Written] | None = None,
 ) -> Iterator[FoundEngine]:
     """One engine for every start of vLLM; several share the container's GPUs, so none of them is held to all."""
-    variables = variables_of(container, given.config_data, added)
+    variables = variables_of(container, given.config_data, added, given.shared)
     image = container.get("image").text
     starts = starts_of(
         container.get("command"),
@@ -129,6 +132,7 @@ def engines_of_container(
         image,
         own_program=own_program,
         file_text=files_of(pod, container, given.config_data),
+        shared=given.shared,
     )
     for start in starts:
         engine = engine_of_start(given, container, start, pod=pod, platform=platform)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kvgate.command_line.arguments import Argument
-from kvgate.manifests.environment import Room
+from kvgate.manifests.environment import Room, SharedRoom
 from kvgate.manifests.mounted_files import FileText, no_files
 from kvgate.manifests.shell import MAX_WORD_CHARACTERS, Variables, commands_of
 from kvgate.record import record
@@ -35,17 +35,23 @@ def unwrapped(
     file_text: FileText = no_files,
     depth: int = 0,
     room: Room | None = None,
+    shared: SharedRoom | None = None,
 ) -> Iterator[list[Argument]]:
-    """The commands that one command runs: `sh -c "…" -- $@`, `sh script` and `eval "…"` through, any other as it is."""
+    """The commands that one command runs: `sh -c "…" -- $@`, `sh script` and `eval "…"` through, any other as it is.
+
+    `shared`: for the scripts of all containers of the input. Raises OutOfRoom.
+    """
     room = room or Room(left=MAX_SCRIPT_CHARACTERS)
     script = _script_of(command, file_text)
     if script is None or depth > _MAX_NESTING or not room.takes(script.at.text):
         yield command
         return
+    if shared:
+        shared.take(script.at.text)
     at = script.at
     for inner in commands_of(at.text, at.path, variables, script.parameters, first_line=at.line):
         words = [replace(word, line=0) for word in inner] if script.is_file else inner
-        yield from unwrapped(words, variables, file_text, depth + 1, room)
+        yield from unwrapped(words, variables, file_text, depth + 1, room, shared)
 
 
 def _script_of(command: list[Argument], file_text: FileText) -> _Script | None:

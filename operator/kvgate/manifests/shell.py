@@ -74,6 +74,14 @@ class _Reader:
         if len(self.word) < MAX_WORD_CHARACTERS:
             self.word += text
 
+    def takes_list(self, words: Sequence[Argument]) -> bool:
+        """Whether there is room for the words; after the first list without room none is measured again."""
+        if len(words) - 1 > self.room.left:
+            return False
+        fits = self.room.takes(" ".join(word.text for word in words))
+        self.room.left *= fits
+        return fits
+
     def end_word(self) -> None:
         if self.word is not None and not self.is_target:
             inside = self.word_path == self.path
@@ -195,7 +203,7 @@ def _take(reader: _Reader, match: re.Match[str]) -> None:
 def _expand(reader: _Reader, written: str) -> None:
     """Outside quotes a value may be several words, or none; quotes in it are its own."""
     words_of_list = _list_of(reader, written)
-    if words_of_list is not None and reader.room.takes(" ".join(word.text for word in words_of_list)):
+    if words_of_list is not None and reader.takes_list(words_of_list):
         reader.end_word()
         reader.command += words_of_list
         return

@@ -9,7 +9,9 @@ import pytest
 import yaml
 from click.testing import Result
 
+from kvgate.cli.bad_input import BadInput
 from kvgate.cli.config import Config
+from kvgate.cli.config_file import read_config
 from support.command_line import invoked
 
 ROOT = Path(__file__).parents[3]
@@ -267,3 +269,22 @@ def test_a_value_that_yaml_cannot_hold_is_told_at_its_place(folder: Path, text: 
     told = run().stderr
     assert f".kvgate.yaml:{place}: error InvalidYaml" in told
     assert words in told
+
+
+def test_a_configuration_with_thousands_of_mistakes_shows_the_first(tmp_path: Path) -> None:
+    path = tmp_path / ".kvgate.yaml"
+    path.write_text("ignore:\n" + "- {rule: IdleGpu, reason: x}\n" * 900, encoding="utf-8")
+    with pytest.raises(BadInput, match="more than 100 mistakes: the first are shown") as caught:
+        read_config(path)
+    assert len(caught.value.problems) == 100
+
+
+@pytest.mark.parametrize("field", ["ignore", "mappings"])
+def test_a_list_that_everything_is_compared_with_has_a_limit(tmp_path: Path, field: str) -> None:
+    entry = {"ignore": "{rule: IdleGpus, reason: x}", "mappings": "{paths: [a], vllmVersion: 0.33.0}"}[field]
+    path = tmp_path / ".kvgate.yaml"
+    path.write_text(f"{field}:\n" + f"- {entry}\n" * 1001, encoding="utf-8")
+    with pytest.raises(BadInput) as caught:
+        read_config(path)
+    (problem,) = caught.value.problems
+    assert (problem.finding.field, "1000" in problem.finding.message) == (field, True)
