@@ -23,15 +23,13 @@ class ModelConfig:
     where: str
 
 
-@lru_cache(maxsize=64)
 def read_model_config(path: Path, *, inside: Path | None) -> ModelConfig:
-    """Read it once for all engines, with the hf_quant_config.json beside it, as vLLM reads it.
+    """Read a config.json with the hf_quant_config.json beside it, as vLLM does; `inside`: the folder that the path must not leave.
 
-    `inside`: the folder that the path must not lead out of.
     Raises BadInput.
     """
     config = _read(path, inside)
-    stated = parse_config_text(config.text)
+    stated = _content(config.text)
     if not stated or not quantization_beside(path, stated, inside=inside):
         return config
     beside = _read(path.with_name(QUANTIZATION_FILE), inside).text.removeprefix("\ufeff")
@@ -61,7 +59,12 @@ def _read(path: Path, inside: Path | None) -> ModelConfig:
         raise BadInput(f"{path}: {error}") from None
 
 
-@lru_cache(maxsize=64)
 def _parsed(text: str, where: str) -> ModelConfig:
-    parse_config_text(text)
+    _content(text)
     return ModelConfig(text=text, where=where)
+
+
+@lru_cache(maxsize=64)
+def _content(text: str) -> Mapping[str, Any]:
+    """Parse a text once, however many engines and mappings name its file; a file that changed is another text."""
+    return parse_config_text(text)
