@@ -189,4 +189,5 @@ def test_a_deleted_config_map_rolls_no_pod_that_it_had_corrected(plane: ControlP
         }
         assert objects.get("deployment", "taught")["spec"]["template"] == template
         expected = 'kvgate_kv_cache_capacity_tokens{namespace="default",inferencedeployment="taught",bound="expected"}'
-        assert door.count_of(expected) == status["budget"]["capacityTokens"], "the metrics show what was promised"
+        promised = status["budget"]["capacityTokens"]
+        wait_until(lambda: door.count_of(expected) == promised, "the metrics show what was promised")
