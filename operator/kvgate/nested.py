@@ -1,4 +1,4 @@
-"""How deep objects and lists stand within each other, in what other people wrote."""
+"""Limit of how deep objects and lists stand within each other in other people's texts."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -45,23 +45,20 @@ def quantization_beside(path: Path, config: Mapping[str, Any], *, inside: Path |
     beside = path.with_name(QUANTIZATION_FILE)
     if config.get("quantization_config") is not None or not beside.is_file():
         return {}
-    return {"quantization_config": parse_config_text(_read(beside, inside).text)}
+    return {"quantization_config": _content(_read(beside, inside).text)}
 
 
 def _read(path: Path, inside: Path | None) -> ModelConfig:
     try:
-        return _parsed(read_text(path, max_bytes=MAX_CHARACTERS, inside=inside), str(path))
+        text = read_text(path, max_bytes=MAX_CHARACTERS, inside=inside)
+        _content(text)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is no JSON: {error}") from None
     except ModelConfigError as error:
         raise BadInput(f"{path}: {error}") from None
-
-
-def _parsed(text: str, where: str) -> ModelConfig:
-    _content(text)
-    return ModelConfig(text=text, where=where)
+    return ModelConfig(text=text, where=str(path))
 
 
 @lru_cache(maxsize=64)

@@ -65,7 +65,7 @@ def find_engines(manifests: Manifests) -> EnginesFound:
 
 
 def _num_characters(document: Document) -> int:
-    """What is written is bounded elsewhere: only what many containers share of it counts."""
+    """Count the characters of a document; texts that many containers share may have a fixed number more."""
     return int(document.node.end_mark.index - document.node.start_mark.index)
 
 

@@ -59,7 +59,7 @@ class Input:
     profiles: Sequence[Written]
     """Values of KubeAI's own chart in the input, which its models refer to."""
     shared: SharedRoom
-    """For what containers of all documents get."""
+    """Room that the containers of all documents share."""
 
     @property
     def name(self) -> str:

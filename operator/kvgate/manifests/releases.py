@@ -98,7 +98,7 @@ def newest_understood() -> str:
 
 
 def _understood(releases: Sequence[str]) -> Sequence[str]:
-    """Without those that were only read, where an older one will do: nobody named them, and their interval is wider."""
+    """Drop releases that were only read where an older one will do: nobody named them, and their interval is wider."""
     return [release for release in releases if not is_newer_than_known(release)] or releases
 
 

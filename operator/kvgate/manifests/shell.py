@@ -75,7 +75,7 @@ class _Reader:
             self.word += text
 
     def takes_list(self, words: Sequence[Argument]) -> bool:
-        """Whether there is room for the words; after the first list without room none is measured again."""
+        """Return whether there is room for the words; after the first list without room none is measured again."""
         if len(words) - 1 > self.room.left:
             return False
         fits = self.room.takes(" ".join(word.text for word in words))
