@@ -15,8 +15,8 @@ from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.api.validation import parse_document
 from kvgate.budget.adjust import AdjustLimits, adjust
 from kvgate.budget.plan import plan
-from kvgate.engine import assess, to_budget_request
-from kvgate.facts import ConfigMissing, Facts, gather
+from kvgate.judge.assess import assess, to_budget_request
+from kvgate.judge.facts import ConfigMissing, Facts, gather
 
 Case = tuple[str, Callable[[], object]]
 FITS = "assess, fits"

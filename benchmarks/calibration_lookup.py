@@ -13,8 +13,8 @@ from kvgate.budget.calibration import Calibration, ObservedStart, StartToStart
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest
 from kvgate.budget.units import gib
-from kvgate.calibration import MAX_STARTS, read_records, start_of_bytes, write_records
-from kvgate.what_if import read_request
+from kvgate.calibration.records import MAX_STARTS, read_records, start_of_bytes, write_records
+from kvgate.judge.what_if import read_request
 
 TARGET_MICROSECONDS = 20
 SPREAD = StartToStart(warm_overhead_bytes=0, cold_overhead_bytes=0, scatter_bytes=gib(0.06))

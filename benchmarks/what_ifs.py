@@ -23,7 +23,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": "operator"}
 ENVIRONMENT.pop("PYTHONDONTWRITEBYTECODE", None)
 ASK = """
 import resource, sys
-from kvgate.cli.requests import answers
+from kvgate.cli.explain.requests import answers
 with open(sys.argv[1], "rb") as lines:
     count = sum(1 for _ in answers(lines))
 print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -4,7 +4,7 @@
     with serving(Engine(vllm_version="0.28.0", num_gpu_blocks=4096, block_size=16), ("127.77.0.1", 8000)) as replay:
         replay.begin(speed=2)
 
-Names and labels are those of the release (kvgate.vllm_metrics), formats are negotiated by prometheus_client as in vLLM itself,
+Names and labels are those of the release (kvgate.vllm.metric_names), formats are negotiated by prometheus_client as in vLLM itself,
 its faults included. One process can be many pods: it binds the addresses it is given, all on the loopback. From a shell:
 `python tools/fake_vllm.py 127.0.0.1:8000 --vllm-version 0.28.0 --speed 2 --loop` until Ctrl-C.
 """
@@ -36,7 +36,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from kvgate.budget.versions import parse_patch
-from kvgate.vllm_metrics import CACHE_CONFIG_INFO, ENGINE_METRICS, EngineMetric
+from kvgate.vllm.metric_names import CACHE_CONFIG_INFO, ENGINE_METRICS, EngineMetric
 
 RECORDED = Path(__file__).resolve().parent / "data" / "pressure_run.csv"
 BUCKET = "le_"
@@ -68,7 +68,7 @@ class Engine:
 
 @lru_cache(maxsize=1)
 def recorded_run() -> tuple[Mapping[str, float], ...]:
-    """One row a second, under the keys of kvgate.vllm_metrics; the file's first lines say what ran."""
+    """One row a second, under the keys of kvgate.vllm.metric_names; the file's first lines say what ran."""
     with RECORDED.open(encoding="utf-8") as lines:
         rows = csv.DictReader(line for line in lines if not line.startswith("#"))
         return tuple({name: float(value) for name, value in row.items()} for row in rows)

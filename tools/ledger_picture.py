@@ -13,7 +13,7 @@ from pathlib import Path
 from kvgate.budget.interval import Interval
 from kvgate.budget.plan import Budget
 from kvgate.budget.units import GIB
-from kvgate.what_if import assess_request
+from kvgate.judge.what_if import assess_request
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "concepts" / "ledger.svg"
 QUESTION = {

@@ -30,8 +30,8 @@ from fake_vllm import Engine, Replay, serving
 from grafana import Window
 from kvgate.api.conditions import ConditionType
 from kvgate.api.validation import parse_document
-from kvgate.engine import Assessment, Decision, assess
-from kvgate.facts import ConfigMissing, gather
+from kvgate.judge.assess import Assessment, Decision, assess
+from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.metrics import registry
 from kvgate.metrics.endpoint import endpoint_app
 from kvgate.metrics.exporter import DeploymentSample, ObservedSample, counter, gauge, histogram, new_registry, sample_of

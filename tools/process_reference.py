@@ -5,7 +5,7 @@ Here and not in `kvgate generate`: the command line imports neither process.
 
 from pathlib import Path
 
-from kvgate.cli.reference import command_section
+from kvgate.cli.generate.reference import command_section
 from kvgate.controller.command import controller
 from kvgate.webhook.command import webhook
 

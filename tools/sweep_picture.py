@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvgate.cli.heatmap import svg
-from kvgate.cli.sweep_question import swept
-from kvgate.sweep import Sweep
+from kvgate.cli.sweep.heatmap import svg
+from kvgate.cli.sweep.question import swept
+from kvgate.planning.sweep import Sweep
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "planning.svg"
 QUESTION = {

@@ -7,8 +7,8 @@ from accuracy.predictions import Prediction, predict
 from accuracy.starts import GIB, Start
 from kvgate.budget.calibration import Calibration, ObservedStart
 from kvgate.budget.plan import plan
-from kvgate.calibration import start_of_bytes
-from kvgate.what_if import read_request
+from kvgate.calibration.records import start_of_bytes
+from kvgate.judge.what_if import read_request
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from accuracy.predictions import Prediction
 from accuracy.starts import GIB, Start
 from kvgate.budget import non_torch
 from kvgate.budget.interval import Interval
-from kvgate.what_if import assess_request
+from kvgate.judge.what_if import assess_request
 
 Constants = dict[str, float]
 """GiB by the constant's name in kvgate.budget.non_torch."""

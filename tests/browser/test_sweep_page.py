@@ -8,11 +8,11 @@ import pytest
 from kvgate.budget.adjust import largest_max_num_seqs
 from kvgate.budget.request import Guarantee
 from kvgate.budget.units import format_gib
-from kvgate.cli.heatmap import svg
-from kvgate.cli.heatmap_page import page as page_of
-from kvgate.sweep import Sweep, sweep
-from kvgate.sweep_axes import parse_axis
-from kvgate.what_if import read_request
+from kvgate.cli.sweep.heatmap import svg
+from kvgate.cli.sweep.heatmap_page import page as page_of
+from kvgate.judge.what_if import read_request
+from kvgate.planning.sweep import Sweep, sweep
+from kvgate.planning.sweep_axes import parse_axis
 from support.browser import Page, browsing
 from support.pictures import require_browser
 

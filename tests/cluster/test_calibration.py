@@ -9,7 +9,7 @@ import pytest
 from controlplane import ControlPlane
 from fake_vllm import Engine, serving
 from kvgate.budget.calibration import ObservedStart
-from kvgate.calibration import read_records
+from kvgate.calibration.records import read_records
 from kvgate.rendering.pod import PORT
 from programs import wait_until
 from support.doors import running

@@ -14,7 +14,7 @@ import pytest
 from certificates import write_certificates
 from controlplane import AuditEvent, ControlPlane
 from fake_gpus import fake_gpu_node
-from kvgate.permissions import LEASE_RULES, RULES
+from kvgate.cluster.permissions import LEASE_RULES, RULES
 from programs import free_port, wait_until
 from support.assets import require_assets
 from support.chart import CHART, NAMESPACE, ROOT, documents, helm, render

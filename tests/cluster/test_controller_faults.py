@@ -16,7 +16,7 @@ import yaml
 
 from controlplane import ControlPlane
 from doors import KVGATE, answers, door
-from kvgate.permissions import LEASE_RULES, RULES
+from kvgate.cluster.permissions import LEASE_RULES, RULES
 from programs import free_port, wait_until
 from support.assets import require_assets
 from support.doors import running

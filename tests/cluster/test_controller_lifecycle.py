@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controlplane import ControlPlane
-from kvgate.expansion import expanded
+from kvgate.text.expansion import expanded
 from programs import ControlPlaneError, wait_until
 from support.doors import Door, running
 from support.inference import Objects, inference_deployment
@@ -57,7 +57,7 @@ def test_what_fits_runs_on_the_gpu_that_was_judged(plane: ControlPlane, objects:
 def test_a_users_text_and_the_build_of_a_release_pass_the_api_server_as_they_are_rendered(
     plane: ControlPlane, objects: Objects
 ) -> None:
-    """Nothing of it is a reference any more; what the kubelet makes of it is in tests/unit/test_expansion.py."""
+    """Nothing of it is a reference any more; what the kubelet makes of it is in tests/unit/text/test_expansion.py."""
     vllm = {"version": "0.33.0+cu130", "maxNumSeqs": 4, "tensorParallelSize": 2, "prefillContextParallelSize": 2}
     text = "$$(VLLM_API_KEY) $(HOME) $5$"
     secret = {"name": "VLLM_API_KEY", "secretKeyRef": {"name": "no-such", "key": "api-key"}}
@@ -268,7 +268,7 @@ def test_a_settled_cluster_is_not_written_to(objects: Objects) -> None:
 
 
 def test_every_write_is_one_that_the_role_allows(objects: Objects) -> None:
-    from kvgate.permissions import LEASE_RULES, RULES
+    from kvgate.cluster.permissions import LEASE_RULES, RULES
 
     allowed = {
         (r.group, resource, verb) for r in (*RULES, *LEASE_RULES) for resource in r.resources for verb in r.verbs

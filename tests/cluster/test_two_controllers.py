@@ -21,7 +21,7 @@ import pytest
 from controlplane import AuditEvent, ControlPlane
 from doors import KVGATE, answers, scrape
 from kvgate.cluster import leases
-from kvgate.permissions import LEASE_RULES, RULES, Permission
+from kvgate.cluster.permissions import LEASE_RULES, RULES, Permission
 from programs import free_port, wait_until
 from support.inference import Objects, inference_deployment
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import yaml
 
-from kvgate import engine
 from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.request import Guarantee
 from kvgate.controller.observed import Judged, assess_owner, config_text
+from kvgate.judge import assess
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judged import Defaults, JudgedEngine
-from kvgate.manifests.judging import judge_engine
+from kvgate.manifests.judging.judged import Defaults, JudgedEngine
+from kvgate.manifests.judging.outcome import judge_engine
 from kvgate.rendering.workload import Manifests, render
 
 TESTS = Path(__file__).parents[1]
@@ -65,7 +65,7 @@ def read_back(folder: Path, manifests: Manifests, defaults: Defaults) -> JudgedE
     return judge_engine(found, defaults)
 
 
-def numbers(assessment: engine.Assessment | None) -> dict[str, Any] | None:
+def numbers(assessment: assess.Assessment | None) -> dict[str, Any] | None:
     budget = assessment.budget if assessment else None
     if budget is None:
         return None
@@ -100,7 +100,7 @@ def test_the_rendered_pod_is_judged_as_the_object_was(case: str, tmp_path: Path)
     if effective is None:
         assert numbers(back.assessment) is None
         return
-    started = engine.judge(replace(effective.request, guarantee=Guarantee.STARTUP))
+    started = assess.judge(replace(effective.request, guarantee=Guarantee.STARTUP))
     assert back.verdict is started.verdict
     assert numbers(back.assessment) == numbers(started)
 

@@ -10,8 +10,8 @@ from typing import Any
 from fuzz.mutation import nested, odd
 from kvgate import catalogue
 from kvgate.budget.interval import Verdict
-from kvgate.engine import Assessment
-from kvgate.what_if import BadRequest, assess_request
+from kvgate.judge.assess import Assessment
+from kvgate.judge.what_if import BadRequest, assess_request
 
 Path = tuple[str, ...]
 

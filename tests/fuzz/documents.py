@@ -15,8 +15,8 @@ import yaml
 
 from fuzz.mutation import HOSTILE, mutated, odd
 from fuzz.outputs import unreadable_outputs
-from kvgate.cli.check_run import Options, run
-from kvgate.command_line.options import options
+from kvgate.cli.check.run import Options, run
+from kvgate.vllm.options import options
 
 TESTS = Path(__file__).parents[1]
 DOCUMENTS_PER_STREAM = 8

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from xml.etree import ElementTree as ET
 
-from kvgate.cli.check import OUTPUTS
-from kvgate.cli.check_report import Report
-from kvgate.cli.check_results import results
+from kvgate.cli.check.command import OUTPUTS
+from kvgate.cli.check.report import Report
+from kvgate.cli.check.results import results
 
 ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 """Characters that steer a terminal, turn the order of letters around, end a line, or are no text."""

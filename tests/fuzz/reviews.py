@@ -18,12 +18,12 @@ from fuzz.configs import config_text
 from fuzz.mutation import mutated
 from kvgate import catalogue
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.cli.check_report import Report
-from kvgate.cli.check_run import Options, run
+from kvgate.cli.check.report import Report
+from kvgate.cli.check.run import Options, run
 from kvgate.controller import observed as pure
-from kvgate.expansion import expanded
 from kvgate.rendering.status import before
 from kvgate.rendering.workload import Manifests, render
+from kvgate.text.expansion import expanded
 from kvgate.webhook.review import INVALID, ReviewError, review
 
 TESTS = Path(__file__).parents[1]

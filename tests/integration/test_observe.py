@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from kvgate.background import Troubles
 from kvgate.cluster.client import Kind
 from kvgate.cluster.errors import ApiError, Forbidden, Unavailable
 from kvgate.controller import observe as observing
@@ -18,7 +17,8 @@ from kvgate.controller.starts import ObservedStarts
 from kvgate.controller.store import Key, Store
 from kvgate.metrics.snapshot import DeploymentSnapshot
 from kvgate.rendering.status import before, status_of
-from kvgate.vllm_metrics import EngineReading
+from kvgate.runtime.background import Troubles
+from kvgate.vllm.metric_names import EngineReading
 from support.crash_log import SENTENCE, crashed
 from support.manifests import NOW, a_document, a_pod, an_owner
 

@@ -17,13 +17,13 @@ from kvgate.controller.observed import Awaited
 from kvgate.controller.reconcile import Instruments, Reconciler
 from kvgate.controller.starts import ObservedStarts
 from kvgate.controller.store import Store
-from kvgate.engine import Assessment
+from kvgate.judge.assess import Assessment
 from kvgate.metrics import registry as metrics
 from kvgate.metrics.exporter import counter, histogram
 from kvgate.metrics.snapshot import DeploymentSnapshot
 from kvgate.rendering.labels import HASH_ANNOTATION
 from kvgate.rendering.observation import Crash, Engine, Observation
-from kvgate.vllm_metrics import EngineReading
+from kvgate.vllm.metric_names import EngineReading
 from support.manifests import UID, a_document
 from support.status_patch import merged
 
@@ -351,7 +351,7 @@ async def test_what_was_admitted_is_rendered_whatever_is_known_later(monkeypatch
     assert document is not None
     before = json.loads(json.dumps([cluster.objects["deployments"], document["status"]]))
     monkeypatch.setattr(catalogue, "find_accelerator", lambda _: None)
-    look_up = "kvgate.facts.catalogue.find_accelerator"
+    look_up = "kvgate.judge.facts.catalogue.find_accelerator"
     monkeypatch.setattr(look_up, lambda _: None)
     cluster.writes.clear()
     reconcile, _ = new(cluster)

@@ -9,7 +9,6 @@ from unittest.mock import AsyncMock
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kvgate.background import Troubles
 from kvgate.cluster.client import Kind
 from kvgate.cluster.errors import Forbidden, Unavailable
 from kvgate.cluster.events import EventRecorder
@@ -23,7 +22,8 @@ from kvgate.metrics.exporter import counter, histogram
 from kvgate.metrics.snapshot import DeploymentSnapshot
 from kvgate.rendering.labels import HASH_ANNOTATION
 from kvgate.rendering.observation import Engine, Observation
-from kvgate.vllm_metrics import EngineReading
+from kvgate.runtime.background import Troubles
+from kvgate.vllm.metric_names import EngineReading
 from support.manifests import a_document
 from support.status_patch import merged
 

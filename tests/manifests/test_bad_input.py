@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kvgate.cli.check_json import render
-from kvgate.cli.check_report import Item, Report
-from kvgate.cli.check_run import Options, run
+from kvgate.cli.check.json_report import render
+from kvgate.cli.check.report import Item, Report
+from kvgate.cli.check.run import Options, run
 
 POD = """\
 apiVersion: v1
@@ -249,7 +249,7 @@ def make_unreadable(path: Path) -> None:
         path.chmod(0)
 
 
-@pytest.mark.parametrize("part", ["kvgate.manifests.engines.engines_in", "kvgate.cli.check_run.judge_engine"])
+@pytest.mark.parametrize("part", ["kvgate.manifests.engines.engines_in", "kvgate.cli.check.run.judge_engine"])
 def test_a_defect_of_kvgate_costs_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     module, name = part.rsplit(".", 1)
     real = getattr(import_module(module), name)
@@ -273,7 +273,7 @@ def test_a_defect_in_one_of_ours_costs_that_object(tmp_path: Path, monkeypatch: 
         raise RecursionError("deep")
 
     ours = "apiVersion: kvgate.io/v1alpha1\nkind: InferenceDeployment\nmetadata: {name: x}\n"
-    monkeypatch.setattr("kvgate.manifests.workloads._add_subject", failing)
+    monkeypatch.setattr("kvgate.manifests.subjects._add_subject", failing)
     (tmp_path / "two.yaml").write_text(f"{ours}---\n" + POD.replace("NAME", "good"))
     report = checked(tmp_path)
     the_good_one(report)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from kvgate.budget.versions import DEFAULT_VERSION
-from kvgate.cli.check import check
-from kvgate.cli.check_report import Item, Placed
-from kvgate.cli.check_run import Options, run
-from kvgate.manifests.catalog import READERS
-from kvgate.manifests.releases import newest_understood
+from kvgate.cli.check.command import check
+from kvgate.cli.check.report import Item, Placed
+from kvgate.cli.check.run import Options, run
+from kvgate.manifests.judging.releases import newest_understood
+from kvgate.manifests.platforms.readers import READERS
 
 FOLDER = Path(__file__).parent
 CASES = sorted(path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*/input.*"))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kvgate.cli.check_json import render
-from kvgate.cli.check_run import Options, run
+from kvgate.cli.check.json_report import render
+from kvgate.cli.check.run import Options, run
 
 FOLDER = Path(__file__).parent
 EXAMPLES = sorted(FOLDER.glob("*/*/input.yaml"))

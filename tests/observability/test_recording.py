@@ -8,7 +8,7 @@ import yaml
 
 from kvgate.monitoring import recording
 from kvgate.monitoring.recording import RECORDING_RULES
-from kvgate.vllm_metrics import KV_CACHE_USAGE
+from kvgate.vllm.metric_names import KV_CACHE_USAGE
 from observability.rule_tests import run, situation
 from observability.scenes import ERRORS, REVIEWS
 from support.chart import ROOT

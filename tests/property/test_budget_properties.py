@@ -28,7 +28,7 @@ from kvgate.budget.parallelism import Parallelism, stage_sizes
 from kvgate.budget.plan import plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee
 from kvgate.budget.units import cdiv, round_up, share_of
-from kvgate.vllm_flags import FLAGS, OWNED_FLAG_PATTERN, owned_flag
+from kvgate.vllm.flags import FLAGS, OWNED_FLAG_PATTERN, owned_flag
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_request
 
 settings.register_profile("kvgate", derandomize=True, deadline=None, max_examples=60, database=None)

@@ -8,17 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvgate import catalogue, engine
+from kvgate import catalogue
 from kvgate.budget.adjust import largest_max_model_len, largest_max_num_seqs
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee
 from kvgate.budget.units import cdiv
-from kvgate.candidate import rank
-from kvgate.cli.heatmap_grid import boundary
-from kvgate.sizing import Question, size
-from kvgate.sweep import Sweep, sweep
-from kvgate.sweep_axes import axis_of
-from kvgate.what_if import read_request
+from kvgate.cli.sweep.heatmap_grid import boundary
+from kvgate.judge import assess
+from kvgate.judge.what_if import read_request
+from kvgate.planning.candidate import rank
+from kvgate.planning.size import Question, size
+from kvgate.planning.sweep import Sweep, sweep
+from kvgate.planning.sweep_axes import axis_of
 from support.builders import catalogue_shape, new_request, new_workload
 
 settings.register_profile("kvgate", derandomize=True, deadline=None, max_examples=60, database=None)
@@ -124,7 +125,7 @@ def test_every_candidate_is_what_the_engine_says_of_it(question: Question, *, ev
     found = size(question, every=every)
     assert {candidate.accelerator.name for candidate in found} == {a.name for a in question.accelerators}
     for candidate in found:
-        again = engine.judge(candidate.budget.request, extra=question.findings)
+        again = assess.judge(candidate.budget.request, extra=question.findings)
         assert candidate.assessment.verdict is again.verdict
         if candidate.verdict in (Verdict.FITS, Verdict.MAY_NOT_FIT):
             assert candidate.num_gpus <= question.max_gpus
@@ -144,7 +145,7 @@ def test_one_replica_less_would_not_do(question: Question) -> None:
         request = candidate.budget.request
         if request.guarantee is Guarantee.WORKLOAD and request.workload:
             request = replace(request, workload=replace(request.workload, peak_concurrency=share))
-        assert engine.judge(request.with_settings(max_num_seqs=share)).verdict is not Verdict.FITS
+        assert assess.judge(request.with_settings(max_num_seqs=share)).verdict is not Verdict.FITS
 
 
 @given(question=questions(), every=st.booleans())

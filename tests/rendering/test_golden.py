@@ -12,9 +12,9 @@ from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 from kvgate.api.validation import parse_document
 from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.controller.observed import assess_owner, config_text
-from kvgate.expansion import expanded
 from kvgate.rendering.status import before, status_of
 from kvgate.rendering.workload import Manifests, NotRendered, render
+from kvgate.text.expansion import expanded
 
 FOLDER = Path(__file__).parent
 CASES = sorted(path.stem for path in (FOLDER / "input").glob("*.yaml"))

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from kvgate.budget.calibration import NOTHING_OBSERVED
-from kvgate.cli.checked import check_subject
-from kvgate.engine import Assessment
+from kvgate.cli.check.checked import check_subject
+from kvgate.judge.assess import Assessment
 from kvgate.manifests import Subject, read_manifests
 
 SAMPLES = {path.name: path for path in sorted((Path(__file__).parents[2] / "deploy" / "samples").glob("*.yaml"))}

@@ -5,8 +5,8 @@ from dataclasses import replace
 from kvgate.budget.calibration import ObservedStart, Origin
 from kvgate.budget.plan import plan
 from kvgate.budget.units import gib
-from kvgate.calibration import start_of_bytes
-from kvgate.what_if import read_request
+from kvgate.calibration.records import start_of_bytes
+from kvgate.judge.what_if import read_request
 
 ASKED = {"model": "Qwen/Qwen3-8B", "gpu": "H100-SXM-80GB", "vllm_version": "0.33.0", "max_num_seqs": 64}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvgate.budget.units import GIB
-from kvgate.what_if import assess_request
+from kvgate.judge.what_if import assess_request
 from ledger_picture import QUESTION, TARGET, picture
 from sweep_picture import TARGET as PLAN
 from sweep_picture import command, question

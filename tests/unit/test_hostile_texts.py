@@ -17,26 +17,27 @@ from typing import Any
 import pytest
 
 import kvgate
-from kvgate import expansion, facts
-from kvgate.cli.config import is_release
-from kvgate.cli.directives import directives
+from kvgate.cli.check.directives import directives
+from kvgate.cli.check.repository_config import is_release
+from kvgate.cli.explain.requests import answers
 from kvgate.cli.markdown import cell
-from kvgate.cli.requests import answers
-from kvgate.command_line.arguments import Argument, is_open
-from kvgate.manifests.arithmetic import calculated
-from kvgate.manifests.comments import comments_in
-from kvgate.manifests.compose_variables import Interpolation
-from kvgate.manifests.containers import is_simulator, is_vllm_image, names_other_server, starts_of
-from kvgate.manifests.documents import parsed
-from kvgate.manifests.helm_set import read_set
-from kvgate.manifests.images import version_of
-from kvgate.manifests.models import model_id
-from kvgate.manifests.nodes import YamlError, value_of
-from kvgate.manifests.scripts import unwrapped
-from kvgate.manifests.shell import commands_of, split
-from kvgate.manifests.written import Written
+from kvgate.documents.comments import comments_in
+from kvgate.documents.nodes import YamlError, value_of
+from kvgate.documents.reading import parsed
+from kvgate.documents.written import Written
+from kvgate.judge import facts
+from kvgate.manifests.judging.images import version_of
+from kvgate.manifests.judging.model_names import model_id
+from kvgate.manifests.platforms.compose_variables import Interpolation
+from kvgate.manifests.platforms.helm_set import read_set
+from kvgate.manifests.pods.containers import is_simulator, is_vllm_image, names_other_server, starts_of
+from kvgate.manifests.pods.scripts import unwrapped
+from kvgate.shell.arithmetic import calculated
+from kvgate.shell.words import commands_of, split
 from kvgate.sources.start_failure import recognise
 from kvgate.sources.startup_log import UnusableLog, read_startup_log
+from kvgate.text import expansion
+from kvgate.vllm.arguments import Argument, is_open
 
 LENGTH = 10_000
 """Characters of the shorter text."""
@@ -360,9 +361,9 @@ def test_a_script_that_is_run_again_and_again_is_read_up_to_a_limit(script: str)
 
 
 NOT_ALONE = {
-    "kvgate.expansion._REFERENCE": "it sees the text up to the last ), so that each one that begins also ends",
-    "kvgate.manifests.compose_variables._INTERPOLATED": "it sees the text up to the last }",
-    "kvgate.manifests.shell._BRACED": "it sees the text up to the last }",
+    "kvgate.text.expansion._REFERENCE": "it sees the text up to the last ), so that each one that begins also ends",
+    "kvgate.manifests.platforms.compose_variables._INTERPOLATED": "it sees the text up to the last }",
+    "kvgate.shell.words._BRACED": "it sees the text up to the last }",
 }
 """Patterns whose callers keep from them what would take long; each has a text of its own in the table above."""
 PACKAGE = Path(kvgate.__file__).parent

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kvgate.budget.interval import Verdict
-from kvgate.engine import Decision, effective_values
+from kvgate.judge.assess import Decision, effective_values
+from kvgate.judge.summary import refusal, warnings
 from kvgate.rendering.budget_status import budget_status
-from kvgate.summary import refusal, warnings
 from support.samples import SAMPLES, judged
 
 ROOT = Path(__file__).resolve().parents[2]

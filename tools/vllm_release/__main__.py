@@ -117,7 +117,7 @@ def known() -> words.Known:
     from kvgate.budget.request import EngineSettings
     from kvgate.budget.versions import DEVICES
     from kvgate.hf_config.families import classes_read
-    from kvgate.vllm_metrics import SCRAPED_NAMES
+    from kvgate.vllm.metric_names import SCRAPED_NAMES
 
     return words.Known(
         model_classes=classes_read(),

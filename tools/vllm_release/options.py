@@ -1,4 +1,4 @@
-"""Options of `vllm serve` in one release: what its parser's definition registers, in the words of `vllm_options.json`."""
+"""Options of `vllm serve` in one release: what its parser's definition registers, in the words of `options.json`."""
 
 from __future__ import annotations
 

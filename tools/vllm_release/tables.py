@@ -15,10 +15,10 @@ from vllm_release.spans import History, Span, Spans, following, previous, put_na
 
 ROOT = Path(__file__).resolve().parents[2]
 _PACKAGE = ROOT / "operator" / "kvgate"
-OPTIONS = _PACKAGE / "data" / "vllm_options.json"
-PARSERS = _PACKAGE / "data" / "vllm_parsers.csv"
-MODEL_CLASSES = _PACKAGE / "data" / "model_classes.csv"
-METRICS = _PACKAGE / "data" / "vllm_metrics.csv"
+OPTIONS = _PACKAGE / "vllm" / "data" / "options.json"
+PARSERS = _PACKAGE / "vllm" / "data" / "tool_parsers.csv"
+MODEL_CLASSES = _PACKAGE / "catalogue" / "data" / "model_classes.csv"
+METRICS = _PACKAGE / "vllm" / "data" / "metric_names.csv"
 BUDGET_TABLES = _PACKAGE / "budget" / "release_tables.py"
 FINGERPRINTS = Path(__file__).parent / "fingerprints.json"
 BY_HAND = Path(__file__).parent / "by_hand.json"
@@ -312,19 +312,19 @@ def _four_ends(span: Span, releases: Sequence[str]) -> list[str]:
 
 
 _PARSERS_HEAD = """\
-# Parsers that vLLM brings along, by the option that names them: read in the registries of the releases in vllm_options.json.
+# Parsers that vLLM brings along, by the option that names them: read in the registries of the releases in options.json.
 # `since`: the first release read with it; `removed_in`: the first read without it again. Plug-ins may add others.
 option,name,since,removed_in
 """
 _CLASSES_HEAD = """\
-# Model classes of vLLM's registry: read in the source of the releases in vllm_options.json.
+# Model classes of vLLM's registry: read in the source of the releases in options.json.
 # `absent_in`: the last release read without the class before it came; `since`, `until`: the first and last release read with it;
 # `removed_in`: the first read without it again.
 class,absent_in,since,until,removed_in
 """
 _METRICS_HEAD = """\
-# Metrics of vLLM's engine, without the prefix `vllm:`: read in the loggers of the releases in vllm_options.json.
-# A counter ends in `_total` as it is scraped; a histogram is without its suffixes. `since` and `removed_in` as in vllm_parsers.csv.
+# Metrics of vLLM's engine, without the prefix `vllm:`: read in the loggers of the releases in options.json.
+# A counter ends in `_total` as it is scraped; a histogram is without its suffixes. `since` and `removed_in` as in tool_parsers.csv.
 name,kind,since,removed_in
 """
 _BUDGET_TEXT = '''\

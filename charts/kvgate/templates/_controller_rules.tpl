@@ -1,4 +1,4 @@
-{{- /* Generated from operator/kvgate/permissions.py: change it there, then make generate. */ -}}
+{{- /* Generated from operator/kvgate/cluster/permissions.py: change it there, then make generate. */ -}}
 {{- define "kvgate.controllerRules" -}}
 # what is wanted; nothing but its status is ever written
 - apiGroups: [kvgate.io]

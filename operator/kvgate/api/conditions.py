@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from kvgate.inert import inert_line
+from kvgate.text.inert import inert_line
 
 if TYPE_CHECKING:  # the reasons are words for the command line too, which starts without pydantic
     from kvgate.api.status import Condition

@@ -25,8 +25,8 @@ from kvgate.api.cel import CelRule
 from kvgate.budget.adjust import Knob
 from kvgate.budget.request import Guarantee
 from kvgate.budget.versions import DEFAULT_VERSION
-from kvgate.variables import RESERVED, ReservedVariables
-from kvgate.vllm_flags import OWNED_FLAG_PATTERN, SECRET_FLAG_PATTERN, SECRET_FLAGS, owned_flag, secret_flag
+from kvgate.vllm.flags import OWNED_FLAG_PATTERN, SECRET_FLAG_PATTERN, SECRET_FLAGS, owned_flag, secret_flag
+from kvgate.vllm.variables import RESERVED, ReservedVariables
 
 MAX_NAME_LENGTH = 45
 """So that `<name>-kvgate-xxxxx` fits the 63 characters of a pod's host name."""

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.nested import MAX_DEPTH, is_nested_beyond
 from kvgate.rules.finding import Finding, Severity
-from kvgate.unicode_text import NOT_UNICODE, has_lone_surrogate
+from kvgate.text.nesting import MAX_DEPTH, is_nested_beyond
+from kvgate.text.unicode import NOT_UNICODE, has_lone_surrogate
 
 MAX_FINDINGS = 50
 """Errors of one document that are told; the last says how many there are beyond."""

@@ -5,7 +5,7 @@ from typing import Any
 from kvgate.budget.calibration import Correction
 from kvgate.budget.kv_cache_groups import KVCacheGroup
 from kvgate.budget.plan import Budget
-from kvgate.engine import Assessment
+from kvgate.judge.assess import Assessment
 from kvgate.rules.finding import Finding
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # it is raised from what the report is made of
-    from kvgate.cli.check_report import Placed
+    from kvgate.cli.check.report import Placed
 
 
 class BadInput(ValueError):

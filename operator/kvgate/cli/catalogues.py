@@ -9,7 +9,7 @@ import click
 from kvgate.cli.exits import Exit
 from kvgate.cli.tables import table
 from kvgate.cli.terminal import show, show_error, show_lines
-from kvgate.inert import inert_json
+from kvgate.text.inert import inert_json
 
 Row = Mapping[str, Any]
 

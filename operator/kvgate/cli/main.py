@@ -12,19 +12,22 @@ import click
 
 from kvgate import __version__
 from kvgate.cli.terminal import show_error
-from kvgate.inert import inert_line
+from kvgate.text.inert import inert_line
 
 _COMMANDS = {
-    "check": ("kvgate.cli.check", "Judge vLLM engines in manifests and Helm values."),
-    "diff": ("kvgate.cli.diff", "Show what a change does to KV cache capacity."),
-    "explain": ("kvgate.cli.explain", "Show the memory ledger of one GPU, line by line."),
-    "size": ("kvgate.cli.sizer", "Find the GPUs for a model and its workload, cheapest first."),
-    "sweep": ("kvgate.cli.sweep", "Draw the out-of-memory boundary over two settings, as a table or a picture."),
-    "calibrate": ("kvgate.cli.calibrate", "Remember what starts really left for the KV cache."),
+    "check": ("kvgate.cli.check.command", "Judge vLLM engines in manifests and Helm values."),
+    "diff": ("kvgate.cli.diff.command", "Show what a change does to KV cache capacity."),
+    "explain": ("kvgate.cli.explain.command", "Show the memory ledger of one GPU, line by line."),
+    "size": ("kvgate.cli.size.command", "Find the GPUs for a model and its workload, cheapest first."),
+    "sweep": (
+        "kvgate.cli.sweep.command",
+        "Draw the out-of-memory boundary over two settings, as a table or a picture.",
+    ),
+    "calibrate": ("kvgate.cli.calibrate.command", "Remember what starts really left for the KV cache."),
     "gpus": ("kvgate.cli.catalogues", "List the accelerators that are known."),
     "models": ("kvgate.cli.catalogues", "List the models that are known."),
     "rules": ("kvgate.cli.catalogues", "List the rules that findings come from."),
-    "generate": ("kvgate.cli.generate", "Rewrite every generated file."),
+    "generate": ("kvgate.cli.generate.command", "Rewrite every generated file."),
 }
 """Name → module and the line in the help, so that showing it imports nothing. `generate` is hidden."""
 HIDDEN = frozenset({"generate"})

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from kvgate.inert import inert
-from kvgate.summary import shortened
+from kvgate.judge.summary import shortened
+from kvgate.text.inert import inert
 
 MAX_CELL = 2000
 """Characters of one sentence: GitHub takes comments of 65,536."""

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from kvgate.inert import inert
+from kvgate.text.inert import inert
 
 
 def escaped(text: str) -> str:

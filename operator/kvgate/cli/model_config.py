@@ -6,8 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kvgate.bounded_files import read_text
 from kvgate.cli.bad_input import BadInput
+from kvgate.documents.bounded_files import read_text
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.text import MAX_CHARACTERS, parse_config_text
 

@@ -12,7 +12,7 @@ from kvgate.rules.finding import Severity
 
 KINDS = ("manifest", "request", "config", "process")
 PAGE = "docs/reference/rules.md"
-_FILE = Path(__file__).parents[1] / "data" / "rules.yaml"
+_FILE = Path(__file__).parent / "data" / "rules.yaml"
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 

@@ -6,8 +6,8 @@ from typing import Any, BinaryIO
 
 import click
 
-from kvgate.bounded_files import Refused, read_all
-from kvgate.what_if_settings import SETTINGS, Setting
+from kvgate.documents.bounded_files import Refused, read_all
+from kvgate.vllm.what_if_settings import SETTINGS, Setting
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 

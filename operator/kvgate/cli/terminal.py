@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from kvgate.inert import inert, inert_line
 from kvgate.record import record
+from kvgate.text.inert import inert, inert_line
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]{1,20}m")
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from kvgate.api.base import Document
 from kvgate.cluster.client import EVENTS, Cluster
 from kvgate.cluster.errors import NotFound
-from kvgate.inert import inert_line
+from kvgate.text.inert import inert_line
 
 CONTROLLER = "kvgate.io/controller"
 MAX_NOTE_BYTES = 1024

@@ -10,14 +10,14 @@ from typing import Any
 import click
 
 from kvgate.budget.calibration import Scope
-from kvgate.calibration import Trust
+from kvgate.calibration.records import Trust
 from kvgate.cluster import leases
 from kvgate.cluster.errors import NoConfiguration
 from kvgate.controller.leadership import LeaseLost
 from kvgate.controller.process import CannotStart, Options, ThreadDied, run
 from kvgate.controller.starts import Place
-from kvgate.logs import log_as_json
 from kvgate.rendering.pod import IMAGES
+from kvgate.runtime.logs import log_as_json
 
 
 @click.command("controller", context_settings={"show_default": True})

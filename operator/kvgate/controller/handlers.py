@@ -10,10 +10,10 @@ from typing import Any
 import kopf
 
 from kvgate.api import API_VERSION, GROUP, KIND, PLURAL, VERSION
-from kvgate.background import Troubles
 from kvgate.controller.pods import PodStore
 from kvgate.controller.store import Store
 from kvgate.controller.work_queue import WorkQueue
+from kvgate.runtime.background import Troubles
 
 Login = Any
 """An async function that returns kopf.AiohttpSession."""

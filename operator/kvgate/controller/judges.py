@@ -7,8 +7,8 @@ from kvgate.budget.calibration import Calibration
 from kvgate.budget.model_shape import ModelShape
 from kvgate.controller.observed import Judged, judgements
 from kvgate.controller.starts import ObservedStarts
-from kvgate.facts import ConfigMissing
-from kvgate.workers import Limits, OutOfTime, Pool, WorkerLost
+from kvgate.judge.facts import ConfigMissing
+from kvgate.runtime.workers import Limits, OutOfTime, Pool, WorkerLost
 
 LIMITS = Limits(workers=2, budget_seconds=10.0, max_waiting=256, memory_bytes=128 << 20)
 """The dearest InferenceDeployment of the catalogue takes a tenth of a second; a config.json that somebody wrote for it may take

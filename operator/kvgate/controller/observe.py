@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kvgate.api.conditions import Reason
-from kvgate.background import Troubles, repeat
 from kvgate.cluster.client import Cluster
 from kvgate.cluster.errors import ApiError
 from kvgate.controller.crash_logs import CrashLogs
@@ -16,7 +15,8 @@ from kvgate.controller.scrape import Scrape, Scraper, ScrapeResult
 from kvgate.controller.store import Key, Store
 from kvgate.rendering.observation import Engine, Observation, Trouble
 from kvgate.rendering.pod import PORT
-from kvgate.vllm_metrics import EngineReading
+from kvgate.runtime.background import Troubles, repeat
+from kvgate.vllm.metric_names import EngineReading
 
 TELL_AFTER = 2
 """The same trouble so often in a row stands in a condition: one lost answer is no news."""

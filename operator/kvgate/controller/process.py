@@ -18,8 +18,7 @@ from typing import Any
 import kopf
 from prometheus_client import CollectorRegistry
 
-from kvgate.background import Troubles, repeat
-from kvgate.calibration import Trust
+from kvgate.calibration.records import Trust
 from kvgate.cluster import leases
 from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES, Cluster
 from kvgate.cluster.connection import load_configuration, watch_session
@@ -45,6 +44,7 @@ from kvgate.metrics.exporter import counter, gauge, histogram, new_registry
 from kvgate.metrics.listener import listen
 from kvgate.metrics.snapshot import DeploymentSnapshot
 from kvgate.rendering.pod import VLLM_ALONE
+from kvgate.runtime.background import Troubles, repeat
 
 BEAT_SECONDS = 1.0
 STOP_SECONDS = 18.0

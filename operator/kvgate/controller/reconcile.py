@@ -21,8 +21,8 @@ from kvgate.controller.corrections import Corrections
 from kvgate.controller.notices import notices
 from kvgate.controller.observed import MISSING, Awaited, Change, Intent, Judged, Observed
 from kvgate.controller.store import Key, Store
-from kvgate.engine import Assessment, effective_values
-from kvgate.facts import ConfigMissing
+from kvgate.judge.assess import Assessment, effective_values
+from kvgate.judge.facts import ConfigMissing
 from kvgate.rendering.observation import Crash, Engine
 from kvgate.rendering.status import (
     Before,
@@ -33,7 +33,7 @@ from kvgate.rendering.status import (
     is_changed,
     status_patch,
 )
-from kvgate.workers import TurnedAway
+from kvgate.runtime.workers import TurnedAway
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from kvgate.api.base import Document
-from kvgate.background import Troubles, repeat
 from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
 from kvgate.cluster.client import Kind as ObjectKind
 from kvgate.cluster.errors import ApiError
@@ -13,6 +12,7 @@ from kvgate.controller.starts import ObservedStarts
 from kvgate.controller.store import Key, Store
 from kvgate.controller.work_queue import WorkQueue
 from kvgate.rendering.labels import OWNER_LABEL
+from kvgate.runtime.background import Troubles, repeat
 
 Connect = Callable[[], Cluster]
 """A new connection: the old one may be what is broken."""

@@ -13,7 +13,7 @@ from yarl import URL
 from kvgate.cluster.connection import USER_AGENT
 from kvgate.rendering.pod import PORT
 from kvgate.sources.engine_metrics import NotAnEngine, UnreadableMetrics, read_engine
-from kvgate.vllm_metrics import EngineReading
+from kvgate.vllm.metric_names import EngineReading
 
 TIMEOUT_SECONDS = 2.0
 """Seconds from connecting to the last byte."""

@@ -11,7 +11,7 @@ from kvgate.api.base import Document
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.calibration import Calibration, ObservedStart, Origin, StartState
 from kvgate.budget.plan import Budget
-from kvgate.calibration import (
+from kvgate.calibration.records import (
     Records,
     Trust,
     read_records,
@@ -24,7 +24,7 @@ from kvgate.calibration import (
     write_records,
 )
 from kvgate.cluster.client import CONFIG_MAPS, Cluster
-from kvgate.engine import Assessment
+from kvgate.judge.assess import Assessment
 from kvgate.rendering.observation import Crash, Engine
 from kvgate.rendering.pod import VLLM_ALONE
 

@@ -14,7 +14,7 @@ from kvgate.budget.calibration import Calibration
 from kvgate.controller.corrections import Corrections
 from kvgate.controller.observed import Intent, Judged, Observed, assess_owner
 from kvgate.controller.starts import ObservedStarts
-from kvgate.facts import ConfigMissing
+from kvgate.judge.facts import ConfigMissing
 from kvgate.metrics.exporter import DeploymentSample, ObservedSample, as_admitted, sample_of
 from kvgate.metrics.snapshot import DeploymentSnapshot
 from kvgate.rendering.observation import Crash, Engine, Figures, Observation, figures_of

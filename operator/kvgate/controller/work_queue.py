@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from kvgate.background import Troubles
 from kvgate.cluster.errors import ApiError, Forbidden
 from kvgate.controller.observed import Awaited
 from kvgate.controller.single_flight import SingleFlight
 from kvgate.controller.store import Key
-from kvgate.workers import TurnedAway
+from kvgate.runtime.background import Troubles
+from kvgate.runtime.workers import TurnedAway
 
 MAX_CONCURRENT = 16
 """Reconciles at a time, of all objects together."""

@@ -5,8 +5,8 @@ from math import inf, nan
 from typing import Any
 
 from kvgate.hf_config.fields import ModelConfigError
-from kvgate.nested import MAX_DEPTH, is_nested_beyond
-from kvgate.unicode_text import NOT_UNICODE, parsed_has_lone_surrogate
+from kvgate.text.nesting import MAX_DEPTH, is_nested_beyond
+from kvgate.text.unicode import NOT_UNICODE, parsed_has_lone_surrogate
 
 MAX_CHARACTERS = 4_000_000
 """The longest published config.json (MiniMax-M3-NVFP4: 22,422 modules by name) has 2.4 million."""

@@ -1,7 +1,7 @@
 """Readers for files and streams: documents with positions, and what is judged in them."""
 
-from kvgate.manifests.documents import Document, read_documents
-from kvgate.manifests.positions import Broken, Position
-from kvgate.manifests.workloads import Manifests, Subject, read_manifests
+from kvgate.documents.positions import Broken, Position
+from kvgate.documents.reading import Document, read_documents
+from kvgate.manifests.subjects import Manifests, Subject, read_manifests
 
 __all__ = ["Broken", "Document", "Manifests", "Position", "Subject", "read_documents", "read_manifests"]

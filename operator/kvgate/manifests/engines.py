@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from kvgate.manifests.catalog import TEMPLATES, engines_in
-from kvgate.manifests.documents import Document
-from kvgate.manifests.engine_found import FoundEngine
-from kvgate.manifests.environment import OutOfRoom, SharedRoom
-from kvgate.manifests.kubeai import has_profiles, values_with_profiles
-from kvgate.manifests.pods import Input
-from kvgate.manifests.positions import Broken, broken, defect
-from kvgate.manifests.workloads import NO_NAMESPACE, Manifests
-from kvgate.manifests.written import Written
+from kvgate.documents.positions import Broken, broken, defect
+from kvgate.documents.reading import Document
+from kvgate.documents.written import Written
+from kvgate.manifests.platforms.kubeai import has_profiles, values_with_profiles
+from kvgate.manifests.platforms.readers import TEMPLATES, engines_in
+from kvgate.manifests.pods.engine_found import FoundEngine
+from kvgate.manifests.pods.pod_engines import Input
+from kvgate.manifests.subjects import NO_NAMESPACE, Manifests
+from kvgate.shell.environment import OutOfRoom, SharedRoom
 
 _SUPPORTING_KINDS = frozenset({
     *TEMPLATES, "Service", "Ingress", "HTTPRoute", "Gateway", "Secret",

@@ -12,7 +12,7 @@ from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval
 from kvgate.budget.plan import Budget
-from kvgate.engine import Assessment, effective_values
+from kvgate.judge.assess import Assessment, effective_values
 from kvgate.metrics import registry
 from kvgate.metrics.registry import Metric
 

@@ -1,4 +1,4 @@
-"""Dashboards, recording rules and alerts as data, put together from the names of metrics/registry.py and vllm_metrics.py."""
+"""Dashboards, recording rules and alerts as data, put together from the names of metrics/registry.py and vllm/metric_names.py."""
 
 FLEET = "kvgate-fleet"
 DEPLOYMENT = "kvgate-deployment"

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from kvgate import vllm_metrics
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS
@@ -17,6 +16,7 @@ from kvgate.monitoring.thresholds import (
     HEADROOM_LOW,
     PREDICTION_ERROR_MAX,
 )
+from kvgate.vllm import metric_names
 
 SECONDS_PER_DAY = 86400
 SECONDS_PER_MINUTE = 60
@@ -147,9 +147,9 @@ ENGINE_STUCK = Alert(
     name="KvgateEngineStuck",
     when="requests wait, no prompt is read and no token generated, in pods without an InferenceDeployment too",
     expression=(
-        f"{summed(vllm_metrics.REQUESTS_WAITING, _ENGINE)} > 0"
-        f" and {summed_rate(vllm_metrics.GENERATION_TOKENS, _ENGINE)} == 0"
-        f" unless {summed_rate(vllm_metrics.PROMPT_TOKENS, _ENGINE)} > 0"
+        f"{summed(metric_names.REQUESTS_WAITING, _ENGINE)} > 0"
+        f" and {summed_rate(metric_names.GENERATION_TOKENS, _ENGINE)} == 0"
+        f" unless {summed_rate(metric_names.PROMPT_TOKENS, _ENGINE)} > 0"
     ),
     holds_for="5m",
     severity="critical",

@@ -2,7 +2,6 @@
 
 from grafana_foundation_sdk.builders import stat, statetimeline, timeseries
 
-from kvgate import vllm_metrics
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.monitoring import expressions as ask
@@ -30,6 +29,7 @@ from kvgate.monitoring.panels import (
     words,
 )
 from kvgate.monitoring.queries import equals, quantile
+from kvgate.vllm import metric_names
 
 BOUNDS = (
     Look(series="high", colour=BLUE, width=1, fill_down_to="low"),
@@ -146,7 +146,7 @@ def usage() -> timeseries.Panel:
         description="Share of its KV cache that requests hold, per pod. Demand: what the guarantee needs, as a share of the expected KV "
         "cache; above 100 % it does not fit. vLLM preempts where a pod reaches 100 %.",
     )  # fmt: skip
-    used = f"max by (pod) ({ask.gauge(vllm_metrics.KV_CACHE_USAGE)})"
+    used = f"max by (pod) ({ask.gauge(metric_names.KV_CACHE_USAGE)})"
     queries = [Query(expr=used, legend="{{pod}}"), Query(expr=ask.DEMAND_SHARE, legend="demand")]
     return graph(about, queries, Look(series="demand", colour=PURPLE, dashed=True))
 
@@ -172,8 +172,8 @@ def load() -> list[timeseries.Panel]:
                 "wait for KV cache.",
             ),
             [
-                Query(expr=ask.summed(ask.gauge(vllm_metrics.REQUESTS_RUNNING)), legend="running"),
-                Query(expr=ask.summed(ask.gauge(vllm_metrics.REQUESTS_WAITING)), legend="waiting"),
+                Query(expr=ask.summed(ask.gauge(metric_names.REQUESTS_RUNNING)), legend="running"),
+                Query(expr=ask.summed(ask.gauge(metric_names.REQUESTS_WAITING)), legend="waiting"),
                 Query(expr=slots, legend="slots"),
             ],
             Look(series="running", colour=GREEN), Look(series="waiting", colour=RED),
@@ -184,7 +184,7 @@ def load() -> list[timeseries.Panel]:
                 title="Preemptions", unit=A_MINUTE, width=8, height=8, no_value=NO_VLLM,
                 description="Requests per minute that vLLM threw out of the KV cache and will compute again, per pod.",
             ),
-            [Query(expr=f"{ask.PER_MINUTE} * {ask.summed(ask.per_second(vllm_metrics.PREEMPTIONS), 'pod')}", legend="{{pod}}")],
+            [Query(expr=f"{ask.PER_MINUTE} * {ask.summed(ask.per_second(metric_names.PREEMPTIONS), 'pod')}", legend="{{pod}}")],
         ),
         graph(
             About(
@@ -199,13 +199,13 @@ def load() -> list[timeseries.Panel]:
 def _engines() -> str:
     """Engines that report, of each InferenceDeployment."""
     owners = ", ".join(registry.OWNER_LABELS)
-    return f"count by ({owners}) ({ask.gauge(vllm_metrics.REQUESTS_RUNNING)})"
+    return f"count by ({owners}) ({ask.gauge(metric_names.REQUESTS_RUNNING)})"
 
 
 def users() -> list[timeseries.Panel]:
     """Latencies and queues that users feel."""
-    waits = ask.per_second(vllm_metrics.TIME_TO_FIRST_TOKEN, suffix="_bucket")
-    tokens = (("prompt", vllm_metrics.PROMPT_TOKENS, BLUE), ("generated", vllm_metrics.GENERATION_TOKENS, GREEN))
+    waits = ask.per_second(metric_names.TIME_TO_FIRST_TOKEN, suffix="_bucket")
+    tokens = (("prompt", metric_names.PROMPT_TOKENS, BLUE), ("generated", metric_names.GENERATION_TOKENS, GREEN))
     return [
         graph(
             About(

@@ -2,7 +2,7 @@
 
 from grafana_foundation_sdk.builders import stat, timeseries
 
-from kvgate.engine import Decision
+from kvgate.judge.assess import Decision
 from kvgate.metrics import registry
 from kvgate.metrics.registry import Metric
 from kvgate.monitoring import expressions as ask

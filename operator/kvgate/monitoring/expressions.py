@@ -1,12 +1,12 @@
 """Queries of the dashboards, over the InferenceDeployments that their variables choose."""
 
-from kvgate import vllm_metrics
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS, Metric
 from kvgate.monitoring import queries
 from kvgate.monitoring.queries import aggregate, engine, equals, owned, present, quantile, rate, select
-from kvgate.vllm_metrics import EngineMetric
+from kvgate.vllm import metric_names
+from kvgate.vllm.metric_names import EngineMetric
 
 NAMESPACE, NAME = (f'{label}=~"${label}"' for label in OWNER_LABELS)
 CHOSEN = (NAMESPACE, NAME)
@@ -80,8 +80,8 @@ CAPACITY_BYTES = bound(registry.KV_CACHE_CAPACITY_BYTES, "expected")
 DEMAND_SHARE = f"{chosen(registry.KV_CACHE_DEMAND_BYTES)} / ({CAPACITY_BYTES} > 0)"
 """Share of the demand; the guard keeps a missing KV cache from being an infinite share."""
 
-PREEMPTIONS = f"{PER_MINUTE} * {summed(per_second(vllm_metrics.PREEMPTIONS), *OWNER_LABELS)}"
-PREFIX_HIT_RATIO = f"{summed(per_second(vllm_metrics.PREFIX_CACHE_HITS))} / ({summed(per_second(vllm_metrics.PREFIX_CACHE_QUERIES))} > 0)"
+PREEMPTIONS = f"{PER_MINUTE} * {summed(per_second(metric_names.PREEMPTIONS), *OWNER_LABELS)}"
+PREFIX_HIT_RATIO = f"{summed(per_second(metric_names.PREFIX_CACHE_HITS))} / ({summed(per_second(metric_names.PREFIX_CACHE_QUERIES))} > 0)"
 
 DEPLOYMENTS = f"count({chosen(registry.DEPLOYMENT_INFO)})"
 REFUSED = f"count({condition(ConditionType.ACCEPTED, 'False')}) or 0 * {DEPLOYMENTS}"
@@ -98,15 +98,15 @@ WORKLOAD = ("namespace", "workload", "model_name")
 
 def ownerless(by_engine: str) -> str:
     """A pod that is scraped twice, once without our label, is still ours."""
-    ours = gauge(vllm_metrics.KV_CACHE_USAGE, *_OWNED)
+    ours = gauge(metric_names.KV_CACHE_USAGE, *_OWNED)
     return f"({by_engine}) unless on ({', '.join(POD)}) ({ours})"
 
 
-OWNERLESS_USAGE = aggregate("max", WORKLOAD, ownerless(gauge(vllm_metrics.KV_CACHE_USAGE, *_OWNERLESS)))
+OWNERLESS_USAGE = aggregate("max", WORKLOAD, ownerless(gauge(metric_names.KV_CACHE_USAGE, *_OWNERLESS)))
 OWNERLESS_PREEMPTIONS = (
-    f"{PER_MINUTE} * {summed(ownerless(per_second(vllm_metrics.PREEMPTIONS, *_OWNERLESS)), *WORKLOAD)}"
+    f"{PER_MINUTE} * {summed(ownerless(per_second(metric_names.PREEMPTIONS, *_OWNERLESS)), *WORKLOAD)}"
 )
-OWNERLESS_PODS = f"count({aggregate('max', POD, ownerless(gauge(vllm_metrics.KV_CACHE_USAGE, *_OWNERLESS)))})"
+OWNERLESS_PODS = f"count({aggregate('max', POD, ownerless(gauge(metric_names.KV_CACHE_USAGE, *_OWNERLESS)))})"
 
 CONDITIONS = " or ".join(
     f"{value} * {chosen(registry.CONDITION, equals('status', status), by=('type',))}"

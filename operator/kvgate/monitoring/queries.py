@@ -5,7 +5,7 @@ from collections.abc import Callable
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS, Metric
-from kvgate.vllm_metrics import EngineMetric
+from kvgate.vllm.metric_names import EngineMetric
 
 
 def select(name: str, *matchers: str) -> str:

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from kvgate import vllm_metrics
 from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS
 from kvgate.monitoring.queries import aggregate, engine, equals, owned, quantile, rate, select
-from kvgate.vllm_metrics import EngineMetric
+from kvgate.vllm import metric_names
+from kvgate.vllm.metric_names import EngineMetric
 
 WINDOW = "5m"
 """Window of every rate: four scrapes at the usual interval of a minute or less."""
@@ -55,22 +55,22 @@ PREDICTION_ERROR = RecordingRule(
 )
 USAGE = RecordingRule(
     name="kvgate:kv_cache_usage_observed:max_ratio",
-    expression=aggregate("max", SERVED_BY, engine(vllm_metrics.KV_CACHE_USAGE, select)),
+    expression=aggregate("max", SERVED_BY, engine(metric_names.KV_CACHE_USAGE, select)),
     meaning="Share of the KV cache that requests hold, in the fullest engine.",
 )
 RUNNING = RecordingRule(
     name="kvgate:requests_running:sum",
-    expression=summed(vllm_metrics.REQUESTS_RUNNING, SERVED_BY),
+    expression=summed(metric_names.REQUESTS_RUNNING, SERVED_BY),
     meaning="Requests that engines work on.",
 )
 WAITING = RecordingRule(
     name="kvgate:requests_waiting:sum",
-    expression=summed(vllm_metrics.REQUESTS_WAITING, SERVED_BY),
+    expression=summed(metric_names.REQUESTS_WAITING, SERVED_BY),
     meaning="Requests that no engine has begun, or that were preempted.",
 )
 PREEMPTIONS = RecordingRule(
     name="kvgate:preemptions:rate5m",
-    expression=summed_rate(vllm_metrics.PREEMPTIONS, SERVED_BY),
+    expression=summed_rate(metric_names.PREEMPTIONS, SERVED_BY),
     meaning="Requests per second that lost their KV cache to others and are computed again.",
 )
 ADMISSION_ERRORS = RecordingRule(

@@ -7,7 +7,7 @@ from kvgate.api.status import Effective
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Model, Vllm
 from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.versions import accounting_of
-from kvgate.vllm_flags import FLAGS
+from kvgate.vllm.flags import FLAGS
 
 MODEL_MOUNT = "/model"
 """Folder of weights from a volume or an image in the container."""

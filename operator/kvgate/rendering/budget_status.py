@@ -6,7 +6,7 @@ from kvgate.api.base import Document
 from kvgate.api.status import BudgetStatus, Bytes, LedgerStatus
 from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval
-from kvgate.engine import Assessment, Decision
+from kvgate.judge.assess import Assessment, Decision
 
 
 def budget_status(assessment: Assessment) -> Document | None:

@@ -10,7 +10,7 @@ from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.status import ObservedStatus
 from kvgate.budget.plan import Budget
 from kvgate.budget.units import format_gib
-from kvgate.vllm_metrics import EngineReading
+from kvgate.vllm.metric_names import EngineReading
 
 DRIFT_PERCENT = 5
 """Beyond it a prediction counts as wrong."""

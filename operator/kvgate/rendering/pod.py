@@ -15,11 +15,11 @@ from kvgate.api.v1alpha1 import (
 from kvgate.budget.calibration import Scope
 from kvgate.budget.plan import Budget
 from kvgate.budget.units import GIB, cdiv
-from kvgate.calibration import Trust
-from kvgate.expansion import escaped
+from kvgate.calibration.records import Trust
 from kvgate.rendering.args import GRACE_SECONDS, MODEL_MOUNT, arguments, command
 from kvgate.rendering.labels import HASH_ANNOTATION, labels, render_hash
-from kvgate.variables import CACHE_MOUNT, FOLDERS
+from kvgate.text.expansion import escaped
+from kvgate.vllm.variables import CACHE_MOUNT, FOLDERS
 
 PORT = 8000
 CONTAINER = "vllm"

@@ -20,11 +20,11 @@ from kvgate.api.status import BudgetStatus, Effective, Standing
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.adjust import Knob
-from kvgate.engine import Assessment, Decision
+from kvgate.judge.assess import Assessment, Decision
+from kvgate.judge.summary import accepted, changes_text
 from kvgate.rendering.budget_status import budget_status
 from kvgate.rendering.pod import MAX_LOAD_SECONDS, MIN_LOAD_SECONDS
 from kvgate.rendering.workload import Figures
-from kvgate.summary import accepted, changes_text
 
 MAX_SPEC_BYTES = 512 << 10
 """Size of a spec's JSON, as it is stored, that is kept in the status."""

@@ -12,7 +12,8 @@ from kvgate.api.fields import field_path
 from kvgate.api.status import Condition, InferenceDeploymentStatus
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.plan import Budget
-from kvgate.engine import Assessment, Decision, effective_values
+from kvgate.judge.assess import Assessment, Decision, effective_values
+from kvgate.judge.summary import accepted, changes_text, finding_text
 from kvgate.rendering.budget_status import budget_status
 from kvgate.rendering.labels import selector
 from kvgate.rendering.observation import (
@@ -27,7 +28,6 @@ from kvgate.rendering.rollout import Rollout, rollout_of
 from kvgate.rendering.standing import Admitted, dumped
 from kvgate.rendering.workload import NotRendered, predicted_tokens
 from kvgate.rules import Finding
-from kvgate.summary import accepted, changes_text, finding_text
 
 OVER_QUOTA = "exceeded quota"
 """Words of the API server's plugin ResourceQuota, which other controllers pass on."""

@@ -7,11 +7,11 @@ from kvgate.api.conditions import Reason
 from kvgate.api.status import Effective, Placement
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.accelerator import Accelerator
-from kvgate.engine import Assessment, Decision, effective_values
+from kvgate.judge.assess import Assessment, Decision, effective_values
+from kvgate.judge.summary import accepted
 from kvgate.rendering.labels import PREDICTED_TOKENS_ANNOTATION, hashed, metadata, selector
 from kvgate.rendering.pod import image_of, load_budget_seconds, pod_template
 from kvgate.rendering.service import service
-from kvgate.summary import accepted
 
 ROLLOUT_SLACK_SECONDS = 600
 """On top of the load budget: scheduling and pulling the image."""

@@ -1,4 +1,4 @@
-"""The text of a vLLM server's `/metrics` → EngineReading, for every release that `vllm_metrics` knows; pure.
+"""The text of a vLLM server's `/metrics` → EngineReading, for every release that `vllm/metric_names.py` knows; pure.
 
 Names come with a colon or, by a fault of prometheus-client 0.23 and later when OpenMetrics is asked for, with an underscore.
 """
@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kvgate.vllm_metrics import CACHE_CONFIG_INFO, KV_CACHE_USAGE, EngineMetric, EngineReading
+from kvgate.vllm.metric_names import CACHE_CONFIG_INFO, KV_CACHE_USAGE, EngineMetric, EngineReading
 
 MAX_QUOTED = 60
 """Characters of what a server says that are repeated in an error."""

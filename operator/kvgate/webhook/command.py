@@ -12,21 +12,21 @@ from typing import Any
 
 import click
 
-from kvgate.background import Troubles, repeat
 from kvgate.budget.calibration import Scope
-from kvgate.calibration import Trust
-from kvgate.logs import log_as_json
+from kvgate.calibration.records import Trust
 from kvgate.metrics import registry as names
 from kvgate.metrics.endpoint import endpoint_app
 from kvgate.metrics.exporter import counter, gauge, new_registry
 from kvgate.metrics.listener import DEFAULT_LIMITS, Listener, PortLimits, listen, listening_beside
 from kvgate.rendering.pod import IMAGES, VLLM_ALONE
+from kvgate.runtime.background import Troubles, repeat
+from kvgate.runtime.logs import log_as_json
+from kvgate.runtime.workers import Limits
 from kvgate.webhook.bodies import Bodies
 from kvgate.webhook.judging import LIMITS, WORKERS, Judge, reviewing_pool
 from kvgate.webhook.observed_starts import StartsFile
 from kvgate.webhook.server import Instruments, Traffic, validation_app
 from kvgate.webhook.tls import Certificate, CertificateError, ClientNames
-from kvgate.workers import Limits
 
 LINGER_SECONDS = 5.0
 """Seconds in which a stopping process still answers, while the API server learns to use the other one."""

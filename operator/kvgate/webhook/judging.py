@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable
 
 from kvgate.budget.calibration import Calibration
+from kvgate.runtime.workers import Limits, Pool, WorkerLost
 from kvgate.webhook.review import Answer, Mistake, answers
-from kvgate.workers import Limits, Pool, WorkerLost
 
 WORKERS = 2
 LIMITS = Limits(workers=WORKERS, budget_seconds=2.0, max_waiting=64, memory_bytes=128 << 20)
@@ -20,7 +20,7 @@ _HEAD_BYTES = 4096
 
 def reviewing_pool(limits: Limits = LIMITS) -> Pool:
     """The webhook's workers."""
-    return Pool(limits, preload=("kvgate.warm",))
+    return Pool(limits, preload=("kvgate.judge.warm",))
 
 
 def namespace_in(text: bytes) -> str:

@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from kvgate.budget.calibration import Calibration
-from kvgate.calibration import Trust, read_records
+from kvgate.calibration.records import Trust, read_records
 from kvgate.rendering.pod import VLLM_ALONE
 
 _log = logging.getLogger(__name__)

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from kvgate import summary
 from kvgate.api import GROUP, KIND, PLURAL, VERSION
 from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
-from kvgate.engine import Assessment, Decision, assessments, undecided
-from kvgate.facts import ConfigMissing, Facts, gather
-from kvgate.inert import inert_line
-from kvgate.nested import MAX_DEPTH, is_nested_beyond
+from kvgate.judge import summary
+from kvgate.judge.assess import Assessment, Decision, assessments, undecided
+from kvgate.judge.facts import ConfigMissing, Facts, gather
 from kvgate.rules import Finding
-from kvgate.unicode_text import NOT_UNICODE, parsed_has_lone_surrogate
+from kvgate.text.inert import inert_line
+from kvgate.text.nesting import MAX_DEPTH, is_nested_beyond
+from kvgate.text.unicode import NOT_UNICODE, parsed_has_lone_surrogate
 
 REVIEW_API_VERSION = "admission.k8s.io/v1"
 REVIEW_KIND = "AdmissionReview"

@@ -14,11 +14,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from kvgate.inert import inert_line
 from kvgate.metrics import exporter, registry
+from kvgate.runtime.workers import NoAnswer, TaskFailed, TurnedAway
+from kvgate.text.inert import inert_line
 from kvgate.webhook.bodies import MAX_BODY_BYTES, Bodies, BodyError
 from kvgate.webhook.review import Answer, Mistake
-from kvgate.workers import NoAnswer, TaskFailed, TurnedAway
 
 RETRY_AFTER_SECONDS = 1
 """Pause for reviews that found no room; an API server waits 5 s in all, unless its configuration has another limit."""

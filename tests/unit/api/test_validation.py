@@ -13,8 +13,8 @@ from kvgate.api.fields import field_path
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, _is_list, _models_in, parse_document, unknown_metadata
 from kvgate.rules import Finding, Severity
-from kvgate.variables import RESERVED
-from kvgate.vllm_flags import FLAGS, owned_flag
+from kvgate.vllm.flags import FLAGS, owned_flag
+from kvgate.vllm.variables import RESERVED
 from support.builders import new_document
 
 

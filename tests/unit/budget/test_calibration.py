@@ -16,8 +16,8 @@ from kvgate.budget.interval import Interval, Verdict
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest
 from kvgate.budget.units import GIB, MIB, gib
-from kvgate.calibration import start_of_blocks, start_of_bytes
-from kvgate.what_if import read_request
+from kvgate.calibration.records import start_of_blocks, start_of_bytes
+from kvgate.judge.what_if import read_request
 
 ASKED = {
     "model": "meta-llama/Llama-3.1-8B-Instruct",

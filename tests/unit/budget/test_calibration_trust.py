@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, ObservedStart, Origin, Scope, StartState
 from kvgate.budget.interval import Interval, Verdict
 from kvgate.budget.plan import Budget, plan
-from kvgate.what_if import read_request
+from kvgate.judge.what_if import read_request
 from support.starts import ASKED, a_pods_start, a_start
 
 HERE = ("serving", "mine")

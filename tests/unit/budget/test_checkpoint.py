@@ -8,9 +8,9 @@ import pytest
 from kvgate import catalogue
 from kvgate.budget.checkpoint import checkpoint_ratio
 from kvgate.budget.plan import Budget, plan
-from kvgate.facts import look_up_model
+from kvgate.judge.facts import look_up_model
+from kvgate.judge.what_if import assess_request
 from kvgate.rules import judge_budget
-from kvgate.what_if import assess_request
 from support.builders import catalogue_shape, new_request
 
 QWEN = "Qwen/Qwen3-8B"

@@ -9,7 +9,7 @@ from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.plan import plan
 from kvgate.budget.units import GIB
 from kvgate.budget.versions import DEFAULT_VERSION, NEWEST, OLDEST, accounting_of, parse_release
-from kvgate.command_line.options import releases_read
+from kvgate.vllm.options import releases_read
 from support.builders import catalogue_accelerator, new_accelerator, new_model_shape, new_request
 
 

@@ -16,7 +16,8 @@ import pytest
 from click.testing import CliRunner
 from markdown_it import MarkdownIt
 
-from kvgate.cli import check, diff
+from kvgate.cli.check import command as check
+from kvgate.cli.diff import command as diff
 from kvgate.cli.main import main
 from support.command_line import invoked
 from support.hostile import FOLDER, TEXTS, filled, write_tree
@@ -80,7 +81,7 @@ def assert_inert_json(text: str) -> Any:
 
 
 def assert_inert_sarif(text: str) -> None:
-    schema = json.loads((HERE / "data" / "sarif-schema-2.1.0.json").read_text(encoding="utf-8"))
+    schema = json.loads((HERE / "check" / "data" / "sarif-schema-2.1.0.json").read_text(encoding="utf-8"))
     schema.pop("$schema")
     value = json.loads(text, parse_constant=refuse)
     fastjsonschema.compile(schema)(value)
@@ -279,9 +280,9 @@ def test_a_name_that_is_no_unicode_is_in_every_report(tmp_path: Path) -> None:
 
 
 OWN_JSON = {
-    "baseline.py": "a file for people to review, in their own signs; its texts are inert",
-    "diff_cells.py": "defaults of vLLM, from kvgate's own table",
-    "heatmap_page.py": "within a page, in the page's own signs; its texts are inert",
+    "check/baseline.py": "a file for people to review, in their own signs; its texts are inert",
+    "diff/cells.py": "defaults of vLLM, from kvgate's own table",
+    "sweep/heatmap_page.py": "within a page, in the page's own signs; its texts are inert",
     "kubectl.py": "handed to kvgate check",
 }
 """Modules that write JSON by themselves, and why that reaches no terminal."""
@@ -293,9 +294,9 @@ def test_nothing_else_in_cli_prints() -> None:
     for path in sorted(CLI.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                found.append((path.name, f"{node.value.id}.{node.attr}"))
+                found.append((path.relative_to(CLI).as_posix(), f"{node.value.id}.{node.attr}"))
             elif isinstance(node, ast.Name) and node.id == "print":
-                found.append((path.name, "print"))
+                found.append((path.relative_to(CLI).as_posix(), "print"))
     prints = {"print", "click.echo", "click.secho", "click.style", "sys.stdout", "sys.stderr"}
     assert {name for name, what in found if what in prints} == {"terminal.py", "progress.py"}
     assert {name for name, what in found if what == "json.dumps"} <= OWN_JSON.keys()

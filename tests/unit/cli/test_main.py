@@ -29,7 +29,7 @@ def test_an_interrupted_check_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kvgate.cli.check.report_or_exit", interrupt)
+    monkeypatch.setattr("kvgate.cli.check.command.report_or_exit", interrupt)
     result = CliRunner().invoke(main, ["check", "."])
     assert (result.exit_code, result.output.strip()) == (130, "interrupted")
 

@@ -7,13 +7,13 @@ import kopf
 import pytest
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION
-from kvgate.background import Troubles
 from kvgate.controller.handlers import registry_of
 from kvgate.controller.pods import PodStore
 from kvgate.controller.settings import EndlessBackoffs, operator_settings
 from kvgate.controller.starts import ObservedStarts
 from kvgate.controller.store import Store
 from kvgate.metrics.snapshot import DeploymentSnapshot
+from kvgate.runtime.background import Troubles
 from support.manifests import NOW, a_document, a_pod
 
 KEY = ("serving", "qwen")

@@ -14,8 +14,8 @@ from kvgate.controller import judges
 from kvgate.controller.judges import Judges
 from kvgate.controller.observed import NO_CONFIG, Judged, assess_owner
 from kvgate.controller.starts import ObservedStarts
-from kvgate.engine import Decision
-from kvgate.workers import NoAnswer, Outcome, OutOfTime, Pool, WorkerLost
+from kvgate.judge.assess import Decision
+from kvgate.runtime.workers import NoAnswer, Outcome, OutOfTime, Pool, WorkerLost
 from support.builders import new_llama_config
 from support.manifests import a_document
 

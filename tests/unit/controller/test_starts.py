@@ -10,7 +10,7 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.budget.calibration import ObservedStart
 from kvgate.budget.units import gib
-from kvgate.calibration import read_records, with_start, write_records
+from kvgate.calibration.records import read_records, with_start, write_records
 from kvgate.cluster.client import CONFIG_MAPS, Kind
 from kvgate.controller.observed import assess_owner
 from kvgate.controller.pods import pod_of

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from kvgate.background import Troubles
 from kvgate.cluster.errors import ApiError, Conflict, Forbidden, Unavailable
 from kvgate.controller import work_queue
 from kvgate.controller.observed import Awaited
 from kvgate.controller.work_queue import WorkQueue
+from kvgate.runtime.background import Troubles
 
 KEY = ("serving", "qwen")
 CONFIG = Awaited(uid="uid-1", generation=1, message="ConfigMap x does not exist")

@@ -17,7 +17,7 @@ from support.builders import catalogue_shape
 
 NAMES = catalogue.model_names()
 MODELLED = [name for name in NAMES if not catalogue_shape(name).unmodelled_kinds]
-FOLDER = Path(kvgate.__file__).parent / "data" / "models"
+FOLDER = Path(kvgate.__file__).parent / "catalogue" / "data" / "models"
 
 
 def entry_of(name: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from kvgate.manifests import read_manifests
-from kvgate.manifests.engine_found import FoundEngine
 from kvgate.manifests.engines import find_engines
+from kvgate.manifests.pods.engine_found import FoundEngine
 
 
 def engines(folder: Path, *documents: Any) -> list[FoundEngine]:

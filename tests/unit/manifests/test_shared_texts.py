@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.command_line.arguments import Argument
+from kvgate.documents.written import Written
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import EnginesFound, find_engines
-from kvgate.manifests.environment import OutOfRoom, SharedRoom, variables_of
-from kvgate.manifests.helm_set import read_set
-from kvgate.manifests.mounted_files import files_of
-from kvgate.manifests.shell import commands_of
-from kvgate.manifests.written import Written
+from kvgate.manifests.platforms.helm_set import read_set
+from kvgate.manifests.pods.mounted_files import files_of
+from kvgate.shell.environment import OutOfRoom, SharedRoom, variables_of
+from kvgate.shell.words import commands_of
+from kvgate.vllm.arguments import Argument
 
 SERVE = "vllm serve Qwen/Qwen3-8B"
 

@@ -18,7 +18,7 @@ from kvgate.metrics import registry
 from kvgate.monitoring import DASHBOARDS, DEPLOYMENT, FLEET
 from kvgate.monitoring.dashboards import dashboard_json
 from kvgate.monitoring.panels import GREEN, ORANGE, RED
-from kvgate.vllm_metrics import SCRAPED_NAMES
+from kvgate.vllm.metric_names import SCRAPED_NAMES
 
 NOT_ON_A_DASHBOARD: dict[str, str] = {
     "kvgate_background_errors_total": "0 for ever unless kvgate has a defect or the API server is away; the log says which",

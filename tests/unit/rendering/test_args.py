@@ -8,9 +8,9 @@ from kvgate.api.status import Effective
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.budget.interval import Verdict
 from kvgate.controller.observed import assess_owner
-from kvgate.engine import effective_values
+from kvgate.judge.assess import effective_values
 from kvgate.rendering.args import arguments, command
-from kvgate.vllm_flags import FLAGS
+from kvgate.vllm.flags import FLAGS
 from support.manifests import an_owner
 
 OLD = "0.11.0"

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from kvgate import catalogue
 from kvgate.api.v1alpha1 import Vllm
 from kvgate.controller.observed import assess_owner
-from kvgate.expansion import expanded
 from kvgate.rendering.labels import HASH_ANNOTATION, PREDICTED_TOKENS_ANNOTATION
 from kvgate.rendering.pod import image_of, load_budget_seconds
 from kvgate.rendering.workload import Manifests, render
+from kvgate.text.expansion import expanded
 from support.manifests import an_owner
 
 H100 = next(each for each in catalogue.accelerators() if each.name == "H100-SXM-80GB")

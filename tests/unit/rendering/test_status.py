@@ -12,7 +12,7 @@ from kvgate.controller.observed import assess_owner
 from kvgate.rendering.observation import Crash, Engine, Observation, Trouble
 from kvgate.rendering.status import Obstacle, before, halted_status, invalid_status, is_changed, status_of
 from kvgate.rendering.workload import NotRendered, render
-from kvgate.vllm_metrics import EngineReading
+from kvgate.vllm.metric_names import EngineReading
 from support.manifests import NOW, a_deployment, a_document, an_owner
 
 LATER = "2026-11-21T13:00:00Z"

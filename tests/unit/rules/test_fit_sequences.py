@@ -3,8 +3,8 @@
 import pytest
 
 from kvgate.budget.interval import Verdict
-from kvgate.engine import Assessment
-from kvgate.what_if import assess_request
+from kvgate.judge.assess import Assessment
+from kvgate.judge.what_if import assess_request
 
 HYBRID = {
     "model": "Qwen/Qwen3.5-27B", "gpu": "H100-SXM-80GB", "vllm_version": "0.32.0", "max_model_len": 4096, "language_model_only": True,

@@ -3,7 +3,7 @@
 import pytest
 
 from kvgate.sources.engine_metrics import NotAnEngine, UnreadableMetrics, read_engine
-from kvgate.vllm_metrics import EngineReading
+from kvgate.vllm.metric_names import EngineReading
 
 INFO = "vllm:cache_config_info"
 USAGE = 'vllm:kv_cache_usage_perc{engine="0",model_name="a"} 0.25'

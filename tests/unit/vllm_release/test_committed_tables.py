@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvgate.budget.versions import DEVICES, accounting_of, parse_patch
-from kvgate.command_line.options import options, releases_read
+from kvgate.vllm.options import options, releases_read
 from support.vllm_source import new_source
 from vllm_release import __main__ as program
 from vllm_release import tables

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kvgate.logs import JsonLines
+from kvgate.runtime.logs import JsonLines
 from kvgate.webhook.command import webhook
 from support.hostile import TEXTS
 

@@ -15,12 +15,12 @@ from aiohttp import web
 from certificates import write_certificates
 from kvgate.metrics.exporter import new_registry
 from kvgate.metrics.listener import listen
+from kvgate.runtime.workers import NoAnswer, Outcome, OutOfTime, TaskFailed, TurnedAway, WorkerLost
 from kvgate.webhook.bodies import Bodies
 from kvgate.webhook.command import Beat, Settings, serving
 from kvgate.webhook.judging import Judge, namespace_in
 from kvgate.webhook.review import Answer, Mistake, answers, review
 from kvgate.webhook.server import Instruments, Traffic, validation_app
-from kvgate.workers import NoAnswer, Outcome, OutOfTime, TaskFailed, TurnedAway, WorkerLost
 
 NewReview = Callable[..., dict[str, Any]]
 MIB = 1 << 20

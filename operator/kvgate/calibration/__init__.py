@@ -1,0 +1,1 @@
+"""Starts of vLLM that were observed, as text that is kept and committed."""

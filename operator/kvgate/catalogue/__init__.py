@@ -1,0 +1,31 @@
+"""Models, accelerators and prices that kvgate knows, each with its source and date."""
+
+from kvgate.catalogue.lookup import (
+    ModelClass,
+    ModelEntry,
+    accelerators,
+    accelerators_meant,
+    driver_memory_mib,
+    find_accelerator,
+    find_model,
+    find_model_class,
+    load_model,
+    model_names,
+    nearest_accelerators,
+    nearest_models,
+)
+
+__all__ = [
+    "ModelClass",
+    "ModelEntry",
+    "accelerators",
+    "accelerators_meant",
+    "driver_memory_mib",
+    "find_accelerator",
+    "find_model",
+    "find_model_class",
+    "load_model",
+    "model_names",
+    "nearest_accelerators",
+    "nearest_models",
+]

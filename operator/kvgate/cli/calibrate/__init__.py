@@ -1,0 +1,1 @@
+"""`kvgate calibrate`: remember what starts really left for the KV cache."""

@@ -1,0 +1,87 @@
+"""`kvgate calibrate`: observed starts from logs and `/metrics` files, for `--calibration`, `.kvgate.yaml` and the cluster's ConfigMap."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kvgate.budget.calibration import Calibration, ObservedStart
+from kvgate.budget.units import format_gib
+from kvgate.calibration.records import MAX_TEXT_BYTES, Records, read_records, unused_texts, with_start, write_records
+from kvgate.cli.calibrate.observed_files import Unusable, observed_in
+from kvgate.cli.exits import Exit
+from kvgate.cli.setting_options import given_settings, with_settings
+from kvgate.cli.terminal import show, show_error
+from kvgate.documents.bounded_files import read_text
+
+_FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
+
+
+@click.command()
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...", type=_FILE)
+@click.option("--into", metavar="FILE", type=_FILE, help="Add to this file, made where it is missing; else print.")
+@with_settings()
+def calibrate(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> None:
+    """Remember what vLLM's starts really left for the KV cache, so that the next verdict for the same setting is exact.
+
+    LOG is a start-up log, or what an engine's /metrics says. A log tells its arguments, options add what it does not: --gpu
+    always, for /metrics everything that vLLM was started with. Exit code: 0 all are remembered, 2 some could not be read.
+    """
+    records = _known(into)
+    given = given_settings(settings)
+    starts, failed = records.starts, False
+    for path in logs:
+        try:
+            start, remark = observed_in(path, given)
+        except Unusable as error:
+            show_error(f"{path}: {error}")
+            failed = True
+            continue
+        kept = with_start(starts, start)
+        remarks = filter(None, (_told(start), remark, "" if kept is not starts else "known already"))
+        show_error(f"{path}: {'; '.join(remarks)}")
+        starts = kept
+    for text in unused_texts(Calibration(starts=starts)):
+        show_error(text)
+    if into is None or starts is not records.starts:
+        _write(into, starts)
+    sys.exit(Exit.UNDECIDED if failed else Exit.FITS)
+
+
+def _known(into: Path | None) -> Records:
+    """Read the starts that the file holds already; a file that cannot be read whole is never written over."""
+    if into is None or not into.exists():
+        return Records()
+    try:
+        records = read_records(read_text(into, max_bytes=MAX_TEXT_BYTES, inside=None))
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"--into {into} cannot be read: {error}") from None
+    if records.problems:
+        told = "; ".join(records.problems)
+        raise click.UsageError(f"--into {into}: {told}; mend these lines or take them out")
+    return records
+
+
+def _told(start: ObservedStart) -> str:
+    """Observed beside predicted."""
+    key, said = start.key, start.predicted
+    span = f"{format_gib(said.low)} to {format_gib(said.high)}"
+    return (
+        f"{key.architecture} on {key.accelerator}, vLLM {key.vllm_version}: {format_gib(start.available_kv_cache_bytes)} for the "
+        f"KV cache, {format_gib(said.expected)} predicted ({span})"
+    )
+
+
+def _write(into: Path | None, starts: tuple[ObservedStart, ...]) -> None:
+    if into is None:
+        show(write_records(starts).rstrip("\n"))
+        return
+    fresh = into.with_name(f".{into.name}.new")
+    try:
+        fresh.unlink(missing_ok=True)  # of a run that was killed; never written through, for it may be a link
+        with fresh.open("x", encoding="utf-8") as file:
+            file.write(write_records(starts))
+        fresh.replace(into)
+    except OSError as error:
+        raise click.UsageError(f"--into {into} cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,1 @@
+"""`kvgate check`: judge vLLM engines in manifests and Helm values."""

@@ -1,0 +1,153 @@
+"""`kvgate check`: the verdicts of files, with file, line and field; the same engine as the webhook."""
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import chdir
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kvgate.cli.bad_input import BadInput
+from kvgate.cli.check.engine_options import GIVEN_FILE, with_engine_options
+from kvgate.cli.check.report import Report
+from kvgate.cli.check.run import Options, run
+from kvgate.cli.check.text import passed_over
+from kvgate.cli.exits import Exit
+from kvgate.cli.terminal import for_file, show, show_error
+from kvgate.documents.bounded_files import write_text
+from kvgate.record import record
+
+OUTPUTS = {
+    "text": "kvgate.cli.check.text",
+    "json": "kvgate.cli.check.json_report",
+    "sarif": "kvgate.cli.check.sarif",
+    "junit": "kvgate.cli.check.junit",
+    "github": "kvgate.cli.check.github",
+    "gitlab": "kvgate.cli.check.gitlab",
+    "markdown": "kvgate.cli.check.markdown_report",
+}
+"""Name → the module whose `render` makes it; only one of them is imported."""
+_FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
+
+
+@record
+class Output:
+    """One form of the report, and where it goes."""
+
+    format: str
+    file: Path | None
+    """None: standard output."""
+
+
+def _enter(context: click.Context, _: click.Parameter, root: Path | None) -> Path | None:
+    """Before the other options are read, whose files are looked for there too."""
+    if root is None:
+        return None
+    context.with_resource(chdir(root))
+    return Path.cwd()
+
+
+def _outputs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> Sequence[Output]:
+    """At most one of them can go to standard output."""
+    outputs = []
+    for text in given:
+        name, to_file, file = text.partition("=")
+        if name not in OUTPUTS or (to_file and not file):
+            raise click.BadParameter(f"{text!r} is none of {', '.join(OUTPUTS)}, nor one of them with =FILE.")
+        outputs.append(Output(format=name, file=Path(file) if to_file else None))
+    if sum(output.file is None for output in outputs) > 1:
+        raise click.BadParameter(f"{' and '.join(given)}: only one can go to standard output; give the others =FILE.")
+    return outputs
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@with_engine_options(found_from="PATH")
+@click.option("--baseline", metavar="FILE", type=GIVEN_FILE, help="Known findings, which do not count.")
+@click.option("--write-baseline", metavar="FILE", type=_FILE, help="Write all findings of this run to such a file.")
+@click.option(
+    "--fail-on", type=click.Choice(["error", "warning"]), help="The least severity for exit code 1; default: error."
+)
+@click.option(
+    "--nothing-is-fine", is_flag=True, help="Exit code 0 where no vLLM engine is found: for hooks and pipelines."
+)
+@click.option(
+    "--root",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    is_eager=True,
+    callback=_enter,
+    help="Run in DIR, and read nothing outside it through links, .kvgate.yaml or a manifest.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    default=["text"],
+    metavar="FORMAT[=FILE]",
+    callback=_outputs,
+    help=f"Format of the report, to standard output or a FILE; may be repeated: {', '.join(OUTPUTS)}.",
+)
+def check(
+    paths: tuple[str, ...],
+    outputs: Sequence[Output],
+    write_baseline: Path | None,
+    *,
+    nothing_is_fine: bool,
+    **options: Any,
+) -> None:
+    """Judge every vLLM engine in PATH: files, folders, or - for standard input.
+
+    An InferenceDeployment is judged by its policy, an engine in any other manifest or in Helm values by whether vLLM would start.
+    ConfigMaps in the same input are read where something refers to them.
+
+    Exit code: 0 no engine is refused, 1 one is, or a document beside the engines cannot be read, 2 no engine could be judged.
+    """
+    given = Options(**options)
+    report = report_or_exit(paths, given)
+    if write_baseline:
+        report = _kept(write_baseline, report, given)
+    for output in outputs:
+        _write(output, report, given)
+    if not {output.format for output in outputs} & {"text", "github", "markdown", "json"}:
+        show_error(*passed_over(report))
+    has_no_engine = not report.unreadable and all(item.platform == "unknown" for item in report.items)
+    sys.exit(Exit.FITS if nothing_is_fine and has_no_engine else report.exit_code)
+
+
+def _write(output: Output, report: Report, options: Options) -> None:
+    render: Callable[[Report], str] = import_module(OUTPUTS[output.format]).render
+    if output.file is None:
+        show(render(report))
+        return
+    try:
+        write_text(output.file, f"{for_file(render(report))}\n", inside=options.guard(output.file))
+    except OSError as error:
+        raise click.UsageError(f"--output {output.file} cannot be written: {error.strerror or error}") from None
+
+
+def report_or_exit(paths: Sequence[str], options: Options) -> Report:
+    """The report; for files beside the manifests that are wrong, what is wrong with them, and the exit code of misuse."""
+    try:
+        return run(paths, options)
+    except BadInput as error:
+        from kvgate.cli.check.text import broken_lines
+
+        told = (line for placed in error.problems for line in broken_lines(placed))
+        show_error(*filter(None, [str(error)]), *told)
+    sys.exit(Exit.UNDECIDED)
+
+
+def _kept(path: Path, report: Report, options: Options) -> Report:
+    """The report as the next run with this baseline sees it."""
+    from kvgate.cli.check import baseline
+
+    inside = options.guard(path)
+    try:
+        baseline.write_baseline(path, report, inside=inside)
+    except OSError as error:
+        raise click.UsageError(f"--write-baseline {path} cannot be written: {error.strerror or error}") from None
+    return baseline.without_known(report, baseline.read_baseline(path, inside=inside))

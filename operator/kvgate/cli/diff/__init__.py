@@ -1,0 +1,1 @@
+"""`kvgate diff`: show what a change does to KV cache capacity."""

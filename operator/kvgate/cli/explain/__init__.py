@@ -1,0 +1,1 @@
+"""`kvgate explain`: show the memory ledger of one GPU."""

@@ -1,0 +1,1 @@
+"""`kvgate generate`: rewrite every generated file."""

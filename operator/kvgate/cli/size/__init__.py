@@ -1,0 +1,1 @@
+"""`kvgate size`: find the GPUs for a model and its workload."""

@@ -1,0 +1,1 @@
+"""`kvgate sweep`: draw the out-of-memory boundary over two settings."""

@@ -1,0 +1,164 @@
+"""Choice of the files of a folder; those that Git ignores, other programs keep, or only Helm can read are skipped and counted."""
+
+import os
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from kvgate.documents.bounded_files import read_text, repository_of
+from kvgate.documents.globs import ANY_FOLDERS, literal, steps_match
+from kvgate.record import record
+
+SUFFIXES = (".yaml", ".yml", ".json")
+"""Endings that are read in a folder; a file that the user names is read whatever its ending."""
+MAX_IGNORE_RULES = 1000
+"""Lines of all `.gitignore` files that count for one folder; what further ones name is read."""
+_MAX_IGNORE_BYTES = 64 << 10
+"""Size of one `.gitignore`; a longer one is not used."""
+_IGNORE_FILE, _CHART_FILE, _TEMPLATES, _ENVIRONMENT_FILE = ".gitignore", "Chart.yaml", "templates", "pyvenv.cfg"
+_PACKAGES = frozenset({"node_modules"})
+
+
+class Why(StrEnum):
+    """Reasons for skipping: the words for one, then `|`, then the words for several."""
+
+    CHART_TEMPLATE = "chart template|chart templates"
+    IGNORED = "path that .gitignore names|paths that .gitignore names"
+    PACKAGES = "folder of installed packages|folders of installed packages"
+
+
+@record
+class PassedOver:
+    """Something in a folder that is not read."""
+
+    why: Why
+    count: int = 1
+
+
+@record
+class _Rule:
+    """One line of a `.gitignore`."""
+
+    depth: int
+    """Depth of its folder below the root."""
+    globs: Sequence[str]
+    """One for each step below that folder; a single one is for a name at any depth."""
+    is_name: bool
+    only_folders: bool
+    is_exception: bool
+
+
+@record
+class _Place:
+    """A folder on the way down."""
+
+    steps: tuple[str, ...]
+    """Steps from the root."""
+    rules: tuple[_Rule, ...]
+
+
+def files_below(folder: Path, root: Path) -> Iterator[Path | OSError | PassedOver]:
+    """Sorted; hidden folders and files are left out, linked folders are not followed, so that no loop is possible.
+
+    An error for every folder that cannot be listed. `root`: the repository, whose `.gitignore` files count from there down.
+    """
+    errors: list[OSError] = []
+    places = {str(folder): _first_place(folder, root)}
+    for top, folders, names in os.walk(folder, onerror=errors.append):
+        place = _entered(places.pop(top), Path(top), root, has_rules=_IGNORE_FILE in names)
+        entered = []
+        for name in sorted(name for name in folders if not name.startswith(".")):
+            passed = _passed_folder(Path(top, name), place, is_of_chart=_CHART_FILE in names)
+            if passed is None:
+                entered.append(name)
+                places[os.path.join(top, name)] = _Place(steps=(*place.steps, name), rules=place.rules)  # noqa: PTH118
+            elif passed.count:
+                yield passed
+        folders[:] = entered
+        for name in sorted(name for name in names if _is_read(name)):
+            yield PassedOver(why=Why.IGNORED) if _is_ignored(place, name, is_folder=False) else Path(top, name)
+    yield from errors
+
+
+def _is_read(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES) and not name.startswith(".")
+
+
+def _passed_folder(path: Path, place: _Place, *, is_of_chart: bool) -> PassedOver | None:
+    """Return None for a folder that is read; templates of a chart are no YAML before Helm fills them in."""
+    if _is_ignored(place, path.name, is_folder=True):
+        return PassedOver(why=Why.IGNORED)
+    if path.name in _PACKAGES or (path / _ENVIRONMENT_FILE).is_file():
+        return PassedOver(why=Why.PACKAGES)
+    if is_of_chart and path.name == _TEMPLATES:
+        count = sum(_is_read(name) for _, _, names in os.walk(path) for name in names)
+        return PassedOver(why=Why.CHART_TEMPLATE, count=count)
+    return None
+
+
+def _first_place(folder: Path, root: Path) -> _Place:
+    """Take the rules of the folders above, unless they name this one: somebody wants it read."""
+    resolved, root = folder.resolve(), root.resolve()
+    steps = resolved.relative_to(root).parts if resolved.is_relative_to(root) else ()
+    place = _Place(steps=(), rules=())
+    for depth, name in enumerate(steps):
+        place = _entered(place, root.joinpath(*steps[:depth]), root, has_rules=True)
+        if _is_ignored(place, name, is_folder=True):
+            return _Place(steps=steps, rules=())
+        place = _Place(steps=(*place.steps, name), rules=place.rules)
+    return place
+
+
+def _entered(place: _Place, folder: Path, root: Path, *, has_rules: bool) -> _Place:
+    rules = _rules(folder / _IGNORE_FILE, root, len(place.steps)) if has_rules else ()
+    return _Place(steps=place.steps, rules=(*place.rules, *rules)[:MAX_IGNORE_RULES])
+
+
+def _rules(path: Path, root: Path, depth: int) -> Iterator[_Rule]:
+    try:
+        text = read_text(path, max_bytes=_MAX_IGNORE_BYTES, inside=root)
+    except (OSError, UnicodeDecodeError):
+        return
+    for line in text.split("\n"):
+        written = _without_blanks(line.removesuffix("\r"))
+        is_exception = written.startswith("!")
+        glob = written.removeprefix("!")
+        steps = glob.removesuffix("/").split("/")
+        if glob.strip("/") and not written.startswith("#"):
+            yield _Rule(
+                depth=depth,
+                globs=[_standard(step) for step in (steps if steps[0] else steps[1:])],
+                is_name=len(steps) == 1,
+                only_folders=glob.endswith("/"),
+                is_exception=is_exception,
+            )
+
+
+def _without_blanks(line: str) -> str:
+    """Drop the blanks at the end of a line, but keep one behind a backslash."""
+    stripped = line.rstrip(" ")
+    return f"{stripped} " if stripped.endswith("\\") and stripped != line else stripped
+
+
+def _standard(step: str) -> str:
+    """Rewrite a step for the standard library's globs, in which a backslash and `^` in brackets mean nothing."""
+    if step == ANY_FOLDERS:
+        return step
+    head, *escaped = step.split("\\")
+    parts = [head, *(literal(part[:1]) + part[1:] for part in escaped)]
+    return "".join(parts).replace("[^", "[!")
+
+
+def _is_ignored(place: _Place, name: str, *, is_folder: bool) -> bool:
+    """Ask the rules; the last one that matches decides."""
+    names = (*place.steps, name)
+    for rule in reversed(place.rules):
+        is_about = is_folder or not rule.only_folders
+        if is_about and steps_match(names[-1:] if rule.is_name else names[rule.depth :], rule.globs):
+            return not rule.is_exception
+    return False
+
+
+def root_of(folder: Path) -> Path:
+    """The repository that a folder lies in, else the folder itself."""
+    return repository_of(folder) or folder

@@ -1,0 +1,319 @@
+"""Text of one YAML document → nodes → values, safe for text that anybody may have written."""
+
+import gc
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import yaml
+from yaml.constructor import SafeConstructor
+
+from kvgate.documents.plain_values import NotPlain, plain_value
+
+MAX_DEPTH = 100
+"""Levels of nesting; a pod template has a dozen."""
+MAX_NODES = 2_000_000
+"""Limit of keys, values, lists and objects in all documents of an input that are more than looked through."""
+MAX_ALIASED_NODES = 100_000
+"""Nodes that aliases may add to the written ones."""
+MAX_NUMBER = 100
+"""Characters; 64 bits take 20 digits, or 66 characters as `0b…`."""
+_SAFE_SIZE = 1000
+"""Fewer brackets and shorter lines than this cannot nest deep enough to exhaust the parser's stack."""
+_LONG = 1_000_000
+"""Characters."""
+_ALIASES = re.compile(r"(?:^|[\s\[{,:-])[&*][^\s*&]", re.MULTILINE)
+"""Pattern of a possible anchor or alias: only composing shows that an alias has no anchor."""
+_NUM_EVENTS_OF_A_SCALAR = 5
+"""Start and end of stream and document, and the scalar."""
+_TOO_MANY = (f"the input holds more than {MAX_NODES} keys and values", "check its parts one by one")
+_SHORT = 100
+"""Characters; what is longer is not kept for the next time."""
+_SURROGATES = re.compile(
+    r"\\(?:\\|u(?P<high>[dD][89abAB][0-9a-fA-F]{2})(?:\\u(?P<low>[dD][c-fC-F][0-9a-fA-F]{2}))?|u[dD][c-fC-F]..)"
+)
+"""Halves of a sign beyond 16 bits, as JSON escapes it, and a backslash that is none of an escape."""
+_SCALAR = yaml.ScalarNode
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_STR, _SEQ, _MAP, _INT, _FLOAT, _BINARY = (
+    f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map", "int", "float", "binary")
+)
+_COLLECTIONS = tuple(f"tag:yaml.org,2002:{name}" for name in ("set", "omap", "pairs"))
+"""JSON has one kind of objects and one of lists."""
+
+_Base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_RESOLVERS: Mapping[str, list[tuple[str, re.Pattern[str]]]] = _Base.yaml_implicit_resolvers
+
+
+@lru_cache(maxsize=4096)
+def _tag_of_plain(text: str) -> str:
+    """Return the tag of a scalar without quotes; most of a manifest's are keys that come again."""
+    return next((tag for tag, pattern in _RESOLVERS.get(text[:1], ()) if pattern.match(text)), _STR)
+
+
+class YamlError(ValueError):
+    """The text is no document that can be judged; line and column count from 1 within the text."""
+
+    def __init__(self, message: str, remediation: str, mark: yaml.Mark | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remediation = remediation
+        self.line = mark.line + 1 if mark else 1
+        self.column = mark.column + 1 if mark else 1
+
+
+@dataclass(slots=True)
+class NodeRoom:
+    """Nodes that may still be made: one takes 300 to 400 bytes, so that all of them take less than a GiB."""
+
+    left: int = MAX_NODES
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """Resolves tags as its base does, without what only other loaders use: this is asked once per node without a tag."""
+
+    room = NodeRoom()
+
+    def resolve(self, kind: type[yaml.Node], value: str, implicit: tuple[bool, bool]) -> str:
+        self.room.left -= 1
+        if self.room.left < 0:
+            raise YamlError(*_TOO_MANY)
+        if kind is _SCALAR:
+            if not implicit[0]:
+                return _STR
+            return _tag_of_plain(value) if len(value) < _SHORT else _tag_of_plain.__wrapped__(value)
+        return _SEQ if kind is yaml.SequenceNode else _MAP
+
+    def descend_resolver(self, current_node: object, current_index: object) -> None:
+        """No resolver here looks at paths."""
+
+    def ascend_resolver(self) -> None:
+        """Skip the resolver of paths, as above."""
+
+
+class _Constructor(SafeConstructor):
+    """A constructor that reads YAML as Kubernetes does: a date is text, a set is an object, and a foreign tag has no meaning."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyYAML's signature
+        """The value of one node; whatever is wrong with it has its place. Raises YamlError and yaml.YAMLError."""
+        try:
+            return super().construct_object(node, deep)
+        except (YamlError, yaml.YAMLError):
+            raise
+        except Exception as error:  # of scalars: KeyError, IndexError, whatever their text leads to
+            raise _no_value(node) from error
+
+
+def _no_value(node: yaml.Node) -> YamlError:
+    text = f"{node.value[:_SHORT]!r}" if isinstance(node, yaml.ScalarNode) else "this"
+    return YamlError(
+        f"{text} is no value of type !!{node.tag.rpartition(':')[2]}", "correct or quote it", node.start_mark
+    )
+
+
+def _number(constructor: SafeConstructor, node: Any) -> Any:
+    """Read a number of few digits: each kind (`0b1…`, `1:59:59…`, `1e9…`) could fill the memory or the time of its user."""
+    if isinstance(node, yaml.ScalarNode) and len(node.value) > MAX_NUMBER:
+        raise YamlError(
+            f"a number of {len(node.value)} characters is out of range",
+            f"write one of at most {MAX_NUMBER}, or quote it",
+            node.start_mark,
+        )
+    if node.tag == _FLOAT:
+        return SafeConstructor.construct_yaml_float(constructor, node)
+    return SafeConstructor.construct_yaml_int(constructor, node)
+
+
+def _binary(constructor: SafeConstructor, node: Any) -> str:
+    """The text that the bytes are, which is all that JSON can hold."""
+    data: bytes = SafeConstructor.construct_yaml_binary(constructor, node)
+    return data.decode()
+
+
+def _untagged(constructor: SafeConstructor, node: yaml.Node) -> Any:
+    """Read the value behind a foreign tag, such as docker-compose's `!override`."""
+    if isinstance(node, yaml.MappingNode):
+        return constructor.construct_mapping(node, deep=True)
+    return constructor.construct_sequence(node, deep=True) if isinstance(node, yaml.SequenceNode) else node.value
+
+
+def _reset(constructor: SafeConstructor, node: yaml.Node) -> None:
+    """docker-compose's `!reset`: nothing, whatever another file has."""
+
+
+_CONSTRUCTORS: dict[str | None, Any] = {
+    _TIMESTAMP: SafeConstructor.construct_yaml_str,
+    _INT: _number,
+    _FLOAT: _number,
+    _BINARY: _binary,
+    **dict.fromkeys(_COLLECTIONS, _untagged),
+    "!reset": _reset,
+    None: _untagged,
+}
+"""Constructors by tag; None stands for unknown tags."""
+for _tag, _construct in _CONSTRUCTORS.items():
+    _Constructor.add_constructor(_tag, _construct)
+
+
+def compose(text: str, room: NodeRoom | None = None) -> yaml.Node | None:
+    """The node of a text that holds at most one document; None where it holds none. `room`: shared by the texts of one input.
+
+    Raises YamlError.
+    """
+    room = room or NodeRoom()
+    room.left -= text.count("!")  # nodes with a tag, more or less
+    try:
+        if _may_be_deep(text):
+            _check_depth(text, room)
+        node = _composed(text, room)
+    except yaml.YAMLError as error:
+        if text.lstrip()[:1] in ("{", "[") and (joined := _SURROGATES.sub(_joined, text)) != text:
+            return compose(joined, room)
+        raise _converted(error, text) from None
+    except YamlError:
+        raise
+    except ValueError as error:
+        raise YamlError(f"not YAML: {error}", "correct the YAML") from None
+    return None if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null" else node
+
+
+def _joined(match: re.Match[str]) -> str:
+    """JSON writes a sign beyond 16 bits as two halves, which YAML does not know; a lone half is none, as in Kubernetes."""
+    if match[0] == "\\\\":
+        return match[0]
+    if match["high"] is None or match["low"] is None:
+        return "\\ufffd"
+    return f"\\U{0x10000 + ((int(match['high'], 16) & 0x3FF) << 10 | int(match['low'], 16) & 0x3FF):08x}"
+
+
+def _composed(text: str, room: NodeRoom) -> yaml.Node | None:
+    """A long one without the garbage collector: looking for cycles among a million nodes takes longer than parsing."""
+    loader = _Loader(text)
+    loader.room = room
+    was_enabled = len(text) > _LONG and gc.isenabled()
+    if was_enabled:
+        gc.disable()
+    try:
+        node: yaml.Node | None = loader.get_single_node()
+        return node
+    finally:
+        loader.dispose()
+        if was_enabled:
+            gc.enable()
+
+
+def is_harmless(text: str) -> bool:
+    """It is YAML that composes, and more than a scalar: known without making a node. False where only composing tells."""
+    may_alias = ("*" in text or "&" in text) and _ALIASES.search(text)
+    if may_alias or _may_be_deep(text):
+        return False
+    loader = _Loader(text)
+    try:
+        return bool(loader.raw_parse() > _NUM_EVENTS_OF_A_SCALAR)
+    except (AttributeError, yaml.YAMLError):
+        return False
+    finally:
+        loader.dispose()
+
+
+def _may_be_deep(text: str) -> bool:
+    if len(text) <= _SAFE_SIZE:
+        return False
+    return text.count("[") + text.count("{") > _SAFE_SIZE or max(map(len, text.split("\n"))) > _SAFE_SIZE
+
+
+def _check_depth(text: str, room: NodeRoom) -> None:
+    """Count levels over events, which need no recursion: libyaml's composer overflows the C stack on deep nesting."""
+    depth = num_nodes = 0
+    loader = _Loader(text)
+    try:
+        while (event := loader.get_event()) is not None:
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            num_nodes += isinstance(event, yaml.NodeEvent)
+            if depth > MAX_DEPTH:
+                raise _too_deep(event.start_mark)
+            if num_nodes > room.left:
+                raise YamlError(*_TOO_MANY, event.start_mark)
+    finally:
+        loader.dispose()
+
+
+def _too_deep(mark: yaml.Mark) -> YamlError:
+    return YamlError(f"nested deeper than {MAX_DEPTH} levels", "write it flatter", mark)
+
+
+def construct(node: yaml.Node) -> Any:
+    """The value of a node. Raises YamlError for duplicate keys, alias bombs and values out of range."""
+    try:
+        return plain_value(node)
+    except NotPlain:
+        return _construct_with_care(node)
+
+
+def value_of(text: str) -> Any:
+    """Read YAML that stands in a field of other YAML; None where it is empty. Raises YamlError."""
+    node = compose(text)
+    return None if node is None else construct(node)
+
+
+def _construct_with_care(node: yaml.Node) -> Any:
+    """Whatever is not plain, and whatever is wrong."""
+    nodes = _Census()
+    aliased = nodes.count(node, 0) - len(nodes.sizes)
+    if aliased > MAX_ALIASED_NODES:
+        raise YamlError(
+            f"its aliases stand for {aliased} more nodes than are written", "write less with aliases", node.start_mark
+        )
+    try:
+        return _Constructor().construct_document(node)
+    except yaml.YAMLError as error:
+        raise _converted(error) from None
+
+
+class _Census:
+    """Counts nodes as if aliases were written out, each node once; finds duplicate keys and loops on its way."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[int, int] = {}
+
+    def count(self, node: yaml.Node, depth: int) -> int:
+        if depth > MAX_DEPTH:
+            raise _too_deep(node.start_mark)
+        if id(node) in self.sizes:
+            if not self.sizes[id(node)]:
+                raise YamlError("an alias stands for a part that it is in", "remove the alias", node.start_mark)
+            return self.sizes[id(node)]
+        self.sizes[id(node)] = 0
+        children: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            _check_keys(node)
+            children = [child for pair in node.value for child in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            children = node.value
+        self.sizes[id(node)] = 1 + sum(self.count(child, depth + 1) for child in children)
+        return self.sizes[id(node)]
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    first: dict[str, yaml.Node] = {}
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            continue
+        before = first.setdefault(key.value, key)
+        if before is not key and key.value != "<<":
+            message = f"key {key.value} is written twice, on line {before.start_mark.line + 1} of the document before"
+            raise YamlError(message, "keep one of them", key.start_mark)
+
+
+def _converted(error: yaml.YAMLError, text: str = "") -> YamlError:
+    if isinstance(error, yaml.MarkedYAMLError):
+        context = f" ({error.context})" if error.context else ""
+        return YamlError(f"not YAML: {error.problem}{context}", "correct the YAML", error.problem_mark)
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text.encode(errors="replace")[: error.position].decode(errors="replace")
+        line, column = before.count("\n"), len(before) - before.rfind("\n") - 1
+        mark = yaml.Mark("", error.position, line, column, None, 0)
+        return YamlError(f"not YAML: {error.reason}", "write such a character as an escape in quotes", mark)
+    return YamlError(f"not YAML: {' '.join(str(error).split())}", "correct the YAML")

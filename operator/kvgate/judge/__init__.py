@@ -1,0 +1,1 @@
+"""One question, one Assessment: facts in, verdict and findings out."""

@@ -1,0 +1,245 @@
+"""assess(spec, facts) → Assessment: the one judgement behind the webhook, the controller and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from kvgate import catalogue
+from kvgate.budget import adjust as solver
+from kvgate.budget.adjust import AdjustLimits, Adjustment, Alternative, Knob
+from kvgate.budget.interval import Verdict
+from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.plan import Budget, plan
+from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
+from kvgate.judge.extra_args import NO_EXTRA_ARGS, read_extra_args
+from kvgate.judge.facts import Facts
+from kvgate.judge.pod_environment import read_environment
+from kvgate.record import record
+from kvgate.rules import BUDGET_RULES, Finding, judge_budget
+from kvgate.rules.finding import Severity, error_rules
+from kvgate.vllm.cache_flags import cache_settings
+from kvgate.vllm.memory_settings import ALLOW_LONG, stretches_length, unmodelled_kinds
+
+if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
+    from kvgate.api.status import Effective
+    from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Vllm
+
+
+class Decision(StrEnum):
+    """Decision that the policy makes of a verdict."""
+
+    ADMIT = "Admit"
+    ADMIT_WITH_WARNING = "AdmitWithWarning"
+    ADMIT_ADJUSTED = "AdmitAdjusted"
+    REFUSE = "Refuse"
+
+
+@record
+class Assessment:
+    """The whole answer; doors translate it and decide nothing."""
+
+    verdict: Verdict
+    """Verdict on the spec as it is written."""
+    decision: Decision = Decision.ADMIT
+    findings: tuple[Finding, ...] = ()
+    budget: Budget | None = None
+    """Budget as written; None where facts are missing."""
+    adjustment: Adjustment | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    skip_reason: str | None = None
+    """The break-glass reason, where one is given."""
+    sought: tuple[Knob, ...] = ()
+    """The knobs that policy Adjust was allowed to turn; with no adjustment, none of their settings fits."""
+
+    @property
+    def effective(self) -> Budget | None:
+        """The budget of what is rendered."""
+        return self.adjustment.budget if self.adjustment and self.decision is Decision.ADMIT_ADJUSTED else self.budget
+
+
+def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Assessment:
+    """Judge a spec against the facts, and apply its admission policy."""
+    *_, last = assessments(spec, facts, skip_reason=skip_reason)
+    return last
+
+
+def undecided(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Assessment:
+    """The answer of a door whose time is over before there is a verdict: Unknown, which is never a refusal."""
+    finding = Finding(
+        rule="AssessmentStopped",
+        severity=Severity.WARNING,
+        field="model",
+        message="the assessment took longer than it may, and was stopped before there was a verdict",
+        remediation="run `kvgate check` on the object: it takes the time that it needs",
+    )
+    decision = _decide(Verdict.UNKNOWN, spec, None, skipped=skip_reason is not None)
+    findings = (finding, *facts.findings)
+    return Assessment(verdict=Verdict.UNKNOWN, decision=decision, findings=findings, skip_reason=skip_reason)
+
+
+_SEARCH_STOPPED = Finding(
+    rule="SearchStopped",
+    severity=Severity.WARNING,
+    field="model",
+    message="the search for settings that fit took longer than it may, and was stopped; the verdict stands",
+    remediation="run `kvgate check` on the object: it takes the time that it needs",
+)
+
+
+def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Iterator[Assessment]:
+    """The verdict as soon as it is known, then the same with what would fit; each stands if there is no time for the next."""
+    extra = read_extra_args(spec.vllm) if facts.knows_version else NO_EXTRA_ARGS
+    findings = (*facts.findings, *extra.findings, *read_environment(spec).findings)
+    if facts.shape is None or facts.accelerator is None or not facts.knows_version:
+        verdict = Verdict.DOES_NOT_FIT if error_rules(extra.findings) else Verdict.UNKNOWN
+        decision = _decide(verdict, spec, None, skipped=skip_reason is not None)
+        yield Assessment(verdict=verdict, decision=decision, findings=findings, skip_reason=skip_reason)
+        return
+    request = _with_chosen_sequences(to_budget_request(spec, facts), spec)
+    judged = judge(request, extra=findings)
+    about_bytes = is_about_bytes(judged)
+    as_written = Assessment(
+        verdict=judged.verdict,
+        decision=_decide(judged.verdict, spec, None, skipped=skip_reason is not None),
+        findings=(*judged.findings, _SEARCH_STOPPED) if about_bytes else judged.findings,
+        budget=judged.budget,
+        skip_reason=skip_reason,
+    )
+    yield as_written
+    if not about_bytes:
+        return
+    searches = spec.admission.policy == "Adjust"
+    adjustment = _adjustment(judged, spec) if searches else None
+    yield replace(
+        as_written,
+        decision=_decide(judged.verdict, spec, adjustment, skipped=skip_reason is not None),
+        findings=judged.findings,
+        adjustment=adjustment,
+        alternatives=solver.alternatives(request, catalogue.accelerators()),
+        sought=spec.admission.adjust.knobs if searches else (),
+    )
+
+
+def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> Effective:
+    """Return the values that pods are rendered from: the judged ones, or the spec's own where nothing could be judged."""
+    from kvgate.api.status import Effective
+
+    budget = assessment.effective
+    if budget is None or assessment.verdict is Verdict.UNKNOWN:
+        vllm = spec.vllm
+        return Effective(
+            max_model_len=vllm.max_model_len, max_num_seqs=vllm.max_num_seqs, kv_cache_dtype=vllm.kv_cache_dtype
+        )
+    return Effective(
+        max_model_len=budget.settings.max_model_len,
+        max_num_seqs=budget.settings.max_num_seqs,
+        kv_cache_dtype=budget.request.settings.kv_cache_dtype,
+    )
+
+
+def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = ()) -> Assessment:
+    """Budget, findings and verdict without a policy: what `kvgate explain` asks. Raises UnknownVersion."""
+    budget = plan(request)
+    findings = (*extra, *judge_budget(budget))
+    return Assessment(
+        verdict=Verdict.DOES_NOT_FIT if error_rules(findings) else budget.verdict, findings=findings, budget=budget
+    )
+
+
+def is_about_bytes(judged: Assessment) -> bool:
+    """True where another length, GPU or number of sequences could help: not where vLLM refuses a setting anyway."""
+    return (
+        judged.verdict in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT) and error_rules(judged.findings) <= BUDGET_RULES
+    )
+
+
+def to_budget_request(spec: InferenceDeploymentSpec, facts: Facts) -> BudgetRequest:
+    """The spec in the engine's words; both facts must be there."""
+    if facts.shape is None or facts.accelerator is None:
+        raise ValueError("a budget needs a model and an accelerator")
+    declared, extra, environment = spec.workload, read_extra_args(spec.vllm), read_environment(spec)
+    values = {
+        **extra.values,
+        "max_model_len": spec.vllm.max_model_len,
+        ALLOW_LONG: environment.allows_any_length,
+    }
+    return BudgetRequest(
+        shape=facts.shape,
+        accelerator=facts.accelerator,
+        vllm_version=spec.vllm.version,
+        settings=_settings(spec.vllm, extra.known),
+        guarantee=spec.admission.guarantee or (Guarantee.WORKLOAD if declared else Guarantee.FULL_CONTEXT),
+        workload=Workload(**declared.model_dump()) if declared else None,
+        unmodelled_settings=(*unmodelled_kinds(values), *environment.kinds),
+        is_stretched=stretches_length(values),
+        is_whole=True,
+        calibration=facts.calibration,
+    )
+
+
+def _settings(vllm: Vllm, extra: Mapping[str, Any]) -> EngineSettings:
+    share = vllm.gpu_memory_utilization
+    return EngineSettings(
+        max_model_len=vllm.max_model_len,
+        max_num_seqs=vllm.max_num_seqs,
+        max_num_batched_tokens=vllm.max_num_batched_tokens,
+        gpu_memory_utilization=Fraction(share) if share else None,
+        dtype=vllm.dtype or "auto",
+        kv_cache_dtype=vllm.kv_cache_dtype,
+        block_size=vllm.block_size,
+        enforce_eager=vllm.enforce_eager,
+        enable_prefix_caching=vllm.enable_prefix_caching,
+        kv_cache_memory_bytes=vllm.kv_cache_memory_bytes,
+        allow_deprecated_quantization=extra.get("allow_deprecated_quantization") is True,
+        parallelism=Parallelism(
+            tensor=vllm.tensor_parallel_size,
+            pipeline=vllm.pipeline_parallel_size,
+            data=vllm.data_parallel_size,
+            expert=vllm.enable_expert_parallel,
+            decode_context=vllm.decode_context_parallel_size,
+            prefill_context=vllm.prefill_context_parallel_size,
+        ),
+        **cache_settings(extra),
+    )
+
+
+def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec) -> BudgetRequest:
+    """maxNumSeqs omitted: the most that fit the guarantee, at most vLLM's default, and no fewer than the user's floor."""
+    if spec.vllm.max_num_seqs is not None:
+        return request
+    budget = plan(request)
+    if budget.demand is None:
+        return request
+    at_most, admission = budget.settings.default_max_num_seqs, spec.admission
+    floor = admission.adjust.min_max_num_seqs if admission.policy == "Adjust" else 1
+    if request.guarantee is Guarantee.WORKLOAD and request.workload is not None:
+        floor = max(floor, min(request.workload.peak_concurrency, at_most))
+    return request.with_settings(max_num_seqs=max(floor, solver.largest_max_num_seqs(request, at_most)))
+
+
+def _adjustment(judged: Assessment, spec: InferenceDeploymentSpec) -> Adjustment | None:
+    """Return the adjustment that policy Adjust makes; None where nothing within the limits fits, or vLLM refuses what would."""
+    if judged.budget is None:
+        return None
+    asked = spec.admission.adjust
+    limits = AdjustLimits(
+        knobs=asked.knobs, min_max_model_len=asked.min_max_model_len, min_max_num_seqs=asked.min_max_num_seqs
+    )
+    adjustment = solver.adjust(judged.budget.request, limits)
+    return adjustment if adjustment and not error_rules(judge_budget(adjustment.budget)) else None
+
+
+def _decide(
+    verdict: Verdict, spec: InferenceDeploymentSpec, adjustment: Adjustment | None, *, skipped: bool
+) -> Decision:
+    """The one place where a policy is applied; "cannot decide" is never "no"."""
+    if verdict is Verdict.FITS:
+        return Decision.ADMIT
+    if adjustment is not None and not skipped:
+        return Decision.ADMIT_ADJUSTED
+    refuses = verdict is Verdict.DOES_NOT_FIT and spec.admission.policy != "Warn" and not skipped
+    return Decision.REFUSE if refuses else Decision.ADMIT_WITH_WARNING

@@ -1,0 +1,124 @@
+"""An Assessment in words, the same behind every door: the refusal, the warnings, the Accepted condition."""
+
+from collections.abc import Sequence
+
+from kvgate.api import SKIP_BUDGET_ANNOTATION
+from kvgate.api.conditions import Reason
+from kvgate.api.fields import field_path
+from kvgate.budget.adjust import Alternative
+from kvgate.budget.calibration import Correction
+from kvgate.budget.interval import Verdict
+from kvgate.judge.assess import Assessment, Decision
+from kvgate.rules import BUDGET_RULES, Finding, Severity
+from kvgate.rules.finding import error_rules
+from kvgate.text.inert import inert, inert_line
+
+MAX_REFUSAL = 500
+"""Characters of a refusal: kubectl prints it as one line."""
+MAX_WARNING = 120
+"""Characters of an admission warning; the API server cuts longer ones."""
+
+_FACT_REASONS = {
+    "UnknownModel": Reason.UNKNOWN_MODEL,
+    "UnknownAccelerator": Reason.UNKNOWN_ACCELERATOR,
+    "UnknownVersion": Reason.UNKNOWN_VERSION,
+    "InvalidModelConfig": Reason.INVALID_MODEL_CONFIG,
+    "UnmodelledKind": Reason.UNMODELLED_KIND,
+    "AssessmentStopped": Reason.ASSESSMENT_STOPPED,
+}
+
+
+def refusal(assessment: Assessment) -> str:
+    """Return the refusal with the numbers and the single changes that would fit."""
+    errors = [finding for finding in assessment.findings if finding.severity is Severity.ERROR]
+    searched = fruitless(assessment)
+    closing = (f"; {searched}" if searched else "") + _way_out(assessment, errors)
+    closing = shortened(inert(closing), MAX_REFUSAL // 2)
+    told = inert_line("; ".join(finding.message for finding in errors))
+    return shortened(told, MAX_REFUSAL - len(closing)) + closing
+
+
+def fruitless(assessment: Assessment) -> str:
+    """That policy Adjust looked, and what it was allowed to turn; empty where it did not or found something."""
+    if stopped := next((f.message for f in assessment.findings if f.rule == "SearchStopped"), ""):
+        return stopped
+    if not assessment.sought or assessment.adjustment is not None:
+        return ""
+    return f"no change of {' and '.join(assessment.sought)} within your floors fits"
+
+
+def _way_out(assessment: Assessment, errors: Sequence[Finding]) -> str:
+    changes = ", ".join(map(alternative_text, assessment.alternatives))
+    if changes:
+        return f". Would fit: {changes}"
+    return f". {errors[0].remediation}" if errors and errors[0].remediation else ""
+
+
+def alternative_text(alternative: Alternative) -> str:
+    """`maxModelLen 19376`."""
+    if alternative.field == "accelerator":
+        return str(alternative.value)
+    return f"{field_path(alternative.field).rpartition('.')[2]} {alternative.value}"
+
+
+def correction_text(correction: Correction) -> str:
+    """Describe the part that observed starts have in a figure."""
+    starts = f"{correction.starts} observed start" + ("s" if correction.starts > 1 else "")
+    return f"as {starts} of this setting had it" if correction.is_same_setting else f"{starts} of near settings heeded"
+
+
+def warnings(assessment: Assessment) -> list[str]:
+    """Return the warnings for an admitted object's owner, one line each."""
+    lines = []
+    if assessment.skip_reason is not None and assessment.verdict is Verdict.DOES_NOT_FIT:
+        lines.append(f"{SKIP_BUDGET_ANNOTATION}: admitted although it does not fit: {assessment.skip_reason}")
+    told = [finding for finding in assessment.findings if finding.severity is not Severity.INFO]
+    if assessment.decision is Decision.ADMIT_ADJUSTED:
+        lines.append(f"adjusted: {changes_text(assessment)}")
+        told = [finding for finding in told if finding.rule not in BUDGET_RULES]
+    if assessment.decision is not Decision.REFUSE:
+        lines += [finding.message for finding in told]
+    return [shortened(inert_line(line), MAX_WARNING) for line in lines]
+
+
+def changes_text(assessment: Assessment) -> str:
+    """`maxNumSeqs 64 → 8, maxModelLen 40960 → 32768`; empty where nothing was adjusted."""
+    changes = assessment.adjustment.changes if assessment.adjustment else ()
+    return ", ".join(f"{field_path(c.field).rpartition('.')[2]} {c.before} → {c.after}" for c in changes)
+
+
+def finding_text(finding: Finding) -> str:
+    """`KVCacheTooSmall: … (do this)`."""
+    return f"{finding.rule}: {finding.message}" + (f" ({finding.remediation})" if finding.remediation else "")
+
+
+def shortened(text: str, limit: int) -> str:
+    """At most `limit` characters, cut with an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
+    """Status, reason and message of the condition Accepted."""
+    if assessment.decision is Decision.REFUSE:
+        return False, _refusal_reason(assessment), refusal(assessment)
+    if assessment.verdict is Verdict.FITS:
+        return True, Reason.FITS, "the demand fits even at the low end of the prediction"
+    if assessment.decision is Decision.ADMIT_ADJUSTED:
+        return True, Reason.ADJUSTED, f"adjusted to fit: {changes_text(assessment)}"
+    message = "; ".join(finding_text(f) for f in assessment.findings if f.severity is not Severity.INFO)
+    if assessment.verdict is Verdict.UNKNOWN:
+        return None, _unknown_reason(assessment), message
+    if assessment.verdict is Verdict.MAY_NOT_FIT:
+        return True, Reason.MAY_NOT_FIT, message
+    if assessment.skip_reason is not None:
+        return True, Reason.BUDGET_SKIPPED, f"{assessment.skip_reason}: {message}"
+    return True, Reason.POLICY_WARN, message
+
+
+def _refusal_reason(assessment: Assessment) -> Reason:
+    only_bytes = error_rules(assessment.findings) <= BUDGET_RULES
+    return Reason.BUDGET_EXCEEDED if only_bytes else Reason.SETTING_REFUSED
+
+
+def _unknown_reason(assessment: Assessment) -> Reason:
+    return next((_FACT_REASONS[f.rule] for f in assessment.findings if f.rule in _FACT_REASONS), Reason.UNMODELLED_KIND)

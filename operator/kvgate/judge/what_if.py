@@ -1,0 +1,176 @@
+"""One what-if in vLLM's own words → Assessment: what `kvgate explain` asks, and what is asked for other people's manifests."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
+from kvgate.budget.interval import Verdict
+from kvgate.budget.model_shape import ModelShape
+from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee
+from kvgate.budget.versions import DEFAULT_VERSION
+from kvgate.judge import assess, facts
+from kvgate.judge.assess import Assessment
+from kvgate.rules.finding import Finding, Severity
+from kvgate.vllm.cache_flags import cache_settings, with_speculation
+from kvgate.vllm.memory_settings import ALLOW_LONG, MEMORY_KINDS, stretches_length, unmodelled_kinds
+from kvgate.vllm.values import Unusable
+from kvgate.vllm.what_if_settings import SETTINGS, read_settings
+
+_KEYS = frozenset({setting.name for setting in SETTINGS} | {"id", ALLOW_LONG})
+_ENGINE = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "dtype", "kv_cache_dtype", "block_size",
+           "enforce_eager", "enable_prefix_caching", "kv_cache_memory_bytes", "allow_deprecated_quantization")  # fmt: skip
+_PARALLEL = {
+    "tensor_parallel_size": "tensor",
+    "pipeline_parallel_size": "pipeline",
+    "data_parallel_size": "data",
+    "enable_expert_parallel": "expert",
+    "decode_context_parallel_size": "decode_context",
+    "prefill_context_parallel_size": "prefill_context",
+}
+
+
+class BadRequest(Unusable):
+    """A line that asks nothing that can be answered; the message names every problem."""
+
+    def __init__(self, message: str, problems: Mapping[str, str] = MappingProxyType({})) -> None:
+        super().__init__(message)
+        self.problems = problems
+        """Problems by the key that each is about."""
+
+
+class UnknownFacts(ValueError):
+    """A model, GPU or release that is not known; nothing can be judged."""
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        super().__init__(
+            "; ".join(f"{f.rule}: {f.message}; {f.remediation}" for f in findings if f.severity is not Severity.INFO)
+        )
+
+
+def assess_request(
+    values: Mapping[str, Any],
+    *,
+    guarantee: Guarantee = Guarantee.STARTUP,
+    is_whole: bool = False,
+    calibration: Calibration = NOTHING_OBSERVED,
+) -> Assessment:
+    """The verdict of one request. Raises BadRequest with all problems at once.
+
+    `is_whole`: the values are all that vLLM is started with, so that the rest is its defaults.
+    """
+    request, findings = read_request(values, guarantee=guarantee, is_whole=is_whole)
+    if request is None:
+        return Assessment(verdict=Verdict.UNKNOWN, findings=findings)
+    return assess.judge(replace(request, calibration=calibration), extra=findings)
+
+
+def read_request(
+    values: Mapping[str, Any], *, guarantee: Guarantee = Guarantee.STARTUP, is_whole: bool = False
+) -> tuple[BudgetRequest | None, tuple[Finding, ...]]:
+    """The question that the values ask, and what is to be said before it is judged; None where a fact is missing."""
+    values = with_speculation(values)
+    known, problems = read_settings(values)
+    if not problems and "model" not in known and "model_config" not in known:
+        problems["model"] = "model and model_config are missing; give a Hugging Face id, or the model's config.json"
+    if problems:
+        raise BadRequest("; ".join(problems.values()), problems)
+    shape, model_findings = _shape(known)
+    if shape is not None and "checkpoint_bytes" in known:
+        shape = replace(shape, checkpoint_bytes=known["checkpoint_bytes"])
+    accelerator, accelerator_findings = _accelerator(known)
+    version = known.get("vllm_version", DEFAULT_VERSION)
+    version_findings = facts.look_up_version(version)
+    class_findings = facts.look_up_model_class(shape, version) if shape else ()
+    findings = (*model_findings, *accelerator_findings, *version_findings, *class_findings, *_remarks(values, known))
+    if shape is None or accelerator is None or version_findings:
+        return None, findings
+    request = BudgetRequest(
+        shape=shape,
+        accelerator=accelerator,
+        vllm_version=version,
+        settings=_engine_settings(known),
+        guarantee=guarantee,
+        is_whole=is_whole,
+        weights_bytes=known.get("weights_bytes"),
+        unmodelled_settings=unmodelled_kinds(values),
+        is_stretched=stretches_length(values),
+    )
+    return request, findings
+
+
+def _engine_settings(known: Mapping[str, Any]) -> EngineSettings:
+    parallelism = Parallelism(**{field: known[key] for key, field in _PARALLEL.items() if key in known})
+    own = {key: known[key] for key in _ENGINE if key in known}
+    return EngineSettings(**own, **cache_settings(known), parallelism=parallelism)
+
+
+def _shape(known: Mapping[str, Any]) -> tuple[ModelShape | None, tuple[Finding, ...]]:
+    """Return the shape by the config's text, so that many requests about one model read it once."""
+    name, config = known.get("model", ""), known.get("model_config")
+    quantization, dtype = known.get("quantization"), known.get("dtype")
+    if config is None:
+        return facts.look_up_model(name, quantization=quantization, dtype=dtype)
+    return facts.shape_of_text(
+        json.dumps(config), name=name, where="model_config", quantization=quantization, dtype=dtype
+    )
+
+
+def _accelerator(known: Mapping[str, Any]) -> tuple[Accelerator | None, tuple[Finding, ...]]:
+    """The catalogue's, with the memory that the request states; a nameless one where only the memory is known."""
+    name, memory_bytes = known.get("gpu"), known.get("gpu_memory_bytes")
+    accelerator, findings = facts.look_up_accelerator(name) if name else (None, (_NO_GPU,))
+    if memory_bytes is None:
+        return accelerator, findings
+    if accelerator is None:
+        accelerator = _unnamed(name or "this GPU")
+        findings = (_unlisted(accelerator.name),)
+    exact = {"memory_bytes": memory_bytes, "memory_low_bytes": memory_bytes, "memory_high_bytes": memory_bytes}
+    return replace(accelerator, **exact), findings
+
+
+def _unnamed(name: str) -> Accelerator:
+    """Vendor and capabilities are not known: the interval is wide, and nothing is refused for them."""
+    return Accelerator(
+        name=name, product=name, memory_bytes=0, memory_low_bytes=0, memory_high_bytes=0, compute_capability=None, vendor="unknown"
+    )  # fmt: skip
+
+
+def _unlisted(name: str) -> Finding:
+    return _info(
+        "AcceleratorNotListed",
+        "gpu",
+        f"{name} is not in the catalogue: gpu_memory_bytes is used and its capabilities are not judged",
+        "`kvgate gpus` lists those that are known",
+    )
+
+
+def _remarks(values: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Finding]:
+    """Return remarks about assumptions, and about keys that were not understood."""
+    if "vllm_version" not in known:
+        yield _info(
+            "VersionAssumed",
+            "vllm_version",
+            f"no vllm_version is given: {DEFAULT_VERSION} is assumed",
+            "give vllm_version",
+        )
+    for key, value in values.items():
+        if key not in _KEYS and key not in MEMORY_KINDS and value is not None:
+            yield _info("SettingNotUnderstood", key, f"{key} is not understood here and moves no number", "")
+
+
+def _info(rule: str, field: str, message: str, remediation: str) -> Finding:
+    return Finding(rule=rule, severity=Severity.INFO, field=field, message=message, remediation=remediation)
+
+
+def _warning(rule: str, field: str, message: str, remediation: str) -> Finding:
+    return Finding(rule=rule, severity=Severity.WARNING, field=field, message=message, remediation=remediation)
+
+
+_NO_GPU = _warning(
+    "UnknownAccelerator", "gpu", "neither gpu nor gpu_memory_bytes is given", "give a name that `kvgate gpus` lists"
+)

@@ -1,0 +1,1 @@
+"""Judgement of an engine that a reader found."""

@@ -1,0 +1,103 @@
+"""The catalogue's name for a model as a manifest writes it."""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from kvgate import catalogue
+from kvgate.record import record
+from kvgate.vllm.arguments import is_open
+
+_SCHEMES = ("hf://", "huggingface://", "https://huggingface.co/", "pvc+hf://")
+_PLACE = re.compile(r"^(?:[a-z0-9+]+://|/|\./|~)")
+_CACHED = re.compile(r"models--([^/]+?)--([^/]+)")
+"""A folder of Hugging Face's cache."""
+_MODELCAR = "modelcar-"
+"""Frequent beginning of the names of images that hold one model."""
+
+
+@record
+class ModelFound:
+    """A model by the name that the catalogue may know."""
+
+    name: str
+    path: str
+    """Path at which the model is written."""
+    assumed: str = ""
+    """Words about the guess, where the name was guessed."""
+
+
+@record
+class Named:
+    """Something that may name a model, and where."""
+
+    text: str
+    path: str
+
+
+def model_id(written: str) -> str:
+    """`hf://org/name@revision` → `org/name`; of a path its last two parts, which often are the name."""
+    text = written.strip()
+    if match := _CACHED.search(text):
+        return f"{match[1]}/{match[2]}"
+    for scheme in _SCHEMES:
+        if text.startswith(scheme):
+            rest = re.split(r"[@:?#]", text.removeprefix(scheme))[0].strip("/\"' ")
+            return "/".join(rest.split("/")[-2:])
+    if is_place(text):
+        parts = [part for part in text.split("/") if part and not part.endswith(":")]
+        return "/".join(parts[-2:]) if len(parts) > 1 else (parts[0] if parts else "")
+    return re.split(r"@", text)[0]
+
+
+def is_place(written: str) -> bool:
+    """A path or a volume: where the weights are, not what they are."""
+    text = written.strip()
+    return _PLACE.match(text) is not None and not text.startswith(_SCHEMES)
+
+
+def find_model(named: Sequence[Named]) -> ModelFound | None:
+    """The first that says what it is; of places what the catalogue knows, by the other names or the folder's."""
+    known = [each for each in named if each.text and not is_open(each.text)]
+    first = next(iter(known), None)
+    if first is None:
+        return None
+    plain = ModelFound(name=model_id(first.text), path=first.path)
+    if not is_place(first.text) or catalogue.find_model(plain.name) is not None:
+        return plain
+    for other in known[1:]:
+        if not is_place(other.text) and catalogue.find_model(model_id(other.text)) is not None:
+            name = model_id(other.text)
+            return ModelFound(
+                name=name, path=first.path, assumed=f"{first.text} holds {name}, by the name it is served as"
+            )
+    by_folder = next(filter(None, map(_by_folder, _folders(first.text))), None)
+    if by_folder is None:
+        return plain
+    return ModelFound(name=by_folder, path=first.path, assumed=f"{first.text} holds {by_folder}, by its folder's name")
+
+
+def _folders(place: str) -> Iterator[str]:
+    """Return the possible names of the model at the end of a path; of an image its tag, else its own name."""
+    last = place.rstrip("/").rpartition("/")[2]
+    image, colon, tag = last.partition(":")
+    yield from (tag, image) if colon else (last,)
+
+
+def _by_folder(folder: str) -> str | None:
+    """The one model of the catalogue that is called so; None where there are several. Names of images hold no dots or capitals."""
+    found = _base_names().get(_plain(folder.removeprefix(_MODELCAR)), ())
+    return found[0] if len(found) == 1 else None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]", "", name).lower()
+
+
+@lru_cache(maxsize=1)
+def _base_names() -> dict[str, tuple[str, ...]]:
+    names: dict[str, tuple[str, ...]] = {}
+    for name in catalogue.model_names():
+        base = _plain(name.rpartition("/")[2])
+        names[base] = (*names.get(base, ()), name)
+    return names

@@ -1,0 +1,1 @@
+"""Readers of the platforms that people deploy vLLM with."""

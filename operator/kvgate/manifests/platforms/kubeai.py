@@ -1,0 +1,104 @@
+"""KubeAI: Model with a resource profile, and the catalog of its models chart."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kvgate.documents.nodes import YamlError, value_of
+from kvgate.documents.written import NOTHING, Written
+from kvgate.manifests.platforms.chart_values import dependencies
+from kvgate.manifests.platforms.fields_as_options import words_of
+from kvgate.manifests.pods.accelerator_hints import gpus_of, node_hints
+from kvgate.manifests.pods.engine_found import FoundEngine, Hint
+from kvgate.manifests.pods.pod_engines import Input
+
+_PROFILE = "kubeai.org/resource-profile"
+"""Hints by the name of a profile of KubeAI's own charts."""
+_CONFIG_MAP, _CONFIG_KEY = "kubeai-config", "system.yaml"
+"""ConfigMap and key of the profiles in the rendered chart."""
+
+
+def values_with_profiles(root: Written) -> Iterator[Written]:
+    """Those of KubeAI's own chart: a file, or what a HelmRelease hands over, and there under a dependency."""
+    kind = root.get("kind").text
+    if kind in ("", "HelmRelease"):
+        values = root.get("spec", "values") if kind else root
+        places = (values, *dependencies(values))
+        yield from (place for place in places if place.get("resourceProfiles").is_set)
+
+
+def has_profiles(root: Written) -> bool:
+    """Values of KubeAI itself: what its models refer to."""
+    return any(values.get("modelServers").is_set for values in values_with_profiles(root))
+
+
+def is_catalog(root: Written) -> bool:
+    """Values of the models chart, or of KubeAI's with them inside."""
+    return any(_runs_vllm(model) for _, model in _catalog(root).fields())
+
+
+def _catalog(root: Written) -> Written:
+    inside = root.get("models", "catalog")
+    return inside if inside.is_set else root.get("catalog")
+
+
+def _runs_vllm(model: Written) -> bool:
+    return model.get("engine").text == "VLLM"
+
+
+def read_catalog(given: Input) -> Iterator[FoundEngine]:
+    """Every model that is switched on."""
+    for name, model in _catalog(given.values).fields():
+        if _runs_vllm(model) and model.get("enabled").value is True:
+            yield _engine(given, model, name)
+
+
+def read_model(given: Input) -> Iterator[FoundEngine]:
+    """Other engines than vLLM are not ours."""
+    spec = given.root.get("spec")
+    if spec.get("engine").text in ("VLLM", ""):
+        yield _engine(given, spec, given.name)
+
+
+def _engine(given: Input, spec: Written, name: str) -> FoundEngine:
+    """`resourceProfile: nvidia-gpu-l4:2` is two of what the profile names."""
+    written = spec.get("resourceProfile")
+    profile_name, _, count = written.text.partition(":")
+    profile, images = _profile(given, profile_name)
+    gpus, resource = gpus_of(profile)
+    per_profile = gpus.count if profile.is_set else 1
+    times = int(count) if count.isdecimal() and len(count) < 5 else 1
+    hints = (*((resource,) if resource else ()), *node_hints(profile))
+    image = images.get(profile.get("imageName").text) if profile.is_set else NOTHING
+    own = Hint(name=_PROFILE, value=profile_name, path=written.path)
+    return FoundEngine(
+        platform="kubeai",
+        document=given.document,
+        root=given.root,
+        name=name,
+        path=spec.path,
+        arguments=tuple(words_of(spec.get("args"))),
+        model=spec.get("url"),
+        image=spec.get("image") if spec.get("image").text else Written(value=image.text, path=written.path),
+        num_gpus=Written(value=(per_profile or 0) * times or None, path=written.path),
+        hints=tuple(replace(hint, path=written.path) for hint in (own, *hints)) if profile_name else (),
+        has_shared_memory=True,
+    )
+
+
+def _profile(given: Input, name: str) -> tuple[Written, Written]:
+    """(the profile, images of vLLM) where values of KubeAI or its rendered ConfigMap are in the same input."""
+    rendered = _parsed((given.config_data(_CONFIG_MAP) or {}).get(_CONFIG_KEY))
+    for values in (*given.profiles, rendered):
+        profile = values.get("resourceProfiles", name)
+        if profile.is_set:
+            return profile, values.get("modelServers", "VLLM", "images")
+    return NOTHING, NOTHING
+
+
+def _parsed(text: Any) -> Written:
+    try:
+        value = value_of(text) if isinstance(text, str) else None
+    except YamlError:
+        value = None
+    return Written(value=value if isinstance(value, Mapping) else None)

@@ -1,0 +1,212 @@
+"""vLLM production-stack: the Helm chart's values, and the operator's VLLMRuntime.
+
+Fields and what becomes of them: github.com/vllm-project/production-stack, `deployment-vllm-multi.yaml` and
+`vllmruntime_controller.go`.
+"""
+
+from collections.abc import Iterator
+
+from kvgate.documents.written import NOTHING, Written
+from kvgate.manifests.platforms.fields_as_options import as_options, words_of
+from kvgate.manifests.platforms.ignored_fields import ignored_fields
+from kvgate.manifests.pods.accelerator_hints import affinity_hints, gpu_memory_of, gpus_of, node_hints
+from kvgate.manifests.pods.engine_found import FoundEngine, Hint, Store
+from kvgate.manifests.pods.pod_engines import Input
+from kvgate.rules.finding import Severity
+from kvgate.vllm.arguments import Argument
+from kvgate.vllm.located import Located, Place, located
+
+_CONFIG = {
+    "enableChunkedPrefill": "--enable-chunked-prefill",
+    "enablePrefixCaching": "--enable-prefix-caching",
+    "maxModelLen": "--max-model-len",
+    "dtype": "--dtype",
+    "tensorParallelSize": "--tensor-parallel-size",
+    "maxNumSeqs": "--max-num-seqs",
+    "gpuMemoryUtilization": "--gpu-memory-utilization",
+    "maxLoras": "--max-loras",
+    "runner": "--runner",
+    "convert": "--convert",
+}
+"""`vllmConfig` → what the chart's template writes, in its order."""
+_RAY_CONFIG = {**_CONFIG, "pipelineParallelSize": "--pipeline-parallel-size"}
+_CONFIG_FIELDS = frozenset({*_RAY_CONFIG, "extraArgs", "v0", "v1", "prometheusMultiprocDir"})
+_SPEC_FIELDS = frozenset({
+    "name", "enabled", "annotations", "podAnnotations", "labels", "serviceAccountName", "priorityClassName", "runtimeClassName",
+    "repository", "tag", "imagePullSecret", "modelURL", "chatTemplate", "chatTemplateConfigMap", "replicaCount", "resources",
+    "requestCPU", "requestMemory", "requestGPU", "requestGPUType", "requestGPUMem", "requestGPUMemPercentage", "requestGPUCores",
+    "limitCPU", "limitMemory", "limitGPUMem", "limitGPUMemPercentage", "limitGPUCores", "pvcStorage", "pvcAccessMode", "storageClass",
+    "pvcMatchLabels", "pvcLabels", "pvcAnnotations", "extraVolumes", "extraVolumeMounts", "initContainer", "vllmConfig",
+    "lmcacheConfig", "hf_token", "envFromSecret", "env", "affinity", "nodeSelectorTerms", "nodeName", "tolerations",
+    "tolerationsPolicy", "shmSize", "enableLoRA", "enableTool", "toolCallParser", "keda", "raySpec", "extraPorts", "serviceName",
+})  # fmt: skip
+"""Fields that the chart reads in an entry of modelSpec."""
+_POD_FIELDS = ("nodeSelector", "startupProbe", "livenessProbe", "image", "model", "args", "command")
+"""Fields that other charts read, or this one elsewhere."""
+_CHART = "the chart of production-stack"
+
+
+def is_values(root: Written) -> bool:
+    return root.get("servingEngineSpec", "modelSpec").is_set
+
+
+def read_values(given: Input) -> Iterator[FoundEngine]:
+    """One engine per entry of modelSpec that is not switched off."""
+    serving = given.values.get("servingEngineSpec")
+    if serving.get("enableEngine").value is False:
+        return
+    for spec in serving.get("modelSpec").items():
+        if spec.get("enabled").value is not False:
+            yield _engine(given, serving, spec)
+
+
+def _engine(given: Input, serving: Written, spec: Written) -> FoundEngine:
+    config, is_ray = spec.get("vllmConfig"), spec.get("raySpec").is_set
+    gpus, hints = _gpus(spec)
+    probes = (serving.get(name) for name in ("startupProbe", "livenessProbe"))
+    ignored = (
+        *ignored_fields(spec, _SPEC_FIELDS, {*_CONFIG_FIELDS, *_POD_FIELDS}, _CHART),
+        *ignored_fields(config, _CONFIG_FIELDS, _SPEC_FIELDS, _CHART),
+    )
+    return FoundEngine(
+        platform="production-stack",
+        document=given.document,
+        root=given.root,
+        name=spec.get("name").text,
+        path=spec.path,
+        arguments=(
+            *as_options(spec, {"enableLoRA": "--enable-lora"}),
+            *as_options(config, _RAY_CONFIG if is_ray else _CONFIG),
+            *words_of(config.get("extraArgs")),
+            *_lmcache(spec.get("lmcacheConfig")),
+        ),
+        model=spec.get("modelURL"),
+        version=_image(spec),
+        num_gpus=NOTHING if is_ray else gpus,
+        gpu_memory=_shared_gpu(spec),
+        hints=(*hints, *_node(spec)),
+        findings=ignored,
+        probes=tuple(probe for probe in probes if probe.is_set),
+        has_shared_memory=config.get("tensorParallelSize").is_set,
+        shared_memory_path=config.path,
+        stores=_stores(spec),
+    )
+
+
+def _image(spec: Written) -> Written:
+    """Repository and tag as one; the tag alone where the repository is the chart's."""
+    repository, tag = spec.get("repository").text, spec.get("tag")
+    return Written(value=f"{repository}:{tag.text}", path=tag.path) if repository and tag.text else tag
+
+
+def _gpus(spec: Written) -> tuple[Written, tuple[Hint, ...]]:
+    """`resources` replace the simple fields."""
+    if spec.get("resources").is_set:
+        gpus, hint = gpus_of(spec.get("resources"))
+        return gpus, (hint,) if hint else ()
+    return spec.get("requestGPU"), tuple(_resource(spec.get("requestGPUType")))
+
+
+def _resource(field: Written) -> Iterator[Hint]:
+    if field.text:
+        yield Hint(name="resource", value=field.text, path=field.path)
+
+
+def _shared_gpu(spec: Written) -> Written:
+    """MiB that HAMi gives of every GPU."""
+    named = spec.get("limitGPUMem") if spec.get("limitGPUMem").is_set else spec.get("requestGPUMem")
+    return named if named.is_set else gpu_memory_of(spec.get("resources"))
+
+
+def _node(spec: Written) -> Iterator[Hint]:
+    """`affinity` wins over `nodeSelectorTerms`."""
+    yield from node_hints(spec) if spec.get("affinity").is_set else affinity_hints(spec.get("nodeSelectorTerms"))
+
+
+def _lmcache(config: Written) -> Iterator[Argument]:
+    if config.get("enabled").value is True:
+        connector = '{"kv_connector":"LMCacheConnectorV1","kv_role":"kv_both"}'
+        yield Argument(text=f"--kv-transfer-config={connector}", path=config.path)
+
+
+def _stores(spec: Written) -> tuple[Store, ...]:
+    """The chart mounts it at /data and keeps Hugging Face's cache there."""
+    size = spec.get("pvcStorage")
+    limit = size.get("emptyDir", "sizeLimit")
+    if size.text:
+        return (Store(name="pvcStorage", size=size),)
+    return (Store(name="the emptyDir of pvcStorage", size=limit),) if limit.is_set else ()
+
+
+_RUNTIME_MODEL = {
+    "enableLoRA": "--enable-lora",
+    "maxModelLen": "--max-model-len",
+    "dtype": "--dtype",
+    "maxNumSeqs": "--max-num-seqs",
+}
+_RUNTIME_CONFIG = {
+    "enableChunkedPrefill": "--enable-chunked-prefill",
+    "enablePrefixCaching": "--enable-prefix-caching",
+    "tensorParallelSize": "--tensor-parallel-size",
+    "gpuMemoryUtilization": "--gpu-memory-utilization",
+    "maxLoras": "--max-loras",
+}
+_DEFAULT_CLAIM = "10Gi"
+"""Default of storageConfig.size."""
+
+
+def read_runtime(given: Input) -> Iterator[FoundEngine]:
+    """`VLLMRuntime`: model, vllmConfig and deploymentConfig side by side. The operator selects no nodes and mounts no /dev/shm."""
+    spec = given.root.get("spec")
+    config, deployment = spec.get("vllmConfig"), spec.get("deploymentConfig")
+    arguments = (
+        *as_options(spec.get("model"), _RUNTIME_MODEL),
+        *_off_unless_on(config),
+        *as_options(config, _RUNTIME_CONFIG),
+        *words_of(config.get("extraArgs")),
+        *_lmcache(spec.get("lmCacheConfig")),
+    )
+    yield FoundEngine(
+        platform="production-stack",
+        document=given.document,
+        root=given.root,
+        name=given.name,
+        path=spec.path,
+        arguments=arguments,
+        model=spec.get("model", "modelURL"),
+        version=deployment.get("image", "name"),
+        num_gpus=deployment.get("resources", "gpu"),
+        findings=tuple(_ignored_type(deployment.get("resources", "gpuType"))),
+        has_shared_memory=False,
+        shared_memory_path=config.path,
+        stores=tuple(_runtime_store(spec)),
+    )
+
+
+def _off_unless_on(config: Written) -> Iterator[Argument]:
+    """The operator switches both off where they are not written."""
+    for name in ("enableChunkedPrefill", "enablePrefixCaching"):
+        if not isinstance(config.get(name).value, bool):
+            yield Argument(text=f"--no-{_RUNTIME_CONFIG[name][2:]}", path=config.path)
+
+
+def _ignored_type(field: Written) -> Iterator[Located]:
+    if field.text not in ("", "nvidia.com/gpu"):
+        message = f"the operator of production-stack asks for nvidia.com/gpu, and not for {field.text}"
+        yield located("FieldIgnored", Severity.WARNING, Place(name="gpuType", path=field.path), message)
+
+
+def _runtime_store(spec: Written) -> Iterator[Store]:
+    """The claim holds the weights where Hugging Face's cache is on it."""
+    storage = spec.get("storageConfig")
+    if storage.get("enabled").value is not True:
+        return
+    mount = storage.get("mountPath").text or "/data"
+    caches = [
+        e.get("value").text
+        for e in spec.get("vllmConfig", "env").items()
+        if e.get("name").text in ("HF_HOME", "HF_HUB_CACHE")
+    ]
+    if any(cache == mount or cache.startswith(f"{mount}/") for cache in caches):
+        size = storage.get("size")
+        yield Store(name="storageConfig", size=size if size.text else Written(value=_DEFAULT_CLAIM, path=storage.path))

@@ -1,0 +1,1 @@
+"""Pods that run vLLM: containers, their command lines, their GPUs and volumes."""

@@ -1,0 +1,229 @@
+"""Hints about the GPU that a pod runs on: node labels of vendors and clouds, resource names of MIG slices, platforms' own fields."""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+
+from kvgate import catalogue
+from kvgate.budget.accelerator import Accelerator
+from kvgate.documents.written import Written
+from kvgate.manifests.pods.engine_found import Hint
+from kvgate.record import record
+
+_TABLE = Path(__file__).parent / "data" / "node_labels.csv"
+_PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
+"""Labels whose values the accelerator catalogue lists."""
+_MODEL_LABELS = (
+    "cloud.google.com/gke-accelerator",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "karpenter.azure.com/sku-gpu-name",
+)
+"""Labels of clouds that name nothing but GPUs."""
+_PARTITION_LABEL = "cloud.google.com/gke-gpu-partition-size"
+"""A profile of MIG; the resource is that of whole GPUs."""
+_NAME = "accelerator"
+"""A hint of a platform that names one of the catalogue."""
+_MEMORY_LABEL, _FAMILY_LABEL = "nvidia.com/gpu.memory", "nvidia.com/gpu.family"
+_ALIASES = {
+    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+    "instanceType": "node.kubernetes.io/instance-type",
+    "eks.amazonaws.com/instance-gpu-name": "karpenter.k8s.aws/instance-gpu-name",
+    "eks.amazonaws.com/instance-family": "karpenter.k8s.aws/instance-family",
+    "karpenter.azure.com/sku-name": "node.kubernetes.io/instance-type",
+    "beta.amd.com/gpu.device-id": "amd.com/gpu.device-id",
+}
+_FAMILIES = {(7, 0): "volta", (7, 5): "turing", (8, 9): "ada-lovelace"}
+_MAJOR_FAMILIES = {8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
+"""Compute capability → the family that the driver's node label names."""
+_MIG = re.compile(r"(?:nvidia\.com/)?mig-(\d+g\.\d+gb)(?:\.me)?")
+_RESOURCE = re.compile(
+    r"(?:nvidia\.com/(?:gpu(?:\.shared)?|mig-.*)|amd\.com/gpu|gpu\.intel\.com/(?:xe|i915)|habana\.ai/gaudi"
+    r"|google\.com/tpu|aws\.amazon\.com/neuron\w*|huawei\.com/Ascend.*|rebellions\.ai/.*)"
+)
+"""Extended resources that are whole accelerators, or slices of one."""
+_SHARED_MEMORY = "nvidia.com/gpumem"
+"""MiB of every GPU that HAMi lets the container have."""
+
+
+@record
+class AcceleratorFound:
+    """The accelerator, and what told it."""
+
+    accelerator: Accelerator
+    hint: Hint
+
+
+def gpus_of(resources: Written) -> tuple[Written, Hint | None]:
+    """(GPUs that a container asks for, the name of the resource); limits win over requests."""
+    for side in ("limits", "requests"):
+        for name, amount in resources.get(side).fields():
+            if _RESOURCE.fullmatch(name):
+                return amount, Hint(name="resource", value=name, path=amount.path)
+    return Written(value=None, path=resources.path), None
+
+
+def gpu_memory_of(resources: Written) -> Written:
+    """MiB of every GPU that the container may use, where GPUs are shared out."""
+    limit = resources.get("limits", _SHARED_MEMORY)
+    return limit if limit.is_set else resources.get("requests", _SHARED_MEMORY)
+
+
+def node_hints(pod: Written) -> Iterator[Hint]:
+    """Labels that the pod's node must have: node selector, then required affinity."""
+    for name, value in pod.get("nodeSelector").fields():
+        yield Hint(name=name, value=value.text, path=value.path)
+    terms = pod.get("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+    yield from affinity_hints(terms)
+
+
+def affinity_hints(terms: Written) -> Iterator[Hint]:
+    """Read hints from node selector terms, one of which must hold; only `In` names what a node has."""
+    for index, term in enumerate(terms.items()):
+        for expression in term.get("matchExpressions").items():
+            if expression.get("operator").text == "In":
+                key, values = expression.get("key").text, expression.get("values")
+                for value in values.items():
+                    yield Hint(name=key, value=value.text, path=value.path, term=index, one_of=values.path)
+
+
+def accelerators_of(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
+    """Return the accelerators that the hints leave possible; every term of an affinity is an alternative."""
+    found: dict[str, AcceleratorFound] = {}
+    for alternative in _alternatives(hints):
+        for each in _accelerators_of_one(alternative):
+            found.setdefault(each.accelerator.name, each)
+    return tuple(found.values())
+
+
+def may_be_unnamed(hints: Sequence[Hint]) -> bool:
+    """One of the alternatives names no accelerator, as a node pool does."""
+    return not all(map(_accelerators_of_one, _alternatives(hints)))
+
+
+def _alternatives(hints: Sequence[Hint]) -> list[list[Hint]]:
+    terms: dict[int | None, list[Hint]] = {}
+    for hint in hints:
+        terms.setdefault(hint.term, []).append(hint)
+    common = terms.pop(None, [])
+    return [[*common, *term] for term in terms.values()] or [common]
+
+
+def _accelerators_of_one(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
+    """Values of one list are alternatives, lists and labels narrow each other down, the surest first."""
+    found: dict[str, AcceleratorFound] = {}
+    in_order = sorted(hints, key=lambda hint: (_certainty(hint), hint.name, hint.one_of))
+    for _, group in groupby(in_order, key=lambda hint: (hint.name, hint.one_of)):
+        named = {each.name: AcceleratorFound(accelerator=each, hint=hint) for hint in group for each in _of_hint(hint)}
+        both = {name: each for name, each in found.items() if name in named}
+        found = both or found or named
+    return tuple(_sliced(found, hints))
+
+
+def unlisted_hint(hints: Sequence[Hint]) -> Hint | None:
+    """A hint that names an accelerator which the catalogue does not have."""
+    slice_ = next((hint for hint in hints if _profile_of(hint)), None)
+    if slice_:
+        return None if accelerators_of(hints) else slice_
+    return next((hint for hint in hints if _names_gpus(hint) and not _of_hint(hint)), None)
+
+
+def gpus_of_instance(hints: Sequence[Hint]) -> int | None:
+    """GPUs of the instance type that the hints name, where it has one number of them."""
+    counts = {row[3] for hint in hints for row in _matching(hint) if row[3]}
+    return int(counts.pop()) if len(counts) == 1 else None
+
+
+def _names_gpus(hint: Hint) -> bool:
+    name = _ALIASES.get(hint.name, hint.name)
+    return name in (*_PRODUCT_LABELS, *_MODEL_LABELS, _NAME) or _is_foreign_resource(hint)
+
+
+def _is_foreign_resource(hint: Hint) -> bool:
+    return hint.name == "resource" and not hint.value.startswith(
+        ("nvidia.com", "amd.com", "gpu.intel.com", "habana.ai")
+    )
+
+
+def _certainty(hint: Hint) -> int:
+    order = (_PRODUCT_LABELS, (_NAME,))
+    sure = next((rank for rank, names in enumerate(order) if hint.name in names), None)
+    if sure is not None:
+        return sure
+    return {_MEMORY_LABEL: 4, _FAMILY_LABEL: 5, "resource": 6}.get(hint.name, 3)
+
+
+def _of_hint(hint: Hint) -> tuple[Accelerator, ...]:
+    """Everything that has this label."""
+    if hint.name in (*_PRODUCT_LABELS, _NAME):
+        found = catalogue.find_accelerator(hint.value.removesuffix("-SHARED")) or _by_labelled_name(hint.value)
+        return (found,) if found else ()
+    if hint.name == _MEMORY_LABEL:
+        return _by_memory(hint.value)
+    if hint.name == _FAMILY_LABEL:
+        return tuple(a for a in catalogue.accelerators() if not a.is_slice and _family_of(a) == hint.value.lower())
+    names = (row[2] for row in _matching(hint))
+    return tuple(found for name in names if (found := catalogue.find_accelerator(name)))
+
+
+def _by_labelled_name(value: str) -> Accelerator | None:
+    """AMD's labeller writes the product's name without blanks, and its form factor after it."""
+    return catalogue.find_accelerator(value.replace("_", " ").removesuffix(" OAM"))
+
+
+def _matching(hint: Hint) -> Iterator[tuple[str, str, str, str]]:
+    name, value = _ALIASES.get(hint.name, hint.name), hint.value.lower()
+    return (row for row in _rows() if row[0] == name and _matches(row[1], value))
+
+
+def _matches(pattern: str, value: str) -> bool:
+    return value.startswith(pattern[:-1]) if pattern.endswith("*") else value == pattern
+
+
+@lru_cache(maxsize=1)
+def _rows() -> tuple[tuple[str, str, str, str], ...]:
+    lines = _TABLE.read_text(encoding="utf-8").splitlines()
+    cells = [line.split(",") for line in lines if not line.startswith(("#", "label,"))]
+    return tuple((label, value.lower(), accelerator, gpus) for label, value, accelerator, gpus in cells)
+
+
+def _by_memory(text: str) -> tuple[Accelerator, ...]:
+    """Boards with the driver's figure in MiB; drivers differ by a few."""
+    if not text.isdecimal() or len(text) > 7:
+        return ()
+    memory, figures = int(text), catalogue.driver_memory_mib()
+    near = {name for name, mib in figures.items() if abs(mib - memory) * 200 <= mib}
+    exact = {name for name in near if figures[name] == memory}
+    return tuple(a for a in catalogue.accelerators() if a.name in (exact or near) and not a.is_slice)
+
+
+def _family_of(accelerator: Accelerator) -> str | None:
+    capability = accelerator.compute_capability
+    return _FAMILIES.get(capability, _MAJOR_FAMILIES.get(capability[0])) if capability else None
+
+
+def _sliced(found: dict[str, AcceleratorFound], hints: Sequence[Hint]) -> Iterator[AcceleratorFound]:
+    """A profile of MIG makes slices of whole boards; alone it names every board that has such slices."""
+    profiles = [(hint, profile) for hint in hints if (profile := _profile_of(hint))]
+    if not profiles:
+        yield from found.values()
+        return
+    hint, profile = profiles[0]
+    boards = {name for each in found.values() for name in _board_names(each.accelerator.name)}
+    for slice_ in catalogue.accelerators():
+        board, is_slice, its_profile = slice_.name.partition("-MIG-")
+        if is_slice and its_profile == profile and (not boards or board in boards):
+            yield AcceleratorFound(accelerator=slice_, hint=hint)
+
+
+def _profile_of(hint: Hint) -> str:
+    """`3g.40gb`; empty where the hint is not about slices."""
+    match = _MIG.fullmatch(hint.value) if hint.name == "resource" else None
+    return hint.value if hint.name == _PARTITION_LABEL else match[1] if match else ""
+
+
+def _board_names(name: str) -> tuple[str, str, str]:
+    """`H100-SXM-80GB` → what names of its slices begin with: H100, H100-80GB or H100-SXM."""
+    board, *_, memory = name.split("-")
+    return board, f"{board}-{memory}", name.removesuffix(f"-{memory}")

@@ -1,0 +1,176 @@
+"""Subjects of judgement in a stream: InferenceDeployments and other platforms' engines, with the ConfigMaps beside them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvgate.api import GROUP, KIND
+from kvgate.documents.discovery import PassedOver, Why
+from kvgate.documents.positions import Broken, defect
+from kvgate.documents.reading import Document, read_relevant
+from kvgate.documents.written import Written
+from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
+from kvgate.record import record
+from kvgate.rules.finding import Finding, Severity
+
+if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
+    from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
+
+NO_NAMESPACE = "default"
+"""Namespace of objects that name none."""
+_CLAIM_KINDS = ("PersistentVolumeClaim", "ResourceClaim", "ResourceClaimTemplate")
+"""Kinds that pods refer to by name."""
+_RELEVANT = (GROUP, "ConfigMap", "PersistentVolumeClaim", "ResourceClaim", "List")
+"""A document with none of these words, and none of an engine, is of no interest here; a List is several documents."""
+
+
+@record
+class Subject:
+    """One InferenceDeployment as it was found."""
+
+    document: Document
+    name: str
+    namespace: str
+    deployment: InferenceDeployment | None
+    """None where the schema refuses it."""
+    findings: tuple[Finding, ...] = ()
+    """Findings of the schema."""
+
+
+@dataclass(kw_only=True)
+class Manifests:
+    """Everything of one input."""
+
+    subjects: list[Subject] = field(default_factory=list)
+    others: list[Document] = field(default_factory=list)
+    """Documents of other platforms in which an engine may be found."""
+    broken: list[Broken] = field(default_factory=list)
+    num_others: int = 0
+    """Documents that have nothing to do with vLLM."""
+    passed_over: Counter[Why] = field(default_factory=Counter)
+    """Files in the folders that were not read, by reason."""
+    config_maps: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    """Data by (namespace, name)."""
+
+    claims: dict[tuple[str, str, str], Written] = field(default_factory=dict)
+    """Claims of volumes and of devices, by (namespace, kind, name)."""
+
+    def config_data(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """Data of a ConfigMap of the same input; one without a namespace goes where it is applied to."""
+        return self.config_maps.get((namespace, name), self.config_maps.get((NO_NAMESPACE, name)))
+
+    def find_claim(self, namespace: str, kind: str, name: str) -> Written | None:
+        """A claim of the same input, or a template of one; one without a namespace goes where it is applied to."""
+        return self.claims.get((namespace, kind, name), self.claims.get((NO_NAMESPACE, kind, name)))
+
+    def lookup(self, namespace: str) -> ConfigLookup:
+        """Finds configFrom of an object in this namespace."""
+        return lambda reference: self._config_text(namespace, reference)
+
+    def _config_text(self, namespace: str, reference: KeyRef) -> str | ConfigMissing:
+        data = self.config_maps.get((namespace, reference.name))
+        if data is None:
+            return ConfigMissing(
+                message=f"ConfigMap {namespace}/{reference.name} is not among the files that are checked",
+                remediation="check it together with the ConfigMap, or give --model-config",
+            )
+        return text_of_key(reference, data)
+
+
+def read_manifests(paths: Iterable[str], root: Path | None = None) -> Manifests:
+    """Read everything first: a ConfigMap may stand after the object that refers to it.
+
+    `root`: a path that is written below this folder must not lead out of it.
+    """
+    found = Manifests()
+    for item in read_relevant(paths, _RELEVANT, root):
+        if item is None:
+            found.num_others += 1
+        elif isinstance(item, PassedOver):
+            found.passed_over[item.why] += item.count
+        elif isinstance(item, Broken):
+            found.broken.append(item)
+        else:
+            try:
+                _add(found, item)
+            except Exception as error:  # noqa: BLE001 - a defect of ours costs one document
+                found.broken.append(defect(item.file, item.position, error))
+    return found
+
+
+def _add(found: Manifests, document: Document) -> None:
+    """A document to its kind."""
+    if document.kind == KIND and document.api_version.startswith(f"{GROUP}/"):
+        _add_subject(found, document)
+    elif document.api_version.startswith(f"{GROUP}/"):
+        found.broken.append(_unknown_kind(document))
+    elif document.kind == "ConfigMap":
+        found.num_others += 1
+        _add_config_map(found, document)
+    elif document.kind in _CLAIM_KINDS:
+        found.num_others += 1
+        _add_claim(found, document)
+    elif document.mentions_engine:
+        found.others.append(document)
+    else:
+        found.num_others += 1
+
+
+def _unknown_kind(document: Document) -> Broken:
+    """A slip of the pen in `kind` must not pass for somebody else's object."""
+    finding = Finding(
+        rule="UnknownKind",
+        severity=Severity.ERROR,
+        field="kind",
+        message=f"kind is {document.kind!r}; {GROUP} has no such kind",
+        remediation=f"write kind: {KIND}",
+    )
+    return Broken(file=document.file, position=document.position_of("kind"), finding=finding)
+
+
+def _add_subject(found: Manifests, document: Document) -> None:
+    from kvgate.api.validation import InvalidDocument, parse_document, unknown_metadata
+
+    value = document.load()
+    if isinstance(value, Broken):
+        found.broken.append(value)
+        return
+    name, namespace = _identity(value)
+    subject = Subject(document=document, name=name, namespace=namespace, deployment=None)
+    findings = unknown_metadata(value)
+    try:
+        deployment = parse_document(value)
+        subject = replace(subject, deployment=None if findings else deployment)
+    except InvalidDocument as error:
+        findings = (*findings, *error.findings)
+    in_order = sorted(findings, key=lambda finding: document.position_of(finding.field).line)
+    found.subjects.append(replace(subject, findings=tuple(in_order)))
+
+
+def _add_config_map(found: Manifests, document: Document) -> None:
+    value = document.load()
+    if isinstance(value, Broken):
+        found.broken.append(value)
+        return
+    name, namespace = _identity(value)
+    data = value.get("data")
+    found.config_maps[namespace, name] = data if isinstance(data, Mapping) else {}
+
+
+def _add_claim(found: Manifests, document: Document) -> None:
+    """Add a claim; an unreadable part of it is nobody's engine."""
+    value = document.load()
+    if isinstance(value, Mapping):
+        name, namespace = _identity(value)
+        found.claims[namespace, document.kind, name] = Written(value=value)
+
+
+def _identity(value: Mapping[str, Any]) -> tuple[str, str]:
+    """(name, namespace) as far as they are written."""
+    metadata = value.get("metadata")
+    fields = metadata if isinstance(metadata, Mapping) else {}
+    return str(fields.get("name") or ""), str(fields.get("namespace") or NO_NAMESPACE)

@@ -1,0 +1,1 @@
+"""Capacity planning: many questions to the same engine."""

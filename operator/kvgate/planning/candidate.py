@@ -1,0 +1,162 @@
+"""One way to serve a model: so many replicas of an engine on so many GPUs, what the engine says of it, and what it costs."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.adjust import largest_max_model_len
+from kvgate.budget.interval import Verdict
+from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.plan import Budget
+from kvgate.budget.request import Guarantee
+from kvgate.budget.units import format_gib
+from kvgate.judge.assess import Assessment
+from kvgate.record import record
+from kvgate.rules import BUDGET_RULES
+from kvgate.rules.finding import Finding, Severity, error_rules
+
+_ORDER = (Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.UNKNOWN, Verdict.DOES_NOT_FIT)
+
+
+@record
+class Candidate:
+    """Judged is one replica with its share of the requests; all replicas are alike."""
+
+    assessment: Assessment
+    budget: Budget
+    replicas: int
+    share: int
+    """Requests of one replica at the same time."""
+    surely: int
+    """The most requests whose guarantee fits one replica even at the low end."""
+    price: Fraction | None
+    """Price of a GPU per hour."""
+    beyond: str = ""
+    """The limit of the question that it breaks."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Verdict; a candidate that breaks a limit of the question does not fit."""
+        return Verdict.DOES_NOT_FIT if self.beyond else self.assessment.verdict
+
+    @property
+    def accelerator(self) -> Accelerator:
+        return self.budget.request.accelerator
+
+    @property
+    def parallelism(self) -> Parallelism:
+        return self.budget.request.settings.parallelism
+
+    @property
+    def kv_cache_dtype(self) -> str:
+        return self.budget.request.settings.kv_cache_dtype
+
+    @property
+    def num_gpus(self) -> int:
+        return self.replicas * self.parallelism.num_gpus
+
+    @property
+    def cost(self) -> Fraction | None:
+        """Price of all GPUs per hour; None where it is not known."""
+        return None if self.price is None else self.price * self.num_gpus
+
+    @property
+    def full_requests(self) -> Fraction:
+        """Requests of max_model_len that one replica is expected to hold, as vLLM prints it."""
+        kv_cache, pool = self.budget.kv_cache, self.budget.num_blocks
+        return kv_cache.max_concurrency(pool.expected) if kv_cache and pool else Fraction(0)
+
+    @property
+    def longest(self) -> int:
+        """The longest request that one replica starts with even at the low end, up to the model's own limit."""
+        request, asked = self.budget.request, self.budget.settings.max_model_len
+        start = replace(request, guarantee=Guarantee.STARTUP, workload=None)
+        return largest_max_model_len(start.with_settings(max_model_len=request.shape.max_model_len or asked))
+
+    @property
+    def is_refused(self) -> bool:
+        """True where vLLM refuses the setting, whatever memory there is."""
+        return bool(error_rules(self.assessment.findings) - BUDGET_RULES)
+
+
+def rank(candidate: Candidate) -> tuple[object, ...]:
+    """Rank fitting candidates first, then cheaper ones; unknown prices come last, then few GPUs and little memory, then names."""
+    cost, accelerator, parallelism = candidate.cost, candidate.accelerator, candidate.parallelism
+    return (
+        _ORDER.index(candidate.verdict),
+        cost is None,
+        cost or 0,
+        candidate.num_gpus,
+        accelerator.memory_bytes * candidate.num_gpus,
+        candidate.kv_cache_dtype != "auto",
+        accelerator.name,
+        parallelism.num_gpus,
+        parallelism.pipeline,
+        candidate.kv_cache_dtype,
+    )
+
+
+def closeness(candidate: Candidate) -> tuple[object, ...]:
+    """Among those that fail: a limit of ours, then bytes (the longest request, the larger engine), then refusals (the smaller)."""
+    bytes_decide = candidate.verdict is Verdict.DOES_NOT_FIT and not candidate.is_refused
+    num_gpus = candidate.parallelism.num_gpus
+    return (
+        bool(candidate.beyond),
+        bytes_decide,
+        candidate.longest if bytes_decide else 0,
+        num_gpus * (1 if bytes_decide else -1),
+    )
+
+
+def why_not(candidate: Candidate) -> str:
+    """Return in a few words, with the numbers, why it is not a certain answer; empty where it fits."""
+    if candidate.beyond or candidate.verdict is Verdict.FITS:
+        return candidate.beyond
+    told = [f for f in candidate.assessment.findings if f.severity is not Severity.INFO]
+    errors = [f for f in told if f.severity is Severity.ERROR]
+    refused = [f for f in errors if f.rule not in BUDGET_RULES]
+    if refused:
+        return refused[0].message
+    if any(f.rule == "WeightsTooLarge" for f in errors):
+        return _weights_too_large(candidate.budget)
+    return _short(candidate.budget) or _unknown(told)
+
+
+def _unknown(findings: list[Finding]) -> str:
+    """The kind that has no formula, before anything else that there is to say."""
+    ordered = sorted(findings, key=lambda finding: finding.rule != "UnmodelledKind")
+    return ordered[0].message if ordered else ""
+
+
+def _weights_too_large(budget: Budget) -> str:
+    ledger = budget.tightest.ledger if budget.tightest else None
+    if ledger is None:
+        return "weights too large"
+    others = sum(term.expected for name, term in ledger.terms if name != "weights")
+    return (
+        f"weights too large: {format_gib(ledger.weights.expected)} and {format_gib(others)} for vLLM itself, "
+        f"of {format_gib(ledger.requested_bytes)} per GPU"
+    )
+
+
+def _short(budget: Budget) -> str:
+    """Return the missing bytes per GPU: at the high end, or at the low end where it may fit."""
+    demand, stage, usable = budget.demand_bytes, budget.tightest, budget.usable_blocks
+    if demand is None or stage is None or usable is None or budget.demand is None:
+        return ""
+    size = stage.bytes_per_block
+    end, word = (usable.high, "at least") if budget.verdict is Verdict.DOES_NOT_FIT else (usable.low, "up to")
+    missing = demand - max(0, end) * size
+    return (
+        f"KV cache {word} {format_gib(missing)} too small: {_asked(budget)} {format_gib(demand)} of "
+        f"{format_gib(max(0, usable.expected) * size)} per GPU"
+    )
+
+
+def _asked(budget: Budget) -> str:
+    demand = budget.demand
+    if demand is not None and demand.is_for_sequences:
+        return f"a state for each of {budget.settings.max_num_seqs} sequences (max_num_seqs) needs"
+    if demand is None or demand.requests == 1 or demand.blocks == demand.startup_blocks:
+        return f"one request of {budget.settings.max_model_len} tokens needs"
+    return f"{demand.requests} requests need"

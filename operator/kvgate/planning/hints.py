@@ -1,0 +1,89 @@
+"""The smallest changes of a question that would make its answer cheaper, or possible."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import inf
+
+from kvgate.budget.adjust import largest_max_num_seqs
+from kvgate.budget.interval import Verdict
+from kvgate.budget.request import Guarantee
+from kvgate.planning.candidate import Candidate
+from kvgate.planning.size import NODE, NODES, Question, candidates_on
+
+HOST_MEMORY = (
+    "host memory is never counted as GPU memory: --cpu-offload-gb moves weights there and slows every token down, "
+    "--kv-offloading-size keeps evicted blocks there for later requests and makes no room for running ones"
+)
+"""Offloading is a lever of its own."""
+
+
+def hints(question: Question, candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    """About the cheapest answer; where there is none, about what comes closest."""
+    best = next((c for c in candidates if c.verdict is Verdict.FITS), None)
+    return tuple(_cheaper(question, best, candidates)) if best else tuple(_possible(question, candidates))
+
+
+def _cheaper(question: Question, best: Candidate, candidates: Sequence[Candidate]) -> Iterator[str]:
+    total = question.concurrency
+    if best.replicas > 1:
+        fewer = best.surely * (best.replicas - 1)
+        yield f"{fewer} requests at the same time instead of {total} would need {_name(best, best.replicas - 1)}"
+    for other in cheaper_perhaps(best, candidates)[:1]:
+        if question.request.guarantee is not Guarantee.STARTUP:
+            held = other.surely * other.replicas
+            sure = f", and is for sure for {held} requests at the same time instead of {total}" if held else ""
+            yield f"{_name(other)} may be enough{sure}"
+    if best.num_gpus > min(NODES) > best.parallelism.num_gpus:
+        fewest = _fewest(candidates_on(question, best.accelerator, counts=(*NODE, *NODES)))
+        if fewest < best.num_gpus:
+            yield f"engines over several nodes would need {fewest} × {best.accelerator.name} instead of {best.num_gpus}"
+    if "fp8" not in question.kv_cache_dtypes:
+        fewest = _fewest(candidates_on(replace(question, kv_cache_dtypes=("fp8",)), best.accelerator))
+        if fewest < best.num_gpus:
+            yield f"an fp8 KV cache would need {fewest} × {best.accelerator.name} instead of {best.num_gpus}"
+
+
+def _fewest(candidates: Iterable[Candidate]) -> float:
+    """GPUs of what fits; more than any answer has where nothing does."""
+    return min((c.num_gpus for c in candidates if c.verdict is Verdict.FITS), default=inf)
+
+
+def cheaper_perhaps(best: Candidate, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidate that may fit and costs less than the best; by GPUs where a price is not known."""
+    return [c for c in candidates if c.verdict is Verdict.MAY_NOT_FIT and _costs_less(c, best)]
+
+
+def _costs_less(candidate: Candidate, than: Candidate) -> bool:
+    if candidate.cost is not None and than.cost is not None:
+        return candidate.cost < than.cost
+    return candidate.accelerator.name == than.accelerator.name and candidate.num_gpus < than.num_gpus
+
+
+def _possible(question: Question, candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Return the changes of the question that would give an answer."""
+    held = max(candidates, key=lambda c: (c.surely * c.replicas, -c.num_gpus), default=None)
+    if held and held.surely:
+        most = held.surely * max(1, question.max_gpus // held.parallelism.num_gpus)
+        yield f"{min(most, question.concurrency)} requests at the same time fit within {question.max_gpus} GPUs, on {_name(held)}"
+        return
+    longest = max(candidates, key=lambda c: (not c.is_refused, c.longest, -c.num_gpus), default=None)
+    if longest and longest.longest and not longest.is_refused:
+        yield f"the longest request that starts for sure has {longest.longest} tokens, on {_name(longest)}"
+    elif fewer := _fewer_sequences(candidates):
+        yield fewer
+    elif any(c.verdict is Verdict.DOES_NOT_FIT and not c.is_refused for c in candidates):
+        yield "the weights leave no room: use a quantised checkpoint, larger GPUs, or more of them (--max-gpus)"
+
+
+def _fewer_sequences(candidates: Sequence[Candidate]) -> str:
+    """Suggest fewer sequences where their states do not fit; else nothing."""
+    tight = [c for c in candidates if not c.is_refused and c.budget.demand and c.budget.demand.is_for_sequences]
+    most = [(largest_max_num_seqs(c.budget.request, c.budget.settings.max_num_seqs), c) for c in tight]
+    sequences, candidate = max(most, key=lambda pair: pair[0], default=(0, None))
+    return f"--max-num-seqs {sequences} starts for sure, on {_name(candidate)}" if sequences and candidate else ""
+
+
+def _name(candidate: Candidate, replicas: int | None = None) -> str:
+    """`4 × H100-SXM-80GB`."""
+    replicas = replicas or candidate.replicas
+    return f"{replicas * candidate.parallelism.num_gpus} × {candidate.accelerator.name}"

@@ -1,0 +1,190 @@
+"""Search for GPUs, their number and their settings: candidates that the engine judges, cheapest first."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field, replace
+from fractions import Fraction
+
+from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.capacity import largest
+from kvgate.budget.interval import Verdict
+from kvgate.budget.parallel_support import parallelism_refusals
+from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.plan import plan
+from kvgate.budget.request import BudgetRequest, Guarantee
+from kvgate.budget.units import cdiv
+from kvgate.judge import assess
+from kvgate.planning.candidate import Candidate, closeness, rank
+from kvgate.record import record
+from kvgate.rules.finding import Finding
+
+NODE = (1, 2, 4, 8)
+"""GPUs of one engine within a node."""
+NODES = (16, 32)
+"""GPUs of one engine over several nodes, tried where no node is enough, whatever the GPU."""
+_FITS = (Verdict.FITS,)
+_MAY_FIT = (Verdict.FITS, Verdict.MAY_NOT_FIT)
+_NOT_NO = (*_MAY_FIT, Verdict.UNKNOWN)
+
+
+@record
+class Question:
+    """The load that must be served, and the GPUs that it may run on."""
+
+    request: BudgetRequest
+    """Everything but the accelerator, the parallel sizes and the cache dtype, which are searched."""
+    accelerators: tuple[Accelerator, ...]
+    kv_cache_dtypes: tuple[str, ...] = ("auto", "fp8")
+    """Formats in the order of preference where the number of GPUs is the same."""
+    prices: Mapping[str, Fraction] = field(default_factory=dict)
+    """Price of a GPU per hour, by the accelerator's name."""
+    max_gpus: int = 64
+    findings: tuple[Finding, ...] = ()
+    """About the model and the release, before anything is judged."""
+
+    @property
+    def concurrency(self) -> int:
+        """Requests that all replicas together must hold; one, where only starting is asked for."""
+        workload, guarantee = self.request.workload, self.request.guarantee
+        if guarantee is Guarantee.WORKLOAD and workload is not None:
+            return workload.peak_concurrency
+        return plan(self.request).settings.max_num_seqs if guarantee is Guarantee.FULL_CONTEXT else 1
+
+
+def size(
+    question: Question, *, every: bool = False, progress: Callable[[int, int], None] = lambda _done, _total: None
+) -> tuple[Candidate, ...]:
+    """The best of each accelerator, or `every` candidate: what fits, then what may fit, then the rest."""
+    found = _search(question, NODE, every=every, progress=progress)
+    if question.max_gpus > max(NODE) and not any(candidate.verdict in _NOT_NO for candidate in found):
+        found = _search(question, (*NODE, *NODES), every=every, progress=progress)
+    return tuple(sorted(found, key=rank))
+
+
+def _search(
+    question: Question, counts: tuple[int, ...], *, every: bool, progress: Callable[[int, int], None]
+) -> list[Candidate]:
+    candidates: list[Candidate] = []
+    for number, accelerator in enumerate(question.accelerators, start=1):
+        found = list(candidates_on(question, accelerator, counts=counts, every=every))
+        candidates += found if every else _best(found)
+        progress(number, len(question.accelerators))
+    return candidates
+
+
+def _best(found: list[Candidate]) -> list[Candidate]:
+    """The cheapest that fits, and what may fit with fewer GPUs; where there is neither, what comes closest."""
+    kept = sorted((c for c in found if c.verdict is Verdict.FITS), key=rank)[:1]
+    may_fit = sorted((c for c in found if c.verdict is Verdict.MAY_NOT_FIT), key=rank)[:1]
+    kept += [c for c in may_fit if not kept or c.num_gpus < kept[0].num_gpus]
+    return kept or [max(found, key=closeness)]
+
+
+def candidates_on(
+    question: Question, accelerator: Accelerator, *, counts: tuple[int, ...] = NODE, every: bool = False
+) -> Iterator[Candidate]:
+    """Cache dtypes × engines of one accelerator × as many replicas as are needed."""
+    request = replace(question.request, accelerator=accelerator)
+    for dtype in _different_dtypes(request, question.kv_cache_dtypes):
+        engines = engine_sizes(request.with_settings(kv_cache_dtype=dtype), counts)
+        yield from _with_engines(question, engines, every=every)
+
+
+def _different_dtypes(request: BudgetRequest, names: Iterable[str]) -> Iterator[str]:
+    """Drop names that mean the same format as an earlier one."""
+    seen = set()
+    for name in names:
+        kv_cache = plan(request.with_settings(kv_cache_dtype=name)).kv_cache
+        formatted = kv_cache.dtype.name if kv_cache else name
+        if formatted not in seen:
+            yield name
+        seen.add(formatted)
+
+
+def _with_engines(question: Question, engines: Iterable[BudgetRequest], *, every: bool) -> list[Candidate]:
+    """Small engines first; once one holds everything alone, larger ones only cost more."""
+    found: list[Candidate] = []
+    for request in engines:
+        if request.settings.parallelism.num_gpus > question.max_gpus:
+            break
+        found += _with_replicas(question, request)
+        settled = any(c.verdict is Verdict.FITS and c.replicas == 1 for c in found) and not every
+        if settled or found[-1].verdict is Verdict.UNKNOWN:
+            break
+    return found
+
+
+def engine_sizes(request: BudgetRequest, counts: tuple[int, ...] = NODE) -> Iterator[BudgetRequest]:
+    """Tensor parallelism where the model can be cut so, else fewer ranks and more stages; one GPU where it has no neighbours."""
+    accelerator = request.accelerator
+    for count in counts[:1] if accelerator.is_slice or accelerator.unified_memory else counts:
+        yield request.with_settings(parallelism=_cut(request, count))
+
+
+def _cut(request: BudgetRequest, count: int) -> Parallelism:
+    """An engine of `count` GPUs; where the model refuses every cut, the engine says why."""
+    base = request.settings.parallelism
+    tensors = [tensor for tensor in reversed(NODE) if tensor <= count]
+    cuts = [replace(base, tensor=tensor, pipeline=count // tensor) for tensor in tensors]
+    return next((cut for cut in cuts if not parallelism_refusals(request.shape, cut)), cuts[0])
+
+
+def _with_replicas(question: Question, request: BudgetRequest) -> Iterator[Candidate]:
+    """Return the replicas that certainly hold all requests, and fewer that may; or one that does not."""
+    alone = assess.judge(_with_share(request, 1), extra=question.findings)
+    total = question.concurrency
+    if alone.verdict not in _MAY_FIT:
+        yield _candidate(question, request, replicas=1, surely=0, share=1)
+        return
+    surely = _most(request, total, _FITS)
+    perhaps = max(surely, _most(request, total, _MAY_FIT)) if surely < total else surely
+    if surely:
+        yield _candidate(question, request, replicas=cdiv(total, surely), surely=surely)
+    if not surely or cdiv(total, perhaps) < cdiv(total, surely):
+        yield _candidate(question, request, replicas=cdiv(total, perhaps), surely=surely)
+
+
+def _candidate(
+    question: Question, request: BudgetRequest, *, replicas: int, surely: int, share: int | None = None
+) -> Candidate:
+    share = share or cdiv(question.concurrency, replicas)
+    assessment = assess.judge(_with_share(request, share), extra=question.findings)
+    if assessment.budget is None:
+        raise ValueError("a judged request has a budget")
+    num_gpus = replicas * request.settings.parallelism.num_gpus
+    return Candidate(
+        assessment=assessment,
+        budget=assessment.budget,
+        replicas=replicas,
+        share=share,
+        surely=surely,
+        price=question.prices.get(request.accelerator.name),
+        beyond=f"needs {num_gpus} GPUs, more than the {question.max_gpus} allowed"
+        if num_gpus > question.max_gpus
+        else "",
+    )
+
+
+def _with_share(request: BudgetRequest, share: int) -> BudgetRequest:
+    """One replica with its share of the requests; it runs no more at the same time, unless the user says so."""
+    if request.guarantee is Guarantee.FULL_CONTEXT:
+        return request.with_settings(max_num_seqs=share)
+    if request.guarantee is not Guarantee.WORKLOAD or request.workload is None:
+        return request
+    given = request.settings.max_num_seqs
+    with_share = replace(request, workload=replace(request.workload, peak_concurrency=share))
+    return with_share if given else with_share.with_settings(max_num_seqs=share)
+
+
+def _most(request: BudgetRequest, total: int, verdicts: tuple[Verdict, ...]) -> int:
+    """The most requests that one replica holds with one of the verdicts; 0 if not even one."""
+    if request.guarantee is Guarantee.STARTUP:
+        return int(plan(request).verdict in verdicts)
+    asked = plan(_with_share(request, total))
+    at_most = min(total, asked.settings.max_num_batched_tokens)
+    if request.guarantee is Guarantee.WORKLOAD and request.settings.max_num_seqs:
+        at_most = min(at_most, request.settings.max_num_seqs)
+    guess = at_most
+    if asked.usable_blocks and asked.demand:
+        blocks = asked.usable_blocks.low if verdicts is _FITS else asked.usable_blocks.high
+        guess = blocks * total // max(1, asked.demand.blocks)
+    return largest(at_most, lambda share: plan(_with_share(request, share)).verdict in verdicts, guess=guess)

@@ -1,0 +1,1 @@
+"""Loops, worker processes and logs that the controller and the webhook share."""

@@ -1,0 +1,102 @@
+"""vLLM's own metrics that kvgate reads, under every name that releases gave them: scraper, rules and dashboards use this table.
+
+Kinds and releases stand in `data/metric_names.csv`, which `make vllm-release` writes; they are releases that were read.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+
+_TABLE = Path(__file__).parent / "data" / "metric_names.csv"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScrapedName:
+    """A name as it stands in `/metrics`, and the releases that have it."""
+
+    name: str
+    since: str
+    removed_in: str | None = None
+    """The first release without it again; None: still there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineMetric:
+    """One quantity, under every name that it has had; the newest first."""
+
+    key: str
+    kind: str
+    """`gauge`, `counter` or `histogram` (whose names are without `_bucket`, `_sum` and `_count`)."""
+    names: tuple[ScrapedName, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineReading:
+    """Report of one vLLM server about its KV cache; of several engines the smallest cache and the largest usage count."""
+
+    num_gpu_blocks: int
+    """The null block included."""
+    block_size: int
+    """Tokens of a block; with several KV cache groups not the block of every layer."""
+    kv_cache_size_tokens: int | None = None
+    """Tokens as the start-up log has them; since 0.24, and never blocks × size where there are several KV cache groups."""
+    usage_ratio: float | None = field(default=None, compare=False)
+    """0 to 1; None where it is not told. Two readings are equal where they are of the same cache."""
+
+
+@lru_cache(maxsize=1)
+def _table() -> Mapping[str, tuple[str, ScrapedName]]:
+    """(kind, name with its releases), by the name without `vllm:`."""
+    lines = _TABLE.read_text(encoding="utf-8").splitlines()
+    rows = (line.split(",") for line in lines if not line.startswith(("#", "name,")))
+    return {
+        name: (kind, ScrapedName(name=f"vllm:{name}", since=since, removed_in=removed_in or None))
+        for name, kind, since, removed_in in rows
+    }
+
+
+def _named(key: str, *names: str) -> EngineMetric:
+    """The quantity with the kind and the releases that the table has for its names."""
+    kind = _table()[names[0]][0]
+    return EngineMetric(key=key, kind=kind, names=tuple(_table()[name][1] for name in names))
+
+
+CACHE_CONFIG_INFO = _named("cache_config_info", "cache_config_info")
+"""1; the capacity stands in labels: `num_gpu_blocks` and `block_size`, since 0.24 also `kv_cache_size_tokens`."""
+KV_CACHE_USAGE = _named("kv_cache_usage", "kv_cache_usage_perc", "gpu_cache_usage_perc")
+"""0 to 1, whatever the name says; cached blocks that nobody holds count as free."""
+REQUESTS_RUNNING = _named("requests_running", "num_requests_running")
+REQUESTS_WAITING = _named("requests_waiting", "num_requests_waiting")
+PREEMPTIONS = _named("preemptions", "num_preemptions_total")
+PREFIX_CACHE_QUERIES = _named(
+    "prefix_cache_queries",
+    "prefix_cache_queries_total",
+    "gpu_prefix_cache_queries_total",
+)
+"""Tokens that were looked for."""
+PREFIX_CACHE_HITS = _named(
+    "prefix_cache_hits",
+    "prefix_cache_hits_total",
+    "gpu_prefix_cache_hits_total",
+)
+"""Tokens that were found."""
+PROMPT_TOKENS = _named("prompt_tokens", "prompt_tokens_total")
+GENERATION_TOKENS = _named("generation_tokens", "generation_tokens_total")
+TIME_TO_FIRST_TOKEN = _named("time_to_first_token", "time_to_first_token_seconds")
+
+ENGINE_METRICS = (
+    CACHE_CONFIG_INFO,
+    KV_CACHE_USAGE,
+    REQUESTS_RUNNING,
+    REQUESTS_WAITING,
+    PREEMPTIONS,
+    PREFIX_CACHE_QUERIES,
+    PREFIX_CACHE_HITS,
+    PROMPT_TOKENS,
+    GENERATION_TOKENS,
+    TIME_TO_FIRST_TOKEN,
+)
+
+SCRAPED_NAMES = frozenset(chain.from_iterable((name.name for name in metric.names) for metric in ENGINE_METRICS))

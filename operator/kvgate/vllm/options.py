@@ -1,0 +1,155 @@
+"""Every option of `vllm serve` by release: names, types, choices, defaults; one table for reading and for rendering.
+
+Releases are those that were read. What lies between two of them may be as either: nothing is held against it that one of them takes.
+"""
+
+import json
+from bisect import bisect_left
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from kvgate.budget.versions import parse_patch
+from kvgate.record import record
+
+_TABLE = Path(__file__).parent / "data" / "options.json"
+Patch = tuple[int, int, int]
+"""(0, 11, 1): options come and go with patch releases too."""
+History = tuple[tuple[Patch, Any], ...]
+"""(since, value), oldest first."""
+
+
+@record
+class Option:
+    """One option over all releases."""
+
+    flag: str
+    dest: str
+    """vLLM's name of the setting."""
+    since: Patch
+    absent_in: Patch | None
+    """The last release read without it before it came; None: the oldest had it."""
+    until: Patch | None
+    removed_in: Patch | None
+    """The first release read without it again."""
+    types: History
+    choices: History
+    defaults: History
+    aliases: History
+    negatable: History
+    """True in releases where `--no-…` exists as well."""
+    deprecated_since: Patch | None
+    replacement: str
+
+    def is_in(self, release: Patch) -> bool | None:
+        """None where the release lies between one with it and one without."""
+        if release >= self.since:
+            if self.removed_in is None or self.until is None or release <= self.until:
+                return True
+            return False if release >= self.removed_in else None
+        return False if self.absent_in is not None and release <= self.absent_in else None
+
+    def types_in(self, release: Patch) -> tuple[str, ...]:
+        """`int`, `bool`, `json`, `int(1k,1K)|auto` …; `str(a-B)` is any spelling of a_b; a trailing `?` takes the text None as null."""
+        return tuple(str(kind or "str") for kind in _as_of(self.types, release)) or ("str",)
+
+    def choices_in(self, release: Patch) -> tuple[str, ...]:
+        """Empty where any text will do."""
+        lists = _as_of(self.choices, release)
+        return tuple(dict.fromkeys(str(choice) for each in lists for choice in each)) if all(lists) else ()
+
+    def defaults_in(self, release: Patch) -> tuple[Any, ...]:
+        return _as_of(self.defaults, release) or (None,)
+
+    def aliases_in(self, release: Patch) -> tuple[str, ...]:
+        return tuple(alias for each in _as_of(self.aliases, release) for alias in each or ())
+
+    def is_negatable_in(self, release: Patch) -> bool:
+        return any(_as_of(self.negatable, release))
+
+
+def _as_of(history: History, release: Patch) -> tuple[Any, ...]:
+    """Return the values that it may have in the release."""
+    values = [_at(history, read) for read in read_around(release)] if history else []
+    return tuple(value for index, value in enumerate(values) if value not in values[:index])
+
+
+def _at(history: History, release: Patch) -> Any:
+    """The value of the release; before the first entry, the first one."""
+    known = [value for since, value in history if since <= release]
+    return known[-1] if known else history[0][1]
+
+
+@lru_cache(maxsize=64)
+def read_around(release: Patch) -> tuple[Patch, ...]:
+    """The releases that were read on both sides of it; itself where it is one of them, or beyond them all."""
+    read = [parse_patch(each) for each in releases_read()]
+    index = bisect_left(read, release)
+    is_between = 0 < index < len(read) and read[index] != release
+    return (read[index - 1], read[index]) if is_between else (release,)
+
+
+@lru_cache(maxsize=1)
+def _table() -> Mapping[str, Any]:
+    loaded: Mapping[str, Any] = json.loads(_TABLE.read_text(encoding="utf-8"))
+    return loaded
+
+
+@lru_cache(maxsize=1)
+def releases_read() -> tuple[str, ...]:
+    """The releases behind the table, oldest first."""
+    return tuple(_table()["about"]["releases"])
+
+
+def newest_read() -> Patch:
+    """Return the newest release that was read; new options and values of later ones are not known."""
+    return parse_patch(releases_read()[-1])
+
+
+@lru_cache(maxsize=1)
+def options() -> Mapping[str, Option]:
+    """All options by their long name."""
+    return {row["flag"]: _option(row) for row in _table()["options"]}
+
+
+def _option(row: Mapping[str, Any]) -> Option:
+    removed_in = row.get("removed_in")
+    return Option(
+        flag=row["flag"],
+        dest=row["dest"],
+        since=parse_patch(row["since"]),
+        absent_in=_neighbour(row["since"], -1),
+        until=_neighbour(removed_in, -1) if removed_in else None,
+        removed_in=parse_patch(removed_in) if removed_in else None,
+        types=_history(row, "type"),
+        choices=_history(row, "choices"),
+        defaults=_history(row, "default"),
+        aliases=_history(row, "aliases"),
+        negatable=_history(row, "has_no_form"),
+        deprecated_since=parse_patch(row["deprecated_since"]) if "deprecated_since" in row else None,
+        replacement=row.get("replacement", ""),
+    )
+
+
+def _history(row: Mapping[str, Any], key: str) -> History:
+    return tuple((parse_patch(since), value) for since, value in row.get(key, ()))
+
+
+def _neighbour(release: str, step: int) -> Patch | None:
+    """The release read before (or after) another one."""
+    index = releases_read().index(release) + step
+    return parse_patch(releases_read()[index]) if 0 <= index < len(releases_read()) else None
+
+
+@lru_cache(maxsize=64)
+def spellings(release: Patch) -> Mapping[str, Option]:
+    """Every spelling, short ones and `--no-…` included, of the options that the release has or may have."""
+    names: dict[str, Option] = {}
+    for option in options().values():
+        if option.is_in(release) is False:
+            continue
+        negative = (f"--no-{option.flag[2:]}",) if option.is_negatable_in(release) else ()
+        for name in (option.flag, *option.aliases_in(release), *negative):
+            names.setdefault(name, option)
+    return names

@@ -1,0 +1,277 @@
+"""A command line of `vllm serve` → options, as vLLM's own parser reads it: the last duplicate wins, `_` means `-`, unique
+beginnings, `--flag=value`, `--flag.key value`, `12k`, `auto`, JSON.
+
+Every option keeps the place that it was written at; what the parser would refuse is a problem there.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from kvgate.record import record
+from kvgate.vllm.arguments import OPEN, Argument, Setting, is_open
+from kvgate.vllm.option_values import BadValue, described, read_value, takes_no_value, takes_several
+from kvgate.vllm.options import Option, Patch, options, spellings
+from kvgate.vllm.parser_problems import (
+    ArgumentProblem,
+    canonical,
+    deprecated,
+    invalid,
+    missing,
+    surplus,
+    unexpected,
+    unknown,
+)
+from kvgate.vllm.tool_parsers import refused_parsers
+
+_GATHERED = ("middleware",)
+"""Options that may be given several times, each time for one more."""
+MAX_PROBLEMS = 50
+"""Problems that are reported of one command line."""
+
+
+@dataclass(slots=True)
+class CommandLine:
+    """Options and words that were read so far."""
+
+    is_literal: bool = False
+    """Nobody fills in variables: `$(NAME)` and `{{ .Field }}` are texts like any others."""
+    settings: dict[str, Setting] = field(default_factory=dict)
+    """Settings by vLLM's name; the last one wins."""
+    unknown: dict[str, Setting] = field(default_factory=dict)
+    """Settings whose value holds a variable that nobody knows here."""
+    positionals: list[Argument] = field(default_factory=list)
+    open_words: list[Argument] = field(default_factory=list)
+    """Variables that stand alone, and a file of options: they may be any options, or none."""
+    problems: list[ArgumentProblem] = field(default_factory=list)
+    num_more_problems: int = 0
+    """Beyond those that are told."""
+    repeated: dict[str, Setting] = field(default_factory=dict)
+    """Settings that a later one of the same name replaced; the first of each."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all settings that are given, whether their value is known or not."""
+        return frozenset({*self.settings, *self.unknown})
+
+    def put(self, setting: Setting) -> None:
+        """The last one wins; keys of one JSON option that are given one by one are joined, and come after all else."""
+        before = self.settings.get(setting.name)
+        if before and before.is_part and not setting.is_part:
+            self.repeated.setdefault(setting.name, setting)
+            return
+        if before and before.is_part:
+            setting = replace(setting, value=_joined(before.value, setting.value))
+        elif before and setting.name in _GATHERED:
+            setting = replace(setting, value=[*(before.value or ()), *(setting.value or ())], is_part=False)
+        elif before:
+            self.repeated.setdefault(setting.name, before)
+        self.unknown.pop(setting.name, None)
+        self.settings[setting.name] = setting
+
+    def put_unknown(self, setting: Setting) -> None:
+        """It replaces what was known before."""
+        self.settings.pop(setting.name, None)
+        self.unknown[setting.name] = setting
+
+    def complain(self, problem: Callable[..., ArgumentProblem], *about: Any) -> None:
+        """A line of a hundred thousand words has as many problems; a few tell as much, and the rest is not worded."""
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(problem(*about))
+        else:
+            self.num_more_problems += 1
+
+
+def _joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """`a.b` and `a.c` of two words are one object, two `a.b+` one list."""
+    joined = dict(before)
+    for key, value in after.items():
+        old = joined.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            joined[key] = _joined(old, value)
+        else:
+            joined[key] = old + value if isinstance(old, list) and isinstance(value, list) else value
+    return joined
+
+
+@dataclass(slots=True)
+class _Words:
+    """The words that are left."""
+
+    words: Sequence[Argument]
+    next: int = 0
+
+    def take(self) -> Argument | None:
+        """The next one; None at the end."""
+        if self.next >= len(self.words):
+            return None
+        self.next += 1
+        return self.words[self.next - 1]
+
+    def take_value(self) -> Argument | None:
+        """The next one unless it is an option; no name of one has a space in it."""
+        if self.next >= len(self.words):
+            return None
+        text = self.words[self.next].text
+        return None if _is_flag(text) and " " not in text.partition("=")[0] else self.take()
+
+
+def parse_arguments(arguments: Sequence[Argument], release: Patch, *, is_literal: bool = False) -> CommandLine:
+    """Read the words after `vllm serve`."""
+    line, words = CommandLine(is_literal=is_literal), _Words(words=arguments)
+    while (word := words.take()) is not None:
+        if _is_flag(word.text):
+            _read_option(word, words, release, line)
+        elif not is_literal and OPEN.fullmatch(word.text):
+            line.open_words.append(word)
+        else:
+            line.positionals.append(word)
+    if file := line.settings.get("config"):
+        line.open_words.append(Argument(text=f"--config {file.text}", path=file.path, line=file.line))
+    for word in line.positionals[0 if "model" in line.settings else 1 :]:
+        line.complain(unexpected, word)
+    if not line.open_words:  # they may bring a plug-in along
+        for problem in refused_parsers(line.settings, line.names, release):
+            line.complain(*problem)
+    return line
+
+
+def _read_option(word: Argument, words: _Words, release: Patch, line: CommandLine) -> None:
+    name, equals, attached = word.text.partition("=")
+    name, _, key = name.partition(".")
+    found = find_option(name, release)
+    if found is None and name.startswith("-O"):
+        found = spellings(release).get("-O", options()["--optimization-level"])
+        attached, equals = attached or name[2:], "=" if name[2:] else equals
+    if found is None and (short := _attached(name, release)):
+        name, attached, equals, found = *short, "=", spellings(release)[short[0]]
+    if not isinstance(found, Option):
+        line.complain(unknown, word, name, found, release)
+        if not equals:
+            words.take_value()
+        return
+    if found.deprecated_since and found.deprecated_since <= release:
+        line.complain(deprecated, word, found)
+    _read_value(_Given(word=word, option=found, key=key, attached=attached if equals else None), words, release, line)
+
+
+def find_option(name: str, release: Patch) -> Option | tuple[str, ...] | None:
+    """The option; several names where a beginning is ambiguous; None where there is none."""
+    known, name = spellings(release), canonical(name)
+    if name in known:
+        return known[name]
+    if name.startswith("--") and len(name) < 4:
+        return None
+    matches = {known[spelling].flag for spelling in _beginning(name, release)}
+    if len(matches) == 1:
+        return options()[matches.pop()]
+    return tuple(sorted(matches)) or None
+
+
+def _beginning(name: str, release: Patch) -> Iterator[str]:
+    """Spellings that begin so."""
+    spelled = _sorted_spellings(release)
+    for spelling in spelled[bisect_left(spelled, name) :]:
+        if not spelling.startswith(name):
+            return
+        yield spelling
+
+
+@lru_cache(maxsize=64)
+def _sorted_spellings(release: Patch) -> tuple[str, ...]:
+    return tuple(sorted(spellings(release)))
+
+
+def _attached(name: str, release: Patch) -> tuple[str, str] | None:
+    """`-O3`, `-qfp8`: an option of one letter with its value in one word; `-tp2` is none."""
+    short = name[:2]
+    return (short, name[2:]) if short != "--" and short in spellings(release) else None
+
+
+@record
+class _Given:
+    """An option as it is written."""
+
+    word: Argument
+    option: Option
+    key: str
+    attached: str | None
+
+    @property
+    def is_negative(self) -> bool:
+        return canonical(self.word.text).startswith("--no-") and not self.option.flag.startswith("--no-")
+
+    def setting(self, *, value: Any, text: str, at: Argument) -> Setting:
+        return Setting(
+            name=self.option.dest,
+            value=value,
+            text=text,
+            path=at.path,
+            line=at.line,
+            is_part=bool(self.key) and isinstance(value, dict),
+        )
+
+
+def _read_value(given: _Given, words: _Words, release: Patch, line: CommandLine) -> None:
+    """Read by the first of the option's types that takes the words; else report the problem of the last type."""
+    start, refusal = words.next, None
+    for kind in given.option.types_in(release):
+        words.next = start
+        refusal = _read_as(kind, given, words, release, line)
+        if refusal is None:
+            return
+    if refusal:
+        line.complain(*refusal)
+
+
+def _read_as(kind: str, given: _Given, words: _Words, release: Patch, line: CommandLine) -> tuple[Any, ...] | None:
+    """Puts the setting; what there is to complain of where the type does not take the words."""
+    word, option = given.word, given.option
+    if takes_no_value(kind) or given.is_negative:
+        line.put(given.setting(value=not given.is_negative, text=word.text, at=word))
+        return None if given.attached is None else (surplus, word, option, given.attached)
+    taken = _taken(given, kind, words)
+    if not taken:
+        if "bare" not in kind:
+            return missing, word, option, described(kind, option.choices_in(release))
+        line.put(given.setting(value=True, text=word.text, at=word))
+        return None
+    texts = [part.text for part in taken]
+    if not line.is_literal and any(is_open(text) for text in texts):
+        line.put_unknown(given.setting(value=None, text=" ".join(texts), at=taken[0]))
+        return None
+    try:
+        value = read_value(texts, kind, option.choices_in(release), given.key)
+    except BadValue as error:
+        return invalid, word, option, " ".join(texts), str(error)
+    line.put(given.setting(value=value, text=" ".join(texts), at=taken[0]))
+    return None
+
+
+def _taken(given: _Given, kind: str, words: _Words) -> list[Argument]:
+    """The words that are the option's value, each with its place; that of a key may look like an option."""
+    if given.attached is not None:
+        return [replace(given.word, text=given.attached)]
+    if given.key:
+        value = words.take()
+        return [value] if value else []
+    taken = []
+    while (word := words.take_value()) is not None:
+        taken.append(word)
+        if not takes_several(kind):
+            break
+    return taken
+
+
+def _is_flag(text: str) -> bool:
+    return text.startswith("-") and len(text) > 1 and not _is_number(text)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

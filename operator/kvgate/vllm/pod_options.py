@@ -1,0 +1,142 @@
+"""Options that the pod of an InferenceDeployment cannot hold: one pod, one host, HTTP on one port, every rank in it.
+
+Read in vLLM 0.33.0: `ServeSubcommand.cmd`, `setup_server`, `EngineArgs.create_engine_config`, `ParallelConfig`, `DPSupervisor`,
+`ExecutorWithExternalLauncher`. Options that are not here leave probes, port, hosts and GPUs as they are rendered: --root-path
+(routes are found with and without it), --middleware, --allowed-*, --disable-uvicorn-access-log, --api-server-count above 0,
+--grpc-port (beside HTTP), --master-addr and --data-parallel-address (of no use on one host), ray on the GPUs of the pod.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kvgate.record import record
+from kvgate.rules.finding import Severity
+from kvgate.vllm.arguments import shown
+from kvgate.vllm.located import Located, located
+from kvgate.vllm.parser import CommandLine
+
+
+@record
+class PodOption:
+    """One option, when it cannot be, and what comes of it."""
+
+    name: str
+    """vLLM's name of the setting."""
+    breaks: Callable[[Any, int], bool]
+    """True where the option breaks the pod, by its value and the data parallel size of the spec."""
+    effect: str
+    """Completes `--option value: vLLM …`."""
+    instead: str
+    when: str = ""
+    """The values that break it, in words; empty: any."""
+    severity: Severity = Severity.ERROR
+
+
+def _is_set(value: Any, _: int) -> bool:
+    return bool(value)
+
+
+def _is_set_for_several(value: Any, copies: int) -> bool:
+    return bool(value) and copies > 1
+
+
+def _is_above(bound: int) -> Callable[[Any, int], bool]:
+    return lambda value, _: isinstance(value, int) and value > bound
+
+
+_NO_TLS = (
+    "speaks HTTPS, and the probes, the Service and the scrape of its metrics speak HTTP: the pod never becomes ready"
+)
+_END_TLS = "leave it out, and end TLS before the Service: at a Gateway, an Ingress or a mesh"
+_HTTP = "leave it out: kvgate renders a server that speaks HTTP on port 8000"
+_ONE_HOST = "leave it out, and choose parallel sizes for the GPUs of one host: an engine is one pod"
+_ALL_RANKS = "leave it out: a pod holds all data parallel ranks, and one server deals the requests out to them"
+
+POD_OPTIONS: tuple[PodOption, ...] = (
+    PodOption(name="ssl_certfile", breaks=_is_set, effect=_NO_TLS, instead=_END_TLS),
+    PodOption(name="ssl_keyfile", breaks=_is_set, effect=_NO_TLS, instead=_END_TLS),
+    PodOption(name="uds", breaks=_is_set, effect="listens on a Unix socket and on no port", instead=_HTTP),
+    PodOption(name="grpc", breaks=_is_set, effect="speaks gRPC and answers no HTTP", instead=_HTTP),
+    PodOption(name="headless", breaks=_is_set, effect="starts no API server", instead=_HTTP),
+    PodOption(
+        name="api_server_count",
+        breaks=lambda value, _: isinstance(value, int) and value < 1,
+        effect="starts no API server",
+        when="below 1",
+        instead=_HTTP,
+    ),
+    PodOption(
+        name="nnodes",
+        breaks=_is_above(1),
+        effect="waits for other hosts, and there are none",
+        when="above 1",
+        instead=_ONE_HOST,
+    ),
+    PodOption(
+        name="node_rank",
+        breaks=_is_above(0),
+        effect="waits for its first host, and there is none",
+        when="above 0",
+        instead=_ONE_HOST,
+    ),
+    PodOption(
+        name="distributed_executor_backend",
+        breaks=lambda value, _: value == "external_launcher",
+        effect="is started by torchrun, and not as a server",
+        when="external_launcher",
+        instead="leave it out",
+    ),
+    PodOption(
+        name="data_parallel_size_local",
+        breaks=lambda value, copies: isinstance(value, int) and value != copies,
+        effect="runs another number of data parallel ranks here than spec.vllm.dataParallelSize, and waits for the others",
+        when="other than `dataParallelSize`",
+        instead=_ALL_RANKS,
+    ),
+    PodOption(
+        name="data_parallel_rank",
+        breaks=lambda value, copies: isinstance(value, int) and (value > 0 or copies > 1),
+        effect="runs one data parallel rank and waits for the others in other pods",
+        when="with `dataParallelSize` above 1",
+        instead=_ALL_RANKS,
+    ),
+    PodOption(
+        name="data_parallel_start_rank",
+        breaks=_is_above(0),
+        effect="runs the later data parallel ranks and waits for the first ones in other pods",
+        when="above 0",
+        instead=_ALL_RANKS,
+    ),
+    PodOption(
+        name="data_parallel_external_lb",
+        breaks=_is_set_for_several,
+        effect="runs one data parallel rank and waits for the others in other pods",
+        when="with `dataParallelSize` above 1",
+        instead=_ALL_RANKS,
+    ),
+    PodOption(
+        name="data_parallel_multi_port_external_lb",
+        breaks=_is_set_for_several,
+        effect="listens on a port for each data parallel rank, and the Service leads to the first one only",
+        when="with `dataParallelSize` above 1",
+        instead=_ALL_RANKS,
+    ),
+    PodOption(
+        name="disable_log_stats",
+        breaks=_is_set,
+        effect="exports no metrics: the prediction cannot be held against what the engine has",
+        instead="leave it out",
+        severity=Severity.WARNING,
+    ),
+)
+
+
+def pod_problems(line: CommandLine, *, data_parallel_size: int) -> Iterator[Located]:
+    """Return the problems in the order of the table."""
+    for option in POD_OPTIONS:
+        setting = line.settings.get(option.name)
+        if setting is not None and option.breaks(setting.value, data_parallel_size):
+            flag = f"--{option.name.replace('_', '-')}"
+            text = "" if setting.value is True else f" {shown(setting.text)}"
+            message = f"{flag}{text}: vLLM {option.effect}"
+            yield located("PodCannotServe", option.severity, setting, message, option.instead)

@@ -1,0 +1,109 @@
+"""Names of reasoning and tool-call parsers by release: vLLM looks them up when its API server starts, and refuses others.
+
+vLLM 0.6 to 0.33: `validate_api_server_args` and, for the tool-call parser that is missing, `validate_parsed_serve_args`.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from kvgate.budget.versions import parse_patch
+from kvgate.record import record
+from kvgate.vllm.arguments import Argument, Setting, shown
+from kvgate.vllm.options import Patch, read_around, releases_read
+from kvgate.vllm.parser_problems import ArgumentProblem
+
+_TABLE = Path(__file__).parent / "data" / "tool_parsers.csv"
+_PLUGINS = ("tool_parser_plugin", "reasoning_parser_plugin")
+"""Options that name a file of further parsers, of either kind."""
+_SERVERLESS = ("headless", "grpc")
+"""Switches without which an API server looks the names up."""
+
+
+@record
+class ParserName:
+    """One name over all releases."""
+
+    since: str
+    removed_in: str
+    """The first release read without it again; empty where the newest has it."""
+
+    def may_be_in(self, release: Patch) -> bool:
+        """Between two releases that were read: in either of them."""
+        return any(parse_patch(self.since) <= read and not self.is_gone_in(read) for read in read_around(release))
+
+    def is_gone_in(self, release: Patch) -> bool:
+        return bool(self.removed_in) and release >= parse_patch(self.removed_in)
+
+    @property
+    def until(self) -> str:
+        """The last release read with it."""
+        releases = releases_read()
+        return releases[releases.index(self.removed_in) - 1] if self.removed_in else releases[-1]
+
+
+@lru_cache(maxsize=1)
+def parser_names() -> Mapping[str, Mapping[str, ParserName]]:
+    """Return the names by the option that takes them."""
+    lines = _TABLE.read_text(encoding="utf-8").splitlines()
+    rows = (line.split(",") for line in lines if not line.startswith(("#", "option,")))
+    names: dict[str, dict[str, ParserName]] = {}
+    for option, name, since, removed_in in rows:
+        names.setdefault(option, {})[name] = ParserName(since=since, removed_in=removed_in)
+    return names
+
+
+def refused_parsers(
+    settings: Mapping[str, Setting], given: frozenset[str], release: Patch
+) -> Iterator[tuple[Any, ...]]:
+    """(problem, about) of every name that the release does not have; `given` are all settings, of known value or not.
+
+    A tool-call parser is looked up where tools are chosen automatically, and none where a plug-in may bring it along.
+    """
+    if not given.isdisjoint(_PLUGINS) or any(_is_on(settings.get(name)) for name in _SERVERLESS):
+        return
+    looked_up = ["reasoning_parser"]
+    if _is_on(settings.get("enable_auto_tool_choice")):
+        looked_up.append("tool_call_parser")
+    for setting in (settings[name] for name in looked_up if name in settings):
+        flag = f"--{setting.name.replace('_', '-')}"
+        name = parser_names()[flag].get(str(setting.value))
+        if setting.value and (name is None or not name.may_be_in(release)):
+            yield _refused, setting, flag, name, release
+
+
+def _is_on(setting: Setting | None) -> bool:
+    return setting is not None and setting.value is True
+
+
+def _refused(setting: Setting, flag: str, name: ParserName | None, release: Patch) -> ArgumentProblem:
+    """Misspelt, gone or not there yet."""
+    what, version = f"{flag} {shown(str(setting.value))}", ".".join(map(str, release))
+    if name is None:
+        message = f"{what} is none of vLLM's parsers; it does not start"
+        remedy = _meant(str(setting.value), flag, release)
+    elif name.is_gone_in(release):
+        message = (
+            f"{what} is gone since {name.removed_in} (last in {name.until}); vLLM {version} does not start with it"
+        )
+        remedy = f"use another one, or vLLM {name.until}"
+    else:
+        message = f"{what} came with {name.since}; vLLM {version} does not start with it"
+        remedy = f"use vLLM {name.since} or newer"
+    at = Argument(text=setting.text, path=setting.path, line=setting.line)
+    return ArgumentProblem(rule="ParserUnknown", at=at, message=message, remediation=remedy)
+
+
+@lru_cache(maxsize=256)
+def _meant(text: str, flag: str, release: Patch) -> str:
+    """The nearest name; else those that begin so, or how to bring one along."""
+    from difflib import get_close_matches
+
+    names = [name for name, life in parser_names()[flag].items() if life.may_be_in(release)]
+    near = get_close_matches(text.lower(), names, n=1, cutoff=0.75) if len(text) <= 60 else []
+    if near:
+        return f"did you mean {near[0]}?"
+    longer = [name for name in names if name.startswith(text.lower())]
+    plugin = "give the file that has it by --tool-parser-plugin or --reasoning-parser-plugin"
+    return f"use {' or '.join(longer)}" if longer else f"use one that `vllm serve --help=all` lists, or {plugin}"

@@ -1,0 +1,164 @@
+"""The catalogue files hold together: read as plain YAML, without kvgate's own reader."""
+
+import datetime as dt
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+Entry = dict[str, Any]
+
+DATA = Path(__file__).parents[3] / "operator" / "kvgate" / "catalogue" / "data"
+INTERCONNECTS = {"nvlink", "xgmi", "ethernet", "pcie", "unified", "none"}
+LAYER_COUNT_KEYS = {"num_hidden_layers", "num_layers", "n_layer", "decoder_layers", "layers_block_type"}
+WIDTH_KEYS = {"hidden_size", "n_embd", "d_model"}
+MODULE_LISTS = ("ignore", "modules_to_not_convert", "exclude_modules", "quantized_layers")
+SMALL_FILE_BYTES = 8192
+ABRIDGED = {"llava-hf/llava-1.5-7b-hf"}
+"""Checkpoints whose own file leaves the shape to the defaults of the class."""
+
+
+def load(path: Path) -> Any:
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+
+
+ACCELERATORS: list[Entry] = load(DATA / "accelerators.yaml")["accelerators"]
+ACCELERATOR_BY_NAME = {entry["name"]: entry for entry in ACCELERATORS}
+SLICES = [entry for entry in ACCELERATORS if "parent" in entry]
+MODEL_BY_STEM: dict[str, Entry] = {path.stem: load(path) for path in sorted((DATA / "models").glob("*.yaml"))}
+MODELS = list(MODEL_BY_STEM.values())
+
+
+def shared_names(names_per_entry: Iterable[Iterable[str]]) -> list[str]:
+    """Names that two entries claim, ignoring case and separators: `RTX-4090` and `RTX4090` are one name."""
+    owners: Counter[str] = Counter()
+    for names in names_per_entry:
+        owners.update({re.sub(r"[^a-z0-9/]+", "", name.casefold()) for name in names})
+    return [name for name, count in owners.items() if count > 1]
+
+
+def text_config(entry: Entry) -> Entry:
+    """The part of the config that describes the language model."""
+    config: Entry = entry["config"].get("thinker_config") or {}
+    config = {**entry["config"], **config}
+    return {**config, **(config.get("text_config") or {})}
+
+
+def has_memory_in_order(entry: Entry) -> bool:
+    low, high = entry.get("memory_mib_range", [entry["memory_mib"]] * 2)
+    nvml_mib = entry.get("nvml_memory_mib", high) + 5  # totals are logged to 0.01 GiB
+    return all(type(mib) is int for mib in (low, entry["memory_mib"], high)) and (
+        4096 <= low <= entry["memory_mib"] <= high <= nvml_mib
+    )
+
+
+def names_what_a_pod_requests(entry: Entry) -> bool:
+    return bool(re.fullmatch(r"[a-z.]+/[a-z]+", entry["resource"])) and not any(
+        label.endswith("-SHARED") or " " in label for label in entry["gpu_labels"]
+    )
+
+
+def describes_its_board(entry: Entry) -> bool:
+    return (
+        entry["vendor"] in {"nvidia", "amd", "intel"}
+        and isinstance(entry["compute_capability"], str)
+        and entry["interconnect"] in INTERCONNECTS
+        and entry.get("unified_memory", False) == (entry["interconnect"] == "unified")
+    )
+
+
+def is_part_of_its_parent(entry: Entry) -> bool:
+    parent, profile = ACCELERATOR_BY_NAME[entry["parent"]], entry["mig_profile"]
+    return (
+        entry["memory_mib"] <= parent["memory_mib"]
+        and entry["compute_capability"] == parent["compute_capability"]
+        and entry["mig_resource"] == f"nvidia.com/mig-{profile}"
+        and f"{parent['gpu_labels'][0]}-MIG-{profile}" in entry["gpu_labels"]
+        and all(name.endswith(profile) for name in [entry["name"], entry["product"], *entry["gpu_labels"]])
+    )
+
+
+def says_where_and_when_it_comes_from(entry: Entry) -> bool:
+    return bool(entry["source"].strip()) and isinstance(entry["date"], dt.date)
+
+
+def states_its_shape(entry: Entry) -> bool:
+    text = text_config(entry)
+    named = text["architectures"] and text["model_type"]
+    sized = text.keys() & LAYER_COUNT_KEYS and text.keys() & WIDTH_KEYS
+    return bool(named and (sized or entry["name"] in ABRIDGED))
+
+
+def lists_one_kind_per_layer(entry: Entry) -> bool:
+    text = text_config(entry)
+    depths = {len(text[key]) for key in ("layer_types", "hybrid_override_pattern") if text.get(key)}
+    return depths <= {text.get("num_hidden_layers")}
+
+
+def counts_whole_things(entry: Entry) -> bool:
+    sizes = [entry[key] for key in ("parameters", "safetensors_bytes") if key in entry]
+    return all(type(size) is int and size > 0 for size in sizes)
+
+
+def reduces_modules_to_patterns(entry: Entry) -> bool:
+    quantization = text_config(entry).get("quantization_config") or {}
+    return all(len(quantization.get(key) or ()) < 40 for key in MODULE_LISTS)
+
+
+def test_the_catalogues_are_large_enough() -> None:
+    assert len(ACCELERATORS) >= 40
+    assert len(MODELS) >= 300
+    assert len({entry["config"]["architectures"][0] for entry in MODELS}) >= 90
+
+
+def test_a_model_is_one_small_file() -> None:
+    """Whoever looks one model up pays for this one only."""
+    sizes = {path.name: path.stat().st_size for path in (DATA / "models").iterdir()}
+    assert {name: size for name, size in sizes.items() if size > SMALL_FILE_BYTES} == {}
+
+
+def test_no_two_accelerators_share_a_name() -> None:
+    names = ([e["name"], e["product"], *e["aliases"], *e["gpu_labels"]] for e in ACCELERATORS)
+    assert shared_names(names) == []
+
+
+def test_no_two_models_share_a_name() -> None:
+    assert shared_names([e["name"], *e["aliases"]] for e in MODELS) == []
+
+
+def test_a_model_file_is_named_after_its_model() -> None:
+    misnamed = {stem: e["name"] for stem, e in MODEL_BY_STEM.items() if stem != e["name"].replace("/", "--")}
+    assert misnamed == {}
+
+
+@pytest.mark.parametrize(
+    ("entries", "confidences"),
+    [(ACCELERATORS, {"measured", "inferred"}), (MODELS, {"exact", "reconstructed"})],
+    ids=["accelerators", "models"],
+)
+def test_an_entry_says_how_far_to_trust_it(entries: list[Entry], confidences: set[str]) -> None:
+    assert {entry["confidence"] for entry in entries} == confidences
+
+
+CHECKS = {
+    "an accelerator says where and when it comes from": (ACCELERATORS, says_where_and_when_it_comes_from),
+    "an accelerator has low <= memory <= high <= NVML": (ACCELERATORS, has_memory_in_order),
+    "an accelerator names what a pod requests": (ACCELERATORS, names_what_a_pod_requests),
+    "an accelerator describes its board": (ACCELERATORS, describes_its_board),
+    "a MIG slice is part of its parent": (SLICES, is_part_of_its_parent),
+    "a model says where and when it comes from": (MODELS, says_where_and_when_it_comes_from),
+    "a model states its shape": (MODELS, states_its_shape),
+    "a model lists one kind per layer": (MODELS, lists_one_kind_per_layer),
+    "a model counts whole things": (MODELS, counts_whole_things),
+    "a model reduces modules to patterns": (MODELS, reduces_modules_to_patterns),
+}
+
+
+@pytest.mark.parametrize(("entries", "holds"), CHECKS.values(), ids=CHECKS)
+def test_every_entry(entries: list[Entry], holds: Callable[[Entry], bool]) -> None:
+    assert entries
+    assert [entry["name"] for entry in entries if not holds(entry)] == []

@@ -1,0 +1,290 @@
+"""`.kvgate.yaml`: where it is found, what it decides, and everything that is wrong with it at once."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import Result
+
+from kvgate.cli.bad_input import BadInput
+from kvgate.cli.check.repository_config import Config
+from kvgate.cli.check.repository_config_file import read_config
+from support.command_line import invoked
+
+ROOT = Path(__file__).parents[4]
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: llama-chat, namespace: serving, labels: {pool: chat}}
+spec:
+  containers:
+  - {name: vllm, args: [vllm, serve, Qwen/Qwen3-8B, --max-model-len=8192, --max-num-seqs=2]}
+"""
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "vocab_size": 32000,
+    "num_hidden_layers": 22, "num_attention_heads": 32, "num_key_value_heads": 4, "max_position_embeddings": 8192,
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "clusters" / "eu").mkdir(parents=True)
+    (tmp_path / "clusters" / "eu" / "pod.yaml").write_text(POD)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return invoked("check", *(arguments or ("clusters",)), stdin=stdin)
+
+
+def judged(*arguments: str, stdin: str | None = None) -> Any:
+    return json.loads(run(*(arguments or ("clusters",)), "-o", "json", stdin=stdin).stdout)["documents"][0]
+
+
+def configure(folder: Path, text: str) -> None:
+    (folder / ".kvgate.yaml").write_text(text)
+
+
+def test_it_is_found_upward_from_what_is_checked(folder: Path) -> None:
+    assert judged()["accelerator"] is None
+    configure(folder, 'accelerator: L4-24GB\nvllmVersion: "0.20.0"\n')
+    for path in ("clusters", "clusters/eu/pod.yaml", str(folder)):
+        document = judged(path)
+        assert (document["accelerator"], document["vllm_version"]) == ("L4-24GB", "0.20.0")
+    assert judged("-", stdin=POD)["accelerator"] == "L4-24GB"
+    assert "accelerator L4-24GB, as configured" in judged()["assumed"]
+
+
+def test_the_nearest_one_counts_and_different_ones_are_not_mixed(folder: Path) -> None:
+    configure(folder, "accelerator: L4-24GB\n")
+    configure(folder / "clusters" / "eu", "accelerator: H100-SXM-80GB\n")
+    assert judged("clusters/eu")["accelerator"] == "H100-SXM-80GB"
+    assert judged("clusters")["accelerator"] == "L4-24GB"
+    result = run("clusters", "clusters/eu/pod.yaml")
+    assert result.exit_code == 2
+    assert "different configurations" in result.stderr
+    assert judged("clusters/eu", "--config", ".kvgate.yaml")["accelerator"] == "L4-24GB"
+
+
+def test_the_command_line_wins_and_the_manifest_over_both(folder: Path) -> None:
+    configure(folder, "accelerator: L4-24GB\nfailOn: warning\nmappings: [{paths: ['**'], accelerator: L40S-48GB}]\n")
+    assert judged()["accelerator"] == "L40S-48GB"
+    assert judged("clusters", "--accelerator", "H100-SXM-80GB")["accelerator"] == "H100-SXM-80GB"
+    own = POD.replace("spec:\n", "spec:\n  nodeSelector: {nvidia.com/gpu.product: Tesla-T4}\n")
+    assert judged("-", "--accelerator", "H100-SXM-80GB", stdin=own)["accelerator"] == "T4-16GB"
+
+
+@pytest.mark.parametrize(
+    ("mapping", "matches"),
+    [
+        ("paths: [clusters/eu/**]", True),
+        ("paths: [clusters]", True),
+        ("paths: ['**/pod.yaml']", True),
+        ("paths: [clusters/us, '*.yaml']", False),
+        ("selector: {matchLabels: {pool: chat}}", True),
+        ("selector: {matchLabels: {pool: chat, tier: a}}", False),
+        ("selector: {name: llama-*}", True),
+        ("selector: {name: qwen-*}", False),
+        ("selector: {namespace: serv*}", True),
+        ("selector: {namespace: default}", False),
+        ("paths: [clusters], selector: {name: qwen-*}", False),
+    ],
+)
+def test_a_mapping_is_for_paths_and_for_what_is_written_in_objects(
+    folder: Path, mapping: str, *, matches: bool
+) -> None:
+    configure(folder, f"mappings: [{{{mapping}, accelerator: L4-24GB}}]\n")
+    assert (judged()["accelerator"] == "L4-24GB") is matches
+
+
+def test_labels_of_the_pods_count_too(folder: Path) -> None:
+    deployment = """\
+kind: Deployment
+metadata: {name: x}
+spec:
+  template:
+    metadata: {labels: {pool: batch}}
+    spec: {containers: [{args: [vllm, serve, Qwen/Qwen3-8B]}]}
+"""
+    configure(folder, "mappings: [{selector: {matchLabels: {pool: batch}}, accelerator: L4-24GB}]\n")
+    assert judged("-", stdin=deployment)["accelerator"] == "L4-24GB"
+
+
+def test_of_several_mappings_the_first_one_that_says_something_counts(folder: Path) -> None:
+    configure(
+        folder,
+        'vllmVersion: "0.19.0"\nmappings: [{paths: ["**"], vllmVersion: v0.20.0}, {paths: ["**"], vllmVersion: "0.21.0", '
+        "accelerator: L4-24GB}]\n",
+    )
+    document = judged()
+    assert (document["vllm_version"], document["accelerator"]) == ("0.20.0", "L4-24GB")
+
+
+def test_a_mapping_says_what_an_engine_serves(folder: Path) -> None:
+    configure(
+        folder,
+        "mappings: [{paths: [clusters], accelerator: L4-24GB, workload: {peakConcurrency: 99, promptTokens: 6000, outputTokens: 500}}]",
+    )
+    document = judged()
+    assert "the workload (99 requests of 6500 tokens)" in document["findings"][0]["message"]
+    assert {finding["severity"] for finding in document["findings"]} == {"warning"}
+
+
+@pytest.mark.parametrize("where", ["", "mappings:\n- selector: {name: '*'}\n  "])
+def test_a_config_json_serves_models_that_nobody_knows(folder: Path, where: str) -> None:
+    unknown = POD.replace("Qwen/Qwen3-8B", "ours/llama")
+    ours = "apiVersion: kvgate.io/v1alpha1\nkind: InferenceDeployment\nmetadata: {name: x}\nspec: {model: {name: ours/llama}, "
+    ours += "accelerator: {type: L4-24GB}, vllm: {maxNumSeqs: 2}}\n"
+    (folder / "models").mkdir()
+    (folder / "models" / "llama.json").write_text(json.dumps(LLAMA))
+    configure(folder, f"accelerator: L4-24GB\n{where}modelConfig: models/llama.json\n")
+    assert judged("-", stdin=unknown)["verdict"] == "Fits"
+    assert judged("-", stdin=ours)["verdict"] == "Fits"
+    assert "Qwen3-8B" not in str(judged()["findings"]), "a model of the catalogue keeps its own"
+    (folder / ".kvgate.yaml").write_text("accelerator: L4-24GB\n")
+    assert judged("-", stdin=unknown)["verdict"] == "Unknown"
+
+
+def test_a_rule_is_ignored_everywhere_or_in_some_files(folder: Path) -> None:
+    configure(
+        folder,
+        "accelerator: L4-24GB\nfailOn: warning\nignore: [{rule: KVCacheTooSmall, reason: tests, paths: [clusters]}]\n",
+    )
+    long = POD.replace("8192", "40960")
+    (folder / "clusters/eu/pod.yaml").write_text(long)
+    assert run().exit_code == 0
+    assert [f["by"] for f in judged()["ignored"]] == ["configuration"]
+    assert run("-", stdin=long).exit_code == 1
+    (folder / "clusters/eu/broken.yaml").write_text("a: [")
+    assert run().exit_code == 1
+    configure(
+        folder,
+        "ignore: [{rule: InvalidYaml, reason: x, paths: ['**/broken.yaml']}, {rule: UnknownAccelerator, reason: x}]\n",
+    )
+    result = run()
+    assert result.exit_code == 2
+    assert "2 findings ignored" in result.stdout
+
+
+def test_fail_on_of_the_file_is_what_the_command_line_does_not_say(folder: Path) -> None:
+    configure(folder, "accelerator: L4-24GB\nfailOn: warning\n")
+    deep = POD.replace("--max-num-seqs=2", "--max-num-seqs=64")
+    assert run("-", stdin=deep).exit_code == 1
+    assert run("-", "--fail-on", "error", stdin=deep).exit_code == 0
+
+
+WRONG = """\
+acelerator: L4-24GB
+failOn: info
+vllmVersion: 0.33
+modelConfig: none.json
+ignore:
+- rule: KVCacheToSmall
+  reason: ""
+- rule: ThinHedroom
+  reason: x
+mappings:
+- accelerator: H100-80GB-SXM9
+- paths: [x]
+- paths: [x]
+  workload: {peakConcurrency: 0, promptTokens: 1}
+"""
+
+
+def test_everything_that_is_wrong_is_told_at_once_with_line_value_and_what_to_do(folder: Path) -> None:
+    configure(folder, WRONG)
+    result = run()
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    told: dict[int, str] = {}
+    for line, text in re.findall(r"kvgate.yaml:(\d+):\d+: error InvalidConfig (.*\n.*)", result.stderr):
+        told[int(line)] = told.get(int(line), "") + text
+    expected = {
+        1: "did you mean accelerator?", 2: "'info'", 3: "0.33", 7: "reason is ''", 4: "none.json cannot be read",
+        8: "did you mean ThinHeadroom?", 11: "H100-80GB-SXM9 is not in the catalogue", 12: "says nothing", 14: "outputTokens",
+    }  # fmt: skip
+    assert {line for line, text in expected.items() if text not in told.get(line, "")} == set()
+
+
+@pytest.mark.parametrize(
+    "text", ["a: [", "- a\n", "x", "{{ a }}: b", "mappings: [{accelerator: 7}]", "ignore: {rule: x}"]
+)
+def test_what_is_no_configuration_is_told(folder: Path, text: str) -> None:
+    configure(folder, text)
+    result = run()
+    assert result.exit_code == 2
+    assert re.search(r"\.kvgate\.yaml:[12]:\d+: error \w+ ", result.stderr)
+
+
+def test_a_second_document_is_told_and_not_passed_over(folder: Path) -> None:
+    configure(folder, "failOn: warning\n---\nfailOn: error\n")
+    result = run()
+    assert result.exit_code == 2
+    assert ".kvgate.yaml holds 2 documents" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("- a\n", "the document is ['a']; it must be an object"),
+        ("ignore: 3\n", "ignore is 3; it must be a list"),
+        ("mappings: [{selector: x, accelerator: L4-24GB}]\n", "mappings[0].selector is 'x'; it must be an object"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_told_in_words_of_yaml(folder: Path, text: str, words: str) -> None:
+    configure(folder, text)
+    assert words in run().stderr
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}\n", "null\n"])
+def test_an_empty_configuration_says_nothing(folder: Path, text: str) -> None:
+    configure(folder, text)
+    assert judged()["verdict"] == "Unknown"
+
+
+def test_the_example_of_the_reference_is_valid() -> None:
+    page = (ROOT / "docs/reference/config.md").read_text(encoding="utf-8")
+    example = page.split("```yaml\n")[1].split("```")[0]
+    config = Config.model_validate(yaml.safe_load(example))
+    assert len(config.mappings) == len(config.ignore) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("accelerator: L4-24GB\nfailOn: !!bool x\n", "2:9", "'x' is no value of type !!bool"),
+        ("accelerator: !!int ''\n", "1:14", "'' is no value of type !!int"),
+        (f"vllmVersion: 0b{'1' * 9000}\n", "1:14", "a number of 9002 characters"),
+        (f"vllmVersion: 1{':59' * 3000}\n", "1:14", "a number of 9001 characters"),
+        ("!!str {=: x}\n", "1:1", "makes no object"),
+        ("? [a]\n: 1\n", "1:3", "unhashable"),
+    ],
+)
+def test_a_value_that_yaml_cannot_hold_is_told_at_its_place(folder: Path, text: str, place: str, words: str) -> None:
+    configure(folder, text)
+    told = run().stderr
+    assert f".kvgate.yaml:{place}: error InvalidYaml" in told
+    assert words in told
+
+
+def test_a_configuration_with_thousands_of_mistakes_shows_the_first(tmp_path: Path) -> None:
+    path = tmp_path / ".kvgate.yaml"
+    path.write_text("ignore:\n" + "- {rule: IdleGpu, reason: x}\n" * 900, encoding="utf-8")
+    with pytest.raises(BadInput, match="more than 100 mistakes: the first are shown") as caught:
+        read_config(path)
+    assert len(caught.value.problems) == 100
+
+
+@pytest.mark.parametrize("field", ["ignore", "mappings"])
+def test_a_list_that_everything_is_compared_with_has_a_limit(tmp_path: Path, field: str) -> None:
+    entry = {"ignore": "{rule: IdleGpus, reason: x}", "mappings": "{paths: [a], vllmVersion: 0.33.0}"}[field]
+    path = tmp_path / ".kvgate.yaml"
+    path.write_text(f"{field}:\n" + f"- {entry}\n" * 1001, encoding="utf-8")
+    with pytest.raises(BadInput) as caught:
+        read_config(path)
+    (problem,) = caught.value.problems
+    assert (problem.finding.field, "1000" in problem.finding.message) == (field, True)

@@ -1,0 +1,154 @@
+"""What is read in a folder: what Git itself would say, charts, packages, and links that lead elsewhere."""
+
+import os
+import random
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from kvgate.documents.discovery import MAX_IGNORE_RULES, PassedOver, Why, files_below, root_of
+from kvgate.manifests import Broken, Document, read_documents
+
+
+def put(folder: Path, *names: str, text: str = "a: 1\n") -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def found(folder: Path, root: Path | None = None) -> list[str]:
+    files = files_below(folder, root or folder)
+    return [path.relative_to(folder).as_posix() for path in files if isinstance(path, Path)]
+
+
+def passed(folder: Path) -> dict[Why, int]:
+    told: dict[Why, int] = {}
+    for item in files_below(folder, folder):
+        if isinstance(item, PassedOver):
+            told[item.why] = told.get(item.why, 0) + item.count
+    return told
+
+
+def test_templates_of_a_chart_are_counted_and_its_values_are_read(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        "c/Chart.yaml",
+        "c/values.yaml",
+        "c/crds/x.yaml",
+        "c/templates/a.yaml",
+        "c/templates/tests/b.yml",
+        "c/templates/x.tpl",
+    )
+    put(tmp_path, "c/charts/sub/Chart.yaml", "c/charts/sub/templates/c.yaml", "templates/d.yaml")
+    assert found(tmp_path) == [
+        "c/Chart.yaml", "c/values.yaml", "c/charts/sub/Chart.yaml", "c/crds/x.yaml", "templates/d.yaml",
+    ]  # fmt: skip
+    assert passed(tmp_path) == {Why.CHART_TEMPLATE: 3}
+
+
+def test_templates_that_somebody_names_are_read(tmp_path: Path) -> None:
+    put(tmp_path, "c/Chart.yaml", "c/templates/a.yaml")
+    assert found(tmp_path / "c" / "templates") == ["a.yaml"]
+
+
+def test_packages_of_other_programs_are_passed_over(tmp_path: Path) -> None:
+    put(tmp_path, "web/node_modules/x/package.json", "env/pyvenv.cfg", "env/lib/data.yaml", "a.yaml")
+    assert found(tmp_path) == ["a.yaml"]
+    assert passed(tmp_path) == {Why.PACKAGES: 2}
+
+
+def test_gitignore_counts_from_the_top_of_the_repository(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    put(
+        tmp_path,
+        "deploy/a.yaml",
+        "deploy/out/b.yaml",
+        "deploy/c.local.yaml",
+        "deploy/kept.local.yaml",
+        "deploy/sub/d.yaml",
+    )
+    put(tmp_path, ".gitignore", text="*.local.yaml\nout/\n")
+    put(tmp_path, "deploy/.gitignore", text="!kept.local.yaml\n/sub/d.yaml\n")
+    assert root_of(tmp_path / "deploy") == tmp_path
+    assert found(tmp_path / "deploy", tmp_path) == ["a.yaml", "kept.local.yaml"]
+    assert passed(tmp_path) == {Why.IGNORED: 3}
+
+
+def test_an_ignored_folder_that_somebody_names_is_read(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    put(tmp_path, "out/deep/a.yaml")
+    put(tmp_path, ".gitignore", text="out/\n*.yaml\n")
+    assert found(tmp_path / "out" / "deep", tmp_path) == ["a.yaml"]
+
+
+RULES = (
+    "a", "b/", "/a", "a/b", "/a/b/", "*.yaml", "!*.yaml", "!a.yaml", "**/a", "a/**", "a/**/b", "**/a/**/b.yaml", "*a*", "?.yaml",
+    "[ab].yaml", "[!a].yaml", "[^a].yaml", r"\!a", r"\#a", "#a", r"a\ ", "a ", "", "/", "*", "!b/", "!/a/b", "b/*", "**", r"\*.yaml",
+    "a**b", "/**", "b/**/", "!a/", "c/../a",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_git_ignores_the_same_files(tmp_path: Path, seed: int) -> None:
+    """Git itself is asked, with random rules and names."""
+    chance = random.Random(seed)
+    names = ["a", "b", "ab", "c", "!a", "#a", "a ", "*"]
+    files = {
+        "/".join([*(chance.choice(names) for _ in range(chance.randrange(4))), f"{chance.choice(names)}.yaml"])
+        for _ in range(60)
+    }
+    put(tmp_path, *files)
+    put(tmp_path, ".gitignore", text="\n".join(chance.choices(RULES, k=6)) + "\n")
+    put(tmp_path, "a/.gitignore", text="\n".join(chance.choices(RULES, k=3)) + "\n")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, env=environment, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--others", "--exclude-standard"],
+        cwd=tmp_path, env=environment, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    expected = sorted(name for name in listed.split("\0") if name.endswith(".yaml"))
+    assert sorted(found(tmp_path)) == expected
+
+
+def test_no_gitignore_takes_long(tmp_path: Path) -> None:
+    deep = "x/" * 60
+    put(tmp_path, f"{deep}{'a' * 200}.yaml")
+    put(tmp_path, ".gitignore", text=f"{'**/x/' * 100}b\n{'*a' * 100}b\n" * (MAX_IGNORE_RULES // 8))
+    started = time.process_time()
+    assert len(found(tmp_path)) == 1
+    assert time.process_time() - started < 2
+
+
+def test_rules_beyond_the_limit_and_rules_that_cannot_be_read_hide_nothing(tmp_path: Path) -> None:
+    put(tmp_path, "a.yaml", "b.yaml")
+    put(tmp_path, ".gitignore", text="x\n" * MAX_IGNORE_RULES + "a.yaml\n")
+    assert found(tmp_path) == ["a.yaml", "b.yaml"]
+    (tmp_path / ".gitignore").write_bytes(b"*.yaml\n\xff\n")
+    assert found(tmp_path) == ["a.yaml", "b.yaml"]
+    (tmp_path / ".gitignore").unlink()
+    (tmp_path / ".gitignore").symlink_to("/dev/zero")
+    assert found(tmp_path) == ["a.yaml", "b.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("/etc/passwd", "outside"), ("/dev/zero", "outside"), (".git/config", "Git's own"), ("x.yaml", "cannot be read")],
+)
+def test_a_link_in_a_folder_leads_nowhere_else(tmp_path: Path, target: str, words: str) -> None:
+    put(tmp_path, ".git/config")
+    (tmp_path / "x.yaml").symlink_to(target)
+    (item,) = read_documents([str(tmp_path)])
+    assert isinstance(item, Broken)
+    assert words in item.finding.message
+
+
+def test_a_link_within_the_repository_and_a_file_that_is_named_are_read(tmp_path: Path) -> None:
+    (tmp_path / "r" / ".git").mkdir(parents=True)
+    put(tmp_path, "r/shared/a.yaml", "elsewhere.yaml")
+    (tmp_path / "r" / "deploy").mkdir()
+    (tmp_path / "r" / "deploy" / "a.yaml").symlink_to("../shared/a.yaml")
+    (tmp_path / "r" / "deploy" / "b.txt").symlink_to("../../elsewhere.yaml")
+    assert [type(item) for item in read_documents([str(tmp_path / "r" / "deploy")])] == [Document]
+    assert [type(item) for item in read_documents([str(tmp_path / "r" / "deploy" / "b.txt")])] == [Document]

@@ -1,0 +1,266 @@
+"""assess: verdict × policy → decision, and what is proposed instead."""
+
+from typing import Any
+
+import pytest
+
+from kvgate.api.v1alpha1 import InferenceDeploymentSpec
+from kvgate.api.validation import parse_document
+from kvgate.budget.interval import Verdict
+from kvgate.budget.request import Guarantee
+from kvgate.judge.assess import Assessment, Decision, assess, judge, to_budget_request
+from kvgate.judge.facts import ConfigMissing, Facts, gather
+from support.builders import new_document, new_request
+
+FITS: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 2}
+MAYBE: dict[str, Any] = {"maxModelLen": 28_672, "maxNumSeqs": 1}
+TOO_LARGE: dict[str, Any] = {"maxModelLen": 40_960, "maxNumSeqs": 8}
+REFUSED: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 8, "tensorParallelSize": 3}
+UNKNOWN: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 8, "extraArgs": ["--enable-lora"]}
+
+
+def spec_of(**spec: Any) -> InferenceDeploymentSpec:
+    return parse_document(new_document(**spec)).spec
+
+
+def no_config(_: object) -> ConfigMissing:
+    return ConfigMissing(message="no such ConfigMap", remediation="create it")
+
+
+def assessed(
+    vllm: dict[str, Any], *, gpu: str = "L4-24GB", policy: str = "Reject", skip: str | None = None, **spec: Any
+) -> Assessment:
+    admission = {"policy": policy, **spec.pop("admission", {})}
+    parsed = spec_of(accelerator=gpu, vllm=vllm, admission=admission, **spec)
+    return assess(parsed, gather(parsed, no_config), skip_reason=skip)
+
+
+@pytest.mark.parametrize(
+    ("vllm", "policy", "skip", "verdict", "decision"),
+    [
+        (FITS, "Reject", None, Verdict.FITS, Decision.ADMIT),
+        (FITS, "Adjust", None, Verdict.FITS, Decision.ADMIT),
+        (FITS, "Warn", "why", Verdict.FITS, Decision.ADMIT),
+        (MAYBE, "Reject", None, Verdict.MAY_NOT_FIT, Decision.ADMIT_WITH_WARNING),
+        (MAYBE, "Adjust", None, Verdict.MAY_NOT_FIT, Decision.ADMIT_ADJUSTED),
+        (MAYBE, "Warn", None, Verdict.MAY_NOT_FIT, Decision.ADMIT_WITH_WARNING),
+        (TOO_LARGE, "Reject", None, Verdict.DOES_NOT_FIT, Decision.REFUSE),
+        (TOO_LARGE, "Adjust", None, Verdict.DOES_NOT_FIT, Decision.ADMIT_ADJUSTED),
+        (TOO_LARGE, "Warn", None, Verdict.DOES_NOT_FIT, Decision.ADMIT_WITH_WARNING),
+        (TOO_LARGE, "Reject", "why", Verdict.DOES_NOT_FIT, Decision.ADMIT_WITH_WARNING),
+        (TOO_LARGE, "Adjust", "why", Verdict.DOES_NOT_FIT, Decision.ADMIT_WITH_WARNING),
+        (REFUSED, "Reject", None, Verdict.DOES_NOT_FIT, Decision.REFUSE),
+        (REFUSED, "Adjust", None, Verdict.DOES_NOT_FIT, Decision.REFUSE),
+        (REFUSED, "Warn", None, Verdict.DOES_NOT_FIT, Decision.ADMIT_WITH_WARNING),
+        (UNKNOWN, "Reject", None, Verdict.UNKNOWN, Decision.ADMIT_WITH_WARNING),
+        (UNKNOWN, "Adjust", None, Verdict.UNKNOWN, Decision.ADMIT_WITH_WARNING),
+        ({"version": "0.5.0"}, "Reject", None, Verdict.UNKNOWN, Decision.ADMIT_WITH_WARNING),
+        ({**FITS, "maxModelLen": 40_961}, "Reject", None, Verdict.DOES_NOT_FIT, Decision.REFUSE),
+    ],
+)
+def test_a_policy_makes_a_decision(
+    vllm: dict[str, Any], policy: str, skip: str | None, verdict: Verdict, decision: Decision
+) -> None:
+    result = assessed(vllm, policy=policy, skip=skip)
+    assert (result.verdict, result.decision) == (verdict, decision)
+
+
+@pytest.mark.parametrize("part", ["model", "accelerator"])
+def test_a_missing_fact_is_never_a_no(part: str) -> None:
+    document = new_document(**{part: "nobody/knows-this-one"})
+    spec = parse_document(document).spec
+    result = assess(spec, gather(spec, no_config))
+    assert (result.verdict, result.decision) == (Verdict.UNKNOWN, Decision.ADMIT_WITH_WARNING)
+    assert len(result.findings) == 1
+    assert result.budget is None
+
+
+@pytest.mark.parametrize(
+    ("vllm", "gpu"),
+    [
+        (TOO_LARGE, "L4-24GB"), (MAYBE, "L4-24GB"), ({"maxModelLen": 40_960, "maxNumSeqs": 64}, "L40S-48GB"), ({}, "L4-24GB"),
+        ({"kvCacheDtype": "fp8", **TOO_LARGE}, "L4-24GB"),
+    ],
+)  # fmt: skip
+def test_every_alternative_that_is_proposed_fits(vllm: dict[str, Any], gpu: str) -> None:
+    result = assessed(vllm, gpu=gpu)
+    fields = {
+        "max_model_len": "maxModelLen",
+        "max_num_seqs": "maxNumSeqs",
+        "kv_cache_dtype": "kvCacheDtype",
+        "tensor_parallel_size": "tensorParallelSize",
+    }
+    chosen = result.budget.request.settings.max_num_seqs if result.budget else None
+    assert result.alternatives
+    for alternative in result.alternatives:
+        if alternative.field == "accelerator":
+            tried = assessed({"maxNumSeqs": chosen, **vllm}, gpu=str(alternative.value))
+        else:
+            tried = assessed({"maxNumSeqs": chosen, **vllm, fields[alternative.field]: alternative.value}, gpu=gpu)
+        assert tried.verdict is Verdict.FITS, alternative
+
+
+@pytest.mark.parametrize(
+    "vllm", [FITS, REFUSED, UNKNOWN, {**TOO_LARGE, "tensorParallelSize": 3}, {**TOO_LARGE, "maxModelLen": 50_000}]
+)
+def test_nothing_is_proposed_where_bytes_are_not_the_question(vllm: dict[str, Any]) -> None:
+    assert assessed(vllm).alternatives == ()
+
+
+def test_a_workload_is_not_cut_short_to_make_it_fit() -> None:
+    """Length below a declared request would be refused, so it is neither proposed nor rendered."""
+    workload = {"peakConcurrency": 8, "promptTokens": 15_000, "outputTokens": 1000}
+    result = assessed({"maxModelLen": 16_384, "maxNumSeqs": 8}, workload=workload)
+    assert result.verdict is Verdict.DOES_NOT_FIT
+    assert "max_model_len" not in {alternative.field for alternative in result.alternatives}
+    knobs = {"adjust": {"knobs": ["MaxModelLen", "KvCacheDtype"]}}
+    fp8 = assessed(
+        {"maxModelLen": 16_384, "maxNumSeqs": 8}, policy="Adjust", admission=knobs, gpu="L4-24GB",
+        workload={**workload, "peakConcurrency": 2},
+    )  # fmt: skip
+    assert fp8.decision is Decision.ADMIT_ADJUSTED
+    assert fp8.adjustment is not None
+    assert [change.field for change in fp8.adjustment.changes] == ["kv_cache_dtype"]
+
+
+@pytest.mark.parametrize(
+    ("admission", "changed"),
+    [
+        ({"adjust": {"knobs": ["MaxNumSeqs", "MaxModelLen"]}}, ["max_model_len"]),
+        ({"adjust": {"knobs": ["MaxModelLen"]}}, ["max_model_len"]),
+        ({"adjust": {"knobs": ["MaxNumSeqs"]}}, None),
+        ({"adjust": {"knobs": ["MaxModelLen"], "minMaxModelLen": 8192}}, None),
+        ({"adjust": {"knobs": ["MaxNumSeqs", "MaxModelLen"], "minMaxModelLen": 8192}}, ["max_num_seqs", "max_model_len"]),
+        ({"adjust": {"knobs": ["MaxNumSeqs", "MaxModelLen"], "minMaxModelLen": 8192, "minMaxNumSeqs": 8}}, None),
+    ],
+)  # fmt: skip
+def test_adjusting_keeps_to_the_knobs_and_floors(admission: dict[str, Any], changed: list[str] | None) -> None:
+    result = assessed(TOO_LARGE, policy="Adjust", admission=admission)
+    assert (result.decision is Decision.ADMIT_ADJUSTED) is (changed is not None)
+    assert [change.field for change in result.adjustment.changes] == changed if result.adjustment else changed is None
+    if result.adjustment:
+        assert result.effective is result.adjustment.budget
+        assert result.effective.verdict is Verdict.FITS
+        assert result.budget is not result.effective
+
+
+def test_break_glass_renders_what_is_written() -> None:
+    result = assessed(TOO_LARGE, policy="Adjust", skip="customer demo")
+    assert result.effective is result.budget
+
+
+@pytest.mark.parametrize(
+    ("admission", "workload", "guarantee"),
+    [
+        ({}, None, Guarantee.FULL_CONTEXT),
+        ({}, {"peakConcurrency": 1, "promptTokens": 1, "outputTokens": 1}, Guarantee.WORKLOAD),
+        ({"guarantee": "Startup"}, {"peakConcurrency": 1, "promptTokens": 1, "outputTokens": 1}, Guarantee.STARTUP),
+        ({"guarantee": "FullContext"}, None, Guarantee.FULL_CONTEXT),
+    ],
+)
+def test_the_guarantee_is(admission: dict[str, Any], workload: dict[str, int] | None, guarantee: Guarantee) -> None:
+    spec = spec_of(admission=admission, workload=workload) if workload else spec_of(admission=admission)
+    assert to_budget_request(spec, gather(spec, no_config)).guarantee is guarantee
+
+
+@pytest.mark.parametrize(("gpu", "seqs"), [("L4-24GB", 1), ("H100-SXM-80GB", 9)])
+def test_sequences_that_nobody_chose_are_the_most_that_fit(gpu: str, seqs: int) -> None:
+    result = assessed({}, gpu=gpu)
+    assert result.budget is not None
+    assert result.budget.settings.max_num_seqs == seqs
+    if result.verdict is Verdict.FITS:
+        assert assessed({"maxNumSeqs": seqs + 1}, gpu=gpu).verdict is not Verdict.FITS
+
+
+def test_a_budget_without_facts_is_a_mistake_of_the_caller() -> None:
+    with pytest.raises(ValueError, match="needs a model and an accelerator"):
+        to_budget_request(spec_of(), Facts(shape=None, accelerator=None))
+
+
+def test_judging_without_a_policy_admits_nothing_and_refuses_nothing() -> None:
+    judged = judge(new_request(max_model_len=131_073))
+    assert judged.verdict is Verdict.DOES_NOT_FIT
+    assert judged.alternatives == ()
+
+
+@pytest.mark.parametrize(
+    "vllm",
+    [
+        {"tensorParallelSize": 1024}, {"pipelineParallelSize": 1024}, {"decodeContextParallelSize": 1024},
+        {"dataParallelSize": 1024, "enableExpertParallel": True}, {"blockSize": 1}, {"blockSize": 16_384},
+        {"kvCacheMemoryBytes": 1}, {"kvCacheMemoryBytes": 1 << 50}, {"gpuMemoryUtilization": "0.001"},
+        {"maxNumSeqs": 1_000_000, "maxModelLen": 100_000_000}, {"maxNumBatchedTokens": 100_000_000}, {"kvCacheDtype": "x"},
+        {"maxModelLen": 1, "maxNumSeqs": 1, "maxNumBatchedTokens": 1}, {"version": "0.6.0"}, {"version": "99.0"},
+        {"quantization": "fp8"}, {"quantization": "awq"}, {"dtype": "float32"}, {"version": "0.33."},
+    ],
+    ids=repr,
+)  # fmt: skip
+@pytest.mark.parametrize("model", ["Qwen/Qwen3-8B", "deepseek-ai/DeepSeek-V3", "Qwen/Qwen3.6-27B", "facebook/opt-125m"])
+@pytest.mark.parametrize("policy", ["Reject", "Adjust"])
+def test_whatever_the_schema_admits_is_assessed(vllm: dict[str, Any], model: str, policy: str) -> None:
+    result = assessed(vllm, model=model, policy=policy, gpu="H100-SXM-80GB")
+    assert result.decision in Decision
+    assert result.decision is not Decision.REFUSE or any(f.severity == "error" for f in result.findings)
+
+
+def test_what_vllm_refuses_of_extra_args_refuses_the_deployment_with_or_without_a_budget() -> None:
+    known = assessed({"maxModelLen": 8192, "maxNumSeqs": 4, "extraArgs": ["--no-such"]}, gpu="H100-SXM-80GB")
+    unknown = assessed({"maxModelLen": 8192, "extraArgs": ["--no-such"]}, model="org/unknown")
+    pardoned = assessed({"maxModelLen": 8192, "extraArgs": ["--no-such"]}, model="org/unknown", policy="Warn")
+    assert [each.verdict for each in (known, unknown, pardoned)] == [Verdict.DOES_NOT_FIT] * 3
+    assert [each.decision for each in (known, unknown)] == [Decision.REFUSE] * 2
+    assert pardoned.decision is Decision.ADMIT_WITH_WARNING
+
+
+@pytest.mark.parametrize(("value", "fits"), [("1", True), ("0", False)])
+def test_a_variable_may_allow_any_length(value: str, *, fits: bool) -> None:
+    template = {"env": [{"name": "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "value": value}]}
+    admission = {"guarantee": "Startup"}
+    judged = assessed(
+        {"maxModelLen": 50000, "maxNumSeqs": 1}, gpu="H100-SXM-80GB", template=template, admission=admission
+    )
+    assert (judged.verdict is Verdict.FITS) is fits
+
+
+@pytest.mark.parametrize("vllm", [{}, {"kvCacheMemoryBytes": 1 << 30}, {"decodeContextParallelSize": 2}])
+def test_ranks_that_share_a_prompt_are_counted_and_leave_the_verdict_open(vllm: dict[str, Any]) -> None:
+    """Whether they hold a request's cache whole or in parts moved between releases: no figure, and no refusal."""
+    result = assessed({"prefillContextParallelSize": 2, "tensorParallelSize": 2, "maxNumSeqs": 4, **vllm})
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.decision is Decision.ADMIT_WITH_WARNING
+    assert result.budget is not None
+    assert result.budget.request.settings.parallelism.num_gpus == 4
+    (finding,) = [each for each in result.findings if each.rule == "UnmodelledKind"]
+    assert finding.field == "prefill_context_parallel_size"
+    assert "prefill_context_parallel_size 2 is not modelled" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_known"),
+    [
+        ("VLLM_MLA_DISABLE", "1", False), ("VLLM_MLA_DISABLE", "0", True), ("VLLM_PP_LAYER_PARTITION", "10,26", False),
+        ("VLLM_USE_V1", "0", False), ("VLLM_USE_V1", "1", True), ("VLLM_USE_V1", None, False), ("NCCL_DEBUG", "INFO", True),
+    ],
+)  # fmt: skip
+def test_a_variable_with_another_layout_leaves_the_verdict_open(
+    name: str, value: str | None, *, is_known: bool
+) -> None:
+    given = {"value": value} if value is not None else {"secretKeyRef": {"name": "s", "key": "k"}}
+    result = assessed({"maxNumSeqs": 4}, template={"env": [{"name": name, **given}]})
+    assert (result.verdict is not Verdict.UNKNOWN) is is_known
+    unmodelled = [each for each in result.findings if each.rule == "UnmodelledKind"]
+    assert [(each.field, name in each.message) for each in unmodelled] == ([] if is_known else [("environment", True)])
+
+
+@pytest.mark.parametrize(
+    ("argument", "kind"),
+    [
+        ("--hf-config-path=/model/other", "overrides of the model's config"), ("--worker-cls=corp.Worker", "a worker of its own"),
+        ("--worker-cls=auto", ""), ("--offload-group-size=4", "weight offloading to the CPU"), ("--offload-group-size=0", ""),
+        ('--model-class-overrides={"A": "corp.A"}', "a model class of its own"), ("--cpu-offload-gb=0", ""),
+    ],
+)  # fmt: skip
+def test_an_option_that_moves_memory_without_a_formula_is_named(argument: str, kind: str) -> None:
+    result = assessed({"maxNumSeqs": 4, "extraArgs": [argument]})
+    assert (result.verdict is Verdict.UNKNOWN) is bool(kind)
+    assert [kind in each.message for each in result.findings if each.rule == "UnmodelledKind"] == [True] * bool(kind)

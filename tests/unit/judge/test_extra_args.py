@@ -1,0 +1,154 @@
+"""extraArgs: what vLLM's parser would read from them, and what it would refuse."""
+
+from typing import Any
+
+import pytest
+
+from kvgate.api.v1alpha1 import Vllm
+from kvgate.budget.request import GraphSettings, Speculation
+from kvgate.judge.extra_args import read_extra_args
+from kvgate.vllm.cache_flags import cache_settings
+from kvgate.vllm.memory_settings import MENTIONED
+from kvgate.vllm.options import options
+from kvgate.vllm.pod_options import POD_OPTIONS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], {}),
+        (["--seed=1", "--max-logprobs", "3"], {}),
+        (["--disable-hybrid-kv-cache-manager"], {"disable_hybrid_kv_cache_manager": True}),
+        (["--no-async-scheduling"], {"async_scheduling": False}),
+        (["--async_scheduling", "--seed=1"], {"async_scheduling": True}),
+        (["--mamba-ssm-cache-dtype=float32"], {"mamba_ssm_cache_dtype": "float32"}),
+        (["--mamba_cache_dtype", "bfloat16"], {"mamba_cache_dtype": "bfloat16"}),
+        (["--mamba-cache-dtype", "fp9"], {}),
+        (["--mm-encoder-tp-mode=data"], {"mm_encoder_tp_mode": "data"}),
+        (["--mamba-cache-dtype"], {}),
+        (["--mamba-block-size", "1024", "--mamba-cache-mode=none"], {"mamba_block_size": 1024, "mamba_cache_mode": "none"}),
+        (["--kv-cache-dtype-skip-layers", "0", "1", "--seed=1"], {"kv_cache_dtype_skip_layers": ("0", "1")}),
+        (["--kv-cache-dtype-skip-layers=sliding_window"], {"kv_cache_dtype_skip_layers": ("sliding_window",)}),
+        (
+            ["--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}'],
+            {"speculation": Speculation(method="mtp", num_speculative_tokens=2)},
+        ),
+        (
+            ["--spec-method=mtp", "--spec-tokens", "2"],
+            {"speculation": Speculation(method="mtp", num_speculative_tokens=2)},
+        ),
+        (
+            ["--spec-method=mtp", '--speculative-config={"method": "ngram"}'],
+            {"speculation": Speculation(method="ngram", num_speculative_tokens=0)},
+        ),
+        (["--language-model-only"], {"language_model_only": True}),
+        (["--skip-mm-profiling", "--seed=1"], {"skip_mm_profiling": True}),
+        (["--limit-mm-per-prompt", '{"image": 2, "video": {"count": 0}}'], {"limit_mm_per_prompt": (("image", 2), ("video", 0))}),
+        (["--limit-mm-per-prompt", "image=many"], {}),
+        (["--compilation-config", '{"cudagraph_mode": "piecewise"}'], {"graphs": GraphSettings(mode="PIECEWISE")}),
+        (["--compilation-config=0"], {"graphs": GraphSettings(mode="NONE", compiles=False)}),
+        (['--compilation-config={"cudagraph_capture_sizes": ["1", "2"]}'], {"graphs": GraphSettings(capture_sizes=(1, 2))}),
+        (["--compilation-config=3"], {"graphs": GraphSettings(compiles=True)}),
+        (["--compilation-config.cudagraph_mode=1"], {"graphs": GraphSettings(mode="PIECEWISE")}),
+        (["--performance-mode", "throughput"], {"performance_mode": "throughput"}),
+        (["-O0"], {"optimization_level": 0}),
+        (["-O", "1"], {"optimization_level": 1}),
+        (["--optimization-level=2"], {"optimization_level": 2}),
+        (["-O.mode=3"], {"optimization_level": None}),
+        (["--compilation-config.mode=0"], {"graphs": GraphSettings(compiles=False)}),
+        (["--compilation-config", '{"cudagraph_capture_sizes": [1, 2], "max_cudagraph_capture_size": 2}'],
+         {"graphs": GraphSettings(capture_sizes=(1, 2), max_capture_size=2)}),
+        (["--compilation-config", '{"cudagraph_mode": "SOMETIMES"}'], {}),
+        (["--compilation-config", '{"cudagraph_capture_sizes": 8}'], {}),
+    ],
+)  # fmt: skip
+def test_arguments_are_read_as_vllm_reads_them(arguments: list[str], expected: dict[str, Any]) -> None:
+    extra = read_extra_args(Vllm(extraArgs=tuple(arguments)))
+    assert cache_settings(extra.known) == expected
+
+
+def test_a_form_that_only_old_releases_take_is_read_for_them() -> None:
+    extra = read_extra_args(Vllm(version="0.8.5", extraArgs=("--limit-mm-per-prompt=image=0,video=1",)))
+    assert cache_settings(extra.known) == {"limit_mm_per_prompt": (("image", 0), ("video", 1))}
+    assert extra.findings == ()
+    assert [each.rule for each in read_extra_args(Vllm(extraArgs=("--limit-mm-per-prompt=image=0",))).findings] == [
+        "OptionValue"
+    ]
+
+
+def told(*arguments: str, **vllm: Any) -> list[tuple[str, str, str]]:
+    findings = read_extra_args(Vllm(extraArgs=arguments, **vllm)).findings
+    return [(each.rule, each.severity.value, each.field) for each in findings]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--seed=1", "--no-such=1"), [("OptionUnknown", "error", "spec.vllm.extraArgs[1]")]),
+        (("--swap-space", "4"), [("OptionRemoved", "error", "spec.vllm.extraArgs[0]")]),
+        (("--seed", "many"), [("OptionValue", "error", "spec.vllm.extraArgs[0]")]),
+        (("sleep",), [("UnexpectedWord", "error", "spec.vllm.extraArgs[0]")]),
+        (("--seed=1", "--seed=2"), [("OptionRepeated", "warning", "spec.vllm.extraArgs[0]")]),
+        (("--compilation-config", '{"cudagraph_mode": "SOMETIMES"}'), [("InvalidSetting", "error", "spec.vllm.extraArgs[1]")]),
+        (("--lora-modules", "a=b"), [("LoraNotEnabled", "error", "spec.vllm.extraArgs[1]")]),
+        (("--reasoning-parser=qwen",), [("ParserUnknown", "error", "spec.vllm.extraArgs[0]")]),
+        (("--enable-auto-tool-choice",), [("ToolCallParserMissing", "error", "spec.vllm.extraArgs[0]")]),
+        (("--seed 1",), [("OptionUnknown", "error", "spec.vllm.extraArgs[0]")]),
+        (("--chat-template", "- {{ messages[0].content }}"), []),
+        (("--enable-lora.a", "--enable-lora.b"), [("OptionRepeated", "info", "spec.vllm.extraArgs[0]")]),
+        (("--seed=1", "--max-logprobs", "3", "--enable-lora"), []),
+    ],
+)  # fmt: skip
+def test_what_vllm_would_refuse_stands_at_its_argument(
+    arguments: tuple[str, ...], expected: list[tuple[str, str, str]]
+) -> None:
+    assert told(*arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "argument", "version"),
+    [
+        ("OptionUnknown", "--no-such=1", "0.33.0"),
+        ("OptionUnknown", "--max-num-prefill-seqs=1", "0.33.0"),
+        ("OptionNotYet", "--performance-mode=throughput", "0.16.0"),
+        ("OptionValue", "--performance-mode=corp", "0.33.0"),
+        ("ParserUnknown", "--reasoning-parser=corp", "0.33.0"),
+        ("InvalidSetting", '--compilation-config={"cudagraph_mode": "CORP"}', "0.33.0"),
+    ],
+)
+def test_an_image_of_ones_own_may_take_more(rule: str, argument: str, version: str) -> None:
+    assert told(argument, version=version) == [(rule, "error", "spec.vllm.extraArgs[0]")]
+    own = told(argument, version=version, image="registry/fork:1")
+    assert own == [(rule, "warning", "spec.vllm.extraArgs[0]")]
+
+
+def test_a_newer_release_may_take_more_and_nothing_brings_back_what_is_gone() -> None:
+    assert told("--no-such=1", version="9.0.0") == [("OptionUnknown", "warning", "spec.vllm.extraArgs[0]")]
+    assert [severity for _, severity, _ in told("--swap-space=4", image="registry/fork:1")] == ["error"]
+
+
+def test_a_variable_is_judged_as_the_text_that_vllm_gets() -> None:
+    """Rendering escapes it: neither a number, nor a word that may be any option."""
+    escaped = ("VariableNotExpanded", "warning", "spec.vllm.extraArgs[0]")
+    assert told("--seed=$(SEED)") == [("OptionValue", "error", "spec.vllm.extraArgs[0]"), escaped]
+    assert told("$(MORE)") == [("UnexpectedWord", "error", "spec.vllm.extraArgs[0]"), escaped]
+    extra = read_extra_args(Vllm(extraArgs=("--mamba-cache-dtype=$(DTYPE)", "--chat-template={{ messages }} $(X)")))
+    assert extra.values == {"chat_template": "{{ messages }} $(X)"}
+
+
+@pytest.mark.parametrize("name", MENTIONED)
+def test_an_option_that_moves_some_memory_is_named(name: str) -> None:
+    flag, option = f"--{name.replace('_', '-')}", options()[f"--{name.replace('_', '-')}"]
+    kind = option.types_in((0, 33, 0))[0]
+    value = {"bool": "", "int": "=3", "float": "=1.5"}.get(
+        kind, f"={next(iter(set(option.choices_in((0, 33, 0))) - set(MENTIONED[name])), 'X')}"
+    )
+    assert told(flag + value) == [("SettingMovesMemory", "warning", "spec.vllm.extraArgs[0]")]
+    for harmless in set(MENTIONED[name]) - {False, ""}:
+        assert told(f"{flag}={harmless}") == []
+
+
+@pytest.mark.parametrize("name", [*MENTIONED, *(option.name for option in POD_OPTIONS)])
+def test_a_key_of_an_option_that_has_none_breaks_nothing(name: str) -> None:
+    """`--flag.key value` makes an object of any option."""
+    assert read_extra_args(Vllm(extraArgs=(f"--{name.replace('_', '-')}.key", '{"a": [1]}'))).findings is not None

@@ -1,0 +1,158 @@
+"""An assessment in words: short enough for kubectl, one line each, with the numbers."""
+
+import pytest
+
+from kvgate.api.conditions import Reason
+from kvgate.budget.adjust import Alternative
+from kvgate.budget.interval import Verdict
+from kvgate.judge.assess import Assessment, Decision, judge
+from kvgate.judge.summary import (
+    MAX_REFUSAL,
+    MAX_WARNING,
+    accepted,
+    alternative_text,
+    changes_text,
+    refusal,
+    shortened,
+    warnings,
+)
+from kvgate.rules import Finding, Severity
+from support.builders import new_document, new_request
+from unit.judge.test_assess import FITS, MAYBE, REFUSED, TOO_LARGE, UNKNOWN, assessed
+
+NO_CONFIG = {"name": "m", "configFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}
+
+
+def finding(
+    rule: str = "KVCacheTooSmall", *, size: int = 10, severity: Severity = Severity.ERROR, fix: int = 0
+) -> Finding:
+    return Finding(rule=rule, severity=severity, field="max_model_len", message="m" * size, remediation="r" * fix)
+
+
+def refused(*findings: Finding, alternatives: tuple[Alternative, ...] = ()) -> Assessment:
+    return Assessment(
+        verdict=Verdict.DOES_NOT_FIT, decision=Decision.REFUSE, findings=findings, alternatives=alternatives
+    )
+
+
+def test_a_fruitless_search_says_what_it_was_allowed_to_turn() -> None:
+    limits = {"adjust": {"knobs": ["MaxNumSeqs"], "minMaxNumSeqs": 250}}
+    found_none = assessed({"maxModelLen": 40960, "maxNumSeqs": 256}, policy="Adjust", admission=limits)
+    assert "no change of MaxNumSeqs within your floors fits" in refusal(found_none)
+    assert len(refusal(found_none)) <= MAX_REFUSAL
+
+
+@pytest.mark.parametrize("size", [0, 1, 400, 500, 501, 10_000])
+@pytest.mark.parametrize("fix", [0, 1, 249, 250, 499, 500, 10_000])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_refusal_has_at_most_500_characters(size: int, fix: int, count: int) -> None:
+    assert len(refusal(refused(*[finding(size=size, fix=fix)] * count))) <= MAX_REFUSAL == 500
+
+
+def test_the_way_out_survives_a_long_reason() -> None:
+    text = refusal(refused(finding(size=10_000), alternatives=(Alternative(field="max_model_len", value=512),)))
+    assert text.endswith(". Would fit: maxModelLen 512")
+
+
+def test_a_refusal_tells_errors_only_and_the_numbers() -> None:
+    text = refusal(assessed(TOO_LARGE))
+    assert "needs 5.62 GiB" in text
+    assert "Would fit: maxModelLen" in text
+    assert "\n" not in text
+    assert refusal(assessed(REFUSED)).endswith(". set tensor_parallel_size to one of 1, 2, 4, 8, 16")
+
+
+def test_warnings_have_at_most_120_characters_and_one_line() -> None:
+    long = [finding(size=size, fix=size, severity=Severity.WARNING) for size in (1, 119, 120, 121, 5000)]
+    lines = warnings(Assessment(verdict=Verdict.UNKNOWN, decision=Decision.ADMIT_WITH_WARNING, findings=tuple(long)))
+    assert len(lines) == 5
+    assert max(map(len, lines)) == MAX_WARNING == 120
+
+
+@pytest.mark.parametrize(
+    ("decision", "severity", "count"),
+    [
+        (Decision.ADMIT, Severity.WARNING, 1), (Decision.ADMIT, Severity.INFO, 0), (Decision.ADMIT_WITH_WARNING, Severity.ERROR, 1),
+        (Decision.ADMIT_WITH_WARNING, Severity.INFO, 0), (Decision.REFUSE, Severity.ERROR, 0),
+    ],
+)  # fmt: skip
+def test_what_is_admitted_is_warned_about(decision: Decision, severity: Severity, count: int) -> None:
+    """Also where it fits: requests beyond max_num_seqs wait, and nobody else says so."""
+    assert (
+        len(warnings(Assessment(verdict=Verdict.FITS, decision=decision, findings=(finding(severity=severity),))))
+        == count
+    )
+
+
+def test_break_glass_and_adjusting_are_told_first() -> None:
+    assert warnings(assessed(TOO_LARGE, skip="why"))[0].endswith("does not fit: why")
+    assert warnings(assessed(TOO_LARGE, policy="Adjust"))[0].startswith("adjusted: maxModelLen 40960 → ")
+    assert warnings(assessed(FITS, skip="why")) == []
+
+
+def test_what_adjusting_does_not_mend_is_told_beside_it() -> None:
+    vllm = {**TOO_LARGE, "extraArgs": ["--seed=1", "--seed=2"]}
+    adjusted, *others = warnings(assessed(vllm, policy="Adjust"))
+    assert adjusted.startswith("adjusted: ")
+    assert [line for line in others if "seed is set to 1 here and again later" in line] == others != []
+
+
+def test_a_reason_with_line_breaks_stays_one_line() -> None:
+    from kvgate.api.validation import parse_document
+
+    document = new_document()
+    document["metadata"]["annotations"] = {"kvgate.io/skip-budget": "one\r\n two\tthree"}
+    assert parse_document(document).skip_reason == "one two three"
+
+
+@pytest.mark.parametrize(
+    ("alternative", "text"),
+    [
+        (Alternative(field="max_model_len", value=512), "maxModelLen 512"),
+        (Alternative(field="kv_cache_dtype", value="fp8"), "kvCacheDtype fp8"),
+        (Alternative(field="accelerator", value="H100-SXM-80GB"), "H100-SXM-80GB"),
+    ],
+)
+def test_an_alternative_is_written_as_the_spec_writes_it(alternative: Alternative, text: str) -> None:
+    assert alternative_text(alternative) == text
+
+
+def test_without_an_adjustment_there_are_no_changes() -> None:
+    assert changes_text(assessed(FITS)) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "short"), [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("", 3, ""), ("abc", 1, "…")]
+)
+def test_text_is_shortened_with_an_ellipsis(text: str, limit: int, short: str) -> None:
+    assert shortened(text, limit) == short
+
+
+@pytest.mark.parametrize(
+    ("assessment", "status", "reason"),
+    [
+        (assessed(FITS), True, Reason.FITS),
+        (assessed(MAYBE), True, Reason.MAY_NOT_FIT),
+        (assessed(MAYBE, policy="Adjust"), True, Reason.ADJUSTED),
+        (assessed(TOO_LARGE), False, Reason.BUDGET_EXCEEDED),
+        (assessed(TOO_LARGE, policy="Adjust"), True, Reason.ADJUSTED),
+        (assessed(TOO_LARGE, policy="Warn"), True, Reason.POLICY_WARN),
+        (assessed(TOO_LARGE, skip="why"), True, Reason.BUDGET_SKIPPED),
+        (assessed(REFUSED), False, Reason.SETTING_REFUSED),
+        (assessed(UNKNOWN), None, Reason.UNMODELLED_KIND),
+        (assessed({"version": "0.5.0"}), None, Reason.UNKNOWN_VERSION),
+        (assessed(FITS, model="nobody/knows"), None, Reason.UNKNOWN_MODEL),
+        (assessed(FITS, gpu="nothing"), None, Reason.UNKNOWN_ACCELERATOR),
+        (assessed(FITS, model=NO_CONFIG), None, Reason.INVALID_MODEL_CONFIG),
+    ],
+    ids=lambda value: value.name if isinstance(value, Reason) else "",
+)  # fmt: skip
+def test_the_condition_accepted_is(assessment: Assessment, status: bool | None, reason: Reason) -> None:  # noqa: FBT001
+    told_status, told_reason, message = accepted(assessment)
+    assert (told_status, told_reason) == (status, reason)
+    assert message
+
+
+def test_a_verdict_that_nobody_can_decide_names_its_reason() -> None:
+    judged = judge(new_request(unmodelled_settings=("LoRA",)))
+    assert "LoRA is not modelled" in accepted(judged)[2]

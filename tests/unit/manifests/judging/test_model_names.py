@@ -1,0 +1,23 @@
+"""What is written for a model, and the model that it is."""
+
+import pytest
+
+from kvgate.manifests.judging.model_names import Named, find_model
+
+GRANITE = "ibm-granite/granite-3.1-8b-instruct"
+
+
+@pytest.mark.parametrize(
+    ("place", "model"),
+    [
+        ("oci://registry.example.com/cars/modelcar-granite-3-1-8b-instruct:1.5", GRANITE),
+        ("oci://registry.example.com/cars/modelcar-catalog:granite-3.1-8b-instruct", GRANITE),
+        ("s3://models/granite_3.1_8b_instruct/", GRANITE),
+        ("/models/Granite-3.1-8B-Instruct", GRANITE),
+        ("pvc://weights/granite-3-1-8b", None),
+    ],
+)
+def test_a_place_is_told_by_its_last_name(place: str, model: str | None) -> None:
+    found = find_model([Named(text=place, path="uri")])
+    assert found
+    assert (found.name if found.assumed else None) == model

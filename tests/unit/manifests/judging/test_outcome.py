@@ -1,0 +1,602 @@
+"""What is said of an engine: releases that are not known, contradictions, GPUs that do not add up, what breaks a start around it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kvgate.budget.interval import Verdict
+from kvgate.budget.versions import parse_patch
+from kvgate.manifests import read_manifests
+from kvgate.manifests.engines import find_engines
+from kvgate.manifests.judging.judged import Defaults, JudgedEngine
+from kvgate.manifests.judging.outcome import judge_engine
+from kvgate.manifests.judging.releases import newest_understood
+from kvgate.rules.finding import Severity
+from kvgate.vllm.options import newest_read, releases_read
+
+IMAGE = "vllm/vllm-openai:v0.32.0"
+NEWEST = releases_read()[-1]
+"""Of those that were read."""
+ASSUMED = newest_understood()
+"""The newest whose accounting is known too."""
+MAJOR, MINOR, PATCH = newest_read()
+NEXT, NEXT_PATCH = f"{MAJOR}.{MINOR + 1}.0", f"{MAJOR}.{MINOR}.{PATCH + 1}"
+NO_GPUS = {"limits": {"nvidia.com/gpu": 0}}
+
+
+def judged(
+    folder: Path, *arguments: str, image: str = IMAGE, gpus: int | None = 1, gpu: str = "NVIDIA-H100-80GB-HBM3",
+    defaults: Defaults | None = None, container: dict[str, Any] | None = None, **pod: Any,
+) -> JudgedEngine:  # fmt: skip
+    """A pod with `vllm serve ARGUMENTS`."""
+    resources = {"limits": {"nvidia.com/gpu": gpus}} if gpus else {}
+    vllm = {
+        "name": "vllm",
+        "image": image,
+        "command": ["vllm", "serve"],
+        "args": list(arguments),
+        "resources": resources,
+    }
+    spec = {"nodeSelector": {"nvidia.com/gpu.product": gpu}, "containers": [vllm | (container or {})], **pod}
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}
+    (folder / "x.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    (engine,) = find_engines(read_manifests([str(folder)])).engines
+    return judge_engine(engine, defaults or Defaults())
+
+
+def rules(engine: JudgedEngine, *severities: Severity) -> list[str]:
+    return [each.finding.rule for each in engine.findings if not severities or each.finding.severity in severities]
+
+
+@pytest.mark.parametrize(
+    ("image", "version", "assumed"),
+    [
+        ("vllm/vllm-openai:v0.29.0", "0.29.0", ""),
+        ("vllm/vllm-openai:v0.29.0-cu129", "0.29.0", ""),
+        ("registry.local:5000/mirror/vllm/vllm-openai:v0.10.2.post1", "0.10.2.post1", ""),
+        ("vllm/vllm-openai:v0.29.0@sha256:00", "0.29.0", ""),
+        ("ghcr.io/llm-d/llm-d-cuda:v0.9.0-vllm0.30.0", "0.30.0", ""),
+        ("public.ecr.aws/deep-learning-containers/vllm:0.11.0-gpu-py312-cu128-ubuntu22.04-ec2", "0.11.0", ""),
+        ("rayproject/ray:2.43.0-vllm_0.8.5.post1", "0.8.5.post1", ""),
+        ("team/dynamo:1.5.0-vllm-runtime-0.2.1", ASSUMED, "not vLLM's own image"),
+        ("vllm/vllm-openai", ASSUMED, "moves"),
+        ("vllm/vllm-openai:nightly", ASSUMED, "moves"),
+        ("vllm/vllm-openai@sha256:00", ASSUMED, f"0.8.5 to {ASSUMED}: a digest"),
+        ("vllm/vllm-openai:nightly-0123456", ASSUMED, "names no release"),
+        ("lmcache/vllm-openai:v0.3.5", ASSUMED, "not vLLM's own image"),
+        ("quay.io/team/vllm:1.2.3", ASSUMED, "not vLLM's own image"),
+    ],
+)
+def test_the_release_is_the_images_or_assumed(tmp_path: Path, image: str, version: str, assumed: str) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-0.6B", image=image)
+    assert engine.vllm_version == version
+    assert assumed in " ".join(engine.assumed)
+    assert bool(engine.assumed) == bool(assumed)
+
+
+def test_a_configured_release_stands_where_the_image_says_none(tmp_path: Path) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-0.6B", image="team/vllm", defaults=Defaults(vllm_version="0.12.0"))
+    assert (engine.vllm_version, engine.assumed) == ("0.12.0", ("vLLM 0.12.0, as configured",))
+    stated = judged(tmp_path, "Qwen/Qwen3-0.6B", defaults=Defaults(vllm_version="0.12.0"))
+    assert (stated.vllm_version, stated.assumed) == ("0.32.0", ())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "low", "high"),
+    [
+        (["--swap-space=4"], "0.8.5", "0.17.1"),
+        (["--nnodes=1"], "0.12.0", ASSUMED),
+        (["--max-model-len=auto"], "0.14.1", ASSUMED),
+        (["--enable-auto-tool-choice", "--tool-call-parser=glm47"], "0.14.1", ASSUMED),
+        (["--speculative-model=x"], "0.6.6", "0.6.6"),
+        (["--enable-multimodal"], "0.8.5", ASSUMED),
+    ],
+)
+def test_options_narrow_the_release_down(tmp_path: Path, arguments: list[str], low: str, high: str) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen2.5-7B-Instruct", *arguments, image="team/vllm")
+    span = f"vLLM {low}:" if low == high else f"vLLM {low} to {high}:"
+    assert engine.assumed[0].startswith(span)
+    assert not {"OptionRemoved", "OptionNotYet", "OptionValue", "ParserUnknown"} & set(rules(engine))
+
+
+@pytest.mark.parametrize(
+    ("other", "option", "verdict"),
+    [
+        (("nvidia.com/gpu.product", "NVIDIA-A10"), "--seed=1", Verdict.DOES_NOT_FIT),
+        (("nvidia.com/gpu.product", "NVIDIA-H100-80GB-HBM3"), "--seed=1", Verdict.MAY_NOT_FIT),
+        (("pool", "large"), "--seed=1", Verdict.MAY_NOT_FIT),
+        (("pool", "large"), "--no-such-option", Verdict.DOES_NOT_FIT),
+    ],
+)
+def test_only_what_no_alternative_of_an_affinity_holds_is_refused(
+    tmp_path: Path, other: tuple[str, str], option: str, verdict: Verdict
+) -> None:
+    labels = (("nvidia.com/gpu.product", "NVIDIA-L4"), other)
+    terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]} for key, value in labels]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    pod = {"nodeSelector": {}, "affinity": {"nodeAffinity": required}}
+    found = judged(tmp_path, "Qwen/Qwen3-8B", option, **pod)
+    assert found.verdict is verdict
+    assert "SeveralAccelerators" in rules(found, Severity.INFO)
+
+
+@pytest.mark.parametrize(
+    ("labels", "resource", "is_shared"),
+    [
+        ({"nvidia.com/gpu.product": "NVIDIA-L4"}, "nvidia.com/gpu", False),
+        ({"nvidia.com/gpu.product": "NVIDIA-L4-SHARED"}, "nvidia.com/gpu", True),
+        ({"nvidia.com/gpu.product": "NVIDIA-L4"}, "nvidia.com/gpu.shared", True),
+        ({"nvidia.com/gpu.product": "NVIDIA-L4", "nvidia.com/gpu.sharing-strategy": "none"}, "nvidia.com/gpu", False),
+        ({"nvidia.com/gpu.product": "NVIDIA-L4", "nvidia.com/gpu.sharing-strategy": "mps"}, "nvidia.com/gpu", True),
+        (
+            {"cloud.google.com/gke-accelerator": "nvidia-l4", "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"},
+            "nvidia.com/gpu",
+            True,
+        ),
+    ],
+)  # fmt: skip
+def test_other_containers_on_the_gpu_are_told(
+    tmp_path: Path, labels: dict[str, str], resource: str, *, is_shared: bool
+) -> None:
+    container = {"resources": {"limits": {resource: 1}}}
+    found = judged(tmp_path, "Qwen/Qwen3-0.6B", container=container, nodeSelector=labels)
+    assert found.accelerator == "L4-24GB"
+    assert ("SharedGpu" in rules(found, Severity.WARNING)) is is_shared
+
+
+@pytest.mark.parametrize("tag", ["latest", "nightly"])
+def test_a_tag_that_moves_is_the_newest_release_or_one_that_was_pulled_before(tmp_path: Path, tag: str) -> None:
+    arguments = ("Qwen/Qwen2.5-7B-Instruct", "--max-model-len=8192", "--max-num-seqs=4", "--swap-space=4")
+    found = judged(tmp_path, *arguments, image=f"vllm/vllm-openai:{tag}")
+    assert rules(found, Severity.WARNING) == ["OptionRemoved", "ReleaseDecides"]
+    assert found.verdict is Verdict.MAY_NOT_FIT
+
+
+@pytest.mark.parametrize(
+    ("image", "arguments", "assumed"),
+    [
+        ("team/vllm", [], "vLLM 0.8.5 to 0.32.0: "),
+        ("vllm/vllm-openai", [], "vLLM 0.32.0: "),
+        ("team/vllm", ["--monokernel"], "vLLM 0.33.0: "),
+    ],
+)
+def test_a_release_that_was_only_read_is_assumed_where_no_older_one_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str, arguments: list[str], assumed: str
+) -> None:
+    """`make vllm-release` brings tables; the accounting comes when a person has read what changed."""
+    is_newer = lambda version: parse_patch(version) > (0, 32, 99)  # noqa: E731
+    monkeypatch.setattr("kvgate.manifests.judging.releases.is_newer_than_known", is_newer)
+    assert judged(tmp_path, "Qwen/Qwen2.5-7B-Instruct", *arguments, image=image).assumed[0].startswith(assumed)
+
+
+@pytest.mark.parametrize("tag", [f"v{NEXT}", f"v{NEXT_PATCH}", "nightly"])
+def test_a_release_that_nobody_has_read_may_know_more_options(tmp_path: Path, tag: str) -> None:
+    known = ("Qwen/Qwen3-8B", "--max-model-len=8192", "--max-num-seqs=4")
+    found = judged(tmp_path, *known, "--brand-new=1", "--moe-backend=newer", image=f"vllm/vllm-openai:{tag}")
+    assert rules(found, Severity.WARNING) == ["OptionUnknown", "OptionValue"]
+    assert found.findings[0].finding.message.startswith(
+        f"as of vLLM {NEWEST}, the newest that kvgate knows, --brand-new"
+    )
+    assert found.verdict is Verdict.FITS
+
+
+@pytest.mark.parametrize("image", ["vllm/vllm-openai:latest", f"vllm/vllm-openai@sha256:{'0' * 64}", "corp/llm:7"])
+@pytest.mark.parametrize(
+    ("option", "severity"), [("--corp-quota=1", Severity.WARNING), ("--max-modle-len=1", Severity.ERROR)]
+)
+def test_where_no_release_is_stated_a_slip_of_the_pen_is_an_error_and_an_option_like_no_other_is_not(
+    tmp_path: Path, image: str, option: str, severity: Severity
+) -> None:
+    found = judged(tmp_path, "Qwen/Qwen3-8B", "--max-model-len=8192", "--max-num-seqs=4", option, image=image)
+    assert rules(found, severity) == ["OptionUnknown"]
+
+
+@pytest.mark.parametrize(
+    ("image", "name", "severity"),
+    [
+        (IMAGE, "hermess", Severity.ERROR),
+        (IMAGE, "corp", Severity.ERROR),
+        (f"vllm/vllm-openai:v{NEXT}", "corp", Severity.WARNING),
+        ("vllm/vllm-openai:nightly", "hermess", Severity.WARNING),
+        ("corp/llm:7", "corp", Severity.WARNING),
+        ("corp/llm:7", "minimax", Severity.WARNING),  # neither the oldest nor the newest has it
+        ("corp/llm:7", "hermess", Severity.ERROR),
+    ],
+)
+def test_a_parser_is_refused_as_surely_as_the_release_is_known(
+    tmp_path: Path, image: str, name: str, severity: Severity
+) -> None:
+    tools = ("--enable-auto-tool-choice", f"--tool-call-parser={name}")
+    found = judged(tmp_path, "Qwen/Qwen3-8B", "--max-model-len=8192", "--max-num-seqs=4", *tools, image=image)
+    told = [each for each in found.findings if each.finding.rule == "ParserUnknown"]
+    assert [(each.finding.severity, each.path) for each in told] == [(severity, "spec.containers[0].args[4]")]
+
+
+def test_another_program_may_bring_a_parser_along_or_need_none(tmp_path: Path) -> None:
+    container = {"command": ["python3", "-m", "dynamo.vllm"]}
+    arguments = ("--reasoning-parser=corp", "--enable-auto-tool-choice")
+    found = judged(tmp_path, "--model=Qwen/Qwen3-8B", *arguments, container=container)
+    assert rules(found, Severity.ERROR) == []
+    assert {"ParserUnknown", "ToolCallParserMissing"} <= set(rules(found, Severity.WARNING))
+
+
+def test_what_is_missing_may_stand_in_options_that_nobody_sees(tmp_path: Path) -> None:
+    found = judged(tmp_path, "Qwen/Qwen3-8B", "--enable-auto-tool-choice", "--lora-modules", "a=b", "--config=/x.yaml")
+    assert rules(found, Severity.ERROR) == []
+    assert "LoraNotEnabled" in rules(found, Severity.WARNING)
+    assert "ToolCallParserMissing" not in rules(found)
+
+
+def test_the_values_of_a_new_option_are_uncertain_with_it(tmp_path: Path) -> None:
+    found = judged(tmp_path, "Qwen/Qwen3-8B", "--max-model-len=8192", "--corp-list", "a", "b", image="corp/llm:7")
+    assert rules(found, Severity.ERROR) == []
+
+
+def test_a_value_that_vllm_refuses_after_parsing_is_told_where_it_stands(tmp_path: Path) -> None:
+    found = judged(tmp_path, "Qwen/Qwen3-8B", "--gpu-memory-utilization=92", "--max-num-seqs=0")
+    told = [(each.finding.rule, each.finding.field, each.path) for each in found.findings]
+    assert told == [
+        ("InvalidSetting", "gpu_memory_utilization", "spec.containers[0].args[1]"),
+        ("InvalidSetting", "max_num_seqs", "spec.containers[0].args[2]"),
+    ]
+
+
+def test_what_only_one_release_says_is_no_error(tmp_path: Path) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-32B", "--max-model-len=32000", image="team/vllm")
+    assert engine.verdict in (Verdict.MAY_NOT_FIT, Verdict.FITS)
+    assert rules(engine, Severity.ERROR) == []
+    assert "ReleaseDecides" in rules(engine)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ["--no-enable-chunked-prefill", "--max-num-batched-tokens=2048", "--max-model-len=4096"],
+            ["BatchBelowMaxModelLen"],
+        ),
+        (["--enforce-eager", "--cudagraph-capture-sizes", "1", "2"], ["NoEffect"]),
+        (["--enforce-eager", '--compilation-config={"cudagraph_mode": "NONE"}'], []),
+        (["--kv-cache-memory-bytes=20G", "--gpu-memory-utilization=0.9"], ["NoEffect"]),
+        (["--lora-modules", "a=b"], ["LoraNotEnabled"]),
+        (["--enable-auto-tool-choice"], ["ToolCallParserMissing"]),
+        (["--enable-auto-tool-choice", "--tool-call-parser="], ["ToolCallParserMissing"]),
+        (["--enable-auto-tool-choice", "--tool-call-parser=hermes"], []),
+        (["--no-enable-auto-tool-choice"], []),
+        (["--max-num-seqs=4", "--max-num-seqs=4"], ["OptionRepeated"]),
+        (["--max-num-seqs=4", "--max-num-seqs=8"], ["OptionRepeated"]),
+        (["--no-enable-prefix-caching", "--enable-prefix-caching"], ["OptionRepeated"]),
+        (["--enforce-eager", "true"], ["UnexpectedWord"]),
+    ],
+)
+def test_options_that_do_not_go_together(tmp_path: Path, arguments: list[str], expected: list[str]) -> None:
+    told = rules(judged(tmp_path, "Qwen/Qwen3-4B", *arguments))
+    assert [
+        rule for rule in told if rule not in ("Oversubscribed", "UnmodelledKind", "SamplerWarmUpIsTight")
+    ] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "gpus", "expected"),
+    [
+        (["-tp", "2"], 1, ["TooFewGpus"]),
+        (["-tp", "2", "-pp", "2"], 4, []),
+        (["-dp", "2"], 1, ["TooFewGpus"]),
+        ([], 4, ["IdleGpus"]),
+        (["--prefill-context-parallel-size=2", "-tp=2"], 4, []),
+        (["-pcp", "4"], 2, ["TooFewGpus"]),
+        (["--decode-context-parallel-size=4"], 4, ["IdleGpus"]),
+        (["-dp", "16", "-dpl", "8"], 8, []),
+        (["-tp", "16", "--nnodes", "2"], 8, []),
+        (["-tp", "16", "--distributed-executor-backend=ray"], 8, []),
+        (["-dp", "4", "--data-parallel-backend=ray"], 2, []),
+        (["-dp", "16", "--data-parallel-rank=3"], 1, []),
+        (["-tp", "$(SIZE)"], 1, []),
+        (["-tp", "2"], None, []),
+    ],
+)
+def test_gpus_must_add_up(tmp_path: Path, arguments: list[str], gpus: int | None, expected: list[str]) -> None:
+    told = rules(judged(tmp_path, "Qwen/Qwen3-32B", *arguments, gpus=gpus))
+    assert [rule for rule in told if rule.endswith("Gpus")] == expected
+
+
+@pytest.mark.parametrize(
+    ("devices", "gpus", "expected"),
+    [
+        ("0", 2, ["TooFewGpus"]),
+        ("0,1", 2, []),
+        ("0, 1", None, []),
+        ("0", None, ["TooFewGpus"]),
+        ("0,1,2", None, ["IdleGpus"]),
+        ("GPU-a1,MIG-b2/0/1", 2, []),
+        ("all", 2, []),
+        ("$(DEVICES)", 2, []),
+        ("0,1", 4, ["IdleGpus"]),
+        ("0,1,2,3", 1, ["TooFewGpus"]),
+    ],
+)
+def test_gpus_that_cuda_does_not_show_are_none(
+    tmp_path: Path, devices: str, gpus: int | None, expected: list[str]
+) -> None:
+    environment = [{"name": "CUDA_VISIBLE_DEVICES", "value": devices}]
+    told = rules(judged(tmp_path, "Qwen/Qwen3-32B", "-tp=2", gpus=gpus, container={"env": environment}))
+    assert [rule for rule in told if rule.endswith("Gpus")] == expected
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("CUDA_VISIBLE_DEVICES=0 vllm serve Qwen/Qwen3-32B -tp 2", ["TooFewGpus"]),
+        ("env CUDA_VISIBLE_DEVICES=0,1 vllm serve Qwen/Qwen3-32B -tp 2", []),
+        ("export CUDA_VISIBLE_DEVICES=0,1\nvllm serve Qwen/Qwen3-32B -tp 2", []),
+    ],
+)
+def test_a_script_may_show_other_gpus(tmp_path: Path, script: str, expected: list[str]) -> None:
+    container = {"command": ["sh", "-c", script], "args": [], "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "3"}]}
+    told = rules(judged(tmp_path, gpus=2, container=container))
+    assert [rule for rule in told if rule.endswith("Gpus")] == expected
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["ray start --head --port=6379 &&", "bash /vllm-workspace/examples/online_serving/multi-node-serving.sh leader;"],
+)
+def test_a_container_that_starts_ray_has_its_clusters_gpus(tmp_path: Path, first: str) -> None:
+    script = f"{first} vllm serve Qwen/Qwen3-32B -tp 8 -pp 2"
+    engine = judged(tmp_path, gpus=8, container={"command": ["sh", "-c", script]})
+    assert "TooFewGpus" not in rules(engine)
+
+
+@pytest.mark.parametrize("resource", ["google.com/tpu", "aws.amazon.com/neuron"])
+def test_a_chip_may_be_several_ranks(tmp_path: Path, resource: str) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-32B", "-tp", "8", container={"resources": {"limits": {resource: 4}}})
+    assert not [rule for rule in rules(engine) if rule.endswith("Gpus")]
+
+
+def _probe(kind: str, **numbers: int) -> dict[str, Any]:
+    return {kind: {"httpGet": {"path": "/health", "port": 8000}, **numbers}}
+
+
+@pytest.mark.parametrize(
+    ("container", "expected"),
+    [
+        (_probe("livenessProbe"), True),
+        (_probe("livenessProbe", initialDelaySeconds=10), True),
+        (_probe("livenessProbe", initialDelaySeconds=30), False),
+        (_probe("livenessProbe", initialDelaySeconds=120), False),
+        (_probe("livenessProbe") | _probe("startupProbe", failureThreshold=60), False),
+        (_probe("startupProbe", failureThreshold=2), True),
+        (_probe("readinessProbe"), False),
+        ({"livenessProbe": {"exec": {"command": ["true"]}}}, False),
+        ({}, False),
+    ],
+)
+def test_a_probe_that_kills_every_start_is_told(tmp_path: Path, container: dict[str, Any], expected: bool) -> None:  # noqa: FBT001
+    engine = judged(tmp_path, "Qwen/Qwen3-32B", container=container)
+    assert ("ProbeTooImpatient" in rules(engine)) is expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "container", "pod", "expected"),
+    [
+        (["-tp", "2"], {}, {}, True),
+        (["-pp", "2"], {}, {}, True),
+        (["-dp", "2"], {}, {}, False),
+        (["-tp", "2"], {"resources": {"limits": {"nvidia.com/gpu": 1}}}, {}, False),
+        (["-tp", "2"], {"volumeMounts": [{"name": "s", "mountPath": "/dev/shm/"}]}, {}, False),
+        (["-tp", "2"], {}, {"hostIPC": True}, False),
+    ],
+)
+def test_ranks_need_shared_memory(
+    tmp_path: Path,
+    arguments: list[str],
+    container: dict[str, Any],
+    pod: dict[str, Any],
+    expected: bool,  # noqa: FBT001
+) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-32B", *arguments, gpus=2, container=container, **pod)
+    assert ("SharedMemoryTooSmall" in rules(engine)) is expected
+
+
+@pytest.mark.parametrize(
+    ("mount", "env", "size", "arguments", "expected"),
+    [
+        ("/root/.cache/huggingface", {}, "20Gi", [], True),
+        ("/root/.cache/huggingface", {}, "100Gi", [], False),
+        ("/cache", {"HF_HOME": "/cache/hf"}, "20Gi", [], True),
+        ("/cache", {}, "20Gi", [], False),
+        ("/cache", {}, "20Gi", ["--download-dir", "/cache/x"], True),
+        ("/cache", {}, "a lot", ["--download-dir=/cache"], False),
+    ],
+)
+def test_a_volume_must_hold_the_weights(
+    tmp_path: Path,
+    mount: str,
+    env: dict[str, str],
+    size: str,
+    arguments: list[str],
+    expected: bool,  # noqa: FBT001
+) -> None:
+    container = {
+        "volumeMounts": [{"name": "c", "mountPath": mount}],
+        "env": [{"name": name, "value": value} for name, value in env.items()],
+    }
+    volumes = [{"name": "c", "emptyDir": {"sizeLimit": size}}]
+    engine = judged(tmp_path, "Qwen/Qwen3-32B", *arguments, container=container, volumes=volumes)
+    assert ("VolumeTooSmall" in rules(engine)) is expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "assumed"),
+    [
+        (["Qwen/Qwen3-8B"], "Qwen/Qwen3-8B", ""),
+        (["/models/x", "--served-model-name", "chat", "Qwen/Qwen3-8B"], "Qwen/Qwen3-8B", "served as"),
+        (["/models/Qwen/Qwen3-8B"], "Qwen/Qwen3-8B", ""),
+        (["/models/Qwen3-8B"], "Qwen/Qwen3-8B", "folder"),
+        (["/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/0123"], "Qwen/Qwen3-8B", ""),
+        (["--model=hf://Qwen/Qwen3-8B@main"], "Qwen/Qwen3-8B", ""),
+        (["s3://bucket/qwen3-8b/"], "Qwen/Qwen3-8B", "folder"),
+    ],
+)
+def test_weights_at_a_path_are_known_by_another_name(
+    tmp_path: Path, arguments: list[str], name: str, assumed: str
+) -> None:
+    engine = judged(tmp_path, *arguments)
+    assert engine.assessment is not None
+    assert engine.assessment.budget is not None
+    assert engine.assessment.budget.request.shape.name == name
+    assert assumed in " ".join(engine.assumed)
+    assert bool(engine.assumed) == bool(assumed)
+
+
+def test_nothing_is_decided_without_a_value_that_would_decide(tmp_path: Path) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-32B", "--max-model-len=$(LENGTH)", "--port=$(PORT)")
+    assert (engine.verdict, engine.assessment) == (Verdict.UNKNOWN, None)
+    assert rules(engine) == ["VariableUnknown"]
+
+
+@pytest.mark.parametrize("unseen", ["$(OPTIONS)", "--config=/etc/vllm.yaml"])
+def test_options_that_nobody_sees_may_make_it_fit(tmp_path: Path, unseen: str) -> None:
+    arguments = ["meta-llama/Llama-3.1-8B-Instruct", unseen]
+    engine = judged(tmp_path, *arguments, gpu="NVIDIA-L4", gpus=2)
+    assert engine.verdict is Verdict.MAY_NOT_FIT
+    assert rules(engine, Severity.WARNING) == ["KVCacheTooSmall"]
+    assert rules(engine, Severity.INFO) == ["VariableUnknown"]
+    refused = judged(tmp_path, *arguments, "--max-modle-len=8192", gpu="NVIDIA-L4")
+    assert rules(refused, Severity.ERROR) == ["OptionUnknown"]
+
+
+@pytest.mark.parametrize(
+    ("length", "configured", "verdict", "accelerator"),
+    [
+        (8192, None, Verdict.FITS, "A100-SXM-40GB"),
+        (131072, None, Verdict.MAY_NOT_FIT, "A100-SXM-40GB"),
+        (131072, "A100-SXM-80GB", Verdict.FITS, "A100-SXM-80GB"),
+        (131072, "A100-SXM-40GB", Verdict.DOES_NOT_FIT, "A100-SXM-40GB"),
+        (131072, "L4", Verdict.MAY_NOT_FIT, "A100-SXM-40GB"),
+        (262144, None, Verdict.DOES_NOT_FIT, "A100-SXM-40GB"),
+    ],
+)
+def test_what_one_of_several_gpus_holds_is_not_refused(
+    tmp_path: Path, length: int, configured: str | None, verdict: Verdict, accelerator: str
+) -> None:
+    engine = judged(
+        tmp_path,
+        "Qwen/Qwen2.5-14B",
+        f"--max-model-len={length}",
+        defaults=Defaults(accelerator=configured),
+        nodeSelector={"karpenter.k8s.aws/instance-gpu-name": "a100"},
+    )
+    assert (engine.verdict, engine.accelerator) == (verdict, accelerator)
+    assert (Severity.ERROR in {each.finding.severity for each in engine.findings}) == (verdict is Verdict.DOES_NOT_FIT)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "decided"),
+    [
+        (["--load-format=safetensors"], True),
+        (["--load-format=runai_streamer"], True),
+        (["--load-format=bitsandbytes"], False),
+        (["--cpu-offload-gb=0"], True),
+        (["--spec-method=ngram", "--spec-tokens=3"], True),
+        (["--spec-method=eagle3", "--spec-model=x/y", "--spec-tokens=3"], False),
+        (["--cpu-offload-gb=4"], False),
+        (["--enable-lora"], False),
+    ],
+)
+def test_what_has_no_formula_is_not_decided(tmp_path: Path, arguments: list[str], decided: bool) -> None:  # noqa: FBT001
+    engine = judged(tmp_path, "Qwen/Qwen3-8B", *arguments)
+    assert (engine.verdict is not Verdict.UNKNOWN) == decided
+
+
+YARN = '{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}'
+LONG = ("Qwen/Qwen3-8B", "--max-num-seqs=1", "--max-model-len=131072")
+
+
+@pytest.mark.parametrize(
+    ("image", "arguments", "env", "verdict"),
+    [
+        (IMAGE, (), {}, Verdict.DOES_NOT_FIT),
+        (IMAGE, (f'--hf-overrides={{"rope_parameters": {YARN}}}',), {}, Verdict.FITS),
+        (IMAGE, ("--hf-overrides.text_config.rope_parameters.factor=4",), {}, Verdict.FITS),
+        (IMAGE, ('--hf-overrides={"architectures": ["Other"]}',), {}, Verdict.UNKNOWN),
+        ("vllm/vllm-openai:v0.10.2", (f"--rope-scaling={YARN}",), {}, Verdict.FITS),
+        (IMAGE, (), {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, Verdict.FITS),
+        (IMAGE, (), {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "0"}, Verdict.DOES_NOT_FIT),
+    ],
+)
+def test_requests_longer_than_the_model_was_made_for_need_leave(
+    tmp_path: Path, image: str, arguments: tuple[str, ...], env: dict[str, str], verdict: Verdict
+) -> None:
+    container = {"env": [{"name": name, "value": value} for name, value in env.items()]}
+    found = judged(tmp_path, *LONG, *arguments, image=image, container=container)
+    assert found.verdict is verdict
+    assert ("MaxModelLenAboveModel" in rules(found)) is (verdict is Verdict.DOES_NOT_FIT)
+
+
+def test_a_length_that_is_not_given_is_not_known_of_an_overridden_model(tmp_path: Path) -> None:
+    found = judged(tmp_path, "Qwen/Qwen3-8B", f"--rope-scaling={YARN}", image="vllm/vllm-openai:v0.10.2")
+    assert found.verdict is Verdict.UNKNOWN
+
+
+def test_settings_reach_the_budget_under_their_names(tmp_path: Path) -> None:
+    arguments = [
+        "--max-model-len=16k", "--kv-cache-dtype=fp8", "--limit-mm-per-prompt", '{"image": 0}', "--no-async-scheduling",
+        "--speculative-config.method=ngram", "--speculative-config.num_speculative_tokens=3", "-O.cudagraph_mode=NONE",
+    ]  # fmt: skip
+    engine = judged(tmp_path, "Qwen/Qwen3-8B", *arguments, image="vllm/vllm-openai:v0.11.0")
+    assert engine.assessment is not None
+    assert engine.assessment.budget is not None
+    settings = engine.assessment.budget.request.settings
+    assert (settings.max_model_len, settings.kv_cache_dtype) == (16000, "fp8")
+    assert settings.limit_mm_per_prompt == (("image", 0),)
+    assert settings.speculation is not None
+    assert settings.speculation.num_speculative_tokens == 3
+    assert rules(engine, Severity.ERROR) == []
+
+
+def test_throughput_reaches_the_budget(tmp_path: Path) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-0.6B", "--max-model-len=4096", "--performance-mode=throughput")
+    assert engine.assessment is not None
+    assert engine.assessment.budget is not None
+    settings = engine.assessment.budget.settings
+    assert (settings.max_num_batched_tokens, settings.max_num_seqs) == (16384, 2048)
+
+
+def test_a_gpu_that_nothing_names_is_asked_for_where_the_platform_can_say_it(tmp_path: Path) -> None:
+    def remedy(document: dict[str, Any]) -> str:
+        (tmp_path / "x.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+        (engine,) = find_engines(read_manifests([str(tmp_path)])).engines
+        (told,) = (f for f in judge_engine(engine, Defaults()).findings if f.finding.rule == "UnknownAccelerator")
+        return told.finding.remediation
+
+    vllm = {"name": "vllm", "image": IMAGE, "command": ["vllm", "serve", "Qwen/Qwen3-8B"]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": [vllm]}}
+    assert remedy(pod) == "select nodes by nvidia.com/gpu.product, or give --accelerator"
+    assert remedy({"services": {"vllm": {key: vllm[key] for key in ("image", "command")}}}) == "give --accelerator"
+
+
+def test_an_api_key_that_is_given_twice_is_not_repeated(tmp_path: Path) -> None:
+    judged_ = judged(
+        tmp_path,
+        "Qwen/Qwen3-4B",
+        "--max-model-len=8192",
+        "--api-key",
+        "sk-2f9c",
+        "--hf-token=hf_2f9c",
+        "--api-key=sk-2f9d",
+    )
+    assert "OptionRepeated" in rules(judged_)
+    assert not [each for each in judged_.findings if "2f9" in each.finding.message + each.finding.remediation]
+
+
+def test_variables_that_an_inference_deployment_may_not_set_are_theirs_in_other_manifests(tmp_path: Path) -> None:
+    env = [
+        {"name": name, "value": "x"} for name in ("LD_PRELOAD", "NVIDIA_VISIBLE_DEVICES", "PYTHONPATH", "VLLM_API_KEY")
+    ]
+    told = judged(
+        tmp_path, "Qwen/Qwen3-4B", "--max-model-len=8192", "--ssl-certfile=/tls/tls.crt", container={"env": env}
+    )
+    assert rules(told, Severity.ERROR) == []

@@ -1,0 +1,184 @@
+"""Starts of vLLM in containers, and the variables that reach them."""
+
+from typing import Any
+
+import pytest
+
+from kvgate.documents.written import Written
+from kvgate.manifests.pods.containers import Start, is_vllm_image, starts_of
+from kvgate.manifests.pods.mounted_files import files_of
+from kvgate.manifests.pods.vllm_config_file import with_config_file
+from kvgate.shell.environment import variables_of
+from kvgate.vllm.arguments import Argument
+
+IMAGE = "vllm/vllm-openai:v0.32.0"
+
+
+def started(command: Any = None, args: Any = None, image: str = IMAGE, env: Any = ()) -> tuple[Start, ...]:
+    variables = variables_of(Written(value={"env": list(env)}, path="c"), lambda name: None)
+    return starts_of(Written(value=command, path="c.command"), Written(value=args, path="c.args"), variables, image)
+
+
+def words(start: Start) -> list[str]:
+    return [word.text for word in start.arguments]
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        (None, ["--model", "x"]),
+        (["vllm", "serve"], ["--model", "x"]),
+        (["/opt/venv/bin/vllm", "serve", "--model"], ["x"]),
+        (["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "x"], None),
+        (["python3", "-m", "vllm.entrypoints.cli.main", "serve", "--model", "x"], None),
+        (["sh", "-c", "cd / && FOO=1 exec vllm serve --model x | tee log"], None),
+        (None, ["serve", "--model", "x"]),
+        ("vllm serve", "--model x"),
+    ],
+)
+def test_the_words_after_the_program_are_found(command: Any, args: Any) -> None:
+    (start,) = started(command, args)
+    assert words(start) == ["--model", "x"]
+    assert not start.is_wrapped
+
+
+@pytest.mark.parametrize(
+    "program", ["dynamo.vllm", "huggingfaceserver", "vllm_tgis_adapter", "vllm.entrypoints.openai.run_batch"]
+)
+def test_a_program_around_vllm_is_one(program: str) -> None:
+    (start,) = started(["python3", "-m", program, "--model", "x"])
+    assert start.is_wrapped
+
+
+def test_a_batch_is_run_by_a_command_of_vllm() -> None:
+    (start,) = started(["vllm", "run-batch", "-i", "in", "--model", "x"])
+    assert start.is_wrapped
+    assert words(start) == ["-i", "in", "--model", "x"]
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "image"),
+    [
+        (["sleep", "infinity"], None, IMAGE),
+        (None, ["bash", "-c", "sleep 1"], IMAGE),
+        (["vllm", "bench", "serve", "--model", "x"], None, IMAGE),
+        (["ray", "start", "--block"], None, IMAGE),
+        (["vllm", "serve", "--help"], None, IMAGE),
+        (["vllm", "serve", "x", "--help=ModelConfig"], None, IMAGE),
+        (["sh", "-c", "vllm serve -h | head; sleep infinity"], None, IMAGE),
+        (None, ["--help"], IMAGE),
+        (None, ["--model", "x"], "lmcache/vllm-router:1"),
+        (None, ["--model", "x"], "nginx:1.29"),
+    ],
+)
+def test_what_does_not_start_vllm_is_no_start(command: Any, args: Any, image: str) -> None:
+    assert started(command, args, image) == ()
+
+
+def test_help_beside_a_start_is_none_of_it() -> None:
+    (start,) = started(["sh", "-c", "vllm serve --help=listgroup; exec vllm serve x"])
+    assert words(start) == ["x"]
+
+
+def test_ranks_that_serve_nobody_are_part_of_their_leader() -> None:
+    script = "if x; then vllm serve a; else vllm serve a --headless; fi; vllm serve b; vllm serve b"
+    assert [words(start) for start in started(["sh", "-c", script])] == [["a"], ["b"]]
+
+
+def test_a_variable_with_arguments_is_for_the_image_that_takes_it() -> None:
+    env = [{"name": "VLLM_ARGS", "value": "--seed 1"}]
+    (by_image,) = started(None, ["--model", "x"], env=env)
+    assert [(word.text, word.path) for word in by_image.arguments][2:] == [
+        ("--seed", "c.env[0].value"), ("1", "c.env[0].value"),
+    ]  # fmt: skip
+    (by_hand,) = started(["vllm", "serve", "x"], env=env)
+    assert words(by_hand) == ["x"]
+    assert "vLLM does not read it" in by_hand.remarks[0][1]
+    (by_reference,) = started(["sh", "-c", "vllm serve x $VLLM_ARGS"], env=env)
+    assert words(by_reference) == ["x", "--seed", "1"]
+    assert by_reference.remarks == ()
+
+
+def test_a_variable_with_arguments_that_are_not_in_the_input_is_an_open_word() -> None:
+    (start,) = started(
+        None, ["x"], env=[{"name": "VLLM_ARGS", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
+    )
+    assert words(start) == ["x", "$(VLLM_ARGS)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("max-model-len: 8192\nenforce_eager: true\n", ["x", "--max-model-len=8192", "--enforce-eager", "--seed=1"]),
+        ("lora-modules: []\nmiddleware: [a, b]\n", ["x", "--middleware", "a", "b", "--seed=1"]),
+        ("", ["x", "--config=/c.yaml", "--seed=1"]),
+        ("a: [", ["x", "--config=/c.yaml", "--seed=1"]),
+        ("- a", ["x", "--config=/c.yaml", "--seed=1"]),
+    ],
+)
+def test_options_of_a_file_stand_before_those_of_the_line(text: str, expected: list[str]) -> None:
+    line = [Argument(text=word, path="c.args") for word in ("x", "--config=/c.yaml", "--seed=1")]
+    assert [word.text for word in with_config_file(line, {"/c.yaml": text}.get)] == expected
+
+
+@pytest.mark.parametrize(
+    ("mount", "volume", "path", "expected"),
+    [
+        ({"mountPath": "/etc/vllm/"}, {}, "/etc/vllm/a.yaml", "A"),
+        ({"mountPath": "/etc/vllm"}, {}, "/etc/vllm/c.yaml", None),
+        ({"mountPath": "/etc/vllm"}, {}, "/etc/vllmore/a.yaml", None),
+        ({"mountPath": "/x.yaml", "subPath": "a.yaml"}, {}, "/x.yaml", "A"),
+        ({"mountPath": "/etc/vllm"}, {"items": [{"key": "a.yaml", "path": "d/b.yaml"}]}, "/etc/vllm/d/b.yaml", "A"),
+        ({"mountPath": "/etc/vllm"}, {"items": [{"key": "a.yaml", "path": "b.yaml"}]}, "/etc/vllm/a.yaml", None),
+        ({}, {}, "/a.yaml", None),
+    ],
+)
+def test_files_of_config_maps_are_where_they_are_mounted(
+    mount: dict[str, str], volume: dict[str, Any], path: str, expected: str | None
+) -> None:
+    pod = {"volumes": [{"name": "v", "configMap": {"name": "files", **volume}}]}
+    container = {"volumeMounts": [{"name": "v", **mount}, {"name": "other", "mountPath": "/etc"}]}
+    file_text = files_of(Written(value=pod), Written(value=container), {"files": {"a.yaml": "A"}}.get)
+    assert file_text(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        (IMAGE, True), ("rocm/vllm:latest", True), ("quay.io/modh/vllm@sha256:0", True), ("ghcr.io/llm-d/llm-d-cuda:v0.4.0", True),
+        ("registry/vllm-router:1", False), ("ghcr.io/llm-d/llm-d-inference-sim:v0.6.1", False), ("vllm-exporter", False), ("", False),
+    ],
+)  # fmt: skip
+def test_images_that_run_vllm_are_told_by_name(image: str, expected: bool) -> None:  # noqa: FBT001
+    assert is_vllm_image(image) is expected
+
+
+def test_variables_come_from_maps_values_and_each_other_and_not_from_secrets() -> None:
+    container = {
+        "envFrom": [{"configMapRef": {"name": "all"}, "prefix": "P_"}, {"secretRef": {"name": "s"}}],
+        "env": [
+            {"name": "A", "value": "$(P_X)/$(NONE)/$$(P_X)"},
+            {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "all", "key": "X"}}},
+            {"name": "C", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        ],
+    }
+    found = variables_of(Written(value=container, path="c"), {"all": {"X": "1"}}.get)
+    assert {name: value.value for name, value in found.items()} == {
+        "P_X": "1",
+        "A": "1/$(NONE)/$(P_X)",
+        "B": "1",
+        "C": None,
+    }
+    assert found["P_X"].path == "c.envFrom[0]"
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("--seed=$(A)", "--seed=1"), ("$$(A)", "$(A)"), ("$$$(A)", "$1"), ("$(x $(A))", "$(x $(A))"), ("$(A-B)", "2"), ("$A", "$A"),
+    ],
+)  # fmt: skip
+def test_words_are_expanded_as_the_kubelet_does(word: str, expected: str) -> None:
+    env = [{"name": "A", "value": "1"}, {"name": "A-B", "value": "2"}]
+    (start,) = started(["vllm", "serve"], [word], env=env)
+    assert words(start) == [expected]
