@@ -16,7 +16,8 @@ def with_engine_options(*, found_from: str) -> Decorator:
         click.option("--model-config", metavar="FILE", type=GIVEN_FILE,
                      help="The config.json for models that are not in the catalogue and have no configFrom."),
         click.option("--accelerator", metavar="NAME", help="The GPU, for manifests that do not say it; see kvgate gpus."),
-        click.option("--vllm-version", metavar="VERSION", help="The release of vLLM, for manifests whose image does not say it."),
+        click.option("--vllm-version", metavar="VERSION", callback=_release,
+                     help="The release of vLLM, for manifests whose image does not say it."),
         CALIBRATION_OPTION,
         click.option("--config", metavar="FILE", type=GIVEN_FILE,
                      help=f"Instead of the .kvgate.yaml nearest to {found_from}, in its folder or above."),
@@ -28,3 +29,16 @@ def with_engine_options(*, found_from: str) -> Decorator:
         return command
 
     return decorate
+
+
+def _release(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    """Refuse a text that is not a release before any manifest is judged with it."""
+    if text is not None:
+        from kvgate.budget.errors import UnknownVersion
+        from kvgate.budget.versions import parse_release
+
+        try:
+            parse_release(text)
+        except UnknownVersion as error:
+            raise click.BadParameter(f"{error}.") from error
+    return text

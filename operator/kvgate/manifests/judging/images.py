@@ -4,10 +4,12 @@ import re
 
 from kvgate.record import record
 
-_RELEASE = re.compile(r"(?:^|[-_])v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+|\.dev\d+)?)(?:$|[-_+.])")
-_NAMED_RELEASE = re.compile(r"vllm[-_]?v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)(?:$|[-_+.])")
+_NUMBERS = r"\d{1,9}\.\d{1,9}\.\d{1,9}"
+"""A longer number is not a release; `parse_release` refuses it too."""
+_RELEASE = re.compile(rf"(?:^|[-_])v?({_NUMBERS}(?:\.post\d{{1,9}}|rc\d{{1,9}}|\.dev\d{{1,9}})?)(?:$|[-_+.])")
+_NAMED_RELEASE = re.compile(rf"vllm[-_]?v?({_NUMBERS}(?:\.post\d{{1,9}}|rc\d{{1,9}})?)(?:$|[-_+.])")
 """Release in tags of other projects: `v0.9.0-vllm0.30.0`, `2.43.0-vllm_0.7.3`."""
-_FRAMEWORK_RELEASE = re.compile(r"(\d+\.\d+\.\d+)-[gc]pu-py3\d+")
+_FRAMEWORK_RELEASE = re.compile(rf"({_NUMBERS})-[gc]pu-py3\d+")
 """Release in tags of AWS's Deep Learning Containers: `0.11.0-gpu-py312-cu128-ubuntu22.04-ec2`."""
 _FRAMEWORK_IMAGES = "/vllm"
 _VLLM_IMAGES = (

@@ -115,6 +115,14 @@ def test_a_utilization_that_is_none_is_refused_with_what_to_write(value: str) ->
     assert finding["message"]
 
 
+@pytest.mark.parametrize("version", ["foo", "0", f"0.{'9' * 40}.1"])
+def test_a_version_option_that_is_no_release_is_a_usage_error(version: str) -> None:
+    result = check("--vllm-version", version, "-", stdin=FITS)
+    assert result.exit_code == 2
+    assert "Invalid value for '--vllm-version'" in result.output
+    assert "is not a vLLM version; write it as 0.33.0" in result.output
+
+
 def test_the_json_report_has_every_key_that_is_promised() -> None:
     answer = json.loads(check("-", "-o", "json", stdin=stream(REFUSED, FITS, BROKEN)).output)
     refused, fits = answer["documents"]

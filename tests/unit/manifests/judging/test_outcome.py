@@ -65,6 +65,8 @@ def rules(engine: JudgedEngine, *severities: Severity) -> list[str]:
         ("vllm/vllm-openai:nightly", ASSUMED, "moves"),
         ("vllm/vllm-openai@sha256:00", ASSUMED, f"0.8.5 to {ASSUMED}: a digest"),
         ("vllm/vllm-openai:nightly-0123456", ASSUMED, "names no release"),
+        (f"vllm/vllm-openai:v0.27{'9' * 40}.1", ASSUMED, "names no release"),
+        (f"vllm/vllm-openai:v0.27.{'9' * 40}", ASSUMED, "names no release"),
         ("lmcache/vllm-openai:v0.3.5", ASSUMED, "not vLLM's own image"),
         ("quay.io/team/vllm:1.2.3", ASSUMED, "not vLLM's own image"),
     ],
