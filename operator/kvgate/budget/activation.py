@@ -3,10 +3,9 @@
 from kvgate.budget.blocks import block_bytes, workspace_bytes
 from kvgate.budget.compilation import Compilation, compilation
 from kvgate.budget.encoder_profile import EncoderProfile, encoder_profile
-from kvgate.budget.interval import Interval
+from kvgate.budget.interval import Interval, Term
 from kvgate.budget.run import Run
 from kvgate.budget.sampler import penalty_bytes, sampler_bytes, spared_by_flashinfer_bytes
-from kvgate.budget.term import Term
 from kvgate.budget.units import KIB, MIB, gib
 from kvgate.record import record
 

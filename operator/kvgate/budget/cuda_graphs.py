@@ -1,9 +1,8 @@
 """The reserve for CUDA graphs: how many are captured, and what vLLM's estimate takes for them."""
 
-from kvgate.budget.interval import Interval
+from kvgate.budget.interval import Interval, Term
 from kvgate.budget.model_shape import CompressedAttention, LatentAttention, RecurrentState
 from kvgate.budget.run import Run
-from kvgate.budget.term import Term
 from kvgate.budget.units import MIB
 
 PIECE_BYTES = round(0.2 * MIB)

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from kvgate.budget.interval import Interval
-from kvgate.budget.term import Term
+from kvgate.budget.interval import Interval, Term
 from kvgate.budget.units import GIB, MIB, format_gib
 from kvgate.budget.weight_parts import WeightPart
 from kvgate.record import record

@@ -4,8 +4,7 @@ from dataclasses import field
 from math import isqrt
 
 from kvgate.budget.calibration import Correction
-from kvgate.budget.interval import Interval
-from kvgate.budget.term import Term
+from kvgate.budget.interval import Interval, Term
 from kvgate.record import record
 
 

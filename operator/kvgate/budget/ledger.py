@@ -11,13 +11,12 @@ from kvgate.budget.calibration import SCATTER_BYTES, SCATTER_UNIFIED_BYTES, Obse
 from kvgate.budget.checkpoint import checkpoint_ratio
 from kvgate.budget.cuda_graphs import cuda_graphs
 from kvgate.budget.gpu_memory import Ledger
-from kvgate.budget.interval import Interval
+from kvgate.budget.interval import Interval, Term
 from kvgate.budget.model_shape import CompressedAttention, LatentAttention, ModelShape
 from kvgate.budget.non_torch import non_torch
 from kvgate.budget.request import DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
 from kvgate.budget.run import Run
 from kvgate.budget.settings import Resolved
-from kvgate.budget.term import Term
 from kvgate.budget.units import gib, share_of
 from kvgate.budget.versions import Accounting, is_newer_than_known
 from kvgate.budget.weights import Weights, rank_weights

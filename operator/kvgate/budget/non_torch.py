@@ -1,9 +1,8 @@
 """Memory that the driver and NCCL take after the snapshot, outside torch's allocator."""
 
 from kvgate.budget.cuda_graphs import captures_graphs
-from kvgate.budget.interval import Interval
+from kvgate.budget.interval import Interval, Term
 from kvgate.budget.run import Run
-from kvgate.budget.term import Term
 from kvgate.budget.units import gib
 
 KERNELS = Interval(low=gib(0.02), expected=gib(0.12), high=gib(0.3))
