@@ -5,9 +5,8 @@ from collections.abc import Callable
 from kvgate.budget.built_shape import built_shape
 from kvgate.budget.capacity import KVCache
 from kvgate.budget.explanation import Explanation, Inputs, of_term
-from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval
-from kvgate.budget.ledger import weights_of
+from kvgate.budget.ledger import Ledger, weights_of
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.plan import Budget, Stage
 from kvgate.budget.textbook import textbook_of

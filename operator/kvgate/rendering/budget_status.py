@@ -4,8 +4,8 @@ from math import floor
 
 from kvgate.api.base import Document
 from kvgate.api.status import BudgetStatus, Bytes, LedgerStatus
-from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval
+from kvgate.budget.ledger import Ledger
 from kvgate.judge.assess import Assessment, Decision
 
 

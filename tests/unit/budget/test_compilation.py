@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval
+from kvgate.budget.ledger import Ledger
 from kvgate.budget.plan import plan
 from kvgate.budget.request import GraphSettings
 from kvgate.budget.units import GIB, gib

@@ -3,7 +3,7 @@
 import pytest
 
 from kvgate.budget.cuda_graphs import num_capture_sizes
-from kvgate.budget.gpu_memory import Ledger
+from kvgate.budget.ledger import Ledger
 from kvgate.budget.plan import plan
 from kvgate.budget.request import GraphSettings
 from kvgate.budget.units import gib

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from kvgate import catalogue
 from kvgate.budget import adjust
 from kvgate.budget.capacity import KVCache
-from kvgate.budget.gpu_memory import Ledger
 from kvgate.budget.interval import Interval, Term, Verdict
 from kvgate.budget.kv_cache_spec import KVCacheSpec
+from kvgate.budget.ledger import Ledger
 from kvgate.budget.plan import Budget
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB, format_gib
