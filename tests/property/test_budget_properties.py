@@ -22,9 +22,9 @@ from kvgate.budget.adjust import (
 )
 from kvgate.budget.capacity import largest
 from kvgate.budget.cuda_graphs import num_capture_sizes
+from kvgate.budget.hardware import Parallelism, stage_sizes
 from kvgate.budget.interval import Interval, Verdict, verdict_of
 from kvgate.budget.model_shape import LatentAttention
-from kvgate.budget.parallelism import Parallelism, stage_sizes
 from kvgate.budget.plan import plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee
 from kvgate.budget.units import cdiv, round_up, share_of

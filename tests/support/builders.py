@@ -6,9 +6,9 @@ from typing import Any
 
 from kvgate import catalogue
 from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.hardware import Parallelism
 from kvgate.budget.matrix import Units
 from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, ModelShape, RecurrentState
-from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
 from kvgate.budget.units import gib
 from kvgate.budget.weight_format import WeightFormat

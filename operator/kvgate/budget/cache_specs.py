@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from kvgate.budget.errors import UnmodelledKind
+from kvgate.budget.hardware import local_heads
 from kvgate.budget.kv_cache_dtype import KVCacheDtype, plain
 from kvgate.budget.kv_cache_spec import (
     ChunkedLocalSpec,
@@ -29,7 +30,6 @@ from kvgate.budget.model_shape import (
     RecurrentState,
     SharedCache,
 )
-from kvgate.budget.parallelism import local_heads
 from kvgate.record import record
 
 

@@ -3,8 +3,8 @@
 from fractions import Fraction
 from functools import lru_cache
 
+from kvgate.budget.hardware import SINGLE_GPU
 from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.parallelism import SINGLE_GPU
 from kvgate.budget.weights import rank_weights
 
 EXACT_WITHIN = Fraction(1, 200)

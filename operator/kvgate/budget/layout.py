@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 
 from kvgate.budget.attention_backends import HYBRID_MLA_BLOCK_SIZE
 from kvgate.budget.cache_specs import CacheSettings, specs_of
+from kvgate.budget.hardware import stage_sizes
 from kvgate.budget.kv_cache_groups import Cache, Groups, bytes_per_block, form_groups, without_local_caches
 from kvgate.budget.kv_cache_spec import (
     AttentionSpec,
@@ -17,7 +18,6 @@ from kvgate.budget.kv_cache_spec import (
     StateSpec,
 )
 from kvgate.budget.model_shape import DTYPE_BYTES, CompressedAttention, FullAttention, ModelShape
-from kvgate.budget.parallelism import stage_sizes
 from kvgate.budget.units import cdiv, round_up
 from kvgate.record import record
 

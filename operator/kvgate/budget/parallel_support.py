@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 
+from kvgate.budget.hardware import Parallelism, stage_sizes
 from kvgate.budget.matrix import Cut, Matrix
 from kvgate.budget.model_shape import CompressedAttention, FullAttention, ModelShape, SharedCache
-from kvgate.budget.parallelism import Parallelism, stage_sizes
 
 _EXPERT_BLOCK = 64
 """Rows and columns that the blocks of experts are cut down to where larger ones do not divide."""

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
+from kvgate.budget.hardware import SINGLE_GPU, Parallelism
 from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.parallelism import SINGLE_GPU, Parallelism
 from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.record import record
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from kvgate import catalogue
 from kvgate.budget import adjust as solver
 from kvgate.budget.adjust import AdjustLimits, Adjustment, Alternative, Knob
+from kvgate.budget.hardware import Parallelism
 from kvgate.budget.interval import Verdict
-from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
 from kvgate.judge.extra_args import NO_EXTRA_ARGS, read_extra_args

@@ -8,9 +8,9 @@ from typing import Any
 
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
+from kvgate.budget.hardware import Parallelism
 from kvgate.budget.interval import Verdict
 from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee
 from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.judge import assess, facts

@@ -5,8 +5,8 @@ from fractions import Fraction
 
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.adjust import largest_max_model_len
+from kvgate.budget.hardware import Parallelism
 from kvgate.budget.interval import Verdict
-from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.plan import Budget
 from kvgate.budget.request import Guarantee
 from kvgate.budget.units import format_gib

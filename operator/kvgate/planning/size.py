@@ -6,9 +6,9 @@ from fractions import Fraction
 
 from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.capacity import largest
+from kvgate.budget.hardware import Parallelism
 from kvgate.budget.interval import Verdict
 from kvgate.budget.parallel_support import parallelism_refusals
-from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.plan import plan
 from kvgate.budget.request import BudgetRequest, Guarantee
 from kvgate.budget.units import cdiv

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kvgate.budget.parallelism import Parallelism
+from kvgate.budget.hardware import Parallelism
 from kvgate.budget.startup_slack import startup_slack
 from kvgate.budget.units import GIB, gib
 from kvgate.budget.versions import accounting_of

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget.hardware import Parallelism
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.parallel_support import parallelism_refusals
-from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.support import kv_cache_dtype_refusal
 from kvgate.budget.versions import accounting_of
 from support import kinds

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kvgate import catalogue
+from kvgate.budget.hardware import Parallelism
 from kvgate.budget.model_shape import DTYPE_BYTES, ModelShape
-from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import read_config
 from kvgate.judge.what_if import assess_request

@@ -9,8 +9,8 @@ import yaml
 
 import kvgate
 from kvgate import catalogue
+from kvgate.budget.hardware import Parallelism
 from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import read_config
 from support.builders import catalogue_shape

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget.hardware import Parallelism
 from kvgate.budget.model_shape import CrossAttention, DenseMlp, FullAttention, ModelShape, UnmodelledLayer
-from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config
 from support.builders import catalogue_shape, new_llama_config

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget.hardware import SINGLE_GPU
 from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, ModelShape, SharedCache, SparseMlp
-from kvgate.budget.parallelism import SINGLE_GPU
 from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import read_config
 from support.builders import catalogue_shape, new_llama_config

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget.hardware import Parallelism
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import CompressedAttention, FullAttention, LatentAttention, LayerShape
-from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.plan import plan
 from kvgate.budget.request import Speculation
 from kvgate.budget.weights import rank_weights

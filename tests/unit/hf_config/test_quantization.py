@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget.hardware import Parallelism
 from kvgate.budget.matrix import Matrix
 from kvgate.budget.model_shape import LayerShape, ModelShape
-from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.weight_format import LocalMatrix, WeightFormat, stored_tensors
 from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import read_config

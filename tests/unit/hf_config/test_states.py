@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kvgate import catalogue
+from kvgate.budget.hardware import Parallelism
 from kvgate.budget.model_shape import (
     DTYPE_BYTES,
     FullAttention,
@@ -17,7 +18,6 @@ from kvgate.budget.model_shape import (
     SparseMlp,
     UnmodelledLayer,
 )
-from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config
 from support.builders import catalogue_shape

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kvgate import catalogue
+from kvgate.budget.hardware import Parallelism
 from kvgate.budget.interval import Verdict
-from kvgate.budget.parallelism import Parallelism
 from kvgate.budget.plan import plan
 from kvgate.budget.request import Guarantee
 from kvgate.planning.candidate import Candidate, why_not
