@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvgate import catalogue
-from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.adjust import (
     AdjustLimits,
     Alternative,
@@ -22,7 +21,7 @@ from kvgate.budget.adjust import (
 )
 from kvgate.budget.capacity import largest
 from kvgate.budget.cuda_graphs import num_capture_sizes
-from kvgate.budget.hardware import Parallelism, stage_sizes
+from kvgate.budget.hardware import Accelerator, Parallelism, stage_sizes
 from kvgate.budget.interval import Interval, Verdict, verdict_of
 from kvgate.budget.model_shape import LatentAttention
 from kvgate.budget.plan import plan

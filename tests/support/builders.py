@@ -5,8 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from kvgate import catalogue
-from kvgate.budget.accelerator import Accelerator
-from kvgate.budget.hardware import Parallelism
+from kvgate.budget.hardware import Accelerator, Parallelism
 from kvgate.budget.matrix import Units
 from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, ModelShape, RecurrentState
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload

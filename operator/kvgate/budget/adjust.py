@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.capacity import largest
+from kvgate.budget.hardware import Accelerator
 from kvgate.budget.interval import Verdict
 from kvgate.budget.parallel_support import parallelism_refusals
 from kvgate.budget.plan import Budget, plan

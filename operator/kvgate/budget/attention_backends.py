@@ -5,7 +5,7 @@ Read in vLLM 0.32: `platforms/cuda.py` (order of backends) and `get_supported_ke
 
 from functools import lru_cache
 
-from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.hardware import Accelerator
 from kvgate.budget.kv_cache_dtype import KVCacheDtype, resolve
 from kvgate.budget.model_shape import CompressedAttention, FullAttention, LatentAttention, Mixer, ModelShape
 from kvgate.budget.versions import Accounting

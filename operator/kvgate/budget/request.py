@@ -4,9 +4,8 @@ from dataclasses import replace
 from enum import StrEnum
 from fractions import Fraction
 
-from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
-from kvgate.budget.hardware import SINGLE_GPU, Parallelism
+from kvgate.budget.hardware import SINGLE_GPU, Accelerator, Parallelism
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.record import record

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from kvgate.budget.accelerator import Accelerator
-from kvgate.budget.hardware import Parallelism
+from kvgate.budget.hardware import Accelerator, Parallelism
 from kvgate.budget.model_shape import DTYPE_BYTES, LayerShape, ModelShape, SparseMlp, distinct_layers
 from kvgate.budget.request import DEFAULT_GRAPHS, GraphSettings
 from kvgate.budget.versions import Accounting

@@ -1,7 +1,6 @@
 """Memory of a GPU that is in use before vLLM looks at it; it must fit into the share that gpu_memory_utilization leaves."""
 
-from kvgate.budget.accelerator import Accelerator
-from kvgate.budget.hardware import Parallelism
+from kvgate.budget.hardware import Accelerator, Parallelism
 from kvgate.budget.interval import Interval
 from kvgate.budget.units import gib
 from kvgate.budget.versions import Accounting

@@ -5,7 +5,6 @@ Each function returns the reason as a sentence, or None where the setting is acc
 
 from collections.abc import Iterator
 
-from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.attention_backends import (
     DEFAULT_BLOCK_SIZE,
     LEAST_COMPRESSED_BLOCK_SIZE,
@@ -14,6 +13,7 @@ from kvgate.budget.attention_backends import (
     cache_dtype_of,
 )
 from kvgate.budget.errors import UnmodelledKind
+from kvgate.budget.hardware import Accelerator
 from kvgate.budget.model_shape import (
     DTYPE_BYTES,
     CompressedAttention,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
-from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.errors import UnknownVersion
+from kvgate.budget.hardware import Accelerator
 from kvgate.budget.release_tables import BATCH_TIERS, KV_CACHE_DTYPES
 from kvgate.budget.units import GIB
 from kvgate.record import record

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from kvgate.budget.accelerator import Accelerator
+from kvgate.budget.hardware import Accelerator
 from kvgate.budget.units import MIB
 from kvgate.record import record
 

@@ -9,8 +9,8 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
 from kvgate.api.validation import InvalidDocument, parse_document
-from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
+from kvgate.budget.hardware import Accelerator
 from kvgate.judge.assess import Assessment, assessments, undecided
 from kvgate.judge.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
 from kvgate.rendering.drift import additions, differences

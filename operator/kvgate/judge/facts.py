@@ -10,9 +10,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from kvgate import catalogue
-from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.errors import UnknownVersion
+from kvgate.budget.hardware import Accelerator
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.versions import OLDEST, accounting_of, parse_patch
 from kvgate.hf_config import ModelConfigError, read_config

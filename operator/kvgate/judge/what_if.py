@@ -6,9 +6,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
-from kvgate.budget.hardware import Parallelism
+from kvgate.budget.hardware import Accelerator, Parallelism
 from kvgate.budget.interval import Verdict
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee

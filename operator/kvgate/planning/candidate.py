@@ -3,9 +3,8 @@
 from dataclasses import replace
 from fractions import Fraction
 
-from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.adjust import largest_max_model_len
-from kvgate.budget.hardware import Parallelism
+from kvgate.budget.hardware import Accelerator, Parallelism
 from kvgate.budget.interval import Verdict
 from kvgate.budget.plan import Budget
 from kvgate.budget.request import Guarantee

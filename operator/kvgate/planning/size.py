@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from fractions import Fraction
 
-from kvgate.budget.accelerator import Accelerator
 from kvgate.budget.capacity import largest
-from kvgate.budget.hardware import Parallelism
+from kvgate.budget.hardware import Accelerator, Parallelism
 from kvgate.budget.interval import Verdict
 from kvgate.budget.parallel_support import parallelism_refusals
 from kvgate.budget.plan import plan
