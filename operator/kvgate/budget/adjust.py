@@ -7,10 +7,9 @@ from enum import StrEnum
 from kvgate.budget.capacity import largest
 from kvgate.budget.hardware import Accelerator
 from kvgate.budget.interval import Verdict
-from kvgate.budget.parallel_support import parallelism_refusals
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest, Guarantee
-from kvgate.budget.support import kv_cache_dtype_refusal
+from kvgate.budget.support import kv_cache_dtype_refusal, parallelism_refusals
 from kvgate.budget.units import cdiv
 from kvgate.budget.versions import accounting_of
 from kvgate.record import record

@@ -7,9 +7,9 @@ from fractions import Fraction
 from kvgate.budget.capacity import largest
 from kvgate.budget.hardware import Accelerator, Parallelism
 from kvgate.budget.interval import Verdict
-from kvgate.budget.parallel_support import parallelism_refusals
 from kvgate.budget.plan import plan
 from kvgate.budget.request import BudgetRequest, Guarantee
+from kvgate.budget.support import parallelism_refusals
 from kvgate.budget.units import cdiv
 from kvgate.judge import assess
 from kvgate.planning.candidate import Candidate, closeness, rank

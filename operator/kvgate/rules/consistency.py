@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from kvgate.budget.checkpoint import checkpoint_ratio
-from kvgate.budget.parallel_support import parallelism_refusals
 from kvgate.budget.plan import Budget
 from kvgate.budget.request import Guarantee
-from kvgate.budget.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal
+from kvgate.budget.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal, parallelism_refusals
 from kvgate.budget.units import format_gib
 from kvgate.budget.versions import NEWEST, is_newer_than_known
 from kvgate.rules.finding import Finding, Severity

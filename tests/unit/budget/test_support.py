@@ -6,8 +6,7 @@ import pytest
 
 from kvgate.budget.hardware import Parallelism
 from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.parallel_support import parallelism_refusals
-from kvgate.budget.support import kv_cache_dtype_refusal
+from kvgate.budget.support import kv_cache_dtype_refusal, parallelism_refusals
 from kvgate.budget.versions import accounting_of
 from support import kinds
 from support.builders import catalogue_accelerator, catalogue_shape

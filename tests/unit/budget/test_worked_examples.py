@@ -13,9 +13,9 @@ from kvgate.budget.kv_cache_dtype import resolve
 from kvgate.budget.kv_cache_groups import Groups, bytes_per_block, form_groups, request_blocks
 from kvgate.budget.kv_cache_spec import FullAttentionSpec, KVCacheSpec, Reach, StateSpec
 from kvgate.budget.layout import aligned_block_size
-from kvgate.budget.parallel_support import parallelism_refusals
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import Guarantee
+from kvgate.budget.support import parallelism_refusals
 from kvgate.budget.units import GIB
 from kvgate.budget.weights import rank_weights
 from support.builders import catalogue_shape, new_model_shape, new_request, new_workload
