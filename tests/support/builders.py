@@ -6,11 +6,10 @@ from typing import Any
 
 from kvgate import catalogue
 from kvgate.budget.hardware import Accelerator, Parallelism
-from kvgate.budget.matrix import Units
+from kvgate.budget.matrix import Units, WeightFormat
 from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, ModelShape, RecurrentState
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
 from kvgate.budget.units import gib
-from kvgate.budget.weight_format import WeightFormat
 from kvgate.hf_config import read_config
 from kvgate.hf_config.blocks import attention, dense_mlp, vector
 

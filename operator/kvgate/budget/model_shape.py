@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from kvgate.budget.matrix import Matrix, Units
-from kvgate.budget.weight_format import WeightFormat
+from kvgate.budget.matrix import Matrix, Units, WeightFormat
 from kvgate.record import record
 
 

@@ -9,10 +9,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from kvgate.budget.hardware import Parallelism
-from kvgate.budget.matrix import Cut, Matrix
+from kvgate.budget.matrix import Cut, LocalMatrix, Matrix, mxfp4_multiples, stored_tensors
 from kvgate.budget.model_shape import DTYPE_BYTES, End, LatentAttention, LayerShape, ModelShape, distinct_layers
 from kvgate.budget.units import MIB, round_up
-from kvgate.budget.weight_format import LocalMatrix, mxfp4_multiples, stored_tensors
 from kvgate.record import record
 
 VOCABULARY_MULTIPLE = 64

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kvgate.budget.weight_format import FormatName, WeightFormat
+from kvgate.budget.matrix import FormatName, WeightFormat
 from kvgate.hf_config.modules import UnknownFormat
 
 

@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kvgate.budget.matrix import Matrix, Units
+from kvgate.budget.matrix import Matrix, Units, WeightFormat
 from kvgate.budget.model_shape import CrossAttention, FullAttention, LayerShape, SharedCache
-from kvgate.budget.weight_format import WeightFormat
 from kvgate.hf_config import checkpoint_formats as formats
 from kvgate.hf_config.modules import MODULES, ModuleList, Place, UnknownFormat
 from kvgate.record import record

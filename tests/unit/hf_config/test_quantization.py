@@ -3,9 +3,8 @@ from typing import Any
 import pytest
 
 from kvgate.budget.hardware import Parallelism
-from kvgate.budget.matrix import Matrix
+from kvgate.budget.matrix import LocalMatrix, Matrix, WeightFormat, stored_tensors
 from kvgate.budget.model_shape import LayerShape, ModelShape
-from kvgate.budget.weight_format import LocalMatrix, WeightFormat, stored_tensors
 from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import read_config
 from support.builders import new_llama_config

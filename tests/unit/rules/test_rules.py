@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from kvgate.budget.interval import Verdict
+from kvgate.budget.matrix import WeightFormat
 from kvgate.budget.model_shape import FullAttention, LayerShape, UnmodelledLayer
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import Guarantee
 from kvgate.budget.units import GIB
-from kvgate.budget.weight_format import WeightFormat
 from kvgate.rules import RULES, Severity, consistency, fit, judge_budget, start_up
 from kvgate.rules.finding import Finding
 from support import kinds

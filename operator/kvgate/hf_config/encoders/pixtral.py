@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from kvgate.budget.matrix import Matrix
+from kvgate.budget.matrix import Matrix, WeightFormat
 from kvgate.budget.model_shape import Encoder, MediaItem
-from kvgate.budget.weight_format import WeightFormat
 from kvgate.hf_config.blocks import replicated, vector
 from kvgate.hf_config.encoders.parts import TowerLayer, built_layers, counted, patch_embedding, two_linears
 from kvgate.hf_config.fields import Fields
