@@ -16,7 +16,6 @@ from kvgate.budget.calibration import (
     StartKey,
     StartToStart,
 )
-from kvgate.budget.checkpoint import checkpoint_ratio
 from kvgate.budget.cuda_graphs import cuda_graphs
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.model_shape import CompressedAttention, LatentAttention, ModelShape
@@ -26,7 +25,7 @@ from kvgate.budget.run import Run
 from kvgate.budget.settings import Resolved
 from kvgate.budget.units import gib, share_of
 from kvgate.budget.versions import Accounting, is_newer_than_known
-from kvgate.budget.weights import Weights, rank_weights
+from kvgate.budget.weights import Weights, checkpoint_ratio, rank_weights
 from kvgate.record import record
 
 

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from kvgate.budget.checkpoint import checkpoint_ratio
 from kvgate.budget.matrix import Matrix
 from kvgate.budget.model_shape import End, LayerShape, ModelShape, RecurrentState
-from kvgate.budget.weights import Weights
+from kvgate.budget.weights import Weights, checkpoint_ratio
 from kvgate.record import record
 
 EXPERTS = "experts and routers"

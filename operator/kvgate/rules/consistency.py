@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kvgate.budget.checkpoint import checkpoint_ratio
 from kvgate.budget.plan import Budget
 from kvgate.budget.request import Guarantee
 from kvgate.budget.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal, parallelism_refusals
 from kvgate.budget.units import format_gib
 from kvgate.budget.versions import NEWEST, is_newer_than_known
+from kvgate.budget.weights import checkpoint_ratio
 from kvgate.rules.finding import Finding, Severity
 
 _WEIGHT_CAPABILITY = {"fp8": (7, 5), "awq": (7, 5), "modelopt": (7, 5), "mxfp4": (8, 0)}

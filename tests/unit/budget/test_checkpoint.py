@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 
 from kvgate import catalogue
-from kvgate.budget.checkpoint import checkpoint_ratio
 from kvgate.budget.plan import Budget, plan
+from kvgate.budget.weights import checkpoint_ratio
 from kvgate.judge.facts import look_up_model
 from kvgate.judge.what_if import assess_request
 from kvgate.rules import judge_budget
