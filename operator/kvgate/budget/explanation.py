@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.units import GIB, MIB, format_gib
-from kvgate.budget.weight_parts import WeightPart
+from kvgate.budget.weights import WeightPart
 from kvgate.record import record
 
 Inputs = tuple[tuple[str, int | str], ...]

@@ -11,8 +11,7 @@ from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.plan import Budget, Stage
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import format_gib
-from kvgate.budget.weight_parts import WeightPart, weight_parts
-from kvgate.budget.weights import Weights
+from kvgate.budget.weights import WeightPart, Weights, weight_parts
 
 _CAPACITY = "vLLM 0.32, v1/core/kv_cache_utils.py"
 _EXACT = "it is exact: vLLM's own arithmetic on whole blocks"

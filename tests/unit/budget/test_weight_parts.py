@@ -5,8 +5,7 @@ import pytest
 from kvgate.budget.ledger import weights_of
 from kvgate.budget.model_shape import Encoder, LayerShape, ModelShape, RecurrentState
 from kvgate.budget.versions import accounting_of
-from kvgate.budget.weight_parts import weight_parts
-from kvgate.budget.weights import Weights
+from kvgate.budget.weights import Weights, weight_parts
 from kvgate.hf_config.blocks import replicated, vector
 from support.builders import catalogue_shape, new_model_shape, new_request
 
