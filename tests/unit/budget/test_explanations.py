@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from kvgate.budget.explanation import Explanation, format_bytes
-from kvgate.budget.explanations import TERMS, explain_term, term_named
+from kvgate.budget.explanations import TERMS, Explanation, explain_term, format_bytes, term_named
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.units import GIB
 from support.builders import catalogue_shape, new_gdn, new_layer, new_model_shape, new_request

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from kvgate.budget.explanation import Explanation, format_bytes
-from kvgate.budget.explanations import TERMS, explain_term, term_named
+from kvgate.budget.explanations import TERMS, Explanation, explain_term, format_bytes, term_named
 from kvgate.budget.plan import Budget
 from kvgate.vllm.values import Unusable
 
