@@ -7,8 +7,7 @@ from kvgate.budget.capacity import KVCache
 from kvgate.budget.demand import Demand, demand_of
 from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.interval import Interval, Verdict, verdict_of
-from kvgate.budget.kv_cache_plan import lay_out
-from kvgate.budget.layout import Layout
+from kvgate.budget.layout import Layout, lay_out
 from kvgate.budget.ledger import Ledger, ledger_of
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest
 from kvgate.budget.settings import Resolved, resolve_settings
