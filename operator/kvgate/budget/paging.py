@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from kvgate.budget.attention_backends import kernel_block_size
-from kvgate.budget.capacity import KVCache, largest
-from kvgate.budget.demand import blocks_of_requests
+from kvgate.budget.capacity import KVCache, blocks_of_requests, largest
 from kvgate.budget.held_bytes import held_bytes, keeps_every_token, token_bytes
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.units import round_up

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from fractions import Fraction
 
-from kvgate.budget.capacity import KVCache
-from kvgate.budget.demand import Demand, demand_of
+from kvgate.budget.capacity import Demand, KVCache, demand_of
 from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.interval import Interval, Verdict, verdict_of
 from kvgate.budget.layout import Layout, lay_out
