@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
-from kvgate.budget.attention_backends import HYBRID_MLA_BLOCK_SIZE, cache_dtype_of, kernel_block_size
 from kvgate.budget.cache_specs import CacheSettings, specs_of
 from kvgate.budget.capacity import KVCache
 from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.hardware import stage_sizes
+from kvgate.budget.kv_cache_dtype import HYBRID_MLA_BLOCK_SIZE, cache_dtype_of, kernel_block_size
 from kvgate.budget.kv_cache_groups import Cache, Groups, bytes_per_block, form_groups, without_local_caches
 from kvgate.budget.kv_cache_spec import (
     AttentionSpec,

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from kvgate.budget.attention_backends import kernel_block_size
 from kvgate.budget.capacity import KVCache, blocks_of_requests, largest
+from kvgate.budget.kv_cache_dtype import kernel_block_size
 from kvgate.budget.kv_cache_spec import (
     ChunkedLocalSpec,
     CrossAttentionSpec,

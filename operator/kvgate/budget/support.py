@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 
-from kvgate.budget.attention_backends import (
+from kvgate.budget.errors import UnmodelledKind
+from kvgate.budget.hardware import Accelerator, Parallelism, stage_sizes
+from kvgate.budget.kv_cache_dtype import (
     DEFAULT_BLOCK_SIZE,
     LEAST_COMPRESSED_BLOCK_SIZE,
     SPARSE_BLOCK_SIZE,
     WIDEST_COMMON_HEAD,
     cache_dtype_of,
 )
-from kvgate.budget.errors import UnmodelledKind
-from kvgate.budget.hardware import Accelerator, Parallelism, stage_sizes
 from kvgate.budget.matrix import Cut, Matrix
 from kvgate.budget.model_shape import (
     DTYPE_BYTES,
