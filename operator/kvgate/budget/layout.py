@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
-from kvgate.budget.cache_specs import CacheSettings, specs_of
 from kvgate.budget.capacity import KVCache
 from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.hardware import stage_sizes
@@ -20,6 +19,7 @@ from kvgate.budget.kv_cache_spec import (
     SlidingWindowSpec,
     StateSpec,
 )
+from kvgate.budget.layer_specs import CacheSettings, specs_of
 from kvgate.budget.model_shape import DTYPE_BYTES, CompressedAttention, FullAttention, ModelShape
 from kvgate.budget.request import BudgetRequest, EngineSettings
 from kvgate.budget.settings import Resolved
