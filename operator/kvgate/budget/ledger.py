@@ -6,7 +6,6 @@ from math import isqrt
 from sys import maxsize
 
 from kvgate.budget.activation import parts_of, peak_activation
-from kvgate.budget.blocks import MAX_CONTEXT_CHUNK_TOKENS
 from kvgate.budget.built_shape import built_shape
 from kvgate.budget.calibration import (
     SCATTER_BYTES,
@@ -18,6 +17,7 @@ from kvgate.budget.calibration import (
 )
 from kvgate.budget.cuda_graphs import cuda_graphs
 from kvgate.budget.interval import Interval, Term
+from kvgate.budget.layer_activation import MAX_CONTEXT_CHUNK_TOKENS
 from kvgate.budget.model_shape import CompressedAttention, LatentAttention, ModelShape
 from kvgate.budget.non_torch import non_torch
 from kvgate.budget.request import DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
