@@ -1,8 +1,7 @@
 """Peak activation: the most that torch holds above the weights while vLLM profiles one forward pass."""
 
-from kvgate.budget.encoder_profile import EncoderProfile, encoder_profile
 from kvgate.budget.interval import Interval, Term
-from kvgate.budget.layer_activation import block_bytes, workspace_bytes
+from kvgate.budget.layer_activation import EncoderProfile, block_bytes, encoder_profile, workspace_bytes
 from kvgate.budget.run import Run
 from kvgate.budget.units import KIB, MIB, cdiv, gib, round_up
 from kvgate.budget.weights import VOCABULARY_MULTIPLE
