@@ -3,12 +3,12 @@
 import re
 from collections.abc import Callable, Mapping
 
-from kvgate.budget.built_shape import built_shape
 from kvgate.budget.capacity import KVCache
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.ledger import Ledger, weights_of
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.plan import Budget, Stage
+from kvgate.budget.run import built_shape
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB, MIB, format_gib
 from kvgate.budget.weights import WeightPart, Weights, weight_parts

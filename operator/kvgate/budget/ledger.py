@@ -6,7 +6,6 @@ from math import isqrt
 from sys import maxsize
 
 from kvgate.budget.activation import parts_of, peak_activation
-from kvgate.budget.built_shape import built_shape
 from kvgate.budget.calibration import (
     SCATTER_BYTES,
     SCATTER_UNIFIED_BYTES,
@@ -21,7 +20,7 @@ from kvgate.budget.layer_activation import MAX_CONTEXT_CHUNK_TOKENS
 from kvgate.budget.model_shape import CompressedAttention, LatentAttention, ModelShape
 from kvgate.budget.non_torch import non_torch
 from kvgate.budget.request import DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
-from kvgate.budget.run import Run
+from kvgate.budget.run import Run, built_shape
 from kvgate.budget.settings import Resolved
 from kvgate.budget.units import gib, share_of
 from kvgate.budget.versions import Accounting, is_newer_than_known

@@ -2,11 +2,11 @@
 
 import pytest
 
-from kvgate.budget.built_shape import built_shape
 from kvgate.budget.hardware import Parallelism
 from kvgate.budget.matrix import Cut
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.request import EngineSettings
+from kvgate.budget.run import built_shape
 from kvgate.budget.versions import accounting_of
 from support.builders import catalogue_shape
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from kvgate import catalogue
-from kvgate.budget.built_shape import built_shape
 from kvgate.budget.hardware import Parallelism
 from kvgate.budget.model_shape import MediaItem, ModelShape
 from kvgate.budget.request import EngineSettings
+from kvgate.budget.run import built_shape
 from kvgate.budget.versions import accounting_of
 from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config
