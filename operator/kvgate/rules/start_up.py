@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from kvgate.budget.interval import Interval
+from kvgate.budget.non_torch import startup_slack
 from kvgate.budget.plan import Budget
 from kvgate.budget.settings import uncut_item_tokens
-from kvgate.budget.startup_slack import startup_slack
 from kvgate.budget.units import format_gib, share_of
 from kvgate.rules.finding import Finding, Severity
 

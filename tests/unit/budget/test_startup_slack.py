@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kvgate.budget.hardware import Parallelism
-from kvgate.budget.startup_slack import startup_slack
+from kvgate.budget.non_torch import startup_slack
 from kvgate.budget.units import GIB, gib
 from kvgate.budget.versions import accounting_of
 from support.builders import catalogue_accelerator
