@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from vllm_release.source import Source
 
 FOLLOWED: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "gpu_memory, held_bytes, startup_slack: what is taken from the budget": (
+    "ledger, paging, non_torch: what is taken from the budget": (
         ("vllm/v1/worker/gpu_worker.py", "Worker.init_device"),
         ("vllm/v1/worker/gpu_worker.py", "Worker.load_model"),
         ("vllm/v1/worker/gpu_worker.py", "Worker.determine_available_memory"),
@@ -23,7 +23,7 @@ FOLLOWED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("vllm/utils/mem_utils.py", "MemoryProfilingResult"),
         ("vllm/utils/mem_utils.py", "memory_profiling"),
     ),
-    "activation, sampler, encoder_profile: the profile run": (
+    "activation, layer_activation: the profile run": (
         ("vllm/v1/worker/gpu_model_runner.py", "GPUModelRunner.profile_run"),
         ("vllm/v1/worker/gpu_model_runner.py", "GPUModelRunner._dummy_run"),
         ("vllm/v1/worker/gpu_model_runner.py", "GPUModelRunner._dummy_sampler_run"),
@@ -36,7 +36,7 @@ FOLLOWED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("vllm/multimodal/encoder_budget.py", "MultiModalBudget"),
         ("vllm/v1/attention/backends/mla/indexer.py", "get_max_prefill_buffer_size"),
     ),
-    "cuda_graphs, compilation: graphs and what compiling allocates": (
+    "cuda_graphs, activation: graphs and what compiling allocates": (
         ("vllm/v1/worker/gpu_model_runner.py", "GPUModelRunner.profile_cudagraph_memory"),
         ("vllm/v1/worker/gpu_model_runner.py", "GPUModelRunner.capture_model"),
         ("vllm/v1/worker/gpu/model_runner.py", "GPUModelRunner.profile_cudagraph_memory"),
@@ -75,7 +75,7 @@ FOLLOWED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("vllm/v1/kv_cache_interface.py", "CrossAttentionSpec"),
         ("vllm/v1/kv_cache_interface.py", "UniformTypeKVCacheSpecs"),
     ),
-    "parallelism: shares of a rank": (("vllm/distributed/utils.py", "get_pp_indices"),),
+    "hardware: shares of a rank": (("vllm/distributed/utils.py", "get_pp_indices"),),
     "tools/vllm_release: how options are made of fields": (
         ("vllm/engine/arg_utils.py", "_compute_kwargs"),
         ("vllm/engine/arg_utils.py", "get_kwargs"),
