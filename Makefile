@@ -1,6 +1,7 @@
 # The front door. Recipes are one line; logic lives in Python. `make help` lists the targets.
 PYTHON ?= python3
 BIN := .venv/bin
+RUN := PYTHONPATH=tools $(BIN)/python -m
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo observe test fuzz init check fix generate verify tools chart accuracy bench run vllm-release
@@ -32,13 +33,13 @@ fix: .venv/ready  ## format, and mend what the linter can mend
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 generate: .venv/ready tools  ## rewrite every generated file
-	$(BIN)/kvgate generate && $(BIN)/python tools/process_reference.py && $(BIN)/python tools/ledger_picture.py && $(BIN)/python tools/sweep_picture.py && $(BIN)/python tests/chart/golden.py && PYTHONPATH=benchmarks:tests $(BIN)/python -m accuracy >/dev/null
+	$(BIN)/kvgate generate && $(BIN)/python tools/process_reference.py && $(RUN) pictures.ledger && $(RUN) pictures.planning && $(BIN)/python tests/chart/golden.py && PYTHONPATH=benchmarks:tests $(BIN)/python -m accuracy >/dev/null
 
 verify: generate  ## generate, then fail if anything committed is out of date
 	$(BIN)/python tools/verify_generated.py
 
 tools: .venv/ready  ## build the test control plane and Prometheus (about 20 minutes the first time, then nothing)
-	$(BIN)/python tools/debian_prometheus.py && $(BIN)/python tools/build.py
+	$(RUN) controlplane.debian_prometheus && $(RUN) controlplane.build
 
 chart: .venv/ready tools  ## lint and render the chart, compare with the golden files
 	$(BIN)/pytest tests/chart -q
@@ -50,7 +51,7 @@ bench: .venv/ready tools  ## speed and memory, each compared in one run
 	$(BIN)/python benchmarks/run_all.py
 
 vllm-release: .venv/ready  ## put a release of vLLM into every table, and say what it changes: make vllm-release VERSION=0.34.0
-	PYTHONPATH=tools $(BIN)/python -m vllm_release "$(VERSION)"
+	$(RUN) vllm_release "$(VERSION)"
 
 run: .venv/ready  ## the controller against the current kubectl context
 	$(BIN)/kvgate controller

@@ -18,9 +18,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "tools"))
 
-from build import ensure_assets  # noqa: E402 - found by the line above
-from controlplane import PROGRAMS  # noqa: E402
-from kubeconform import kubeconform  # noqa: E402
+from controlplane.build import ensure_assets  # noqa: E402 - found by the line above
+from controlplane.kubeconform import kubeconform  # noqa: E402
+from controlplane.plane import PROGRAMS  # noqa: E402
 from measured_process import Run, kvgate, own_bytecode, run  # noqa: E402
 from rendered_manifests import DOCUMENTS_PER_RELEASE, MODELS, bundle, release  # noqa: E402
 

@@ -19,9 +19,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests")]
 
-from build import ensure_assets  # noqa: E402
-from controlplane import PROGRAMS, ControlPlane  # noqa: E402
-from doors import door  # noqa: E402
+from controlplane.build import ensure_assets  # noqa: E402
+from controlplane.plane import PROGRAMS, ControlPlane  # noqa: E402
+from fleet.doors import door  # noqa: E402
 from support.inference import Objects, inference_deployment, install  # noqa: E402
 
 SPECS: tuple[dict[str, Any], ...] = (

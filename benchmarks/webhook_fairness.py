@@ -27,7 +27,7 @@ from typing import Any
 import aiohttp
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
-from certificates import write_certificates
+from controlplane.certificates import write_certificates
 from webhook_load import review_body
 
 TARGET_P99_SECONDS = 0.1

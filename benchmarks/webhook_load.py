@@ -21,7 +21,7 @@ from typing import Any
 import aiohttp
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
-from certificates import write_certificates
+from controlplane.certificates import write_certificates
 
 OBJECT_BYTES = 20_000
 MODELS = ("Qwen/Qwen3-8B", "Qwen/Qwen3-32B", "Qwen/Qwen3-30B-A3B", "nobody/Unknown-7B")

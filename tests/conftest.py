@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from prometheus import LINES
+from controlplane.prometheus import LINES
 from support.prometheus import require_prometheus
 
 

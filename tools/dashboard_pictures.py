@@ -9,11 +9,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from draw_dashboard import draw
+from controlplane.prometheus import ensure_prometheus
+from fleet.monitored import NAMESPACE, monitored
 from kvgate.monitoring import DASHBOARDS, DEPLOYMENT
 from kvgate.monitoring.dashboards import dashboard_json
-from monitored import NAMESPACE, monitored
-from prometheus import ensure_prometheus
+from pictures.dashboard import draw
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "dashboards"
 SHOWN = {"namespace": NAMESPACE, "inferencedeployment": "llama-3-1-8b"}

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from build import BuildError, ensure_assets
-from certificates import write_certificates
-from controlplane import PROGRAMS, ControlPlane
-from doors import DoorError, answers, door, scrape
-from fake_gpus import fake_gpu_node
-from local_webhook import webhook_configuration
-from programs import ControlPlaneError, free_port, free_ports, wait_until
-from prometheus import PrometheusError
+from controlplane.build import BuildError, ensure_assets
+from controlplane.certificates import write_certificates
+from controlplane.plane import PROGRAMS, ControlPlane
+from controlplane.programs import ControlPlaneError, free_port, free_ports, wait_until
+from controlplane.prometheus import PrometheusError
+from fleet.doors import DoorError, answers, door, scrape
+from fleet.fake_gpus import fake_gpu_node
+from fleet.local_webhook import webhook_configuration
 
 ROOT = Path(__file__).resolve().parent.parent
 KVGATE = ROOT / ".venv" / "bin" / "kvgate"

@@ -22,21 +22,21 @@ from typing import Any
 
 import yaml
 
-import prometheus
-from build import ensure_assets
-from controlplane import PROGRAMS, ControlPlane
+from controlplane import prometheus
+from controlplane.build import ensure_assets
+from controlplane.plane import PROGRAMS, ControlPlane
+from controlplane.programs import wait_until
+from controlplane.prometheus import Prometheus, ensure_prometheus
 from demo import ROOT, controller, expect, install, say, succeeds, title, webhook
-from draw_dashboard import draw
-from fake_vllm import Engine, Replay, serving
-from grafana import Window
-from pace import faster
-from programs import wait_until
-from prometheus import Prometheus, ensure_prometheus
+from fleet.fake_vllm import Engine, Replay, serving
+from fleet.pace import faster
+from pictures.dashboard import draw
+from pictures.grafana import Window
 
 PACE = 60
 SPEED = 2
 """Of the recorded run: it keeps its shape in the shorter windows."""
-WATCHED = Path("tools/data/observed.yaml")
+WATCHED = Path("tools/fleet/data/observed.yaml")
 NAME, AGAIN = "chat", "chat-again"
 REPLICAS = 2
 ERROR = -0.12

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from grafana import everything_chosen, panels, variable_queries
+from controlplane.prometheus import LINES, ensure_prometheus
+from fleet.monitored import Fleet, monitored
 from kvgate.monitoring import DASHBOARDS
 from kvgate.monitoring.dashboards import dashboard_json
 from kvgate.monitoring.recording import RECORDING_RULES
-from monitored import Fleet, monitored
-from prometheus import LINES, ensure_prometheus
+from pictures.grafana import everything_chosen, panels, variable_queries
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference" / "queries.md"
 HEAD = """\

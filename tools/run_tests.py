@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import build
+from controlplane import build
 
 PYTEST = ("-q", "--durations=10")
 ROOT = Path(__file__).resolve().parent.parent

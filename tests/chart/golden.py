@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 if __name__ == "__main__":  # pytest sets the same by `pythonpath`
     sys.path += [str(HERE.parent), str(HERE.parents[1] / "tools")]
 
-from build import find_assets  # noqa: E402 - found by the lines above
+from controlplane.build import find_assets  # noqa: E402 - found by the lines above
 from support.chart import NAMESPACE, ROOT, render  # noqa: E402
 
 INSTALL = ROOT / "deploy" / "install.yaml"

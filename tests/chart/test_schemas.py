@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chart.golden import CASES, INSTALL, golden_file
-from kubeconform import kubeconform
+from controlplane.kubeconform import kubeconform
 from support.assets import require_assets
 from support.chart import ROOT
 

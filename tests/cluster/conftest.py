@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane import ControlPlane
+from controlplane.plane import ControlPlane
 from support.assets import require_assets
 from support.inference import install
 

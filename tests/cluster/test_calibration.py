@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from controlplane import ControlPlane
-from fake_vllm import Engine, serving
+from controlplane.plane import ControlPlane
+from controlplane.programs import wait_until
+from fleet.fake_vllm import Engine, serving
 from kvgate.budget.calibration import ObservedStart
 from kvgate.calibration.records import read_records
 from kvgate.rendering.pod import PORT
-from programs import wait_until
 from support.doors import running
 from support.inference import Objects, inference_deployment
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from certificates import write_certificates
-from controlplane import AuditEvent, ControlPlane
-from fake_gpus import fake_gpu_node
+from controlplane.certificates import write_certificates
+from controlplane.plane import AuditEvent, ControlPlane
+from controlplane.programs import free_port, wait_until
+from fleet.fake_gpus import fake_gpu_node
 from kvgate.cluster.permissions import LEASE_RULES, RULES
-from programs import free_port, wait_until
 from support.assets import require_assets
 from support.chart import CHART, NAMESPACE, ROOT, documents, helm, render
 from support.crash_log import crashed

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controlplane import ControlPlane
-from programs import wait_until
+from controlplane.plane import ControlPlane
+from controlplane.programs import wait_until
 from support.doors import Door, running
 from support.inference import Objects, inference_deployment
 

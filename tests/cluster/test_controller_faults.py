@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from controlplane import ControlPlane
-from doors import KVGATE, answers, door
+from controlplane.plane import ControlPlane
+from controlplane.programs import free_port, wait_until
+from fleet.doors import KVGATE, answers, door
 from kvgate.cluster.permissions import LEASE_RULES, RULES
-from programs import free_port, wait_until
 from support.assets import require_assets
 from support.doors import running
 from support.inference import CRD, Objects, inference_deployment

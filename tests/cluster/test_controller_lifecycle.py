@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controlplane import ControlPlane
+from controlplane.plane import ControlPlane
+from controlplane.programs import ControlPlaneError, wait_until
 from kvgate.text.expansion import expanded
-from programs import ControlPlaneError, wait_until
 from support.doors import Door, running
 from support.inference import Objects, inference_deployment
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controlplane import ControlPlane
-from fake_vllm import Engine, serving
+from controlplane.plane import ControlPlane
+from controlplane.programs import wait_until
+from fleet.fake_vllm import Engine, serving
 from kvgate.rendering.pod import PORT
-from programs import wait_until
 from support.crash_log import crashed
 from support.doors import Door, running
 from support.inference import Objects, crash, inference_deployment

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-import controlplane
-from controlplane import ControlPlane
-from fake_gpus import fake_gpu_node
-from programs import ControlPlaneError, wait_until
+from controlplane.plane import AuditEvent, ControlPlane
+from controlplane.programs import ControlPlaneError, wait_until
+from fleet.fake_gpus import fake_gpu_node
 from support.assets import require_assets
+from support.chart import ROOT
 from support.processes import command_lines
 
 pytestmark = pytest.mark.cluster
@@ -27,7 +27,7 @@ H100 = "NVIDIA-H100-80GB-HBM3"
 HOLDER = """
 import sys, threading, time
 from pathlib import Path
-from controlplane import ControlPlane
+from controlplane.plane import ControlPlane
 plane = ControlPlane(Path(sys.argv[1]))
 thread = threading.Thread(target=plane.__enter__)
 thread.start(); thread.join()
@@ -125,7 +125,7 @@ def test_what_an_owner_owns_goes_with_it(plane: ControlPlane) -> None:
 def test_the_audit_log_counts_a_write_and_names_who_did_it(plane: ControlPlane) -> None:
     plane.apply(config_map("counted"))
 
-    def writes() -> list[controlplane.AuditEvent]:
+    def writes() -> list[AuditEvent]:
         return [event for event in plane.audit() if event.is_write and event.name == "counted"]
 
     wait_until(writes, "the write is in the audit log", within_seconds=10)
@@ -166,9 +166,10 @@ def test_an_api_server_goes_away_and_comes_back_with_what_it_knew(plane: Control
 
 
 def test_nothing_of_a_plane_outlives_the_kill_of_its_holder(assets: Path) -> None:
-    tools = str(Path(controlplane.__file__).parent)
     command = [sys.executable, "-c", HOLDER, str(assets)]
-    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": tools}, stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(
+        command, env=os.environ | {"PYTHONPATH": str(ROOT / "tools")}, stdout=subprocess.PIPE, text=True
+    ) as holder:
         assert holder.stdout
         folder = Path(holder.stdout.readline().strip())
         assert len(processes_of(folder)) == 2 * len(("etcd", "apiserver", "controller-manager", "scheduler", "kwok"))

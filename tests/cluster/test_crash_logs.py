@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controlplane import AuditEvent, ControlPlane
-from doors import door
-from programs import wait_until
+from controlplane.plane import AuditEvent, ControlPlane
+from controlplane.programs import wait_until
+from fleet.doors import door
 from support.assets import require_assets
 from support.crash_log import LOG, PROMPT, SENTENCE, crashed
 from support.doors import running

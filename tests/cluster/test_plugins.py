@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import ControlPlane
+from controlplane.plane import ControlPlane
 from support.assets import require_assets
 from support.chart import ROOT
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from controlplane import ControlPlane
+from controlplane.plane import ControlPlane
+from controlplane.programs import ControlPlaneError
 from kvgate.api.quantity import is_same_amount, parse_quantity
 from kvgate.api.validation import InvalidDocument, parse_document
-from programs import ControlPlaneError
 from support.assets import require_assets
 from support.inference import inference_deployment, install
 

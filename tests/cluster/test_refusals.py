@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from controlplane import ControlPlane
-from doors import answers
-from programs import wait_until
+from controlplane.plane import ControlPlane
+from controlplane.programs import wait_until
+from fleet.doors import answers
 from support.doors import Door, running
 from support.inference import Objects, inference_deployment
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from controlplane import ControlPlane
-from programs import wait_until
+from controlplane.plane import ControlPlane
+from controlplane.programs import wait_until
 from support.doors import running
 from support.inference import Objects, inference_deployment, without_times
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from controlplane import ControlPlane
+from controlplane.plane import ControlPlane
+from controlplane.programs import ControlPlaneError, wait_until
 from kvgate.api.validation import InvalidDocument, parse_document
-from programs import ControlPlaneError, wait_until
 from support.assets import require_assets
 from support.builders import new_document
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from controlplane import AuditEvent, ControlPlane
-from doors import KVGATE, answers, scrape
+from controlplane.plane import AuditEvent, ControlPlane
+from controlplane.programs import free_port, wait_until
+from fleet.doors import KVGATE, answers, scrape
 from kvgate.cluster import leases
 from kvgate.cluster.permissions import LEASE_RULES, RULES, Permission
-from programs import free_port, wait_until
 from support.inference import Objects, inference_deployment
 
 pytestmark = pytest.mark.cluster

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import ControlPlane
-from local_webhook import webhook_configuration
-from programs import ControlPlaneError, free_port
+from controlplane.plane import ControlPlane
+from controlplane.programs import ControlPlaneError, free_port
+from fleet.local_webhook import webhook_configuration
 from support.assets import require_assets
 from support.doors import running
 from support.inference import inference_deployment, install

@@ -285,7 +285,7 @@ def test_a_chart_at_the_top_is_rendered_without_what_is_gits(job: Job) -> None:
 
 
 def test_a_chart_that_never_ends_is_stopped(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pinned_kvgate
+    from plugins import pinned_kvgate
 
     job.install_helm("exec sleep 60")
     job.put(CHART)
@@ -352,7 +352,7 @@ def test_the_hook_runs_nothing_of_the_repository_and_takes_no_file_for_an_option
 def test_the_hook_installs_once_for_each_state_of_the_pinned_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import pinned_kvgate
+    from plugins import pinned_kvgate
 
     made: list[Path] = []
     monkeypatch.setattr(

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from draw_dashboard import draw
+from fleet.monitored import Fleet, monitored
 from kvgate.monitoring import DASHBOARDS, DEPLOYMENT
 from kvgate.monitoring.dashboards import dashboard_json
 from kvgate.monitoring.rules import rule_groups
-from monitored import Fleet, monitored
+from pictures.dashboard import draw
 from query_table import EMPTY_BY_DESIGN, TARGET, Asked, everything, series_count, version
 from support.pictures import require_matplotlib
 

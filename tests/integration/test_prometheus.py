@@ -1,4 +1,4 @@
-"""tools/prometheus.py against a trivial exporter, on both lines: what every test of metrics, rules and alerts stands on."""
+"""controlplane/prometheus.py against a trivial exporter, on both lines: what every test of metrics, rules and alerts stands on."""
 
 import time
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from programs import ControlPlaneError
-from prometheus import (
+from controlplane.programs import ControlPlaneError
+from controlplane.prometheus import (
     Prometheus,
     PrometheusError,
     Sample,

@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
+from controlplane.prometheus import run_rule_tests
 from kvgate.monitoring.rules import rule_groups
-from prometheus import run_rule_tests
 
 Json = dict[str, Any]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from controlplane.prometheus import PrometheusError, check_rules
 from kvgate.monitoring.alerts import ALERTS, Alert
 from kvgate.monitoring.rules import RUNBOOKS, rule_groups
 from observability.rule_tests import Json, run, situation
 from observability.scenes import SCENES, Scene
-from prometheus import PrometheusError, check_rules
 
 GOOD_MINUTES = 10
 BY_NAME = {alert.name: alert for alert in ALERTS}

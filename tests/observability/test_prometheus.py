@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from discovered_pods import PODS_FILE, Pod, engine_pod, in_a_file, kvgate_pod, pods_json
-from fake_vllm import Engine
-from fake_vllm import serving as serving_vllm
+from controlplane.programs import free_ports
+from controlplane.prometheus import Prometheus, check_configuration, check_metrics, serving
+from fleet.discovered_pods import PODS_FILE, Pod, engine_pod, in_a_file, kvgate_pod, pods_json
+from fleet.fake_vllm import Engine
+from fleet.fake_vllm import serving as serving_vllm
+from fleet.monitored import judged_samples, kvgate_processes
 from kvgate.metrics.endpoint import metrics_answer
 from kvgate.metrics.exporter import ObservedSample, new_registry
 from kvgate.metrics.snapshot import DeploymentSnapshot, Samples
@@ -20,9 +23,6 @@ from kvgate.monitoring.alerts import ALERTS, Alert
 from kvgate.monitoring.recording import RECORDING_RULES, RecordingRule
 from kvgate.monitoring.rules import rule_groups
 from kvgate.monitoring.scraping import in_kubernetes, scrape_configuration
-from monitored import judged_samples, kvgate_processes
-from programs import free_ports
-from prometheus import Prometheus, check_configuration, check_metrics, serving
 from support.chart import ROOT
 from support.prometheus import require_prometheus
 

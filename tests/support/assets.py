@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from build import find_assets
+from controlplane.build import find_assets
 
 MISSING = "the control plane's binaries are missing: `make tools` builds them, once"
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from doors import answers, door, scrape
-from programs import free_port, wait_until
+from controlplane.programs import free_port, wait_until
+from fleet.doors import answers, door, scrape
 
 
 @dataclass(frozen=True, kw_only=True)

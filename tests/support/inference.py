@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from controlplane import AuditEvent, ControlPlane
-from fake_gpus import fake_gpu_node
-from programs import wait_until
+from controlplane.plane import AuditEvent, ControlPlane
+from controlplane.programs import wait_until
+from fleet.fake_gpus import fake_gpu_node
 
 CRD = Path(__file__).resolve().parents[2] / "crds" / "kvgate.io_inferencedeployments.yaml"
 H100 = "NVIDIA-H100-80GB-HBM3"

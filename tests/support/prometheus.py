@@ -12,7 +12,7 @@ from threading import Thread
 
 import pytest
 
-from prometheus import find_prometheus
+from controlplane.prometheus import find_prometheus
 from support.assets import say_loudly
 
 

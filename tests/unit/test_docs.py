@@ -10,10 +10,10 @@ import pytest
 
 from kvgate.budget.units import GIB
 from kvgate.judge.what_if import assess_request
-from ledger_picture import QUESTION, TARGET, picture
-from sweep_picture import TARGET as PLAN
-from sweep_picture import command, question
-from sweep_picture import picture as plan
+from pictures.ledger import QUESTION, TARGET, picture
+from pictures.planning import TARGET as PLAN
+from pictures.planning import command, question
+from pictures.planning import picture as plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SCOPE.md", "CHANGELOG.md", "SECURITY.md")] + sorted(

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from draw_dashboard import figure
-from drawn_panels import table_rows
-from grafana import Window, everything_chosen, panels, series_name, threshold_colour, variable_queries
-from grafana_units import scale, text_of
+from controlplane.prometheus import Sample, Series
 from kvgate.monitoring import DASHBOARDS, DEPLOYMENT, FLEET
 from kvgate.monitoring.dashboards import dashboard_json
-from prometheus import Sample, Series
+from pictures.dashboard import figure
+from pictures.grafana import Window, everything_chosen, panels, series_name, threshold_colour, variable_queries
+from pictures.panels import table_rows
+from pictures.units import scale, text_of
 from support.pictures import require_matplotlib
 
 WINDOW = Window(start_seconds=1_000_000, end_seconds=1_000_600, chosen={"namespace": "serving"})

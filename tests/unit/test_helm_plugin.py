@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-import helm_kvgate
+from plugins import helm_kvgate
 from support.chart import ROOT
 from support.command_line import MISTAKEN_POD
 

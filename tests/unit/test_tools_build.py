@@ -1,4 +1,4 @@
-"""tools/build.py without building: what identifies a binary, where it is looked for, what happens when Go fails."""
+"""controlplane/build.py of tools/ without building: what identifies a binary, where it is looked for, what happens when Go fails."""
 
 import dataclasses
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import build
+from controlplane import build
 from support import assets
 from support.processes import place
 
@@ -76,18 +76,18 @@ def test_prometheus_is_told_its_release_which_the_version_of_its_module_only_enc
 def test_a_module_without_the_package_is_named(tmp_path: Path) -> None:
     (tmp_path / "etcd").mkdir()
     (tmp_path / "etcd" / "go.mod").write_text("module example.test/etcd\n\ngo 1.26.0\n", encoding="utf-8")
-    with pytest.raises(build.BuildError, match=r"tools/etcd/go\.mod requires no module for go\.etcd\.io"):
+    with pytest.raises(build.BuildError, match=r"etcd/go\.mod requires no module for go\.etcd\.io"):
         _ = dataclasses.replace(tool("etcd"), folder=tmp_path).version
 
 
 def test_a_second_clone_has_the_same_hash(tmp_path: Path) -> None:
-    shutil.copytree(build.TOOLS / "etcd", tmp_path / "etcd")
+    shutil.copytree(build.MODULES / "etcd", tmp_path / "etcd")
     assert dataclasses.replace(tool("etcd"), folder=tmp_path).content_hash == tool("etcd").content_hash
 
 
 @pytest.mark.parametrize("changed", ["go.mod", "go.sum"])
 def test_a_changed_file_changes_the_hash(tmp_path: Path, changed: str) -> None:
-    shutil.copytree(build.TOOLS / "etcd", tmp_path / "etcd")
+    shutil.copytree(build.MODULES / "etcd", tmp_path / "etcd")
     with (tmp_path / "etcd" / changed).open("a", encoding="utf-8") as file:
         file.write("// changed\n")
     assert dataclasses.replace(tool("etcd"), folder=tmp_path).content_hash != tool("etcd").content_hash
@@ -155,7 +155,7 @@ def test_a_file_nobody_may_execute_is_not_a_binary(tmp_path: Path, monkeypatch: 
     ("names", "kubernetes", "message"),
     [
         (["etcd", "ectd"], build.KUBERNETES, r"unknown tools \['ectd'\]: choose from \['etcd', "),
-        ([], "1.99", r"--kubernetes 1\.99: no tools/kube-1\.99; write it with tools/gen_kube\.py"),
+        ([], "1.99", r"--kubernetes 1\.99: no folder kube-1\.99 in .*; write it with gen_kube\.py"),
     ],
 )
 def test_what_we_cannot_build_is_said(names: list[str], kubernetes: str, message: str) -> None:
@@ -280,7 +280,7 @@ def test_the_skip_is_seen_without_asking_for_it(tmp_path: Path) -> None:
     test.write_text(
         "from support.assets import require_assets\ndef test_it(pytestconfig): require_assets(pytestconfig)\n"
     )
-    paths = os.pathsep.join([str(build.TOOLS), str(Path(assets.__file__).parents[1])])
+    paths = os.pathsep.join([str(Path(build.__file__).parents[1]), str(Path(assets.__file__).parents[1])])
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--rootdir", tmp_path, "-p", "no:cacheprovider", "-c", os.devnull, test],
         env=os.environ | {"PYTHONPATH": paths, "KVGATE_REQUIRE_APISERVER": ""}, text=True, capture_output=True,

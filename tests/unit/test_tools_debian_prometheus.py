@@ -1,12 +1,12 @@
-"""tools/debian_prometheus.py with stand-ins for apt-get and dpkg-deb: what is fetched once, and what is said without them."""
+"""controlplane/debian_prometheus.py with stand-ins for apt-get and dpkg-deb: what is fetched once, what is said without them."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-import debian_prometheus
-from build import BuildError, cache_folder
+from controlplane import debian_prometheus
+from controlplane.build import BuildError, cache_folder
 from support import prometheus
 from support.processes import place
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pace import faster
+from fleet.pace import faster
 
 SHIPPED = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 

@@ -1,4 +1,4 @@
-"""tools/programs.py and tools/guard.py with a stand-in for a real server: ports, readiness, and no survivors."""
+"""controlplane/programs.py and guard.py of tools/ with a stand-in for a real server: ports, readiness, and no survivors."""
 
 import os
 import signal
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-import programs
-from certificates import write_certificates
-from guard import guarded
-from programs import ControlPlaneError, Program, wait_until
+from controlplane import programs
+from controlplane.certificates import write_certificates
+from controlplane.guard import guarded
+from controlplane.programs import ControlPlaneError, Program, wait_until
 from support.processes import command_lines
 
 SERVER = """
@@ -30,7 +30,7 @@ server.serve_forever()
 """
 HOLDER = """
 import subprocess, sys, threading, time
-from guard import guarded
+from controlplane.guard import guarded
 def start(): subprocess.Popen(guarded(["sleep", "600.125"], sys.argv[1]), start_new_session=True)
 thread = threading.Thread(target=start)
 thread.start(); thread.join()
@@ -124,7 +124,7 @@ def test_waiting_says_for_what() -> None:
 def test_a_program_survives_the_thread_that_started_it_but_not_the_killed_process(tmp_path: Path) -> None:
     folder = tmp_path / "plane"
     folder.mkdir()
-    tools = str(Path(programs.__file__).parent)
+    tools = str(Path(programs.__file__).parents[1])
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(folder)], env=os.environ | {"PYTHONPATH": tools}, stdout=subprocess.PIPE
     )

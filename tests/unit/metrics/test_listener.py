@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from certificates import write_certificates
+from controlplane.certificates import write_certificates
 from kvgate.metrics.listener import Listener, PortLimits, listen, listening_beside
 
 SHORT = 0.15

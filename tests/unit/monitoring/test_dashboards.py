@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from grafana import panels, target_expressions, variable_queries
 from kvgate.cli.main import main
 from kvgate.metrics import registry
 from kvgate.monitoring import DASHBOARDS, DEPLOYMENT, FLEET
 from kvgate.monitoring.dashboards import dashboard_json
 from kvgate.monitoring.panels import GREEN, ORANGE, RED
 from kvgate.vllm.metric_names import SCRAPED_NAMES
+from pictures.grafana import panels, target_expressions, variable_queries
 
 NOT_ON_A_DASHBOARD: dict[str, str] = {
     "kvgate_background_errors_total": "0 for ever unless kvgate has a defect or the API server is away; the log says which",

@@ -1,4 +1,4 @@
-"""`$(NAME)`: Kubernetes' own answers, recorded from its code by tools/kube_expansion.go, and every text kept from it."""
+"""`$(NAME)`: Kubernetes' own answers, recorded from its code by tools/controlplane/go/kube_expansion.go, and every text kept from it."""
 
 import json
 from pathlib import Path

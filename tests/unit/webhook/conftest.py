@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from certificates import write_certificates
+from controlplane.certificates import write_certificates
 
 Json = dict[str, Any]
 

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from certificates import write_certificates
+from controlplane.certificates import write_certificates
 from kvgate.webhook.expiry import expires_at
 from kvgate.webhook.tls import Certificate
 

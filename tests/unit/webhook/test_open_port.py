@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from certificates import write_certificates
+from controlplane.certificates import write_certificates
 from kvgate.metrics.exporter import new_registry
 from kvgate.metrics.listener import listen
 from kvgate.runtime.workers import NoAnswer, Outcome, OutOfTime, TaskFailed, TurnedAway, WorkerLost

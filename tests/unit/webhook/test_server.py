@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 from prometheus_client.utils import floatToGoString
 
-from certificates import write_certificates
+from controlplane.certificates import write_certificates
 from kvgate.metrics.exporter import new_registry
 from kvgate.metrics.listener import listen
 from kvgate.webhook.bodies import MAX_BODY_BYTES, Bodies

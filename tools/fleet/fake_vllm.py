@@ -6,7 +6,7 @@
 
 Names and labels are those of the release (kvgate.vllm.metric_names), formats are negotiated by prometheus_client as in vLLM itself,
 its faults included. One process can be many pods: it binds the addresses it is given, all on the loopback. From a shell:
-`python tools/fake_vllm.py 127.0.0.1:8000 --vllm-version 0.28.0 --speed 2 --loop` until Ctrl-C.
+`python tools/fleet/fake_vllm.py 127.0.0.1:8000 --vllm-version 0.28.0 --speed 2 --loop` until Ctrl-C.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from kvgate.budget.plan import Budget
 from kvgate.budget.units import GIB
 from kvgate.judge.what_if import assess_request
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "concepts" / "ledger.svg"
+TARGET = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "ledger.svg"
 QUESTION = {
     "model": "Qwen/Qwen3-32B-FP8",
     "gpu": "H100-SXM-80GB",

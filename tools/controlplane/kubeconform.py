@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from build import cache_folder, exclusive, short_hash
-from controlplane import ControlPlane
-from programs import wait_until
+from controlplane.build import cache_folder, exclusive, short_hash
+from controlplane.plane import ControlPlane
+from controlplane.programs import wait_until
 
-CRD = Path(__file__).resolve().parent.parent / "crds" / "kvgate.io_inferencedeployments.yaml"
+CRD = Path(__file__).resolve().parents[2] / "crds" / "kvgate.io_inferencedeployments.yaml"
 TEMPLATE = "{{.Group}}-{{.ResourceAPIVersion}}-{{.ResourceKind}}.json"
 """kubeconform calls the group of core kinds v1."""
 REFERENCE = re.compile(r"^#/components/schemas/")

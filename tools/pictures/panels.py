@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from drawing import CARD, EDGE, FAINT, GRID, TEXT, Box
-from drawn_graphs import draw_graph, draw_states
-from grafana import Json, Source, Window, mapped, overrides, series_name, threshold_colour
-from grafana_units import text_of
+from pictures.drawing import CARD, EDGE, FAINT, GRID, TEXT, Box
+from pictures.grafana import Json, Source, Window, mapped, overrides, series_name, threshold_colour
+from pictures.graphs import draw_graph, draw_states
+from pictures.units import text_of
 
 TITLE_HEIGHT = 30
 ROW_HEIGHT = 27

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from prometheus import Sample, Series
+from controlplane.prometheus import Sample, Series
 
 Json = dict[str, Any]
 RATE_SCRAPES = 4
@@ -18,7 +18,7 @@ _LEGEND_LABEL = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
 
 class Source(Protocol):
-    """A Prometheus, as tools/prometheus.py has it."""
+    """A Prometheus, as controlplane/prometheus.py has it."""
 
     def query(self, expression: str, *, at_seconds: float | None = None) -> list[Sample]: ...
 

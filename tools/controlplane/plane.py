@@ -6,7 +6,7 @@
         plane.kubectl("get", "nodes")
 
 `full=False` starts etcd and the API server only: enough for CRDs, webhooks and RBAC. From a shell,
-`python tools/controlplane.py` runs one in the foreground until Ctrl-C.
+`PYTHONPATH=tools python -m controlplane.plane` runs one in the foreground until Ctrl-C.
 
 Everything lives in one temporary folder and on 127.0.0.1. No program outlives the Python process (see guard.py). When a
 start fails, a program dies or the `with` body raises, the logs stay and the error says where; else all is removed.
@@ -32,12 +32,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from build import BuildError, ensure_assets
-from certificates import write_certificates
-from programs import ControlPlaneError, Program, http_answer, wait_until
+from controlplane.build import BuildError, ensure_assets
+from controlplane.certificates import write_certificates
+from controlplane.programs import ControlPlaneError, Program, http_answer, wait_until
 
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok")
-STAGES = Path(__file__).resolve().parent / "kwok" / "stages.yaml"
+STAGES = Path(__file__).resolve().parent / "stages.yaml"
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from guard import guarded
+from controlplane.guard import guarded
 
 LOG_TAIL_LINES = 20
 PORT_ATTEMPTS = 5

@@ -8,7 +8,7 @@ from kvgate.cli.sweep.heatmap import svg
 from kvgate.cli.sweep.question import swept
 from kvgate.planning.sweep import Sweep
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "planning.svg"
+TARGET = Path(__file__).resolve().parents[2] / "docs" / "planning.svg"
 QUESTION = {
     "model": "Qwen/Qwen3-32B-FP8",
     "gpu": "H100-SXM-80GB",

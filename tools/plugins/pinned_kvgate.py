@@ -15,7 +15,7 @@ import venv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PINNED = ROOT / "requirements" / "cli.txt"
 RELEASE = "kvgate-check"
 """Name of the release that is rendered and never installed."""

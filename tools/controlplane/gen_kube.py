@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write tools/kube-X.Y/{go.mod,go.sum} for one Kubernetes release: `python tools/gen_kube.py 1.37.1`.
+"""Write go/kube-X.Y/{go.mod,go.sum} for one Kubernetes release: `python tools/controlplane/gen_kube.py 1.37.1`.
 
 k8s.io/kubernetes requires its own staging repositories (k8s.io/api, k8s.io/client-go, ...) at v0.0.0 and points at its
 source tree for them. A module that depends on it must name the published version of each instead: v0.X.Y of release
@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-TOOLS = Path(__file__).resolve().parent
+MODULES = Path(__file__).resolve().parent / "go"
 KUBERNETES = "k8s.io/kubernetes"
 COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 STAGED = "v0.0.0"
@@ -50,7 +50,7 @@ def go(folder: Path, *arguments: str) -> str:
 def generate(version: str) -> Path:
     """The folder written, with a tidy go.mod and the checksums of everything it needs."""
     minor = version.rpartition(".")[0]
-    folder = TOOLS / f"kube-{minor}"
+    folder = MODULES / f"kube-{minor}"
     folder.mkdir(exist_ok=True)
     (folder / "go.sum").unlink(missing_ok=True)
     (folder / "go.mod").write_text(f"module kvgate.io/tools/{folder.name}\n", encoding="utf-8")

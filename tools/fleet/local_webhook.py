@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-CHART = Path(__file__).resolve().parent.parent / "charts" / "kvgate"
+CHART = Path(__file__).resolve().parents[2] / "charts" / "kvgate"
 
 
 def webhook_configuration(assets: Path, *, ca_pem: str, port: int) -> dict[str, Any]:

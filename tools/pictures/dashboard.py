@@ -1,6 +1,6 @@
 """One of our dashboards as one picture, from its JSON and a Prometheus: every panel with its own query, in its own place.
 
-    .venv/bin/python tools/draw_dashboard.py charts/kvgate/dashboards/kvgate-deployment.json picture.png \\
+    PYTHONPATH=tools .venv/bin/python -m pictures.dashboard charts/kvgate/dashboards/kvgate-deployment.json picture.png \\
         --prometheus http://127.0.0.1:9090 --minutes 5 --set namespace=serving --set inferencedeployment=chat
 
 It is not Grafana: what it draws is close to what Grafana draws, from the same queries over the same time.
@@ -23,10 +23,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from drawing import CANVAS, FAINT, STYLE, TEXT, Box
-from drawn_panels import draw_panel
-from grafana import Json, Source, Window, everything_chosen
-from prometheus import Sample, Series
+from controlplane.prometheus import Sample, Series
+from pictures.drawing import CANVAS, FAINT, STYLE, TEXT, Box
+from pictures.grafana import Json, Source, Window, everything_chosen
+from pictures.panels import draw_panel
 
 WIDTH, MARGIN, HEADER = 1600, 16, 76
 ROW, GAP = 37, 8

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from build import ensure_assets, find_assets
-from certificates import write_certificates
-from debian_prometheus import ensure_debian, find_debian
-from programs import ControlPlaneError, Program, http_answer, wait_until
+from controlplane.build import ensure_assets, find_assets
+from controlplane.certificates import write_certificates
+from controlplane.debian_prometheus import ensure_debian, find_debian
+from controlplane.programs import ControlPlaneError, Program, http_answer, wait_until
 
 LINES = ("3", "2")
 """Major releases: 3 is built from its Go module, 2 is Debian's package (which has no `kubernetes_sd_configs`)."""

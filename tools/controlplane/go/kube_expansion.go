@@ -2,7 +2,7 @@
 
 // The kubelet's own expansion of `$(NAME)` on texts in which its rules meet: the rows that tests/unit/test_expansion.py reads.
 //
-//	cd tools/kube-1.36 && go run ../kube_expansion.go > ../../tests/unit/kubelet_expansions.jsonl
+//	cd tools/controlplane/go/kube-1.36 && go run ../kube_expansion.go > ../../../../tests/unit/kubelet_expansions.jsonl
 //
 // A row is [text, what `Expand` of k8s.io/kubernetes makes of it]; the first row is the variables.
 package main

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prometheus 2 from Debian's package, unpacked into the user's cache: nothing is installed, no service starts.
 
-    python tools/debian_prometheus.py
+    PYTHONPATH=tools python -m controlplane.debian_prometheus
 
 `apt-get download` checks it against the archive's signature. Where it cannot be had, that is said and the tests which
 need it skip; with KVGATE_REQUIRE_PROMETHEUS=1 it is an error.
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from build import BuildError, cache_folder, exclusive, say
+from controlplane.build import BuildError, cache_folder, exclusive, say
 
 PACKAGE = "prometheus"
 LINE = "2."

@@ -10,9 +10,9 @@ from math import ceil, isfinite, nan
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from drawing import CARD, EDGE, FAINT, GRID, PALETTE, TEXT, Box
-from grafana import Json, Source, Window, mapped, overrides, series_name
-from grafana_units import Scale, scale
+from pictures.drawing import CARD, EDGE, FAINT, GRID, PALETTE, TEXT, Box
+from pictures.grafana import Json, Source, Window, mapped, overrides, series_name
+from pictures.units import Scale, scale
 
 POINTS = 240
 """Of a line, where the panel does not ask for fewer."""

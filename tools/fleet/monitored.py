@@ -23,11 +23,12 @@ from typing import Any
 import yaml
 from prometheus_client import CollectorRegistry
 
-import discovered_pods
-import prometheus
-from discovered_pods import engine_pod, kvgate_pod
-from fake_vllm import Engine, Replay, serving
-from grafana import Window
+from controlplane import prometheus
+from controlplane.programs import free_ports, wait_until
+from controlplane.prometheus import Prometheus
+from fleet import discovered_pods
+from fleet.discovered_pods import engine_pod, kvgate_pod
+from fleet.fake_vllm import Engine, Replay, serving
 from kvgate.api.conditions import ConditionType
 from kvgate.api.validation import parse_document
 from kvgate.judge.assess import Assessment, Decision, assess
@@ -39,10 +40,9 @@ from kvgate.metrics.listener import listen
 from kvgate.metrics.snapshot import DeploymentSnapshot, Samples
 from kvgate.monitoring.rules import rule_groups
 from kvgate.monitoring.scraping import ENGINES, KVGATE, OTHER_ENGINES, scrape_configuration
-from programs import free_ports, wait_until
-from prometheus import Prometheus
+from pictures.grafana import Window
 
-SAMPLES = Path(__file__).resolve().parent.parent / "deploy" / "samples"
+SAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "samples"
 NAMESPACE = "serving"
 DRIFTING = "qwen3-8b"
 PREDICTION_ERRORS = {DRIFTING: -0.14, "llama-3-1-70b": -0.034}

@@ -1,0 +1,1 @@
+"""Pictures of the documentation: the ledger, a sweep, and dashboards that are drawn without Grafana."""
