@@ -7,7 +7,7 @@ from statistics import mean, median
 
 from accuracy.starts import GIB, Start
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
-from kvgate.cli.answers import to_json
+from kvgate.cli.assessment_json import to_json
 from kvgate.judge.what_if import assess_request
 
 ROUNDING_GIB = 0.005

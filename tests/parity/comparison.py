@@ -3,7 +3,7 @@
 from math import isclose
 from typing import Any
 
-from kvgate.cli.answers import to_json
+from kvgate.cli.assessment_json import to_json
 from kvgate.judge.what_if import assess_request
 from parity.tables import Row, request_of, weights_request
 

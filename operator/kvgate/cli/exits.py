@@ -1,10 +1,23 @@
-"""Exit codes, the same for every command."""
+"""How a command ends: its exit code, input that makes the run impossible, and failures that are no findings."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
+from errno import ENOSPC
+from signal import SIGINT
+from typing import TYPE_CHECKING
+
+import click
+
+from kvgate.cli.terminal import show_error
+from kvgate.text.inert import inert_line
+
+if TYPE_CHECKING:  # the report imports this module
+    from kvgate.cli.check.report import Placed
 
 
 class Exit(IntEnum):
-    """Exit codes for pipelines."""
+    """Exit codes for pipelines, the same for every command."""
 
     FITS = 0
     FINDINGS = 1
@@ -21,3 +34,37 @@ _MEANINGS = {
     Exit.FINDINGS: "at least one object would be refused, one engine does not start, or a document beside them cannot be read",
     Exit.UNDECIDED: "nothing could be decided (unknown model, unreadable file, nothing to judge), or the command was misused",
 }
+
+
+class BadInput(ValueError):
+    """A configuration, baseline or config.json that cannot be used: one sentence, or findings in their places."""
+
+    def __init__(self, message: str = "", problems: Sequence["Placed"] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems
+
+
+@contextmanager
+def inert_usage_errors() -> Iterator[None]:
+    """Make click's own messages inert: a file or a pull request may have written a part of them."""
+    try:
+        yield
+    except click.ClickException as error:
+        shown = "\n".join(map(inert_line, (error.message or "").split("\n")))
+        error.message = shown  # type: ignore[misc]  # it is what click prints
+        raise
+
+
+@contextmanager
+def failures_as_exits(context: click.Context) -> Iterator[None]:
+    """End with a code of its own after Ctrl-C and on a full disk: neither is a finding, whose exit code is 1."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        show_error("interrupted")
+        context.exit(128 + SIGINT)
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        show_error(f"the output cannot be written: {error.strerror}")
+        context.exit(Exit.UNDECIDED)

@@ -1,6 +1,6 @@
 """`kubectl kvgate [flags of kubectl get] [-- flags of kvgate check]`: check what is in the current context.
 
-The cluster is asked through kubectl, with its configuration and rights; nothing but reads is asked.
+kubectl reads the cluster, with its own configuration and rights; nothing is written.
 """
 
 import json
@@ -27,9 +27,10 @@ KINDS = (
     "vllmruntimes.production-stack.vllm.ai", "configmaps", "persistentvolumeclaims",
     "resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io",
 )  # fmt: skip
-"""Kinds that may run vLLM, that such objects refer to, or that stand between an object and its pods; kinds that the cluster does
-not have are left out."""
+"""Kinds that may run vLLM, that such objects refer to, or that stand between an object and its pods. Kinds that the cluster does
+not have are not requested."""
 USAGE = "usage: kubectl kvgate [flags of kubectl get] [-- flags of kvgate check]"
+_TIMEOUT_SECONDS = 120
 _CONNECTION = frozenset(
     {
         "--as", "--as-group", "--as-uid", "--cache-dir", "--certificate-authority", "--client-certificate", "--client-key",
@@ -37,54 +38,26 @@ _CONNECTION = frozenset(
     }
 )  # fmt: skip
 """Flags of every kubectl command that take a value."""
-_TIMEOUT_SECONDS = 120
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Ends with the exit code of `kvgate check`, or 2 where the cluster does not answer."""
+    """Exit with the code of `kvgate check`, or with 2 where the cluster does not answer."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     split = given.index("--") if "--" in given else len(given)
-    if {"-h", "--help"} & set(given[:split]):
+    flags, check_flags = given[:split], given[split + 1 :]
+    if {"-h", "--help"} & set(flags):
         show_lines(USAGE)
         sys.exit(0)
-    sys.exit(_checked(_objects(given[:split]), given[split + 1 :]))
-
-
-def _objects(flags: list[str]) -> bytes:
-    """Return the listed objects with their owners: pods and deployments of a judged object are judged through it."""
-    known = _known_kinds(flags)
+    known = frozenset(_kubectl("api-resources", "--output=name", *_connection(flags)).decode().split())
     kinds = ",".join(kind for kind in KINDS if kind in known)
-    return _without_owned(_kubectl("get", kinds, "--output=json", "--ignore-not-found", *flags))
-
-
-def _without_owned(listed: bytes) -> bytes:
-    try:
-        found = json.loads(listed or b"{}")
-    except ValueError:
-        sys.exit(
-            _failed(f"kubectl kvgate: kubectl did not answer in JSON; flags of kvgate check stand behind --\n{USAGE}")
-        )
-    items = found.get("items", ())
-    listed_uids = {_metadata(item).get("uid") for item in items}
-    own = [item for item in items if not listed_uids & set(_owners(item))]
-    return json.dumps({**found, "items": own}).encode()
-
-
-def _owners(item: Json) -> Iterator[str]:
-    return (owner["uid"] for owner in _metadata(item).get("ownerReferences") or ())
-
-
-def _metadata(item: Json) -> Json:
-    return item.get("metadata") or {}
-
-
-def _known_kinds(flags: list[str]) -> frozenset[str]:
-    """Return the kinds of the API server, by full name."""
-    return frozenset(_kubectl("api-resources", "--output=name", *_connection(flags)).decode().split())
+    listed = _kubectl("get", kinds, "--output=json", "--ignore-not-found", *flags)
+    # -I: modules come neither from the current folder nor from PYTHONPATH
+    command = [sys.executable, "-I", "-m", "kvgate", "check", "-", *check_flags]
+    sys.exit(subprocess.run(command, input=_without_owned(listed), check=False).returncode)  # noqa: S603 - ourselves
 
 
 def _connection(flags: list[str]) -> Iterator[str]:
-    """Those that say which server is asked and as whom: `--context=prod`, `--context prod`."""
+    """Yield the flags that select the server and the user: `--context=prod`, `--context prod`."""
     for flag, following in zip_longest(flags, flags[1:]):
         name, equals, _ = flag.partition("=")
         if name in _CONNECTION:
@@ -93,8 +66,30 @@ def _connection(flags: list[str]) -> Iterator[str]:
             yield flag
 
 
+def _without_owned(listed: bytes) -> bytes:
+    """Drop every object whose owner is listed too: pods and deployments of a judged object are judged through it."""
+    try:
+        found = json.loads(listed or b"{}")
+    except ValueError:
+        sys.exit(
+            _failed(f"kubectl kvgate: kubectl did not answer in JSON\nput flags of kvgate check behind --\n{USAGE}")
+        )
+    items = found.get("items", ())
+    listed_uids = {_metadata(item).get("uid") for item in items}
+    own = [
+        item
+        for item in items
+        if not any(owner["uid"] in listed_uids for owner in _metadata(item).get("ownerReferences") or ())
+    ]
+    return json.dumps({**found, "items": own}).encode()
+
+
+def _metadata(item: Json) -> Json:
+    return item.get("metadata") or {}
+
+
 def _kubectl(*arguments: str) -> bytes:
-    """Return what kubectl lists; what it cannot list besides (a missing right or API server) is reported."""
+    """Return what kubectl lists; errors beside a list (a missing right or API server) are printed."""
     program = os.environ.get("KUBECTL") or _kubectl_on_path()
     try:
         done = subprocess.run(  # noqa: S603 - the user's own kubectl with the user's own flags
@@ -110,18 +105,12 @@ def _kubectl(*arguments: str) -> bytes:
 
 
 def _kubectl_on_path() -> str:
-    """Never in the current folder, which a relative folder of PATH would mean."""
+    """Search only the absolute folders of PATH: a relative one would mean the current folder."""
     folders = filter(os.path.isabs, os.environ.get("PATH", "").split(os.pathsep))
     program = shutil.which("kubectl", path=os.pathsep.join(folders))
-    return program or sys.exit(_failed("kubectl kvgate: there is no kubectl on PATH; install it, or set KUBECTL"))
+    return program or sys.exit(_failed("kubectl kvgate: there is no kubectl on PATH\ninstall it, or set KUBECTL"))
 
 
 def _failed(message: str) -> int:
     show_error(*message.rstrip().split("\n"))
     return 2
-
-
-def _checked(objects: bytes, flags: list[str]) -> int:
-    # -I: neither the current folder nor PYTHONPATH is where modules come from
-    command = [sys.executable, "-I", "-m", "kvgate", "check", "-", *flags]
-    return subprocess.run(command, input=objects, check=False).returncode  # noqa: S603 - ourselves

@@ -1,18 +1,13 @@
-"""The click group: each command is imported when it is asked for."""
+"""The click group: each command is imported when it is called."""
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
-from errno import ENOSPC
 from importlib import import_module
-from signal import SIGINT
 from typing import Any
 
 import click
 
 from kvgate import __version__
-from kvgate.cli.terminal import show_error
-from kvgate.text.inert import inert_line
+from kvgate.cli.exits import failures_as_exits, inert_usage_errors
 
 _COMMANDS = {
     "check": ("kvgate.cli.check.command", "Judge vLLM engines in manifests and Helm values."),
@@ -24,17 +19,18 @@ _COMMANDS = {
         "Draw the out-of-memory boundary over two settings, as a table or a picture.",
     ),
     "calibrate": ("kvgate.cli.calibrate.command", "Remember what starts really left for the KV cache."),
-    "gpus": ("kvgate.cli.catalogues", "List the accelerators that are known."),
-    "models": ("kvgate.cli.catalogues", "List the models that are known."),
-    "rules": ("kvgate.cli.catalogues", "List the rules that findings come from."),
+    "gpus": ("kvgate.cli.listings", "List the accelerators that are known."),
+    "models": ("kvgate.cli.listings", "List the models that are known."),
+    "rules": ("kvgate.cli.listings", "List the rules that findings come from."),
     "generate": ("kvgate.cli.generate.command", "Rewrite every generated file."),
 }
-"""Name → module and the line in the help, so that showing it imports nothing. `generate` is hidden."""
+"""Name → module, and the line in the help; `kvgate --help` imports none of the modules."""
 HIDDEN = frozenset({"generate"})
+"""Commands that the help does not list."""
 
 
 class LazyGroup(click.Group):
-    """Commands by name only; `kvgate --help` imports none of them."""
+    """A group that knows its commands by name and imports only the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [name for name in _COMMANDS if name not in HIDDEN]
@@ -47,39 +43,17 @@ class LazyGroup(click.Group):
         return command if isinstance(command, click.Command) else None
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Report mistakes in the words of the command line like all other errors."""
-        with _inert_errors():
+        with inert_usage_errors():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """A full disk and Ctrl-C are no findings, whose exit code is 1."""
-        try:
-            with _inert_errors():
-                return super().invoke(ctx)
-        except KeyboardInterrupt:
-            show_error("interrupted")
-            ctx.exit(128 + SIGINT)
-        except OSError as error:
-            if error.errno != ENOSPC:
-                raise
-            show_error(f"the output cannot be written: {error.strerror}")
-            ctx.exit(2)
+        with failures_as_exits(ctx), inert_usage_errors():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
             formatter.write_dl([("controller, webhook", "The processes of the operator; see their own --help.")])
-
-
-@contextmanager
-def _inert_errors() -> Iterator[None]:
-    """click prints its errors itself, with whatever a file or a pull request made part of a value."""
-    try:
-        yield
-    except click.ClickException as error:
-        shown = "\n".join(map(inert_line, (error.message or "").split("\n")))
-        error.message = shown  # type: ignore[misc]  # it is what click prints
-        raise
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -1,4 +1,4 @@
-"""A config.json that somebody names for models which nobody knows."""
+"""A config.json that the user names, for models that the catalogue does not have."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kvgate.cli.bad_input import BadInput
+from kvgate.cli.exits import BadInput
 from kvgate.documents.bounded_files import read_text
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.text import MAX_CHARACTERS, parse_config_text
@@ -17,7 +17,7 @@ QUANTIZATION_FILE = "hf_quant_config.json"
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Its text, and what a finding calls it."""
+    """The text of a config.json, and the name that findings give it."""
 
     text: str
     where: str
@@ -26,7 +26,7 @@ class ModelConfig:
 def read_model_config(path: Path, *, inside: Path | None) -> ModelConfig:
     """Read a config.json with the hf_quant_config.json beside it, as vLLM does; `inside`: the folder that the path must not leave.
 
-    Raises BadInput.
+    Raises BadInput for a file that cannot be read.
     """
     config = _read(path, inside)
     stated = _content(config.text)
@@ -38,7 +38,7 @@ def read_model_config(path: Path, *, inside: Path | None) -> ModelConfig:
 
 
 def quantization_beside(path: Path, config: Mapping[str, Any], *, inside: Path | None) -> dict[str, Any]:
-    """The quantisation that stands beside a config.json, as vLLM puts it there; nothing where the config has its own.
+    """Return the quantisation from the file beside a config.json, under the key that vLLM gives it; empty if the config has its own.
 
     Raises BadInput for a file that cannot be read.
     """
@@ -63,5 +63,5 @@ def _read(path: Path, inside: Path | None) -> ModelConfig:
 
 @lru_cache(maxsize=64)
 def _content(text: str) -> Mapping[str, Any]:
-    """Parse a text once, however many engines and mappings name its file; a file that changed is another text."""
+    """Parse each text once, however many engines and mappings name its file; a file that changed is another text."""
     return parse_config_text(text)

@@ -6,7 +6,7 @@ a command that a log of CI obeys. Only a `Styled` part brings colours.
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import click
 
@@ -18,15 +18,11 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]{1,20}m")
 
 @record
 class Styled:
-    """A part of a line in a colour, or bold; click takes both away where the output is no terminal."""
+    """A part of a line in a colour, or bold; click removes both where the output is no terminal."""
 
     text: str
     colour: str | None = None
     is_bold: bool = False
-
-    def shown(self, text: str) -> str:
-        """The text, which is its own made inert, with the signs that a terminal takes for the colour."""
-        return click.style(text, fg=self.colour, bold=self.is_bold or None)
 
 
 Line = str | Sequence[str | Styled]
@@ -34,7 +30,7 @@ Line = str | Sequence[str | Styled]
 
 
 def text_of(lines: Iterable[Line]) -> str:
-    """The lines, each of them inert whatever its parts hold."""
+    """Join the lines; each of them is inert, whatever its parts hold."""
     return "\n".join(map(_inert, lines))
 
 
@@ -47,12 +43,23 @@ def _inert(line: Line) -> str:
         written = part if isinstance(part, str) else part.text
         text = inert(written) if is_begun else inert_line(written)
         is_begun = is_begun or bool(text.strip())
-        shown.append(text if isinstance(part, str) else part.shown(text))
+        shown.append(text if isinstance(part, str) else click.style(text, fg=part.colour, bold=part.is_bold or None))
     return "".join(shown)
 
 
+def table(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> Iterator[str]:
+    """Yield one line per row, two spaces between columns; the columns of `right` end where their widest cell ends."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()
+
+
 def show(text: str, *, is_error: bool = False) -> None:
-    """Print a report, whose writer made the texts of others inert; what it overlooked is made so here."""
+    """Print a report. Its writer made the texts of others inert; what the writer overlooked is made inert here."""
     text = _checked(text)
     try:
         click.echo(text, err=is_error)
@@ -62,16 +69,14 @@ def show(text: str, *, is_error: bool = False) -> None:
 
 
 def for_file(text: str) -> str:
-    """The same, for a file: without colours."""
+    """Return the report as a file gets it: checked like one that is printed, and without colours."""
     return _COLOURS.sub("", _checked(text))
 
 
 def _checked(text: str) -> str:
-    return "\n".join(line if _is_printable(line) else inert(line) for line in text.split("\n"))
-
-
-def _is_printable(line: str) -> bool:
-    return (_COLOURS.sub("", line) if "\x1b" in line else line).isprintable()
+    lines = text.split("\n")
+    plain = ((_COLOURS.sub("", line) if "\x1b" in line else line).isprintable() for line in lines)
+    return "\n".join(line if is_plain else inert(line) for line, is_plain in zip(lines, plain, strict=True))
 
 
 def show_lines(*lines: Line, is_error: bool = False) -> None:
@@ -80,7 +85,7 @@ def show_lines(*lines: Line, is_error: bool = False) -> None:
 
 
 def show_error(*lines: Line) -> None:
-    """Say on standard error what is wrong or worth knowing beside the report; nothing where there is nothing."""
+    """Print to standard error what is wrong, or worth knowing beside the report; nothing if there are no lines."""
     if lines:
         show_lines(*lines, is_error=True)
 
@@ -91,11 +96,27 @@ def show_answers(answers: Iterable[str]) -> None:
         sys.stdout.write(answer + "\n")
 
 
+def show_bytes(content: bytes) -> None:
+    """Write a picture to standard output."""
+    sys.stdout.buffer.write(content)
+
+
 def is_terminal() -> bool:
-    """Somebody looks at standard output."""
+    """Return True if standard output is a terminal, where somebody reads it."""
     return sys.stdout.isatty()
 
 
-def show_bytes(content: bytes) -> None:
-    """Hand a picture over."""
-    sys.stdout.buffer.write(content)
+def progress_of(what: str) -> Callable[[int, int], None]:
+    """Return a function that shows (done, total) of a long search as one line on standard error.
+
+    The line is only on a terminal, and is erased at the end.
+    """
+    if not sys.stderr.isatty():
+        return lambda _done, _total: None
+
+    def show_progress(done: int, total: int) -> None:
+        end = "\r\033[K" if done == total else ""
+        sys.stderr.write(f"\r{done} of {total} {what}{end}")
+        sys.stderr.flush()
+
+    return show_progress

@@ -103,7 +103,7 @@ def test_an_answer_that_is_not_json_is_named(
 ) -> None:
     answering(tmp_path, monkeypatch, "apiVersion: v1")
     assert code_of("-o", "yaml") == 2
-    assert "flags of kvgate check stand behind --" in capfd.readouterr().err
+    assert "put flags of kvgate check behind --" in capfd.readouterr().err
 
 
 def test_help_asks_nothing(asked: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
-from kvgate.cli.bad_input import BadInput
+from kvgate.cli.exits import BadInput
 from kvgate.cli.terminal import show_error
 from kvgate.documents.bounded_files import read_text
 

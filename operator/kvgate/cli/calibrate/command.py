@@ -11,7 +11,7 @@ from kvgate.budget.units import format_gib
 from kvgate.calibration.records import MAX_TEXT_BYTES, Records, read_records, unused_texts, with_start, write_records
 from kvgate.cli.calibrate.observed_files import Unusable, observed_in
 from kvgate.cli.exits import Exit
-from kvgate.cli.setting_options import given_settings, with_settings
+from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import show, show_error
 from kvgate.documents.bounded_files import read_text
 

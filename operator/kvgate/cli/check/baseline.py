@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvgate.cli.bad_input import BadInput
 from kvgate.cli.check.ignoring import with_findings
 from kvgate.cli.check.report import Ignored, Placed, Report
 from kvgate.cli.check.results import Result, all_results, shown_file
+from kvgate.cli.exits import BadInput
 from kvgate.documents.bounded_files import read_text, write_text
 from kvgate.text.inert import inert_values
 

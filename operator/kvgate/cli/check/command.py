@@ -9,12 +9,11 @@ from typing import Any
 
 import click
 
-from kvgate.cli.bad_input import BadInput
-from kvgate.cli.check.engine_options import GIVEN_FILE, with_engine_options
 from kvgate.cli.check.report import Report
 from kvgate.cli.check.run import Options, run
 from kvgate.cli.check.text import passed_over
-from kvgate.cli.exits import Exit
+from kvgate.cli.exits import BadInput, Exit
+from kvgate.cli.shared_options import GIVEN_FILE, with_engine_facts
 from kvgate.cli.terminal import for_file, show, show_error
 from kvgate.documents.bounded_files import write_text
 from kvgate.record import record
@@ -64,7 +63,7 @@ def _outputs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> Seq
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@with_engine_options(found_from="PATH")
+@with_engine_facts(found_from="PATH")
 @click.option("--baseline", metavar="FILE", type=GIVEN_FILE, help="Known findings, which do not count.")
 @click.option("--write-baseline", metavar="FILE", type=_FILE, help="Write all findings of this run to such a file.")
 @click.option(

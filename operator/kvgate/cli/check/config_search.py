@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvgate.cli.bad_input import BadInput
+from kvgate.cli.exits import BadInput
 from kvgate.documents.bounded_files import repository_of
 from kvgate.documents.reading import STDIN
 

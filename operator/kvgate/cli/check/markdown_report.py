@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kvgate.cli.check.report import Item, Report
 from kvgate.cli.check.results import Result, results, shown_file
 from kvgate.cli.check.text import outcome, summary
-from kvgate.cli.markdown import cell, code, table
+from kvgate.cli.markup import cell, code, markdown_table
 
 MAX_ROWS = 200
 """Engines and findings that are listed: GitHub takes comments of 65,536 characters."""
@@ -21,7 +21,7 @@ def _engines(report: Report) -> Iterator[str]:
     items = [item for item in report.items if item.verdict or item.is_refused]
     if items:
         yield ""
-        yield from table(("engine", "verdict", "", "where"), map(_row, items[:MAX_ROWS]))
+        yield from markdown_table(("engine", "verdict", "", "where"), map(_row, items[:MAX_ROWS]))
         yield from _rest(len(items))
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from kvgate.api.validation import schema_findings
-from kvgate.cli.bad_input import BadInput
 from kvgate.cli.check.report import Placed
 from kvgate.cli.check.repository_config import MAX_ENTRIES, Config, is_release
+from kvgate.cli.exits import BadInput
 from kvgate.cli.model_config import read_model_config
 from kvgate.cli.rule_texts import rule_texts
 from kvgate.documents.bounded_files import read_file, repository_of

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from kvgate.cli.check.command import report_or_exit
-from kvgate.cli.check.engine_options import with_engine_options
 from kvgate.cli.check.run import Options
 from kvgate.cli.diff.report import Diff, compare
+from kvgate.cli.shared_options import with_engine_facts
 from kvgate.cli.terminal import show
 from kvgate.documents.reading import STDIN
 
@@ -24,7 +24,7 @@ OUTPUTS = {
 @click.command()
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
-@with_engine_options(found_from="each of OLD and NEW")
+@with_engine_facts(found_from="each of OLD and NEW")
 @click.option("-o", "--output", type=click.Choice(list(OUTPUTS)), default="text", help="Format of the report.")
 def diff(old: str, new: str, output: str, **options: Any) -> None:
     """Judge two files or folders, OLD and NEW, and show what changes for every engine: verdict, KV cache, concurrency, headroom.

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from kvgate.cli.check.markdown_report import MAX_ROWS
 from kvgate.cli.diff.cells import HEAD, assumptions, cells, default_texts, release_change, summary
 from kvgate.cli.diff.report import Change, Diff
-from kvgate.cli.markdown import cell, code, table
+from kvgate.cli.markup import cell, code, markdown_table
 from kvgate.rules.finding import Severity
 
 
@@ -14,7 +14,7 @@ def render(diff: Diff) -> str:
     told = [change for change in diff.changes if change.kind != "unchanged"]
     lines = ["### kvgate: what this change does to KV cache capacity", "", cell(summary(diff))]
     if told:
-        lines += ["", *table(HEAD, ([cell(text) for text in cells(change)] for change in told[:MAX_ROWS]))]
+        lines += ["", *markdown_table(HEAD, ([cell(text) for text in cells(change)] for change in told[:MAX_ROWS]))]
     if len(told) > MAX_ROWS:
         lines += ["", f"… and {len(told) - MAX_ROWS} more"]
     broken = [

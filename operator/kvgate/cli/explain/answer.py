@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from kvgate.cli.answers import Json, to_json
+from kvgate.cli.assessment_json import Json, to_json
 from kvgate.cli.explain.text import report, title
 from kvgate.cli.terminal import Line, text_of
 from kvgate.judge.assess import Assessment

@@ -8,9 +8,8 @@ import click
 
 from kvgate.budget.calibration import Calibration
 from kvgate.budget.interval import Verdict
-from kvgate.cli.bad_input import BadInput
-from kvgate.cli.exits import Exit
-from kvgate.cli.setting_options import CALIBRATION_OPTION, given_settings, with_settings
+from kvgate.cli.exits import BadInput, Exit
+from kvgate.cli.shared_options import CALIBRATION_OPTION, given_settings, with_settings
 from kvgate.cli.terminal import show, show_answers
 from kvgate.vllm.values import Unusable
 

@@ -7,7 +7,7 @@ from math import inf, isfinite
 from typing import Any, BinaryIO
 
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
-from kvgate.cli.answers import Json, failed, to_json
+from kvgate.cli.assessment_json import Json, failed, to_json
 from kvgate.judge.what_if import BadRequest, assess_request
 from kvgate.text.inert import inert_json, json_text
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from kvgate.budget.interval import Interval
 from kvgate.catalogue.prices import Prices
-from kvgate.cli.answers import Json, finding_json
+from kvgate.cli.assessment_json import Json, finding_json
 from kvgate.cli.size.text import text_report
 from kvgate.planning.candidate import Candidate, why_not
 from kvgate.planning.hints import hints

@@ -6,9 +6,8 @@ from typing import Any, BinaryIO
 import click
 
 from kvgate.cli.exits import Exit
-from kvgate.cli.progress import progress_of
-from kvgate.cli.setting_options import given_settings, with_settings
-from kvgate.cli.terminal import show, show_error
+from kvgate.cli.shared_options import given_settings, with_settings
+from kvgate.cli.terminal import progress_of, show, show_error
 from kvgate.vllm.values import Unusable
 
 SEARCHED = frozenset(

@@ -6,8 +6,7 @@ from kvgate.budget.interval import Verdict
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Guarantee
 from kvgate.budget.units import GIB
 from kvgate.catalogue.prices import Prices
-from kvgate.cli.tables import table
-from kvgate.cli.terminal import Line, Styled, text_of
+from kvgate.cli.terminal import Line, Styled, table, text_of
 from kvgate.planning.candidate import Candidate, why_not
 from kvgate.planning.hints import HOST_MEMORY, cheaper_perhaps, hints
 from kvgate.planning.size import Question

@@ -9,9 +9,8 @@ from typing import Any
 import click
 
 from kvgate.cli.exits import Exit
-from kvgate.cli.progress import progress_of
-from kvgate.cli.setting_options import given_settings, with_settings
-from kvgate.cli.terminal import is_terminal, show, show_bytes, show_error
+from kvgate.cli.shared_options import given_settings, with_settings
+from kvgate.cli.terminal import is_terminal, progress_of, show, show_bytes, show_error
 from kvgate.vllm.values import Unusable
 
 _DRAWINGS = {

@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from kvgate.cli.answers import Json, finding_json
+from kvgate.cli.assessment_json import Json, finding_json
 from kvgate.planning.sweep import Cell, Sweep
 from kvgate.planning.sweep_axes import label
 from kvgate.text.inert import inert_json, inert_values

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from click.testing import Result
 
-from kvgate.cli.bad_input import BadInput
 from kvgate.cli.check.repository_config import Config
 from kvgate.cli.check.repository_config_file import read_config
+from kvgate.cli.exits import BadInput
 from support.command_line import invoked
 
 ROOT = Path(__file__).parents[4]

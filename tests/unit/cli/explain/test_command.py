@@ -100,7 +100,7 @@ def test_models_say_what_their_files_hold_and_in_which_order_people_look() -> No
 
 
 def test_what_has_no_formula_is_named_once_per_model() -> None:
-    from kvgate.cli.catalogues import _model_cells
+    from kvgate.cli.listings import _model_cells
 
     row = {"name": "m", "num_layers": 2, "max_model_len": 0, "parameters": None, "attention": ["full attention", "x"]}
     assert _model_cells({**row, "unmodelled": ["x"]}) == ("m", "full attention", "2", "-", "-", "unknown: x")

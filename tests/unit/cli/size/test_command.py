@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from kvgate.cli.progress import progress_of
+from kvgate.cli.terminal import progress_of
 from kvgate.judge.what_if import assess_request
 from support.command_line import invoked
 

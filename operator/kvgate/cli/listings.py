@@ -1,4 +1,4 @@
-"""`kvgate gpus`, `kvgate models` and `kvgate rules`: what is known, as a table or as JSON."""
+"""`kvgate gpus`, `kvgate models` and `kvgate rules`: what kvgate knows, as a table or as JSON."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -7,27 +7,38 @@ from typing import Any
 import click
 
 from kvgate.cli.exits import Exit
-from kvgate.cli.tables import table
-from kvgate.cli.terminal import show, show_error, show_lines
+from kvgate.cli.terminal import show, show_error, show_lines, table
 from kvgate.text.inert import inert_json
 
 Row = Mapping[str, Any]
 
 
 def _listing(command: Callable[..., None]) -> click.Command:
-    """Add the options that all listings take."""
+    """Make a command with the argument and the option that all listings have."""
     output = click.option(
         "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="For people or programs."
     )
     return click.command()(click.argument("filter_", metavar="[FILTER]", default="")(output(command)))
 
 
+def _print(rows: Sequence[Row], table_rows: Sequence[Sequence[str]], *, output: str, what: str) -> None:
+    """Print the rows as JSON, or those of the table; `what` names what is missing where there are none."""
+    if output == "json":
+        show(inert_json(rows, indent=2))
+    elif rows:
+        show_lines(*table(table_rows))
+    if not rows:
+        show_error(f"no {what}")
+        sys.exit(Exit.UNDECIDED)
+
+
 @_listing
 def gpus(filter_: str, output: str) -> None:
-    """List accelerators; FILTER is a part of the name or the product, case does not matter."""
+    """List accelerators. FILTER is a part of the name or of the product; case does not matter."""
     from kvgate import catalogue
+    from kvgate.budget.units import format_gib
 
-    rows = [
+    rows: list[Row] = [
         {
             "name": a.name,
             "memory_bytes": a.memory_bytes,
@@ -38,49 +49,23 @@ def gpus(filter_: str, output: str) -> None:
         for a in catalogue.accelerators()
         if filter_.lower() in f"{a.name}\n{a.product}".lower()
     ]
+    cells = [
+        (r["name"], format_gib(r["memory_bytes"]), r["compute_capability"] or "-", r["vendor"], r["product"])
+        for r in rows
+    ]
     header = ("NAME", "MEMORY", "CAPABILITY", "VENDOR", "PRODUCT")
-    _print(rows, header, _gpu_cells, output=output, what=f"GPU matches {filter_!r}")
-
-
-def _gpu_cells(row: Row) -> Sequence[str]:
-    from kvgate.budget.units import format_gib
-
-    return row["name"], format_gib(row["memory_bytes"]), row["compute_capability"] or "-", row["vendor"], row["product"]
+    _print(rows, [header, *cells], output=output, what=f"GPU matches {filter_!r}")
 
 
 @_listing
 def models(filter_: str, output: str) -> None:
-    """List models; FILTER is a part of the name or of an alias, case does not matter."""
+    """List models. FILTER is a part of the name or of an alias; case does not matter."""
     from kvgate import catalogue
 
     entries = map(catalogue.load_model, catalogue.model_names())
     rows = [_model_row(e) for e in entries if filter_.lower() in "\n".join((e.name, *e.aliases)).lower()]
     header = ("NAME", "ATTENTION", "LAYERS", "MAX LENGTH", "PARAMETERS", "BUDGET")
-    _print(rows, header, _model_cells, output=output, what=f"model matches {filter_!r}")
-
-
-@_listing
-def rules(filter_: str, output: str) -> None:
-    """List the rules that findings come from; FILTER is a part of the id or of its sentence, case does not matter."""
-    from kvgate.cli.rule_texts import rule_texts
-
-    rows = [
-        {
-            "rule": t.rule,
-            "severities": [s.value for s in t.severities],
-            "about": t.about,
-            "says": t.says,
-            "page": t.page,
-        }
-        for t in rule_texts().values()
-        if filter_.lower() in f"{t.rule}\n{t.about}\n{t.says}".lower()
-    ]
-    header = ("RULE", "SEVERITY", "ABOUT", "SAYS")
-    _print(rows, header, _rule_cells, output=output, what=f"rule matches {filter_!r}")
-
-
-def _rule_cells(row: Row) -> Sequence[str]:
-    return row["rule"], ", ".join(row["severities"]), row["about"], row["says"]
+    _print(rows, [header, *map(_model_cells, rows)], output=output, what=f"model matches {filter_!r}")
 
 
 def _model_row(entry: Any) -> Row:
@@ -114,13 +99,21 @@ def _model_cells(row: Row) -> Sequence[str]:
     )
 
 
-def _print(
-    rows: Sequence[Row], header: Sequence[str], cells: Callable[[Row], Sequence[str]], *, output: str, what: str
-) -> None:
-    if output == "json":
-        show(inert_json(rows, indent=2))
-    elif rows:
-        show_lines(*table([header, *map(cells, rows)]))
-    if not rows:
-        show_error(f"no {what}")
-        sys.exit(Exit.UNDECIDED)
+@_listing
+def rules(filter_: str, output: str) -> None:
+    """List the rules that findings come from. FILTER is a part of the id or of its sentence; case does not matter."""
+    from kvgate.cli.rule_texts import rule_texts
+
+    rows: list[Row] = [
+        {
+            "rule": t.rule,
+            "severities": [s.value for s in t.severities],
+            "about": t.about,
+            "says": t.says,
+            "page": t.page,
+        }
+        for t in rule_texts().values()
+        if filter_.lower() in f"{t.rule}\n{t.about}\n{t.says}".lower()
+    ]
+    cells = [(r["rule"], ", ".join(r["severities"]), r["about"], r["says"]) for r in rows]
+    _print(rows, [("RULE", "SEVERITY", "ABOUT", "SAYS"), *cells], output=output, what=f"rule matches {filter_!r}")

@@ -1,9 +1,7 @@
-"""An Assessment as the response object of the machine contract; what is not known is null."""
+"""An Assessment as JSON: the response object of the machine contract. What is not known is null."""
 
 from typing import Any
 
-from kvgate.budget.calibration import Correction
-from kvgate.budget.kv_cache_groups import KVCacheGroup
 from kvgate.budget.plan import Budget
 from kvgate.judge.assess import Assessment
 from kvgate.rules.finding import Finding
@@ -12,11 +10,11 @@ Json = dict[str, Any]
 
 
 _REQUEST_KEYS = {"accelerator": "gpu", "config": "model_config"}
-"""Engine's field → the request's key, where they differ."""
+"""Name of a field in the engine → its key in a request, where they differ."""
 
 
 def to_json(identifier: object, assessment: Assessment) -> Json:
-    """All keys, always."""
+    """Return the response with all of its keys, whatever is known."""
     budget = assessment.budget
     return {
         "id": identifier,
@@ -29,12 +27,12 @@ def to_json(identifier: object, assessment: Assessment) -> Json:
 
 
 def failed(identifier: object, error: str) -> Json:
-    """The answer to a line that could not be read as a request."""
+    """Return the response to a line that could not be read as a request."""
     return {"id": identifier, "verdict": "Unknown", "findings": [], "ledger": None, "kv_cache": None, "error": error}
 
 
 def finding_json(finding: Finding) -> Json:
-    """The five parts of a finding."""
+    """Return the five parts of a finding."""
     return {
         "rule": finding.rule,
         "severity": finding.severity.value,
@@ -50,6 +48,7 @@ def _ledger(budget: Budget) -> Json | None:
     ledger = stage.ledger if stage else None
     if stage is None or ledger is None:
         return None
+    observed = ledger.correction  # None where no observed start corrects the prediction
     return {
         "total_bytes": ledger.total_bytes,
         "requested_bytes": ledger.requested_bytes,
@@ -60,13 +59,8 @@ def _ledger(budget: Budget) -> Json | None:
             "expected": stage.available.expected,
             "high": stage.available.high,
         },
-        **(_calibration(ledger.correction) if ledger.correction else {}),
+        **({"calibration": {"starts": observed.starts, "same_setting": observed.is_same_setting}} if observed else {}),
     }
-
-
-def _calibration(correction: Correction) -> Json:
-    """Only where observed starts have a say."""
-    return {"calibration": {"starts": correction.starts, "same_setting": correction.is_same_setting}}
 
 
 def _kv_cache(budget: Budget) -> Json | None:
@@ -75,9 +69,19 @@ def _kv_cache(budget: Budget) -> Json | None:
         return None
     blocks = pool.expected if pool else None
     longest = budget.settings.max_model_len
+    # A state that is kept once has a block as long as the whole request, unless the user set mamba_block_size.
     whole = budget.request.settings.mamba_block_size or longest
+    groups = [
+        {
+            "kind": group.spec.kind,
+            "num_layers": group.num_layers,
+            "block_size": group.spec.block_size or whole,
+            "page_size_bytes": group.page_size_bytes,
+        }
+        for group in kv_cache.groups
+    ]
     return {
-        "groups": [_group(group, whole) for group in kv_cache.groups],
+        "groups": groups,
         "bytes_per_block": kv_cache.bytes_per_block,
         "num_blocks": blocks,
         "num_tokens": budget.num_tokens.expected if budget.num_tokens else None,
@@ -87,14 +91,4 @@ def _kv_cache(budget: Budget) -> Json | None:
         "max_model_len_that_fits": kv_cache.max_model_len_that_fits(blocks, at_most=longest)
         if blocks is not None
         else None,
-    }
-
-
-def _group(group: KVCacheGroup, whole: int) -> Json:
-    """A state that is kept once has a block as long as the whole request, unless the user says otherwise."""
-    return {
-        "kind": group.spec.kind,
-        "num_layers": group.num_layers,
-        "block_size": group.spec.block_size or whole,
-        "page_size_bytes": group.page_size_bytes,
     }

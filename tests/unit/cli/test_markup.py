@@ -3,7 +3,7 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from kvgate.cli.markdown import cell, code
+from kvgate.cli.markup import cell, code
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 

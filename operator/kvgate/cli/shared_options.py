@@ -1,0 +1,98 @@
+"""Options that several commands have: vLLM's settings for `explain`, `size`, `sweep`, `calibrate`; facts for `check` and `diff`."""
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kvgate.documents.bounded_files import Refused, read_all
+from kvgate.vllm.what_if_settings import SETTINGS, Setting
+
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+GIVEN_FILE = click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path)
+"""A file to read, which must be there."""
+CALIBRATION_OPTION: Decorator = click.option(
+    "--calibration",
+    metavar="FILE",
+    type=GIVEN_FILE,
+    help="Observed starts, a file that `kvgate calibrate` wrote.",
+)
+
+
+def with_settings(*, without: Collection[str] = ()) -> Decorator:
+    """Add a flag for every what-if setting, except for those that the command finds out itself."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for setting in reversed(SETTINGS):
+            if setting.name not in without:
+                command = _option(setting)(command)
+        return command
+
+    return decorate
+
+
+def _option(setting: Setting) -> Decorator:
+    flag = f"--{setting.name.replace('_', '-')}"
+    if setting.name == "model_config":
+        return click.option(flag, type=click.File("rb"), metavar="FILE", help=setting.help)
+    if setting.is_flag:
+        spelling = f"{flag}/--no-{flag[2:]}"
+        return click.option(spelling, setting.name, default=None, help=setting.help)
+    spellings = (setting.short, flag) if setting.short else (flag,)
+    return click.option(*spellings, setting.name, metavar="VALUE", help=setting.help)
+
+
+def given_settings(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that are given; the file of --model-config becomes the mapping that is in it."""
+    from kvgate.cli.exits import BadInput
+    from kvgate.cli.model_config import quantization_beside
+    from kvgate.hf_config import ModelConfigError
+    from kvgate.hf_config.text import MAX_CHARACTERS, parse_config_text
+
+    given = {key: value for key, value in values.items() if value is not None}
+    file = given.get("model_config")
+    if file is None:
+        return given
+    path = Path(file.name)
+    try:
+        config = parse_config_text(read_all(file, max_bytes=MAX_CHARACTERS).decode("utf-8", errors="replace"))
+        beside = quantization_beside(path, config, inside=None) if path.is_file() else {}
+    except (BadInput, ModelConfigError, Refused) as error:
+        raise click.UsageError(f"--model-config {path.name}: {error}; give the config.json of the model") from None
+    return {**given, "model_config": config | beside}
+
+
+def with_engine_facts(*, found_from: str) -> Decorator:
+    """Add the options for facts that manifests do not state; `found_from` says where the search for .kvgate.yaml begins."""
+    options = (
+        click.option("--model-config", metavar="FILE", type=GIVEN_FILE,
+                     help="The config.json for models that are not in the catalogue and have no configFrom."),
+        click.option("--accelerator", metavar="NAME", help="The GPU, for manifests that do not state it; `kvgate gpus` lists the names."),
+        click.option("--vllm-version", metavar="VERSION", callback=_release,
+                     help="The release of vLLM, for manifests whose image does not state it."),
+        CALIBRATION_OPTION,
+        click.option("--config", metavar="FILE", type=GIVEN_FILE,
+                     help=f"Read this file instead of the .kvgate.yaml nearest to {found_from}, in its folder or above."),
+    )  # fmt: skip
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def _release(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    """Refuse a text that is not a release before any manifest is judged with it."""
+    if text is not None:
+        from kvgate.budget.errors import UnknownVersion
+        from kvgate.budget.versions import parse_release
+
+        try:
+            parse_release(text)
+        except UnknownVersion as error:
+            raise click.BadParameter(f"{error}.") from error
+    return text
