@@ -13,6 +13,7 @@ def main() -> None:
         [str(ROOT / ".venv/bin/kvgate"), "generate", "--list"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout.split()
     listed += [
+        "CONTRIBUTING.md",
         "docs/accuracy.md",
         "docs/concepts/ledger.svg",
         "docs/planning.svg",
