@@ -69,7 +69,7 @@ def numbers(assessment: assess.Assessment | None) -> dict[str, Any] | None:
     budget = assessment.budget if assessment else None
     if budget is None:
         return None
-    settings = budget.settings
+    settings = budget.resolved
     return {
         "blocks": budget.num_blocks,
         "weights": [stage.ledger.weights if stage.ledger else None for stage in budget.stages],

@@ -102,7 +102,7 @@ def violations(config: dict[str, Any], gpu: str, tensor: int, length: int | None
 def _impossible(assessment: Assessment) -> Iterator[str]:
     """Every figure of a ledger that is called Fits is above zero where it must be, and the whole holds its parts."""
     budget = assessment.budget
-    if budget is None or budget.tightest is None or budget.settings.max_model_len <= 0:
+    if budget is None or budget.tightest is None or budget.resolved.max_model_len <= 0:
         yield "Fits without a budget"
         return
     for stage in budget.stages:

@@ -105,7 +105,7 @@ def grown(accelerator: Accelerator, extra: int) -> Accelerator:
 @given(requests(), st.integers(0, 1 << 34))
 def test_more_memory_never_fits_worse(request: BudgetRequest, extra: int) -> None:
     """With the batch limits held, which jump with the size of a card."""
-    settled = plan(request).settings
+    settled = plan(request).resolved
     held = request.with_settings(max_num_batched_tokens=settled.max_num_batched_tokens)
     larger = replace(held, accelerator=grown(held.accelerator, extra))
     assert RANK[plan(larger).verdict] <= RANK[plan(held).verdict]
@@ -116,7 +116,7 @@ def test_the_demand_is_whole_requests(request: BudgetRequest) -> None:
     budget = plan(request)
     assert budget.demand is not None
     assert budget.kv_cache is not None
-    count = budget.settings.max_num_seqs if request.guarantee is Guarantee.FULL_CONTEXT else 1
+    count = budget.resolved.max_num_seqs if request.guarantee is Guarantee.FULL_CONTEXT else 1
     assert budget.demand.blocks == count * budget.kv_cache.request_blocks
     assert budget.demand.startup_blocks == budget.kv_cache.request_blocks
 
@@ -143,8 +143,8 @@ def test_an_adjustment_fits_keeps_to_its_limits_and_gives_back_all_it_can(
         return
     end = adjustment.budget
     assert end.verdict is Verdict.FITS
-    assert end.settings.max_model_len >= min(least_length, start.settings.max_model_len)
-    assert end.settings.max_num_seqs >= min(least_seqs, start.settings.max_num_seqs)
+    assert end.resolved.max_model_len >= min(least_length, start.resolved.max_model_len)
+    assert end.resolved.max_num_seqs >= min(least_seqs, start.resolved.max_num_seqs)
     names = {
         "max_num_seqs": Knob.MAX_NUM_SEQS,
         "max_model_len": Knob.MAX_MODEL_LEN,
@@ -158,7 +158,7 @@ def test_an_adjustment_fits_keeps_to_its_limits_and_gives_back_all_it_can(
 @given(requests())
 def test_the_longest_context_is_the_longest(request: BudgetRequest) -> None:
     found = largest_max_model_len(request)
-    wanted = plan(request).settings.max_model_len
+    wanted = plan(request).resolved.max_model_len
     assert found == 0 or fits_low(request.with_settings(max_model_len=found))
     assert found == wanted or not fits_low(request.with_settings(max_model_len=found + 1))
 
@@ -271,8 +271,8 @@ def test_capture_sizes_are_counted_as_they_are_listed(limit: int) -> None:
 @given(requests())
 def test_an_automatic_length_always_starts(request: BudgetRequest) -> None:
     automatic = plan(replace(request, guarantee=Guarantee.STARTUP).with_settings(max_model_len=-1))
-    assert 0 < automatic.settings.max_model_len <= request.shape.max_model_len
-    if automatic.settings.max_model_len < request.shape.max_model_len:
+    assert 0 < automatic.resolved.max_model_len <= request.shape.max_model_len
+    if automatic.resolved.max_model_len < request.shape.max_model_len:
         assert automatic.verdict is Verdict.FITS
 
 

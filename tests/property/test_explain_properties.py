@@ -39,7 +39,7 @@ def budgets(draw: st.DrawFn) -> Budget:
 
 @given(budget=budgets(), share=st.integers(1, 1000))
 def test_blocks_hold_what_a_request_needs_and_pages_give_no_less_than_slots(budget: Budget, share: int) -> None:
-    longest = budget.settings.max_model_len
+    longest = budget.resolved.max_model_len
     sizes = paging_of(budget, (max(1, longest * share // 1000), longest))
     assert sum(size.in_use for size in sizes) == bool(sizes)
     for size in sizes:

@@ -115,7 +115,7 @@ def test_asking_for_more_never_fits_better(request: BudgetRequest, tokens: int, 
 @given(requests())
 def test_the_longest_request_that_fits_is_the_longest(request: BudgetRequest) -> None:
     budget = plan(request)
-    cache, pool, limit = cache_of(budget), pool_of(budget), budget.settings.max_model_len
+    cache, pool, limit = cache_of(budget), pool_of(budget), budget.resolved.max_model_len
     found, usable = cache.max_model_len_that_fits(pool, at_most=limit), pool - cache.null_blocks
     assert found == 0 or cache.blocks_of(found) <= usable
     assert found == limit or cache.blocks_of(found + 1) > usable
@@ -124,7 +124,7 @@ def test_the_longest_request_that_fits_is_the_longest(request: BudgetRequest) ->
 @given(requests())
 def test_the_largest_settings_are_the_largest(request: BudgetRequest) -> None:
     """For models with recurrent states the graphs' own condition is part of it."""
-    settled = plan(request).settings
+    settled = plan(request).resolved
     length, sequences = largest_max_model_len(request), largest_max_num_seqs(request, 1024)
     assert length == 0 or fits_low(request.with_settings(max_model_len=length))
     assert length == settled.max_model_len or not fits_low(request.with_settings(max_model_len=length + 1))
@@ -137,7 +137,7 @@ def test_full_graphs_never_start_with_more_sequences_than_blocks(request: Budget
     budget = plan(request)
     states = any(isinstance(mixer, RecurrentState) for mixer in request.shape.mixers)
     if budget.verdict is Verdict.FITS and states and request.vllm_version == "0.32.0":
-        assert budget.settings.max_num_seqs <= pool_of(budget)
+        assert budget.resolved.max_num_seqs <= pool_of(budget)
 
 
 @given(requests(), workloads)

@@ -81,6 +81,6 @@ def test_sixteen_whole_contexts_need_160_gib_on_four_gpus() -> None:
 def test_the_adjusted_sample_keeps_its_floors() -> None:
     _, assessment = judged("adjusted.yaml")
     assert assessment.effective is not None
-    assert 2 <= assessment.effective.settings.max_num_seqs < 64
-    assert assessment.effective.settings.max_model_len == 32_768
+    assert 2 <= assessment.effective.resolved.max_num_seqs < 64
+    assert assessment.effective.resolved.max_model_len == 32_768
     assert assessment.effective.verdict is Verdict.FITS

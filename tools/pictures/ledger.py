@@ -83,7 +83,7 @@ def _rows(budget: Budget) -> Iterator[Row]:
     if ledger is None:
         return
     yield Row(name="GPU memory", colour="whole", start=0, end=ledger.total_bytes, figure=_gib(ledger.total_bytes))
-    share = f"× {float(budget.settings.gpu_memory_utilization):g}"
+    share = f"× {float(budget.resolved.gpu_memory_utilization):g}"
     left = ledger.requested_bytes
     yield Row(name="requested", colour="whole", start=0, end=left, figure=_gib(left), remark=share)
     names = ("− weights", "− peak activation", "− non-torch", "− CUDA graphs")
@@ -118,7 +118,7 @@ def _requests(budget: Budget, index: int, total: int) -> Iterator[str]:
         f"{float(kv_cache.max_concurrency(budget.num_blocks.expected if budget.num_blocks else 0)):.2f} × {_gib(size)}"
     )
     yield _text(WIDTH - RIGHT + 16, top + 11, printed)
-    yield _text(WIDTH - RIGHT + 16, top + 25, f"of {budget.settings.max_model_len} tokens each", small=True)
+    yield _text(WIDTH - RIGHT + 16, top + 25, f"of {budget.resolved.max_model_len} tokens each", small=True)
 
 
 def _bar(row: Row, index: int, total: int) -> Iterator[str]:

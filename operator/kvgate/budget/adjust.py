@@ -91,11 +91,11 @@ def _turn(start: Budget, knob: Knob, limits: AdjustLimits) -> Budget | None:
 
 
 def _at_floor(request: BudgetRequest, knob: Knob, limits: AdjustLimits) -> BudgetRequest:
-    settings = plan(request).settings
+    resolved = plan(request).resolved
     if knob is Knob.MAX_NUM_SEQS:
-        return request.with_settings(max_num_seqs=min(settings.max_num_seqs, limits.min_max_num_seqs))
+        return request.with_settings(max_num_seqs=min(resolved.max_num_seqs, limits.min_max_num_seqs))
     if knob is Knob.MAX_MODEL_LEN:
-        return request.with_settings(max_model_len=min(settings.max_model_len, limits.min_max_model_len))
+        return request.with_settings(max_model_len=min(resolved.max_model_len, limits.min_max_model_len))
     return request.with_settings(kv_cache_dtype="fp8") if _can_use_fp8(request) else request
 
 
@@ -106,9 +106,9 @@ def _given_back(request: BudgetRequest, start: Budget, knob: Knob) -> BudgetRequ
         return kept if fits_low(kept) else request
     if knob is Knob.MAX_NUM_SEQS:
         floor = request.settings.max_num_seqs or 1
-        return request.with_settings(max_num_seqs=largest_max_num_seqs(request, start.settings.max_num_seqs, floor))
+        return request.with_settings(max_num_seqs=largest_max_num_seqs(request, start.resolved.max_num_seqs, floor))
     floor = request.settings.max_model_len or 1
-    return request.with_settings(max_model_len=_largest_length(request, start.settings.max_model_len, floor))
+    return request.with_settings(max_model_len=_largest_length(request, start.resolved.max_model_len, floor))
 
 
 def largest_max_num_seqs(request: BudgetRequest, at_most: int, at_least: int = 1) -> int:
@@ -125,9 +125,9 @@ def _largest_length(request: BudgetRequest, at_most: int, at_least: int = 1) -> 
     """The guess: the low end of the pool, dealt out to the requests that must fit, at today's tokens per block."""
     budget, guess = plan(request), at_most
     if budget.usable_blocks and budget.demand:
-        requests = budget.settings.max_num_seqs if request.guarantee is Guarantee.FULL_CONTEXT else 1
+        requests = budget.resolved.max_num_seqs if request.guarantee is Guarantee.FULL_CONTEXT else 1
         blocks = budget.usable_blocks.low // requests
-        guess = blocks * cdiv(budget.settings.max_model_len, max(1, budget.demand.startup_blocks))
+        guess = blocks * cdiv(budget.resolved.max_model_len, max(1, budget.demand.startup_blocks))
     return largest(
         at_most, lambda value: fits_low(request.with_settings(max_model_len=value)), at_least=at_least, guess=guess
     )
@@ -149,8 +149,8 @@ def _can_use_fp8(request: BudgetRequest) -> bool:
 
 def _adjustment(start: Budget, end: Budget) -> Adjustment:
     pairs = (
-        ("max_num_seqs", start.settings.max_num_seqs, end.settings.max_num_seqs),
-        ("max_model_len", start.settings.max_model_len, end.settings.max_model_len),
+        ("max_num_seqs", start.resolved.max_num_seqs, end.resolved.max_num_seqs),
+        ("max_model_len", start.resolved.max_model_len, end.resolved.max_model_len),
         ("kv_cache_dtype", start.request.settings.kv_cache_dtype, end.request.settings.kv_cache_dtype),
     )
     return Adjustment(budget=end, changes=tuple(Change(field=f, before=a, after=b) for f, a, b in pairs if a != b))
@@ -158,7 +158,7 @@ def _adjustment(start: Budget, end: Budget) -> Adjustment:
 
 def largest_max_model_len(request: BudgetRequest) -> int:
     """The longest context whose guarantee fits at the low end, within what was asked; 0 if none does."""
-    return _largest_length(request, plan(request).settings.max_model_len)
+    return _largest_length(request, plan(request).resolved.max_model_len)
 
 
 def alternatives(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> tuple[Alternative, ...]:
@@ -169,7 +169,7 @@ def alternatives(request: BudgetRequest, accelerators: Sequence[Accelerator]) ->
 def _single_changes(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> Iterable[Alternative]:
     if length := largest_max_model_len(request):
         yield Alternative(field="max_model_len", value=length)
-    if seqs := largest_max_num_seqs(request, plan(request).settings.max_num_seqs):
+    if seqs := largest_max_num_seqs(request, plan(request).resolved.max_num_seqs):
         yield Alternative(field="max_num_seqs", value=seqs)
     if _can_use_fp8(request) and fits_low(request.with_settings(kv_cache_dtype="fp8")):
         yield Alternative(field="kv_cache_dtype", value="fp8")

@@ -174,7 +174,7 @@ def _total(budget: Budget, _stage: Stage, ledger: Ledger) -> Explanation:
 
 
 def _requested(budget: Budget, _stage: Stage, ledger: Ledger) -> Explanation:
-    share = budget.settings.gpu_memory_utilization
+    share = budget.resolved.gpu_memory_utilization
     return Explanation(
         name="requested",
         amount=Interval.exactly(ledger.requested_bytes),
@@ -308,7 +308,7 @@ def _request(budget: Budget, kv_cache: KVCache) -> Explanation:
 
 
 def _max_model_len(budget: Budget, kv_cache: KVCache, pool: Interval) -> Explanation:
-    longest = budget.settings.max_model_len
+    longest = budget.resolved.max_model_len
     lengths = [kv_cache.max_model_len_that_fits(n, at_most=longest) for n in (pool.low, pool.expected, pool.high)]
     return Explanation(
         name="max_model_len",

@@ -38,7 +38,7 @@ class Budget:
 
     request: BudgetRequest
     accounting: Accounting
-    settings: Resolved
+    resolved: Resolved
     unmodelled: tuple[str, ...] = ()
     """Kinds without a formula; non-empty means Unknown unless the KV memory was given."""
     kv_cache: KVCache | None = None
@@ -113,29 +113,29 @@ def plan(request: BudgetRequest) -> Budget:
     Raises UnknownVersion for a release that no accounting is known for.
     """
     accounting = accounting_of(request.vllm_version)
-    settings = resolve_settings(request, accounting)
+    resolved = resolve_settings(request, accounting)
     unmodelled = (*request.shape.unmodelled_kinds, *_unmodelled_drafts(request), *request.unmodelled_settings)
     try:
-        kv_cache, layout = lay_out(request, settings, accounting)
+        kv_cache, layout = lay_out(request, resolved, accounting)
     except UnmodelledKind as missing:
         kinds = tuple(dict.fromkeys((*unmodelled, missing.kind)))
-        return Budget(request=request, accounting=accounting, settings=settings, unmodelled=kinds)
-    stages = _stages(request, settings, accounting, layout, modelled=not unmodelled)
+        return Budget(request=request, accounting=accounting, resolved=resolved, unmodelled=kinds)
+    stages = _stages(request, resolved, accounting, layout, modelled=not unmodelled)
     pool = _pool(stages) if stages else None
     if pool is not None and not kv_cache.groups:
         pool = _pool_of_nothing(pool)
     if request.settings.max_model_len == AUTO_MAX_MODEL_LEN and pool is not None:
         kv_cache = _fitting(kv_cache, pool)
-        settings = replace(settings, max_model_len=kv_cache.reach.max_model_len)
-        request = request.with_settings(max_model_len=settings.max_model_len)
+        resolved = replace(resolved, max_model_len=kv_cache.reach.max_model_len)
+        request = request.with_settings(max_model_len=resolved.max_model_len)
     return Budget(
         request=request,
         accounting=accounting,
-        settings=settings,
+        resolved=resolved,
         unmodelled=unmodelled,
         kv_cache=kv_cache,
         stages=stages,
-        demand=demand_of(kv_cache, request.guarantee, settings=settings, workload=request.workload),
+        demand=demand_of(kv_cache, request.guarantee, settings=resolved, workload=request.workload),
         tightest=min(stages, key=lambda stage: _blocks(stage, stage.available.expected), default=None),
         num_blocks=pool,
         usable_blocks=pool.less(accounting.null_blocks if kv_cache.groups else 1) if pool is not None else None,
@@ -179,7 +179,7 @@ def _fitting(kv_cache: KVCache, pool: Interval) -> KVCache:
 
 
 def _stages(
-    request: BudgetRequest, settings: Resolved, accounting: Accounting, layout: Layout, *, modelled: bool
+    request: BudgetRequest, resolved: Resolved, accounting: Accounting, layout: Layout, *, modelled: bool
 ) -> tuple[Stage, ...]:
     """Every stage with its ledger; none where a part of the ledger has no formula and the KV memory was not given."""
     if not modelled and _given_bytes(request, 0) is None:
@@ -193,7 +193,7 @@ def _stages(
         elif twin < index and not may_correct:
             ledger = stages[twin].ledger
         else:
-            ledger = ledger_of(request, settings, accounting, bounds)
+            ledger = ledger_of(request, resolved, accounting, bounds)
         given = _given_bytes(request, size)
         available = (
             Interval.exactly(given) if given is not None else ledger.available if ledger else Interval.exactly(0)

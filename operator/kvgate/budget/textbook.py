@@ -199,7 +199,7 @@ def textbook_of(budget: Budget) -> Textbook | None:
         num_kv_heads=heads[0],
         head_dim=heads[1],
         bytes_per_element=budget.kv_cache.dtype.bytes_per_element,
-        num_tokens=budget.settings.max_model_len,
+        num_tokens=budget.resolved.max_model_len,
         tensor=budget.request.settings.parallelism.tensor,
         reasons=tuple(reasons_against(budget, budget.kv_cache, heads)),
     )

@@ -223,7 +223,7 @@ def start_of_bytes(
     if stage is None or stage.ledger is None or budget.request.settings.gives_cache_memory:
         return None
     return observed_start(
-        budget.request, budget.settings, budget.accounting, (stage.first, stage.last),
+        budget.request, budget.resolved, budget.accounting, (stage.first, stage.last),
         available_kv_cache_bytes=available_kv_cache_bytes, resolution_bytes=resolution_bytes, source=source,
     )  # fmt: skip
 

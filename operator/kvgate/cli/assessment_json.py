@@ -68,7 +68,7 @@ def _kv_cache(budget: Budget) -> Json | None:
     if kv_cache is None:
         return None
     blocks = pool.expected if pool else None
-    longest = budget.settings.max_model_len
+    longest = budget.resolved.max_model_len
     # A state that is kept once has a block as long as the whole request, unless the user set mamba_block_size.
     whole = budget.request.settings.mamba_block_size or longest
     groups = [

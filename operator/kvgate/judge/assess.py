@@ -135,8 +135,8 @@ def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> E
             max_model_len=vllm.max_model_len, max_num_seqs=vllm.max_num_seqs, kv_cache_dtype=vllm.kv_cache_dtype
         )
     return Effective(
-        max_model_len=budget.settings.max_model_len,
-        max_num_seqs=budget.settings.max_num_seqs,
+        max_model_len=budget.resolved.max_model_len,
+        max_num_seqs=budget.resolved.max_num_seqs,
         kv_cache_dtype=budget.request.settings.kv_cache_dtype,
     )
 
@@ -214,7 +214,7 @@ def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec
     budget = plan(request)
     if budget.demand is None:
         return request
-    at_most, admission = budget.settings.default_max_num_seqs, spec.admission
+    at_most, admission = budget.resolved.default_max_num_seqs, spec.admission
     floor = admission.adjust.min_max_num_seqs if admission.policy == "Adjust" else 1
     if request.guarantee is Guarantee.WORKLOAD and request.workload is not None:
         floor = max(floor, min(request.workload.peak_concurrency, at_most))

@@ -68,7 +68,7 @@ class Candidate:
     @property
     def longest(self) -> int:
         """The longest request that one replica starts with even at the low end, up to the model's own limit."""
-        request, asked = self.budget.request, self.budget.settings.max_model_len
+        request, asked = self.budget.request, self.budget.resolved.max_model_len
         start = replace(request, guarantee=Guarantee.STARTUP, workload=None)
         return largest_max_model_len(start.with_settings(max_model_len=request.shape.max_model_len or asked))
 
@@ -155,7 +155,7 @@ def _short(budget: Budget) -> str:
 def _asked(budget: Budget) -> str:
     demand = budget.demand
     if demand is not None and demand.is_for_sequences:
-        return f"a state for each of {budget.settings.max_num_seqs} sequences (max_num_seqs) needs"
+        return f"a state for each of {budget.resolved.max_num_seqs} sequences (max_num_seqs) needs"
     if demand is None or demand.requests == 1 or demand.blocks == demand.startup_blocks:
-        return f"one request of {budget.settings.max_model_len} tokens needs"
+        return f"one request of {budget.resolved.max_model_len} tokens needs"
     return f"{demand.requests} requests need"

@@ -78,7 +78,7 @@ def _possible(question: Question, candidates: Sequence[Candidate]) -> Iterator[s
 def _fewer_sequences(candidates: Sequence[Candidate]) -> str:
     """Suggest fewer sequences where their states do not fit; else nothing."""
     tight = [c for c in candidates if not c.is_refused and c.budget.demand and c.budget.demand.is_for_sequences]
-    most = [(largest_max_num_seqs(c.budget.request, c.budget.settings.max_num_seqs), c) for c in tight]
+    most = [(largest_max_num_seqs(c.budget.request, c.budget.resolved.max_num_seqs), c) for c in tight]
     sequences, candidate = max(most, key=lambda pair: pair[0], default=(0, None))
     return f"--max-num-seqs {sequences} starts for sure, on {_name(candidate)}" if sequences and candidate else ""
 

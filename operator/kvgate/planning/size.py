@@ -46,7 +46,7 @@ class Question:
         workload, guarantee = self.request.workload, self.request.guarantee
         if guarantee is Guarantee.WORKLOAD and workload is not None:
             return workload.peak_concurrency
-        return plan(self.request).settings.max_num_seqs if guarantee is Guarantee.FULL_CONTEXT else 1
+        return plan(self.request).resolved.max_num_seqs if guarantee is Guarantee.FULL_CONTEXT else 1
 
 
 def size(
@@ -179,7 +179,7 @@ def _most(request: BudgetRequest, total: int, verdicts: tuple[Verdict, ...]) -> 
     if request.guarantee is Guarantee.STARTUP:
         return int(plan(request).verdict in verdicts)
     asked = plan(_with_share(request, total))
-    at_most = min(total, asked.settings.max_num_batched_tokens)
+    at_most = min(total, asked.resolved.max_num_batched_tokens)
     if request.guarantee is Guarantee.WORKLOAD and request.settings.max_num_seqs:
         at_most = min(at_most, request.settings.max_num_seqs)
     guess = at_most

@@ -47,7 +47,7 @@ def _place_of(kind: str) -> str:
 
 def length_within_model(budget: Budget) -> Iterable[Finding]:
     """max_model_len above what the model was made for; what an override makes of that is not worked out."""
-    limit, asked = budget.request.shape.max_model_len, budget.settings.max_model_len
+    limit, asked = budget.request.shape.max_model_len, budget.resolved.max_model_len
     if limit and asked > limit and not budget.request.is_stretched:
         yield Finding(
             rule="MaxModelLenAboveModel",
@@ -106,7 +106,7 @@ def kv_cache_dtype_refusal_of(budget: Budget) -> str | None:
 
 def batch_holds_sequences(budget: Budget) -> Iterable[Finding]:
     """One token of every running sequence must fit into a forward pass."""
-    settings = budget.settings
+    settings = budget.resolved
     if settings.max_num_batched_tokens < settings.max_num_seqs:
         yield Finding(
             rule="BatchBelowMaxNumSeqs",
@@ -266,7 +266,7 @@ def weights_do_not_choose_kv_cache(budget: Budget) -> Iterable[Finding]:
 
 def workload_can_run(budget: Budget) -> Iterable[Finding]:
     """A declared workload that max_num_seqs or max_model_len cuts off."""
-    workload, settings = budget.request.workload, budget.settings
+    workload, settings = budget.request.workload, budget.resolved
     if workload is None or budget.request.guarantee is not Guarantee.WORKLOAD:
         return
     if workload.peak_concurrency > settings.max_num_seqs:

@@ -45,13 +45,13 @@ def one_request_fits(budget: Budget) -> Iterable[Finding]:
         return
     size = stage.bytes_per_block
     pool = budget.num_blocks
-    longest = kv_cache.max_model_len_that_fits(pool.low, at_most=budget.settings.max_model_len) if pool else 0
+    longest = kv_cache.max_model_len_that_fits(pool.low, at_most=budget.resolved.max_model_len) if pool else 0
     yield Finding(
         rule="KVCacheTooSmall",
         severity=Severity.ERROR if verdict is Verdict.DOES_NOT_FIT else Severity.WARNING,
         field="max_model_len",
         message=(
-            f"one request of max_model_len {budget.settings.max_model_len} needs {format_gib(demand.startup_blocks * size)} of KV cache "
+            f"one request of max_model_len {budget.resolved.max_model_len} needs {format_gib(demand.startup_blocks * size)} of KV cache "
             f"per GPU and {_has(usable.times(size), verdict)}"
         ),
         remediation=f"set max_model_len to {longest} or less" if longest else "use a GPU with more memory or more GPUs",
@@ -73,7 +73,7 @@ def sequences_have_states(budget: Budget) -> Iterable[Finding]:
         severity=Severity.ERROR if refused and not budget.guesses_sequences else Severity.WARNING,
         field="max_num_seqs",
         message=(
-            f"max_num_seqs ({budget.settings.max_num_seqs}) exceeds available Mamba cache blocks ({most}): with full CUDA graphs "
+            f"max_num_seqs ({budget.resolved.max_num_seqs}) exceeds available Mamba cache blocks ({most}): with full CUDA graphs "
             f"vLLM wants one for every sequence, and {pool.low} to {pool.high} are available ({pool.expected} expected)"
         ),
         remediation=f"set max_num_seqs to {max(1, pool.low)} or less, or give the KV cache more memory",
@@ -108,7 +108,7 @@ def guarantee_holds(budget: Budget) -> Iterable[Finding]:
 
 
 def _asked(budget: Budget) -> str:
-    settings, workload = budget.settings, budget.request.workload
+    settings, workload = budget.resolved, budget.request.workload
     if budget.request.guarantee is Guarantee.WORKLOAD and workload is not None:
         return f"the workload ({workload.peak_concurrency} requests of {workload.request_tokens} tokens)"
     return f"full context ({settings.max_num_seqs} requests of {settings.max_model_len} tokens)"

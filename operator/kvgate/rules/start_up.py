@@ -14,7 +14,7 @@ _BFLOAT16_CAPABILITY = (8, 0)
 
 def slack_holds_context(budget: Budget) -> Iterable[Finding]:
     """`Free memory on device … is less than desired GPU memory utilization`: what is gone before vLLM looks must fit beside it."""
-    share = budget.settings.gpu_memory_utilization
+    share = budget.resolved.gpu_memory_utilization
     slack, gone = _outside_budget(budget)
     if budget.request.settings.kv_cache_memory_bytes is not None or slack >= gone.expected:
         return
@@ -33,7 +33,7 @@ def slack_holds_context(budget: Budget) -> Iterable[Finding]:
 
 def sampler_fits_beside_budget(budget: Budget) -> Iterable[Finding]:
     """The sampler's warm-up runs after the cache is allocated: max_num_seqs × vocabulary × 4 bytes (0.11 and 0.29, out-of-memory logs)."""
-    accelerator, settings = budget.request.accelerator, budget.settings
+    accelerator, settings = budget.request.accelerator, budget.resolved
     if not budget.accounting.v1_engine or accelerator.unified_memory or budget.request.settings.kv_cache_memory_bytes:
         return
     slack, gone = _outside_budget(budget)
@@ -55,13 +55,13 @@ def sampler_fits_beside_budget(budget: Budget) -> Iterable[Finding]:
 def _outside_budget(budget: Budget) -> tuple[int, Interval]:
     """Bytes of the GPU that gpu_memory_utilization leaves, and those of them that are gone before vLLM looks."""
     accelerator = budget.request.accelerator
-    slack = accelerator.memory_bytes - share_of(accelerator.memory_bytes, budget.settings.gpu_memory_utilization)
+    slack = accelerator.memory_bytes - share_of(accelerator.memory_bytes, budget.resolved.gpu_memory_utilization)
     return slack, startup_slack(accelerator, budget.accounting, budget.request.settings.parallelism)
 
 
 def whole_prompts_fit_a_batch(budget: Budget) -> Iterable[Finding]:
     """Check that a prompt of max_model_len fits into one batch where chunked prefill is off (`SchedulerConfig.verify_max_model_len`)."""
-    settings = budget.settings
+    settings = budget.resolved
     unchunked = budget.request.settings.enable_chunked_prefill is False
     if unchunked and settings.max_num_batched_tokens < settings.max_model_len:
         yield Finding(
@@ -96,7 +96,7 @@ def dtype_has_kernels(budget: Budget) -> Iterable[Finding]:
 
 def media_fit_a_batch(budget: Budget) -> Iterable[Finding]:
     """A batch below one image whose tokens attend both ways: refused by some releases (0.20), raised silently by others (0.25)."""
-    settings, largest = budget.settings, uncut_item_tokens(budget.request)
+    settings, largest = budget.resolved, uncut_item_tokens(budget.request)
     if settings.max_num_batched_tokens < largest:
         yield Finding(
             rule="BatchBelowMediaItem",

@@ -23,7 +23,7 @@ def test_a_shared_ledger_is_the_one_that_the_stage_would_have(model: str, pipeli
     budget = plan(request)
     for stage in budget.stages:
         bounds = (stage.first, stage.last)
-        assert stage.ledger == ledger_of(budget.request, budget.settings, budget.accounting, bounds)
+        assert stage.ledger == ledger_of(budget.request, budget.resolved, budget.accounting, bounds)
 
 
 def test_a_stage_of_which_a_start_is_known_has_a_ledger_of_its_own() -> None:

@@ -134,6 +134,6 @@ def test_an_optimisation_level_fills_in_what_the_compilation_config_leaves_open(
 def test_recurrent_states_are_not_checked_without_graphs_of_whole_steps() -> None:
     hybrid = new_request(shape=catalogue_shape("Qwen/Qwen3.5-27B"), accelerator=catalogue_accelerator("H100-SXM-80GB"))
     checked = {
-        level: plan(hybrid.with_settings(optimization_level=level)).settings.graphs_hold_states for level in (0, 1, 2)
+        level: plan(hybrid.with_settings(optimization_level=level)).resolved.graphs_hold_states for level in (0, 1, 2)
     }
     assert checked == {0: False, 1: False, 2: True}

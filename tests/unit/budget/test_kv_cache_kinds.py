@@ -217,7 +217,7 @@ def test_the_scheme_of_a_checkpoint_is_what_auto_means_and_the_user_wins() -> No
 )  # fmt: skip
 def test_windows_hold_the_batches_in_flight(version: str, settings: dict[str, Any], batches: int) -> None:
     budget = given(kinds.mistral_7b(), vllm_version=version, max_num_batched_tokens=1024, **settings)
-    assert budget.settings.in_flight_tokens == batches * 1024
+    assert budget.resolved.in_flight_tokens == batches * 1024
     assert budget.kv_cache is not None
     assert budget.kv_cache.request_blocks == -(-(4095 + batches * 1024) // 16) + 1
 
@@ -225,8 +225,8 @@ def test_windows_hold_the_batches_in_flight(version: str, settings: dict[str, An
 def test_the_v1_runner_has_no_third_batch_in_a_pipeline() -> None:
     shape = kinds.shape_of([kinds.full(sliding_window=4096)] * 8, architecture="UnknownForCausalLM", draft_layers=())
     moe = kinds.gpt_oss_120b()
-    assert given(shape, vllm_version="0.26.0", pipeline=2).settings.in_flight_tokens == 3 * 8192  # dense: V2
-    assert given(moe, vllm_version="0.26.0").settings.in_flight_tokens == 2 * 8192
+    assert given(shape, vllm_version="0.26.0", pipeline=2).resolved.in_flight_tokens == 3 * 8192  # dense: V2
+    assert given(moe, vllm_version="0.26.0").resolved.in_flight_tokens == 2 * 8192
 
 
 def test_draft_layers_keep_caches_on_the_last_stage() -> None:
@@ -311,8 +311,8 @@ def test_blocks_can_be_given_instead_of_bytes() -> None:
 
 def test_an_automatic_length_keeps_the_batches_of_the_whole() -> None:
     budget = given(kinds.gpt_oss_120b(), max_model_len=-1, kv_cache_memory_bytes=5 * GIB, max_num_batched_tokens=None)
-    assert budget.settings.max_model_len == 129_088
-    assert budget.settings.max_num_batched_tokens == 8192
+    assert budget.resolved.max_model_len == 129_088
+    assert budget.resolved.max_num_batched_tokens == 8192
     assert budget.verdict is Verdict.FITS
 
 

@@ -56,4 +56,4 @@ def test_only_graphs_of_whole_steps_need_a_block_per_sequence(
     if mode := settings.pop("graphs", None):
         settings["graphs"] = GraphSettings(mode=mode)
     found = budget("Qwen/Qwen3.6-27B-FP8", "H100-SXM-80GB", version, max_num_seqs=64, **settings)
-    assert found.settings.graphs_hold_states is asks
+    assert found.resolved.graphs_hold_states is asks

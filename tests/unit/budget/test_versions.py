@@ -83,7 +83,7 @@ A100, H100, B200, L4, GB10, GH200 = (
     ],
 )  # fmt: skip
 def test_the_batch_limits_of_a_card_are(version: str, gpu: str, tokens: int, seqs: int) -> None:
-    settings = plan(new_request(vllm_version=version, accelerator=catalogue_accelerator(gpu))).settings
+    settings = plan(new_request(vllm_version=version, accelerator=catalogue_accelerator(gpu))).resolved
     assert (settings.max_num_batched_tokens, settings.max_num_seqs) == (tokens, seqs)
 
 
@@ -99,13 +99,13 @@ def test_the_batch_limits_of_a_card_are(version: str, gpu: str, tokens: int, seq
     ],
 )  # fmt: skip
 def test_limits_that_nobody_set_follow_those_that_somebody_did(asked: dict[str, int], tokens: int, seqs: int) -> None:
-    settings = plan(new_request(**asked)).settings
+    settings = plan(new_request(**asked)).resolved
     assert (settings.max_num_batched_tokens, settings.max_num_seqs) == (tokens, seqs)
 
 
 def test_v0_batches_cover_the_whole_length() -> None:
-    assert plan(new_request(vllm_version="0.6.6", max_model_len=32_768)).settings.max_num_batched_tokens == 32_768
-    assert plan(new_request(vllm_version="0.6.6", max_model_len=1024)).settings.max_num_batched_tokens == 2048
+    assert plan(new_request(vllm_version="0.6.6", max_model_len=32_768)).resolved.max_num_batched_tokens == 32_768
+    assert plan(new_request(vllm_version="0.6.6", max_model_len=1024)).resolved.max_num_batched_tokens == 2048
 
 
 @pytest.mark.parametrize(("version", "blocks"), [("0.28.0", 0), ("0.29.0", 1), ("0.33.0", 1)])
@@ -154,6 +154,6 @@ def test_an_accelerator_without_compute_capability_is_planned() -> None:
 @pytest.mark.parametrize(("version", "length"), [("0.11.0", 131_072), ("0.12.0", 4096), ("0.33.0", 4096)])
 def test_longrope_runs_unscaled_unless_more_is_asked(version: str, length: int) -> None:
     shape = new_model_shape(max_model_len=131_072, default_max_model_len=4096)
-    assert plan(new_request(shape=shape, vllm_version=version)).settings.max_model_len == length
+    assert plan(new_request(shape=shape, vllm_version=version)).resolved.max_model_len == length
     asked = plan(new_request(shape=shape, vllm_version=version, max_model_len=32_768))
-    assert asked.settings.max_model_len == 32_768
+    assert asked.resolved.max_model_len == 32_768

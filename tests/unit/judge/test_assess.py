@@ -167,7 +167,7 @@ def test_the_guarantee_is(admission: dict[str, Any], workload: dict[str, int] | 
 def test_sequences_that_nobody_chose_are_the_most_that_fit(gpu: str, seqs: int) -> None:
     result = assessed({}, gpu=gpu)
     assert result.budget is not None
-    assert result.budget.settings.max_num_seqs == seqs
+    assert result.budget.resolved.max_num_seqs == seqs
     if result.verdict is Verdict.FITS:
         assert assessed({"maxNumSeqs": seqs + 1}, gpu=gpu).verdict is not Verdict.FITS
 

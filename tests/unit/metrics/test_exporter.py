@@ -141,7 +141,7 @@ def test_an_adjusted_deployment_is_exported_as_it_is_rendered() -> None:
     assert adjusted.headroom_bytes[0] >= 0 > as_written.headroom_bytes[0]
     assert adjusted.policy == "Adjust"
     assert assessment.adjustment is not None
-    settings = assessment.adjustment.budget.settings
+    settings = assessment.adjustment.budget.resolved
     assert (adjusted.max_model_len_tokens, adjusted.max_num_seqs) == (settings.max_model_len, settings.max_num_seqs)
     assert (as_written.max_model_len_tokens, as_written.max_num_seqs) != (
         adjusted.max_model_len_tokens,

@@ -90,7 +90,7 @@ def test_replicas_share_the_requests_where_one_engine_cannot_hold_them() -> None
 def test_max_num_seqs_of_the_user_limits_a_replica_and_is_kept() -> None:
     (candidate,) = fitting(size(question("Qwen/Qwen3-8B", "H200-SXM-141GB", max_num_seqs=16)))
     assert (candidate.replicas, candidate.share) == (4, 16)
-    assert candidate.budget.settings.max_num_seqs == 16
+    assert candidate.budget.resolved.max_num_seqs == 16
 
 
 def test_full_context_deals_out_max_num_seqs() -> None:
@@ -99,7 +99,7 @@ def test_full_context_deals_out_max_num_seqs() -> None:
     )
     (best,) = fitting(size(asked))
     assert best.replicas * best.share >= 20
-    assert best.budget.settings.max_num_seqs == best.share
+    assert best.budget.resolved.max_num_seqs == best.share
 
 
 def test_cheapest_first_then_without_a_price_then_what_may_fit() -> None:

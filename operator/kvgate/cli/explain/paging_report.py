@@ -38,11 +38,11 @@ def paging_lines(budget: Budget | None, lengths: str) -> Iterator[str]:
 def _sizes(budget: Budget | None, lengths: str) -> tuple[Paged, ...]:
     if budget is None:
         return ()
-    return paging_of(budget, _lengths(lengths, budget.settings.max_model_len))
+    return paging_of(budget, _lengths(lengths, budget.resolved.max_model_len))
 
 
 def _lines(budget: Budget, sizes: Sequence[Paged]) -> Iterator[str]:
-    longest, current = budget.settings.max_model_len, next(size for size in sizes if size.in_use)
+    longest, current = budget.resolved.max_model_len, next(size for size in sizes if size.in_use)
     pool = "" if current.num_blocks is None else f"{current.num_blocks} blocks of {current.block_size} tokens; "
     slot = format_gib(current.slot_bytes)
     yield f"Paging: {pool}a static slot reserves max_model_len {longest} tokens, {slot}"
@@ -95,7 +95,7 @@ def _mean(sizes: Sequence[Paged]) -> Iterator[str]:
 
 
 def _limit(budget: Budget, current: Paged) -> Iterator[str]:
-    seqs = budget.settings.max_num_seqs
+    seqs = budget.resolved.max_num_seqs
     limited = [str(r.tokens) for r in current.requests if r.requests is not None and r.requests > seqs]
     reach = f", fewer than the blocks hold of {', '.join(limited)} tokens" if limited else ""
     yield f"  * in use. max_num_seqs lets {seqs} requests run at the same time{reach}"
@@ -107,8 +107,8 @@ def paging_json(budget: Budget | None, lengths: str) -> dict[str, Any] | None:
     if budget is None or not sizes:
         return None
     return {
-        "max_model_len": budget.settings.max_model_len,
-        "max_num_seqs": budget.settings.max_num_seqs,
+        "max_model_len": budget.resolved.max_model_len,
+        "max_num_seqs": budget.resolved.max_num_seqs,
         "block_sizes": [_size_json(size) for size in sizes],
     }
 

@@ -51,10 +51,10 @@ def title(budget: Budget) -> Iterator[str]:
     request, parallelism = budget.request, budget.request.settings.parallelism
     gpus = f"{parallelism.num_gpus} × " if parallelism.num_gpus > 1 else ""
     yield f"{request.shape.name} on {gpus}{request.accelerator.name}, vLLM {request.vllm_version}"
-    settings = budget.settings
+    resolved = budget.resolved
     yield (
-        f"max_model_len {settings.max_model_len}, max_num_seqs {settings.max_num_seqs}, "
-        f"max_num_batched_tokens {settings.max_num_batched_tokens}, kv_cache_dtype {request.settings.kv_cache_dtype}"
+        f"max_model_len {resolved.max_model_len}, max_num_seqs {resolved.max_num_seqs}, "
+        f"max_num_batched_tokens {resolved.max_num_batched_tokens}, kv_cache_dtype {request.settings.kv_cache_dtype}"
     )
 
 

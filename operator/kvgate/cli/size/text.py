@@ -69,7 +69,7 @@ def _length(request: BudgetRequest, candidate: Candidate) -> str:
     if request.settings.max_model_len == AUTO_MAX_MODEL_LEN:
         return "auto"
     known = request.settings.max_model_len or candidate.verdict is not Verdict.UNKNOWN or request.shape.max_model_len
-    return str(candidate.budget.settings.max_model_len) if known else "unknown"
+    return str(candidate.budget.resolved.max_model_len) if known else "unknown"
 
 
 def _shown(question: Question, candidates: Sequence[Candidate], *, every: bool) -> list[Candidate]:
@@ -135,7 +135,7 @@ def _reasons(told: Sequence[Candidate]) -> Iterator[str]:
 
 
 def _starts_with_less(candidate: Candidate) -> bool:
-    return 0 < candidate.longest < candidate.budget.settings.max_model_len and not candidate.is_refused
+    return 0 < candidate.longest < candidate.budget.resolved.max_model_len and not candidate.is_refused
 
 
 def _advice(question: Question, candidates: Sequence[Candidate]) -> Iterator[str]:
@@ -152,7 +152,7 @@ def flags(candidate: Candidate) -> str:
     """Return the settings that the search chose, as vLLM's flags."""
     settings, resolved, parallelism = (
         candidate.budget.request.settings,
-        candidate.budget.settings,
+        candidate.budget.resolved,
         candidate.parallelism,
     )
     chosen: dict[str, int | str] = {"tensor-parallel-size": parallelism.tensor}

@@ -44,7 +44,7 @@ def _lengths(values: Mapping[str, Any], y: Axis) -> Axis:
     request, findings = read_request({**values, y.name: str(y.values[0])})
     if request is None:
         raise UnknownFacts(findings)
-    longest = request.shape.max_model_len or plan(request).settings.max_model_len
+    longest = request.shape.max_model_len or plan(request).resolved.max_model_len
     return parse_axis(f"max_model_len={min(_SHORTEST, longest)}..{longest}")
 
 

@@ -563,7 +563,7 @@ def test_throughput_reaches_the_budget(tmp_path: Path) -> None:
     engine = judged(tmp_path, "Qwen/Qwen3-0.6B", "--max-model-len=4096", "--performance-mode=throughput")
     assert engine.assessment is not None
     assert engine.assessment.budget is not None
-    settings = engine.assessment.budget.settings
+    settings = engine.assessment.budget.resolved
     assert (settings.max_num_batched_tokens, settings.max_num_seqs) == (16384, 2048)
 
 
