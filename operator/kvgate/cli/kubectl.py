@@ -10,25 +10,16 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from kvgate.cli.terminal import show_error, show_lines
 
 Json = dict[str, Any]
 
-KINDS = (
-    "inferencedeployments.kvgate.io", "deployments.apps", "statefulsets.apps", "daemonsets.apps", "replicasets.apps",
-    "jobs.batch", "cronjobs.batch", "pods", "leaderworkersets.leaderworkerset.x-k8s.io", "rollouts.argoproj.io",
-    "llminferenceservices.serving.kserve.io", "llminferenceserviceconfigs.serving.kserve.io",
-    "inferenceservices.serving.kserve.io", "servingruntimes.serving.kserve.io", "clusterservingruntimes.serving.kserve.io",
-    "models.kubeai.org", "workspaces.kaito.sh", "inferencesets.kaito.sh", "multiroleinferences.kaito.sh",
-    "dynamographdeployments.nvidia.com", "dynamocomponentdeployments.nvidia.com", "podcliquesets.grove.io",
-    "podcliquescalinggroups.grove.io", "podcliques.grove.io", "rayservices.ray.io", "rayclusters.ray.io",
-    "vllmruntimes.production-stack.vllm.ai", "configmaps", "persistentvolumeclaims",
-    "resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io",
-)  # fmt: skip
-"""Kinds that may run vLLM, that such objects refer to, or that stand between an object and its pods. Kinds that the cluster does
-not have are not requested."""
+_RESOURCES = Path(__file__).parent / "data" / "kubectl_resources.txt"
+"""Resources that may run vLLM, that such objects refer to, or that stand between an object and its pods. `make generate` writes the
+file from the readers of platforms. Resources that the cluster does not have are not requested."""
 USAGE = "usage: kubectl kvgate [flags of kubectl get] [-- flags of kvgate check]"
 _TIMEOUT_SECONDS = 120
 _CONNECTION = frozenset(
@@ -49,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         show_lines(USAGE)
         sys.exit(0)
     known = frozenset(_kubectl("api-resources", "--output=name", *_connection(flags)).decode().split())
-    kinds = ",".join(kind for kind in KINDS if kind in known)
-    listed = _kubectl("get", kinds, "--output=json", "--ignore-not-found", *flags)
+    resources = ",".join(name for name in _RESOURCES.read_text(encoding="utf-8").split() if name in known)
+    listed = _kubectl("get", resources, "--output=json", "--ignore-not-found", *flags)
     # -I: modules come neither from the current folder nor from PYTHONPATH
     command = [sys.executable, "-I", "-m", "kvgate", "check", "-", *check_flags]
     sys.exit(subprocess.run(command, input=_without_owned(listed), check=False).returncode)  # noqa: S603 - ourselves

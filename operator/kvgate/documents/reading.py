@@ -15,17 +15,23 @@ from kvgate.documents.discovery import PassedOver, files_below, root_of
 from kvgate.documents.nodes import NodeRoom, YamlError, compose, construct, is_harmless
 from kvgate.documents.positions import Broken, Position, broken, locate
 from kvgate.documents.streams import NotText, texts
+from kvgate.record import record
 
 STDIN = "-"
 STDIN_NAME = "<stdin>"
 """Name at which its findings are shown."""
 
-_ENGINE_WORDS = (
-    "vllm", "llm-d", "kserve", "kubeai", "kaito.sh", "modelartifacts", "modelservice", "servingenginespec", "dynamo", "llm_configs",
-    "model_loading_config",
-)  # fmt: skip
-"""Words of engines, in small letters."""
 _TEMPLATE_HELP = "this looks like a Helm template; render it first: helm template CHART | kvgate check -"
+
+
+@record
+class Words:
+    """Words by which a document is of interest; the text of any other is only checked to be YAML."""
+
+    engine: Collection[str]
+    """Words of engines in small letters, in the text in whatever letters."""
+    exact: Collection[str]
+    """Any other words, as the text has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +47,7 @@ class Document:
     is_template: bool = False
     """Its text holds `{{`: a finding may be about a template that nobody rendered."""
     mentions_engine: bool = False
-    """Its text holds one of the words without which no known platform's document starts an engine."""
+    """Its text holds one of the engine words that the caller looks for."""
     first_line: int = 1
     """First line of the whole document, also for the items of a List."""
     comments: tuple[Comment, ...] = ()
@@ -96,7 +102,7 @@ _Item = Document | Broken | PassedOver | None
 class _Reading:
     """One input: what is looked for in it, and how much of it."""
 
-    words: Collection[str] | None = None
+    words: Words | None = None
     """None: every document is made."""
     root: Path | None = None
     room: NodeRoom = field(default_factory=NodeRoom)
@@ -136,7 +142,7 @@ class _Reading:
             for line_offset, text in texts(stream):
                 if isinstance(text, NotText):
                     yield _not_text(file, text)
-                elif self.words is not None and not _mentions(text, self.words) and is_harmless(text):
+                elif not self._is_of_interest(text) and is_harmless(text):
                     yield None
                     index, waiting = index + 1, []
                 elif isinstance(item := self._document(file, index, line_offset, text, waiting), Broken):
@@ -148,6 +154,14 @@ class _Reading:
                     waiting += comments_in(text, line_offset)
         except NotText as error:
             yield _not_text(file, error)
+
+    def _is_of_interest(self, text: str) -> bool:
+        words = self.words
+        return words is None or any(word in text for word in words.exact) or self._mentions_engine(text)
+
+    def _mentions_engine(self, text: str) -> bool:
+        in_small_letters = text.lower()
+        return self.words is not None and any(word in in_small_letters for word in self.words.engine)
 
     def _document(
         self, file: str, index: int, line_offset: int, text: str, waiting: list[Comment]
@@ -165,7 +179,7 @@ class _Reading:
             line_offset=line_offset,
             node=node,
             is_template="{{" in text,
-            mentions_engine=_mentions(text, ()),
+            mentions_engine=self._mentions_engine(text),
             first_line=line_offset + node.start_mark.line + 1,
             comments=(*waiting, *comments_in(text, line_offset)),
         )
@@ -186,8 +200,8 @@ def _documents_of(items: Iterable[_Item]) -> Iterator[Document | Broken]:
     return (item for item in items if isinstance(item, Document | Broken))
 
 
-def read_relevant(paths: Iterable[str], words: Collection[str], root: Path | None = None) -> Iterator[_Item]:
-    """The same, with None for every document that is YAML and has neither a word of an engine nor one of these.
+def read_relevant(paths: Iterable[str], words: Words, root: Path | None = None) -> Iterator[_Item]:
+    """Read the documents of every path, with None for each that is YAML and has none of these words.
 
     `root`: a path that is written below this folder must not lead out of it.
     """
@@ -198,12 +212,6 @@ def read_relevant(paths: Iterable[str], words: Collection[str], root: Path | Non
 def _unreadable(path: str, error: OSError) -> Broken:
     message = f"cannot be read: {error.strerror or error}"
     return broken(path, Position(line=1), message, "give a file or a folder that can be read")
-
-
-def _mentions(text: str, words: Collection[str]) -> bool:
-    """A word of an engine, in whatever letters, or one of these."""
-    in_small_letters = text.lower()
-    return any(word in text for word in words) or any(word in in_small_letters for word in _ENGINE_WORDS)
 
 
 def _not_text(file: str, error: NotText) -> Broken:

@@ -2,6 +2,6 @@
 
 from kvgate.documents.positions import Broken, Position
 from kvgate.documents.reading import Document, read_documents
-from kvgate.manifests.subjects import Manifests, Subject, read_manifests
+from kvgate.manifests.inputs import InputDocuments, Subject, read_manifests
 
-__all__ = ["Broken", "Document", "Manifests", "Position", "Subject", "read_documents", "read_manifests"]
+__all__ = ["Broken", "Document", "InputDocuments", "Position", "Subject", "read_documents", "read_manifests"]

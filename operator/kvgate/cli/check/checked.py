@@ -11,7 +11,7 @@ from kvgate.cli.model_config import ModelConfig
 from kvgate.judge import assess, facts, summary
 from kvgate.judge.assess import Assessment, Decision
 from kvgate.judge.facts import Facts
-from kvgate.manifests import Manifests, Subject
+from kvgate.manifests import InputDocuments, Subject
 from kvgate.record import record
 from kvgate.rules.finding import Finding
 
@@ -49,7 +49,7 @@ class Checked:
 
 
 def check_subject(
-    subject: Subject, manifests: Manifests, config: ModelConfig | None, calibration: Calibration
+    subject: Subject, manifests: InputDocuments, config: ModelConfig | None, calibration: Calibration
 ) -> Checked:
     """Facts from the input, then the one judgement."""
     deployment = subject.deployment

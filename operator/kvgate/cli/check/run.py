@@ -21,7 +21,7 @@ from kvgate.cli.model_config import ModelConfig, read_model_config
 from kvgate.documents.bounded_files import guard_of, repository_of
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.written import NOTHING, Written
-from kvgate.manifests import Document, Manifests, Subject, read_manifests
+from kvgate.manifests import Document, InputDocuments, Subject, read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.outcome import judge_engine
 from kvgate.manifests.pods.engine_found import FoundEngine
@@ -89,7 +89,7 @@ def _calibration(options: Options, file: ConfigFile | None) -> Calibration:
     return read_calibration(file.calibration, inside=file.root) if file else NOTHING_OBSERVED
 
 
-def _judged(manifests: Manifests, choices: Choices, paths: tuple[str, ...]) -> Report:
+def _judged(manifests: InputDocuments, choices: Choices, paths: tuple[str, ...]) -> Report:
     found = find_engines(manifests)
     workloads = commented_workloads(found.engines)
     judged = [
@@ -116,7 +116,7 @@ def _item_of(document: Document, judge: Callable[..., Item], *given: Any) -> Ite
         return defect(document.file, document.position, error)
 
 
-def _ours(subject: Subject, manifests: Manifests, choices: Choices) -> Item:
+def _ours(subject: Subject, manifests: InputDocuments, choices: Choices) -> Item:
     document = subject.document
     root = Written(value=document.load()) if choices.file else NOTHING
     config = choices.model_config_of(document.file, subject.name, root)

@@ -13,7 +13,7 @@ from kvgate.catalogue.lookup import accelerators_json
 from kvgate.cli.generate.alert_reference import alerts_reference
 from kvgate.cli.generate.chart_files import CRD_TEMPLATE, RULES_TEMPLATE, crd_template, rules_template
 from kvgate.cli.generate.config_reference import config_reference
-from kvgate.cli.generate.manifest_reference import manifests_reference
+from kvgate.cli.generate.manifest_reference import kubectl_resources, manifests_reference
 from kvgate.cli.generate.monitoring_files import (
     RELABELING_TEMPLATE,
     RULE_FILE,
@@ -52,6 +52,7 @@ def dashboard(uid: str) -> str:
 
 GENERATED: tuple[Generated, ...] = (
     ("operator/kvgate/catalogue/data/accelerators.json", accelerators_json),
+    ("operator/kvgate/cli/data/kubectl_resources.txt", kubectl_resources),
     (f"crds/{GROUP}_{PLURAL}.yaml", crd_yaml),
     (CRD_TEMPLATE, lambda: crd_template(custom_resource_definition())),
     (RULES_TEMPLATE, lambda: rules_template(RULES, OWN_NAMESPACE_RULES, LEASE_RULES)),

@@ -1,11 +1,11 @@
-"""docs/reference/manifests.md: what `kvgate check` reads, from READERS."""
+"""What follows from READERS: docs/reference/manifests.md, and the resources that `kubectl kvgate` lists."""
 
 from collections.abc import Iterator
 from itertools import groupby
 
-from kvgate.api import GROUP, KIND
+from kvgate.api import GROUP, KIND, PLURAL
 from kvgate.manifests.platforms.reader import Reader
-from kvgate.manifests.platforms.readers import READERS
+from kvgate.manifests.platforms.readers import READERS, resources_in_cluster
 
 _INTRODUCTION = f"""\
 # What `kvgate check` reads
@@ -62,3 +62,8 @@ def _section(platform: str, readers: Iterator[Reader]) -> Iterator[str]:
     for reader in readers:
         yield f"| {reader.what} | {'; '.join(reader.reads)} |"
     yield ""
+
+
+def kubectl_resources() -> str:
+    """One resource per line. The plugin reads this file, because importing the readers would take longer than the rest of its start."""
+    return "".join(f"{resource}\n" for resource in (f"{PLURAL}.{GROUP}", *resources_in_cluster()))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from kvgate.documents.written import Written
 from kvgate.manifests.platforms.chart_values import Handed, Remark, sets_more
 from kvgate.manifests.platforms.helm_set import SetValue, path_below, read_set, with_set
-from kvgate.manifests.pods.pod_engines import Input
+from kvgate.manifests.pods.engine_found import ReaderInput
 from kvgate.manifests.pods.yaml_in_text import with_texts_read
 
 _SPECS = {"Application": ("spec",), "ApplicationSet": ("spec", "template", "spec")}
@@ -21,7 +21,7 @@ _Parameter = tuple[Written, SetValue | None]
 """The place of a parameter, and the value that it sets; None where that is not read."""
 
 
-def handed_by_application(given: Input) -> Iterator[Handed]:
+def handed_by_application(given: ReaderInput) -> Iterator[Handed]:
     """Return the values of every source; `sources` stand in for `source`. Parameters win over values, and valuesObject over values."""
     above = _SPECS[given.document.kind]
     given = with_texts_read(given, *((*above, *source, "helm", "values") for source in _SOURCES))
@@ -38,7 +38,7 @@ def handed_by_application(given: Input) -> Iterator[Handed]:
     return (_handed(given, helm, parameters) for helm, parameters in sources)
 
 
-def _handed(given: Input, helm: Written, parameters: Sequence[_Parameter]) -> Handed:
+def _handed(given: ReaderInput, helm: Written, parameters: Sequence[_Parameter]) -> Handed:
     values, unread = _values(helm), helm.get("fileParameters").items()
     for parameter, found in parameters:
         if found:

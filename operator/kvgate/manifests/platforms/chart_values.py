@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from kvgate.documents.written import Written
 from kvgate.manifests.platforms.reader import Reader
-from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.manifests.pods.pod_engines import Input, read_pod_templates
+from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
+from kvgate.manifests.pods.pod_engines import read_pod_templates
 from kvgate.record import record
 
 _CHART_NAME = re.compile(r"(?!global$)[A-Za-z0-9][\w.\-]*")
@@ -25,7 +25,7 @@ Remark = tuple[str, str]
 class Handed:
     """The values that something hands to a chart, and what else sets some."""
 
-    given: Input
+    given: ReaderInput
     """Its `values` are these."""
     under: tuple[Remark, ...] = ()
     """These values win over it."""
@@ -33,15 +33,22 @@ class Handed:
     """It wins over these values."""
 
 
-Hand = Callable[[Input], Iterable[Handed]]
+Hand = Callable[[ReaderInput], Iterable[Handed]]
 
 
-def handed_by_file(given: Input) -> tuple[Handed]:
+def handed_by_file(given: ReaderInput) -> tuple[Handed]:
     """A file of values is all of them."""
     return (Handed(given=given),)
 
 
-def read_handed(given: Input, hand: Hand, charts: Sequence[Reader]) -> Iterator[FoundEngine]:
+def is_chart_file(given: ReaderInput) -> bool:
+    """Helm's `Chart.yaml`, whose descriptions may name vLLM."""
+    root = given.root
+    is_chart = root.get("apiVersion").text in ("v1", "v2") and root.get("name").is_set and root.get("version").is_set
+    return is_chart and not given.document.kind
+
+
+def read_handed(given: ReaderInput, hand: Hand, charts: Sequence[Reader]) -> Iterator[FoundEngine]:
     """The engines of every chart that is known, also of dependencies; of others, what is a list of containers."""
     for handed in hand(given):
         known = tuple(_charts_in(handed.given, handed.given.values, charts, _MAX_DEPTH))
@@ -53,9 +60,11 @@ def read_handed(given: Input, hand: Hand, charts: Sequence[Reader]) -> Iterator[
         yield from (_with_remarks(engine, handed, handed.given.values) for engine in others)
 
 
-def _charts_in(given: Input, values: Written, charts: Sequence[Reader], depth: int) -> Iterator[tuple[Reader, Written]]:
+def _charts_in(
+    given: ReaderInput, values: Written, charts: Sequence[Reader], depth: int
+) -> Iterator[tuple[Reader, Written]]:
     """Values that a chart knows as its own; a dependency that is switched off gets none."""
-    reader = next((reader for reader in charts if reader.recognises(replace(given, values=values))), None)
+    reader = next((reader for reader in charts if reader.takes(replace(given, values=values))), None)
     if reader:
         yield reader, values
     elif depth:

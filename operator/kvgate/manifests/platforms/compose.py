@@ -12,8 +12,7 @@ from kvgate.manifests.platforms.compose_variables import (
     variables_of_service,
 )
 from kvgate.manifests.pods.containers import Start, is_vllm_image, starts_of
-from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine
-from kvgate.manifests.pods.pod_engines import Input
+from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput
 from kvgate.manifests.pods.visible_gpus import visible_gpus
 from kvgate.shell.environment import takes_any_length
 from kvgate.vllm.arguments import is_open
@@ -21,7 +20,7 @@ from kvgate.vllm.arguments import is_open
 _FROM_DOTENV = "variables as .env has them, where the caller's environment does not set them"
 
 
-def is_compose(given: Input) -> bool:
+def is_compose(given: ReaderInput) -> bool:
     """Also where only `.env` names the image."""
     if given.root.get("kind").is_set or not given.root.get("services").is_set:
         return False
@@ -42,7 +41,7 @@ def _is_built(name: str, service: Written) -> bool:
     return is_nameless and is_vllm_image(name) and command.startswith("-")
 
 
-def read_compose(given: Input) -> Iterator[FoundEngine]:
+def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
     """`entrypoint` and `command` are a container's command and args."""
     project = interpolation_of(given.document.file)
     for name, service in given.root.get("services").fields():
@@ -53,7 +52,7 @@ def _with_values(service: Written, project: Interpolation) -> Written:
     return replace(service, value=project.filled(service.value))
 
 
-def _engines(given: Input, name: str, written: Written, project: Interpolation) -> Iterator[FoundEngine]:
+def _engines(given: ReaderInput, name: str, written: Written, project: Interpolation) -> Iterator[FoundEngine]:
     service = _with_values(written, project)
     variables = variables_of_service(service, given.document.file, project, given.shared)
     image = service.get("image")

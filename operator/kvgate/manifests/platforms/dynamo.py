@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from kvgate.documents.written import Written
 from kvgate.manifests.pods.accelerator_hints import node_hints
-from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.manifests.pods.pod_engines import Input, engines_of_container, engines_of_pod
+from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
+from kvgate.manifests.pods.pod_engines import engines_of_container, engines_of_pod
 
 
-def read_graph(given: Input) -> Iterator[FoundEngine]:
+def read_graph(given: ReaderInput) -> Iterator[FoundEngine]:
     """Every service (v1alpha1) or component (v1beta1) with a worker that starts vLLM."""
     for name, service in given.root.get("spec", "services").fields():
         yield from _service(given, name, service)
@@ -19,12 +19,12 @@ def read_graph(given: Input) -> Iterator[FoundEngine]:
             yield _named(engine, given, component.get("name").text, component)
 
 
-def read_component(given: Input) -> Iterator[FoundEngine]:
+def read_component(given: ReaderInput) -> Iterator[FoundEngine]:
     """One service by itself."""
     yield from _service(given, given.root.get("spec", "serviceName").text, given.root.get("spec"))
 
 
-def _service(given: Input, name: str, service: Written) -> Iterator[FoundEngine]:
+def _service(given: ReaderInput, name: str, service: Written) -> Iterator[FoundEngine]:
     pod = service.get("extraPodSpec")
     gpus = next(
         (field for side in ("limits", "requests") if (field := service.get("resources", side, "gpu")).is_set), None
@@ -34,7 +34,7 @@ def _service(given: Input, name: str, service: Written) -> Iterator[FoundEngine]
         yield _named(replace(found, hints=(*found.hints, *node_hints(pod))), given, name, service)
 
 
-def _named(engine: FoundEngine, given: Input, name: str, service: Written) -> FoundEngine:
+def _named(engine: FoundEngine, given: ReaderInput, name: str, service: Written) -> FoundEngine:
     """Dynamo mounts shared memory unless it is switched off."""
     return replace(
         engine,

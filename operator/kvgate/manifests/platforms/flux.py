@@ -11,7 +11,7 @@ from typing import Any
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.platforms.chart_values import Handed, Remark, sets_more
-from kvgate.manifests.pods.pod_engines import Input
+from kvgate.manifests.pods.engine_found import ReaderInput
 
 _REACHES_ENGINES = re.compile(r"containers|images|nodeSelector|affinity")
 """Patches of anything else, such as labels and tolerations, move no number."""
@@ -19,7 +19,7 @@ _KEY = "values.yaml"
 """Key of the data where a reference names no other."""
 
 
-def handed_by_release(given: Input) -> Iterator[Handed]:
+def handed_by_release(given: ReaderInput) -> Iterator[Handed]:
     """`values` win over `valuesFrom`, later references over earlier ones; those with a targetPath, and patches, win over all."""
     spec = given.root.get("spec")
     own, referred, under, over = spec.get("values"), NOTHING, list(_files(spec)), list(_patches(spec))
@@ -35,7 +35,7 @@ def handed_by_release(given: Input) -> Iterator[Handed]:
     yield Handed(given=replace(given, values=values), under=tuple(under), over=tuple(over))
 
 
-def _data(given: Input, reference: Written) -> Mapping[str, Any] | None:
+def _data(given: ReaderInput, reference: Written) -> Mapping[str, Any] | None:
     """Values in a ConfigMap of the input; None where they are not there."""
     if reference.get("kind").text != "ConfigMap" or reference.get("targetPath").is_set:
         return None

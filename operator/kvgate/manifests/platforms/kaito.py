@@ -11,8 +11,8 @@ from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import Written
 from kvgate.manifests.platforms.fields_as_options import any_options
 from kvgate.manifests.pods.accelerator_hints import accelerators_of, gpus_of_instance, node_hints
-from kvgate.manifests.pods.engine_found import FoundEngine, Hint
-from kvgate.manifests.pods.pod_engines import Input, engines_of_pod
+from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
+from kvgate.manifests.pods.pod_engines import engines_of_pod
 from kvgate.vllm.arguments import Argument
 
 _CONFIG_KEY = "inference_config.yaml"
@@ -46,20 +46,20 @@ _DEFAULTS = {"gpu-memory-utilization": "0.84", "max-model-len": "auto"}
 """Options that KAITO passes where the ConfigMap does not."""
 
 
-def read_workspace(given: Input) -> Iterator[FoundEngine]:
+def read_workspace(given: ReaderInput) -> Iterator[FoundEngine]:
     """`inference` and `resource` stand at the top."""
     if given.root.get("metadata", "annotations", _RUNTIME).text != "transformers":
         yield from _engines(given, given.root.get("inference"), given.root.get("resource"))
 
 
-def read_inference_set(given: Input) -> Iterator[FoundEngine]:
+def read_inference_set(given: ReaderInput) -> Iterator[FoundEngine]:
     """Workspaces of one template."""
     template = given.root.get("spec", "template")
     if given.root.get("metadata", "annotations", _RUNTIME).text != "transformers":
         yield from _engines(given, template.get("inference"), template.get("resource"))
 
 
-def read_multi_role(given: Input) -> Iterator[FoundEngine]:
+def read_multi_role(given: ReaderInput) -> Iterator[FoundEngine]:
     """Prefill and decode are engines of their own."""
     spec = given.root.get("spec")
     for role in spec.get("roles").items():
@@ -67,7 +67,7 @@ def read_multi_role(given: Input) -> Iterator[FoundEngine]:
         yield _preset(given, role, spec.get("model", "name"), role, role.get("inferenceConfig"), name)
 
 
-def _engines(given: Input, inference: Written, resource: Written) -> Iterator[FoundEngine]:
+def _engines(given: ReaderInput, inference: Written, resource: Written) -> Iterator[FoundEngine]:
     """A preset with its ConfigMap, or a pod template of the user's own."""
     template = inference.get("template")
     if template.is_set:
@@ -78,7 +78,9 @@ def _engines(given: Input, inference: Written, resource: Written) -> Iterator[Fo
         yield _preset(given, inference, name, resource, inference.get("config"), given.name)
 
 
-def _preset(given: Input, at: Written, preset: Written, resource: Written, config: Written, name: str) -> FoundEngine:
+def _preset(
+    given: ReaderInput, at: Written, preset: Written, resource: Written, config: Written, name: str
+) -> FoundEngine:
     model = Written(value=_PRESETS.get(preset.text.lower(), preset.text), path=preset.path)
     hints = tuple(_hints(resource))
     written, remarks = _config(given, config)
@@ -127,7 +129,7 @@ def _hints(resource: Written) -> Iterator[Hint]:
     yield from node_hints(resource)
 
 
-def _config(given: Input, reference: Written) -> tuple[tuple[Argument, ...], tuple[tuple[str, str], ...]]:
+def _config(given: ReaderInput, reference: Written) -> tuple[tuple[Argument, ...], tuple[tuple[str, str], ...]]:
     if not reference.text:
         return (), ()
     text = (given.config_data(reference.text) or {}).get(_CONFIG_KEY)

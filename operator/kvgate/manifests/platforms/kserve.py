@@ -7,8 +7,8 @@ from typing import Any
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.platforms.fields_as_options import as_options
 from kvgate.manifests.platforms.merged import merged
-from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.manifests.pods.pod_engines import Input, engines_of_container
+from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
+from kvgate.manifests.pods.pod_engines import engines_of_container
 from kvgate.shell.environment import variables_of
 from kvgate.vllm.arguments import Argument
 
@@ -31,7 +31,7 @@ _OTHER_BACKEND = "huggingface"
 _SERVER_ALIASES = {"--max-length": "--max-model-len"}
 
 
-def read_inference_service(given: Input) -> Iterator[FoundEngine]:
+def read_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
     """A model with KServe's or a vLLM runtime, or a predictor with containers of its own."""
     predictor = given.root.get("spec", "predictor")
     model = predictor.get("model")
@@ -43,7 +43,7 @@ def read_inference_service(given: Input) -> Iterator[FoundEngine]:
             yield replace(engine, model=storage)
 
 
-def _of_model(given: Input, predictor: Written, model: Written) -> Iterator[FoundEngine]:
+def _of_model(given: ReaderInput, predictor: Written, model: Written) -> Iterator[FoundEngine]:
     runtime = _runtime(given, model.get("runtime").text)
     base = _kserve_container(runtime)
     container = Written(value=_under(base.value, model.value), path=model.path)
@@ -78,7 +78,7 @@ def _of_model(given: Input, predictor: Written, model: Written) -> Iterator[Foun
         )
 
 
-def _runtime(given: Input, name: str) -> Written:
+def _runtime(given: ReaderInput, name: str) -> Written:
     """The serving runtime, where it is in the same input."""
     kinds = ("ServingRuntime", "ClusterServingRuntime")
     return next((found for kind in kinds if name and (found := given.find(kind, name))), NOTHING)

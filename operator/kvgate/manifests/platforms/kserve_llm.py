@@ -9,8 +9,8 @@ from kvgate.manifests.platforms.fields_as_options import as_options
 from kvgate.manifests.platforms.merged import merged
 from kvgate.manifests.pods.accelerator_hints import gpus_of
 from kvgate.manifests.pods.containers import is_simulator, names_other_server
-from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.manifests.pods.pod_engines import Input, engines_of_container
+from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
+from kvgate.manifests.pods.pod_engines import engines_of_container
 from kvgate.vllm.arguments import Argument
 
 _PARALLELISM = {
@@ -24,7 +24,7 @@ _MAIN = "main"
 _UNKNOWN = "what this starts is not understood: it is judged as vLLM without options"
 
 
-def read_llm_inference_service(given: Input) -> Iterator[FoundEngine]:
+def read_llm_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
     """The decode side, and prefill where it stands apart."""
     bases, missing = _bases(given)
     value: Any = {}
@@ -44,7 +44,7 @@ def _is_other(spec: Written, container: Written) -> bool:
     return is_simulator(image) or names_other_server(words)
 
 
-def _bases(given: Input) -> tuple[list[Written], tuple[tuple[str, str], ...]]:
+def _bases(given: ReaderInput) -> tuple[list[Written], tuple[tuple[str, str], ...]]:
     found, missing = [], []
     for reference in given.root.get("spec", "baseRefs").items():
         name = reference.get("name")
@@ -66,7 +66,9 @@ def _without_scripts(spec: Any) -> Any:
     return spec
 
 
-def _side(given: Input, spec: Written, side: Written, name: str, missing: tuple[tuple[str, str], ...]) -> FoundEngine:
+def _side(
+    given: ReaderInput, spec: Written, side: Written, name: str, missing: tuple[tuple[str, str], ...]
+) -> FoundEngine:
     pod = _pod(side)
     container = _main(pod)
     engines = engines_of_container(given, container, pod=pod, platform="kserve", own_program=True)

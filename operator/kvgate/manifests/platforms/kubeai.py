@@ -9,8 +9,7 @@ from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.platforms.chart_values import dependencies
 from kvgate.manifests.platforms.fields_as_options import words_of
 from kvgate.manifests.pods.accelerator_hints import gpus_of, node_hints
-from kvgate.manifests.pods.engine_found import FoundEngine, Hint
-from kvgate.manifests.pods.pod_engines import Input
+from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 
 _PROFILE = "kubeai.org/resource-profile"
 """Hints by the name of a profile of KubeAI's own charts."""
@@ -46,21 +45,21 @@ def _runs_vllm(model: Written) -> bool:
     return model.get("engine").text == "VLLM"
 
 
-def read_catalog(given: Input) -> Iterator[FoundEngine]:
+def read_catalog(given: ReaderInput) -> Iterator[FoundEngine]:
     """Every model that is switched on."""
     for name, model in _catalog(given.values).fields():
         if _runs_vllm(model) and model.get("enabled").value is True:
             yield _engine(given, model, name)
 
 
-def read_model(given: Input) -> Iterator[FoundEngine]:
+def read_model(given: ReaderInput) -> Iterator[FoundEngine]:
     """Other engines than vLLM are not ours."""
     spec = given.root.get("spec")
     if spec.get("engine").text in ("VLLM", ""):
         yield _engine(given, spec, given.name)
 
 
-def _engine(given: Input, spec: Written, name: str) -> FoundEngine:
+def _engine(given: ReaderInput, spec: Written, name: str) -> FoundEngine:
     """`resourceProfile: nvidia-gpu-l4:2` is two of what the profile names."""
     written = spec.get("resourceProfile")
     profile_name, _, count = written.text.partition(":")
@@ -86,10 +85,10 @@ def _engine(given: Input, spec: Written, name: str) -> FoundEngine:
     )
 
 
-def _profile(given: Input, name: str) -> tuple[Written, Written]:
+def _profile(given: ReaderInput, name: str) -> tuple[Written, Written]:
     """(the profile, images of vLLM) where values of KubeAI or its rendered ConfigMap are in the same input."""
     rendered = _parsed((given.config_data(_CONFIG_MAP) or {}).get(_CONFIG_KEY))
-    for values in (*given.profiles, rendered):
+    for values in (*given.collected(values_with_profiles), rendered):
         profile = values.get("resourceProfiles", name)
         if profile.is_set:
             return profile, values.get("modelServers", "VLLM", "images")

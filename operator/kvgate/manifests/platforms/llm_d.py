@@ -9,8 +9,8 @@ from dataclasses import replace
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.containers import is_simulator
-from kvgate.manifests.pods.engine_found import FoundEngine, Hint, Store
-from kvgate.manifests.pods.pod_engines import Input, engines_of_container
+from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput, Store
+from kvgate.manifests.pods.pod_engines import engines_of_container
 from kvgate.vllm.arguments import Argument, is_open
 
 _RESOURCES = {
@@ -28,7 +28,7 @@ def is_values(root: Written) -> bool:
     return root.get("modelArtifacts").is_set and (root.get("decode").is_set or root.get("prefill").is_set)
 
 
-def read_values(given: Input) -> Iterator[FoundEngine]:
+def read_values(given: ReaderInput) -> Iterator[FoundEngine]:
     """Decode and prefill are engines of their own."""
     for side in ("decode", "prefill"):
         section = given.values.get(side)
@@ -38,7 +38,7 @@ def read_values(given: Input) -> Iterator[FoundEngine]:
         yield from _engines(given, section, containers[0], side)
 
 
-def _engines(given: Input, section: Written, container: Written, side: str) -> Iterator[FoundEngine]:
+def _engines(given: ReaderInput, section: Written, container: Written, side: str) -> Iterator[FoundEngine]:
     """`modelCommand` says who writes the command line; `custom` gets the sizes as variables."""
     artifacts, sizes = given.values.get("modelArtifacts"), _sizes(section.get("parallelism"))
     is_custom = container.get("modelCommand").text not in ("vllmServe", "imageDefault")
@@ -98,7 +98,7 @@ def _model(artifacts: Written) -> Written:
     return artifacts.get("name") if is_open(uri.text) or not uri.text else uri
 
 
-def _gpus(given: Input, engine: FoundEngine, sizes: Mapping[str, int]) -> tuple[Written, tuple[str, ...]]:
+def _gpus(given: ReaderInput, engine: FoundEngine, sizes: Mapping[str, int]) -> tuple[Written, tuple[str, ...]]:
     """Return the GPUs of a pod; where nothing is requested the chart requests one per rank, unless claims do."""
     kind = given.values.get("accelerator", "type").text
     if engine.num_gpus.is_set or kind == "cpu" or given.values.get("accelerator", "dra").value is True:
@@ -107,7 +107,7 @@ def _gpus(given: Input, engine: FoundEngine, sizes: Mapping[str, int]) -> tuple[
     return Written(value=count, path=engine.num_gpus.path), (f"{count} GPUs, as the chart asks for",)
 
 
-def _hints(given: Input, section: Written, engine: FoundEngine) -> Iterator[Hint]:
+def _hints(given: ReaderInput, section: Written, engine: FoundEngine) -> Iterator[Hint]:
     yield from engine.hints
     yield from node_hints(section)
     yield from _labels(section.get("acceleratorTypes"))

@@ -10,8 +10,7 @@ from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.platforms.fields_as_options import as_options, words_of
 from kvgate.manifests.platforms.ignored_fields import ignored_fields
 from kvgate.manifests.pods.accelerator_hints import affinity_hints, gpu_memory_of, gpus_of, node_hints
-from kvgate.manifests.pods.engine_found import FoundEngine, Hint, Store
-from kvgate.manifests.pods.pod_engines import Input
+from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput, Store
 from kvgate.rules.finding import Severity
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.located import Located, Place, located
@@ -50,7 +49,7 @@ def is_values(root: Written) -> bool:
     return root.get("servingEngineSpec", "modelSpec").is_set
 
 
-def read_values(given: Input) -> Iterator[FoundEngine]:
+def read_values(given: ReaderInput) -> Iterator[FoundEngine]:
     """One engine per entry of modelSpec that is not switched off."""
     serving = given.values.get("servingEngineSpec")
     if serving.get("enableEngine").value is False:
@@ -60,7 +59,7 @@ def read_values(given: Input) -> Iterator[FoundEngine]:
             yield _engine(given, serving, spec)
 
 
-def _engine(given: Input, serving: Written, spec: Written) -> FoundEngine:
+def _engine(given: ReaderInput, serving: Written, spec: Written) -> FoundEngine:
     config, is_ray = spec.get("vllmConfig"), spec.get("raySpec").is_set
     gpus, hints = _gpus(spec)
     probes = (serving.get(name) for name in ("startupProbe", "livenessProbe"))
@@ -155,7 +154,7 @@ _DEFAULT_CLAIM = "10Gi"
 """Default of storageConfig.size."""
 
 
-def read_runtime(given: Input) -> Iterator[FoundEngine]:
+def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
     """`VLLMRuntime`: model, vllmConfig and deploymentConfig side by side. The operator selects no nodes and mounts no /dev/shm."""
     spec = given.root.get("spec")
     config, deployment = spec.get("vllmConfig"), spec.get("deploymentConfig")

@@ -8,8 +8,7 @@ from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.platforms.fields_as_options import any_options
 from kvgate.manifests.pods.accelerator_hints import gpus_of, node_hints
-from kvgate.manifests.pods.engine_found import FoundEngine, Hint
-from kvgate.manifests.pods.pod_engines import Input
+from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.yaml_in_text import with_texts_read
 
 _PIPED = re.compile(r"vllm==(\d+\.\d+\.\d+\S*)")
@@ -23,19 +22,19 @@ def is_llm_config(root: Written) -> bool:
     return root.get("model_loading_config").is_set
 
 
-def read_serve_config(given: Input) -> Iterator[FoundEngine]:
+def read_serve_config(given: ReaderInput) -> Iterator[FoundEngine]:
     """One engine per LLM config of every application."""
     for application in given.root.get("applications").items():
         for config in _configs(application):
             yield from _engine(given, config, application)
 
 
-def read_llm_config(given: Input) -> Iterator[FoundEngine]:
+def read_llm_config(given: ReaderInput) -> Iterator[FoundEngine]:
     """A file that `llm_configs` names."""
     yield from _engine(given, given.root, NOTHING)
 
 
-def read_ray_service(given: Input) -> Iterator[FoundEngine]:
+def read_ray_service(given: ReaderInput) -> Iterator[FoundEngine]:
     """`serveConfigV2` holds the same as text; GPUs are the workers'."""
     given = with_texts_read(given, ("spec", "serveConfigV2"))
     field = given.root.get("spec", "serveConfigV2")
@@ -69,7 +68,7 @@ def _configs(application: Written) -> Iterator[Written]:
             yield arguments.get(side)
 
 
-def _engine(given: Input, config: Written, application: Written) -> Iterator[FoundEngine]:
+def _engine(given: ReaderInput, config: Written, application: Written) -> Iterator[FoundEngine]:
     """A config may stand in a file of its own, which is read as a document of the input."""
     if config.get("llm_engine").text.lower() not in ("", "vllm"):
         return

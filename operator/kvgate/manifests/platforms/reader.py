@@ -1,20 +1,59 @@
-"""A reader: how one kind of document becomes engines."""
+"""A reader: how one kind of document becomes engines, and by which words, kinds and neighbours such a document is known."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
-from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.manifests.pods.pod_engines import Input
+from kvgate.documents.reading import Document
+from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.record import record
 
 
 @record
 class Reader:
-    """A reader that turns one kind of document into engines."""
+    """Everything that kvgate knows about one kind of document; nothing about it stands anywhere else.
+
+    Kinds are written as Kubernetes writes them: `Workspace.kaito.sh`, and `Pod` in the core group.
+    """
 
     platform: str
+    """Name of the platform in findings, and the folder of its examples in tests/manifests."""
     what: str
     """Words for people about the documents that it recognises."""
     reads: tuple[str, ...]
     """The fields that decide, as the platform writes them."""
-    recognises: Callable[[Input], bool]
-    read: Callable[[Input], Iterator[FoundEngine]]
+    read: Callable[[ReaderInput], Iterator[FoundEngine]]
+    words: tuple[str, ...] = ("vllm",)
+    """Words in small letters. A document with an engine of this reader has one of them; a text without any is not looked at."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of the objects that it reads."""
+    recognises: Callable[[ReaderInput], bool] | None = None
+    """The test of a document whose kind does not decide, such as a file of Helm values; None: the kinds decide."""
+    supporting: tuple[str, ...] = ()
+    """Kinds of the objects that it looks up beside its own. They hold no engine themselves, and are read without a word of `words`."""
+    bystanders: frozenset[str] = frozenset()
+    """Kinds of any group that stand beside its engines, are not looked up and hold no engine, though they may name vLLM."""
+    supports: Callable[[ReaderInput], bool] | None = None
+    """The same by a test: True for a document that holds no engine, such as values which only support engines."""
+    is_in_cluster: bool = True
+    """`kubectl kvgate` lists its kinds. False where other listed objects hold the same engines, as of a Helm release."""
+
+    def takes(self, given: ReaderInput) -> bool:
+        """Return whether this reader reads the document."""
+        return self.recognises(given) if self.recognises else _is_one_of(given.document, self.kinds)
+
+
+def _is_one_of(document: Document, kinds: Collection[str]) -> bool:
+    """Compare kind and group; an object without an apiVersion is taken for one of the group `apps`."""
+    group = document.api_version.partition("/")[0] or "apps"
+    written = (document.kind, "" if group == "v1" else group)
+    return any(kind.partition(".")[::2] == written for kind in kinds)
+
+
+def name_of_kind(kind: str) -> str:
+    """Return the kind without its group."""
+    return kind.partition(".")[0]
+
+
+def resource_of_kind(kind: str) -> str:
+    """Return the name of the resource as `kubectl api-resources` writes it: `workspaces.kaito.sh`, `pods`."""
+    name, dot, group = kind.lower().partition(".")
+    return f"{name}s{dot}{group}"

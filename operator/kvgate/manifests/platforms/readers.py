@@ -1,4 +1,4 @@
-"""READERS: who recognises which document; the first one wins."""
+"""READERS: every reader of a platform's documents, and what follows from all of them together."""
 
 from collections.abc import Callable, Iterator
 
@@ -15,23 +15,29 @@ from kvgate.manifests.platforms import (
     production_stack,
     ray_serve,
 )
-from kvgate.manifests.platforms.chart_values import Hand, handed_by_file, read_handed
-from kvgate.manifests.platforms.reader import Reader
+from kvgate.manifests.platforms.chart_values import Hand, handed_by_file, is_chart_file, read_handed
+from kvgate.manifests.platforms.reader import Reader, name_of_kind, resource_of_kind
 from kvgate.manifests.pods import pod_engines
-from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine
-from kvgate.manifests.pods.pod_engines import Input
+from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput
 
-
-def _of_kind(kind: str, *groups: str) -> Callable[[Input], bool]:
-    return lambda given: given.document.kind == kind and given.document.api_version.partition("/")[0] in groups
-
-
-TEMPLATES = frozenset({"LLMInferenceServiceConfig", "ServingRuntime", "ClusterServingRuntime"})
-"""Kinds that others are made from: read where something refers to them."""
+_RAY_WORDS = ("llm_configs", "model_loading_config", "vllm")
 _POD_FIELDS = (
     "containers, sidecars in initContainers: image, command, args, env, envFrom, resources, startupProbe, livenessProbe, volumeMounts",
     "nodeSelector, affinity (required), volumes, hostIPC",
 )
+_POD_SUPPORT = (
+    "ConfigMap",
+    "PersistentVolumeClaim",
+    "ResourceClaim.resource.k8s.io",
+    "ResourceClaimTemplate.resource.k8s.io",
+)
+_BYSTANDERS = frozenset({
+    "Service", "Ingress", "HTTPRoute", "Gateway", "Secret", "ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding",
+    "PersistentVolume", "HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy", "Namespace", "ServiceMonitor", "PodMonitor",
+    "PrometheusRule", "ScaledObject", "CustomResourceDefinition", "InferencePool", "InferenceModel", "InferenceObjective", "Certificate",
+    "Issuer", "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "Kustomization", "VirtualService", "DestinationRule",
+    "EnvoyFilter",
+})  # fmt: skip
 _PARALLELISM = "parallelism: tensor, pipeline, data, dataLocal, expert"
 
 CHARTS: tuple[Reader, ...] = (
@@ -45,6 +51,7 @@ CHARTS: tuple[Reader, ...] = (
             "lmcacheConfig",
         ),
         recognises=lambda given: production_stack.is_values(given.values),
+        words=("servingenginespec",),
         read=production_stack.read_values,
     ),
     Reader(
@@ -56,6 +63,7 @@ CHARTS: tuple[Reader, ...] = (
             "accelerator: type, dra",
         ),
         recognises=lambda given: llm_d.is_values(given.values),
+        words=("modelartifacts", "modelservice", "llm-d", "vllm"),
         read=llm_d.read_values,
     ),
     Reader(
@@ -63,13 +71,14 @@ CHARTS: tuple[Reader, ...] = (
         what="values of KubeAI's models chart (catalog)",
         reads=("enabled, engine, url, args, resourceProfile",),
         recognises=lambda given: kubeai.is_catalog(given.values),
+        words=("kubeai", "vllm"),
         read=kubeai.read_catalog,
     ),
 )
 """Charts whose values are known; also where these stand inside something else."""
 
 
-def _through(hand: Hand) -> Callable[[Input], Iterator[FoundEngine]]:
+def _through(hand: Hand) -> Callable[[ReaderInput], Iterator[FoundEngine]]:
     return lambda given: read_handed(given, hand, CHARTS)
 
 
@@ -78,14 +87,17 @@ READERS: tuple[Reader, ...] = (
         platform="production-stack",
         what="`VLLMRuntime` (production-stack.vllm.ai)",
         reads=("model", "vllmConfig", "lmCacheConfig", "storageConfig", "deploymentConfig: image, resources"),
-        recognises=_of_kind("VLLMRuntime", "production-stack.vllm.ai", "serving.vllm.ai"),
+        kinds=("VLLMRuntime.production-stack.vllm.ai", "VLLMRuntime.serving.vllm.ai"),
+        bystanders=frozenset({"VLLMRouter", "CacheServer", "LoraAdapter"}),
         read=production_stack.read_runtime,
     ),
     Reader(
         platform="kserve",
         what="`LLMInferenceService` (serving.kserve.io), with every `LLMInferenceServiceConfig` of its baseRefs in the same input",
         reads=("model: uri, name, lora", "speculator", _PARALLELISM, "template, worker: containers", "prefill: the same"),
-        recognises=_of_kind("LLMInferenceService", "serving.kserve.io"),
+        kinds=("LLMInferenceService.serving.kserve.io",),
+        words=("kserve", "vllm"),
+        supporting=("LLMInferenceServiceConfig.serving.kserve.io",),
         read=kserve_llm.read_llm_inference_service,
     ),
     Reader(
@@ -95,63 +107,80 @@ READERS: tuple[Reader, ...] = (
             "predictor.model: modelFormat, runtime, args, env, storageUri, storage.path, resources",
             "predictor.workerSpec: tensorParallelSize, pipelineParallelSize", "predictor.containers",
         ),
-        recognises=_of_kind("InferenceService", "serving.kserve.io"),
+        kinds=("InferenceService.serving.kserve.io",),
+        words=("kserve", "vllm"),
+        supporting=("ServingRuntime.serving.kserve.io", "ClusterServingRuntime.serving.kserve.io"),
         read=kserve.read_inference_service,
     ),
     Reader(
         platform="kubeai",
         what="`Model` (kubeai.org) with engine VLLM; profiles of KubeAI's values or its ConfigMap in the same input",
         reads=("url", "args", "image", "resourceProfile"),
-        recognises=_of_kind("Model", "kubeai.org"),
+        kinds=("Model.kubeai.org",),
+        words=("kubeai", "vllm"),
+        supporting=("ConfigMap",),
+        supports=lambda given: kubeai.has_profiles(given.root),
         read=kubeai.read_model,
     ),
     Reader(
         platform="kaito",
         what="`Workspace` (kaito.sh), with the ConfigMap of inference.config in the same input",
         reads=("resource: instanceType, count, labelSelector, mig", "inference: preset, config, template"),
-        recognises=_of_kind("Workspace", "kaito.sh"),
+        kinds=("Workspace.kaito.sh",),
+        words=("kaito.sh", "vllm"),
+        supporting=("ConfigMap",),
         read=kaito.read_workspace,
     ),
     Reader(
         platform="kaito",
         what="`InferenceSet` (kaito.sh)",
         reads=("template: inference, resource",),
-        recognises=_of_kind("InferenceSet", "kaito.sh"),
+        kinds=("InferenceSet.kaito.sh",),
+        words=("kaito.sh", "vllm"),
+        supporting=("ConfigMap",),
         read=kaito.read_inference_set,
     ),
     Reader(
         platform="kaito",
         what="`MultiRoleInference` (kaito.sh)",
         reads=("model.name", "roles: instanceType, inferenceConfig"),
-        recognises=_of_kind("MultiRoleInference", "kaito.sh"),
+        kinds=("MultiRoleInference.kaito.sh",),
+        words=("kaito.sh", "vllm"),
+        supporting=("ConfigMap",),
         read=kaito.read_multi_role,
     ),
     Reader(
         platform="dynamo",
         what="`DynamoGraphDeployment` (nvidia.com), v1alpha1 and v1beta1; workers that run `dynamo.vllm`",
         reads=("services: resources.limits.gpu, multinode, sharedMemory, extraPodSpec", "components: podTemplate, multinode"),
-        recognises=_of_kind("DynamoGraphDeployment", "nvidia.com"),
+        kinds=("DynamoGraphDeployment.nvidia.com",),
+        words=("dynamo", "vllm"),
         read=dynamo.read_graph,
     ),
     Reader(
         platform="dynamo",
         what="`DynamoComponentDeployment` (nvidia.com)",
         reads=("resources.limits.gpu, multinode, sharedMemory, extraPodSpec",),
-        recognises=_of_kind("DynamoComponentDeployment", "nvidia.com"),
+        kinds=("DynamoComponentDeployment.nvidia.com",),
+        words=("dynamo", "vllm"),
         read=dynamo.read_component,
     ),
     Reader(
         platform="ray-serve",
         what="`RayService` (ray.io) whose serveConfigV2 has LLM configs",
         reads=("serveConfigV2, as below", "rayClusterConfig: image and nodes of the workers that have GPUs"),
-        recognises=_of_kind("RayService", "ray.io"),
+        kinds=("RayService.ray.io",),
+        words=_RAY_WORDS,
         read=ray_serve.read_ray_service,
     ),
     Reader(
         platform="kubernetes",
         what="Pod, Deployment, StatefulSet, ReplicaSet, DaemonSet, Job, CronJob, `Rollout` (argoproj.io), `LeaderWorkerSet`",
         reads=(*_POD_FIELDS, "volumeClaimTemplates; leaderWorkerTemplate.size"),
-        recognises=lambda given: pod_engines.is_workload(given.document.kind, given.document.api_version),
+        kinds=tuple(pod_engines.WORKLOADS),
+        words=("llm-d", "vllm"),
+        supporting=_POD_SUPPORT,
+        bystanders=_BYSTANDERS,
         read=pod_engines.read_workload,
     ),
     *CHARTS,
@@ -162,6 +191,7 @@ READERS: tuple[Reader, ...] = (
             "model_loading_config", "accelerator_type", "engine_kwargs", "placement_group_config", "runtime_env.pip (vllm==…)",
         ),
         recognises=lambda given: ray_serve.is_serve_config(given.root),
+        words=_RAY_WORDS,
         read=ray_serve.read_serve_config,
     ),
     Reader(
@@ -169,6 +199,7 @@ READERS: tuple[Reader, ...] = (
         what="a file with one LLM config of Ray Serve (model_loading_config)",
         reads=("the same",),
         recognises=lambda given: ray_serve.is_llm_config(given.root),
+        words=_RAY_WORDS,
         read=ray_serve.read_llm_config,
     ),
     Reader(
@@ -185,21 +216,27 @@ READERS: tuple[Reader, ...] = (
         platform="flux",
         what="`HelmRelease` (helm.toolkit.fluxcd.io) of a chart named here, or of an umbrella around one; ConfigMaps of the same input",
         reads=("values", "valuesFrom: ConfigMaps without targetPath"),
-        recognises=_of_kind("HelmRelease", "helm.toolkit.fluxcd.io"),
+        kinds=("HelmRelease.helm.toolkit.fluxcd.io",),
+        supporting=("ConfigMap",),
+        bystanders=frozenset({"HelmRepository", "OCIRepository", "GitRepository"}),
+        is_in_cluster=False,
         read=_through(flux.handed_by_release),
     ),
     Reader(
         platform="argo-cd",
         what="`Application` (argoproj.io) of such a chart",
         reads=("source, sources: helm.valuesObject, helm.values, helm.parameters",),
-        recognises=_of_kind("Application", "argoproj.io"),
+        kinds=("Application.argoproj.io",),
+        bystanders=frozenset({"AppProject"}),
+        is_in_cluster=False,
         read=_through(argo_cd.handed_by_application),
     ),
     Reader(
         platform="argo-cd",
         what="the template of an `ApplicationSet` (argoproj.io)",
         reads=("the same",),
-        recognises=_of_kind("ApplicationSet", "argoproj.io"),
+        kinds=("ApplicationSet.argoproj.io",),
+        is_in_cluster=False,
         read=_through(argo_cd.handed_by_application),
     ),
     Reader(
@@ -207,19 +244,56 @@ READERS: tuple[Reader, ...] = (
         what="values of an umbrella chart, with those of a chart named here under a dependency's name or alias, one or two levels deep",
         reads=("the same",),
         recognises=lambda given: not given.document.kind,
+        supports=is_chart_file,
         read=_through(handed_by_file),
     ),
     Reader(
         platform="(other kinds)",
         what="any other object with a list of containers somewhere, such as a `RayCluster`, a `DisaggregatedSet` or a Knative `Service`",
         reads=_POD_FIELDS,
-        recognises=lambda given: given.document.kind not in TEMPLATES and next(pod_engines.read_pod_templates(given), None) is not None,
+        kinds=("PodCliqueSet.grove.io", "PodCliqueScalingGroup.grove.io", "PodClique.grove.io", "RayCluster.ray.io"),
+        recognises=lambda given: not _is_supporting(given) and next(pod_engines.read_pod_templates(given), None) is not None,
+        supporting=_POD_SUPPORT,
         read=pod_engines.read_pod_templates,
     ),
 )  # fmt: skip
+_KNATIVE = "serving.knative.dev/"
+"""Group of another `Service`, which holds containers and is no bystander."""
 
 
-def engines_in(given: Input) -> tuple[FoundEngine, ...] | None:
-    """The engines of a document; None where nobody recognises it."""
-    reader = next((reader for reader in READERS if reader.recognises(given)), None)
-    return tuple(reader.read(given)) if reader else None
+def engines_in(given: ReaderInput) -> tuple[FoundEngine, ...]:
+    """Return the engines of a document by the first reader that takes it."""
+    reader = next((reader for reader in READERS if reader.takes(given)), None)
+    return tuple(reader.read(given)) if reader else ()
+
+
+def holds_no_engine(given: ReaderInput) -> bool:
+    """Return whether a document stands beside engines and never holds one, so that it may name vLLM without a finding."""
+    document = given.document
+    is_bystander = any(document.kind in reader.bystanders for reader in READERS)
+    if (is_bystander or _is_supporting(given)) and not document.api_version.startswith(_KNATIVE):
+        return True
+    return any(reader.supports(given) for reader in READERS if reader.supports)
+
+
+def _is_supporting(given: ReaderInput) -> bool:
+    return given.document.kind in supporting_kinds()
+
+
+def engine_words() -> tuple[str, ...]:
+    """Words in small letters, of which a document with an engine has one."""
+    return tuple(dict.fromkeys(word for reader in READERS for word in reader.words))
+
+
+def supporting_kinds() -> frozenset[str]:
+    """Kinds, without groups, of the objects that readers look up."""
+    return frozenset(name_of_kind(kind) for reader in READERS for kind in reader.supporting)
+
+
+def resources_in_cluster() -> tuple[str, ...]:
+    """Resources that may run vLLM, that stand between such an object and its pods, or that readers look up."""
+    listed = [reader for reader in READERS if reader.is_in_cluster]
+    kinds = [kind for reader in listed for kind in reader.kinds] + [
+        kind for reader in listed for kind in reader.supporting
+    ]
+    return tuple(dict.fromkeys(map(resource_of_kind, kinds)))

@@ -1,13 +1,11 @@
 """GPUs that a container claims (Dynamic Resource Allocation, resource.k8s.io): how many, and which, where the claim is in the input."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from kvgate.documents.written import NOTHING, Written, total
-from kvgate.manifests.pods.engine_found import Hint
+from kvgate.manifests.pods.engine_found import FindObject, Hint
 
-FindClaim = Callable[[str, str], Written | None]
-"""(kind, name) → a claim of the same input, of volumes or of devices, or a template of one."""
 _REFERENCES = {
     "resourceClaimName": ("ResourceClaim", ("spec",)),
     "resourceClaimTemplateName": ("ResourceClaimTemplate", ("spec", "spec")),
@@ -19,7 +17,7 @@ _PROFILE = re.compile(r"""\bprofile\s*==\s*(['"])([^'"]+)\1""")
 """Attributes of NVIDIA's driver in an expression of CEL; one that negates something says nothing here."""
 
 
-def claimed_gpus(pod: Written, container: Written, find: FindClaim) -> tuple[Written, tuple[Hint, ...]]:
+def claimed_gpus(pod: Written, container: Written, find: FindObject) -> tuple[Written, tuple[Hint, ...]]:
     """(how many, what tells which they are), at the container's claims; nothing where none of them is known to be of GPUs."""
     claims = container.get("resources", "claims")
     requests = [request for claim in claims.items() for request in _requests(pod, claim, find)]
@@ -28,7 +26,7 @@ def claimed_gpus(pod: Written, container: Written, find: FindClaim) -> tuple[Wri
     return number if gpus else NOTHING, tuple(hint for request in gpus for hint in _hints(request, claims.path))
 
 
-def _requests(pod: Written, claim: Written, find: FindClaim) -> Iterator[Written]:
+def _requests(pod: Written, claim: Written, find: FindObject) -> Iterator[Written]:
     """Those that the claim is for; of alternatives (`firstAvailable`) nobody knows which it will be."""
     name, only = claim.get("name").text, claim.get("request").text
     for reference in pod.get("resourceClaims").items():

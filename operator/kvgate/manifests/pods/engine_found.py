@@ -1,13 +1,43 @@
 """One vLLM engine in somebody's document: the words of its command line, and what it runs on."""
 
+from collections.abc import Callable, Iterable, Sequence
+
 from kvgate.documents.reading import Document
 from kvgate.documents.written import NOTHING, Written
 from kvgate.record import record
+from kvgate.shell.environment import ConfigData, SharedRoom
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.located import Located
 
 COMPOSE = "docker-compose"
 """The platform without a cluster."""
+
+
+FindObject = Callable[[str, str], Written | None]
+"""(kind, name) → another object of the same input."""
+
+
+@record
+class ReaderInput:
+    """One document for a reader, and everything that the reader may look up in the same input."""
+
+    document: Document
+    root: Written
+    """The whole document."""
+    values: Written
+    """Values of a chart where the document holds them; else the whole document."""
+    config_data: ConfigData
+    find: FindObject
+    find_claim: FindObject
+    """Finds claims of volumes and of devices, and templates of them."""
+    collected: Callable[[Callable[[Written], Iterable[Written]]], Sequence[Written]]
+    """Everything that a function finds in the documents of the input, each of which it is given once."""
+    shared: SharedRoom
+    """Room that the containers of all documents share."""
+
+    @property
+    def name(self) -> str:
+        return self.root.get("metadata", "name").text
 
 
 @record

@@ -1,82 +1,48 @@
 """Pods that run vLLM: of plain Kubernetes objects, and of every platform's that has a pod template."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from kvgate.documents.reading import Document
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.accelerator_hints import gpu_memory_of, gpus_of, node_hints
 from kvgate.manifests.pods.containers import Start, starts_of
-from kvgate.manifests.pods.device_claims import FindClaim, claimed_gpus
-from kvgate.manifests.pods.engine_found import FoundEngine, Store
+from kvgate.manifests.pods.device_claims import claimed_gpus
+from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput, Store
 from kvgate.manifests.pods.mounted_files import files_of
 from kvgate.manifests.pods.visible_gpus import visible_gpus
 from kvgate.manifests.pods.volumes import has_shared_memory, stores_of
-from kvgate.record import record
-from kvgate.shell.environment import ConfigData, SharedRoom, takes_any_length, variables_of
+from kvgate.shell.environment import takes_any_length, variables_of
 
-_POD_SPECS = {
+_TEMPLATE = ("spec", "template", "spec")
+WORKLOADS: Mapping[str, Sequence[str]] = {
+    "Deployment.apps": _TEMPLATE,
+    "StatefulSet.apps": _TEMPLATE,
+    "DaemonSet.apps": _TEMPLATE,
+    "ReplicaSet.apps": _TEMPLATE,
+    "Job.batch": _TEMPLATE,
+    "CronJob.batch": ("spec", "jobTemplate", *_TEMPLATE),
     "Pod": ("spec",),
-    "Deployment": ("spec", "template", "spec"),
-    "StatefulSet": ("spec", "template", "spec"),
-    "ReplicaSet": ("spec", "template", "spec"),
-    "DaemonSet": ("spec", "template", "spec"),
-    "Job": ("spec", "template", "spec"),
-    "Rollout": ("spec", "template", "spec"),
-    "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
+    "Rollout.argoproj.io": _TEMPLATE,
+    "LeaderWorkerSet.leaderworkerset.x-k8s.io": ("spec", "leaderWorkerTemplate"),
 }
-"""Kind → where its pod is."""
+"""Kind and group of objects with pods → the place of the pod, or of the group of pods."""
+_PODS = {kind.partition(".")[0]: place for kind, place in WORKLOADS.items()}
 _GROUP = "leaderWorkerTemplate"
 """Template of LeaderWorkerSet, and of objects that make several of them."""
-_GROUPS = {
-    "Pod": ("v1",),
-    "Rollout": ("argoproj.io",),
-    "Job": ("batch",),
-    "CronJob": ("batch",),
-    "LeaderWorkerSet": ("leaderworkerset.x-k8s.io",),
-}
-"""Kind → its API group, where it is not apps; other groups' kinds of these names are not meant."""
 
 
-def is_workload(kind: str, api_version: str) -> bool:
-    """Kubernetes' own kinds with pods, Argo's Rollout and LeaderWorkerSet."""
-    group = api_version.partition("/")[0]
-    return (kind in _POD_SPECS or kind == "LeaderWorkerSet") and group in _GROUPS.get(kind, ("apps", ""))
-
-
-@record
-class Input:
-    """One document, and what else is in the same input."""
-
-    document: Document
-    root: Written
-    values: Written
-    """Values of a chart where the document holds them; else the whole document."""
-    config_data: ConfigData
-    find: Callable[[str, str], Written | None]
-    """(kind, name) → another document of the same input."""
-    find_claim: FindClaim
-    profiles: Sequence[Written]
-    """Values of KubeAI's own chart in the input, which its models refer to."""
-    shared: SharedRoom
-    """Room that the containers of all documents share."""
-
-    @property
-    def name(self) -> str:
-        return self.root.get("metadata", "name").text
-
-
-def read_workload(given: Input) -> Iterator[FoundEngine]:
+def read_workload(given: ReaderInput) -> Iterator[FoundEngine]:
     """Every container of the pod that runs vLLM; of a LeaderWorkerSet the leader's, over all its pods."""
     kind = given.document.kind
+    place = given.root.get(*_PODS[kind])
     if kind == "LeaderWorkerSet":
-        yield from _leaders(given, given.root.get("spec", _GROUP), platform=kind.lower())
+        yield from _leaders(given, place, platform=kind.lower())
         return
     templates = given.root.get("spec", "volumeClaimTemplates")
-    yield from engines_of_pod(given, given.root.get(*_POD_SPECS[kind]), platform=kind.lower(), templates=templates)
+    yield from engines_of_pod(given, place, platform=kind.lower(), templates=templates)
 
 
-def read_pod_templates(given: Input) -> Iterator[FoundEngine]:
+def read_pod_templates(given: ReaderInput) -> Iterator[FoundEngine]:
     """Any other object or values: whatever in them is a list of containers, or a group of pods, and not switched off."""
     platform = given.document.kind.lower() or "values"
     for field in _pods_in(given.values):
@@ -99,7 +65,7 @@ def _pods_in(field: Written, depth: int = 0) -> Iterator[Written]:
 
 
 def engines_of_pod(
-    given: Input,
+    given: ReaderInput,
     pod: Written,
     *,
     platform: str,
@@ -113,7 +79,7 @@ def engines_of_pod(
 
 
 def engines_of_container(
-    given: Input,
+    given: ReaderInput,
     container: Written,
     *,
     pod: Written,
@@ -146,7 +112,9 @@ def engines_of_container(
         yield engine if len(starts) == 1 else replace(engine, num_gpus=NOTHING)
 
 
-def engine_of_start(given: Input, container: Written, start: Start, *, pod: Written, platform: str) -> FoundEngine:
+def engine_of_start(
+    given: ReaderInput, container: Written, start: Start, *, pod: Written, platform: str
+) -> FoundEngine:
     """Command line, image, GPUs and probes of one container."""
     gpus, resource = gpus_of(container.get("resources"))
     claimed, products = claimed_gpus(pod, container, given.find_claim)
@@ -171,14 +139,14 @@ def engine_of_start(given: Input, container: Written, start: Start, *, pod: Writ
     )
 
 
-def _sized(given: Input, store: Store) -> Store:
+def _sized(given: ReaderInput, store: Store) -> Store:
     """Add the size that the claim requests, where the claim is in the input."""
     claim = given.find_claim("PersistentVolumeClaim", store.claim) if store.claim else None
     size = claim.get("spec", "resources", "requests", "storage").text if claim else ""
     return replace(store, size=Written(value=size, path=store.path)) if size else store
 
 
-def _leaders(given: Input, group: Written, *, platform: str) -> Iterator[FoundEngine]:
+def _leaders(given: ReaderInput, group: Written, *, platform: str) -> Iterator[FoundEngine]:
     """Return the first pod of a group with the GPUs of all; their number is unknown where the group's size is."""
     leader = group.get("leaderTemplate", "spec")
     pod = leader if leader.is_set else group.get("workerTemplate", "spec")

@@ -8,13 +8,13 @@ import yaml
 from kvgate.documents.nodes import YamlError, compose, construct
 from kvgate.documents.positions import Broken
 from kvgate.documents.written import Written
-from kvgate.manifests.pods.pod_engines import Input
+from kvgate.manifests.pods.engine_found import ReaderInput
 
 Path = Sequence[str]
 """Names of fields; `*` is every element of a list."""
 
 
-def with_texts_read(given: Input, *paths: Path) -> Input:
+def with_texts_read(given: ReaderInput, *paths: Path) -> ReaderInput:
     """The same input, with what these texts say in their place; one that is no YAML stays a text."""
     node, read = given.document.node, dict[int, yaml.Node]()
     for path in paths:

@@ -1,4 +1,4 @@
-"""Subjects of judgement in a stream: InferenceDeployments and other platforms' engines, with the ConfigMaps beside them."""
+"""The documents of one input: InferenceDeployments, objects that others look up by name, and all that may hold an engine."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from kvgate.api import GROUP, KIND
 from kvgate.documents.discovery import PassedOver, Why
 from kvgate.documents.positions import Broken, defect
-from kvgate.documents.reading import Document, read_relevant
+from kvgate.documents.reading import Document, Words, read_relevant
 from kvgate.documents.written import Written
 from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
+from kvgate.manifests.platforms.readers import engine_words, supporting_kinds
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 
@@ -24,8 +25,6 @@ NO_NAMESPACE = "default"
 """Namespace of objects that name none."""
 _CLAIM_KINDS = ("PersistentVolumeClaim", "ResourceClaim", "ResourceClaimTemplate")
 """Kinds that pods refer to by name."""
-_RELEVANT = (GROUP, "ConfigMap", "PersistentVolumeClaim", "ResourceClaim", "List")
-"""A document with none of these words, and none of an engine, is of no interest here; a List is several documents."""
 
 
 @record
@@ -42,12 +41,12 @@ class Subject:
 
 
 @dataclass(kw_only=True)
-class Manifests:
-    """Everything of one input."""
+class InputDocuments:
+    """The documents of one input, by what is done with them."""
 
     subjects: list[Subject] = field(default_factory=list)
     others: list[Document] = field(default_factory=list)
-    """Documents of other platforms in which an engine may be found."""
+    """Documents of other platforms that may hold an engine, or that a reader may look up."""
     broken: list[Broken] = field(default_factory=list)
     num_others: int = 0
     """Documents that have nothing to do with vLLM."""
@@ -81,13 +80,14 @@ class Manifests:
         return text_of_key(reference, data)
 
 
-def read_manifests(paths: Iterable[str], root: Path | None = None) -> Manifests:
+def read_manifests(paths: Iterable[str], root: Path | None = None) -> InputDocuments:
     """Read everything first: a ConfigMap may stand after the object that refers to it.
 
     `root`: a path that is written below this folder must not lead out of it.
     """
-    found = Manifests()
-    for item in read_relevant(paths, _RELEVANT, root):
+    found = InputDocuments()
+    words = Words(engine=engine_words(), exact=(GROUP, "List", *supporting_kinds()))  # a List is several documents
+    for item in read_relevant(paths, words, root):
         if item is None:
             found.num_others += 1
         elif isinstance(item, PassedOver):
@@ -102,7 +102,7 @@ def read_manifests(paths: Iterable[str], root: Path | None = None) -> Manifests:
     return found
 
 
-def _add(found: Manifests, document: Document) -> None:
+def _add(found: InputDocuments, document: Document) -> None:
     """A document to its kind."""
     if document.kind == KIND and document.api_version.startswith(f"{GROUP}/"):
         _add_subject(found, document)
@@ -114,7 +114,7 @@ def _add(found: Manifests, document: Document) -> None:
     elif document.kind in _CLAIM_KINDS:
         found.num_others += 1
         _add_claim(found, document)
-    elif document.mentions_engine:
+    elif document.mentions_engine or document.kind in supporting_kinds():
         found.others.append(document)
     else:
         found.num_others += 1
@@ -132,7 +132,7 @@ def _unknown_kind(document: Document) -> Broken:
     return Broken(file=document.file, position=document.position_of("kind"), finding=finding)
 
 
-def _add_subject(found: Manifests, document: Document) -> None:
+def _add_subject(found: InputDocuments, document: Document) -> None:
     from kvgate.api.validation import InvalidDocument, parse_document, unknown_metadata
 
     value = document.load()
@@ -151,7 +151,7 @@ def _add_subject(found: Manifests, document: Document) -> None:
     found.subjects.append(replace(subject, findings=tuple(in_order)))
 
 
-def _add_config_map(found: Manifests, document: Document) -> None:
+def _add_config_map(found: InputDocuments, document: Document) -> None:
     value = document.load()
     if isinstance(value, Broken):
         found.broken.append(value)
@@ -161,7 +161,7 @@ def _add_config_map(found: Manifests, document: Document) -> None:
     found.config_maps[namespace, name] = data if isinstance(data, Mapping) else {}
 
 
-def _add_claim(found: Manifests, document: Document) -> None:
+def _add_claim(found: InputDocuments, document: Document) -> None:
     """Add a claim; an unreadable part of it is nobody's engine."""
     value = document.load()
     if isinstance(value, Mapping):

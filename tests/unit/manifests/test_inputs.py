@@ -6,7 +6,7 @@ import pytest
 
 from kvgate.api.v1alpha1 import KeyRef
 from kvgate.judge.facts import ConfigMissing
-from kvgate.manifests import Manifests, read_manifests
+from kvgate.manifests import InputDocuments, read_manifests
 
 OURS = """\
 apiVersion: kvgate.io/v1alpha1
@@ -22,7 +22,7 @@ data: {config.json: "{}", n: 3}
 """
 
 
-def read(folder: Path, text: str) -> Manifests:
+def read(folder: Path, text: str) -> InputDocuments:
     (folder / "x.yaml").write_text(text, encoding="utf-8")
     return read_manifests([str(folder)])
 
