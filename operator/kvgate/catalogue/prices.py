@@ -11,8 +11,7 @@ from typing import Any
 from kvgate import catalogue
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.record import record
-from kvgate.vllm.problems import Problems
-from kvgate.vllm.values import Unusable, exact_decimal
+from kvgate.vllm.values import Unusable, ValueProblems, exact_decimal
 
 _DATA = Path(__file__).parent / "data" / "prices.yaml"
 _NO_PRICE = ("", Fraction(0))
@@ -54,7 +53,7 @@ def read_prices(text: str, *, where: str) -> Prices:
     data = dict(_parsed(text))
     if len(data) > MAX_PRICES:
         raise BadPrices(f"it has {len(data)} entries; write at most {MAX_PRICES}")
-    problems = Problems()
+    problems = ValueProblems()
     currency = problems.read_or("", _currency, data.pop("currency", "USD"))
     priced = [problems.read_or(_NO_PRICE, _priced, str(name), price) for name, price in data.items()]
     problems.read_or(None, _check_once, [name for name, _ in priced if name])

@@ -17,7 +17,7 @@ from kvgate.vllm.what_if_settings import read_settings
 
 if TYPE_CHECKING:  # a short run needs neither pydantic (other platforms' manifests) nor the parser (no extraArgs)
     from kvgate.api.v1alpha1 import Vllm
-    from kvgate.vllm.located import Located
+    from kvgate.vllm.arguments import Located
     from kvgate.vllm.parser import CommandLine
 
 
@@ -56,7 +56,7 @@ def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data
     model = Argument(text="model", path="")
     words = [Argument(text=text, path=f"spec.vllm.extraArgs[{index}]") for index, text in enumerate(extra_args)]
     line = parse_arguments([model, *words], release, is_literal=True)
-    values = with_speculation({name: setting.value for name, setting in line.settings.items()})
+    values = with_speculation({name: setting.value for name, setting in line.given.items()})
     known, problems = read_settings(values)
     is_beyond = is_own_image or release > newest_read()
     told = [
@@ -73,19 +73,19 @@ def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data
 
 def _unusable(line: CommandLine, problems: Mapping[str, str], severity: Severity) -> Iterator[Located]:
     """Values that vLLM's parser takes, and what comes after it does not."""
-    from kvgate.vllm.located import located
+    from kvgate.vllm.arguments import located
 
     for name, problem in problems.items():
-        if setting := line.settings.get(name):
+        if setting := line.given.get(name):
             yield located("InvalidSetting", severity, setting, problem, "give a value that vLLM takes")
 
 
 def _moving(line: CommandLine) -> Iterator[Located]:
     """Settings that move GPU memory by an amount that no formula here knows."""
-    from kvgate.vllm.located import located
+    from kvgate.vllm.arguments import located
 
     for name, harmless in MENTIONED.items():
-        setting = line.settings.get(name)
+        setting = line.given.get(name)
         if setting and setting.value is not None and setting.value not in harmless:
             message = f"{name} changes how much GPU memory vLLM takes; the budget is that without it"
             yield located("SettingMovesMemory", Severity.WARNING, setting, message, MEASURE_WITH_IT)

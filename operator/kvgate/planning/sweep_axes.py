@@ -6,8 +6,7 @@ from typing import Any
 
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN
 from kvgate.record import record
-from kvgate.vllm.problems import Problems
-from kvgate.vllm.values import Unusable
+from kvgate.vllm.values import Unusable, ValueProblems
 from kvgate.vllm.what_if_settings import SETTINGS, Setting
 
 MAX_VALUES = 200
@@ -58,7 +57,7 @@ def parse_axis(text: str) -> Axis:
         raise Unusable(f"{name!r} is not a setting that can be swept; {_instead_of(name)}")
     if not equals or not written.strip():
         raise Unusable(f"{name} has no values; write {name}=a,b,c, {name}=a..b for doubling, or {name}=a..b+step")
-    problems = Problems()
+    problems = ValueProblems()
     parts = [problems.read_or([], _values, KNOBS[name], part.strip()) for part in written.split(",")]
     problems.check()
     return axis_of(name, [value for part in parts for value in part])

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from kvgate.record import record
+from kvgate.rules.finding import Finding, Severity
 
 OPEN = re.compile(
     r"\$\([^()]{0,500}(?:\([^()]{0,200}\)[^()]{0,200}){0,5}\)|\$\{[^{}]{0,200}\}|\$\w+|\{\{[^{}]{0,500}\}\}|`[^`]{0,500}`"
@@ -22,7 +23,7 @@ class Argument:
 
 
 @record
-class Setting:
+class GivenOption:
     """An option with its value as vLLM reads it."""
 
     name: str
@@ -44,3 +45,29 @@ def is_open(text: str) -> bool:
 def shown(text: str) -> str:
     """Return as much of a text as a message can hold."""
     return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+@record
+class Located:
+    """A finding and its place."""
+
+    finding: Finding
+    path: str
+    line: int = 0
+    """Lines below the first one, where the field is a text of several."""
+
+
+@record
+class Place:
+    """The subject of a finding, and where it is written."""
+
+    name: str
+    """vLLM's name of the setting."""
+    path: str
+    line: int = 0
+
+
+def located(rule: str, severity: Severity, at: GivenOption | Place, message: str, remediation: str = "") -> Located:
+    """A finding at a setting, or at any other place."""
+    finding = Finding(rule=rule, severity=severity, field=at.name, message=message, remediation=remediation)
+    return Located(finding=finding, path=at.path, line=at.line)

@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Mapping
 
 from kvgate.rules.finding import Severity
-from kvgate.vllm.arguments import Setting
-from kvgate.vllm.located import Located, located
+from kvgate.vllm.arguments import GivenOption, Located, located
 from kvgate.vllm.parser import CommandLine
 
 
 def contradictions(line: CommandLine) -> Iterator[Located]:
     """Find contradictions among the options that are written; defaults are not held against them."""
-    settings = line.settings
+    settings = line.given
     yield from _batch_below_length(settings)
     yield from _graphs_without_graphs(settings)
     yield from _adapters_without_lora(settings)
@@ -18,7 +17,7 @@ def contradictions(line: CommandLine) -> Iterator[Located]:
     yield from _tools_without_parser(line)
 
 
-def _batch_below_length(settings: Mapping[str, Setting]) -> Iterator[Located]:
+def _batch_below_length(settings: Mapping[str, GivenOption]) -> Iterator[Located]:
     """vLLM 0.33, `SchedulerConfig`: a prompt that is not chunked must fit one batch."""
     chunked, tokens, length = (
         settings.get(name) for name in ("enable_chunked_prefill", "max_num_batched_tokens", "max_model_len")
@@ -38,7 +37,7 @@ def _batch_below_length(settings: Mapping[str, Setting]) -> Iterator[Located]:
         )
 
 
-def _graphs_without_graphs(settings: Mapping[str, Setting]) -> Iterator[Located]:
+def _graphs_without_graphs(settings: Mapping[str, GivenOption]) -> Iterator[Located]:
     eager = settings.get("enforce_eager")
     if eager is None or eager.value is not True:
         return
@@ -54,12 +53,12 @@ def _graphs_without_graphs(settings: Mapping[str, Setting]) -> Iterator[Located]
             )
 
 
-def _is_about_graphs(setting: Setting) -> bool:
+def _is_about_graphs(setting: GivenOption) -> bool:
     config = setting.value if isinstance(setting.value, dict) else {}
     return any("cudagraph" in str(key) and value not in (None, "NONE", 0, []) for key, value in config.items())
 
 
-def _adapters_without_lora(settings: Mapping[str, Setting]) -> Iterator[Located]:
+def _adapters_without_lora(settings: Mapping[str, GivenOption]) -> Iterator[Located]:
     """vLLM loads the adapters that it is started with, and refuses to without LoRA."""
     enabled, modules = settings.get("enable_lora"), settings.get("lora_modules")
     if modules and modules.value and not (enabled and enabled.value is True):
@@ -72,7 +71,7 @@ def _adapters_without_lora(settings: Mapping[str, Setting]) -> Iterator[Located]
         )
 
 
-def _utilization_without_effect(settings: Mapping[str, Setting]) -> Iterator[Located]:
+def _utilization_without_effect(settings: Mapping[str, GivenOption]) -> Iterator[Located]:
     share, given = settings.get("gpu_memory_utilization"), settings.get("kv_cache_memory_bytes")
     if share and given and given.value:
         yield located(
@@ -86,7 +85,7 @@ def _utilization_without_effect(settings: Mapping[str, Setting]) -> Iterator[Loc
 
 def _tools_without_parser(line: CommandLine) -> Iterator[Located]:
     """vLLM 0.6 to 0.33, `validate_parsed_serve_args`: tools are chosen automatically only with a parser of their calls."""
-    enabled, parser = line.settings.get("enable_auto_tool_choice"), line.settings.get("tool_call_parser")
+    enabled, parser = line.given.get("enable_auto_tool_choice"), line.given.get("tool_call_parser")
     is_unseen = "tool_call_parser" in line.unknown or line.open_words
     if enabled and enabled.value is True and not is_unseen and not (parser and parser.value):
         yield located(
@@ -98,5 +97,5 @@ def _tools_without_parser(line: CommandLine) -> Iterator[Located]:
         )
 
 
-def _is_true(setting: Setting) -> bool:
+def _is_true(setting: GivenOption) -> bool:
     return setting.value is True or str(setting.value).lower() in ("true", "1")

@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from kvgate.rules.finding import Severity
-from kvgate.vllm.arguments import shown
-from kvgate.vllm.located import Located, Place, located
+from kvgate.vllm.arguments import Located, Place, located, shown
 from kvgate.vllm.options import releases_read
 from kvgate.vllm.parser import CommandLine
 from kvgate.vllm.parser_problems import ArgumentProblem
@@ -34,7 +33,7 @@ def problem_findings(
 def repetitions(line: CommandLine) -> Iterator[Located]:
     """Settings that are given more than once."""
     for setting in line.repeated.values():
-        last = line.settings.get(setting.name) or line.unknown.get(setting.name)
+        last = line.given.get(setting.name) or line.unknown.get(setting.name)
         same = last is not None and last.value == setting.value
         by_key = last is not None and last.is_part and not setting.is_part
         other = "key by key as well; only the keys count" if by_key else "again later; the later one counts"

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from kvgate.record import record
-from kvgate.vllm.arguments import OPEN, Argument, Setting, is_open
+from kvgate.vllm.arguments import OPEN, Argument, GivenOption, is_open
 from kvgate.vllm.option_values import BadValue, described, read_value, takes_no_value, takes_several
 from kvgate.vllm.options import Option, Patch, options, spellings
 from kvgate.vllm.parser_problems import (
@@ -38,9 +38,9 @@ class CommandLine:
 
     is_literal: bool = False
     """Nobody fills in variables: `$(NAME)` and `{{ .Field }}` are texts like any others."""
-    settings: dict[str, Setting] = field(default_factory=dict)
+    given: dict[str, GivenOption] = field(default_factory=dict)
     """Settings by vLLM's name; the last one wins."""
-    unknown: dict[str, Setting] = field(default_factory=dict)
+    unknown: dict[str, GivenOption] = field(default_factory=dict)
     """Settings whose value holds a variable that nobody knows here."""
     positionals: list[Argument] = field(default_factory=list)
     open_words: list[Argument] = field(default_factory=list)
@@ -48,17 +48,17 @@ class CommandLine:
     problems: list[ArgumentProblem] = field(default_factory=list)
     num_more_problems: int = 0
     """Beyond those that are told."""
-    repeated: dict[str, Setting] = field(default_factory=dict)
+    repeated: dict[str, GivenOption] = field(default_factory=dict)
     """Settings that a later one of the same name replaced; the first of each."""
 
     @property
     def names(self) -> frozenset[str]:
         """Names of all settings that are given, whether their value is known or not."""
-        return frozenset({*self.settings, *self.unknown})
+        return frozenset({*self.given, *self.unknown})
 
-    def put(self, setting: Setting) -> None:
+    def put(self, setting: GivenOption) -> None:
         """The last one wins; keys of one JSON option that are given one by one are joined, and come after all else."""
-        before = self.settings.get(setting.name)
+        before = self.given.get(setting.name)
         if before and before.is_part and not setting.is_part:
             self.repeated.setdefault(setting.name, setting)
             return
@@ -69,11 +69,11 @@ class CommandLine:
         elif before:
             self.repeated.setdefault(setting.name, before)
         self.unknown.pop(setting.name, None)
-        self.settings[setting.name] = setting
+        self.given[setting.name] = setting
 
-    def put_unknown(self, setting: Setting) -> None:
+    def put_unknown(self, setting: GivenOption) -> None:
         """It replaces what was known before."""
-        self.settings.pop(setting.name, None)
+        self.given.pop(setting.name, None)
         self.unknown[setting.name] = setting
 
     def complain(self, problem: Callable[..., ArgumentProblem], *about: Any) -> None:
@@ -128,12 +128,12 @@ def parse_arguments(arguments: Sequence[Argument], release: Patch, *, is_literal
             line.open_words.append(word)
         else:
             line.positionals.append(word)
-    if file := line.settings.get("config"):
+    if file := line.given.get("config"):
         line.open_words.append(Argument(text=f"--config {file.text}", path=file.path, line=file.line))
-    for word in line.positionals[0 if "model" in line.settings else 1 :]:
+    for word in line.positionals[0 if "model" in line.given else 1 :]:
         line.complain(unexpected, word)
     if not line.open_words:  # they may bring a plug-in along
-        for problem in refused_parsers(line.settings, line.names, release):
+        for problem in refused_parsers(line.given, line.names, release):
             line.complain(*problem)
     return line
 
@@ -203,8 +203,8 @@ class _Given:
     def is_negative(self) -> bool:
         return canonical(self.word.text).startswith("--no-") and not self.option.flag.startswith("--no-")
 
-    def setting(self, *, value: Any, text: str, at: Argument) -> Setting:
-        return Setting(
+    def setting(self, *, value: Any, text: str, at: Argument) -> GivenOption:
+        return GivenOption(
             name=self.option.dest,
             value=value,
             text=text,

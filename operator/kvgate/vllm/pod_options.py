@@ -11,8 +11,7 @@ from typing import Any
 
 from kvgate.record import record
 from kvgate.rules.finding import Severity
-from kvgate.vllm.arguments import shown
-from kvgate.vllm.located import Located, located
+from kvgate.vllm.arguments import Located, located, shown
 from kvgate.vllm.parser import CommandLine
 
 
@@ -134,7 +133,7 @@ POD_OPTIONS: tuple[PodOption, ...] = (
 def pod_problems(line: CommandLine, *, data_parallel_size: int) -> Iterator[Located]:
     """Return the problems in the order of the table."""
     for option in POD_OPTIONS:
-        setting = line.settings.get(option.name)
+        setting = line.given.get(option.name)
         if setting is not None and option.breaks(setting.value, data_parallel_size):
             flag = f"--{option.name.replace('_', '-')}"
             text = "" if setting.value is True else f" {shown(setting.text)}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from kvgate.budget.versions import parse_patch
 from kvgate.record import record
-from kvgate.vllm.arguments import Argument, Setting, shown
+from kvgate.vllm.arguments import Argument, GivenOption, shown
 from kvgate.vllm.options import Patch, read_around, releases_read
 from kvgate.vllm.parser_problems import ArgumentProblem
 
@@ -55,7 +55,7 @@ def parser_names() -> Mapping[str, Mapping[str, ParserName]]:
 
 
 def refused_parsers(
-    settings: Mapping[str, Setting], given: frozenset[str], release: Patch
+    settings: Mapping[str, GivenOption], given: frozenset[str], release: Patch
 ) -> Iterator[tuple[Any, ...]]:
     """(problem, about) of every name that the release does not have; `given` are all settings, of known value or not.
 
@@ -73,11 +73,11 @@ def refused_parsers(
             yield _refused, setting, flag, name, release
 
 
-def _is_on(setting: Setting | None) -> bool:
+def _is_on(setting: GivenOption | None) -> bool:
     return setting is not None and setting.value is True
 
 
-def _refused(setting: Setting, flag: str, name: ParserName | None, release: Patch) -> ArgumentProblem:
+def _refused(setting: GivenOption, flag: str, name: ParserName | None, release: Patch) -> ArgumentProblem:
     """Misspelt, gone or not there yet."""
     what, version = f"{flag} {shown(str(setting.value))}", ".".join(map(str, release))
     if name is None:

@@ -1,9 +1,9 @@
 """Values of vLLM's arguments, from JSON or as text from a command line."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 
 class Unusable(ValueError):
@@ -85,3 +85,27 @@ def one_of(*names: str) -> Reader:
         return str(value)
 
     return read
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ValueProblems:
+    """Problems of several readings, each of which may raise Unusable."""
+
+    def __init__(self, found: Iterable[str] = ()) -> None:
+        self._found = list(found)
+
+    def read_or(self, otherwise: T, read: Callable[P, T], *given: P.args, **options: P.kwargs) -> T:
+        """Return what is read, or `otherwise`, which nobody will use, where there is a problem."""
+        try:
+            return read(*given, **options)
+        except Unusable as error:
+            self._found.append(str(error))
+            return otherwise
+
+    def check(self) -> None:
+        """Raises Unusable with all of them, each once."""
+        if self._found:
+            raise Unusable("; ".join(dict.fromkeys(self._found)))

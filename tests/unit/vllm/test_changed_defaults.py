@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from kvgate.budget.request import BudgetRequest
-from kvgate.vllm.changed_defaults import changed_defaults
-from kvgate.vllm.options import options
+from kvgate.vllm.options import changed_defaults, options
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
 

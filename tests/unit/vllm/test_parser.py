@@ -16,7 +16,7 @@ def parsed(line: str, release: tuple[int, int, int] = (0, 33, 0)) -> CommandLine
 
 
 def values(line: CommandLine) -> dict[str, Any]:
-    return {name: setting.value for name, setting in line.settings.items()}
+    return {name: setting.value for name, setting in line.given.items()}
 
 
 @pytest.mark.parametrize(

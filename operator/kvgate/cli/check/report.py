@@ -13,7 +13,7 @@ from kvgate.manifests import Broken, Document
 from kvgate.manifests.judging.judged import JudgedEngine
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
-from kvgate.vllm.located import Located
+from kvgate.vllm.arguments import Located
 
 _NOT_UNDERSTOOD = Finding(
     rule="NotUnderstood",

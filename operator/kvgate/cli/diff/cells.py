@@ -8,7 +8,7 @@ from kvgate.budget.units import format_gib
 from kvgate.cli.check.report import Item
 from kvgate.cli.check.text import outcome
 from kvgate.cli.diff.report import Capacity, Change, Diff, capacity_of
-from kvgate.vllm.changed_defaults import ChangedDefault
+from kvgate.vllm.options import ChangedDefault
 
 HEAD = ("engine", "verdict", "KV cache tokens", "blocks", "max concurrency", "headroom per GPU")
 

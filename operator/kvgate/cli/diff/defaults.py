@@ -4,7 +4,7 @@ from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.versions import is_newer_than_known
 from kvgate.cli.check.report import Item
 from kvgate.judge.extra_args import read_extra_args
-from kvgate.vllm.changed_defaults import ChangedDefault, changed_defaults
+from kvgate.vllm.options import ChangedDefault, changed_defaults
 
 
 def defaults_between(before: Item, after: Item) -> tuple[ChangedDefault, ...]:

@@ -9,7 +9,7 @@ from kvgate.cli.diff.defaults import defaults_between
 from kvgate.cli.exits import Exit
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.record import record
-from kvgate.vllm.changed_defaults import ChangedDefault
+from kvgate.vllm.options import ChangedDefault
 
 
 @record

@@ -6,7 +6,7 @@ from kvgate.cli.check.text import broken_lines, finding_lines
 from kvgate.cli.diff.cells import HEAD, assumptions, cells, default_texts, release_change, summary
 from kvgate.cli.diff.report import Change, Diff
 from kvgate.cli.terminal import Line, Styled, text_of
-from kvgate.vllm.changed_defaults import ChangedDefault
+from kvgate.vllm.options import ChangedDefault
 
 
 def render(diff: Diff) -> str:

@@ -12,8 +12,7 @@ from kvgate.catalogue.prices import BadPrices, Prices, list_prices, read_prices
 from kvgate.documents.bounded_files import Refused, read_all
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.size import Question
-from kvgate.vllm.problems import Problems
-from kvgate.vllm.values import Unusable, whole
+from kvgate.vllm.values import Unusable, ValueProblems, whole
 from kvgate.vllm.what_if_settings import read_tokens
 
 MAX_PRICES_BYTES = 1 << 20
@@ -30,7 +29,7 @@ _NEEDED = ("peak_concurrency", "prompt_tokens", "output_tokens")
 def asked(values: Mapping[str, Any], prices: BinaryIO | None) -> tuple[Question, Prices]:
     """The question and the prices. Raises Unusable with everything that is wrong, and UnknownFacts."""
     values = dict(values)
-    problems = Problems()
+    problems = ValueProblems()
     accelerators = problems.read_or(catalogue.accelerators(), _accelerators, values.pop("gpus", None))
     dtypes = tuple(dict.fromkeys(name.strip() for name in values.pop("dtypes").split(",") if name.strip()))
     max_gpus, guarantee = values.pop("max_gpus"), values.pop("guarantee", None)
@@ -70,7 +69,7 @@ def _with_guarantee(request: BudgetRequest, workload: Workload | None, named: st
 def _workload(given: Mapping[str, str]) -> Workload | None:
     if not given:
         return None
-    problems = Problems()
+    problems = ValueProblems()
     numbers = {name: problems.read_or(0, _number, name, text) for name, text in given.items()}
     problems.read_or(None, _check_complete, given)
     problems.check()
@@ -104,7 +103,7 @@ def _accelerators(wanted: str | None) -> tuple[Accelerator, ...]:
     everything = catalogue.accelerators()
     if wanted is None:
         return everything
-    problems = Problems()
+    problems = ValueProblems()
     found = [problems.read_or((), _meant, word.strip(), everything) for word in wanted.split(",")]
     problems.check()
     meant = {accelerator.name for accelerators in found for accelerator in accelerators}

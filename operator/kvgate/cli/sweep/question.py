@@ -8,8 +8,7 @@ from kvgate.budget.request import Guarantee
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.sweep import Sweep, sweep, with_guarantee
 from kvgate.planning.sweep_axes import KNOBS, Axis, parse_axis, read_value, with_value
-from kvgate.vllm.problems import Problems
-from kvgate.vllm.values import Unusable
+from kvgate.vllm.values import Unusable, ValueProblems
 from kvgate.vllm.what_if_settings import read_settings
 
 _SHORTEST = 1024
@@ -24,7 +23,7 @@ def swept(values: Mapping[str, Any], *, progress: Callable[[int, int], None] = l
     """Raises Unusable with everything that is wrong with the options, and UnknownFacts."""
     values = dict(values)
     x_text, y_text, at, named = (values.pop(key, None) for key in ("x", "y", "at", "guarantee"))
-    problems = Problems(read_settings(values)[1].values())
+    problems = ValueProblems(read_settings(values)[1].values())
     y = problems.read_or(_UNREAD, parse_axis, y_text or _SEQUENCES)
     x = problems.read_or(_UNREAD, parse_axis, x_text) if x_text else _LENGTHS
     problems.read_or(None, _check, values, x, y)
@@ -60,7 +59,7 @@ def _pair(at: str, x: Axis, y: Axis) -> tuple[str, str]:
     first, comma, second = at.partition(",")
     if not comma:
         raise Unusable(f"--at is {at!r}; write two values, the first of --x, the second of --y: 32768,16")
-    problems = Problems()
+    problems = ValueProblems()
     for axis, text in ((x, first), (y, second)):
         if axis.name:
             problems.read_or(None, read_value, KNOBS[axis.name], text)

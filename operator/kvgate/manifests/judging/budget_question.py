@@ -21,8 +21,7 @@ from kvgate.manifests.judging.releases import Releases
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
-from kvgate.vllm.arguments import Setting, is_open
-from kvgate.vllm.located import Located, Place, located
+from kvgate.vllm.arguments import GivenOption, Located, Place, is_open, located
 from kvgate.vllm.memory_settings import ALLOW_LONG
 from kvgate.vllm.parser import CommandLine
 
@@ -60,7 +59,7 @@ def ask_budget(asked: Question, line: CommandLine, version: str) -> tuple[Assess
 
 
 def _invalid(engine: FoundEngine, line: CommandLine, name: str, problem: str) -> Located:
-    at = line.settings.get(name) or Place(name=name, path=engine.path)
+    at = line.given.get(name) or Place(name=name, path=engine.path)
     return located("InvalidSetting", Severity.ERROR, at, problem, "give a value that vLLM takes")
 
 
@@ -85,7 +84,7 @@ def _reworded(finding: Finding, asked: Question) -> Finding:
 def _no_model(engine: FoundEngine) -> Located:
     """A part of a manifest, as kustomize patches are, is worth less than a whole one without a model."""
     if is_open(engine.model.text):
-        return undecided(Setting(name="model", value=None, text=engine.model.text, path=engine.model.path))
+        return undecided(GivenOption(name="model", value=None, text=engine.model.text, path=engine.model.path))
     severity = Severity.WARNING if engine.arguments else Severity.INFO
     message, remedy = "no model is named where kvgate looks", "give the model's Hugging Face id"
     return located("ModelNotNamed", severity, Place(name="model", path=engine.path), message, remedy)
@@ -97,7 +96,7 @@ def _values(asked: Question, line: CommandLine, version: str) -> dict[str, Any] 
     name = asked.model.name if asked.model else ""
     if not name and config is None:
         return None
-    settings = {name: setting.value for name, setting in line.settings.items()}
+    settings = {name: setting.value for name, setting in line.given.items()}
     values = {**settings, "model": name or "model", "gpu": asked.chosen.name, "vllm_version": version}
     if config is not None and catalogue.find_model(name) is None:
         values["model_config"] = parse_config_text(config)
@@ -109,7 +108,7 @@ def _values(asked: Question, line: CommandLine, version: str) -> dict[str, Any] 
 
 def _placed(asked: Question, line: CommandLine, finding: Finding) -> Located:
     """At the option that sets the field, or at what told the model, the GPU or the release."""
-    setting = line.settings.get(finding.field)
+    setting = line.given.get(finding.field)
     if setting and finding.field != "model":
         return Located(finding=finding, path=setting.path, line=setting.line)
     own = {

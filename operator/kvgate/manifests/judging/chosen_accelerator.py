@@ -9,7 +9,7 @@ from kvgate.manifests.pods.accelerator_hints import AcceleratorFound, accelerato
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint
 from kvgate.record import record
 from kvgate.rules.finding import Severity
-from kvgate.vllm.located import Located, Place, located
+from kvgate.vllm.arguments import Located, Place, located
 
 _CPU_IMAGE = re.compile(r"(?:^|[-_/:.])cpu(?:$|[-_/:.@])")
 _SHARING_LABELS = ("nvidia.com/gpu.sharing-strategy", "cloud.google.com/gke-gpu-sharing-strategy")

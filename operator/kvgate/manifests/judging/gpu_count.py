@@ -8,7 +8,7 @@ from kvgate.manifests.judging.chosen_accelerator import cpu_image
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.manifests.pods.visible_gpus import NAME
 from kvgate.rules.finding import Severity
-from kvgate.vllm.located import Located, Place, located
+from kvgate.vllm.arguments import Located, Place, located
 from kvgate.vllm.parser import CommandLine
 
 _RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
@@ -73,7 +73,7 @@ def _counts_chips(engine: FoundEngine) -> bool:
 def _times(engine: FoundEngine, line: CommandLine) -> int:
     """Pods of the engine; one where the others run ranks of their own."""
     pods = engine.num_pods if _local(line) is None else 1
-    nodes = line.settings.get("nnodes")
+    nodes = line.given.get("nnodes")
     return max(pods, nodes.value if nodes and isinstance(nodes.value, int) and pods == 1 else 1)
 
 
@@ -81,7 +81,7 @@ def gpus_needed(line: CommandLine) -> int | None:
     """Return the product of the parallel sizes; of data parallel ranks those that run here count."""
     local = _local(line)
     data = local if local is not None else _size(line, "data_parallel_size")
-    if local is None and any(name in line.settings for name in _ELSEWHERE):
+    if local is None and any(name in line.given for name in _ELSEWHERE):
         return None
     return ranks_of_a_copy(line) * data
 
@@ -92,12 +92,12 @@ def ranks_of_a_copy(line: CommandLine) -> int:
 
 
 def _local(line: CommandLine) -> int | None:
-    setting = line.settings.get("data_parallel_size_local")
+    setting = line.given.get("data_parallel_size_local")
     return setting.value if setting and isinstance(setting.value, int) and setting.value > 0 else None
 
 
 def _size(line: CommandLine, name: str) -> int:
-    setting = line.settings.get(name)
+    setting = line.given.get(name)
     return setting.value if setting and isinstance(setting.value, int) and setting.value > 0 else 1
 
 
@@ -108,7 +108,7 @@ def _has_others_gpus(engine: FoundEngine, line: CommandLine) -> bool:
 
 def _runs_on_ray(line: CommandLine) -> bool:
     """A Ray cluster brings GPUs of other pods, for the ranks of an engine or for its data parallel copies."""
-    backends = (line.settings.get(f"{what}_backend") for what in ("distributed_executor", "data_parallel"))
+    backends = (line.given.get(f"{what}_backend") for what in ("distributed_executor", "data_parallel"))
     return any(backend is not None and backend.value == "ray" for backend in backends)
 
 

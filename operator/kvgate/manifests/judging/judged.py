@@ -9,7 +9,7 @@ from kvgate.judge.assess import Assessment
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.record import record
 from kvgate.rules.finding import Severity
-from kvgate.vllm.located import Located
+from kvgate.vllm.arguments import Located
 
 
 @record

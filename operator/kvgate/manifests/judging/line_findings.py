@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.finding import Severity
-from kvgate.vllm.arguments import Setting, shown
-from kvgate.vllm.located import Located, Place, located
+from kvgate.vllm.arguments import GivenOption, Located, Place, located, shown
 from kvgate.vllm.memory_settings import MEMORY_KINDS
 from kvgate.vllm.option_findings import is_slip, problem_findings, repetitions
 from kvgate.vllm.parser import CommandLine
@@ -57,7 +56,7 @@ def undecided_settings(line: CommandLine, *, knows_model: bool) -> list[Located]
     return [undecided(line.unknown[name]) for name in names]
 
 
-def undecided(setting: Setting) -> Located:
+def undecided(setting: GivenOption) -> Located:
     """Its value is a variable that nobody has filled in."""
     remedy = _TEMPLATE_HELP if "{{" in setting.text else _VARIABLE_HELP
     message = f"{setting.name} is {shown(setting.text)}, which has no value here"

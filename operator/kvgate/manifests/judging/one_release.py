@@ -12,8 +12,8 @@ from kvgate.manifests.judging.line_findings import line_findings, undecided_sett
 from kvgate.manifests.judging.start_advice import start_advice
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.finding import Severity
+from kvgate.vllm.arguments import Located
 from kvgate.vllm.contradictions import contradictions
-from kvgate.vllm.located import Located
 from kvgate.vllm.options import newest_read
 from kvgate.vllm.parser import CommandLine, parse_arguments
 

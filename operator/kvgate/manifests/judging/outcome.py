@@ -33,11 +33,11 @@ def _names(engine: FoundEngine) -> Iterator[Named]:
     """Return the possible names of the model, the surest first: vLLM 0.10+ puts --model where the word without an option stands."""
     line = parse_arguments(engine.arguments, newest_read())
     yield Named(text=engine.model.text, path=engine.model.path)
-    if setting := line.settings.get("model"):
+    if setting := line.given.get("model"):
         yield Named(text=setting.text, path=setting.path)
     yield from (Named(text=word.text, path=word.path) for word in line.positionals[:1])
     yield Named(text=engine.model_name.text, path=engine.model_name.path)
-    if served := line.settings.get("served_model_name"):
+    if served := line.given.get("served_model_name"):
         yield from (Named(text=str(name), path=served.path) for name in served.value or ())
 
 

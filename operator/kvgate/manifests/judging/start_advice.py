@@ -10,7 +10,7 @@ from kvgate.documents.written import Written
 from kvgate.manifests.judging.gpu_count import ranks_of_a_copy
 from kvgate.manifests.pods.engine_found import FoundEngine, Store
 from kvgate.rules.finding import Severity
-from kvgate.vllm.located import Located, Place, located
+from kvgate.vllm.arguments import Located, Place, located
 from kvgate.vllm.parser import CommandLine
 
 FASTEST_LOAD_BYTES_PER_SECOND = 2_000_000_000

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from kvgate.budget.interval import Verdict
 from kvgate.rules.finding import Severity
-from kvgate.vllm.located import Located, Place, located
+from kvgate.vllm.arguments import Located, Place, located
 
 Key = tuple[str, str, str, int]
 

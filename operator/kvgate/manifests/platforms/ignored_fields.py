@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 
 from kvgate.documents.written import Written
 from kvgate.rules.finding import Severity
-from kvgate.vllm.located import Located, Place, located
+from kvgate.vllm.arguments import Located, Place, located
 
 
 def ignored_fields(field: Written, read: Collection[str], elsewhere: Collection[str], reader: str) -> Iterator[Located]:

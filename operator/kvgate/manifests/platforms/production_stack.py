@@ -12,8 +12,7 @@ from kvgate.manifests.platforms.ignored_fields import ignored_fields
 from kvgate.manifests.pods.accelerator_hints import affinity_hints, gpu_memory_of, gpus_of, node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput, Store
 from kvgate.rules.finding import Severity
-from kvgate.vllm.arguments import Argument
-from kvgate.vllm.located import Located, Place, located
+from kvgate.vllm.arguments import Argument, Located, Place, located
 
 _CONFIG = {
     "enableChunkedPrefill": "--enable-chunked-prefill",

@@ -6,8 +6,7 @@ from kvgate.documents.reading import Document
 from kvgate.documents.written import NOTHING, Written
 from kvgate.record import record
 from kvgate.shell.environment import ConfigData, SharedRoom
-from kvgate.vllm.arguments import Argument
-from kvgate.vllm.located import Located
+from kvgate.vllm.arguments import Argument, Located
 
 COMPOSE = "docker-compose"
 """The platform without a cluster."""
