@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
+from kvgate.api.base import KeyRef
+from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.controller import observed as pure
 from kvgate.rendering.status import before
 from kvgate.webhook.review import INVALID, review

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
+from kvgate.api.base import KeyRef
+from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.request import Guarantee
 from kvgate.controller.observed import Judged, assess_owner, config_text

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
+from kvgate.api.base import KeyRef
+from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import parse_document
 from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.controller.observed import assess_owner, config_text

@@ -10,3 +10,23 @@ SKIP_BUDGET_ANNOTATION = "kvgate.io/skip-budget"
 """Break-glass: its value is the reason; the budget is computed and told, and does not decide."""
 FIELD_MANAGER = "kvgate"
 """Under which the API server notes what we wrote, and what admission webhooks added to it."""
+
+_ELSEWHERE = {
+    "model": "spec.model.name",
+    "config": "spec.model.configFrom",
+    "revision": "spec.model.revision",
+    "accelerator": "spec.accelerator.type",
+    "vllm_version": "spec.vllm.version",
+    "workload": "spec.workload",
+    "extra_args": "spec.vllm.extraArgs",
+    "environment": "spec.template.env",
+}
+"""Subjects of findings whose path is not `spec.vllm` and their name."""
+
+
+def field_path(name: str) -> str:
+    """Path in the spec of a subject of findings: `max_model_len` → `spec.vllm.maxModelLen`; a path stays as it is."""
+    if "." in name or not name:
+        return name
+    first, *others = name.split("_")
+    return _ELSEWHERE.get(name) or f"spec.vllm.{first}{''.join(map(str.capitalize, others))}"

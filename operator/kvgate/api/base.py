@@ -1,6 +1,10 @@
 """Base of all API types: camelCase outside, snake_case inside, frozen, no unknown fields, rules over several fields."""
 
-from collections.abc import Iterator
+import ast
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, PlainValidator, WithJsonSchema
@@ -8,8 +12,49 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from kvgate.api.cel import CelRule
 from kvgate.api.quantity import MAX_QUANTITY_LENGTH, QUANTITY_PATTERN, parse_quantity
+
+
+def attribute_docstrings(model: type) -> dict[str, str]:
+    """Field → the text under it; of the class itself, not of its bases."""
+    (definition,) = ast.parse(inspect.getsource(model)).body
+    if not isinstance(definition, ast.ClassDef):
+        return {}
+    return {
+        field.target.id: inspect.cleandoc(text.value.value)
+        for field, text in pairwise(definition.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class CelRule:
+    """One rule of an object; `rule` and `holds` say the same, and a test on a real API server holds them to it."""
+
+    rule: str
+    """CEL; `self` is the object as it is written, camelCase."""
+    message: str
+    """The requirement in plain words; the value is not repeated."""
+    holds: Callable[[Any], bool]
+    """The same on the parsed object."""
+    field_path: str = ""
+    """The field to blame, `.extraArgs`; empty: the object itself."""
+    culprits: Callable[[Any], Iterable[str]] = lambda _: ()
+    """The wrong parts by name, for the command line: CEL cannot name them."""
+
+    def told(self, value: Any) -> str:
+        """The message, with the culprits."""
+        named = ", ".join(self.culprits(value))
+        return f"{self.message}: {named}" if named else self.message
+
+    def schema(self) -> dict[str, str]:
+        """Return the rule as an entry of x-kubernetes-validations."""
+        path = {"fieldPath": self.field_path} if self.field_path else {}
+        return {"rule": self.rule, "message": self.message, **path}
 
 
 class ApiModel(BaseModel):
@@ -49,7 +94,7 @@ class ApiModel(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        from kvgate.api.docstrings import attribute_docstrings
+        from kvgate.api.base import attribute_docstrings
 
         schema = handler.resolve_ref_schema(handler(core_schema))
         for name, text in attribute_docstrings(cls).items():
@@ -112,3 +157,12 @@ Distinct = AfterValidator(_distinct)
 """Validator for lists with x-kubernetes-list-type set, or map by name."""
 Document = dict[str, Any]
 """A Kubernetes object as YAML or JSON give it."""
+
+
+class KeyRef(ApiModel):
+    """A key of an object in the same namespace."""
+
+    name: DnsName
+    """Name of the object."""
+    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+    """Key in its data."""

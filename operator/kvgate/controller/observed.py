@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from kvgate.api.base import Document
+from kvgate.api.base import Document, KeyRef
 from kvgate.api.conditions import ConditionType, Reason
-from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
+from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.hardware import Accelerator

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 from prometheus_client import Counter, Histogram
 
-from kvgate.api.base import Document
+from kvgate.api.base import Document, KeyRef
 from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
-from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
+from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster, Kind
 from kvgate.cluster.errors import ApiError, Conflict, Denied, Forbidden, NotFound, OverQuota, Rejected, Unavailable
 from kvgate.cluster.events import EventRecorder

@@ -15,9 +15,8 @@ from kvgate.budget.hardware import Parallelism
 from kvgate.budget.interval import Verdict
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
-from kvgate.judge.extra_args import NO_EXTRA_ARGS, read_extra_args
 from kvgate.judge.facts import Facts
-from kvgate.judge.pod_environment import read_environment
+from kvgate.judge.passed_through import NO_EXTRA_ARGS, read_environment, read_extra_args
 from kvgate.record import record
 from kvgate.rules import BUDGET_RULES, Finding, judge_budget
 from kvgate.rules.finding import Severity, error_rules

@@ -21,7 +21,8 @@ from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 
 if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
-    from kvgate.api.v1alpha1 import InferenceDeploymentSpec, KeyRef
+    from kvgate.api.base import KeyRef
+    from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 
 
 @record

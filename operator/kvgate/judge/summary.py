@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from kvgate.api import SKIP_BUDGET_ANNOTATION
+from kvgate.api import SKIP_BUDGET_ANNOTATION, field_path
 from kvgate.api.conditions import Reason
-from kvgate.api.fields import field_path
 from kvgate.budget.adjust import Alternative
 from kvgate.budget.calibration import Correction
 from kvgate.budget.interval import Verdict

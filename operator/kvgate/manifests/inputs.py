@@ -19,7 +19,8 @@ from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 
 if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
-    from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
+    from kvgate.api.base import KeyRef
+    from kvgate.api.v1alpha1 import InferenceDeployment
 
 NO_NAMESPACE = "default"
 """Namespace of objects that name none."""

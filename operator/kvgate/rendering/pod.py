@@ -1,17 +1,10 @@
 """The pod template: passes the restricted Pod Security Standard, asks for its GPU by product, waits as long as loading takes."""
 
-from kvgate.api.base import Document
+from kvgate.api.base import Document, KeyRef
 from kvgate.api.quantity import format_bytes, plus_bytes
 from kvgate.api.status import Effective, Placement
-from kvgate.api.v1alpha1 import (
-    Amounts,
-    EnvVar,
-    InferenceDeployment,
-    InferenceDeploymentSpec,
-    KeyRef,
-    Resources,
-    Template,
-)
+from kvgate.api.template import Amounts, EnvVar, Resources, Template
+from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 from kvgate.budget.calibration import Scope
 from kvgate.budget.plan import Budget
 from kvgate.budget.units import GIB, cdiv

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from kvgate.api import field_path
 from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType, Reason, set_condition
-from kvgate.api.fields import field_path
 from kvgate.api.status import Condition, InferenceDeploymentStatus
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.plan import Budget

@@ -11,7 +11,8 @@ from itertools import accumulate
 from typing import Any
 
 from kvgate.api import GROUP, KIND, PLURAL, VERSION
-from kvgate.api.v1alpha1 import InferenceDeployment, KeyRef
+from kvgate.api.base import KeyRef
+from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.judge import summary

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 import kvgate
-from kvgate.api.fields import field_path
+from kvgate.api import field_path
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, _is_list, _models_in, parse_document, unknown_metadata
 from kvgate.rules import Finding, Severity

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kvgate import catalogue
-from kvgate.api.v1alpha1 import KeyRef
+from kvgate.api.base import KeyRef
 from kvgate.api.validation import parse_document
 from kvgate.budget.model_shape import FullAttention
 from kvgate.judge import facts

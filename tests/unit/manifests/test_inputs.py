@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.api.v1alpha1 import KeyRef
+from kvgate.api.base import KeyRef
 from kvgate.judge.facts import ConfigMissing
 from kvgate.manifests import InputDocuments, read_manifests
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from kvgate.api.fields import field_path
+from kvgate.api import field_path
 from kvgate.cli.check.report import Item, Placed, Report
 from kvgate.judge.assess import Decision, effective_values
 from kvgate.text.inert import inert_json

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
-from kvgate.api import KIND
-from kvgate.api.fields import field_path
+from kvgate.api import KIND, field_path
 from kvgate.cli.check.checked import Checked
 from kvgate.cli.exits import Exit
 from kvgate.documents.discovery import Why

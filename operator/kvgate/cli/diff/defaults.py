@@ -3,7 +3,7 @@
 from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.versions import is_newer_than_known
 from kvgate.cli.check.report import Item
-from kvgate.judge.extra_args import read_extra_args
+from kvgate.judge.passed_through import read_extra_args
 from kvgate.vllm.options import ChangedDefault, changed_defaults
 
 

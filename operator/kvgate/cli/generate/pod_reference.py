@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kvgate.api.fields import field_path
+from kvgate.api import field_path
 from kvgate.rules.finding import Severity
 from kvgate.vllm.flags import FLAGS, SECRET_FLAGS
 from kvgate.vllm.memory_settings import MENTIONED

@@ -1,4 +1,4 @@
-"""extraArgs: what vLLM's parser would read from them, and what it would refuse."""
+"""What a spec passes on to vLLM: extraArgs as vLLM's parser reads them, and the variables of template.env."""
 
 from typing import Any
 
@@ -6,11 +6,13 @@ import pytest
 
 from kvgate.api.v1alpha1 import Vllm
 from kvgate.budget.request import GraphSettings, Speculation
-from kvgate.judge.extra_args import read_extra_args
+from kvgate.judge.passed_through import PodEnvironment, read_environment, read_extra_args
 from kvgate.vllm.cache_flags import cache_settings
 from kvgate.vllm.memory_settings import MENTIONED
 from kvgate.vllm.options import options
 from kvgate.vllm.pod_options import POD_OPTIONS
+from kvgate.vllm.variables import MOVING, RESERVED
+from support.manifests import an_owner
 
 
 @pytest.mark.parametrize(
@@ -152,3 +154,83 @@ def test_an_option_that_moves_some_memory_is_named(name: str) -> None:
 def test_a_key_of_an_option_that_has_none_breaks_nothing(name: str) -> None:
     """`--flag.key value` makes an object of any option."""
     assert read_extra_args(Vllm(extraArgs=(f"--{name.replace('_', '-')}.key", '{"a": [1]}'))).findings is not None
+
+
+SECRET = "sk-2f9c41d07ab3"
+FROM_SECRET = {"secretKeyRef": {"name": "api", "key": "key"}}
+
+
+def environment(*variables: dict[str, Any]) -> PodEnvironment:
+    return read_environment(an_owner(template={"env": list(variables)}).spec)
+
+
+def found_in(name: str, **given: Any) -> list[tuple[str, str]]:
+    return [
+        (each.rule, each.field) for each in environment({"name": "A", "value": "1"}, {"name": name, **given}).findings
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "VLLM_API_KEY",
+        "HF_TOKEN",
+        "HUGGING_FACE_HUB_TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+        "S3_ACCESS_KEY",
+        "api_key",
+        "DB_PASSWORD",
+    ],
+)
+def test_a_secret_in_plain_text_is_warned_of_and_not_repeated(name: str) -> None:
+    assert found_in(name, value=SECRET) == [("SecretInPlainText", "spec.template.env[1].value")]
+    found = environment({"name": name, "value": SECRET}).findings
+    assert "secretKeyRef" in found[0].message
+    assert len(found[0].message) <= 120  # all that a webhook's warning holds
+    assert SECRET not in str(found)
+    assert found_in(name, **FROM_SECRET) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1"), ("VLLM_API_KEY", ""), ("TOKENIZERS_PARALLELISM", "false"),
+        ("MAX_NEW_TOKENS", "1000000000"), ("SECRETARY", "a long enough name"), ("MONKEY", "a long enough name"),
+    ],
+)  # fmt: skip
+def test_a_name_or_a_value_that_is_no_secret_is_not_warned_of(name: str, value: str) -> None:
+    assert found_in(name, value=value) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "is_warned"),
+    [("$(HOME)/x", True), ("$$(HOME)", True), ("$HOME", False), ("$(date +%s)", False), ("$", False), ("$()", False)],
+)
+def test_a_reference_that_kubernetes_would_replace_is_warned_of(value: str, *, is_warned: bool) -> None:
+    assert found_in("X", value=value) == ([("VariableNotExpanded", "spec.template.env[1].value")] if is_warned else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_warned"),
+    [
+        ("HF_HOME", "/cache", False), ("HF_HOME", "/cache/hub", False), ("VLLM_CACHE_ROOT", "/cache/v", False),
+        ("HF_HOME", "/data", True), ("HOME", "/root", True), ("VLLM_CACHE_ROOT", "", True), ("HF_HOME", "/cachette", True),
+        ("HF_HUB_CACHE", "/data", False),
+    ],
+)  # fmt: skip
+def test_a_folder_that_is_lost_with_the_container_is_warned_of(name: str, value: str, *, is_warned: bool) -> None:
+    assert found_in(name, value=value) == ([("OutsideCacheVolume", "spec.template.env[1].value")] if is_warned else [])
+
+
+@pytest.mark.parametrize("row", MOVING, ids=lambda row: row.name)
+def test_a_variable_that_moves_memory_leaves_the_verdict_open_or_is_warned_of(row: Any) -> None:
+    for given in ({"value": "other"}, FROM_SECRET):
+        read_ = environment({"name": row.name, **given})
+        assert read_.kinds == ((row.kind,) if row.kind else ())
+        assert [each.rule for each in read_.findings] == ([] if row.kind else ["SettingMovesMemory"])
+    for value in row.harmless:
+        assert environment({"name": row.name, "value": value}) == PodEnvironment()
+
+
+def test_no_variable_is_both_reserved_and_judged() -> None:
+    assert [row.name for row in MOVING if any(group.hold(row.name) for group in RESERVED)] == []
