@@ -116,7 +116,7 @@ def known() -> words.Known:
     from kvgate.budget.kv_cache_dtype import formats_known
     from kvgate.budget.request import EngineSettings
     from kvgate.budget.versions import DEVICES
-    from kvgate.hf_config.families import classes_read
+    from kvgate.hf_config.architectures import classes_read
     from kvgate.vllm.metric_names import SCRAPED_NAMES
 
     return words.Known(

@@ -9,7 +9,7 @@ from typing import Any
 from kvgate.cli.exits import BadInput
 from kvgate.documents.bounded_files import read_text
 from kvgate.hf_config import ModelConfigError
-from kvgate.hf_config.text import MAX_CHARACTERS, parse_config_text
+from kvgate.hf_config.fields import MAX_CHARACTERS, parse_config_text
 
 QUANTIZATION_FILE = "hf_quant_config.json"
 """File in which ModelOpt 0.29 and older put what others write into config.json as `quantization_config`."""

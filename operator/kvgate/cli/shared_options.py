@@ -49,7 +49,7 @@ def given_settings(values: dict[str, Any]) -> dict[str, Any]:
     from kvgate.cli.exits import BadInput
     from kvgate.cli.model_config import quantization_beside
     from kvgate.hf_config import ModelConfigError
-    from kvgate.hf_config.text import MAX_CHARACTERS, parse_config_text
+    from kvgate.hf_config.fields import MAX_CHARACTERS, parse_config_text
 
     given = {key: value for key, value in values.items() if value is not None}
     file = given.get("model_config")

@@ -1,135 +1,289 @@
-"""Facts that the class name of a model settles beside its config.json: biases, norms, positions. One row per architecture.
+"""The one table from a model class to its reader: what the class name settles beside config.json, and how its layers are read.
 
 Read in vLLM 0.32's model classes; rows were checked against the parameter counts of those classes (tests/parity).
 """
 
-from typing import Literal
+from dataclasses import replace
 
 from kvgate.budget.model_shape import End
-from kvgate.record import record
+from kvgate.hf_config.deepseek_v4 import deepseek_v4_stack
+from kvgate.hf_config.delta_nets import gdn_stack, kimi_stack
+from kvgate.hf_config.encoder_decoder import mllama_stack, whisper_stack
+from kvgate.hf_config.encoders.clip import llava_vision, minimax_vision, phi3_vision
+from kvgate.hf_config.encoders.gemma import gemma3_vision, gemma4_towers, gemma4_unified
+from kvgate.hf_config.encoders.llama import llama4_vision, mllama_vision, muse_vision
+from kvgate.hf_config.encoders.mistral import pixtral_vision, voxtral_audio, whisper_audio
+from kvgate.hf_config.encoders.patch_mergers import glm4v_vision, moonvit, step_vision
+from kvgate.hf_config.encoders.qwen import (
+    qwen2_5_vision,
+    qwen2_vision,
+    qwen3_5_vision,
+    qwen3_vision,
+    qwen_omni_towers,
+)
+from kvgate.hf_config.family import Architecture, Family, Multimodal
+from kvgate.hf_config.fields import Fields
+from kvgate.hf_config.gemma import gemma3_stack, gemma4_stack
+from kvgate.hf_config.heads_by_layer import gpt_oss_stack, laguna_stack, llama4_stack, mimo_stack, step_stack
+from kvgate.hf_config.latent import latent_stack, minimax_m3_stack
+from kvgate.hf_config.layers import headless_stack, uniform_stack
+from kvgate.hf_config.linear_attention import bailing_stack, minimax_stack, short_conv_stack
+from kvgate.hf_config.mamba import (
+    bamba_stack,
+    falcon_h1_stack,
+    granite_hybrid_stack,
+    jamba_stack,
+    mamba2_stack,
+    mamba_stack,
+)
+from kvgate.hf_config.nemotron import nemotron_nas_stack, nemotron_stack
 
-Gate = Literal["", "head", "element"]
-
-
-@record
-class Architecture:
-    """Facts of one model class; a `*_key` names the config.json key that decides where the class does not."""
-
-    qkv_bias: bool = False
-    output_bias: bool = False
-    bias_key: str = ""
-    """Sets the biases of attention (`qkv` only where `output_bias_follows` is False)."""
-    output_bias_follows: bool = True
-    mlp_bias: bool = False
-    mlp_bias_key: str = ""
-    gated_mlp: bool = True
-    fused_mlp: bool = True
-    """Gate and up are one matrix."""
-    norms: int = 2
-    """Norms over the hidden size per layer."""
-    norm_bias: bool = False
-    head_norms: Literal["", "head", "heads", "whole"] = ""
-    """Norms of queries and keys: over one head, over a rank's heads, or over all heads, whole on every rank."""
-    head_norm_key: str = ""
-    tied: bool = False
-    """Default of tie_word_embeddings."""
-    learned_positions: int | None = None
-    """Rows of the position embedding beyond max_position_embeddings; None: rotary positions."""
-    positions: bool = True
-    """False where no table of rotary positions is kept: there are none, or transformers' own code runs the model."""
-    rotary_share: float = 1
-    """Default of partial_rotary_factor."""
-    rotary_bytes: int | None = None
-    """Bytes of an element of the table where that is not the model's."""
-    lm_head_bias: bool = False
-    router_bias: bool = False
-    router_bytes_per_element: int | None = None
-    shared_gate: bool = False
-    expert_bias: bool = False
-    """Experts and their router have biases (gpt-oss)."""
-    ends_everywhere: frozenset[End] = frozenset()
-    """Ends that every pipeline stage holds, where the class makes them without asking which stage it is on."""
-    attention_gate: Gate = ""
-    """A projection that gates what attention gives out: one value per head, or one per element."""
-    full_attention_every: int = 0
-    """Every how many layers one has no window, where config.json does not say it; 0: none is without."""
-    window_surplus: int = 0
-    """Tokens that the class adds to config.json's window."""
-
-
-ALL_ENDS = frozenset(End)
-TIED_ENDS = frozenset({End.EMBEDDING, End.NORM})
+_ALL_ENDS = frozenset(End)
+_TIED_ENDS = frozenset({End.EMBEDDING, End.NORM})
 """The embedding is the head too, and like the norm it is made on every stage."""
+_EMBEDDING = frozenset({End.EMBEDDING})
+_LLAMA = Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias")
 
-PLAIN = Architecture()
-"""Two norms, a gated feed-forward block, rotary positions, no biases."""
-LLAMA = Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias")
-
-ARCHITECTURES: dict[str, Architecture] = {
-    "AquilaForCausalLM": LLAMA,
+_UNIFORM: dict[str, Architecture] = {
+    "AquilaForCausalLM": _LLAMA,
     "BaiChuanForCausalLM": Architecture(),
     "BaichuanForCausalLM": Architecture(),
     "ChatGLMModel": Architecture(
-        bias_key="add_qkv_bias", output_bias_follows=False, ends_everywhere=ALL_ENDS, rotary_share=0.5
+        bias_key="add_qkv_bias", output_bias_follows=False, ends_everywhere=_ALL_ENDS, rotary_share=0.5
+    ),
+    "Cohere2ForCausalLM": Architecture(
+        norms=1, tied=True, bias_key="attention_bias", ends_everywhere=_TIED_ENDS, full_attention_every=4, window_surplus=1
     ),
     "CohereForCausalLM": Architecture(
         norms=1, head_norms="heads", head_norm_key="use_qk_norm", tied=True, bias_key="attention_bias",
-        ends_everywhere=TIED_ENDS,
+        ends_everywhere=_TIED_ENDS,
     ),
     "DeepseekForCausalLM": Architecture(),
+    "Exaone4ForCausalLM": Architecture(head_norms="head", bias_key="attention_bias", full_attention_every=4),
     "ExaoneForCausalLM": Architecture(),
     "FalconForCausalLM": Architecture(bias_key="bias", mlp_bias_key="bias", gated_mlp=False, norms=1, norm_bias=True, tied=True),
+    "Gemma2ForCausalLM": Architecture(
+        norms=4, tied=True, bias_key="attention_bias", ends_everywhere=_TIED_ENDS, full_attention_every=2
+    ),
+    "GemmaForCausalLM": Architecture(tied=True, bias_key="attention_bias", ends_everywhere=_TIED_ENDS),
+    "Glm4ForCausalLM": Architecture(bias_key="attention_bias", output_bias_follows=False, norms=4),
+    "Glm4MoeForCausalLM": Architecture(
+        bias_key="attention_bias", output_bias_follows=False, head_norms="head", head_norm_key="use_qk_norm", router_bias=True,
+        router_bytes_per_element=4, rotary_share=0.5,
+    ),
     "GPT2LMHeadModel": Architecture(
         qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norm_bias=True, learned_positions=0, tied=True,
-        ends_everywhere=ALL_ENDS,
+        ends_everywhere=_ALL_ENDS,
     ),
     "GPTJForCausalLM": Architecture(mlp_bias=True, gated_mlp=False, norms=1, norm_bias=True, lm_head_bias=True),
     "GPTNeoXForCausalLM": Architecture(
         qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norm_bias=True, bias_key="attention_bias",
         positions=False,
     ),
-    "GemmaForCausalLM": Architecture(tied=True, bias_key="attention_bias", ends_everywhere=TIED_ENDS),
-    "Glm4ForCausalLM": Architecture(bias_key="attention_bias", output_bias_follows=False, norms=4),
-    "Glm4MoeForCausalLM": Architecture(
-        bias_key="attention_bias", output_bias_follows=False, head_norms="head", head_norm_key="use_qk_norm", router_bias=True,
-        router_bytes_per_element=4, rotary_share=0.5,
-    ),
     "GraniteForCausalLM": Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias"),
+    "HYV3ForCausalLM": Architecture(
+        head_norms="head", head_norm_key="qk_norm", router_bias=True, router_bytes_per_element=4, ends_everywhere=_ALL_ENDS
+    ),
     "InternLM2ForCausalLM": Architecture(bias_key="bias"),
     "InternLM3ForCausalLM": Architecture(bias_key="qkv_bias"),
     "InternLMForCausalLM": Architecture(bias_key="bias"),
-    "LlamaForCausalLM": LLAMA,
+    "LlamaForCausalLM": _LLAMA,
     "MiMoForCausalLM": Architecture(qkv_bias=True),
-    "MiniCPM3ForCausalLM": Architecture(tied=True, ends_everywhere=ALL_ENDS),
-    "MiniCPMForCausalLM": Architecture(tied=True, ends_everywhere=ALL_ENDS),
+    "MiniCPM3ForCausalLM": Architecture(tied=True, ends_everywhere=_ALL_ENDS),
+    "MiniCPMForCausalLM": Architecture(tied=True, ends_everywhere=_ALL_ENDS),
     "MiniMaxM2ForCausalLM": Architecture(
         head_norms="heads", head_norm_key="use_qk_norm", router_bias=True, router_bytes_per_element=4
     ),
-    "Ministral3ForCausalLM": LLAMA,
-    "MistralForCausalLM": LLAMA,
-    "MixtralForCausalLM": Architecture(ends_everywhere=ALL_ENDS),
+    "Ministral3ForCausalLM": _LLAMA,
+    "MistralForCausalLM": _LLAMA,
+    "MixtralForCausalLM": Architecture(ends_everywhere=_ALL_ENDS),
+    "MuseGlimmerForCausalLM": Architecture(norms=4, attention_gate="element", ends_everywhere=_ALL_ENDS),
     "NemotronForCausalLM": Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias", gated_mlp=False, norm_bias=True),
+    "Olmo2ForCausalLM": Architecture(head_norms="whole", ends_everywhere=_ALL_ENDS),
+    "Olmo3ForCausalLM": Architecture(head_norms="whole", bias_key="attention_bias", full_attention_every=4, positions=False),
+    "OlmoForCausalLM": Architecture(norms=0),
     "OPTForCausalLM": Architecture(
         qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norm_bias=True, learned_positions=2, tied=True,
-        ends_everywhere=ALL_ENDS,
+        ends_everywhere=_ALL_ENDS,
     ),
-    "Olmo2ForCausalLM": Architecture(head_norms="whole", ends_everywhere=ALL_ENDS),
-    "OlmoForCausalLM": Architecture(norms=0),
     "OrionForCausalLM": Architecture(norm_bias=True),
     "Phi3ForCausalLM": Architecture(),
+    "Phi3SmallForCausalLM": Architecture(
+        qkv_bias=True, output_bias=True, mlp_bias=True, norm_bias=True, tied=True, ends_everywhere=_ALL_ENDS
+    ),
     "PhiForCausalLM": Architecture(
         qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norms=1, norm_bias=True, lm_head_bias=True
     ),
-    "QWenLMHeadModel": Architecture(qkv_bias=True),
+    "PhiMoEForCausalLM": Architecture(
+        bias_key="attention_bias", norm_bias=True, lm_head_bias=True, ends_everywhere=_ALL_ENDS
+    ),
     "Qwen2ForCausalLM": Architecture(qkv_bias=True),
-    "Qwen2MoeForCausalLM": Architecture(qkv_bias=True, shared_gate=True, ends_everywhere=ALL_ENDS),
+    "Qwen2MoeForCausalLM": Architecture(qkv_bias=True, shared_gate=True, ends_everywhere=_ALL_ENDS),
     "Qwen3ForCausalLM": Architecture(bias_key="attention_bias", head_norms="head"),
-    "Qwen3MoeForCausalLM": Architecture(bias_key="attention_bias", head_norms="head", ends_everywhere=ALL_ENDS),
+    "Qwen3MoeForCausalLM": Architecture(bias_key="attention_bias", head_norms="head", ends_everywhere=_ALL_ENDS),
+    "QWenLMHeadModel": Architecture(qkv_bias=True),
     "SeedOssForCausalLM": Architecture(bias_key="attention_bias", output_bias_follows=False),
-    "StableLmForCausalLM": Architecture(bias_key="use_qkv_bias", output_bias_follows=False, norm_bias=True, ends_everywhere=ALL_ENDS),
+    "StableLmForCausalLM": Architecture(bias_key="use_qkv_bias", output_bias_follows=False, norm_bias=True, ends_everywhere=_ALL_ENDS),
     "Starcoder2ForCausalLM": Architecture(
         bias_key="use_bias", mlp_bias_key="use_bias", gated_mlp=False, norm_bias=True, tied=True, positions=False
     ),
     "XverseForCausalLM": Architecture(),
-    "YiForCausalLM": LLAMA,
+    "YiForCausalLM": _LLAMA,
 }  # fmt: skip
+"""Classes whose layers differ in nothing but their window and their feed-forward block; one row per class."""
+
+_MAMBA = Architecture(tied=True, positions=False, ends_everywhere=_ALL_ENDS)
+_CORRECTED = Architecture(router_bias=True)
+"""The router corrects the scores of its experts."""
+_FLOAT32_ROUTER = Architecture(router_bias=True, router_bytes_per_element=4)
+_MINIMAX_M3 = Architecture(head_norms="head", head_norm_key="use_qk_norm")
+_STEP = Family(
+    layers=step_stack,
+    known=replace(_FLOAT32_ROUTER, head_norms="head", bias_key="attention_bias", output_bias_follows=False),
+)
+_HEADLESS_LLAMA = Family(layers=headless_stack, known=_LLAMA, own_ends=True)
+
+_FAMILIES: dict[str, Family] = {
+    **{name: Family(layers=uniform_stack, known=known) for name, known in _UNIFORM.items()},
+    "BailingMoeV2_5ForCausalLM": Family(layers=bailing_stack),
+    "BambaForCausalLM": Family(layers=bamba_stack, known=Architecture(ends_everywhere=_ALL_ENDS)),
+    "DeciLMForCausalLM": Family(layers=nemotron_nas_stack, known=_LLAMA),
+    "DeepseekV2ForCausalLM": Family(layers=latent_stack),
+    "DeepseekV32ForCausalLM": Family(layers=latent_stack, known=_CORRECTED),
+    "DeepseekV3ForCausalLM": Family(layers=latent_stack, known=_CORRECTED),
+    "DeepseekV4ForCausalLM": Family(layers=deepseek_v4_stack),
+    "FalconH1ForCausalLM": Family(layers=falcon_h1_stack, known=Architecture(bias_key="attention_bias")),
+    "FalconMambaForCausalLM": Family(layers=mamba_stack, known=_MAMBA),
+    "Gemma3ForCausalLM": Family(
+        layers=gemma3_stack,
+        known=Architecture(
+            norms=4,
+            tied=True,
+            bias_key="attention_bias",
+            head_norms="head",
+            ends_everywhere=_TIED_ENDS,
+            full_attention_every=6,
+        ),
+    ),
+    "Gemma4ForCausalLM": Family(
+        layers=gemma4_stack,
+        known=Architecture(
+            tied=True, bias_key="attention_bias", head_norms="head", ends_everywhere=_TIED_ENDS, full_attention_every=6
+        ),
+    ),
+    "Glm4MoeLiteForCausalLM": Family(layers=latent_stack, known=_FLOAT32_ROUTER),
+    "GlmMoeDsaForCausalLM": Family(layers=latent_stack, known=_CORRECTED),
+    "GptOssForCausalLM": Family(
+        layers=gpt_oss_stack,
+        known=Architecture(
+            qkv_bias=True, output_bias=True, expert_bias=True, ends_everywhere=_ALL_ENDS, rotary_bytes=4
+        ),
+    ),
+    "GraniteMoeHybridForCausalLM": Family(
+        layers=granite_hybrid_stack,
+        known=Architecture(tied=True, bias_key="attention_bias", ends_everywhere=_ALL_ENDS),
+    ),
+    "JambaForCausalLM": Family(layers=jamba_stack, known=Architecture(positions=False, ends_everywhere=_ALL_ENDS)),
+    "KimiLinearForCausalLM": Family(layers=kimi_stack, known=Architecture(positions=False)),
+    "LagunaForCausalLM": Family(
+        layers=laguna_stack,
+        known=Architecture(
+            bias_key="qkv_bias", output_bias_follows=False, head_norms="head", router_bias=True, fused_mlp=False
+        ),
+    ),
+    "Lfm2ForCausalLM": Family(
+        layers=short_conv_stack, known=Architecture(tied=True, head_norms="head", ends_everywhere=_EMBEDDING)
+    ),
+    "Lfm2MoeForCausalLM": Family(
+        layers=short_conv_stack,
+        known=Architecture(tied=True, head_norms="head", router_bias=True, ends_everywhere=_EMBEDDING),
+    ),
+    "Llama4ForCausalLM": Family(layers=llama4_stack),
+    "LlamaModel": _HEADLESS_LLAMA,
+    "Mamba2ForCausalLM": Family(layers=mamba2_stack, known=_MAMBA, supports_pipeline=False),
+    "MambaForCausalLM": Family(layers=mamba_stack, known=_MAMBA),
+    "MiMoV2FlashForCausalLM": Family(
+        layers=mimo_stack, known=replace(_FLOAT32_ROUTER, bias_key="attention_bias", output_bias_follows=False)
+    ),
+    "MiniMaxM1ForCausalLM": Family(layers=minimax_stack, supports_pipeline=False),
+    "MiniMaxM3ForCausalLM": Family(layers=minimax_m3_stack, known=_MINIMAX_M3),
+    "MiniMaxM3SparseForCausalLM": Family(layers=minimax_m3_stack, known=_MINIMAX_M3),
+    "MiniMaxText01ForCausalLM": Family(layers=minimax_stack, supports_pipeline=False),
+    "Mistral4ForCausalLM": Family(layers=latent_stack),
+    "MistralModel": _HEADLESS_LLAMA,
+    "MllamaForCausalLM": Family(layers=mllama_stack, supports_pipeline=False),
+    "NemotronHForCausalLM": Family(
+        layers=nemotron_stack, known=Architecture(positions=False, ends_everywhere=_ALL_ENDS)
+    ),
+    "Qwen3_5ForCausalLM": Family(layers=gdn_stack, known=Architecture(ends_everywhere=_EMBEDDING)),
+    "Qwen3_5MoeForCausalLM": Family(layers=gdn_stack, known=Architecture(shared_gate=True, ends_everywhere=_EMBEDDING)),
+    "Qwen3NextForCausalLM": Family(
+        layers=gdn_stack,
+        known=Architecture(shared_gate=True, ends_everywhere=frozenset({End.EMBEDDING, End.HEAD})),
+    ),
+    "Step3p5ForCausalLM": _STEP,
+    "Step3p7FlashForCausalLM": _STEP,
+    "WhisperForConditionalGeneration": Family(
+        layers=whisper_stack,
+        known=Architecture(norm_bias=True, learned_positions=0),
+        supports_pipeline=False,
+        own_ends=True,
+    ),
+}
+"""The classes above, and those whose layers are read by a function of their own; one row per class."""
+
+_MULTIMODAL: dict[str, Multimodal] = {
+    "Exaone4_5_ForConditionalGeneration": Multimodal(towers=qwen2_5_vision, language_model="Exaone4ForCausalLM"),
+    "Gemma3ForConditionalGeneration": Multimodal(towers=gemma3_vision, language_model="Gemma3ForCausalLM"),
+    "Gemma4ForConditionalGeneration": Multimodal(towers=gemma4_towers, language_model="Gemma4ForCausalLM"),
+    "Gemma4UnifiedForConditionalGeneration": Multimodal(towers=gemma4_unified, language_model="Gemma4ForCausalLM"),
+    "Glm4vForConditionalGeneration": Multimodal(towers=glm4v_vision, language_model="Glm4ForCausalLM"),
+    "Glm4vMoeForConditionalGeneration": Multimodal(towers=glm4v_vision, language_model="Glm4MoeForCausalLM"),
+    "KimiK25ForConditionalGeneration": Multimodal(towers=moonvit, language_model="DeepseekV3ForCausalLM"),
+    "KimiK3ForConditionalGeneration": Multimodal(towers=moonvit, language_model="KimiLinearForCausalLM"),
+    "Llama4ForConditionalGeneration": Multimodal(towers=llama4_vision, language_model="Llama4ForCausalLM"),
+    "LlavaForConditionalGeneration": Multimodal(towers=llava_vision),
+    "MiniMaxM3SparseForConditionalGeneration": Multimodal(towers=minimax_vision, language_model="MiniMaxM3SparseForCausalLM"),
+    "Mistral3ForConditionalGeneration": Multimodal(towers=pixtral_vision, ties_embeddings=True),
+    "MllamaForConditionalGeneration": Multimodal(towers=mllama_vision, language_model="MllamaForCausalLM"),
+    "MuseGlimmerForConditionalGeneration": Multimodal(towers=muse_vision, language_model="MuseGlimmerForCausalLM"),
+    "Phi3VForCausalLM": Multimodal(towers=phi3_vision, language_model="Phi3ForCausalLM"),
+    "Qwen2_5_VLForConditionalGeneration": Multimodal(towers=qwen2_5_vision, language_model="Qwen2ForCausalLM"),
+    "Qwen2VLForConditionalGeneration": Multimodal(towers=qwen2_vision, language_model="Qwen2ForCausalLM"),
+    "Qwen3_5ForConditionalGeneration": Multimodal(towers=qwen3_5_vision, language_model="Qwen3_5ForCausalLM"),
+    "Qwen3_5MoeForConditionalGeneration": Multimodal(towers=qwen3_5_vision, language_model="Qwen3_5MoeForCausalLM"),
+    "Qwen3OmniMoeForConditionalGeneration": Multimodal(towers=qwen_omni_towers, language_model="Qwen3MoeForCausalLM"),
+    "Qwen3VLForConditionalGeneration": Multimodal(towers=qwen3_vision, language_model="Qwen3ForCausalLM"),
+    "Qwen3VLMoeForConditionalGeneration": Multimodal(towers=qwen3_vision, language_model="Qwen3MoeForCausalLM"),
+    "Step3p7ForConditionalGeneration": Multimodal(towers=step_vision, language_model="Step3p5ForCausalLM"),
+    "VoxtralForConditionalGeneration": Multimodal(towers=voxtral_audio, language_model="LlamaForCausalLM"),
+    "WhisperForConditionalGeneration": Multimodal(towers=whisper_audio, language_model="WhisperForConditionalGeneration"),
+}  # fmt: skip
+"""Classes with towers; one row per class."""
+
+_MODEL_TYPES: dict[str, str] = {
+    "llama": "LlamaForCausalLM",
+    "ministral3": "Ministral3ForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "mistral4": "Mistral4ForCausalLM",
+}
+"""`text_config.model_type` → the class of a language model, for multimodal classes that take any."""
+
+
+def family_of(architecture: str, fields: Fields) -> Family | None:
+    """Return the row of the class, or of its language model's class; None for a class that nobody read yet."""
+    multimodal = _MULTIMODAL.get(architecture)
+    if multimodal is None or multimodal.language_model:
+        return _FAMILIES.get(multimodal.language_model if multimodal else architecture)
+    named = (*fields.section("text_config").sequence("architectures"), _MODEL_TYPES.get(fields.text("model_type")))
+    return next((_FAMILIES[name] for name in named if name in _FAMILIES), None)
+
+
+def multimodal_of(architecture: str) -> Multimodal | None:
+    """Return the row of a class with towers; None where it has no towers, or none that kvgate can read."""
+    return _MULTIMODAL.get(architecture)
+
+
+def classes_read() -> frozenset[str]:
+    """Return the model classes that have a row of their own, as a model or as its towers."""
+    return frozenset({*_FAMILIES, *_MULTIMODAL})

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import CompressedAttention, LayerShape, RotaryCache, SparseMlp
 from kvgate.hf_config.blocks import Router, column_parallel, cut_vector, replicated, row_parallel, sparse_mlp, vector
-from kvgate.hf_config.context import derived_max_model_len
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import sparse_of
 from kvgate.hf_config.fields import HEADS, LARGEST, Fields
+from kvgate.hf_config.positions import derived_max_model_len
 
 _INDEXED_RATIO = 4
 """Layers that keep a state for every 4 tokens choose among them; their windows overlap, so that compression is twice as wide."""

@@ -1,13 +1,65 @@
 """The contract of readers of model classes: the facts that a reader gets, and the parts that it returns."""
 
 from collections.abc import Callable
+from typing import Literal
 
 from kvgate.budget.matrix import Matrix
-from kvgate.budget.model_shape import Encoder, LayerShape, RotaryCache
-from kvgate.hf_config.architectures import PLAIN, Architecture
+from kvgate.budget.model_shape import Encoder, End, LayerShape, RotaryCache
 from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.quantization import ModuleFormats
 from kvgate.record import record
+
+Gate = Literal["", "head", "element"]
+
+
+@record
+class Architecture:
+    """Facts of one model class; a `*_key` names the config.json key that decides where the class does not."""
+
+    qkv_bias: bool = False
+    output_bias: bool = False
+    bias_key: str = ""
+    """Sets the biases of attention (`qkv` only where `output_bias_follows` is False)."""
+    output_bias_follows: bool = True
+    mlp_bias: bool = False
+    mlp_bias_key: str = ""
+    gated_mlp: bool = True
+    fused_mlp: bool = True
+    """Gate and up are one matrix."""
+    norms: int = 2
+    """Norms over the hidden size per layer."""
+    norm_bias: bool = False
+    head_norms: Literal["", "head", "heads", "whole"] = ""
+    """Norms of queries and keys: over one head, over a rank's heads, or over all heads, whole on every rank."""
+    head_norm_key: str = ""
+    tied: bool = False
+    """Default of tie_word_embeddings."""
+    learned_positions: int | None = None
+    """Rows of the position embedding beyond max_position_embeddings; None: rotary positions."""
+    positions: bool = True
+    """False where no table of rotary positions is kept: there are none, or transformers' own code runs the model."""
+    rotary_share: float = 1
+    """Default of partial_rotary_factor."""
+    rotary_bytes: int | None = None
+    """Bytes of an element of the table where that is not the model's."""
+    lm_head_bias: bool = False
+    router_bias: bool = False
+    router_bytes_per_element: int | None = None
+    shared_gate: bool = False
+    expert_bias: bool = False
+    """Experts and their router have biases (gpt-oss)."""
+    ends_everywhere: frozenset[End] = frozenset()
+    """Ends that every pipeline stage holds, where the class makes them without asking which stage it is on."""
+    attention_gate: Gate = ""
+    """A projection that gates what attention gives out: one value per head, or one per element."""
+    full_attention_every: int = 0
+    """Every how many layers one has no window, where config.json does not say it; 0: none is without."""
+    window_surplus: int = 0
+    """Tokens that the class adds to config.json's window."""
+
+
+PLAIN = Architecture()
+"""Two norms, a gated feed-forward block, rotary positions, no biases."""
 
 
 @record
@@ -54,3 +106,14 @@ class Family:
     supports_pipeline: bool = True
     own_ends: bool = False
     """The stack holds embedding and head itself, because they are unlike the others', or missing."""
+
+
+@record
+class Multimodal:
+    """A model class with vision or audio towers beside its language model."""
+
+    towers: EncoderReader
+    language_model: str = ""
+    """Class of the language model; empty where config.json names it."""
+    ties_embeddings: bool = False
+    """True where its config of transformers 5 ties embedding and head although config.json says nothing about it."""

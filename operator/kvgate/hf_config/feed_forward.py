@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from kvgate.budget.matrix import Matrix
 from kvgate.budget.model_shape import DenseMlp, Mlp, SparseMlp
-from kvgate.hf_config.architectures import Architecture
 from kvgate.hf_config.blocks import Router, dense_mlp, sparse_mlp
+from kvgate.hf_config.family import Architecture
 from kvgate.hf_config.fields import HIDDEN, Fields
 
 

@@ -1,7 +1,12 @@
 """Typed access to a config.json mapping: every problem is collected, none stops the reading."""
 
+import json
 from collections.abc import Mapping
+from math import inf, nan
 from typing import Any
+
+from kvgate.text.nesting import MAX_DEPTH, is_nested_beyond
+from kvgate.text.unicode import NOT_UNICODE, parsed_has_lone_surrogate
 
 HEADS = ("num_attention_heads", "n_head", "num_heads", "decoder_attention_heads")
 HIDDEN = ("hidden_size", "n_embd", "d_model")
@@ -139,3 +144,76 @@ class Fields:
 def _shown(value: Any) -> str:
     text = repr(value) if not isinstance(value, int) or abs(value) <= LARGEST else "a number beyond 10^12"
     return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+_PATHS = (("text_config",), ("thinker_config", "text_config"), ("llm_config",), ("language_config",))
+"""Most classes, Qwen3-Omni, InternVL and Step, DeepSeek-VL."""
+
+_TEXT_DEFAULTS: dict[str, Mapping[str, Any]] = {
+    "gemma3_text": {
+        "vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 163840,
+        "sliding_window": 4096,
+    },
+    "llama": {
+        "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "max_position_embeddings": 2048,
+    },
+    "mistral": {
+        "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072, "sliding_window": 4096,
+    },
+}  # fmt: skip
+"""Defaults of transformers' config classes by model_type; a nested config leaves out the values that equal them."""
+
+
+def language_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """config.json with the keys of its language model before those around it; null inside means that the outer key counts."""
+    nested = next((part for path in _PATHS if (part := _at(config, path))), {})
+    model_type = nested.get("model_type")
+    defaults = _TEXT_DEFAULTS.get(model_type, {}) if isinstance(model_type, str) else {}
+    inner = {**defaults, **nested}
+    return {**config, **{key: value for key, value in inner.items() if value is not None or key not in config}}
+
+
+def _at(config: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
+    """The object at the end of a path; empty where there is none."""
+    here: Any = config
+    for key in path:
+        here = here.get(key) if isinstance(here, Mapping) else None
+    return here if isinstance(here, Mapping) else {}
+
+
+MAX_CHARACTERS = 4_000_000
+"""The longest published config.json (MiniMax-M3-NVFP4: 22,422 modules by name) has 2.4 million."""
+
+
+_FLOAT = "__float__"
+"""Key by which transformers writes numbers that JSON does not have: {"__float__": "Infinity"} (`PreTrainedConfig`)."""
+_SPECIAL = {"Infinity": inf, "-Infinity": -inf, "NaN": nan}
+
+
+def parse_config_text(text: str) -> dict[str, Any]:
+    """The object as Python reads JSON: with `Infinity`, `-Infinity` and `NaN`, which published configs hold.
+
+    Raises ModelConfigError for what is too long, not JSON, not an object, nested too deeply, or not Unicode.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise ModelConfigError((f"it has {len(text)} characters; a config.json has less than {MAX_CHARACTERS}",))
+    try:
+        config = json.loads(text.removeprefix("\ufeff"), object_hook=_special_float if f'"{_FLOAT}"' in text else None)
+        is_too_deep = is_nested_beyond(config, MAX_DEPTH)
+        is_unicode = is_too_deep or not parsed_has_lone_surrogate(text, config)
+    except (ValueError, RecursionError) as error:
+        raise ModelConfigError((f"it is not JSON ({error})",)) from None
+    if not isinstance(config, dict):
+        raise ModelConfigError((f"it is JSON of type {type(config).__name__}, not an object",))
+    if is_too_deep:
+        raise ModelConfigError((f"it is nested deeper than {MAX_DEPTH} levels; a config.json has less than ten",))
+    if not is_unicode:
+        raise ModelConfigError((NOT_UNICODE,))
+    return config
+
+
+def _special_float(found: dict[str, Any]) -> Any:
+    return _SPECIAL.get(str(found[_FLOAT]), found) if found.keys() == {_FLOAT} else found

@@ -5,12 +5,11 @@ from dataclasses import replace
 
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, Mlp, SharedCache, SparseMlp
-from kvgate.hf_config.attention import attention_matrices, full_attention
+from kvgate.hf_config.attention import attention_matrices, full_attention, layer_windows
 from kvgate.hf_config.blocks import Router, column_parallel, dense_mlp, replicated, row_parallel, sparse_mlp, vector
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.layers import attention_stack, stack
-from kvgate.hf_config.windows import layer_windows
 
 
 def gemma3_stack(model: LanguageModel) -> Stack:

@@ -3,14 +3,12 @@
 from dataclasses import replace
 
 from kvgate.budget.model_shape import DenseMlp, FullAttention, Mlp, SparseMlp
-from kvgate.hf_config.architectures import Gate
-from kvgate.hf_config.attention import full_attention
-from kvgate.hf_config.family import LanguageModel, Stack
+from kvgate.hf_config.attention import full_attention, layer_windows
+from kvgate.hf_config.family import Gate, LanguageModel, Stack
 from kvgate.hf_config.feed_forward import mlps_of
 from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.layers import attention_stack
-from kvgate.hf_config.rotary import rotary_tables
-from kvgate.hf_config.windows import layer_windows
+from kvgate.hf_config.positions import rotary_tables
 
 
 def laguna_stack(model: LanguageModel) -> Stack:

@@ -1,11 +1,16 @@
 """Mamba mixers: their weights as vLLM 0.32 declares them (`MambaMixer`, `MambaMixer2`), and what they cache."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from kvgate.budget.matrix import Cut, Matrix, Units
-from kvgate.budget.model_shape import RecurrentState
-from kvgate.hf_config.blocks import column_parallel, cut_vector, row_parallel, vector
-from kvgate.hf_config.mixed import Part
+from kvgate.budget.model_shape import DenseMlp, LayerShape, Mlp, RecurrentState, SparseMlp
+from kvgate.hf_config.attention import attention_of
+from kvgate.hf_config.blocks import Router, column_parallel, cut_vector, dense_mlp, row_parallel, sparse_mlp, vector
+from kvgate.hf_config.family import LanguageModel, Stack
+from kvgate.hf_config.feed_forward import dense_of, sparse_of
+from kvgate.hf_config.fields import Fields
+from kvgate.hf_config.layers import Part, count_or_auto, every, listed_kinds, mixed_stack, parts_of, stack
 from kvgate.record import record
 
 
@@ -88,3 +93,151 @@ def _mamba2_matrices(dims: Mamba2, inner: Units, groups: Units, hidden_size: int
     if dims.has_norm:
         yield cut_vector("mixer_norm", inner)
     yield row_parallel("out_proj", hidden_size, columns=inner.elements, bias=dims.bias)
+
+
+_MAMBA, _ATTENTION = "mamba", "attention"
+
+
+def mamba_stack(model: LanguageModel) -> Stack:
+    """Mamba and Falcon-Mamba: a mixer and one norm per layer, no feed-forward blocks."""
+    fields = model.fields
+    inner = fields.optional_count("intermediate_size") or fields.count("expand", default=2) * model.hidden_size
+    dims = Mamba1(
+        inner_size=inner,
+        state_size=fields.count("state_size", default=16),
+        dt_rank=_dt_rank(fields, "time_step_rank", model.hidden_size),
+        conv_kernel=fields.count("conv_kernel", default=4),
+        conv_bias=fields.flag("use_conv_bias", default=True),
+        bias=fields.flag("use_bias"),
+    )
+    return _mixers_only(model, mamba1(dims, model.hidden_size))
+
+
+def mamba2_stack(model: LanguageModel) -> Stack:
+    """Mamba2 and Codestral-Mamba."""
+    fields = model.fields
+    dims = Mamba2(
+        num_heads=fields.count("num_heads"),
+        head_dim=fields.count("head_dim"),
+        n_groups=fields.count("n_groups", default=8),
+        state_size=fields.count("state_size", default=128),
+        conv_kernel=fields.count("conv_kernel", default=4),
+        conv_bias=fields.flag("use_conv_bias", default=True),
+        bias=fields.flag("use_bias"),
+    )
+    return _mixers_only(model, mamba2(dims, model.hidden_size))
+
+
+def _mixers_only(model: LanguageModel, part: Part) -> Stack:
+    mixer, own = part
+    layer = LayerShape(mixers=(mixer,), matrices=(*own, vector("norm", model.hidden_size)))
+    return stack(model, (model.formats.stored(index, layer) for index in range(model.num_layers)))
+
+
+def _dt_rank(fields: Fields, key: str, hidden_size: int) -> int:
+    return count_or_auto(fields, key, auto=-(-hidden_size // 16))
+
+
+def jamba_stack(model: LanguageModel) -> Stack:
+    """One attention layer per period, experts in every second layer; the offsets are config.json's."""
+    fields, hidden_size = model.fields, model.hidden_size
+    dims = Mamba1(
+        inner_size=fields.count("mamba_expand", default=2) * hidden_size,
+        state_size=fields.count("mamba_d_state", default=16),
+        dt_rank=_dt_rank(fields, "mamba_dt_rank", hidden_size),
+        conv_kernel=fields.count("mamba_d_conv", default=4),
+        conv_bias=fields.flag("mamba_conv_bias", default=True),
+        bias=fields.flag("mamba_proj_bias"),
+        norms=True,
+    )
+    known = {_MAMBA: mamba1(dims, hidden_size), _ATTENTION: attention_of(fields, model.known, hidden_size)}
+    kinds = _periodic(fields, "attn_layer", model.num_layers, defaults=(8, 4), here=_ATTENTION, elsewhere=_MAMBA)
+    return mixed_stack(model, parts_of(kinds, known), _jamba_mlps(model))
+
+
+def _periodic(
+    fields: Fields, key: str, num_layers: int, *, defaults: tuple[int, int], here: str, elsewhere: str
+) -> list[str]:
+    period = fields.count(f"{key}_period", default=defaults[0])
+    offset = fields.optional_count(f"{key}_offset") if fields.has(f"{key}_offset") else defaults[1]
+    return every(num_layers, period, offset, here=here, elsewhere=elsewhere)
+
+
+def _jamba_mlps(model: LanguageModel) -> list[Mlp]:
+    fields, dense = model.fields, dense_of(model.fields, model.known)
+    sparse = sparse_of(fields) or dense
+    holders = _periodic(fields, "expert_layer", model.num_layers, defaults=(2, 1), here="experts", elsewhere="dense")
+    return [sparse if kind == "experts" else dense for kind in holders]
+
+
+def _mamba2_of(fields: Fields, hidden_size: int, *, conv_bias: bool, has_norm: bool = True) -> Mamba2:
+    """The keys that Granite 4, Bamba and Falcon-H1 have in common."""
+    num_heads = fields.count("mamba_n_heads", default=128)
+    inner = fields.optional_count("mamba_d_ssm") or fields.count("mamba_expand", default=2) * hidden_size
+    return Mamba2(
+        num_heads=num_heads,
+        head_dim=count_or_auto(fields, "mamba_d_head", auto=max(1, inner // num_heads)),
+        n_groups=fields.count("mamba_n_groups", default=1),
+        state_size=fields.count("mamba_d_state", default=256),
+        conv_kernel=fields.count("mamba_d_conv", default=4),
+        conv_bias=conv_bias,
+        bias=fields.flag("mamba_proj_bias"),
+        has_norm=has_norm,
+    )
+
+
+def granite_hybrid_stack(model: LanguageModel) -> Stack:
+    """Granite 4: experts and a shared block beside them in every layer; the small ones have the shared block only."""
+    fields, hidden_size = model.fields, model.hidden_size
+    dims = _mamba2_of(fields, hidden_size, conv_bias=fields.flag("mamba_conv_bias", default=True))
+    known = {_MAMBA: mamba2(dims, hidden_size), _ATTENTION: attention_of(fields, model.known, hidden_size)}
+    kinds = listed_kinds(fields, "layer_types", model.num_layers) or [_MAMBA] * model.num_layers
+    mlps, blocks = _granite_blocks(fields, hidden_size)
+    layers = (
+        LayerShape(mixers=(mixer,), mlps=mlps, matrices=(*own, *blocks, vector("layernorm", 2 * hidden_size)))
+        for mixer, own in parts_of(kinds, known)
+    )
+    return stack(model, (model.formats.stored(index, layer) for index, layer in enumerate(layers)))
+
+
+def _granite_blocks(fields: Fields, hidden_size: int) -> tuple[tuple[Mlp, ...], tuple[Matrix, ...]]:
+    shared, num_experts = fields.optional_count("shared_intermediate_size"), fields.optional_count("num_local_experts")
+    if not num_experts:
+        dense = DenseMlp(intermediate_size=shared)
+        return (dense,), tuple(dense_mlp(dense, hidden_size))
+    sparse = SparseMlp(
+        num_experts=num_experts,
+        num_experts_per_token=fields.count("num_experts_per_tok", default=1),
+        intermediate_size=fields.count("intermediate_size"),
+        shared_intermediate_size=shared,
+    )
+    return (sparse,), tuple(sparse_mlp(sparse, hidden_size, Router()))
+
+
+def bamba_stack(model: LanguageModel) -> Stack:
+    """Mamba2 with attention at the indices that config.json lists."""
+    fields, hidden_size = model.fields, model.hidden_size
+    dims = _mamba2_of(fields, hidden_size, conv_bias=fields.flag("mamba_conv_bias", default=True))
+    known = {_MAMBA: mamba2(dims, hidden_size), _ATTENTION: attention_of(fields, model.known, hidden_size)}
+    here: Iterable[Any] = fields.sequence("attn_layer_indices")
+    kinds = [_ATTENTION if index in here else _MAMBA for index in range(model.num_layers)]
+    dense: Mlp = dense_of(fields, model.known)
+    return mixed_stack(model, parts_of(kinds, known), [dense] * model.num_layers)
+
+
+def falcon_h1_stack(model: LanguageModel) -> Stack:
+    """Attention and Mamba2 side by side in every layer."""
+    fields, hidden_size = model.fields, model.hidden_size
+    dims = _mamba2_of(
+        fields,
+        hidden_size,
+        conv_bias=fields.flag("mamba_conv_bias", default=True),
+        has_norm=fields.flag("mamba_rms_norm"),
+    )
+    attention, attention_matrices = attention_of(fields, model.known, hidden_size)
+    mixer, own = mamba2(dims, hidden_size)
+    dense = dense_of(fields, model.known)
+    block = dense_mlp(dense, hidden_size, bias=fields.flag("mlp_bias"))
+    norms = vector("layernorm", 2 * hidden_size)
+    layer = LayerShape(mixers=(attention, mixer), mlps=(dense,), matrices=(*attention_matrices, *own, *block, norms))
+    return stack(model, (model.formats.stored(index, layer) for index in range(model.num_layers)))

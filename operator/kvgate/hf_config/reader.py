@@ -10,14 +10,12 @@ from kvgate.budget.model_shape import (
     ModelShape,
     UnmodelledLayer,
 )
-from kvgate.hf_config.context import default_max_model_len, derived_max_model_len
-from kvgate.hf_config.encoders import TIED_BY_WRAPPER
-from kvgate.hf_config.families import encoders_of, family_of
+from kvgate.hf_config.architectures import family_of, multimodal_of
 from kvgate.hf_config.family import Family, LanguageModel
-from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError
+from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError, language_keys
 from kvgate.hf_config.layers import headless_stack, uniform_stack, unmodelled_mixer
 from kvgate.hf_config.modules import UnknownFormat
-from kvgate.hf_config.nesting import language_keys
+from kvgate.hf_config.positions import default_max_model_len, derived_max_model_len, rotary_tables
 from kvgate.hf_config.quantization import (
     ModuleFormats,
     Quantization,
@@ -25,7 +23,6 @@ from kvgate.hf_config.quantization import (
     of_argument,
     read_quantization,
 )
-from kvgate.hf_config.rotary import rotary_tables
 
 MAX_LAYERS = 1024
 """More layers than any model has; a config with more is a mistake or an attack."""
@@ -45,27 +42,24 @@ def read_config(
     if not isinstance(architectures, list) or not architectures or not isinstance(architectures[0], str):
         raise ModelConfigError(("architectures is missing; this is not a model's config.json",))
     architecture = architectures[0]
-    fields = Fields(language_keys(config))
-    family = family_of(architecture, fields)
-    kind = _unmodelled_kind(architecture, family, fields)
+    fields, raw = Fields(language_keys(config)), Fields(config)
+    family, multimodal = family_of(architecture, fields), multimodal_of(architecture)
+    kind = _unmodelled_kind(architecture, family, fields, has_reader=multimodal is not None)
     if family is None or kind:
         return _unmodelled_shape(fields, name or architecture, architecture, kind or "")
-    unmodelled: list[str] = []
-    weights = _quantization(fields, quantization, unmodelled)
-    shape = _shape(fields, name or architecture, architecture, family, weights, unmodelled, dtype)
-    raw = Fields(config)
-    towers = read_towers(raw, shape.hidden_size) if (read_towers := encoders_of(architecture)) else ()
+    stored, unmodelled = _quantization(fields, quantization)
+    shape = _shape(fields, architecture, family, stored, dtype)
+    towers = multimodal.towers(raw, shape.hidden_size) if multimodal else ()
     if fields.problems or raw.problems:
         raise ModelConfigError(tuple(dict.fromkeys((*fields.problems, *raw.problems))))
-    ties = architecture in TIED_BY_WRAPPER and not raw.has("tie_word_embeddings")
-    return replace(shape, encoders=towers, tied_by_wrapper=ties)
+    ties = multimodal is not None and multimodal.ties_embeddings and not raw.has("tie_word_embeddings")
+    return replace(shape, name=name or architecture, unmodelled=unmodelled, encoders=towers, tied_by_wrapper=ties)
 
 
-def _unmodelled_kind(architecture: str, family: Family | None, fields: Fields) -> str | None:
+def _unmodelled_kind(architecture: str, family: Family | None, fields: Fields, *, has_reader: bool) -> str | None:
     """Name the part that has no formula here: a kind of cache, an encoder, or a class that nobody read yet."""
     kind = unmodelled_mixer(fields) if family is None or family.layers in (uniform_stack, headless_stack) else None
-    has_towers = encoders_of(architecture) is None and any(fields.has(key) for key in _ENCODER_KEYS)
-    if kind is None and has_towers:
+    if kind is None and not has_reader and any(fields.has(key) for key in _ENCODER_KEYS):
         return "multimodal encoder"  # even of a known class: glm-4v and Qwen-VL share theirs with text models
     return kind or (f"architecture {architecture}" if family is None else None)
 
@@ -90,25 +84,20 @@ def _declared(fields: Fields) -> Any:
     return fields.values.get("quantization_config") or fields.values.get("compression_config") or {}
 
 
-def _quantization(fields: Fields, asked: str | None, unmodelled: list[str]) -> Quantization | None:
-    is_v4 = fields.text("model_type") == "deepseek_v4"
-    expert_dtype = fields.text("expert_dtype", default="fp4" if is_v4 else "")
+def _quantization(fields: Fields, asked: str | None) -> tuple[Quantization | None, tuple[str, ...]]:
+    """Return the quantisation of the checkpoint, else the requested one, and what has no formula in it."""
+    expert_dtype = fields.text("expert_dtype", default="fp4" if fields.text("model_type") == "deepseek_v4" else "")
     try:
         declared = read_quantization(_declared(fields), _num_layers(Fields(fields.values)), expert_dtype=expert_dtype)
-        return declared or (of_argument(asked) if asked else None)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        unmodelled.append(str(error) if isinstance(error, UnknownFormat) else "an unreadable quantization_config")
-        return None
+        return declared or (of_argument(asked) if asked else None), ()
+    except UnknownFormat as error:
+        return None, (str(error),)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return None, ("an unreadable quantization_config",)
 
 
 def _shape(
-    fields: Fields,
-    name: str,
-    architecture: str,
-    family: Family,
-    quantization: Quantization | None,
-    unmodelled: list[str],
-    dtype: str | None,
+    fields: Fields, architecture: str, family: Family, quantization: Quantization | None, dtype: str | None
 ) -> ModelShape:
     known = family.known
     model = LanguageModel(
@@ -120,7 +109,7 @@ def _shape(
     )
     stack = family.layers(model)
     return ModelShape(
-        name=name,
+        name=architecture,
         architecture=architecture,
         hidden_size=model.hidden_size,
         vocab_size=fields.count("vocab_size", "padded_vocab_size"),
@@ -139,7 +128,6 @@ def _shape(
         quantization=quantization.main if quantization else None,
         head_format=quantization.head if quantization else None,
         kv_cache_scheme=kv_cache_scheme(_declared(fields)),
-        unmodelled=tuple(unmodelled),
         num_heads=fields.count(*HEADS, default=0),
         supports_pipeline=family.supports_pipeline,
         own_ends=family.own_ends,

@@ -16,11 +16,11 @@ from kvgate.budget.hardware import Accelerator
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.versions import OLDEST, accounting_of, parse_patch
 from kvgate.hf_config import ModelConfigError, read_config
-from kvgate.hf_config.text import parse_config_text
+from kvgate.hf_config.fields import parse_config_text
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 
-if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
+if TYPE_CHECKING:
     from kvgate.api.base import KeyRef
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 

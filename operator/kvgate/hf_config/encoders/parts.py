@@ -1,9 +1,9 @@
-"""Parts of vision and audio towers (vLLM 0.32's model classes): layers, patches, projectors."""
+"""Parts that vision and audio towers have in common (vLLM 0.32's model classes): layers, patches, projectors."""
 
 from collections.abc import Iterable, Iterator
 
 from kvgate.budget.matrix import Matrix, Units
-from kvgate.budget.model_shape import DenseMlp, FullAttention
+from kvgate.budget.model_shape import DenseMlp, Encoder, FullAttention, MediaItem
 from kvgate.hf_config.blocks import attention, column_parallel, dense_mlp, replicated, row_parallel, vector
 from kvgate.hf_config.fields import Fields
 from kvgate.record import record
@@ -38,6 +38,19 @@ class TowerLayer:
         mlp = DenseMlp(intermediate_size=self.intermediate_size, gated=self.gated)
         yield from dense_mlp(mlp, self.hidden_size, bias=self.mlp_bias)
         yield vector("norm", self.norm_vectors * self.hidden_size)
+
+
+def tower(
+    layer: TowerLayer, num_layers: int, around: Iterable[Matrix], *items: MediaItem, patches_per_token: int = 1
+) -> Encoder:
+    """Return a tower of equal layers; `around` are the weights before and behind them, projector included."""
+    return Encoder(
+        matrices=(*counted(num_layers, layer.matrices()), *counted(1, around)),
+        hidden_size=layer.hidden_size,
+        intermediate_size=layer.intermediate_size,
+        items=items,
+        patches_per_token=patches_per_token,
+    )
 
 
 def patch_embedding(width: int, *, columns: int, bias: bool = False) -> Matrix:

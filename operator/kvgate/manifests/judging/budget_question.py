@@ -9,7 +9,7 @@ from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee, Workload
 from kvgate.budget.units import MIB
 from kvgate.hf_config import ModelConfigError
-from kvgate.hf_config.text import parse_config_text
+from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.assess import Assessment, judge
 from kvgate.judge.facts import without_spec
 from kvgate.judge.what_if import BadRequest, assess_request

@@ -2,6 +2,7 @@
 
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import DenseMlp, LayerShape, Mlp, RecurrentState, SparseMlp
+from kvgate.budget.units import round_up
 from kvgate.hf_config.attention import attention_of
 from kvgate.hf_config.blocks import (
     Router,
@@ -14,12 +15,11 @@ from kvgate.hf_config.blocks import (
     vector,
 )
 from kvgate.hf_config.family import LanguageModel, Stack
-from kvgate.hf_config.feed_forward import dense_of
+from kvgate.hf_config.feed_forward import dense_of, sparse_of
 from kvgate.hf_config.fields import HEADS, Fields
-from kvgate.hf_config.layers import stack
-from kvgate.hf_config.mixed import Part, every, listed_kinds, parts_of
+from kvgate.hf_config.layers import Part, every, listed_kinds, mixed_stack, parts_of, stack
 
-_LINEAR, _SOFTMAX = "0", "1"
+_LIGHTNING, _SOFTMAX = "0", "1"
 """The names of both kinds in `attn_type_list`."""
 
 
@@ -37,7 +37,7 @@ def minimax_stack(model: LanguageModel) -> Stack:
     """Lightning attention, with softmax attention where `attn_type_list` has a 1."""
     fields, hidden_size = model.fields, model.hidden_size
     kinds = listed_kinds(fields, "attn_type_list", model.num_layers) or [_SOFTMAX] * model.num_layers
-    known = {_LINEAR: _lightning(fields, hidden_size), _SOFTMAX: attention_of(fields, model.known, hidden_size)}
+    known = {_LIGHTNING: _lightning(fields, hidden_size), _SOFTMAX: attention_of(fields, model.known, hidden_size)}
     mlps, block = _minimax_block(model)
     norms = vector("layernorm", 2 * hidden_size)
     layers = (
@@ -77,8 +77,8 @@ def bailing_stack(model: LanguageModel) -> Stack:
     """Ling 2.5: MLA in the last layer of every group, linear attention in the others."""
     fields, hidden_size = model.fields, model.hidden_size
     group = fields.count("layer_group_size", default=1)
-    kinds = every(model.num_layers, group, group - 1, here=_SOFTMAX, elsewhere=_LINEAR)
-    known = {_LINEAR: _bailing_linear(fields, hidden_size), _SOFTMAX: attention_of(fields, model.known, hidden_size)}
+    kinds = every(model.num_layers, group, group - 1, here=_SOFTMAX, elsewhere=_LIGHTNING)
+    known = {_LIGHTNING: _bailing_linear(fields, hidden_size), _SOFTMAX: attention_of(fields, model.known, hidden_size)}
     dense, sparse = dense_of(fields, model.known), _bailing_sparse(fields)
     prefix = fields.optional_count("first_k_dense_replace")
     norms = vector("layernorm", 2 * hidden_size)
@@ -123,3 +123,54 @@ def _bailing_block(fields: Fields, mlp: DenseMlp | SparseMlp, hidden_size: int) 
     wide = fields.text("router_dtype", default="fp32") == "fp32"
     router = Router(bias=fields.flag("moe_router_enable_expert_bias"), element_bytes=4 if wide else None)
     return tuple(sparse_mlp(mlp, hidden_size, router))
+
+
+_CONV, _ATTENTION = "conv", "full_attention"
+
+
+def short_conv_stack(model: LanguageModel) -> Stack:
+    """A convolution or attention per layer; with experts the first layers stay dense."""
+    fields, num_layers = model.fields, model.num_layers
+    known = {
+        _CONV: _short_conv(fields, model.hidden_size),
+        _ATTENTION: attention_of(fields, model.known, model.hidden_size),
+    }
+    kinds = listed_kinds(fields, "layer_types", num_layers) or _kinds_of_indices(fields, num_layers)
+    return mixed_stack(model, parts_of(kinds, known), _conv_mlps(fields, num_layers))
+
+
+def _kinds_of_indices(fields: Fields, num_layers: int) -> list[str]:
+    """Older configs list the layers with attention; without a list all have it."""
+    if not fields.has("full_attn_idxs"):
+        return [_ATTENTION] * num_layers
+    full = fields.layer_numbers("full_attn_idxs")
+    return [_ATTENTION if index in full else _CONV for index in range(num_layers)]
+
+
+def _short_conv(fields: Fields, hidden_size: int) -> Part:
+    channels = Units(count=fields.count("conv_dim", default=hidden_size))
+    taps, bias = fields.count("conv_L_cache"), fields.flag("conv_bias")
+    mixer = RecurrentState(kind="short convolution", conv=(channels,), conv_taps=taps - 1)
+    return mixer, (
+        column_parallel("in_proj", channels, channels, channels, columns=hidden_size, bias=bias),
+        column_parallel("conv", channels, columns=taps, bias=bias),
+        row_parallel("out_proj", hidden_size, columns=channels.count, bias=bias),
+    )
+
+
+def _conv_mlps(fields: Fields, num_layers: int) -> list[Mlp]:
+    sparse = sparse_of(fields)
+    num_dense = fields.optional_count("num_dense_layers") if sparse else num_layers
+    dense = _conv_dense(fields, adjusts=sparse is None) if num_dense else None
+    return [dense if dense and index < num_dense else sparse or dense for index in range(num_layers)]  # type: ignore[misc]
+
+
+def _conv_dense(fields: Fields, *, adjusts: bool) -> DenseMlp:
+    """Dense models give the width before two thirds of it are rounded up to whole units."""
+    size = fields.count("block_ff_dim", "intermediate_size")
+    if not (adjusts and fields.flag("block_auto_adjust_ff_dim", default=True)):
+        return DenseMlp(intermediate_size=size)
+    size = 2 * size // 3
+    if fields.has("block_ffn_dim_multiplier"):
+        size = int(size * fields.number("block_ffn_dim_multiplier", most=1000))
+    return DenseMlp(intermediate_size=round_up(size, fields.count("block_multiple_of", default=256)))

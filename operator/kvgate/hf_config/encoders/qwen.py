@@ -1,4 +1,4 @@
-"""The vision towers of Qwen2-VL to Qwen3.5: patches of two frames, merged 2 × 2 before the language model."""
+"""The towers of Qwen2-VL to Qwen3.5 and of Qwen3-Omni: patches of two frames, merged 2 × 2 before the language model."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -6,44 +6,52 @@ from dataclasses import replace
 from kvgate.budget.matrix import Matrix
 from kvgate.budget.model_shape import Encoder, MediaItem
 from kvgate.hf_config.blocks import replicated, vector
-from kvgate.hf_config.encoders.parts import TowerLayer, counted, layer_norm, patch_embedding, two_linears
+from kvgate.hf_config.encoders.parts import TowerLayer, counted, layer_norm, patch_embedding, tower, two_linears
 from kvgate.hf_config.fields import Fields
 
 _SHARED_DEFAULTS = {"num_heads": 16, "in_channels": 3, "temporal_patch_size": 2, "spatial_merge_size": 2}
-QWEN2_DEFAULTS = {**_SHARED_DEFAULTS, "depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "patch_size": 14}
-QWEN2_5_DEFAULTS = {**_SHARED_DEFAULTS, "depth": 32, "hidden_size": 3584, "intermediate_size": 3420, "patch_size": 14}
-QWEN3_DEFAULTS = {
+_QWEN2_DEFAULTS = {**_SHARED_DEFAULTS, "depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "patch_size": 14}
+_QWEN2_5_DEFAULTS = {**_SHARED_DEFAULTS, "depth": 32, "hidden_size": 3584, "intermediate_size": 3420, "patch_size": 14}
+_QWEN3_DEFAULTS = {
     **_SHARED_DEFAULTS, "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "patch_size": 16,
     "num_position_embeddings": 2304, "deepstack_visual_indexes": (8, 16, 24),
 }  # fmt: skip
 """Defaults of the vision configs in transformers 4.57 (`Qwen2VLVisionConfig` and its successors)."""
 
-QWEN2_MAX_PIXELS = 12_845_056
+_QWEN2_MAX_PIXELS = 12_845_056
 """`max_pixels` of Qwen2-VL's and Qwen2.5-VL's preprocessor_config.json; every pair of frames may have as many."""
-QWEN3_MAX_PIXELS = 16_777_216
+_QWEN3_MAX_PIXELS = 16_777_216
 """`size.longest_edge` of Qwen3-VL's and Qwen3.5's preprocessor_config.json."""
-QWEN3_MAX_VIDEO_PIXELS = 25_165_824
+_QWEN3_MAX_VIDEO_PIXELS = 25_165_824
 """The same of video_preprocessor_config.json, over all frames of a video."""
-QWEN3_RECKONED_TOKENS = 153_600
+_QWEN3_RECKONED_TOKENS = 153_600
 """24,576 frames in pairs, 12.5 tokens each with their timestamps (0.11 to 0.13, `get_max_video_tokens` in qwen3_vl.py)."""
-MAX_FRAME_PAIRS = 7
+_MAX_FRAME_PAIRS = 7
 """vLLM profiles at most 14 frames of a video (0.32, `_MAX_FRAMES_PER_VIDEO` in qwen2_vl.py)."""
+
+_OMNI_AUDIO_DEFAULTS = {
+    "d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120, "num_mel_bins": 128,
+    "downsample_hidden_size": 480,
+}  # fmt: skip
+"""Defaults of `Qwen3OmniMoeAudioEncoderConfig` in transformers 4.57."""
+_OMNI_AUDIO_TOKENS = 390
+"""30 seconds, 13 tokens each."""
 
 
 def qwen2_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     """Qwen2-VL: its `hidden_size` is the language model's, it works in `embed_dim`."""
-    vision = config.section("vision_config").over(QWEN2_DEFAULTS)
+    vision = config.section("vision_config").over(_QWEN2_DEFAULTS)
     width = vision.count("embed_dim")
     layer = TowerLayer(
         hidden_size=width, intermediate_size=width * vision.count("mlp_ratio"), num_heads=vision.count("num_heads")
     )
     merger = _merger(vision, width, hidden_size, norm=layer_norm("merger.ln_q", width))
-    return (_encoder(vision, layer, merger, images_and_videos(vision, QWEN2_MAX_PIXELS)),)
+    return (_encoder(vision, layer, merger, _images_and_videos(vision, _QWEN2_MAX_PIXELS)),)
 
 
 def qwen2_5_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     """Qwen2.5-VL: gated feed-forward blocks, norms without bias; EXAONE 4.5 shares heads of keys and values."""
-    vision = config.section("vision_config").over(QWEN2_5_DEFAULTS)
+    vision = config.section("vision_config").over(_QWEN2_5_DEFAULTS)
     layer = TowerLayer(
         hidden_size=vision.count("hidden_size"),
         intermediate_size=vision.count("intermediate_size"),
@@ -53,32 +61,32 @@ def qwen2_5_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
         norm_vectors=2,
     )
     merger = _merger(vision, layer.hidden_size, hidden_size, norm=vector("merger.ln_q", layer.hidden_size))
-    return (_encoder(vision, layer, merger, images_and_videos(vision, QWEN2_MAX_PIXELS)),)
+    return (_encoder(vision, layer, merger, _images_and_videos(vision, _QWEN2_MAX_PIXELS)),)
 
 
 def qwen3_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     """Qwen3-VL: the language model's first layers see what inner layers of the tower give."""
-    vision = config.section("vision_config").over(QWEN3_DEFAULTS)
-    return (qwen3_tower(vision, hidden_size, _qwen3_items(vision)),)
+    vision = config.section("vision_config").over(_QWEN3_DEFAULTS)
+    return (_qwen3_tower(vision, hidden_size, _qwen3_items(vision)),)
 
 
 def qwen3_5_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     """Qwen3.5: the same tower, read at its end alone."""
-    vision = config.section("vision_config").over({**QWEN3_DEFAULTS, "deepstack_visual_indexes": ()})
-    return (qwen3_tower(vision, hidden_size, _qwen3_items(vision)),)
+    vision = config.section("vision_config").over({**_QWEN3_DEFAULTS, "deepstack_visual_indexes": ()})
+    return (_qwen3_tower(vision, hidden_size, _qwen3_items(vision)),)
 
 
 def _qwen3_items(vision: Fields) -> tuple[MediaItem, ...]:
     frames_of_patch = vision.count("temporal_patch_size")
     video = replace(
-        image(vision, QWEN3_MAX_VIDEO_PIXELS // frames_of_patch),
+        _image(vision, _QWEN3_MAX_VIDEO_PIXELS // frames_of_patch),
         modality="video",
-        reckoned_tokens=QWEN3_RECKONED_TOKENS,
+        reckoned_tokens=_QWEN3_RECKONED_TOKENS,
     )
-    return image(vision, QWEN3_MAX_PIXELS), video
+    return _image(vision, _QWEN3_MAX_PIXELS), video
 
 
-def qwen3_tower(vision: Fields, hidden_size: int, items: tuple[MediaItem, ...]) -> Encoder:
+def _qwen3_tower(vision: Fields, hidden_size: int, items: tuple[MediaItem, ...]) -> Encoder:
     """Learned positions, and a merger of its own for every layer that the language model sees besides the last."""
     width = vision.count("hidden_size")
     layer = TowerLayer(
@@ -98,16 +106,16 @@ def qwen3_tower(vision: Fields, hidden_size: int, items: tuple[MediaItem, ...]) 
     return replace(encoder, matrices=(*encoder.matrices, *deep), embedding_parts=1 + depth)
 
 
-def image(vision: Fields, max_pixels: int) -> MediaItem:
+def _image(vision: Fields, max_pixels: int) -> MediaItem:
     """The largest picture that the processor lets through."""
     patch = vision.count("patch_size")
     return MediaItem(modality="image", tokens=max_pixels // (patch * patch * _merged_patches(vision)))
 
 
-def images_and_videos(vision: Fields, max_pixels: int) -> tuple[MediaItem, ...]:
+def _images_and_videos(vision: Fields, max_pixels: int) -> tuple[MediaItem, ...]:
     """Frames may be as large as pictures: a video holds as many as the context has room for."""
-    picture = image(vision, max_pixels)
-    video = MediaItem(modality="video", tokens=MAX_FRAME_PAIRS * picture.tokens, step_tokens=picture.tokens)
+    picture = _image(vision, max_pixels)
+    video = MediaItem(modality="video", tokens=_MAX_FRAME_PAIRS * picture.tokens, step_tokens=picture.tokens)
     return picture, video
 
 
@@ -132,3 +140,34 @@ def _merger(vision: Fields, width: int, hidden_size: int, *, norm: Matrix) -> It
 
 def _merged_patches(vision: Fields) -> int:
     return vision.count("spatial_merge_size") ** 2
+
+
+def qwen_omni_towers(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
+    """Return the towers of Qwen3-Omni's thinker: Qwen3-VL's for pictures, one of its own for sound. vLLM does not serve the talker.
+
+    Pictures have as many pixels as Qwen2.5-VL's, in patches of Qwen3-VL's size.
+    """
+    thinker = config.section("thinker_config")
+    vision = thinker.section("vision_config").over(_QWEN3_DEFAULTS)
+    audio = thinker.section("audio_config").over(_OMNI_AUDIO_DEFAULTS)
+    seeing = _qwen3_tower(vision, hidden_size, _images_and_videos(vision, _QWEN2_MAX_PIXELS))
+    layer = TowerLayer(
+        hidden_size=audio.count("d_model"),
+        intermediate_size=audio.count("encoder_ffn_dim"),
+        num_heads=audio.count("encoder_attention_heads"),
+    )
+    width, channels = layer.hidden_size, audio.count("downsample_hidden_size")
+    frequencies = audio.count("num_mel_bins")
+    for _ in range(3):  # each convolution of 3 × 3 halves them
+        frequencies = (frequencies + 1) // 2
+    around = (
+        replicated("conv2d1", channels, columns=9, bias=True),
+        replicated("conv2d2", channels, columns=9 * channels, bias=True),
+        replicated("conv2d3", channels, columns=9 * channels, bias=True),
+        patch_embedding(width, columns=channels * frequencies),
+        layer_norm("ln_post", width),
+        replicated("proj1", width, columns=width, bias=True),
+        replicated("proj2", hidden_size, columns=width, bias=True),
+    )
+    item = MediaItem(modality="audio", tokens=_OMNI_AUDIO_TOKENS)
+    return seeing, tower(layer, audio.count("encoder_layers"), around, item)
