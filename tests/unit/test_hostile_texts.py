@@ -21,9 +21,9 @@ from kvgate.cli.check.directives import directives
 from kvgate.cli.check.repository_config import is_release
 from kvgate.cli.explain.requests import answers
 from kvgate.cli.markup import cell
-from kvgate.documents.comments import comments_in
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.reading import parsed
+from kvgate.documents.streams import comments_in
 from kvgate.documents.written import Written
 from kvgate.judge import facts
 from kvgate.manifests.judging.images import version_of

@@ -36,7 +36,7 @@ class PassedOver:
 
 
 @record
-class _Rule:
+class _IgnoreRule:
     """One line of a `.gitignore`."""
 
     depth: int
@@ -49,18 +49,18 @@ class _Rule:
 
 
 @record
-class _Place:
+class _Folder:
     """A folder on the way down."""
 
     steps: tuple[str, ...]
     """Steps from the root."""
-    rules: tuple[_Rule, ...]
+    rules: tuple[_IgnoreRule, ...]
 
 
 def files_below(folder: Path, root: Path) -> Iterator[Path | OSError | PassedOver]:
-    """Sorted; hidden folders and files are left out, linked folders are not followed, so that no loop is possible.
+    """Yield the files of a folder in order, and what was skipped; hidden ones are left out, linked folders are not followed.
 
-    An error for every folder that cannot be listed. `root`: the repository, whose `.gitignore` files count from there down.
+    There is an OSError for every folder that cannot be listed. `root`: the repository, whose `.gitignore` files count from there down.
     """
     errors: list[OSError] = []
     places = {str(folder): _first_place(folder, root)}
@@ -71,7 +71,7 @@ def files_below(folder: Path, root: Path) -> Iterator[Path | OSError | PassedOve
             passed = _passed_folder(Path(top, name), place, is_of_chart=_CHART_FILE in names)
             if passed is None:
                 entered.append(name)
-                places[os.path.join(top, name)] = _Place(steps=(*place.steps, name), rules=place.rules)  # noqa: PTH118
+                places[os.path.join(top, name)] = _Folder(steps=(*place.steps, name), rules=place.rules)  # noqa: PTH118
             elif passed.count:
                 yield passed
         folders[:] = entered
@@ -84,7 +84,7 @@ def _is_read(name: str) -> bool:
     return name.lower().endswith(SUFFIXES) and not name.startswith(".")
 
 
-def _passed_folder(path: Path, place: _Place, *, is_of_chart: bool) -> PassedOver | None:
+def _passed_folder(path: Path, place: _Folder, *, is_of_chart: bool) -> PassedOver | None:
     """Return None for a folder that is read; templates of a chart are no YAML before Helm fills them in."""
     if _is_ignored(place, path.name, is_folder=True):
         return PassedOver(why=Why.IGNORED)
@@ -96,48 +96,47 @@ def _passed_folder(path: Path, place: _Place, *, is_of_chart: bool) -> PassedOve
     return None
 
 
-def _first_place(folder: Path, root: Path) -> _Place:
+def _first_place(folder: Path, root: Path) -> _Folder:
     """Take the rules of the folders above, unless they name this one: somebody wants it read."""
     resolved, root = folder.resolve(), root.resolve()
     steps = resolved.relative_to(root).parts if resolved.is_relative_to(root) else ()
-    place = _Place(steps=(), rules=())
+    place = _Folder(steps=(), rules=())
     for depth, name in enumerate(steps):
         place = _entered(place, root.joinpath(*steps[:depth]), root, has_rules=True)
         if _is_ignored(place, name, is_folder=True):
-            return _Place(steps=steps, rules=())
-        place = _Place(steps=(*place.steps, name), rules=place.rules)
+            return _Folder(steps=steps, rules=())
+        place = _Folder(steps=(*place.steps, name), rules=place.rules)
     return place
 
 
-def _entered(place: _Place, folder: Path, root: Path, *, has_rules: bool) -> _Place:
+def _entered(place: _Folder, folder: Path, root: Path, *, has_rules: bool) -> _Folder:
     rules = _rules(folder / _IGNORE_FILE, root, len(place.steps)) if has_rules else ()
-    return _Place(steps=place.steps, rules=(*place.rules, *rules)[:MAX_IGNORE_RULES])
+    return _Folder(steps=place.steps, rules=(*place.rules, *rules)[:MAX_IGNORE_RULES])
 
 
-def _rules(path: Path, root: Path, depth: int) -> Iterator[_Rule]:
+def _rules(path: Path, root: Path, depth: int) -> Iterator[_IgnoreRule]:
     try:
         text = read_text(path, max_bytes=_MAX_IGNORE_BYTES, inside=root)
     except (OSError, UnicodeDecodeError):
         return
-    for line in text.split("\n"):
-        written = _without_blanks(line.removesuffix("\r"))
+    for each in text.split("\n"):
+        line = each.removesuffix("\r")
+        written = line.rstrip(" ")
+        if (
+            written.endswith("\\") and written != line
+        ):  # blanks at the end mean nothing, but one behind a backslash counts
+            written = f"{written} "
         is_exception = written.startswith("!")
         glob = written.removeprefix("!")
         steps = glob.removesuffix("/").split("/")
         if glob.strip("/") and not written.startswith("#"):
-            yield _Rule(
+            yield _IgnoreRule(
                 depth=depth,
                 globs=[_standard(step) for step in (steps if steps[0] else steps[1:])],
                 is_name=len(steps) == 1,
                 only_folders=glob.endswith("/"),
                 is_exception=is_exception,
             )
-
-
-def _without_blanks(line: str) -> str:
-    """Drop the blanks at the end of a line, but keep one behind a backslash."""
-    stripped = line.rstrip(" ")
-    return f"{stripped} " if stripped.endswith("\\") and stripped != line else stripped
 
 
 def _standard(step: str) -> str:
@@ -149,7 +148,7 @@ def _standard(step: str) -> str:
     return "".join(parts).replace("[^", "[!")
 
 
-def _is_ignored(place: _Place, name: str, *, is_folder: bool) -> bool:
+def _is_ignored(place: _Folder, name: str, *, is_folder: bool) -> bool:
     """Ask the rules; the last one that matches decides."""
     names = (*place.steps, name)
     for rule in reversed(place.rules):
@@ -160,5 +159,5 @@ def _is_ignored(place: _Place, name: str, *, is_folder: bool) -> bool:
 
 
 def root_of(folder: Path) -> Path:
-    """The repository that a folder lies in, else the folder itself."""
+    """Return the repository that a folder lies in, else the folder itself."""
     return repository_of(folder) or folder

@@ -20,12 +20,12 @@ def path_matches(path: str, glob: str) -> bool:
 
 @lru_cache(maxsize=65536)
 def any_path_matches(path: str, globs: tuple[str, ...]) -> bool:
-    """Remembered, because every engine and every finding of a file asks."""
+    """Match a path with any of several globs; the answer is kept, because every engine and every finding of a file needs it."""
     return any(path_matches(path, glob) for glob in globs)
 
 
 def steps_match(names: Sequence[str], globs: Sequence[str], *, with_contents: bool = False) -> bool:
-    """Names of folders and of a file against a glob for each. `with_contents`: a folder that matches stands for all in it."""
+    """Match names of folders and of a file with a glob for each. `with_contents`: a folder that matches stands for all in it."""
     places = _reached({0}, globs)
     for name in names:
         if with_contents and len(globs) in places:
@@ -54,22 +54,16 @@ def _reached(places: set[int], globs: Sequence[str]) -> set[int]:
 
 
 def name_matches(name: str, glob: str | None) -> bool:
-    """`*` stands for any text; no glob, any name."""
-    return glob is None or _pattern(_glob_of_name(glob)).match(name) is not None
-
-
-@lru_cache(maxsize=4096)
-def _glob_of_name(glob: str) -> str:
-    """Brackets and question marks are themselves."""
-    return "*".join(map(literal, glob.split("*")))
+    """Match a name with a glob in which only `*` has a meaning; None matches any name."""
+    return glob is None or _pattern(glob, only_stars=True).match(name) is not None
 
 
 def literal(text: str) -> str:
-    """The glob that stands for the text itself."""
+    """Return the glob that stands for the text itself."""
     return re.sub(r"[*?\[]", r"[\g<0>]", text)
 
 
-@lru_cache(maxsize=4096)
-def _pattern(glob: str) -> re.Pattern[str]:
-    """The standard library's translation never goes back behind a `*` that has found what follows it."""
-    return re.compile(translate(glob))
+@lru_cache(maxsize=8192)
+def _pattern(glob: str, *, only_stars: bool = False) -> re.Pattern[str]:
+    """Translate a glob; the standard library's pattern never goes back behind a `*` that has found what follows it."""
+    return re.compile(translate("*".join(map(literal, glob.split("*"))) if only_stars else glob))

@@ -1,8 +1,13 @@
-"""Text of one YAML document → nodes → values, safe for text that anybody may have written."""
+"""Text of one YAML document → nodes → values, safe for text that anybody may have written.
+
+Nearly every document is plain: no aliases, merges or tags, and nothing wrong. Its value is made in one walk (`plain_value`); PyYAML's
+constructor, which takes ten times as long, makes the others.
+"""
 
 import gc
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -10,12 +15,10 @@ from typing import Any
 import yaml
 from yaml.constructor import SafeConstructor
 
-from kvgate.documents.plain_values import NotPlain, plain_value
-
 MAX_DEPTH = 100
 """Levels of nesting; a pod template has a dozen."""
 MAX_NODES = 2_000_000
-"""Limit of keys, values, lists and objects in all documents of an input that are more than looked through."""
+"""Limit of keys, values, lists and objects in all documents of an input from which nodes are made."""
 MAX_ALIASED_NODES = 100_000
 """Nodes that aliases may add to the written ones."""
 MAX_NUMBER = 100
@@ -30,27 +33,27 @@ _NUM_EVENTS_OF_A_SCALAR = 5
 """Start and end of stream and document, and the scalar."""
 _TOO_MANY = (f"the input holds more than {MAX_NODES} keys and values", "check its parts one by one")
 _SHORT = 100
-"""Characters; what is longer is not kept for the next time."""
+"""Characters; the tag of a longer scalar is not kept for the next time."""
 _SURROGATES = re.compile(
     r"\\(?:\\|u(?P<high>[dD][89abAB][0-9a-fA-F]{2})(?:\\u(?P<low>[dD][c-fC-F][0-9a-fA-F]{2}))?|u[dD][c-fC-F]..)"
 )
-"""Halves of a sign beyond 16 bits, as JSON escapes it, and a backslash that is none of an escape."""
+"""Halves of a character beyond 16 bits, as JSON escapes it, or an escaped backslash."""
 _SCALAR = yaml.ScalarNode
-_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_NULL, _BOOL, _TIMESTAMP = "tag:yaml.org,2002:null", "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"
 _STR, _SEQ, _MAP, _INT, _FLOAT, _BINARY = (
     f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map", "int", "float", "binary")
 )
 _COLLECTIONS = tuple(f"tag:yaml.org,2002:{name}" for name in ("set", "omap", "pairs"))
 """JSON has one kind of objects and one of lists."""
+_TEXTS = frozenset({_STR, _TIMESTAMP})
+"""Tags of scalars that are read as text: for Kubernetes a date is one."""
+_PLAIN_DEPTH = 50
+"""Deeper nodes are not plain."""
+_PLAIN_INT = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_PLAIN_FLOAT = re.compile(r"-?[0-9]{1,17}\.[0-9]{1,17}")
 
 _Base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RESOLVERS: Mapping[str, list[tuple[str, re.Pattern[str]]]] = _Base.yaml_implicit_resolvers
-
-
-@lru_cache(maxsize=4096)
-def _tag_of_plain(text: str) -> str:
-    """Return the tag of a scalar without quotes; most of a manifest's are keys that come again."""
-    return next((tag for tag, pattern in _RESOLVERS.get(text[:1], ()) if pattern.match(text)), _STR)
 
 
 class YamlError(ValueError):
@@ -71,94 +74,8 @@ class NodeRoom:
     left: int = MAX_NODES
 
 
-class _Loader(_Base):  # type: ignore[misc]
-    """Resolves tags as its base does, without what only other loaders use: this is asked once per node without a tag."""
-
-    room = NodeRoom()
-
-    def resolve(self, kind: type[yaml.Node], value: str, implicit: tuple[bool, bool]) -> str:
-        self.room.left -= 1
-        if self.room.left < 0:
-            raise YamlError(*_TOO_MANY)
-        if kind is _SCALAR:
-            if not implicit[0]:
-                return _STR
-            return _tag_of_plain(value) if len(value) < _SHORT else _tag_of_plain.__wrapped__(value)
-        return _SEQ if kind is yaml.SequenceNode else _MAP
-
-    def descend_resolver(self, current_node: object, current_index: object) -> None:
-        """No resolver here looks at paths."""
-
-    def ascend_resolver(self) -> None:
-        """Skip the resolver of paths, as above."""
-
-
-class _Constructor(SafeConstructor):
-    """A constructor that reads YAML as Kubernetes does: a date is text, a set is an object, and a foreign tag has no meaning."""
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyYAML's signature
-        """The value of one node; whatever is wrong with it has its place. Raises YamlError and yaml.YAMLError."""
-        try:
-            return super().construct_object(node, deep)
-        except (YamlError, yaml.YAMLError):
-            raise
-        except Exception as error:  # of scalars: KeyError, IndexError, whatever their text leads to
-            raise _no_value(node) from error
-
-
-def _no_value(node: yaml.Node) -> YamlError:
-    text = f"{node.value[:_SHORT]!r}" if isinstance(node, yaml.ScalarNode) else "this"
-    return YamlError(
-        f"{text} is no value of type !!{node.tag.rpartition(':')[2]}", "correct or quote it", node.start_mark
-    )
-
-
-def _number(constructor: SafeConstructor, node: Any) -> Any:
-    """Read a number of few digits: each kind (`0b1…`, `1:59:59…`, `1e9…`) could fill the memory or the time of its user."""
-    if isinstance(node, yaml.ScalarNode) and len(node.value) > MAX_NUMBER:
-        raise YamlError(
-            f"a number of {len(node.value)} characters is out of range",
-            f"write one of at most {MAX_NUMBER}, or quote it",
-            node.start_mark,
-        )
-    if node.tag == _FLOAT:
-        return SafeConstructor.construct_yaml_float(constructor, node)
-    return SafeConstructor.construct_yaml_int(constructor, node)
-
-
-def _binary(constructor: SafeConstructor, node: Any) -> str:
-    """The text that the bytes are, which is all that JSON can hold."""
-    data: bytes = SafeConstructor.construct_yaml_binary(constructor, node)
-    return data.decode()
-
-
-def _untagged(constructor: SafeConstructor, node: yaml.Node) -> Any:
-    """Read the value behind a foreign tag, such as docker-compose's `!override`."""
-    if isinstance(node, yaml.MappingNode):
-        return constructor.construct_mapping(node, deep=True)
-    return constructor.construct_sequence(node, deep=True) if isinstance(node, yaml.SequenceNode) else node.value
-
-
-def _reset(constructor: SafeConstructor, node: yaml.Node) -> None:
-    """docker-compose's `!reset`: nothing, whatever another file has."""
-
-
-_CONSTRUCTORS: dict[str | None, Any] = {
-    _TIMESTAMP: SafeConstructor.construct_yaml_str,
-    _INT: _number,
-    _FLOAT: _number,
-    _BINARY: _binary,
-    **dict.fromkeys(_COLLECTIONS, _untagged),
-    "!reset": _reset,
-    None: _untagged,
-}
-"""Constructors by tag; None stands for unknown tags."""
-for _tag, _construct in _CONSTRUCTORS.items():
-    _Constructor.add_constructor(_tag, _construct)
-
-
 def compose(text: str, room: NodeRoom | None = None) -> yaml.Node | None:
-    """The node of a text that holds at most one document; None where it holds none. `room`: shared by the texts of one input.
+    """Return the node of a text that holds at most one document; None where it holds none. `room`: shared by the texts of one input.
 
     Raises YamlError.
     """
@@ -176,20 +93,116 @@ def compose(text: str, room: NodeRoom | None = None) -> yaml.Node | None:
         raise
     except ValueError as error:
         raise YamlError(f"not YAML: {error}", "correct the YAML") from None
-    return None if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null" else node
+    return None if isinstance(node, yaml.ScalarNode) and node.tag == _NULL else node
 
 
-def _joined(match: re.Match[str]) -> str:
-    """JSON writes a sign beyond 16 bits as two halves, which YAML does not know; a lone half is none, as in Kubernetes."""
-    if match[0] == "\\\\":
-        return match[0]
-    if match["high"] is None or match["low"] is None:
-        return "\\ufffd"
-    return f"\\U{0x10000 + ((int(match['high'], 16) & 0x3FF) << 10 | int(match['low'], 16) & 0x3FF):08x}"
+def is_harmless(text: str) -> bool:
+    """Return True for YAML that composes and is more than a scalar, known without making a node; False where only composing tells."""
+    may_alias = ("*" in text or "&" in text) and _ALIASES.search(text)
+    if may_alias or _may_be_deep(text):
+        return False
+    loader = _Loader(text)
+    try:
+        return bool(loader.raw_parse() > _NUM_EVENTS_OF_A_SCALAR)
+    except (AttributeError, yaml.YAMLError):
+        return False
+    finally:
+        loader.dispose()
+
+
+def value_of(text: str) -> Any:
+    """Read YAML that stands in a field of other YAML; None where it is empty. Raises YamlError."""
+    node = compose(text)
+    return None if node is None else construct(node)
+
+
+def construct(node: yaml.Node) -> Any:
+    """Return the value of a node. Raises YamlError for duplicate keys, alias bombs and values out of range."""
+    with suppress(NotPlain):
+        return plain_value(node)
+    nodes = _Census()
+    aliased = nodes.count(node, 0) - len(nodes.sizes)
+    if aliased > MAX_ALIASED_NODES:
+        raise YamlError(
+            f"its aliases stand for {aliased} more nodes than are written", "write less with aliases", node.start_mark
+        )
+    try:
+        return _Constructor().construct_document(node)
+    except yaml.YAMLError as error:
+        raise _converted(error) from None
+
+
+class NotPlain(Exception):
+    """The node has an alias, a tag, a rare form of a scalar or something wrong."""
+
+
+def plain_value(node: yaml.Node) -> Any:
+    """Return the value that a safe constructor makes of the node. Raises NotPlain."""
+    return _plain(node, set(), 0)
+
+
+def _plain(node: yaml.Node, seen: set[int], depth: int) -> Any:
+    if node.__class__ is yaml.ScalarNode:
+        return node.value if node.tag in _TEXTS else _plain_scalar(node.tag, node.value)
+    if id(node) in seen or depth > _PLAIN_DEPTH:
+        raise NotPlain
+    seen.add(id(node))
+    if node.tag == _SEQ and node.__class__ is yaml.SequenceNode:
+        return [_plain(child, seen, depth + 1) for child in node.value]
+    if node.tag != _MAP or node.__class__ is not yaml.MappingNode:
+        raise NotPlain
+    values: dict[str, Any] = {}
+    for key, child in node.value:
+        if key.tag != _STR:
+            raise NotPlain
+        values[key.value] = _plain(child, seen, depth + 1)
+    if len(values) != len(node.value):
+        raise NotPlain
+    return values
+
+
+def _plain_scalar(tag: str, text: str) -> Any:
+    if tag == _INT and _PLAIN_INT.fullmatch(text):
+        return int(text)
+    if tag == _FLOAT and _PLAIN_FLOAT.fullmatch(text):
+        return float(text)
+    if tag == _NULL:
+        return None
+    if tag == _BOOL and text.lower() in SafeConstructor.bool_values:
+        return SafeConstructor.bool_values[text.lower()]
+    raise NotPlain
+
+
+@lru_cache(maxsize=4096)
+def _tag_of_plain(text: str) -> str:
+    """Return the tag of a scalar without quotes; most scalars of a manifest are keys that come again."""
+    return next((tag for tag, pattern in _RESOLVERS.get(text[:1], ()) if pattern.match(text)), _STR)
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """Resolves tags as its base does, without what only other loaders use: this is asked once per node without a tag."""
+
+    room = NodeRoom()
+
+    def resolve(self, kind: type[yaml.Node], value: str, implicit: tuple[bool, bool]) -> str:
+        self.room.left -= 1
+        if self.room.left < 0:
+            raise YamlError(*_TOO_MANY)
+        if kind is _SCALAR:
+            if not implicit[0]:
+                return _STR
+            return _tag_of_plain(value) if len(value) < _SHORT else _tag_of_plain.__wrapped__(value)
+        return _SEQ if kind is yaml.SequenceNode else _MAP
+
+    def descend_resolver(self, current_node: object, current_index: object) -> None:
+        """Do nothing: no resolver here looks at paths."""
+
+    def ascend_resolver(self) -> None:
+        """Do nothing, as above."""
 
 
 def _composed(text: str, room: NodeRoom) -> yaml.Node | None:
-    """A long one without the garbage collector: looking for cycles among a million nodes takes longer than parsing."""
+    """Compose, for a long text without the garbage collector: its search for cycles among a million nodes takes longer than parsing."""
     loader = _Loader(text)
     loader.room = room
     was_enabled = len(text) > _LONG and gc.isenabled()
@@ -204,18 +217,13 @@ def _composed(text: str, room: NodeRoom) -> yaml.Node | None:
             gc.enable()
 
 
-def is_harmless(text: str) -> bool:
-    """It is YAML that composes, and more than a scalar: known without making a node. False where only composing tells."""
-    may_alias = ("*" in text or "&" in text) and _ALIASES.search(text)
-    if may_alias or _may_be_deep(text):
-        return False
-    loader = _Loader(text)
-    try:
-        return bool(loader.raw_parse() > _NUM_EVENTS_OF_A_SCALAR)
-    except (AttributeError, yaml.YAMLError):
-        return False
-    finally:
-        loader.dispose()
+def _joined(match: re.Match[str]) -> str:
+    """Join two halves of a character, which JSON has and YAML does not know; a lone half is no character, as in Kubernetes."""
+    if match[0] == "\\\\":
+        return match[0]
+    if match["high"] is None or match["low"] is None:
+        return "\\ufffd"
+    return f"\\U{0x10000 + ((int(match['high'], 16) & 0x3FF) << 10 | int(match['low'], 16) & 0x3FF):08x}"
 
 
 def _may_be_deep(text: str) -> bool:
@@ -242,34 +250,6 @@ def _check_depth(text: str, room: NodeRoom) -> None:
 
 def _too_deep(mark: yaml.Mark) -> YamlError:
     return YamlError(f"nested deeper than {MAX_DEPTH} levels", "write it flatter", mark)
-
-
-def construct(node: yaml.Node) -> Any:
-    """The value of a node. Raises YamlError for duplicate keys, alias bombs and values out of range."""
-    try:
-        return plain_value(node)
-    except NotPlain:
-        return _construct_with_care(node)
-
-
-def value_of(text: str) -> Any:
-    """Read YAML that stands in a field of other YAML; None where it is empty. Raises YamlError."""
-    node = compose(text)
-    return None if node is None else construct(node)
-
-
-def _construct_with_care(node: yaml.Node) -> Any:
-    """Whatever is not plain, and whatever is wrong."""
-    nodes = _Census()
-    aliased = nodes.count(node, 0) - len(nodes.sizes)
-    if aliased > MAX_ALIASED_NODES:
-        raise YamlError(
-            f"its aliases stand for {aliased} more nodes than are written", "write less with aliases", node.start_mark
-        )
-    try:
-        return _Constructor().construct_document(node)
-    except yaml.YAMLError as error:
-        raise _converted(error) from None
 
 
 class _Census:
@@ -305,6 +285,61 @@ def _check_keys(node: yaml.MappingNode) -> None:
         if before is not key and key.value != "<<":
             message = f"key {key.value} is written twice, on line {before.start_mark.line + 1} of the document before"
             raise YamlError(message, "keep one of them", key.start_mark)
+
+
+class _Constructor(SafeConstructor):
+    """A constructor that reads YAML as Kubernetes does: a date is text, a set is an object, and a foreign tag has no meaning."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyYAML's signature
+        """Return the value of one node. Raises YamlError and yaml.YAMLError, each with the place of what is wrong."""
+        try:
+            return super().construct_object(node, deep)
+        except (YamlError, yaml.YAMLError):
+            raise
+        except Exception as error:  # of scalars: KeyError, IndexError, whatever their text leads to
+            text = f"{node.value[:_SHORT]!r}" if isinstance(node, yaml.ScalarNode) else "this"
+            message = f"{text} is no value of type !!{node.tag.rpartition(':')[2]}"
+            raise YamlError(message, "correct or quote it", node.start_mark) from error
+
+
+def _number(constructor: SafeConstructor, node: Any) -> Any:
+    """Read a number of few digits: each kind (`0b1…`, `1:59:59…`, `1e9…`) could fill the memory or the time of its user."""
+    if isinstance(node, yaml.ScalarNode) and len(node.value) > MAX_NUMBER:
+        raise YamlError(
+            f"a number of {len(node.value)} characters is out of range",
+            f"write one of at most {MAX_NUMBER}, or quote it",
+            node.start_mark,
+        )
+    if node.tag == _FLOAT:
+        return SafeConstructor.construct_yaml_float(constructor, node)
+    return SafeConstructor.construct_yaml_int(constructor, node)
+
+
+def _binary(constructor: SafeConstructor, node: Any) -> str:
+    """Return the text that the bytes are, because JSON can hold nothing else."""
+    data: bytes = SafeConstructor.construct_yaml_binary(constructor, node)
+    return data.decode()
+
+
+def _untagged(constructor: SafeConstructor, node: yaml.Node) -> Any:
+    """Read the value behind a foreign tag, such as docker-compose's `!override`."""
+    if isinstance(node, yaml.MappingNode):
+        return constructor.construct_mapping(node, deep=True)
+    return constructor.construct_sequence(node, deep=True) if isinstance(node, yaml.SequenceNode) else node.value
+
+
+_CONSTRUCTORS: dict[str | None, Any] = {
+    _TIMESTAMP: SafeConstructor.construct_yaml_str,
+    _INT: _number,
+    _FLOAT: _number,
+    _BINARY: _binary,
+    **dict.fromkeys(_COLLECTIONS, _untagged),
+    "!reset": lambda constructor, node: None,  # noqa: ARG005 - docker-compose: nothing, whatever another file has
+    None: _untagged,
+}
+"""Constructors by tag; None stands for unknown tags."""
+for _tag, _construct in _CONSTRUCTORS.items():
+    _Constructor.add_constructor(_tag, _construct)
 
 
 def _converted(error: yaml.YAMLError, text: str = "") -> YamlError:

@@ -1,12 +1,13 @@
-"""Positions in files, and the way from a field path to its line in a YAML node."""
+"""Positions in files: from the path of a field to its line, also in YAML that stands as text in a field of other YAML."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import yaml
 
+from kvgate.documents.nodes import YamlError, compose, construct
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 
@@ -26,7 +27,7 @@ class Position:
 
 @record
 class Broken:
-    """Something that could not be read at all; the rest of the input still is."""
+    """A part of the input that could not be read at all; the rest still is."""
 
     file: str
     position: Position
@@ -34,13 +35,13 @@ class Broken:
 
 
 def broken(file: str, position: Position, message: str, remediation: str, *, rule: str = "Unreadable") -> Broken:
-    """A part of the input that nobody could judge."""
+    """Report a part of the input that could not be judged."""
     finding = Finding(rule=rule, severity=Severity.ERROR, field="", message=message, remediation=remediation)
     return Broken(file=file, position=position, finding=finding)
 
 
 def defect(file: str, position: Position, error: Exception) -> Broken:
-    """A document that kvgate fails on: a defect of ours costs one document, not those beside it."""
+    """Report a document that kvgate itself fails on: a defect of ours costs one document, not those beside it."""
     from traceback import extract_tb  # only where something is wrong
 
     at = extract_tb(error.__traceback__)[-1]
@@ -49,7 +50,7 @@ def defect(file: str, position: Position, error: Exception) -> Broken:
 
 
 def locate(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node]:
-    """(what to show, the value) for `spec.vllm.extraArgs[1]`: the field's key, or that of its nearest parent which is written."""
+    """Return (the node to show, the value) of `spec.vllm.extraArgs[1]`: shown is the field's key, or that of its nearest written parent."""
     shown = node
     for index, quoted, plain in _STEP.findall(path):
         name = quoted or plain
@@ -63,24 +64,71 @@ def locate(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node]:
 
 
 def _entry(node: yaml.MappingNode, name: str, depth: int = 0) -> tuple[yaml.Node, yaml.Node] | None:
-    """Its own, else that of a mapping which is merged into it (`<<: *base`); construction puts merged entries first."""
+    """Return the mapping's own entry, else that of a mapping which is merged into it (`<<: *base`)."""
     own = _own_entries(node).get(name)
     if own or depth > _MAX_MERGES:
         return own
-    for base in _merged_into(node):
-        if found := _entry(base, name, depth + 1):
-            return found
+    for key, value in node.value:
+        if key.value == "<<":
+            bases = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            for base in bases:
+                if isinstance(base, yaml.MappingNode) and (found := _entry(base, name, depth + 1)):
+                    return found
     return None
 
 
 @lru_cache(maxsize=16)
 def _own_entries(node: yaml.MappingNode) -> Mapping[str, tuple[yaml.Node, yaml.Node]]:
-    """Kept, because thousands of paths may lead through one mapping."""
+    """Index the entries by key; the index is kept, because thousands of paths may lead through one mapping."""
     return {key.value: (key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
 
 
-def _merged_into(node: yaml.MappingNode) -> Iterator[yaml.MappingNode]:
-    for key, value in node.value:
-        if key.value == "<<":
-            bases = value.value if isinstance(value, yaml.SequenceNode) else [value]
-            yield from (base for base in bases if isinstance(base, yaml.MappingNode))
+def with_texts_read(node: yaml.Node, path: Sequence[str], read: dict[int, yaml.Node] | None = None) -> yaml.Node:
+    """Return a copy of the node in which the text at a path is the YAML that it holds, with the positions that it has in the file.
+
+    `path`: names of fields; `*` is every element of a list. A text that is no YAML object stays a text. Everything beside the way to
+    the text is shared with the node. `read`: texts that are read already, to which aliases may lead again.
+    """
+    read = {} if read is None else read
+    if not path:
+        if id(node) not in read:
+            read[id(node)] = _yaml_in(node)
+        return read[id(node)]
+    if isinstance(node, yaml.MappingNode):
+        pairs = [
+            (key, with_texts_read(child, path[1:], read) if key.value == path[0] else child)
+            for key, child in node.value
+        ]
+        return yaml.MappingNode(node.tag, pairs, node.start_mark, node.end_mark)
+    if isinstance(node, yaml.SequenceNode) and path[0] == "*":
+        items = [with_texts_read(child, path[1:], read) for child in node.value]
+        return yaml.SequenceNode(node.tag, items, node.start_mark, node.end_mark)
+    return node
+
+
+def _yaml_in(node: yaml.Node) -> yaml.Node:
+    """Read the text of a node, in which only an object has a meaning."""
+    if not isinstance(node, yaml.ScalarNode):
+        return node
+    try:
+        inner = compose(node.value)
+        if not isinstance(inner, yaml.MappingNode):
+            return node
+        construct(inner)
+    except YamlError:
+        return node
+    _move(inner, node, set())
+    return inner
+
+
+def _move(inner: yaml.Node, text: yaml.ScalarNode, seen: set[int]) -> None:
+    """Move nodes to the lines of the file: only `|` keeps those of the text. Its indentation is not known, so there are no columns."""
+    if id(inner) in seen:
+        return
+    seen.add(id(inner))
+    at = text.start_mark
+    line = at.line + 1 + inner.start_mark.line
+    inner.start_mark = yaml.Mark(at.name, 0, line, 0, None, 0) if text.style == "|" else at
+    for child in inner.value if isinstance(inner, yaml.CollectionNode) else ():
+        for each in child if isinstance(child, tuple) else (child,):
+            _move(each, text, seen)

@@ -10,16 +10,15 @@ from typing import Any, BinaryIO
 import yaml
 
 from kvgate.documents.bounded_files import Refused, guard_of, open_file
-from kvgate.documents.comments import Comment, comments_in
 from kvgate.documents.discovery import PassedOver, files_below, root_of
 from kvgate.documents.nodes import NodeRoom, YamlError, compose, construct, is_harmless
 from kvgate.documents.positions import Broken, Position, broken, locate
-from kvgate.documents.streams import NotText, texts
+from kvgate.documents.streams import Comment, NotText, comments_in, texts
 from kvgate.record import record
 
 STDIN = "-"
 STDIN_NAME = "<stdin>"
-"""Name at which its findings are shown."""
+"""Name of standard input in findings."""
 
 _TEMPLATE_HELP = "this looks like a Helm template; render it first: helm template CHART | kvgate check -"
 
@@ -45,22 +44,22 @@ class Document:
     """Lines of the file before the text that the node's marks count in."""
     node: yaml.Node
     is_template: bool = False
-    """Its text holds `{{`: a finding may be about a template that nobody rendered."""
+    """Its text holds `{{`: it may be a template that was not rendered."""
     mentions_engine: bool = False
     """Its text holds one of the engine words that the caller looks for."""
     first_line: int = 1
     """First line of the whole document, also for the items of a List."""
     comments: tuple[Comment, ...] = ()
-    """Those that are for kvgate."""
+    """Comments for kvgate."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Path → where in the document it is written, of values that one part of it sets in another."""
+    """Path of a value that another part of the document sets → the path where it is written."""
 
     @property
     def position(self) -> Position:
         return self._at(self.node)
 
     def position_of(self, path: str, line: int = 0) -> Position:
-        """Return the position of a field, or of its nearest parent that is written; in a text of several lines, of one line."""
+        """Return the position of a field, or of its nearest written parent. `line`: a line of a text that has several, from 1."""
         shown, value = locate(self.node, self.elsewhere.get(path, path))
         if not line or not isinstance(value, yaml.ScalarNode):
             return self._at(shown)
@@ -83,7 +82,7 @@ class Document:
         return next((v.value for k, v in pairs if k.value == name and isinstance(v, yaml.ScalarNode)), "")
 
     def load(self) -> Any | Broken:
-        """The value; constructed only when asked, because most documents are not ours."""
+        """Construct the value, which most documents do not need."""
         try:
             value = construct(self.node)
         except YamlError as error:
@@ -100,7 +99,7 @@ _Item = Document | Broken | PassedOver | None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Reading:
-    """One input: what is looked for in it, and how much of it."""
+    """The reading of one input: the words of interest, the folder that bounds it, and room for nodes."""
 
     words: Words | None = None
     """None: every document is made."""
@@ -186,13 +185,13 @@ class _Reading:
 
 
 def read_documents(paths: Iterable[str]) -> Iterator[Document | Broken]:
-    """Every document of every path, in order; what cannot be read is told in its place and stops nothing."""
+    """Yield the documents of every path in order, and Broken for each part that cannot be read."""
     reading = _Reading()
     return _documents_of(item for path in paths for item in reading.of_path(path))
 
 
 def parsed(file: str, stream: BinaryIO) -> Iterator[Document | Broken]:
-    """Read every document of one stream; its findings are shown at `file`."""
+    """Read every document of one stream. `file`: its name in findings."""
     return _documents_of(_Reading().of_stream(file, stream))
 
 
@@ -219,7 +218,7 @@ def _not_text(file: str, error: NotText) -> Broken:
 
 
 def _items(document: Document) -> Iterator[Document]:
-    """The document, or the items of a List."""
+    """Yield the document, or the items of a List."""
     items = None
     if document.kind.endswith("List") and isinstance(document.node, yaml.MappingNode):
         items = next((value for key, value in document.node.value if key.value == "items"), None)

@@ -1,8 +1,13 @@
-"""Bytes → the text of one document after the other; no more is in memory than a block and the longest document."""
+"""Bytes → the text of one document after the other, and kvgate's comments in it.
+
+No more is in memory than a block and the longest document.
+"""
 
 import re
 from collections.abc import Iterator
 from typing import BinaryIO
+
+from kvgate.record import record
 
 MAX_DOCUMENT_BYTES = 32 << 20
 """A cluster stores no object of more than 3 MiB; a List of many is one document."""
@@ -12,6 +17,8 @@ _BLOCK_BYTES = 1 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MARKER = re.compile(rb"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^%.*$", re.MULTILINE)
+_COMMENT = re.compile(r"#\s*kvgate:(.*)")
+_SAYS_NOTHING = re.compile(r"\s*(?:#|---|$)")
 
 
 class NotText(ValueError):
@@ -25,11 +32,15 @@ class NotText(ValueError):
 
 
 def texts(stream: BinaryIO) -> Iterator[tuple[int, str | NotText]]:
-    """(lines before, text) of each document; what is not UTF-8 is told in its place. Raises NotText."""
+    """Yield (lines before, text) of each document, or NotText in its place for one that is not UTF-8. Raises NotText."""
     line = 0
     for data in _documents(stream):
         try:
-            yield line, _without_prefix(data.decode())
+            text = data.decode()
+            # Directives and `...` mean something between documents, and nothing in one.
+            if text.startswith("%"):
+                text = _DIRECTIVE.sub("", text)
+            yield line, f"   {text[3:]}" if text.startswith("...") else text
         except UnicodeDecodeError as error:
             at = line + data.count(b"\n", 0, error.start) + 1
             yield line, NotText("is not UTF-8", "save it as UTF-8", at)
@@ -37,7 +48,7 @@ def texts(stream: BinaryIO) -> Iterator[tuple[int, str | NotText]]:
 
 
 def _documents(stream: BinaryIO) -> Iterator[bytes]:
-    """A marker at the start of a line ends a document, whatever stands around it."""
+    """Yield the bytes between markers: one at the start of a line ends a document, whatever stands around it."""
     pending: list[bytes] = []
     for block in _blocks(stream):
         start = 0
@@ -54,7 +65,7 @@ def _documents(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
-    """Whole lines, about a MiB at a time, every line end as `\\n`."""
+    """Yield whole lines, about a MiB at a time, with every line end as `\\n`."""
     num_bytes = 0
     while block := stream.read(_BLOCK_BYTES):
         block += stream.readline(MAX_DOCUMENT_BYTES)
@@ -72,8 +83,30 @@ def _too_long(what: str, limit_bytes: int) -> NotText:
     return NotText(f"has {what} than {limit_bytes >> 20} MiB", "give the manifests without other data")
 
 
-def _without_prefix(text: str) -> str:
-    """Directives and `...` mean something between documents, and nothing in one."""
-    if text.startswith("%"):
-        return _DIRECTIVE.sub("", text)
-    return f"   {text[3:]}" if text.startswith("...") else text
+@record
+class Comment:
+    """One comment that is for kvgate."""
+
+    line: int
+    """Line in the file, from 1."""
+    about: int
+    """The line that it is about: its own, or the next one where it stands alone."""
+    text: str
+    """After `kvgate:`."""
+
+    @property
+    def stands_alone(self) -> bool:
+        return self.about != self.line
+
+
+def comments_in(text: str, line_offset: int) -> Iterator[Comment]:
+    """Yield kvgate's comments in the text of a document."""
+    if "kvgate:" not in text:
+        return
+    lines = text.split("\n")
+    found, about = list[Comment](), len(lines)
+    for number in reversed(range(len(lines))):
+        about = about if _SAYS_NOTHING.match(lines[number]) else number
+        if match := _COMMENT.search(lines[number]):
+            found.append(Comment(line=line_offset + number + 1, about=line_offset + about + 1, text=match[1].strip()))
+    yield from reversed(found)

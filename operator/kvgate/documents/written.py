@@ -14,20 +14,24 @@ class Written:
     path: str = ""
 
     def get(self, *names: str) -> "Written":
-        """A field below this one, through as many levels; what is not written keeps the path that it would have."""
+        """Return a field below this one, through as many levels; a field that is not written has the path that it would have.
+
+        Steps are `.image`, and `["nvidia.com/gpu"]` where the name holds a character that paths are made of.
+        """
         here = self
         for name in names:
             value = here.value.get(name) if isinstance(here.value, Mapping) else None
-            here = Written(value=value, path=f"{here.path}{_step(name, first=not here.path)}")
+            step = f'["{name}"]' if any(mark in name for mark in ".[]") else f".{name}" if here.path else name
+            here = Written(value=value, path=f"{here.path}{step}")
         return here
 
     def items(self) -> list["Written"]:
-        """The elements of a list; none where there is no list."""
+        """Return the elements of a list; none where there is no list."""
         values = self.value if isinstance(self.value, list) else []
         return [Written(value=value, path=f"{self.path}[{index}]") for index, value in enumerate(values)]
 
     def fields(self) -> Iterator[tuple[str, "Written"]]:
-        """The fields of an object."""
+        """Yield the names and values of an object."""
         for name in self.value if isinstance(self.value, Mapping) else ():
             yield str(name), self.get(str(name))
 
@@ -49,15 +53,8 @@ class Written:
         return self.value not in (None, "", [], {})
 
 
-def _step(name: str, *, first: bool) -> str:
-    """`.image`, or `["nvidia.com/gpu"]` where the name holds what paths are made of."""
-    if any(mark in name for mark in ".[]"):
-        return f'["{name}"]'
-    return name if first else f".{name}"
-
-
 def total(counts: Sequence[int | None]) -> int | None:
-    """None where one of them is not known."""
+    """Return the sum; None where one of the counts is not known."""
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
 

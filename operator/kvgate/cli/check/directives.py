@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from kvgate.budget.request import Workload
-from kvgate.documents.comments import Comment
+from kvgate.documents.streams import Comment
 from kvgate.manifests import Document
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from kvgate.cli.check.directives import Directive, Ignore, Problem, WorkloadComment, directives
 from kvgate.cli.check.report import Ignored, Item, Placed, Report
-from kvgate.documents.comments import Comment
 from kvgate.documents.globs import any_path_matches
+from kvgate.documents.streams import Comment
 from kvgate.manifests import Document
 from kvgate.rules.finding import Finding, Severity
 

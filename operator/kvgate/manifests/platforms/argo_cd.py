@@ -10,7 +10,6 @@ from kvgate.documents.written import Written
 from kvgate.manifests.platforms.chart_values import Handed, Remark, sets_more
 from kvgate.manifests.platforms.helm_set import SetValue, path_below, read_set, with_set
 from kvgate.manifests.pods.engine_found import ReaderInput
-from kvgate.manifests.pods.yaml_in_text import with_texts_read
 
 _SPECS = {"Application": ("spec",), "ApplicationSet": ("spec", "template", "spec")}
 """Kind → where its sources are."""
@@ -24,7 +23,7 @@ _Parameter = tuple[Written, SetValue | None]
 def handed_by_application(given: ReaderInput) -> Iterator[Handed]:
     """Return the values of every source; `sources` stand in for `source`. Parameters win over values, and valuesObject over values."""
     above = _SPECS[given.document.kind]
-    given = with_texts_read(given, *((*above, *source, "helm", "values") for source in _SOURCES))
+    given = given.with_texts_read(*((*above, *source, "helm", "values") for source in _SOURCES))
     spec = given.root.get(*above)
     helms = [source.get("helm") for source in spec.get("sources").items() or [spec.get("source")]]
     sources = [(helm, tuple(_parameters(helm))) for helm in helms]

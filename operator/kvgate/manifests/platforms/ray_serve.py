@@ -9,7 +9,6 @@ from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.platforms.fields_as_options import any_options
 from kvgate.manifests.pods.accelerator_hints import gpus_of, node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
-from kvgate.manifests.pods.yaml_in_text import with_texts_read
 
 _PIPED = re.compile(r"vllm==(\d+\.\d+\.\d+\S*)")
 
@@ -36,7 +35,7 @@ def read_llm_config(given: ReaderInput) -> Iterator[FoundEngine]:
 
 def read_ray_service(given: ReaderInput) -> Iterator[FoundEngine]:
     """`serveConfigV2` holds the same as text; GPUs are the workers'."""
-    given = with_texts_read(given, ("spec", "serveConfigV2"))
+    given = given.with_texts_read(("spec", "serveConfigV2"))
     field = given.root.get("spec", "serveConfigV2")
     try:
         value_of(field.text)  # only what is no object is a text still

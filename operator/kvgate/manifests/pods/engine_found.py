@@ -1,7 +1,11 @@
 """One vLLM engine in somebody's document: the words of its command line, and what it runs on."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
+import yaml
+
+from kvgate.documents.positions import Broken, with_texts_read
 from kvgate.documents.reading import Document
 from kvgate.documents.written import NOTHING, Written
 from kvgate.record import record
@@ -37,6 +41,18 @@ class ReaderInput:
     @property
     def name(self) -> str:
         return self.root.get("metadata", "name").text
+
+    def with_texts_read(self, *paths: Sequence[str]) -> "ReaderInput":
+        """Return the same input, with the YAML that stands as text at these paths in its place; what is no YAML stays a text."""
+        node, read = self.document.node, dict[int, yaml.Node]()
+        for path in paths:
+            node = with_texts_read(node, path, read)
+        document = replace(self.document, node=node)
+        value = document.load()
+        if isinstance(value, Broken):
+            return self
+        root = Written(value=value)
+        return replace(self, document=document, root=root, values=root)
 
 
 @record

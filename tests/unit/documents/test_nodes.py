@@ -3,8 +3,7 @@
 import pytest
 import yaml
 
-from kvgate.documents.nodes import YamlError, compose, construct
-from kvgate.documents.plain_values import NotPlain, plain_value
+from kvgate.documents.nodes import NotPlain, YamlError, compose, construct, plain_value
 
 
 def composed(text: str) -> yaml.Node:
