@@ -1,4 +1,4 @@
-"""Variables and arrays of a script along its branches: what is set in one holds within it, and behind it what all of them share."""
+"""Variables and arrays of a script along its branches: a value that one branch sets holds within it; behind them the shared part."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ from kvgate.vllm.arguments import Argument
 _CLOSED_BY = {"if": "fi", "case": "esac", "for": "done", "while": "done", "until": "done", "select": "done", "{": "}"}
 _OTHER_BRANCH = ("else", "elif")
 RESERVED = frozenset({*_CLOSED_BY, *_CLOSED_BY.values(), *_OTHER_BRANCH, "then", "do", "!"})
-"""Words that stand before a command and are none of it."""
+"""Words that stand before a command and are no part of it."""
 _CHAIN = "the chain's end"
 _MAX_DEPTH = 50
-"""Branches within branches; deeper ones are taken for parts of the last."""
+"""Branches within branches; a deeper one is read as a part of the last."""
 _TESTS = ("[", "[[", "test")
 T = TypeVar("T")
 _Shared = Callable[[str, Sequence[T | None], str], T]
@@ -49,20 +49,18 @@ class _Changed(Generic[T]):
                 self.now[name] = value
         self.here.clear()
 
-    def tell(self, outer: "_Changed[T]") -> None:
-        """The branch around this one is changed by it."""
+    def note_in(self, outer: "_Changed[T]") -> None:
+        """Note the changes in the branch around this one."""
         for name, value in self.before.items():
             outer.note(name, value)
 
     def join(self, shared: _Shared[T], path: str, *, is_one_run: bool) -> None:
-        """Behind all of them a name holds what they share; `is_one_run`: one of them runs for certain."""
+        """Set each name behind all branches to what they share. `is_one_run`: one of them runs for certain."""
         for name in self.before:
-            self.now[name] = shared(name, self._outcomes(name, is_one_run=is_one_run), path)
-
-    def _outcomes(self, name: str, *, is_one_run: bool) -> list[T | None]:
-        ends = self.ends.get(name, [])
-        is_set_by_all = is_one_run and name in self.here and len(ends) == self.num_ended
-        return [*([] if is_set_by_all else [self.before[name]]), *ends, self.now.get(name)]
+            ends = self.ends.get(name, [])
+            is_set_by_all = is_one_run and name in self.here and len(ends) == self.num_ended
+            outcomes = [*([] if is_set_by_all else [self.before[name]]), *ends, self.now.get(name)]
+            self.now[name] = shared(name, outcomes, path)
 
 
 @dataclass(slots=True)
@@ -71,7 +69,7 @@ class _Branch:
 
     closed_by: str
     variables: _Changed[Written]
-    lists: _Changed[list[Argument]]
+    arrays: _Changed[list[Argument]]
     has_else: bool = False
 
     @property
@@ -87,47 +85,49 @@ class Names:
     path: str
     variables: dict[str, Written]
     """Variables by name; the value is None where something outside the input sets it, or a branch that may not run."""
-    lists: dict[str, list[Argument]]
+    arrays: dict[str, list[Argument]]
     """Arrays by name; the script's own parameters are `@`."""
     branches: list[_Branch] = field(default_factory=list)
 
     def set(self, name: str, value: Written) -> None:
-        """A variable."""
+        """Set a variable."""
         for branch in self.branches[-1:]:
             branch.variables.note(name, self.variables.get(name))
         self.variables[name] = value
 
-    def set_list(self, name: str, words: list[Argument]) -> None:
-        """An array, or the script's parameters."""
+    def set_array(self, name: str, words: list[Argument]) -> None:
+        """Set an array, or the script's parameters."""
         for branch in self.branches[-1:]:
-            branch.lists.note(name, self.lists.get(name))
-        self.lists[name] = words
+            branch.arrays.note(name, self.arrays.get(name))
+        self.arrays[name] = words
 
     def read(self, word: str) -> None:
-        """A reserved word at a command's beginning."""
+        """Open, change or close a branch at a reserved word that begins a command."""
         if word in _CLOSED_BY:
             self._open(_CLOSED_BY[word])
         elif word in _OTHER_BRANCH:
             self.start_over("fi", is_last=word == "else")
-        else:
-            self._close(word)
+        elif any(branch.closed_by == word for branch in self.branches):
+            while (branch := self.branches.pop()).closed_by != word:  # those inside it that nothing closes
+                self._leave(branch)
+            self._leave(branch)
 
     def start_over(self, closed_by: str, *, is_last: bool = False) -> None:
-        """Another branch of the same begins with what was there before all of them."""
+        """Begin another branch of the same statement, with the values from before all of them."""
         for branch in self.branches[-1:]:
             if branch.closed_by == closed_by:
                 branch.has_else = is_last
                 branch.variables.start_over()
-                branch.lists.start_over()
+                branch.arrays.start_over()
 
     def chain(self, mark: str, command: list[Argument]) -> None:
-        """Behind `||`, and behind a test's `&&`, commands may not run."""
+        """Open a branch behind `||`, and behind a test's `&&`: commands there may not run."""
         first = next((word.text for word in command if word.text not in RESERVED), "")
         if not self._is_in_chain and (mark == "||" or first in _TESTS):
             self._open(_CHAIN)
 
     def end_chain(self) -> None:
-        """At a line's end, and at `;`."""
+        """Close such a branch at a line's end, and at `;`."""
         if self._is_in_chain:
             self._leave(self.branches.pop())
 
@@ -138,27 +138,20 @@ class Names:
     def _open(self, closed_by: str) -> None:
         if len(self.branches) == _MAX_DEPTH:
             return
-        variables, lists = _Changed(now=self.variables), _Changed(now=self.lists)
-        self.branches.append(_Branch(closed_by=closed_by, variables=variables, lists=lists))
-
-    def _close(self, word: str) -> None:
-        """Close a branch, with those inside it that nothing closes."""
-        if any(branch.closed_by == word for branch in self.branches):
-            while (branch := self.branches.pop()).closed_by != word:
-                self._leave(branch)
-            self._leave(branch)
+        variables, arrays = _Changed(now=self.variables), _Changed(now=self.arrays)
+        self.branches.append(_Branch(closed_by=closed_by, variables=variables, arrays=arrays))
 
     def _leave(self, branch: _Branch) -> None:
         for outer in self.branches[-1:]:
-            branch.variables.tell(outer.variables)
-            branch.lists.tell(outer.lists)
+            branch.variables.note_in(outer.variables)
+            branch.arrays.note_in(outer.arrays)
         if not branch.is_sure:
             branch.variables.join(_shared_value, self.path, is_one_run=branch.has_else)
-            branch.lists.join(_shared_words, self.path, is_one_run=branch.has_else)
+            branch.arrays.join(_shared_words, self.path, is_one_run=branch.has_else)
 
 
 def _shared_value(name: str, outcomes: Sequence[Written | None], path: str) -> Written:
-    """The words that all begin with, and the name for what may follow; unknown where there are none."""
+    """Return the words that all outcomes begin with, then the name for the rest, which is open; unknown where they share no word."""
     known = [outcome for outcome in outcomes if outcome is not None]
     texts = {"" if outcome is None else outcome.text for outcome in outcomes}
     if any(outcome.value is None for outcome in known):

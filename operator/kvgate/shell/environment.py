@@ -1,6 +1,6 @@
-"""Environment variables of a container: what the input says they are, and which of them something else sets."""
+"""Environment variables of a container: their values as far as the input holds them, and the names of the others."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,12 @@ _CHARACTERS_OF_AN_ENTRY = 8
 
 @dataclass(slots=True)
 class Room:
-    """Characters that variables may still add: values that double each other would fill the memory, and Linux starts no such program."""
+    """Characters that variables may still add. Values that double each other would fill the memory, and Linux starts no such program."""
 
     left: int = 2 << 20
 
     def takes(self, text: str) -> bool:
-        """False where it is too long: then the variable stays as it is written."""
+        """Take the text; False where it is too long, and then the variable stays as it is written."""
         fits = len(text) <= self.left
         self.left -= len(text) if fits else 0
         return fits
@@ -41,10 +41,12 @@ class SharedRoom:
     left: int = 4 << 20
 
     def take(self, *texts: str) -> None:
-        """Raises OutOfRoom, from then on for every text: no container is passed over in silence."""
+        """Take texts. Raises OutOfRoom, from then on for every text, so that no container is skipped without a finding."""
         self.left -= sum(map(len, texts)) + _CHARACTERS_OF_AN_ENTRY
         if self.left < 0:
-            raise OutOfRoom("scripts and variables that containers share are too long, counted for each that gets them")
+            raise OutOfRoom(
+                "scripts and variables that containers share are too long in total, each counted once per container"
+            )
 
 
 def variables_of(
@@ -53,12 +55,17 @@ def variables_of(
     added: Mapping[str, Written] | None = None,
     shared: SharedRoom | None = None,
 ) -> dict[str, Written]:
-    """Return variables by name; a value outside the input (a Secret's, a field of the pod) is None. Later entries may use earlier ones.
+    """Return variables by name; a value outside the input (of a Secret, a field of the pod) is None. Later entries may use earlier ones.
 
-    `added`: variables that the platform sets in every container. `shared`: for what all containers of the input get.
+    `added`: variables that the platform sets in every container. `shared`: room for texts that several containers get.
     """
     shared = shared or SharedRoom()
-    values, room = {**(added or {}), **dict(_from_sources(container.get("envFrom"), config_data, shared))}, Room()
+    values, room = dict(added or {}), Room()
+    for source in container.get("envFrom").items():
+        data = config_data(source.get("configMapRef", "name").text) or {}
+        for key, text in data.items():
+            shared.take(key, str(text))
+            values[f"{source.get('prefix').text}{key}"] = Written(value=str(text), path=source.path)
     for entry in container.get("env").items():
         name = entry.get("name").text
         if name:
@@ -67,21 +74,13 @@ def variables_of(
 
 
 def takes_any_length(variables: Mapping[str, Written]) -> bool:
-    """Also where nobody knows the value here."""
+    """Return whether vLLM takes requests of any length, by the variable; True also where its value is not known here."""
     given = variables.get(ALLOW_LONG)
     return given is not None and allows_any_length(given.text)
 
 
-def _from_sources(sources: Written, config_data: ConfigData, shared: SharedRoom) -> Iterator[tuple[str, Written]]:
-    """Every key of the ConfigMaps that `envFrom` names."""
-    for source in sources.items():
-        data = config_data(source.get("configMapRef", "name").text) or {}
-        for key, text in data.items():
-            shared.take(key, str(text))
-            yield f"{source.get('prefix').text}{key}", Written(value=str(text), path=source.path)
-
-
 def _value(entry: Written, config_data: ConfigData, values: Mapping[str, Written], room: Room) -> Written:
+    """Return the value of one entry of `env`, as written or from a key of a ConfigMap of the input."""
     source = entry.get("valueFrom")
     if not source.is_set:
         value = entry.get("value")

@@ -1,18 +1,73 @@
-"""Shell scripts in manifests → commands, every word with the place it stands at: enough of a shell to find what is started.
+"""Shell scripts in manifests → commands, every word with its place: enough of a shell to find the program that is started.
 
-Substitution of commands is not run and no branch is chosen: what cannot be known stays as it is written.
+Commands are not substituted and no branch is chosen: a value that is not known here stays as it is written.
 """
 
+import ast
+import math
+import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import dropwhile
 
 from kvgate.documents.written import Written
-from kvgate.shell.arithmetic import calculated
 from kvgate.shell.branches import RESERVED, Names
 from kvgate.shell.environment import Room
 from kvgate.vllm.arguments import Argument
+
+_EXPRESSION = re.compile(r"\$\(\(((?:[^()]|\([^()]{0,200}\)){0,500})\)\)")
+_OPERAND = re.compile(r"\$?([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)(?::?-([^}]{0,200}))?\}")
+_NUMBERS = re.compile(r"[\d\s+\-*/%()]{1,200}")
+_MAX_DIGITS = 15
+"""More than vLLM takes anywhere; a shell's numbers overflow later."""
+_OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: lambda left, right: math.trunc(left / right),
+    ast.Mod: lambda left, right: int(math.fmod(left, right)),
+}
+
+
+def calculated(text: str, variables: Mapping[str, Written]) -> str:
+    """Replace every `$((…))` with its number; one with a part that is not known stays as it is written."""
+    if "$((" not in text:
+        return text
+
+    def value_of(name: re.Match[str]) -> str:
+        known = variables.get(name[1] or name[2])
+        value = known.text if known is not None else name[3]
+        return f"({value})" if value else name[0]
+
+    def result_of(match: re.Match[str]) -> str:
+        number = _number(_OPERAND.sub(value_of, match[1]))
+        return match[0] if number is None else str(number)
+
+    return _EXPRESSION.sub(result_of, text)
+
+
+def _number(text: str) -> int | None:
+    """Calculate an expression of whole numbers, `+ - * / %` and parentheses; None where it is anything else."""
+    if not _NUMBERS.fullmatch(text):
+        return None
+    try:
+        number = _of_node(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, OverflowError, RecursionError, MemoryError):
+        return None
+    return number if len(str(number)) <= _MAX_DIGITS else None
+
+
+def _of_node(node: ast.expr) -> int:
+    """Calculate a node of Python's syntax tree. Raises ValueError for any other operation."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value < 10**_MAX_DIGITS:
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_of_node(node.operand)
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        return _OPERATIONS[type(node.op)](_of_node(node.left), _of_node(node.right))
+    raise ValueError
+
 
 MAX_WORD_CHARACTERS = 128 << 10
 """Linux starts no program with a longer one."""
@@ -38,15 +93,15 @@ _TOKEN = re.compile(
 _NAMED = re.compile(r"\$(?P<name>[A-Za-z_]\w*)")
 _BRACED = re.compile(rf"\$\{{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^}}]*))?\}}|{_NAMED.pattern}")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
-_WHOLE_LIST = re.compile(r"\$(?:[@*]|\{[@*]\}|\{(\w+)\[[@*]\]\})")
+_WHOLE_ARRAY = re.compile(r"\$(?:[@*]|\{[@*]\}|\{(\w+)\[[@*]\]\})")
 """Every word of the parameters, or of an array."""
-_OPENS_LIST = re.compile(r"([A-Za-z_]\w*)(\+?)=")
+_OPENS_ARRAY = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 """Text before the `(` of `NAME=(…)` and `NAME+=(…)`."""
 _DECLARATIONS = ("export", "declare", "local", "readonly", "env")
 
 
 @dataclass(slots=True)
-class _Reader:
+class _CommandReader:
     """A word and a command in the making."""
 
     path: str
@@ -58,7 +113,7 @@ class _Reader:
     word_path: str = ""
     is_target: bool = False
     """The next word is a file that output goes to."""
-    open_list: str = ""
+    open_array: str = ""
     """The array whose words are being read."""
     room: Room = field(default_factory=Room)
     command: list[Argument] = field(default_factory=list)
@@ -66,7 +121,7 @@ class _Reader:
     """Words of the command that are reserved; all of them, where no other stands before."""
 
     def append(self, text: str, path: str = "") -> None:
-        """Part of the current word; a part from a variable keeps its own place while it stands alone."""
+        """Add a part to the current word; a part from a variable keeps its own place while it stands alone."""
         if self.word is None:
             self.word, self.word_line, self.word_path = "", self.line, path or self.path
         elif path != self.word_path:
@@ -74,7 +129,7 @@ class _Reader:
         if len(self.word) < MAX_WORD_CHARACTERS:
             self.word += text
 
-    def takes_list(self, words: Sequence[Argument]) -> bool:
+    def takes_array(self, words: Sequence[Argument]) -> bool:
         """Return whether there is room for the words; after the first list without room none is measured again."""
         if len(words) - 1 > self.room.left:
             return False
@@ -104,9 +159,9 @@ class _Reader:
 def commands_of(
     text: str, path: str, variables: Variables, parameters: Sequence[Argument] = (), *, first_line: int = 0
 ) -> Iterator[list[Argument]]:
-    """The simple commands of a script; `NAME=value` and `NAME=(a b)` are known to the commands after it."""
-    names = Names(path=path, variables=dict(variables), lists={"@": list(parameters)})
-    reader = _Reader(path=path, names=names, first_line=first_line)
+    """Yield the simple commands of a script; `NAME=value` and `NAME=(a b)` are known to the commands after them."""
+    names = Names(path=path, variables=dict(variables), arrays={"@": list(parameters)})
+    reader = _CommandReader(path=path, names=names, first_line=first_line)
     end = 0
     while (match := _TOKEN.match(text, end)) is not None:
         end = match.end()
@@ -115,7 +170,7 @@ def commands_of(
             end = len(text) if end < 0 else end
             continue
         if match["newline"] or match["operator"]:
-            if not _is_of_list(reader, match[0]):
+            if not _is_of_array(reader, match[0]):
                 yield from _ended(reader, match[0])
         else:
             _take(reader, match)
@@ -123,7 +178,7 @@ def commands_of(
     yield from _ended(reader)
 
 
-def _ended(reader: _Reader, mark: str = "\n") -> Iterator[list[Argument]]:
+def _ended(reader: _CommandReader, mark: str = "\n") -> Iterator[list[Argument]]:
     command = reader.end_command()
     if command and not _remembered(reader.names, command):
         yield command
@@ -135,34 +190,31 @@ def _ended(reader: _Reader, mark: str = "\n") -> Iterator[list[Argument]]:
         reader.names.start_over("esac")
 
 
-def _is_of_list(reader: _Reader, mark: str) -> bool:
-    """`NAME=(`, its `)`, and the line ends between them, which are blanks there."""
-    opening = _OPENS_LIST.fullmatch(reader.word or "") if mark == "(" else None
+def _is_of_array(reader: _CommandReader, mark: str) -> bool:
+    """Read `NAME=(`, its `)`, and the line ends between them, which are blanks there; False for any other mark."""
+    opening = _OPENS_ARRAY.fullmatch(reader.word or "") if mark == "(" else None
     if opening:
-        _open_list(reader, opening[1], keeps=bool(opening[2]))
+        name, keeps = opening[1], bool(opening[2])
+        reader.open_array, reader.word = name, None
+        reader.command.clear()
+        reader.num_reserved = 0
+        reader.names.set_array(name, reader.names.arrays.get(name, []) if keeps else [])
         return True
-    if not reader.open_list:
+    if not reader.open_array:
         return False
     reader.end_word()
     if mark == ")":
-        words = [*reader.names.lists[reader.open_list], *reader.end_command()]
-        reader.names.set_list(reader.open_list, words)
-        reader.open_list = ""
+        words = [*reader.names.arrays[reader.open_array], *reader.end_command()]
+        reader.names.set_array(reader.open_array, words)
+        reader.open_array = ""
     return True
 
 
-def _open_list(reader: _Reader, name: str, *, keeps: bool) -> None:
-    reader.open_list, reader.word = name, None
-    reader.command.clear()
-    reader.num_reserved = 0
-    reader.names.set_list(name, reader.names.lists.get(name, []) if keeps else [])
-
-
 def _remembered(names: Names, command: list[Argument]) -> bool:
-    """A command that only sets variables, or the parameters."""
+    """Note what a command sets that only sets variables, or the parameters; False for any other command."""
     words = [*dropwhile(lambda word: word.text in RESERVED, command)]
     if [word.text for word in words[:2]] == ["set", "--"]:
-        names.set_list("@", words[2:])
+        names.set_array("@", words[2:])
         return True
     words = words[1:] if words and words[0].text in _DECLARATIONS else words
     matches = [_ASSIGNMENT.fullmatch(word.text) for word in words]
@@ -170,19 +222,16 @@ def _remembered(names: Names, command: list[Argument]) -> bool:
         return False
     for word, match in zip(words, matches, strict=True):
         if match:
-            names.set(match[1], _assigned(names.variables.get(match[1]), match, word.path))
+            name, is_added, value = match[1], match[2], match[3]
+            before = names.variables.get(name)
+            if is_added and before is not None:  # `NAME+=value` after a value that is not known stays unknown
+                value = None if before.value is None else f"{before.text}{value}"
+            names.set(name, Written(value=value, path=word.path))
     return True
 
 
-def _assigned(before: Written | None, match: re.Match[str], path: str) -> Written:
-    """`NAME+=value` goes on where the name has a value; after one that nobody knows here the whole stays unknown."""
-    if not match[2] or before is None:
-        return Written(value=match[3], path=path)
-    return Written(value=None if before.value is None else f"{before.text}{match[3]}", path=path)
-
-
-def _take(reader: _Reader, match: re.Match[str]) -> None:
-    """One token that is neither a line's end nor an operator."""
+def _take(reader: _CommandReader, match: re.Match[str]) -> None:
+    """Add one token that is neither a line's end nor an operator."""
     if match["blank"]:
         reader.end_word()
     elif match["redirect"]:
@@ -190,7 +239,7 @@ def _take(reader: _Reader, match: re.Match[str]) -> None:
         reader.is_target = "&" not in match["redirect"].lstrip("&")
     elif match["variable"]:
         _expand(reader, match["variable"])
-    elif match["double"] and _WHOLE_LIST.fullmatch(match["double"]):
+    elif match["double"] and _WHOLE_ARRAY.fullmatch(match["double"]):
         _expand(reader, match["double"])
     elif match["double"] is not None:
         reader.append(_quoted(match["double"], reader))
@@ -200,12 +249,13 @@ def _take(reader: _Reader, match: re.Match[str]) -> None:
         reader.append(calculated(text, reader.names.variables) if match["substituted"] else text)
 
 
-def _expand(reader: _Reader, written: str) -> None:
-    """Outside quotes a value may be several words, or none; quotes in it are its own."""
-    words_of_list = _list_of(reader, written)
-    if words_of_list is not None and reader.takes_list(words_of_list):
+def _expand(reader: _CommandReader, written: str) -> None:
+    """Expand a variable outside quotes, where its value may be several words, or none; quotes in the value mean nothing."""
+    whole = _WHOLE_ARRAY.fullmatch(written)
+    words_of_array = reader.names.arrays.get(whole[1] or "@") if whole else None
+    if words_of_array is not None and reader.takes_array(words_of_array):
         reader.end_word()
-        reader.command += words_of_list
+        reader.command += words_of_array
         return
     match = _BRACED.fullmatch(written)
     name = _name(match) if match else ""
@@ -221,14 +271,8 @@ def _expand(reader: _Reader, written: str) -> None:
         reader.append(word, place)
 
 
-def _list_of(reader: _Reader, written: str) -> list[Argument] | None:
-    """None where it is no list, or one that nobody knows here."""
-    match = _WHOLE_LIST.fullmatch(written)
-    return reader.names.lists.get(match[1] or "@") if match else None
-
-
 def _value(match: re.Match[str], variables: Variables) -> str | None:
-    """None where it is not known; a default counts where nothing is set."""
+    """Return the value of a variable, or the default where nothing is set; None where the value is not known."""
     known = variables.get(_name(match))
     if known is not None and known.value is not None:
         return known.text
@@ -239,8 +283,8 @@ def _name(match: re.Match[str]) -> str:
     return match.groupdict().get("braced") or match["name"]
 
 
-def _quoted(text: str, reader: _Reader) -> str:
-    """Inside double quotes."""
+def _quoted(text: str, reader: _CommandReader) -> str:
+    """Expand the variables of a text inside double quotes."""
 
     def value_of(match: re.Match[str]) -> str:
         value = _value(match, reader.names.variables)
@@ -254,7 +298,7 @@ def _quoted(text: str, reader: _Reader) -> str:
 
 
 def split(text: str) -> list[str]:
-    """Words of a line that no shell reads: quotes are taken off, nothing else means anything."""
+    """Split a line that no shell reads into words: quotes are removed, and nothing else has a meaning."""
     words: list[list[str]] = []
     in_word = False
     for match in _TOKEN.finditer(text):
@@ -263,13 +307,9 @@ def split(text: str) -> list[str]:
             continue
         if not in_word:
             words.append([])
-        words[-1].append(_literal(match))
+        if match["double"] is not None:
+            words[-1].append(re.sub(r'\\(["\\])', r"\1", match["double"]))
+        else:
+            words[-1].append(next((match[kind] for kind in ("single", "escaped") if match[kind] is not None), match[0]))
         in_word = True
     return ["".join(parts) for parts in words]
-
-
-def _literal(match: re.Match[str]) -> str:
-    if match["double"] is not None:
-        return re.sub(r'\\(["\\])', r"\1", match["double"])
-    kinds = ("single", "escaped")
-    return next((match[kind] for kind in kinds if match[kind] is not None), match[0])

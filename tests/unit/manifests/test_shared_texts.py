@@ -45,7 +45,7 @@ def test_a_script_that_many_containers_run_is_an_error_beyond_the_limit_and_none
     many = found(tmp_path, script, pod(*[container] * 60), pod("{name: other, command: [sh, -c, 'vllm serve x']}"))
     assert not many.engines
     assert [each.finding.message for each in many.broken] == [
-        "scripts and variables that containers share are too long, counted for each that gets them"
+        "scripts and variables that containers share are too long in total, each counted once per container"
     ] * 2
 
 
