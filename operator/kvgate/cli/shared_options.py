@@ -6,7 +6,10 @@ from typing import Any
 
 import click
 
-from kvgate.documents.bounded_files import Refused, read_all
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
+from kvgate.cli.exits import BadInput
+from kvgate.cli.terminal import show_error
+from kvgate.documents.bounded_files import Refused, read_all, read_text
 from kvgate.vllm.what_if_settings import SETTINGS, Setting
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
@@ -19,6 +22,30 @@ CALIBRATION_OPTION: Decorator = click.option(
     type=GIVEN_FILE,
     help="Observed starts, a file that `kvgate calibrate` wrote.",
 )
+
+
+def read_calibration(path: Path | None, *, inside: Path | None = None) -> Calibration:
+    """Return the starts in the file of --calibration, and report on standard error which of them are not used.
+
+    `inside` is a folder that the path must not lead out of. Raises BadInput with every line that cannot be read.
+    """
+    if path is None:
+        return NOTHING_OBSERVED
+    from kvgate.calibration.records import MAX_TEXT_BYTES, read_records, unused_texts
+
+    try:
+        records = read_records(read_text(path, max_bytes=MAX_TEXT_BYTES, inside=inside))
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not a text file: {error}; `kvgate calibrate` writes such files") from None
+    if records.problems:
+        raise BadInput(
+            f"{path}: {'; '.join(records.problems)}; write it again with `kvgate calibrate`, or remove these lines"
+        )
+    for text in unused_texts(records.calibration):
+        show_error(f"{path}: {text}")
+    return records.calibration
 
 
 def with_settings(*, without: Collection[str] = ()) -> Decorator:
@@ -46,7 +73,6 @@ def _option(setting: Setting) -> Decorator:
 
 def given_settings(values: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that are given; the file of --model-config becomes the mapping that is in it."""
-    from kvgate.cli.exits import BadInput
     from kvgate.cli.model_config import quantization_beside
     from kvgate.hf_config import ModelConfigError
     from kvgate.hf_config.fields import MAX_CHARACTERS, parse_config_text

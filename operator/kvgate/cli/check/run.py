@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.request import Workload
-from kvgate.cli.calibrate.calibration_file import read_calibration
 from kvgate.cli.check.checked import check_subject
 from kvgate.cli.check.choices import Choices
 from kvgate.cli.check.config_search import find_config
@@ -18,6 +17,7 @@ from kvgate.cli.check.report import Item, Report, in_order, of_broken, of_docume
 from kvgate.cli.check.workload_comments import commented_workloads
 from kvgate.cli.exits import BadInput
 from kvgate.cli.model_config import ModelConfig, read_model_config
+from kvgate.cli.shared_options import read_calibration
 from kvgate.documents.bounded_files import guard_of, repository_of
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.written import NOTHING, Written

@@ -1,4 +1,4 @@
-"""The machine contract of `kvgate explain --requests`: one JSON object in, one out, in order, no line lost."""
+"""`kvgate explain --requests`: every line is a request, and every line gets an answer, in the same order."""
 
 import json
 import re
@@ -12,56 +12,55 @@ from kvgate.judge.what_if import BadRequest, assess_request
 from kvgate.text.inert import inert_json, json_text
 
 MAX_LINE_BYTES = 5 << 20
-"""Size of one request; the longest config.json that is read has less than 4 MiB."""
+"""Longest request; the longest config.json that is read has less than 4 MiB."""
 _TOO_LONG = f"line {{}} has more than {MAX_LINE_BYTES} bytes; write a request of fewer, and one per line"
 _TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{}\[\]]', re.DOTALL)
-"""A text that nothing closes goes on to the end: looking for one from each of its quotes would take long."""
+"""A text without its closing quote goes on to the end; to begin a new search at each quote in it would take long."""
 _VALUE = re.compile(rf"\s*:\s*({_TEXT}|-?\d[\d.eE+-]*)", re.DOTALL)
 _MAX_DIGITS = 4000
-"""Python reads and writes whole numbers of 4300 digits at most; a longer one is a text here."""
+"""Longest whole number; Python reads and writes up to 4300 digits, and a longer number is kept as a text."""
 _NO_ID = "null"
 
 
 def answers(stream: BinaryIO, calibration: Calibration = NOTHING_OBSERVED) -> Iterator[str]:
-    """One JSON text per line, in order; a blank line is a bad line, and so is one that is too long."""
-    for number, line in enumerate(_lines(stream), start=1):
-        yield (
-            _answer(line, calibration) if line is not None else _written(_NO_ID, failed(None, _TOO_LONG.format(number)))
-        )
-
-
-def _lines(stream: BinaryIO) -> Iterator[bytes | None]:
-    """None for a line that is too long, of which no more than the limit is ever in memory."""
+    """Answer every line with one JSON text, in order; a blank line and a line that is too long are answered with an error."""
+    number = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
-        is_too_long = len(line) > MAX_LINE_BYTES
-        while is_too_long and line and not line.endswith(b"\n"):
+        number += 1
+        if len(line) <= MAX_LINE_BYTES:
+            yield _answer(line, calibration)
+            continue
+        while line and not line.endswith(b"\n"):  # skip the rest, and never hold more than the limit in memory
             line = stream.readline(MAX_LINE_BYTES)
-        yield None if is_too_long else line
+        yield _written(_NO_ID, failed(None, _TOO_LONG.format(number)))
 
 
 def _answer(line: bytes, calibration: Calibration) -> str:
     identifier = None
     try:
         values = _parsed(line)
-        identifier = _identifier(values, line)
+        value = values.get("id")
+        if isinstance(value, float) and not isfinite(value):  # few programs can read 1e999: echo it as a text
+            value = _written_identifier(line) or value
+        identifier = json_text(value, is_compact=True)
         return _written(identifier, to_json(None, assess_request(values, calibration=calibration)))
     except BadRequest as error:
-        told = str(error)
+        message = str(error)
     except RecursionError:
-        told = "the line is nested too deep; a config.json has a dozen levels"
+        message = "the line is nested too deep; a config.json has a dozen levels"
     except Exception as error:  # noqa: BLE001 - a defect of ours must cost one answer, not all that follow
-        told = f"kvgate failed: {type(error).__name__}: {error}; please report this line"
-    return _written(identifier or _identifier_of_broken(line), failed(None, told))
+        message = f"kvgate failed: {type(error).__name__}: {error}; please report this line"
+    return _written(identifier or _identifier_of_broken(line), failed(None, message))
 
 
 def _written(identifier: str, answer: Json) -> str:
-    """The answer under the id as it was written: every text in it is inert, but what is echoed for a program is exact."""
+    """Return the answer under this id. Every text of the answer is inert; the id is repeated exactly, for programs."""
     return f'{{"id":{identifier}' + inert_json(answer, is_compact=True).removeprefix(f'{{"id":{_NO_ID}')
 
 
 def _parsed(line: bytes) -> Mapping[str, Any]:
-    """The object as Python reads JSON, `Infinity` included."""
+    """Return the object as Python reads JSON, which includes `Infinity`. Raises BadRequest."""
     try:
         text = line.decode("utf-8-sig")
         try:
@@ -81,16 +80,8 @@ def _whole(digits: str) -> int | str:
     return int(digits) if len(digits) <= _MAX_DIGITS else digits
 
 
-def _identifier(values: Mapping[str, Any], line: bytes) -> str:
-    """The id in JSON; a number that few readers could hold (1e999) is a text, as it is written."""
-    value = values.get("id")
-    if isinstance(value, float) and not isfinite(value):
-        value = _written_identifier(line) or value
-    return json_text(value, is_compact=True)
-
-
 def _identifier_of_broken(line: bytes) -> str:
-    """The id of a line that is broken elsewhere, if it can be read."""
+    """Return the id of a line that is broken elsewhere; null where the id cannot be read."""
     written = _written_identifier(line) or _NO_ID
     try:
         value = json.loads(written, strict=False, parse_int=_whole)
@@ -100,7 +91,7 @@ def _identifier_of_broken(line: bytes) -> str:
 
 
 def _written_identifier(line: bytes) -> str | None:
-    """The text behind the key, of the last one that stands in the object itself and not in what it holds."""
+    """Return the text of the last `id` that is a key of the object itself, not of an object inside it."""
     text, depth, found = line.decode("utf-8", errors="replace"), 0, None
     for token in _TOKEN.finditer(text):
         if token[0] in "{}[]":

@@ -172,7 +172,7 @@ def test_a_missing_file_and_a_broken_target_are_told(tmp_path: Path, log: Path) 
     assert "line 1: this is no calibration" in done.stderr
     explained = invoked(*EXPLAIN, "--calibration", str(broken))
     assert explained.exit_code == 2
-    assert "write it anew with `kvgate calibrate`" in explained.stderr
+    assert "write it again with `kvgate calibrate`" in explained.stderr
 
 
 def test_check_follows_a_calibration_of_the_configuration(tmp_path: Path) -> None:

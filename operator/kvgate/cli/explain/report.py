@@ -1,0 +1,154 @@
+"""The answer of `kvgate explain` about one request: the ledger of one GPU, or the views of it that are requested."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kvgate import catalogue
+from kvgate.budget import adjust
+from kvgate.budget.capacity import KVCache
+from kvgate.budget.interval import Interval, Verdict
+from kvgate.budget.ledger import Ledger
+from kvgate.budget.plan import Budget
+from kvgate.budget.textbook import textbook_of
+from kvgate.budget.units import GIB, format_gib
+from kvgate.cli.assessment_json import to_json
+from kvgate.cli.terminal import Line, Styled, text_of
+from kvgate.judge.assess import Assessment, is_about_bytes
+from kvgate.judge.summary import alternative_text, correction_text
+from kvgate.text.inert import inert_json
+
+_COLOURS = {
+    Verdict.FITS: "green",
+    Verdict.MAY_NOT_FIT: "yellow",
+    Verdict.DOES_NOT_FIT: "red",
+    Verdict.UNKNOWN: "yellow",
+}
+_TERMS = {
+    "weights": "weights",
+    "peak_activation": "peak activation",
+    "non_torch": "non-torch",
+    "cuda_graph": "CUDA graphs",
+}
+_FORMULAS = {
+    "weights": ("tensors as loaded", {"layers": "{} layers", "quantization": "{}", "tensor_parallel_size": "tp {}"}),
+    "peak_activation": (
+        "profile run",
+        {"max_num_batched_tokens": "T {}", "sampler_rows": "S {}", "vocabulary": "V {}", "hidden_size": "H {}"},
+    ),
+    "non_torch": ("driver and links", {"tensor_parallel_size": "tp {}", "links": "{}"}),
+    "cuda_graph": (
+        "captured graphs",
+        {"piecewise_graphs": "{} piecewise", "full_graphs": "{} full", "layers": "{} layers"},
+    ),
+}
+"""Term of the ledger → a short name of its formula, and the inputs that people know; `--why` shows the formula itself."""
+
+
+def answer(assessment: Assessment, output: str, *, why: str | None, lengths: tuple[int, ...] | None) -> str:
+    """Write the answer as `text`, `json` or `jsonl`; in text, a requested view replaces the ledger.
+
+    `why` names one figure, `lengths` are the requests to compare allocations for; an empty tuple stands for lengths that kvgate
+    chooses. Raises Unusable where there is no such figure or a length is above max_model_len.
+    """
+    budget, has_views = assessment.budget, why is not None or lengths is not None
+    if has_views:
+        from kvgate.cli.explain.views import paging_json, paging_lines, why_json, why_lines
+    if output == "text":
+        # Where nothing is known about a request, the report says why.
+        lines = [*(_title(budget) if budget and has_views else _report(assessment))]
+        lines += ["", *why_lines(budget, why)] if why is not None else []
+        lines += ["", *paging_lines(budget, lengths)] if lengths is not None else []
+        return text_of(lines)
+    answered = to_json(None, assessment)
+    if why is not None:
+        answered["why"] = why_json(budget, why)
+    if lengths is not None:
+        answered["paging"] = paging_json(budget, lengths)
+    return inert_json(answered, indent=2 if output == "json" else None)
+
+
+def _report(assessment: Assessment) -> Iterator[Line]:
+    """Title, ledger, cache, verdict, findings, and the single changes that would fit."""
+    budget = assessment.budget
+    if budget is not None:
+        yield from _title(budget)
+        if budget.tightest and budget.tightest.ledger:
+            yield from _ledger(budget.tightest.ledger)
+        if budget.tightest and budget.request.settings.gives_cache_memory:
+            yield _row("given instead", format_gib(budget.tightest.available.expected))
+        if budget.kv_cache is not None:
+            yield from _cache(budget, budget.kv_cache)
+        yield ""
+    yield (Styled(text=assessment.verdict.value, colour=_COLOURS[assessment.verdict], is_bold=True),)
+    for finding in assessment.findings:
+        yield f"  {finding.severity.value} {finding.rule}: {finding.message}"
+        if finding.remediation:
+            yield f"      {finding.remediation}"
+    if budget is not None and is_about_bytes(assessment):
+        found = adjust.alternatives(budget.request, catalogue.accelerators())
+        if found:
+            yield f"  would fit: {', '.join(map(alternative_text, found))}"
+
+
+def _title(budget: Budget) -> Iterator[str]:
+    """Return the question in two lines."""
+    request, parallelism = budget.request, budget.request.settings.parallelism
+    gpus = f"{parallelism.num_gpus} × " if parallelism.num_gpus > 1 else ""
+    yield f"{request.shape.name} on {gpus}{request.accelerator.name}, vLLM {request.vllm_version}"
+    resolved = budget.resolved
+    yield (
+        f"max_model_len {resolved.max_model_len}, max_num_seqs {resolved.max_num_seqs}, "
+        f"max_num_batched_tokens {resolved.max_num_batched_tokens}, kv_cache_dtype {request.settings.kv_cache_dtype}"
+    )
+
+
+def _row(name: str, figure: str, *remarks: str) -> str:
+    return f"  {name:<22}{figure:>12}  {'  '.join(remarks)}".rstrip()
+
+
+def _range(interval: Interval) -> str:
+    return f"{interval.low / GIB:>6.2f} to {interval.high / GIB:>6.2f}"
+
+
+def _ledger(ledger: Ledger) -> Iterator[str]:
+    share = ledger.requested_bytes / ledger.total_bytes if ledger.total_bytes else 0.0
+    yield ""
+    yield _row("GPU memory", format_gib(ledger.total_bytes))
+    yield _row("requested", format_gib(ledger.requested_bytes), f"total × gpu_memory_utilization {share:.2f}")
+    for line in ledger.lines:
+        name, shown = _FORMULAS[line.name]
+        inputs = ", ".join(shown[key].format(value) for key, value in line.inputs if key in shown and value != "none")
+        formula = f"{name}: {inputs}" if inputs and line.amount.high else line.formula
+        yield _row(f"− {_TERMS[line.name]}", format_gib(line.amount.expected), _range(line.amount), formula)
+    available = ledger.available
+    remark = correction_text(ledger.correction) if ledger.correction else "requested − all of these"
+    yield _row("= for the KV cache", format_gib(available.expected), _range(available), remark)
+
+
+def _cache(budget: Budget, kv_cache: KVCache) -> Iterator[str]:
+    """Return the kinds of cache, the blocks, and the reasons why the textbook formula does not hold here."""
+    yield ""
+    yield f"  {'KV cache':<26}{'layers':>8}{'block':>8}{'page bytes':>12}{'blocks of a request':>21}"
+    # Groups that are equal share their lines.
+    groups = Counter(tuple((spec, len(layers)) for spec, layers in group.parts) for group in kv_cache.groups)
+    for parts, count in groups.items():
+        times = f"{count} × " if count > 1 else ""
+        needed = f"{times}{parts[0][0].blocks(kv_cache.reach)}"
+        for spec, layers in parts:
+            block, of_layers = spec.block_size or "-", f"{times}{layers}"
+            yield f"  {spec.kind:<26}{of_layers:>8}{block:>8}{spec.page_size_bytes:>12}{needed:>21}".rstrip()
+            needed = ""
+    yield _row("bytes per block", f"{kv_cache.bytes_per_block}", f"kv_cache_dtype {kv_cache.dtype.name}")
+    request = f"{kv_cache.request_blocks} blocks of max_model_len tokens"
+    yield _row("one request", format_gib(kv_cache.request_bytes), request)
+    pool, textbook = budget.num_blocks, textbook_of(budget)
+    if pool is not None:
+        requests = f"{float(kv_cache.max_concurrency(pool.expected)):.2f}"
+        yield _row("blocks", f"{pool.expected}", f"{pool.low} to {pool.high}", "KV cache / bytes per block")
+        yield _row("full requests", requests, "blocks / those of a request")
+        yield _row("tokens", f"{kv_cache.num_tokens(pool.expected)}", "as vLLM logs the size of the cache")
+    if textbook is not None and textbook.reasons:
+        comparison = textbook.comparison(kv_cache.request_bytes)
+        yield ""
+        yield f"  {comparison[0].upper()}{comparison[1:]}:"
+        yield from (f"    {reason}" for reason in textbook.reasons)
