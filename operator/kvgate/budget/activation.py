@@ -1,116 +1,38 @@
 """Peak activation: the most that torch holds above the weights while vLLM profiles one forward pass."""
 
 from kvgate.budget.interval import Interval, Term
-from kvgate.budget.layer_activation import EncoderProfile, block_bytes, encoder_profile, workspace_bytes
+from kvgate.budget.layer_activation import EncoderProfile, encoder_profile, layer_bytes, workspace_bytes
 from kvgate.budget.run import Run
 from kvgate.budget.units import KIB, MIB, cdiv, gib, round_up
 from kvgate.budget.weights import VOCABULARY_MULTIPLE
 from kvgate.record import record
 
-HALF = 2
-"""Rows are counted in halves of S × V × 4: logits in the model's 16-bit dtype are one half."""
+DENSE_MARGIN_BYTES = gib(0.06)
+"""One start of a dense text model in 40 is further off than this (0.11 to 0.19, 0.26 eager), because no formula counts small buffers."""
+FLOAT32_BYTES = 4
+"""Bytes of one element. One start in float32 needed 3 hidden states per token more than the formula says; the reason is not known."""
 
+HALF = 2
+"""Rows of the sampler are counted in halves of S × V × 4 bytes, because logits in the model's 16-bit dtype are one half."""
 UNSORTED_HALF_ROWS = 7
 """Half rows of a sampler that does not sort."""
-
 DRAFT_HALF_ROWS = 4
-"""V1 verifies drafts on 2 S rows in 16 bits and keeps a copy of S rows in 32 (0.19, `RejectionSampler.forward`); no start tells."""
-
-
-def sampler_bytes(run: Run) -> int:
-    """Peak of the sampler's dummy run (0 on stages without the head), what was alive before it included.
-
-    Rows at the peak, read in the source of each sampler: logits in 16 and 32 bits (0.5 + 1), then
-    sorting by `torch.sort` (sorted values 1, their indices 2, scratch of keys and 64-bit values 5): 9.5; without a sort
-    (filtered logits or probabilities 1, random numbers 1): 3.5; the V2 runner samples from the 16-bit logits: 0.5.
-    Beside them the hidden states of all tokens, those of the sampled rows twice, and the kernel's scratch rows.
-    """
-    if not run.has_sampler:
-        return 0
-    rows = run.sampler_rows * run.shape.hidden_size * run.element_bytes
-    if run.v2_runner:
-        return run.logits_bytes * run.element_bytes // 4 + run.token_bytes + rows
-    halves = run.accounting.sampler_half_rows - (1 if run.element_bytes == 4 else 0)
-    halves += DRAFT_HALF_ROWS if run.draft_tokens else 0
-    return run.logits_bytes * halves // HALF + run.token_bytes + 2 * rows + _scratch_bytes(run)
-
-
-def _scratch_bytes(run: Run) -> int:
-    """One row per program of the Triton kernel, a program per multiprocessor (0.17+, `apply_top_k_top_p_triton`)."""
-    if not run.accounting.sampler_program_rows:
-        return 0
-    return min(run.sampler_rows, run.accelerator.multiprocessors) * run.shape.vocab_size * 4
-
-
-def spared_by_flashinfer_bytes(run: Run) -> int:
-    """Bytes that FlashInfer saves where it is installed: V1 before 0.12 then samples without sorting (two of eight starts)."""
-    if not (run.has_sampler and run.accounting.samples_with_flashinfer_if_installed):
-        return 0
-    return run.logits_bytes * (run.accounting.sampler_half_rows - UNSORTED_HALF_ROWS) // HALF
-
-
-def penalty_bytes(run: Run) -> int:
-    """V2 runner: output counts S × V × 4 and two bit masks, allocated once (`PenaltiesState`); counted since 0.27."""
-    if not (run.has_sampler and run.v2_runner and run.accounting.consumed_accounting):
-        return 0
-    return run.max_num_seqs * (run.shape.vocab_size * 4 + 2 * 4 * cdiv(run.shape.vocab_size, 32))
+"""V1 verifies drafts on 2 S rows in 16 bits and keeps a copy of S rows in 32 (0.19, `RejectionSampler.forward`); no logged start
+shows it."""
 
 
 @record
 class Compilation:
-    """Bytes of one rank."""
+    """Memory that torch.compile takes while it works inside the profile run, in bytes of one rank."""
 
     peak_bytes: int = 0
-    """Bytes at the peak of compilation, with an empty cache and before the first forward pass."""
+    """Peak of compilation with an empty cache, before the first forward pass."""
     expected_bytes: int = 0
     """The same where a start is expected to compile: a pod without a volume for VLLM_CACHE_ROOT always does."""
     fragment_bytes: int = 0
-    """Bytes of it that still count afterwards: the allocator cannot give back a block of which a piece is in use."""
+    """Part of it that still counts afterwards, because the allocator cannot give back a block of which a piece is in use."""
     worst_fragment_bytes: int = 0
     """The same at its highest."""
-
-
-def compilation(run: Run) -> Compilation:
-    """The compiler tries its kernels on made-up inputs, and the largest input of the first graph is the embedding table.
-
-    Cold starts show a peak of that size to 0.02 GiB: Qwen3-14B and 32B AWQ (0.28, 1.449 GiB), Qwen2.5-0.5B (0.27, 0.254),
-    Qwen2.5-7B twice (0.22, 1.015), gpt-oss-20b (0.19, 1.079), Llama-3.1-8B (0.31, 0.979). From 0.27 to 0.30 as much again stays
-    counted. Combined kernels are tried since 0.12, but no start before 0.19 has shown it. Where an encoder feeds the model,
-    the table is not part of the compiled graph.
-    """
-    if not run.is_compiled or run.stage[0] != 0 or not run.accounting.compiler_tries_kernels:
-        return Compilation()
-    table = 0 if run.takes_embeddings else _table_bytes(run, run.shape.vocab_size, run.shape.hidden_size)
-    left = table if run.accounting.counts_fragments else 0
-    return Compilation(
-        peak_bytes=table,
-        expected_bytes=table if run.accounting.cold_compile_seen else 0,
-        fragment_bytes=left,
-        worst_fragment_bytes=left + _unexplained_bytes(run),
-    )
-
-
-def _table_bytes(run: Run, vocab_size: int, width: int) -> int:
-    return round_up(vocab_size, VOCABULARY_MULTIPLE) // run.parallelism.tensor * width * run.element_bytes
-
-
-def _unexplained_bytes(run: Run) -> int:
-    """Not understood: models with an embedding for every layer count more than their weights from 0.27 to 0.30.
-
-    Gemma-4-E4B by 2.2 GiB on RTX 5090 (0.28, 0.30) and Gemma-4-E2B by 2.7 GiB on MI300X (0.28); that table is the most it can be.
-    """
-    if not run.accounting.counts_fragments:
-        return 0
-    tables = (matrix for matrix in run.shape.everywhere if matrix.name == "embed_tokens_per_layer")
-    return sum(_table_bytes(run, matrix.rows[0].count, matrix.columns) for matrix in tables)
-
-
-DENSE_MARGIN_BYTES = gib(0.06)
-"""One dense text start in 40 lies further off than this (0.11 to 0.19, 0.26 eager): no formula counts small buffers."""
-
-
-FLOAT32_BYTES = 4
-"""Bytes of one element. One start in float32 needed 3 hidden states per token more than the formula says; the reason is not known."""
 
 
 @record
@@ -127,12 +49,12 @@ class Parts:
 
     @property
     def kept_bytes(self) -> int:
-        """Alive whatever runs."""
+        """Bytes that are alive during every step."""
         return self.penalties_bytes + self.library_bytes
 
     @property
     def warm_bytes(self) -> int:
-        """The peak with the compile cache of an earlier start."""
+        """Peak with the compile cache of an earlier start."""
         text = self.encoder.kept_bytes + self.workspace_bytes + max(self.layer_bytes, self.sampler_bytes)
         return max(self.encoder.peak_bytes, text) + self.kept_bytes
 
@@ -143,7 +65,7 @@ class Parts:
 
     @property
     def cold_bytes(self) -> int:
-        """The peak without a compile cache, at its highest."""
+        """Peak without a compile cache, at its highest."""
         return self._compiled(self.compiler.peak_bytes) + self.compiler.worst_fragment_bytes
 
     def _compiled(self, compiler_bytes: int) -> int:
@@ -151,23 +73,34 @@ class Parts:
 
 
 def parts_of(run: Run) -> Parts:
+    """Return the steps and tensors of the profile run, each with its bytes."""
+    # cuBLAS gets its workspace from torch at the first matrix product (`getChosenWorkspaceSize`): 32 MiB on Hopper
+    blas_workspace = 32 * MIB if run.accelerator.capability_major in (9, 10) else 8 * MIB + 128 * KIB
     return Parts(
         encoder=encoder_profile(run),
         compiler=compilation(run),
         workspace_bytes=workspace_bytes(run),
-        layer_bytes=block_bytes(run),
+        layer_bytes=layer_bytes(run),
         sampler_bytes=sampler_bytes(run),
         penalties_bytes=penalty_bytes(run),
-        library_bytes=blas_workspace_bytes(run),
+        library_bytes=blas_workspace,
     )
 
 
 def peak_activation(run: Run) -> Term:
-    """Encoder, compiler, layers and sampler run one after another: the largest counts, with what is alive beside it."""
+    """Return the peak: encoder, compiler, layers and sampler run one after another, so the largest counts, with what is alive beside it.
+
+    A warm compile cache is the low end and a cold one the high end; the release decides which of them is expected.
+    """
     parts = parts_of(run)
+    margin, encoder = _margin(run), parts.encoder
     return Term(
         name="peak_activation",
-        amount=_amount(run, parts),
+        amount=Interval(
+            low=max(0, parts.warm_bytes - margin - spared_by_flashinfer_bytes(run) - encoder.peak_bytes // 4),
+            expected=parts.expected_bytes,
+            high=max(parts.cold_bytes, encoder.worst_bytes + parts.kept_bytes) + margin,
+        ),
         formula="max(encoder, compiler, encoder_kept + workspace + max(layer, sampler)) + fragments + penalties + blas_workspace",
         source="vLLM 0.19 and 0.29, profile_run; 36 configurations of 0.19.0 on H100 and 7 of 0.11.0 within 0.03 GiB",
         inputs=(
@@ -176,8 +109,8 @@ def peak_activation(run: Run) -> Term:
             ("vocabulary", run.shape.vocab_size),
             ("hidden_size", run.shape.hidden_size),
             ("runner", "V2" if run.v2_runner else "V1" if run.accounting.v1_engine else "V0"),
-            ("encoder_bytes", parts.encoder.peak_bytes),
-            ("encoder_kept_bytes", parts.encoder.kept_bytes),
+            ("encoder_bytes", encoder.peak_bytes),
+            ("encoder_kept_bytes", encoder.kept_bytes),
             ("compiler_bytes", parts.compiler.expected_bytes),
             ("fragments_bytes", parts.compiler.fragment_bytes),
             ("workspace_bytes", parts.workspace_bytes),
@@ -189,27 +122,80 @@ def peak_activation(run: Run) -> Term:
     )
 
 
-def blas_workspace_bytes(run: Run) -> int:
-    """torch's workspace for cuBLAS, allocated by the first matrix product (`getChosenWorkspaceSize`): 32 MiB on Hopper."""
-    capability = run.accelerator.compute_capability
-    return 32 * MIB if capability and capability[0] in (9, 10) else 8 * MIB + 128 * KIB
-
-
-def _amount(run: Run, parts: Parts) -> Interval:
-    """A warm compile cache is the low end, a cold one the high end; which of them is expected depends on the release."""
-    margin, encoder = _margin(run), parts.encoder
-    return Interval(
-        low=max(0, parts.warm_bytes - margin - spared_by_flashinfer_bytes(run) - encoder.peak_bytes // 4),
-        expected=parts.expected_bytes,
-        high=max(parts.cold_bytes, encoder.worst_bytes + parts.kept_bytes) + margin,
-    )
-
-
 def _margin(run: Run) -> int:
-    """Half a hidden state per token is all that the layers of a dense model have been off; experts by more."""
+    """Return the error of the formulas: at most half a hidden state per token for the layers of a dense model, more for experts."""
     margin = DENSE_MARGIN_BYTES + run.token_bytes // 2
     if run.is_sparse:
         margin += gib(0.1) + workspace_bytes(run) // 10
     if run.draft_tokens:
         margin += gib(0.2) + run.logits_bytes
     return margin + (4 * run.token_bytes if run.element_bytes == FLOAT32_BYTES else 0)
+
+
+def compilation(run: Run) -> Compilation:
+    """Return the compiler's memory: it tries kernels on invented inputs, and the largest input of the first graph is the embedding table.
+
+    Cold starts show a peak of that size to 0.02 GiB: Qwen3-14B and 32B AWQ (0.28, 1.449 GiB), Qwen2.5-0.5B (0.27, 0.254),
+    Qwen2.5-7B twice (0.22, 1.015), gpt-oss-20b (0.19, 1.079), Llama-3.1-8B (0.31, 0.979). From 0.27 to 0.30 the same amount stays
+    counted afterwards. Combined kernels are tried since 0.12, but no start before 0.19 has shown it. The table is not part of the
+    compiled graph where an encoder feeds the model.
+    """
+    if not run.is_compiled or run.stage[0] != 0 or not run.accounting.compiler_tries_kernels:
+        return Compilation()
+    table = 0 if run.takes_embeddings else _table_bytes(run, run.shape.vocab_size, run.shape.hidden_size)
+    left, unexplained = 0, 0
+    if run.accounting.counts_fragments:
+        # Not understood: models with an embedding for every layer count more than their weights from 0.27 to 0.30, Gemma-4-E4B by
+        # 2.2 GiB on RTX 5090 (0.28, 0.30) and Gemma-4-E2B by 2.7 GiB on MI300X (0.28). That table is the most that it can be.
+        tables = (matrix for matrix in run.shape.everywhere if matrix.name == "embed_tokens_per_layer")
+        unexplained = sum(_table_bytes(run, matrix.rows[0].count, matrix.columns) for matrix in tables)
+        left = table
+    return Compilation(
+        peak_bytes=table,
+        expected_bytes=table if run.accounting.cold_compile_seen else 0,
+        fragment_bytes=left,
+        worst_fragment_bytes=left + unexplained,
+    )
+
+
+def _table_bytes(run: Run, vocab_size: int, width: int) -> int:
+    return round_up(vocab_size, VOCABULARY_MULTIPLE) // run.parallelism.tensor * width * run.element_bytes
+
+
+def sampler_bytes(run: Run) -> int:
+    """Peak of the sampler's dummy run, with what was alive before it; 0 on stages without the head.
+
+    Rows at the peak, read in the source of each sampler: logits in 16 and 32 bits (0.5 + 1), then
+    sorting by `torch.sort` (sorted values 1, their indices 2, scratch of keys and 64-bit values 5): 9.5; without a sort
+    (filtered logits or probabilities 1, random numbers 1): 3.5; the V2 runner samples from the 16-bit logits: 0.5.
+    The hidden states of all tokens, those of the sampled rows twice, and the kernel's scratch rows come on top.
+    """
+    if not run.has_sampler:
+        return 0
+    rows = run.sampler_rows * run.shape.hidden_size * run.element_bytes
+    if run.v2_runner:
+        return run.logits_bytes * run.element_bytes // 4 + run.token_bytes + rows
+    halves = run.accounting.sampler_half_rows - (1 if run.element_bytes == 4 else 0)
+    halves += DRAFT_HALF_ROWS if run.draft_tokens else 0
+    scratch = 0
+    if run.accounting.sampler_program_rows:
+        # one row per program of the Triton kernel, a program per multiprocessor (0.17+, `apply_top_k_top_p_triton`)
+        scratch = min(run.sampler_rows, run.accelerator.multiprocessors) * run.shape.vocab_size * 4
+    return run.logits_bytes * halves // HALF + run.token_bytes + 2 * rows + scratch
+
+
+def spared_by_flashinfer_bytes(run: Run) -> int:
+    """Bytes that FlashInfer saves where it is installed: V1 before 0.12 then samples without sorting (two of eight starts)."""
+    if not (run.has_sampler and run.accounting.samples_with_flashinfer_if_installed):
+        return 0
+    return run.logits_bytes * (run.accounting.sampler_half_rows - UNSORTED_HALF_ROWS) // HALF
+
+
+def penalty_bytes(run: Run) -> int:
+    """Counts of output tokens (S × V × 4 bytes) and two bit masks, which the V2 runner allocates once (`PenaltiesState`).
+
+    They count since 0.27.
+    """
+    if not (run.has_sampler and run.v2_runner and run.accounting.consumed_accounting):
+        return 0
+    return run.max_num_seqs * (run.shape.vocab_size * 4 + 2 * 4 * cdiv(run.shape.vocab_size, 32))

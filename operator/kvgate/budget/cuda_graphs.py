@@ -1,4 +1,4 @@
-"""The reserve for CUDA graphs: how many are captured, and what vLLM's estimate takes for them."""
+"""The reserve for CUDA graphs: how many vLLM captures, and what its estimate takes for them."""
 
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.model_shape import CompressedAttention, LatentAttention, RecurrentState
@@ -9,44 +9,41 @@ PIECE_BYTES = round(0.2 * MIB)
 """Estimate of the V1 runner per layer and graph of a dense model: 22 starts of 0.19 on H100 lie at 0.13 to 0.27, one at 0.53;
 0.12 to 0.26 in six starts of 0.22 to 0.26 on other GPUs."""
 COMPLEX_PIECE_BYTES = round(0.33 * MIB)
-"""The same with experts, MLA or recurrent states: 0.23 to 0.54 in ten starts of 0.19; 0.64 (GLM-5.2) and more where it goes wrong."""
+"""The same with experts, MLA or recurrent states: 0.23 to 0.54 in ten starts of 0.19; 0.64 (GLM-5.2) and more where the estimate
+goes wrong."""
 INDEXED_LAYER_BYTES = 60 * MIB
-"""Not understood, so only at the high end: GLM-5.1 on eight RTX PRO 6000 (0.20, S 64) was estimated at 4.8 to 5.1 GiB for 30
-graphs, of which 1.2 were used; GLM-5.2 on GB200 (0.26) at 5.0 for 102 graphs."""
+"""Not understood, so it counts at the high end only: GLM-5.1 on eight RTX PRO 6000 (0.20, S 64) was estimated at 4.8 to 5.1 GiB for
+30 graphs, of which 1.2 were used; GLM-5.2 on GB200 (0.26) at 5.0 for 102 graphs."""
 V2_PIECE_BYTES = round(0.2 * MIB)
 """Estimate of the V2 runner, which measures more than it multiplies: 0.15 and 0.17 in two starts (Qwen3.8-27B on RTX 3090 with
-0.29, Llama-3.1-8B on A100 with 0.31); what was then used was 0.09 to 0.19 on small GPUs, and 0.28 with V1 on H100."""
+0.29, Llama-3.1-8B on A100 with 0.31). The graphs then used 0.09 to 0.19 on small GPUs, and 0.28 with V1 on H100."""
 
 
 def cuda_graphs(run: Run) -> Term:
-    """The reserve that vLLM takes out of the budget for CUDA graphs; exactly 0 where the release takes none."""
+    """Return the reserve that vLLM takes out of the budget for CUDA graphs; exactly 0 where the release takes none."""
     deducted = captures_graphs(run) and run.accounting.deducts_graphs(v2_runner=run.v2_runner)
-    piece = _piece_bytes(run)
-    graphs = num_piecewise_graphs(run) + num_full_graphs(run)
+    is_complex = _has_many_kernels(run)
+    piece = V2_PIECE_BYTES if run.v2_runner else COMPLEX_PIECE_BYTES if is_complex else PIECE_BYTES
+    piecewise, full = num_piecewise_graphs(run), num_full_graphs(run)
+    reserve = piece * run.num_layers * (piecewise + full)
     return Term(
         name="cuda_graph",
-        amount=_spread(run, piece * run.num_layers * graphs) if deducted else Interval.exactly(0),
+        amount=_spread(run, reserve, is_complex=is_complex) if deducted else Interval.exactly(0),
         formula="piece × layers × (piecewise + full)"
         if deducted
         else "0: this release takes nothing out of the budget",
         source="vLLM 0.19 and 0.29, profile_cudagraph_memory; estimates in 40 logs",
         inputs=(
             ("piece_bytes", piece),
-            ("piecewise_graphs", num_piecewise_graphs(run)),
-            ("full_graphs", num_full_graphs(run)),
+            ("piecewise_graphs", piecewise),
+            ("full_graphs", full),
             ("layers", run.num_layers),
         ),
     )
 
 
-def _piece_bytes(run: Run) -> int:
-    if run.v2_runner:
-        return V2_PIECE_BYTES
-    return COMPLEX_PIECE_BYTES if _is_complex(run) else PIECE_BYTES
-
-
-def _is_complex(run: Run) -> bool:
-    """Layers of many small kernels."""
+def _has_many_kernels(run: Run) -> bool:
+    """True for layers that consist of many small kernels: experts, MLA, recurrent states."""
     return run.is_sparse or any(
         isinstance(mixer, LatentAttention | CompressedAttention | RecurrentState)
         for layer in run.layers
@@ -54,36 +51,35 @@ def _is_complex(run: Run) -> bool:
     )
 
 
-def _spread(run: Run, reserve: int) -> Interval:
-    """vLLM captures two graphs of each kind and multiplies the second, in steps of the driver's 2 MiB: a coarse figure."""
-    if _is_complex(run) or run.draft_tokens:
-        unexplained = INDEXED_LAYER_BYTES * run.num_layers if _is_indexed(run) and not run.v2_runner else 0
+def _spread(run: Run, reserve: int, *, is_complex: bool) -> Interval:
+    """Return the reserve with its error.
+
+    The figure is coarse: vLLM captures two graphs of each kind and multiplies the second, in steps of the driver's 2 MiB.
+    """
+    if is_complex or run.draft_tokens:
+        picks_tokens = any(
+            isinstance(mixer, CompressedAttention) or (isinstance(mixer, LatentAttention) and mixer.is_sparse)
+            for layer in run.layers
+            for mixer in layer.mixers
+        )
+        unexplained = INDEXED_LAYER_BYTES * run.num_layers if picks_tokens and not run.v2_runner else 0
         return Interval.around(reserve, below=reserve * 6 // 10, above=max(2 * reserve, unexplained))
     alone = run.parallelism.tensor == 1
     return Interval.around(reserve, below=reserve // 2, above=reserve * 8 // 10 if alone else reserve)
 
 
-def _is_indexed(run: Run) -> bool:
-    """Layers pick the tokens or states that they attend to."""
-    return any(
-        isinstance(mixer, CompressedAttention) or (isinstance(mixer, LatentAttention) and mixer.is_sparse)
-        for layer in run.layers
-        for mixer in layer.mixers
-    )
-
-
 def captures_graphs(run: Run) -> bool:
-    """Neither `--enforce-eager` nor a compilation config turns them off."""
+    """False where `--enforce-eager` or a compilation config turns CUDA graphs off."""
     return not run.enforce_eager and run.graphs.mode != "NONE"
 
 
 def num_piecewise_graphs(run: Run) -> int:
-    """Batch sizes that are captured piece by piece."""
+    """Count the batch sizes that are captured piece by piece."""
     return 0 if run.graphs.mode in ("NONE", "FULL", "FULL_DECODE_ONLY") else _num_sizes(run, run.max_num_batched_tokens)
 
 
 def num_full_graphs(run: Run) -> int:
-    """Whole decode steps are captured up to S sequences."""
+    """Count the batch sizes that are captured as whole decode steps, which go up to S sequences."""
     mode = run.graphs.mode or ("FULL_AND_PIECEWISE" if run.accounting.full_graphs else "PIECEWISE")
     if mode in ("NONE", "PIECEWISE"):
         return 0
@@ -96,11 +92,13 @@ def _decode_tokens(run: Run) -> int:
 
 
 def _num_sizes(run: Run, limit: int) -> int:
-    """Sizes up to `limit`: those given, else up to two decode steps and 512 (1024 on compute capability 10.x since 0.28)."""
+    """Count the sizes up to `limit` tokens.
+
+    The user may list the sizes. Otherwise they go up to two decode steps, and at most to 512 (1024 on compute capability 10.x since 0.28).
+    """
     if run.graphs.capture_sizes is not None:
         return sum(size <= limit for size in run.graphs.capture_sizes)
-    is_blackwell = run.accelerator.compute_capability is not None and run.accelerator.compute_capability[0] == 10
-    ceiling = 1024 if is_blackwell and run.accounting.blackwell_graphs else 512
+    ceiling = 1024 if run.accelerator.capability_major == 10 and run.accounting.blackwell_graphs else 512
     largest = run.graphs.max_capture_size or min(2 * _decode_tokens(run), ceiling)
     return num_capture_sizes(min(limit, largest), every_small_size=run.graphs.every_small_size)
 

@@ -1,4 +1,4 @@
-"""`low ≤ expected ≤ high` in bytes, and the verdict that follows from it."""
+"""A prediction in bytes with its error, the verdict that follows from it, and one line of the ledger."""
 
 from enum import StrEnum
 
@@ -20,7 +20,7 @@ class Verdict(StrEnum):
 
 @record
 class Interval:
-    """A prediction in bytes; negative ends are allowed (an overdrawn budget)."""
+    """A prediction in bytes, low ≤ expected ≤ high; a negative end means an overdrawn budget."""
 
     low: int
     expected: int
@@ -32,16 +32,16 @@ class Interval:
 
     @classmethod
     def exactly(cls, value: int) -> "Interval":
-        """A figure that is known, not predicted."""
+        """Return the interval of a figure that is known and not predicted."""
         return cls(low=value, expected=value, high=value)
 
     @classmethod
     def around(cls, expected: int, *, below: int, above: int) -> "Interval":
-        """`expected`, and how far the truth may lie on either side; a use of memory is never below zero."""
+        """Return the interval from `expected - below` to `expected + above`; a use of memory is never below zero."""
         return cls(low=max(min(expected, 0), expected - below), expected=expected, high=expected + above)
 
     def __add__(self, other: "Interval") -> "Interval":
-        """The terms move together at worst: ends add up."""
+        """Add both ends, because at worst both predictions err to the same side."""
         return Interval(low=self.low + other.low, expected=self.expected + other.expected, high=self.high + other.high)
 
     def less(self, exactly: int) -> "Interval":

@@ -1,9 +1,11 @@
-"""The ledger of one rank for a request: every term with its formula, and the uncertainty that no term explains."""
+"""The ledger of one rank: total → requested → weights, activation, non-torch, CUDA graphs → what the KV cache gets.
+
+Every term has its formula; beside them stand the uncertainty that no term explains and the correction by observed starts.
+"""
 
 from dataclasses import field, replace
 from functools import lru_cache
 from math import isqrt
-from sys import maxsize
 
 from kvgate.budget.activation import parts_of, peak_activation
 from kvgate.budget.calibration import (
@@ -16,16 +18,18 @@ from kvgate.budget.calibration import (
 )
 from kvgate.budget.cuda_graphs import cuda_graphs
 from kvgate.budget.interval import Interval, Term
-from kvgate.budget.layer_activation import MAX_CONTEXT_CHUNK_TOKENS
-from kvgate.budget.model_shape import CompressedAttention, LatentAttention, ModelShape
+from kvgate.budget.model_shape import CompressedAttention, ModelShape
 from kvgate.budget.non_torch import non_torch
 from kvgate.budget.request import DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
-from kvgate.budget.run import Run, built_shape
+from kvgate.budget.run import Run, run_of
 from kvgate.budget.settings import Resolved
 from kvgate.budget.units import gib, share_of
 from kvgate.budget.versions import Accounting, is_newer_than_known
 from kvgate.budget.weights import Weights, checkpoint_ratio, rank_weights
 from kvgate.record import record
+
+MAX_SIZES_IN_KEY = 16
+"""Longest list of CUDA graph sizes that stands in a key as it is; of longer ones the key has the length and both ends."""
 
 
 @record
@@ -38,7 +42,7 @@ class Ledger:
     lines: tuple[Term, ...]
     """Terms that are subtracted, in vLLM's order: weights, peak activation, non-torch, CUDA graphs."""
     parameter_bytes: int | None
-    """Plain sum of the rank's parameters; None where the weight bytes were given."""
+    """Plain sum of the rank's parameters; None where the user gave the weight bytes."""
     uncertainty_bytes: int = 0
     """Half width that no term explains: drivers, an untried release, memory shared with the CPU."""
     correction: Correction | None = None
@@ -53,7 +57,7 @@ class Ledger:
 
     @property
     def peak_activation(self) -> Interval:
-        """The peak of the profile run above the weights."""
+        """Peak of the profile run above the weights."""
         return self.lines[1].amount
 
     @property
@@ -72,9 +76,11 @@ class Ledger:
         return tuple((line.name, line.amount) for line in self.lines)
 
     def __post_init__(self) -> None:
-        """The terms err independently of each other, so their half widths add up in squares; ends that all add up would be met
-        only where every term errs to the same side.
-        """  # fmt: skip
+        """Compute what is available.
+
+        The terms err independently of each other, so their half widths add up in squares. A plain sum of the ends would be right only
+        if every term erred to the same side.
+        """
         if self.correction is not None:
             object.__setattr__(self, "available", self.correction.available)
             return
@@ -91,13 +97,9 @@ def _joint(*half_widths: int) -> int:
     return isqrt(sum(width * width for width in half_widths))
 
 
-MAX_SIZES_IN_KEY = 16
-"""Longest list of CUDA graph sizes that stands in a key as it is; of longer ones the key has the length and both ends."""
-
-
 def ledger_of(request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Ledger:
     """Return the ledger of any rank of the pipeline stage first ≤ i < last, as observed starts correct it."""
-    run = _run_of(request, settings, accounting, stage)
+    run = run_of(request, settings, accounting, stage)
     ledger = _by_formula(run, request, settings)
     if not request.calibration.starts:
         return ledger
@@ -114,8 +116,8 @@ def observed_start(
     request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int], *,
     available_kv_cache_bytes: int, resolution_bytes: int, source: str,
 ) -> ObservedStart:  # fmt: skip
-    """A start of this rank that reported so much, beside what the formulas alone say of it."""
-    run = _run_of(request, settings, accounting, stage)
+    """Return the record of a start of this rank that reported so many bytes, with the prediction of the formulas alone."""
+    run = run_of(request, settings, accounting, stage)
     ledger = _by_formula(run, request, settings)
     spread = _start_to_start(run, ledger.requested_bytes - ledger.available.expected)
     return ObservedStart(
@@ -127,36 +129,6 @@ def observed_start(
         swing_bytes=spread.swing_bytes,
         scatter_bytes=spread.scatter_bytes,
         source=source,
-    )
-
-
-def _run_of(request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Run:
-    asked, modalities = request.settings, _modalities(request)
-    shape = built_shape(request.shape, accounting, asked)
-    return Run(
-        shape=shape,
-        accelerator=request.accelerator,
-        accounting=accounting,
-        parallelism=asked.parallelism,
-        max_model_len=_length_that_counts(shape, settings.max_model_len),
-        max_num_seqs=settings.max_num_seqs,
-        max_num_batched_tokens=settings.max_num_batched_tokens,
-        enforce_eager=asked.enforce_eager,
-        graphs=settings.graphs,
-        modalities=() if asked.skip_mm_profiling else modalities,
-        takes_embeddings=bool(modalities),
-        draft_tokens=asked.speculation.num_speculative_tokens if asked.speculation else 0,
-        stage=stage,
-    )
-
-
-def _by_formula(run: Run, request: BudgetRequest, settings: Resolved) -> Ledger:
-    return _ledger(
-        run,
-        share_of(request.accelerator.memory_bytes, settings.gpu_memory_utilization),
-        _uncertainty(request, settings),
-        weights_bytes=request.weights_bytes,
-        with_drafts=_holds_drafts(request.settings),
     )
 
 
@@ -185,8 +157,9 @@ def _key_of(run: Run, request: BudgetRequest, ledger: Ledger) -> StartKey:
 
 
 def _graphs_text(graphs: GraphSettings) -> str:
-    """Empty where vLLM decides; short, however many sizes somebody lists: a start must fit into a line, and all of them into a
-    ConfigMap.
+    """Return the settings of CUDA graphs as a short text; empty where vLLM decides.
+
+    It stays short however many sizes the user lists, because a start must fit into a line, and all starts into a ConfigMap.
     """
     if replace(graphs, compiles=None) == DEFAULT_GRAPHS:
         return ""
@@ -207,35 +180,36 @@ def _start_to_start(run: Run, overhead_bytes: int) -> StartToStart:
     )
 
 
-def _modalities(request: BudgetRequest) -> tuple[str, ...]:
-    """Return the modalities that prompts may hold beside text."""
-    if not request.shape.encoders:
-        return ()
-    items = (item.modality for encoder in request.shape.encoders for item in encoder.items)
-    return tuple(modality for modality in items if request.settings.takes(modality))
+def _by_formula(run: Run, request: BudgetRequest, settings: Resolved) -> Ledger:
+    return _ledger(
+        run,
+        share_of(request.accelerator.memory_bytes, settings.gpu_memory_utilization),
+        _uncertainty(request, settings),
+        weights_bytes=request.weights_bytes,
+        with_drafts=_holds_drafts(request.settings),
+    )
 
 
-def _length_that_counts(shape: ModelShape, max_model_len: int) -> int:
-    """Lengths that take the same memory are one length: what-ifs about the context ask for the same run again and again."""
-    return min(max_model_len, _longest_that_counts(shape))
-
-
-@lru_cache(maxsize=1024)
-def _longest_that_counts(shape: ModelShape) -> int:
-    """Videos grow with the context, sparse MLA's buffers do, and MLA's up to the chunks that it up-projects."""
-    latent = [mixer for mixer in shape.mixers if isinstance(mixer, LatentAttention)]
-    if any(item.step_tokens for encoder in shape.encoders for item in encoder.items) or any(
-        m.is_sparse for m in latent
-    ):
-        return maxsize
-    return MAX_CONTEXT_CHUNK_TOKENS if latent else 1
+def _uncertainty(request: BudgetRequest, settings: Resolved) -> int:
+    """Return the doubt about the total memory that other drivers report, and about releases and vendors without logs."""
+    accelerator = request.accelerator
+    spread = max(
+        accelerator.memory_high_bytes - accelerator.memory_bytes,
+        accelerator.memory_bytes - accelerator.memory_low_bytes,
+    )
+    uncertainty = share_of(spread, settings.gpu_memory_utilization)
+    if is_newer_than_known(request.vllm_version):
+        uncertainty += accelerator.memory_bytes // 50
+    if accelerator.vendor != "nvidia":
+        uncertainty += gib(1.5)
+    return uncertainty
 
 
 @lru_cache(maxsize=4096)
 def _ledger(
     run: Run, requested_bytes: int, uncertainty_bytes: int, *, weights_bytes: int | None, with_drafts: bool
 ) -> Ledger:
-    """All terms; the same question has the same object for an answer."""
+    """Return all terms; the same question returns the same object."""
     if weights_bytes is not None:
         given = Interval.around(weights_bytes, below=gib(0.01), above=gib(0.01))
         weights, plain = Term(name="weights", amount=given, formula="as given", source="the request"), None
@@ -251,7 +225,7 @@ def _ledger(
 
 
 def _weights(run: Run, *, with_drafts: bool) -> tuple[Term, int]:
-    """Loaded bytes, and the plain sum of the parameters."""
+    """Return the loaded bytes, and the plain sum of the parameters."""
     weights = rank_weights(
         run.shape,
         run.parallelism,
@@ -279,6 +253,24 @@ def _weights(run: Run, *, with_drafts: bool) -> tuple[Term, int]:
     return term, int(weights.parameter_bytes * ratio)
 
 
+def _weights_margin(shape: ModelShape, loaded_bytes: int) -> int:
+    """Return the error of logged weights.
+
+    Dense 16-bit text models are off by at most 0.03 GiB (45 starts), towers by 0.1 GiB. Experts and formats that kernels repack are off
+    by up to 1 %, MXFP4 by 2 %, and compressed attention by 3 % (two starts).
+    """
+    margin = gib(0.03) + loaded_bytes // 1000
+    if shape.quantization is not None or shape.is_sparse:
+        margin += loaded_bytes // 100
+    if shape.quantization is not None and shape.quantization.method == "mxfp4":
+        margin += loaded_bytes // 100
+    if shape.encoders:
+        margin += gib(0.1)
+    if any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers):
+        margin += loaded_bytes * 3 // 100
+    return margin
+
+
 def _holds_drafts(asked: EngineSettings) -> bool:
     return asked.speculation is not None and asked.speculation.uses_own_layers
 
@@ -293,34 +285,3 @@ def weights_of(shape: ModelShape, request: BudgetRequest, accounting: Accounting
         compute_capability=request.accelerator.compute_capability,
         with_drafts=_holds_drafts(request.settings),
     )
-
-
-def _weights_margin(shape: ModelShape, loaded_bytes: int) -> int:
-    """Return the error of logged weights: dense 16-bit text models at most 0.03 GiB (45 starts); formats that kernels repack and
-    experts by up to 1 %, MXFP4 by 2; towers by 0.1 GiB; compressed attention by 3 % (two starts).
-    """  # fmt: skip
-    margin = gib(0.03) + loaded_bytes // 1000
-    if shape.quantization is not None or shape.is_sparse:
-        margin += loaded_bytes // 100
-    if shape.quantization is not None and shape.quantization.method == "mxfp4":
-        margin += loaded_bytes // 100
-    if shape.encoders:
-        margin += gib(0.1)
-    if any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers):
-        margin += loaded_bytes * 3 // 100
-    return margin
-
-
-def _uncertainty(request: BudgetRequest, settings: Resolved) -> int:
-    """Return the doubt about the total memory that other drivers report, and about releases and vendors without logs."""
-    accelerator = request.accelerator
-    spread = max(
-        accelerator.memory_high_bytes - accelerator.memory_bytes,
-        accelerator.memory_bytes - accelerator.memory_low_bytes,
-    )
-    uncertainty = share_of(spread, settings.gpu_memory_utilization)
-    if is_newer_than_known(request.vllm_version):
-        uncertainty += accelerator.memory_bytes // 50
-    if accelerator.vendor != "nvidia":
-        uncertainty += gib(1.5)
-    return uncertainty

@@ -3,27 +3,31 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from sys import maxsize
 
 from kvgate.budget.hardware import Accelerator, Parallelism
 from kvgate.budget.matrix import whole
 from kvgate.budget.model_shape import (
     DTYPE_BYTES,
     MROPE_POSITIONS,
-    Encoder,
+    LatentAttention,
     LayerShape,
     ModelShape,
-    RotaryCache,
     SparseMlp,
     distinct_layers,
 )
-from kvgate.budget.request import DEFAULT_GRAPHS, EngineSettings, GraphSettings
+from kvgate.budget.request import DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
+from kvgate.budget.settings import Resolved
 from kvgate.budget.versions import Accounting
 from kvgate.record import record
+
+MAX_CONTEXT_CHUNK_TOKENS = 64 * 1024
+"""MLA up-projects at most this much context at a time (`determine_chunked_prefill_workspace_size`)."""
 
 
 @record
 class Run:
-    """The profile run of a rank; every term of the ledger beside the weights is a function of this.
+    """The profile run of a rank; every term of the ledger except the weights is a function of this.
 
     Symbols in formulas: T max_num_batched_tokens, S rows of the sampler, V vocabulary, H hidden size, I intermediate size of
     a rank, b bytes of an element.
@@ -39,12 +43,13 @@ class Run:
     enforce_eager: bool
     graphs: GraphSettings = DEFAULT_GRAPHS
     modalities: tuple[str, ...] = ()
-    """Modalities that are encoded in the profile run: `image`, `video`, `audio`."""
+    """Modalities that the profile run encodes: `image`, `video`, `audio`."""
     takes_embeddings: bool = False
-    """Prompts may hold images or sounds, so the language model is fed with embeddings, not with tokens."""
+    """True where prompts may hold images or sounds: the language model then takes embeddings instead of tokens."""
     draft_tokens: int = 0
-    """Tokens drafted ahead per step and verified together."""
+    """Tokens that are drafted ahead in each step and verified together."""
     stage: tuple[int, int]
+    """Layers first ≤ i < last of the pipeline stage."""
 
     @property
     def num_layers(self) -> int:
@@ -61,7 +66,7 @@ class Run:
 
     @property
     def has_encoder(self) -> bool:
-        """The first stage encodes the largest images or sounds before the language model runs."""
+        """True on the first stage of a model that encodes images or sounds before the language model runs."""
         return self.stage[0] == 0 and bool(self.modalities)
 
     @property
@@ -82,54 +87,90 @@ class Run:
 
     @property
     def sampler_rows(self) -> int:
-        """Dummy requests of the profile run: the tokens are dealt out over max_num_seqs, at least one each."""
+        """Dummy requests of the profile run: the tokens are divided over max_num_seqs requests, at least one for each."""
         return min(self.max_num_seqs, self.max_num_batched_tokens)
 
     @property
     def logits_bytes(self) -> int:
-        """Rows of the whole vocabulary in float32: every tensor-parallel rank gathers all of it."""
+        """Rows of the whole vocabulary in float32; every tensor-parallel rank gathers all of them."""
         return self.sampler_rows * self.shape.vocab_size * 4
 
     @property
     def token_bytes(self) -> int:
-        """One hidden state per token of the profile run."""
+        """One hidden state for each token of the profile run."""
         return self.max_num_batched_tokens * self.shape.hidden_size * self.element_bytes
 
 
+def run_of(request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Run:
+    """Return the profile run of a request on any rank of the pipeline stage first ≤ i < last."""
+    asked, shape = request.settings, built_shape(request.shape, accounting, request.settings)
+    items = (item.modality for encoder in request.shape.encoders for item in encoder.items)
+    modalities = tuple(modality for modality in items if asked.takes(modality))
+    return Run(
+        shape=shape,
+        accelerator=request.accelerator,
+        accounting=accounting,
+        parallelism=asked.parallelism,
+        # lengths that take the same memory become one length, so that what-ifs about the context ask for the same run again
+        max_model_len=min(settings.max_model_len, _longest_that_counts(shape)),
+        max_num_seqs=settings.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        enforce_eager=asked.enforce_eager,
+        graphs=settings.graphs,
+        modalities=() if asked.skip_mm_profiling else modalities,
+        takes_embeddings=bool(modalities),
+        draft_tokens=asked.speculation.num_speculative_tokens if asked.speculation else 0,
+        stage=stage,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _longest_that_counts(shape: ModelShape) -> int:
+    """Return the length beyond which the context adds nothing to the profile run.
+
+    Videos grow with the context, and so do the buffers of sparse MLA. Those of MLA grow up to the chunks that it up-projects.
+    """
+    latent = [mixer for mixer in shape.mixers if isinstance(mixer, LatentAttention)]
+    has_growing_items = any(item.step_tokens for encoder in shape.encoders for item in encoder.items)
+    if has_growing_items or any(mixer.is_sparse for mixer in latent):
+        return maxsize
+    return MAX_CONTEXT_CHUNK_TOKENS if latent else 1
+
+
 def built_shape(shape: ModelShape, accounting: Accounting, settings: EngineSettings) -> ModelShape:
-    """The model as this release builds it with these settings; the same object for the same question."""
+    """Return the model as this release builds it with these settings; the same question returns the same object.
+
+    An encoder that no prompt may use is left out (0.17+, `_mark_tower_model`). A rank holds an encoder whole if the user requests
+    that, or if the ranks do not divide its heads (vLLM 0.32, `is_vit_use_data_parallel`).
+    """
     ties = shape.tied_by_wrapper and accounting.wrapper_ties_embeddings and not shape.tie_word_embeddings
-    left_out = tuple(not _is_built(encoder, accounting, settings) for encoder in shape.encoders)
-    uncut = tuple(_is_uncut(encoder, settings) for encoder in shape.encoders)
+    left_out = tuple(
+        accounting.leaves_out_unused_encoders and not any(settings.takes(item.modality) for item in encoder.items)
+        for encoder in shape.encoders
+    )
+    uncut = tuple(
+        settings.mm_encoder_tp_mode == "data" or encoder.num_heads % settings.parallelism.tensor > 0
+        for encoder in shape.encoders
+    )
     widens = accounting.interleaved_positions_have_room and any(table.is_interleaved for table in shape.rotary)
     if not (ties or widens or any(left_out) or any(uncut)):
         return shape
     return _built(shape, left_out, uncut, ties=ties, widens=widens)
 
 
-def _is_built(encoder: Encoder, accounting: Accounting, settings: EngineSettings) -> bool:
-    """An encoder that no prompt may use is left out (0.17+, `_mark_tower_model`)."""
-    return not accounting.leaves_out_unused_encoders or any(settings.takes(item.modality) for item in encoder.items)
-
-
-def _is_uncut(encoder: Encoder, settings: EngineSettings) -> bool:
-    """Whole on every rank if asked for, and where its heads do not divide (vLLM 0.32, `is_vit_use_data_parallel`)."""
-    return settings.mm_encoder_tp_mode == "data" or encoder.num_heads % settings.parallelism.tensor > 0
-
-
 @lru_cache(maxsize=1024)
 def _built(
     shape: ModelShape, left_out: tuple[bool, ...], uncut: tuple[bool, ...], *, ties: bool, widens: bool
 ) -> ModelShape:
-    every = zip(shape.encoders, left_out, uncut, strict=True)
-    encoders = tuple(_uncut(encoder) if is_uncut else encoder for encoder, is_out, is_uncut in every if not is_out)
-    rotary = tuple(map(_widened, shape.rotary)) if widens else shape.rotary
+    encoders = tuple(
+        replace(encoder, matrices=tuple((whole(matrix), count) for matrix, count in encoder.matrices))
+        if is_uncut
+        else encoder
+        for encoder, is_out, is_uncut in zip(shape.encoders, left_out, uncut, strict=True)
+        if not is_out
+    )
+    rotary = tuple(
+        replace(table, max_position=table.max_position * MROPE_POSITIONS) if widens and table.is_interleaved else table
+        for table in shape.rotary
+    )
     return replace(shape, encoders=encoders, rotary=rotary, tie_word_embeddings=shape.tie_word_embeddings or ties)
-
-
-def _widened(table: RotaryCache) -> RotaryCache:
-    return replace(table, max_position=table.max_position * MROPE_POSITIONS) if table.is_interleaved else table
-
-
-def _uncut(encoder: Encoder) -> Encoder:
-    return replace(encoder, matrices=tuple((whole(matrix), count) for matrix, count in encoder.matrices))

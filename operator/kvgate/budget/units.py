@@ -1,4 +1,4 @@
-"""Bytes, exact fractions and the one place where sizes become text."""
+"""Bytes, exact fractions, and the one place where a size becomes text."""
 
 from fractions import Fraction
 
@@ -8,12 +8,12 @@ GIB = 1 << 30
 
 
 def cdiv(numerator: int, denominator: int) -> int:
-    """Ceiling division on integers, exact for any size."""
+    """Divide integers and round up; exact for any size."""
     return -(-numerator // denominator)
 
 
 def round_up(value: int, multiple: int) -> int:
-    """The smallest multiple of `multiple` that is at least `value`."""
+    """Return the smallest multiple of `multiple` that is at least `value`."""
     return cdiv(value, multiple) * multiple
 
 
@@ -23,10 +23,10 @@ def gib(value_gib: float) -> int:
 
 
 def format_gib(value_bytes: int) -> str:
-    """Text for people: `12.55 GiB`; never parsed back."""
+    """Text for people, such as `12.55 GiB`; it is never parsed back."""
     return f"{value_bytes / GIB:.2f} GiB"
 
 
 def share_of(total_bytes: int, share: Fraction) -> int:
-    """`ceil(total × share)`, the memory vLLM requests (0.11+, `request_memory`)."""
+    """`ceil(total × share)`, the memory that vLLM requests (0.11+, `request_memory`)."""
     return cdiv(total_bytes * share.numerator, share.denominator)
