@@ -24,7 +24,21 @@ from kvgate.budget.units import MIB, round_up
 from kvgate.record import record
 
 VOCABULARY_MULTIPLE = 64
-"""Embedding and head are padded to this many rows before they are cut (`DEFAULT_VOCAB_PADDING_SIZE`)."""
+"""Embedding and head are padded to a multiple of this many rows before they are cut (`DEFAULT_VOCAB_PADDING_SIZE`)."""
+EXACT_WITHIN = Fraction(1, 200)
+"""A checkpoint's index that differs by less confirms the formulas: the rest is scales and names of tensors (28 published indexes
+agree to 0.01 %)."""
+_STORED_AS_IT_IS = (9, 0)
+"""Compute capability of kernels that hold MXFP4 as the checkpoint does."""
+
+EXPERTS = "experts and routers"
+FEED_FORWARD = "feed-forward"
+NORMS = "norms"
+RECURRENT = "recurrent layers"
+ATTENTION = "attention"
+_OF_LAYERS = (ATTENTION, RECURRENT, FEED_FORWARD, EXPERTS, NORMS)
+_ATTENTION_NAMES = frozenset({"qkv_proj", "qk_norm", "o_proj"})
+"""Names that matter only in layers that attend and also keep a recurrent state (Falcon-H1)."""
 
 
 @record
@@ -46,7 +60,12 @@ class _Storage:
     """Bytes of an element of the model dtype."""
     compute_capability: tuple[int, int] | None
     loaded: bool = False
-    """Once kernels have converted and padded it; False: as the model class builds it."""
+    """True after kernels have converted and padded it; False: as the model class builds it."""
+
+    @property
+    def is_blackwell(self) -> bool:
+        """True on Blackwell for data centres."""
+        return self.compute_capability is not None and self.compute_capability[0] == 10
 
 
 @lru_cache(maxsize=4096)
@@ -59,11 +78,11 @@ def rank_weights(
     compute_capability: tuple[int, int] | None = None,
     with_drafts: bool = False,
 ) -> Weights:
-    """Weights of one rank of a pipeline stage that holds the layers first ≤ i < last of `stage`."""
+    """Return the weights of one rank of a pipeline stage that holds the layers first ≤ i < last of `stage`."""
     element = DTYPE_BYTES[shape.dtype]
     built = _Storage(parallelism=parallelism, element_bytes=element, compute_capability=compute_capability)
     plain = sum(count * sum(sizes) for sizes, count in _tensors(shape, built, stage, with_drafts=with_drafts))
-    loaded = _rotary_bytes(shape)
+    loaded = sum(table.max_position * table.rotary_dim * (table.element_bytes or element) for table in shape.rotary)
     for sizes, count in _tensors(shape, replace(built, loaded=True), stage, with_drafts=with_drafts):
         loaded += count * sum(_allocated(size, unsplit_large_blocks=unsplit_large_blocks) for size in sizes)
     for layer, count in distinct_layers(shape, *stage):
@@ -88,43 +107,40 @@ def _tensors(
 
 
 def _sizes(matrices: Iterable[Matrix], storage: _Storage) -> list[int]:
-    return [size for matrix in matrices for size in _matrix_tensors(matrix, storage)]
-
-
-def _matrix_tensors(matrix: Matrix, storage: _Storage) -> Iterator[int]:
-    """Weight, scales and bias of one matrix; experts are one tensor each for all that the rank holds."""
-    parallelism = storage.parallelism
-    copies = parallelism.num_experts_per_rank(matrix.experts) if matrix.experts else 1
-    local = _local(matrix, storage)
-    yield from (copies * size for size in stored_tensors(local, matrix.format, loaded=storage.loaded))
-    if matrix.bias:
-        yield copies * local.rows * local.element_bytes
+    """Bytes of the weights, scales and biases; experts are one tensor each for all that the rank holds."""
+    sizes = []
+    for matrix in matrices:
+        copies = storage.parallelism.num_experts_per_rank(matrix.experts) if matrix.experts else 1
+        local = _local_expert(matrix, storage) if matrix.experts else _local(matrix, storage)
+        sizes += [copies * size for size in stored_tensors(local, matrix.format, loaded=storage.loaded)]
+        if matrix.bias:
+            sizes.append(copies * local.rows * local.element_bytes)
+    return sizes
 
 
 def _local(matrix: Matrix, storage: _Storage) -> LocalMatrix:
-    """The rank's part of a matrix."""
-    if matrix.experts:
-        return _local_expert(matrix, storage)
+    """Return the rank's part of a matrix that is not an expert."""
     tensor = storage.parallelism.tensor
     parts = tuple(part.on_rank(tensor) if matrix.cut is Cut.ROWS else part.elements for part in matrix.rows)
     columns = matrix.columns // tensor if matrix.cut is Cut.COLUMNS else matrix.columns
-    is_wide = matrix.computes_in_float32 and not _multiplies_into_float32(storage.compute_capability)
+    # Hopper and Blackwell for data centres multiply bfloat16 into float32 (vLLM 0.32, `GateLinear`)
+    has_kernel = storage.is_blackwell or storage.compute_capability in (None, (9, 0))
+    is_wide = matrix.computes_in_float32 and not has_kernel
     element = 4 if is_wide else matrix.element_bytes or storage.element_bytes
     return LocalMatrix(parts=parts, columns=columns, element_bytes=element)
 
 
-def _multiplies_into_float32(compute_capability: tuple[int, int] | None) -> bool:
-    """Hopper and data-centre Blackwell (vLLM 0.32, `GateLinear`)."""
-    return compute_capability is None or compute_capability == (9, 0) or compute_capability[0] == 10
-
-
 def _local_expert(matrix: Matrix, storage: _Storage) -> LocalMatrix:
-    """Cut along its inner width, or dealt out whole; classes and kernels pad what is left."""
+    """Return the rank's part of an expert: cut along its inner width, or whole; classes and kernels pad what is left."""
     tensor, is_down = storage.parallelism.tensor, matrix.cut is Cut.COLUMNS
     whole = matrix.columns if is_down else matrix.rows[0].elements
     if tensor > 1:
         whole = max(whole, matrix.least_width * tensor)
-    outer_multiple, inner_multiple = _expert_multiples(matrix, storage)
+    outer_multiple, inner_multiple = 1, 1
+    if matrix.format is None and storage.is_blackwell:
+        inner_multiple = 128  # FlashInfer's kernel takes plain experts in steps of this width
+    elif matrix.format is not None and matrix.format.format == "mxfp4":
+        outer_multiple, inner_multiple = mxfp4_multiples(storage.compute_capability, loaded=storage.loaded)
     inner = round_up(whole // (1 if storage.parallelism.expert else tensor), inner_multiple)
     outer = round_up(matrix.rows[0].elements if is_down else matrix.columns, outer_multiple)
     return LocalMatrix(
@@ -135,20 +151,10 @@ def _local_expert(matrix: Matrix, storage: _Storage) -> LocalMatrix:
     )
 
 
-def _expert_multiples(matrix: Matrix, storage: _Storage) -> tuple[int, int]:
-    """To what the (outer, inner) width is rounded; FlashInfer's kernel on Blackwell takes plain ones in steps of 128."""
-    if matrix.format is None:
-        is_blackwell = storage.compute_capability is not None and storage.compute_capability[0] == 10
-        return 1, 128 if is_blackwell else 1
-    if matrix.format.format == "mxfp4":
-        return mxfp4_multiples(storage.compute_capability, loaded=storage.loaded)
-    return 1, 1
-
-
 def _allocated(size: int, *, unsplit_large_blocks: bool) -> int:
-    """The caching allocator's block for a tensor of `size` bytes (torch 2.x `CUDACachingAllocator`; 11 starts agree to 4 MiB).
+    """Return the caching allocator's block for a tensor of `size` bytes (torch 2.x `CUDACachingAllocator`; 11 starts agree to 4 MiB).
 
-    From 10 MiB on a block is a multiple of 2 MiB; a tail above 1 MiB is given back, unless max_split_size_mb = 20 forbids
+    From 10 MiB on a block is a multiple of 2 MiB. A tail above 1 MiB is given back, unless max_split_size_mb = 20 forbids
     it (vLLM 0.22+) for blocks above 20 MiB.
     """
     if size < 10 * MIB:
@@ -158,13 +164,11 @@ def _allocated(size: int, *, unsplit_large_blocks: bool) -> int:
     return round_up(size, 512) if splits else block
 
 
-def _rotary_bytes(shape: ModelShape) -> int:
-    element = DTYPE_BYTES[shape.dtype]
-    return sum(table.max_position * table.rotary_dim * (table.element_bytes or element) for table in shape.rotary)
-
-
 def _absorbed_bytes(shape: ModelShape, layer: LayerShape, parallelism: Parallelism) -> int:
-    """MLA keeps W_UK and W_UV beside kv_b_proj after loading (vLLM 0.32, `MLAAttention.process_weights_after_loading`)."""
+    """Bytes of W_UK and W_UV, which MLA keeps beside kv_b_proj after loading.
+
+    Formula: vLLM 0.32, `MLAAttention.process_weights_after_loading`.
+    """
     return sum(
         mixer.num_heads // parallelism.tensor
         * (mixer.qk_nope_head_dim + mixer.v_head_dim)
@@ -176,7 +180,7 @@ def _absorbed_bytes(shape: ModelShape, layer: LayerShape, parallelism: Paralleli
 
 
 def _end_tensors(shape: ModelShape, storage: _Storage, stage: tuple[int, int]) -> Iterator[int]:
-    """Embedding and head with what stands beside them; tied ends are one tensor where they share a rank."""
+    """Bytes of embedding, head and the weights beside them; tied ends are one tensor on a rank that holds both."""
     element = storage.element_bytes
     is_first, is_last = stage[0] == 0, stage[1] == len(shape.layers)
     has_embedding = is_first or End.EMBEDDING in shape.ends_everywhere
@@ -198,51 +202,34 @@ def _end_tensors(shape: ModelShape, storage: _Storage, stage: tuple[int, int]) -
             yield rows * element
 
 
-EXACT_WITHIN = Fraction(1, 200)
-"""Closer than this the formulas are right: scales and names of tensors are the rest (28 published indexes agree to 0.01 %)."""
-_STORED_AS_IT_IS = (9, 0)
-"""Compute capability of kernels that hold MXFP4 as the checkpoint does."""
-
-
 @lru_cache(maxsize=512)
 def checkpoint_ratio(shape: ModelShape) -> Fraction:
-    """Bytes of the index ÷ bytes by formula; 1 where no index is known, or the two agree.
+    """Bytes of the checkpoint's own index ÷ bytes by formula; 1 where no index is known, or where the two agree.
 
-    A checkpoint may hold layers of multi-token prediction that vLLM leaves out: the nearer of both counts is compared.
+    Where the two differ, the index wins. A checkpoint may hold layers of multi-token prediction that vLLM leaves out, so the
+    nearer of both counts is compared.
     """
     if not shape.checkpoint_bytes:
         return Fraction(1)
-    counted = {_stored_bytes(shape, with_drafts=with_drafts) for with_drafts in (False, True)}
+    counted = {
+        rank_weights(
+            shape,
+            SINGLE_GPU,
+            (0, len(shape.layers)),
+            unsplit_large_blocks=False,
+            compute_capability=_STORED_AS_IT_IS,
+            with_drafts=with_drafts,
+        ).parameter_bytes
+        for with_drafts in (False, True)
+    }
     ratios = [Fraction(shape.checkpoint_bytes, count) for count in counted if count]
     nearest = min(ratios, key=lambda ratio: abs(ratio - 1), default=Fraction(1))
     return Fraction(1) if abs(nearest - 1) <= EXACT_WITHIN else nearest
 
 
-def _stored_bytes(shape: ModelShape, *, with_drafts: bool) -> int:
-    """The whole model on one GPU, as it is stored."""
-    return rank_weights(
-        shape,
-        SINGLE_GPU,
-        (0, len(shape.layers)),
-        unsplit_large_blocks=False,
-        compute_capability=_STORED_AS_IT_IS,
-        with_drafts=with_drafts,
-    ).parameter_bytes
-
-
-EXPERTS = "experts and routers"
-FEED_FORWARD = "feed-forward"
-NORMS = "norms"
-RECURRENT = "recurrent layers"
-ATTENTION = "attention"
-_OF_LAYERS = (ATTENTION, RECURRENT, FEED_FORWARD, EXPERTS, NORMS)
-_ATTENTION_NAMES = frozenset({"qkv_proj", "qk_norm", "o_proj"})
-"""Names that matter only in layers that attend and also keep a recurrent state (Falcon-H1)."""
-
-
 @record
 class WeightPart:
-    """One row of the table."""
+    """One row of the table of a rank's weights."""
 
     name: str
     size_bytes: int
@@ -253,7 +240,10 @@ Weigh = Callable[[ModelShape], Weights]
 
 
 def weight_parts(shape: ModelShape, stage: tuple[int, int], weigh: Weigh) -> tuple[WeightPart, ...]:
-    """Every part that is there, in the order of the model; they sum to the loaded bytes."""
+    """Return every part of the weights, in the order of the model; the parts sum to the loaded bytes.
+
+    The bytes of a part are what a model with nothing else would load.
+    """
     loaded = weigh(shape).loaded_bytes
     beyond = int(loaded * checkpoint_ratio(shape)) - loaded
     sizes = {**_parameters(shape, stage, weigh), **_loading(shape, weigh), "beyond what the config describes": beyond}
@@ -264,7 +254,10 @@ def _parameters(shape: ModelShape, stage: tuple[int, int], weigh: Weigh) -> dict
     def plain(part: ModelShape) -> int:
         return weigh(part).parameter_bytes
 
-    bare = _bare(shape)
+    bare = replace(
+        shape, vocab_size=0, first=(), last=(), everywhere=(), encoders=(), rotary=(), draft_layers=(),
+        layers=_mapped(shape.layers, lambda _: LayerShape()),
+    )  # fmt: skip
     ends = replace(bare, vocab_size=shape.vocab_size)
     has_embedding = stage[0] == 0 or End.EMBEDDING in shape.ends_everywhere
     embedding = plain(replace(ends, tie_word_embeddings=True, lm_head_bias=False)) if has_embedding else 0
@@ -287,16 +280,8 @@ def _loading(shape: ModelShape, weigh: Weigh) -> dict[str, int]:
     return {"rotary tables": rotary, "MLA's absorbed copies": absorbed, "padding, allocator rounding": rounding}
 
 
-def _bare(shape: ModelShape) -> ModelShape:
-    """The same layers with no weights."""
-    return replace(
-        shape, vocab_size=0, first=(), last=(), everywhere=(), encoders=(), rotary=(), draft_layers=(),
-        layers=_mapped(shape.layers, lambda _: LayerShape()),
-    )  # fmt: skip
-
-
 def _only(shape: ModelShape, bare: ModelShape, part: str) -> ModelShape:
-    """The layers' share of one part, and that of what stands beside them."""
+    """Return a shape with one part of the layers, and with the same part of the weights beside the layers."""
 
     def kept(layer: LayerShape) -> LayerShape:
         return LayerShape(matrices=tuple(matrix for matrix in layer.matrices if _part(matrix, layer) == part))
@@ -306,7 +291,7 @@ def _only(shape: ModelShape, bare: ModelShape, part: str) -> ModelShape:
 
 
 def _mapped(layers: tuple[LayerShape, ...], change: Callable[[LayerShape], LayerShape]) -> tuple[LayerShape, ...]:
-    """Equal layers stay one object: that is how they are counted."""
+    """Change every layer; equal layers stay one object, because they are counted by identity."""
     changed = {key: change(layer) for key, layer in {id(layer): layer for layer in layers}.items()}
     return tuple(changed[id(layer)] for layer in layers)
 
