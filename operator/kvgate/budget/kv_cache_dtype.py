@@ -1,4 +1,9 @@
-"""Formats of the KV cache: which bytes a head's keys and values take, or a latent vector."""
+"""Formats of the KV cache, and the block sizes that attention kernels take with them.
+
+A format decides the bytes of a head's keys and values, or of a latent vector. vLLM's choice of attention kernels decides which
+format a setting means and how many tokens a block has. Read in vLLM 0.32: `platforms/cuda.py` (order of backends) and
+`get_supported_kernel_block_sizes` of each backend.
+"""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,18 +23,30 @@ from kvgate.budget.units import cdiv, round_up
 from kvgate.budget.versions import Accounting
 from kvgate.record import record
 
+DEFAULT_BLOCK_SIZE = 16
+COMPRESSED_BLOCK_SIZE = 256
+LEAST_COMPRESSED_BLOCK_SIZE = 128
+"""Smallest block of compressed layers: it must hold one vector of the strongest compression."""
+SPARSE_BLOCK_SIZE = 64
+HYBRID_MLA_BLOCK_SIZE = 128
+"""Least multiple to which blocks of MLA are aligned where recurrent states stand beside it."""
+WIDEST_COMMON_HEAD = 256
+"""Widest head that FlashAttention 2 and 3 and FlashInfer all take."""
+_INDEXED_BLOCK_SIZE = 128
+_FP8_BY_ITSELF = frozenset({"GlmMoeDsaForCausalLM"})
+"""Model classes that take an fp8 cache on Blackwell where the user chooses none."""
 _HALF, _ONE = Fraction(1, 2), Fraction(1)
 
 
 @record
 class Side:
-    """Keys, or values: bytes per element, and per token and head beside them."""
+    """Bytes of keys, or of values: per element, and besides that per token and head."""
 
     bytes_per_element: Fraction
     extra_bytes: int = 0
 
     def head_bytes(self, head_dim: int) -> int:
-        """One token of one head."""
+        """Bytes of one token of one head."""
         return cdiv(head_dim * self.bytes_per_element.numerator, self.bytes_per_element.denominator) + self.extra_bytes
 
 
@@ -42,12 +59,12 @@ class KVCacheDtype:
     values: Side
 
     def head_bytes(self, head_dim: int, v_head_dim: int) -> int:
-        """Keys and values of one token and head; packed formats take even slots (vLLM 0.32, `TurboQuantConfig`)."""
+        """Bytes of the keys and values of one token and head; packed formats round up to even slots (vLLM 0.32, `TurboQuantConfig`)."""
         size = self.keys.head_bytes(head_dim) + self.values.head_bytes(v_head_dim)
         return round_up(size, 2) if self.is_packed else size
 
     def latent_bytes(self, kv_lora_rank: int, qk_rope_head_dim: int) -> int:
-        """One token of MLA: one vector, nothing twice; the sparse formats keep scales and a wider rotary part beside it."""
+        """Bytes of one token of MLA, which keeps one vector; the sparse formats keep scales and a wider rotary part beside it."""
         if self.name == "fp8_ds_mla":
             return kv_lora_rank + kv_lora_rank // 128 * 4 + 2 * qk_rope_head_dim
         if self.name == "nvfp4_ds_mla":
@@ -61,12 +78,12 @@ class KVCacheDtype:
 
     @property
     def is_fp8(self) -> bool:
-        """Plain 8-bit floats without scales in the page."""
+        """True for plain 8-bit floats without scales in the page."""
         return self.keys.bytes_per_element == 1 and not self.keys.extra_bytes and not self.is_packed
 
     @property
     def is_packed(self) -> bool:
-        """Keys and values share a slot, and layers at both ends of the model keep the model dtype (`boundary_skip_layers`)."""
+        """True where keys and values share a slot; layers at both ends of the model then keep the model dtype (`boundary_skip_layers`)."""
         return self.name.startswith(("turboquant_", "ultraquant_"))
 
 
@@ -76,7 +93,7 @@ def _both(bytes_per_element: Fraction, extra_bytes: int = 0) -> tuple[Side, Side
 
 
 def _turboquant(key_bits: int, value_bits: int) -> tuple[Side, Side]:
-    """Keys of fewer than 8 bits keep a norm of 2 bytes, values a scale and a zero point of 2 bytes each."""
+    """Return both sides: keys of fewer than 8 bits keep a norm of 2 bytes, values a scale and a zero point of 2 bytes each."""
     keys = Side(bytes_per_element=Fraction(key_bits, 8), extra_bytes=2 if key_bits < 8 else 0)
     return keys, Side(bytes_per_element=Fraction(value_bits, 8), extra_bytes=4)
 
@@ -99,7 +116,7 @@ _FORMATS = {
     "turboquant_3bit_nc": _turboquant(3, 3),
     "ultraquant_4bit": _both(Fraction(17, 32)),
 }
-"""(keys, values), vLLM 0.32 `kv_cache_interface` and the quantisers' own configs."""
+"""(keys, values) by format; vLLM 0.32, `kv_cache_interface` and the configs of the quantisation methods."""
 
 
 def formats_known() -> frozenset[str]:
@@ -109,16 +126,16 @@ def formats_known() -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def plain(dtype: str) -> KVCacheDtype:
-    """A model dtype as it is."""
+    """Return the format that keeps a model dtype as it is."""
     keys, values = _both(Fraction(DTYPE_BYTES[dtype]))
     return KVCacheDtype(name=dtype, keys=keys, values=values)
 
 
 @lru_cache(maxsize=256)
 def resolve(name: str, *, model_dtype: str, checkpoint_scheme: str | None = None) -> KVCacheDtype:
-    """The format that a `--kv-cache-dtype` means; `auto` asks the checkpoint first and then takes the model dtype.
+    """Return the format that a `--kv-cache-dtype` means; `auto` takes the checkpoint's, or else the model dtype.
 
-    Raises UnmodelledKind for formats without a formula here.
+    Raises UnmodelledKind for a format without a formula.
     """
     if name == "auto":
         name = checkpoint_scheme or model_dtype
@@ -130,31 +147,20 @@ def resolve(name: str, *, model_dtype: str, checkpoint_scheme: str | None = None
     raise UnmodelledKind(f"kv_cache_dtype {name}")
 
 
-DEFAULT_BLOCK_SIZE = 16
-COMPRESSED_BLOCK_SIZE = 256
-LEAST_COMPRESSED_BLOCK_SIZE = 128
-"""A block must hold one vector of the strongest compression."""
-SPARSE_BLOCK_SIZE = 64
-HYBRID_MLA_BLOCK_SIZE = 128
-"""Least multiple that blocks of MLA beside recurrent states are aligned to."""
-_INDEXED_BLOCK_SIZE = 128
-WIDEST_COMMON_HEAD = 256
-"""Widest head that FlashAttention 2 and 3 and FlashInfer all take."""
-_FP8_BY_ITSELF = frozenset({"GlmMoeDsaForCausalLM"})
-"""Model classes that take an fp8 cache on Blackwell where nobody chooses."""
-
-
 def cache_dtype_of(shape: ModelShape, accelerator: Accelerator, asked: str, accounting: Accounting) -> KVCacheDtype:
-    """The format of the cache as the kernels keep it. Raises UnmodelledKind for a format without a formula."""
-    return _cache_dtype(shape, _major(accelerator), asked, accounting)
+    """Return the format of the cache as the kernels keep it. Raises UnmodelledKind for a format without a formula."""
+    return _cache_dtype(shape, accelerator.capability_major, asked, accounting)
 
 
 @lru_cache(maxsize=1024)
 def _cache_dtype(shape: ModelShape, major: int | None, asked: str, accounting: Accounting) -> KVCacheDtype:
     if any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers):
         return resolve("fp8_ds_mla", model_dtype=shape.dtype)
+    # `auto` follows the checkpoint; earlier releases keep the model dtype whatever the checkpoint states
+    scheme, method = shape.kv_cache_scheme, shape.quantization.method if shape.quantization else None
+    if scheme not in accounting.kv_cache_dtypes or not (method is None or method in accounting.cache_scheme_methods):
+        scheme = None
     is_sparse = any(isinstance(mixer, LatentAttention) and mixer.is_sparse for mixer in shape.mixers)
-    scheme = _followed_scheme(shape, accounting)
     if is_sparse and scheme is None and major == 10 and shape.architecture in _FP8_BY_ITSELF:
         scheme = "fp8_e4m3"
     dtype = resolve(asked, model_dtype=shape.dtype, checkpoint_scheme=scheme)
@@ -163,51 +169,31 @@ def _cache_dtype(shape: ModelShape, major: int | None, asked: str, accounting: A
     return dtype
 
 
-def _followed_scheme(shape: ModelShape, accounting: Accounting) -> str | None:
-    """Return the format that `auto` takes from the checkpoint; earlier releases keep the model dtype whatever the checkpoint states."""
-    scheme, method = shape.kv_cache_scheme, shape.quantization.method if shape.quantization else None
-    follows = method is None or method in accounting.cache_scheme_methods
-    return scheme if follows and scheme in accounting.kv_cache_dtypes else None
-
-
 def kernel_block_size(shape: ModelShape, accelerator: Accelerator, dtype: KVCacheDtype) -> int:
-    """The smallest block that every attention kernel of the model takes."""
-    return _kernel_block_size(shape, _major(accelerator), dtype)
+    """Return the smallest block, in tokens, that every attention kernel of the model takes."""
+    return _kernel_block_size(shape, accelerator.capability_major, dtype)
 
 
 @lru_cache(maxsize=1024)
 def _kernel_block_size(shape: ModelShape, major: int | None, dtype: KVCacheDtype) -> int:
-    sizes = (_kernel_block(mixer, major, dtype) for mixer in shape.mixers)
-    return max(sizes, default=DEFAULT_BLOCK_SIZE)
+    return max((_kernel_block(mixer, major, dtype) for mixer in shape.mixers), default=DEFAULT_BLOCK_SIZE)
 
 
 def _kernel_block(mixer: Mixer, major: int | None, dtype: KVCacheDtype) -> int:
+    is_fp8_on_hopper = major == 9 and dtype.is_fp8
     if isinstance(mixer, CompressedAttention):
         return COMPRESSED_BLOCK_SIZE
     if isinstance(mixer, LatentAttention):
-        return SPARSE_BLOCK_SIZE if mixer.is_sparse else _latent_block(major, dtype)
-    if isinstance(mixer, FullAttention):
-        return _attention_block(mixer, major, dtype)
-    return DEFAULT_BLOCK_SIZE
-
-
-def _latent_block(major: int | None, dtype: KVCacheDtype) -> int:
-    """FLASHINFER_MLA on Blackwell takes 32, FLASHMLA (fp8 on Hopper) 64, all others 16."""
-    if major == 10:
-        return 32
-    return 64 if major == 9 and dtype.is_fp8 else DEFAULT_BLOCK_SIZE
-
-
-def _attention_block(mixer: FullAttention, major: int | None, dtype: KVCacheDtype) -> int:
-    """FlashAttention 4, which heads above 256 need, takes 64 on Blackwell, and on Hopper where the cache is fp8."""
+        if mixer.is_sparse:
+            return SPARSE_BLOCK_SIZE
+        # FLASHINFER_MLA on Blackwell takes 32, FLASHMLA (fp8 on Hopper) 64, all others 16
+        return 32 if major == 10 else 64 if is_fp8_on_hopper else DEFAULT_BLOCK_SIZE
+    if not isinstance(mixer, FullAttention):
+        return DEFAULT_BLOCK_SIZE
     if mixer.index_head_dim:
         return _INDEXED_BLOCK_SIZE
-    if dtype.name.startswith("ultraquant_"):
-        return 64
+    # wider heads need FlashAttention 4, which takes 64 on Blackwell, and on Hopper where the cache is fp8
     is_wide = mixer.head_dim > WIDEST_COMMON_HEAD
-    return 64 if is_wide and (major == 10 or (major == 9 and dtype.is_fp8)) else DEFAULT_BLOCK_SIZE
-
-
-def _major(accelerator: Accelerator) -> int | None:
-    """Return the major number of the CUDA compute capability."""
-    return accelerator.compute_capability[0] if accelerator.compute_capability else None
+    if dtype.name.startswith("ultraquant_") or (is_wide and (major == 10 or is_fp8_on_hopper)):
+        return 64
+    return DEFAULT_BLOCK_SIZE

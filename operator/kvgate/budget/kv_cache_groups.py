@@ -1,9 +1,9 @@
-"""Layers that share a block table: the groups, and the bytes one block takes.
+"""Groups of layers that share a block table, and the bytes that one block takes.
 
 Formulas: vLLM 0.32, `v1/core/kv_cache_utils.py` (`get_kv_cache_groups`, `unify_kv_cache_spec_page_size`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.kv_cache_spec import (
@@ -20,52 +20,8 @@ from kvgate.budget.kv_cache_spec import (
 from kvgate.budget.units import cdiv
 from kvgate.record import record
 
-_Caches = list[tuple[int, KVCacheSpec]]
-
-
-def pack(caches: Sequence[tuple[int, KVCacheSpec]]) -> list[_Caches]:
-    """Caches of one family together; families whose pages repeat evenly are split into groups of about one width.
-
-    Raises UnmodelledKind where no family has pages of several sizes that repeat evenly: the width is then chosen otherwise.
-    """
-    families: dict[object, _Caches] = {}
-    for cache in caches:
-        families.setdefault(cache[1].family, []).append(cache)
-    by_page = [_by_page_size(family) for family in families.values()]
-    width = _width([[len(layers) for layers in pages] for pages in by_page])
-    return [group for pages in by_page for group in _split(pages, width)]
-
-
-def _by_page_size(family: _Caches) -> list[_Caches]:
-    pages: dict[int, _Caches] = {}
-    for cache in family:
-        pages.setdefault(cache[1].page_size_bytes, []).append(cache)
-    return list(pages.values())
-
-
-def _width(families: list[list[int]]) -> int:
-    """Repetitions per group that pad the least, the wider of equals; `families` are layers by page size."""
-    balanced = [counts for counts in families if len(set(counts)) == 1]
-    mixed = [counts[0] for counts in balanced if len(counts) > 1]
-    if not mixed:
-        raise UnmodelledKind("packed caches without a repeating pattern")
-    repetitions = [counts[0] for counts in balanced]
-    return min(range(max(mixed), max(repetitions) + 1), key=lambda width: (_padding(repetitions, width), -width))
-
-
-def _padding(repetitions: list[int], width: int) -> int:
-    return sum(cdiv(count, width) * width - count for count in repetitions)
-
-
-def _split(pages: list[_Caches], width: int) -> list[_Caches]:
-    """Strided, so that pipeline stages stay balanced; a family whose pages repeat unevenly stays whole."""
-    counts = {len(layers) for layers in pages}
-    groups = cdiv(max(counts), width) if len(counts) == 1 else 1
-    return [[cache for layers in pages for cache in layers[i::groups]] for i in range(groups)]
-
-
 Cache = tuple[int, KVCacheSpec]
-"""(index of the layer, what it keeps); a layer may keep several."""
+"""(index of the layer, spec of what it keeps); a layer may keep several caches."""
 Part = tuple[KVCacheSpec, tuple[int, ...]]
 """(spec, layers that have it)."""
 
@@ -75,7 +31,7 @@ class KVCacheGroup:
     """Caches with one block table; a block of any group occupies the bytes of the fullest group."""
 
     parts: tuple[Part, ...]
-    """One, unless caches of one kind have pages of several sizes (vLLM's `UniformTypeKVCacheSpecs`)."""
+    """One part, unless caches of one kind have pages of several sizes (vLLM's `UniformTypeKVCacheSpecs`)."""
 
     @property
     def spec(self) -> KVCacheSpec:
@@ -93,25 +49,24 @@ class KVCacheGroup:
 
     @property
     def page_size_bytes(self) -> int:
-        """Bytes of a page of one layer; where pages differ, of all of them together, as vLLM counts it."""
+        """Bytes of a page of one layer; where pages differ, the bytes of all of them together, as vLLM counts it."""
         return self.spec.page_size_bytes if len(self.parts) == 1 else self.bytes_between(0, None)
 
     def bytes_between(self, first: int, last: int | None) -> int:
         """Bytes of one block on a pipeline stage that holds first ≤ layer < last; None: to the end."""
-        return sum(spec.page_size_bytes * _count(layers, first, last) for spec, layers in self.parts)
-
-
-def _count(layers: tuple[int, ...], first: int, last: int | None) -> int:
-    return sum(first <= layer and (last is None or layer < last) for layer in layers)
+        return sum(
+            spec.page_size_bytes * sum(first <= layer and (last is None or layer < last) for layer in layers)
+            for spec, layers in self.parts
+        )
 
 
 Groups = tuple[KVCacheGroup, ...]
 
 
 def form_groups(caches: Sequence[Cache], *, packed: bool = False) -> Groups:
-    """Group the caches of the whole model, all pipeline stages together; none where nothing is kept.
+    """Group the caches of the whole model, all pipeline stages together; no groups where nothing is kept.
 
-    `packed` is the block-outermost layout, which holds pages of several sizes.
+    `packed` is the block-outermost layout, which holds pages of several sizes (DeepSeek-V4).
     """
     if not caches:
         return ()
@@ -120,11 +75,13 @@ def form_groups(caches: Sequence[Cache], *, packed: bool = False) -> Groups:
     if packed and len({spec.page_size_bytes for _, spec in caches}) > 1:
         return tuple(KVCacheGroup(parts=_parts(group)) for group in pack(caches))
     try:
-        return _equal_groups(unify_page_sizes(caches))
+        unified = unify_page_sizes(caches)
     except UnmodelledKind:
-        if not _can_widen_windows(spec for _, spec in caches):
+        # vLLM has a way out for MLA beside plain sliding windows only: it keeps the windows as full attention
+        if {type(spec) for _, spec in caches} != {MLASpec, SlidingWindowSpec}:
             raise
-    return form_groups(without_local_caches(caches))
+        return form_groups(without_local_caches(caches))
+    return _equal_groups(unified)
 
 
 def _parts(caches: Iterable[Cache]) -> tuple[Part, ...]:
@@ -136,28 +93,23 @@ def _parts(caches: Iterable[Cache]) -> tuple[Part, ...]:
 
 
 def _equal_groups(caches: Sequence[Cache]) -> Groups:
-    """Groups of about the same number of layers, whose pages are all of one size."""
+    """Return groups of about the same number of layers, whose pages are all of one size."""
     parts = _parts(caches)
-    size = _group_size([len(layers) for _, layers in parts])
-    return tuple(group for spec, layers in parts for group in _deal_out(spec, layers, size))
-
-
-def _group_size(bucket_sizes: Sequence[int]) -> int:
-    """The smallest bucket, unless the largest is less than half as large again: then padding is the lesser waste."""
-    smallest, largest = min(bucket_sizes), max(bucket_sizes)
-    return largest if largest < 1.5 * smallest else smallest
-
-
-def _deal_out(spec: KVCacheSpec, layers: tuple[int, ...], size: int) -> list[KVCacheGroup]:
-    """Strided, so that pipeline stages stay balanced."""
-    count = cdiv(len(layers), size)
-    return [KVCacheGroup(parts=((spec, layers[i::count]),)) for i in range(count)]
+    sizes = [len(layers) for _, layers in parts]
+    # the size of the smallest part, unless the largest is less than half as large again: then padding wastes less
+    size = max(sizes) if max(sizes) < 1.5 * min(sizes) else min(sizes)
+    groups: list[KVCacheGroup] = []
+    for spec, layers in parts:
+        count = cdiv(len(layers), size)
+        # every count-th layer, so that pipeline stages stay balanced
+        groups += [KVCacheGroup(parts=((spec, layers[i::count]),)) for i in range(count)]
+    return tuple(groups)
 
 
 def unify_page_sizes(caches: Sequence[Cache]) -> list[Cache]:
-    """Give every spec the largest page: states are padded, attention takes more tokens per block where that divides.
+    """Give every spec the largest page: states are padded, attention takes more tokens per block where that divides the page.
 
-    Raises UnmodelledKind for an MLA page that does not divide: vLLM has no general rule there either.
+    Raises UnmodelledKind for an MLA page that does not divide it, because vLLM has no general rule there either.
     """
     specs = {spec for _, spec in caches}
     largest = max(spec.page_size_bytes for spec in specs)
@@ -177,17 +129,50 @@ def _widened(spec: KVCacheSpec, page_size_bytes: int) -> KVCacheSpec:
     return spec.padded_to(page_size_bytes)
 
 
-def _can_widen_windows(specs: Iterable[KVCacheSpec]) -> bool:
-    """vLLM's only way out: MLA beside plain sliding windows."""
-    return {type(spec) for spec in specs} == {MLASpec, SlidingWindowSpec}
-
-
 def without_local_caches(caches: Sequence[Cache]) -> list[Cache]:
-    """Windows and chunks beside full attention as full attention: the hybrid KV cache manager is off."""
+    """Keep windows and chunks beside full attention as full attention, which vLLM does if its hybrid KV cache manager is off."""
     full = next((spec for _, spec in caches if isinstance(spec, FullAttentionSpec | MLASpec)), None)
     if full is None:
         return list(caches)
     return [(layer, as_full(spec, full.block_size) if isinstance(spec, LocalSpec) else spec) for layer, spec in caches]
+
+
+def pack(caches: Sequence[Cache]) -> list[list[Cache]]:
+    """Group the caches of one family; families whose pages repeat evenly are split into groups of about one width.
+
+    Raises UnmodelledKind where no family has pages of several sizes that repeat evenly, because vLLM then chooses the width otherwise.
+    """
+    families = _collected(caches, lambda spec: spec.family)
+    by_page = [_collected(family, lambda spec: spec.page_size_bytes) for family in families]
+    width = _width([[len(layers) for layers in pages] for pages in by_page])
+    groups: list[list[Cache]] = []
+    for pages in by_page:
+        counts = {len(layers) for layers in pages}
+        count = cdiv(max(counts), width) if len(counts) == 1 else 1  # a family whose pages repeat unevenly stays whole
+        # every count-th layer, so that pipeline stages stay balanced
+        groups += [[cache for layers in pages for cache in layers[i::count]] for i in range(count)]
+    return groups
+
+
+def _collected(caches: Iterable[Cache], key: Callable[[KVCacheSpec], Hashable]) -> list[list[Cache]]:
+    found: dict[Hashable, list[Cache]] = {}
+    for cache in caches:
+        found.setdefault(key(cache[1]), []).append(cache)
+    return list(found.values())
+
+
+def _width(families: list[list[int]]) -> int:
+    """Return the repetitions per group that pad the least, the wider of equals; `families` are numbers of layers by page size."""
+    balanced = [counts for counts in families if len(set(counts)) == 1]
+    mixed = [counts[0] for counts in balanced if len(counts) > 1]
+    if not mixed:
+        raise UnmodelledKind("packed caches without a repeating pattern")
+    repetitions = [counts[0] for counts in balanced]
+
+    def padding(width: int) -> int:
+        return sum(cdiv(count, width) * width - count for count in repetitions)
+
+    return min(range(max(mixed), max(repetitions) + 1), key=lambda width: (padding(width), -width))
 
 
 def bytes_per_block(groups: Groups, first: int = 0, last: int | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Cache specs of one layer: bytes of a page, and the blocks that one request needs.
+"""Cache specs of one layer: the bytes of a page, and the blocks that one request needs.
 
 A page is one block of one layer. Formulas: vLLM 0.32, `v1/kv_cache_interface.py`.
 """
@@ -18,30 +18,30 @@ class Reach:
 
     max_model_len: int
     decode_context: int = 1
-    """Ranks that deal out a sequence's tokens between them."""
+    """Ranks that divide the tokens of a sequence between them."""
     in_flight_tokens: int = 0
-    """Tokens of the batches in flight, which windows and chunks hold beside what they look back on."""
+    """Tokens of the batches in flight, which windows and chunks hold in addition to the tokens that they look back on."""
     max_encoder_tokens: int = 0
     """Encoder states that cross attention is sized for: vLLM takes max_num_batched_tokens."""
 
 
 @record
 class AttentionSpec:
-    """Base of the specs that keep K and V of every head."""
+    """Base of the specs that keep keys and values of every head."""
 
     block_size: int
     """Tokens of a block."""
     num_kv_heads: int
     head_dim: int
     v_head_dim: int = 0
-    """0: as wide as keys."""
+    """Width of the values; 0: as wide as the keys."""
     dtype: KVCacheDtype
     page_padded_bytes: int = 0
     """Bytes that the page is padded to where another group has a larger page; 0 where it is not padded."""
 
     @property
     def token_bytes(self) -> int:
-        """One token in one layer on one rank."""
+        """Bytes of one token in one layer on one rank."""
         return self.num_kv_heads * self.dtype.head_bytes(self.head_dim, self.v_head_dim or self.head_dim)
 
     @property
@@ -57,7 +57,7 @@ class AttentionSpec:
 
 @record
 class FullAttentionSpec(AttentionSpec):
-    """Every token of the request is kept."""
+    """A cache that keeps every token of the request."""
 
     kind = "full attention"
     shares_prefixes = True
@@ -72,11 +72,11 @@ class FullAttentionSpec(AttentionSpec):
 
 @record
 class SlidingWindowSpec(AttentionSpec):
-    """The last tokens are kept; older blocks return to the pool while the request runs."""
+    """A cache that keeps the last tokens; older blocks return to the pool while the request runs."""
 
     window: int
     retained_tokens: int = 0
-    """Kept beside the window for draft modules that run one after another."""
+    """Tokens kept beside the window for draft modules that run one after another."""
 
     kind = "sliding-window attention"
     shares_prefixes = False
@@ -87,7 +87,7 @@ class SlidingWindowSpec(AttentionSpec):
 
     @property
     def reach_back(self) -> int:
-        """Tokens before the one that is computed."""
+        """Tokens that stand before the one that is computed."""
         return self.window - 1 + self.retained_tokens
 
     def blocks(self, reach: Reach) -> int:
@@ -96,7 +96,7 @@ class SlidingWindowSpec(AttentionSpec):
 
 @record
 class ChunkedLocalSpec(AttentionSpec):
-    """The chunk that is being computed is kept."""
+    """A cache that keeps the chunk that is being computed."""
 
     chunk_size: int
 
@@ -118,7 +118,7 @@ class ChunkedLocalSpec(AttentionSpec):
 
 @record
 class CrossAttentionSpec(AttentionSpec):
-    """The encoder's states are kept, as many as a batch may bring."""
+    """A cache that keeps the encoder's states, as many as a batch may bring."""
 
     kind = "cross attention"
     shares_prefixes = False
@@ -138,9 +138,9 @@ class MLASpec:
     block_size: int
     vector_bytes: int
     tokens_per_vector: int = 1
-    """DeepSeek-V4 keeps one vector for 4 or 128 tokens."""
+    """Tokens that share one vector: 4 or 128 in DeepSeek-V4."""
     alignment: int = 1
-    """Bytes that a page is rounded up to a multiple of."""
+    """A page is rounded up to a multiple of so many bytes."""
 
     kind = "MLA"
     shares_prefixes = True
@@ -151,7 +151,7 @@ class MLASpec:
 
     @property
     def token_bytes(self) -> int:
-        """One token in one layer."""
+        """Bytes of one token in one layer."""
         return self.vector_bytes // self.tokens_per_vector
 
     @property
@@ -167,7 +167,7 @@ class MLASpec:
 
 @record
 class WindowMLASpec:
-    """The last vectors are kept: DeepSeek-V4's window, and the rings that its compressors read."""
+    """A cache that keeps the last vectors: DeepSeek-V4's window, and the rings that its compressors read."""
 
     block_size: int
     vector_bytes: int
@@ -183,7 +183,7 @@ class WindowMLASpec:
 
     @property
     def reach_back(self) -> int:
-        """Tokens before the one that is computed."""
+        """Tokens that stand before the one that is computed."""
         return self.window - 1
 
     @property
@@ -199,13 +199,13 @@ class WindowMLASpec:
 
 @record
 class StateSpec:
-    """A recurrent state of fixed size: its blocks do not depend on the length."""
+    """A recurrent state of fixed size, whose blocks do not depend on the length of the request."""
 
     block_size: int
     """Tokens between states that prefix caching keeps; 0: one state for the whole request."""
     state_bytes: int
     num_states: int = 1
-    """1, or 2 where prefixes are cached (`align`), each plus speculative and checkpoint states."""
+    """One state, or two where prefixes are cached (`align`); speculative and checkpoint states come on top."""
     page_padded_bytes: int = 0
 
     kind = "recurrent state"
@@ -234,12 +234,12 @@ KVCacheSpec = (
 
 
 def _blocks_of_all(block_size: int, reach: Reach) -> int:
-    """Every token, dealt out between the ranks of decode context parallelism."""
+    """Blocks of every token of a request, which the ranks of decode context parallelism divide between them."""
     return cdiv(cdiv(reach.max_model_len, reach.decode_context), block_size)
 
 
 def _blocks_of_window(block_size: int, reach_back: int, reach: Reach) -> int:
-    """One more, because a window need not begin where a block does."""
+    """Blocks of a window; one more than its tokens need, because a window need not begin where a block does."""
     return cdiv(min(reach_back + reach.in_flight_tokens, reach.max_model_len), block_size) + 1
 
 
