@@ -1,4 +1,4 @@
-"""Blocks, tokens and full-length requests that a number of bytes holds.
+"""Blocks of the pool: what a number of blocks holds, and what the demand of a guarantee takes.
 
 Formulas: vLLM 0.32, `v1/core/kv_cache_utils.py` (`get_num_blocks`, `_check_enough_kv_cache_memory`, `_estimate_max_model_len`,
 `get_max_concurrency_for_kv_cache_config`).
@@ -28,9 +28,9 @@ class KVCache:
     """Bytes of a block on the pipeline stage where it is largest; 0 for a model that keeps nothing."""
     reach: Reach
     null_blocks: int
-    """Blocks that vLLM keeps for itself: 1 since 0.29, counted in num_blocks but not usable."""
+    """Blocks that vLLM keeps for itself: 1 since 0.29; they count in num_blocks, and no request can use them."""
     tokens_by_concurrency: bool = True
-    """True where the logged number of tokens is that of full-length requests."""
+    """True where the logged number of tokens is the number of full-length requests × max_model_len."""
 
     @property
     def request_blocks(self) -> int:
@@ -46,7 +46,7 @@ class KVCache:
         return request_blocks(self.groups, replace(self.reach, max_model_len=num_tokens))
 
     def max_concurrency(self, num_blocks: int) -> Fraction:
-        """Full-length requests at once, as vLLM prints it: the null block is not subtracted; 0 where nothing is kept."""
+        """Full-length requests at the same time, as vLLM prints it, without subtracting the null block; 0 where nothing is kept."""
         needed = self.request_blocks
         return Fraction(num_blocks, needed) if needed else Fraction(0)
 
@@ -66,7 +66,7 @@ class KVCache:
         return largest(at_most, lambda length: self.blocks_of(length) <= usable, guess=guess)
 
     def _length_of(self, blocks: int, at_most: int) -> int:
-        """About the tokens that blocks hold: every cache still grows, or windows are full and only whole caches grow."""
+        """Return about the tokens that blocks hold: while every cache still grows, or after windows are full and only whole caches grow."""
         reach = replace(self.reach, max_model_len=at_most)
         specs = [group.spec for group in self.groups if group.spec.block_size]
         growth = sum(1 / spec.block_size for spec in specs)
@@ -77,9 +77,9 @@ class KVCache:
 
 
 def largest(at_most: int, fits: Callable[[int], bool], *, at_least: int = 1, guess: int = 0) -> int:
-    """The largest n in [at_least, at_most] that fits; 0 if not even the smallest does.
+    """Return the largest n in [at_least, at_most] that fits; 0 if not even the smallest does.
 
-    `fits` must be monotone: what does not fit at n does not fit beyond n. A good `guess` costs two or three questions,
+    `fits` must be monotone: if n does not fit, no larger number does. A good `guess` costs two or three calls of `fits`,
     a bad one a few more than plain bisection; the answer is the same.
     """
     if at_most < at_least or not fits(at_least):
@@ -92,7 +92,7 @@ def largest(at_most: int, fits: Callable[[int], bool], *, at_least: int = 1, gue
 
 
 def _bracket(guess: int, at_least: int, at_most: int, fits: Callable[[int], bool]) -> tuple[int, int]:
-    """(fits, cannot be beyond) around the guess, in steps that double."""
+    """Return a number that fits and the largest that may fit, found from the guess in steps that double."""
     step = 1
     if fits(guess):
         while guess < at_most and fits(min(guess + step, at_most)):
@@ -105,7 +105,7 @@ def _bracket(guess: int, at_least: int, at_most: int, fits: Callable[[int], bool
 
 @record
 class Demand:
-    """Blocks that the guarantee asks for; never below one full-length request, or vLLM does not start."""
+    """Blocks that the guarantee needs; never fewer than one full-length request takes, because vLLM then does not start."""
 
     guarantee: Guarantee
     requests: int
@@ -118,7 +118,7 @@ class Demand:
 
     @property
     def is_for_sequences(self) -> bool:
-        """True where the graphs ask for more than the guarantee."""
+        """True where the graphs need more than the guarantee."""
         return 0 < self.blocks == self.sequence_blocks
 
 
@@ -129,15 +129,15 @@ def demand_of(
     settings: Resolved,
     workload: Workload | None,
 ) -> Demand:
-    """The demand of a guarantee; Workload without a workload is Startup."""
+    """Return the demand of a guarantee; Workload without a workload is Startup."""
     startup = kv_cache.request_blocks
     requests, blocks = 1, startup
     if guarantee is Guarantee.FULL_CONTEXT:
         requests, blocks = settings.max_num_seqs, settings.max_num_seqs * startup
     elif guarantee is Guarantee.WORKLOAD and workload is not None:
         requests = workload.peak_concurrency
-        shares = settings.enable_prefix_caching
-        blocks = max(startup, _workload_blocks(kv_cache, workload, shares_prefixes=shares))
+        shared = _shared_tokens(kv_cache, workload) if settings.enable_prefix_caching else 0
+        blocks = max(startup, blocks_of_requests(kv_cache, requests, workload.request_tokens, shared))
     sequences = settings.max_num_seqs - kv_cache.null_blocks if settings.graphs_hold_states else 0
     return Demand(
         guarantee=guarantee,
@@ -148,38 +148,26 @@ def demand_of(
     )
 
 
-def blocks_of_requests(kv_cache: KVCache, requests: int, num_tokens: int) -> int:
-    """Blocks that equal requests hold at the same time, with no prefix in common."""
-    reach = replace(kv_cache.reach, max_model_len=num_tokens)
-    return sum(_blocks_at_peak(group.spec, requests, reach, 0) for group in kv_cache.groups)
-
-
-def _workload_blocks(kv_cache: KVCache, workload: Workload, *, shares_prefixes: bool) -> int:
-    """Each group for itself: whole blocks of a shared prefix are held once where the group can share them."""
-    reach = replace(kv_cache.reach, max_model_len=workload.request_tokens)
-    prefix = _shared_tokens(kv_cache, workload) if shares_prefixes else 0
-    specs = [group.spec for group in kv_cache.groups]
-    return sum(_blocks_at_peak(spec, workload.peak_concurrency, reach, prefix) for spec in specs)
-
-
 def _shared_tokens(kv_cache: KVCache, workload: Workload) -> int:
-    """A prefix is found again in whole blocks of every group at once (vLLM 0.32, `HybridKVCacheCoordinator`)."""
+    """Tokens of a prefix that vLLM finds again: whole blocks of every group at once (vLLM 0.32, `HybridKVCacheCoordinator`)."""
     step = lcm(*(group.spec.block_size or 1 for group in kv_cache.groups)) * kv_cache.reach.decode_context
     return min(workload.shared_prefix_tokens, workload.prompt_tokens) // step * step
+
+
+def blocks_of_requests(kv_cache: KVCache, requests: int, num_tokens: int, shared_tokens: int = 0) -> int:
+    """Blocks that equal requests hold at the same time; a group that can share a prefix holds its blocks once."""
+    reach = replace(kv_cache.reach, max_model_len=num_tokens)
+    return sum(_blocks_at_peak(group.spec, requests, reach, shared_tokens) for group in kv_cache.groups)
 
 
 def _blocks_at_peak(spec: KVCacheSpec, requests: int, reach: Reach, prefix: int) -> int:
     each = spec.blocks(reach)
     if isinstance(spec, SlidingWindowSpec | WindowMLASpec):
-        return min(requests * each, _window_blocks(spec, requests - 1, reach) + each)
+        # The tokens in flight belong to one batch or two, however many requests share them. The request that comes next finds its
+        # whole reserve free, because vLLM checks that before it admits one.
+        others = requests - 1
+        unaligned = spec.reach_back + spec.block_size - 1
+        windows = cdiv(others * unaligned + reach.in_flight_tokens, spec.block_size) + others
+        return min(requests * each, windows + each)
     shared = spec.blocks(replace(reach, max_model_len=prefix)) if prefix and spec.shares_prefixes else 0
     return requests * (each - shared) + shared
-
-
-def _window_blocks(spec: SlidingWindowSpec | WindowMLASpec, requests: int, reach: Reach) -> int:
-    """Windows of running requests: the tokens in flight are one batch's or two, however many requests share them.
-
-    The request that comes next finds its whole reserve free, as vLLM asks before it admits one.
-    """
-    unaligned = spec.reach_back + spec.block_size - 1
-    return cdiv(requests * unaligned + reach.in_flight_tokens, spec.block_size) + requests

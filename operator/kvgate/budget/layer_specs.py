@@ -1,4 +1,4 @@
-"""Cache specs of a layer, derived from what the layer computes with: one spec per cache, on one tensor-parallel rank.
+"""Cache specs of a layer, derived from what the layer computes with: one spec per cache, for one tensor-parallel rank.
 
 Formulas: vLLM 0.32, `get_kv_cache_spec` of the attention layers and `MambaStateShapeCalculator`.
 """
@@ -32,33 +32,40 @@ from kvgate.budget.model_shape import (
 )
 from kvgate.record import record
 
+_COMPRESSED_ALIGNMENT = 576
+"""DeepSeek-V4: a page is a multiple of so many bytes."""
+_ROTARY = 64
+_SCALE_BYTES = 8
+_WINDOW_BLOCK = 64
+"""Tokens of a block of DeepSeek-V4's window."""
+
 
 @record
 class CacheSettings:
-    """Settings that decide a spec beside the model."""
+    """Settings that decide a spec together with the model."""
 
     model_dtype: str
     dtype: KVCacheDtype
     block_size: int
-    """Before hybrids are aligned."""
+    """Tokens of a block, before the blocks of hybrids are aligned."""
     tensor: int = 1
     num_speculative_tokens: int = 0
     retained_tokens: int = 0
-    """Kept beside sliding windows for draft modules that run one after another."""
+    """Tokens kept beside sliding windows for draft modules that run one after another."""
     caches_states: bool = False
-    """States are kept for prefixes too (`mamba_cache_mode` align)."""
+    """True where states are kept for prefixes too (`mamba_cache_mode` align)."""
     keeps_checkpoints: bool = False
-    """This release keeps one more state where the kernel can export it."""
+    """True where this release keeps one more state if the kernel can export it."""
     conv_dtype: str = "auto"
     """`--mamba-cache-dtype`."""
     state_dtype: str = "auto"
     """`--mamba-ssm-cache-dtype`."""
     skipped_layers: frozenset[str] = frozenset()
-    """Indices of layers that keep the model dtype; `sliding_window` stands for all that have one."""
+    """Indices of layers that keep the model dtype; `sliding_window` stands for all layers with a window."""
 
 
 def specs_of(mixer: Mixer, layer: int, settings: CacheSettings) -> tuple[KVCacheSpec, ...]:
-    """Return the specs that a layer keeps for a mixer. Raises UnmodelledKind for a kind without a formula."""
+    """Return the specs of what a layer keeps for a mixer. Raises UnmodelledKind for a kind without a formula."""
     if isinstance(mixer, FullAttention):
         return _attention(mixer, settings, dtype_of_layer(mixer, layer, settings))
     return _specs(mixer, settings)
@@ -67,7 +74,11 @@ def specs_of(mixer: Mixer, layer: int, settings: CacheSettings) -> tuple[KVCache
 @lru_cache(maxsize=1024)
 def _specs(mixer: Mixer, settings: CacheSettings) -> tuple[KVCacheSpec, ...]:
     if isinstance(mixer, LatentAttention):
-        return tuple(_latent(mixer, settings))
+        vector_bytes = settings.dtype.latent_bytes(mixer.kv_lora_rank, mixer.qk_rope_head_dim)
+        own = MLASpec(block_size=settings.block_size, vector_bytes=vector_bytes)
+        if not mixer.index_head_dim:
+            return (own,)
+        return MLASpec(block_size=settings.block_size, vector_bytes=index_bytes(mixer.index_head_dim)), own
     if isinstance(mixer, CompressedAttention):
         return tuple(_compressed(mixer, settings.block_size))
     if isinstance(mixer, CrossAttention):
@@ -78,14 +89,19 @@ def _specs(mixer: Mixer, settings: CacheSettings) -> tuple[KVCacheSpec, ...]:
             ),
         )
     if isinstance(mixer, RecurrentState):
-        return (_state(mixer, settings),)
+        # a request holds one state, those of its drafts, and with cached prefixes one more and a checkpoint
+        count = 1 + settings.num_speculative_tokens
+        if settings.caches_states:
+            count += 1 + (mixer.keeps_checkpoint and settings.keeps_checkpoints)
+        block_size = settings.block_size if settings.caches_states else 0
+        return (StateSpec(block_size=block_size, state_bytes=state_bytes(mixer, settings), num_states=count),)
     if isinstance(mixer, SharedCache):
         return ()
     raise UnmodelledKind(mixer.kind)
 
 
 def dtype_of_layer(mixer: FullAttention, layer: int, settings: CacheSettings) -> KVCacheDtype:
-    """The cache's format, or the model dtype for a layer that is left out of it."""
+    """Return the cache's format, or the model dtype for a layer that does not take it."""
     skipped = settings.skipped_layers
     if str(layer) in skipped or (mixer.sliding_window and "sliding_window" in skipped):
         return plain(settings.model_dtype)
@@ -110,26 +126,13 @@ def _attention(mixer: FullAttention, settings: CacheSettings, dtype: KVCacheDtyp
     return MLASpec(block_size=settings.block_size, vector_bytes=index_bytes), full
 
 
-def _latent(mixer: LatentAttention, settings: CacheSettings) -> Iterator[KVCacheSpec]:
-    if mixer.index_head_dim:
-        yield MLASpec(block_size=settings.block_size, vector_bytes=index_bytes(mixer.index_head_dim))
-    vector_bytes = settings.dtype.latent_bytes(mixer.kv_lora_rank, mixer.qk_rope_head_dim)
-    yield MLASpec(block_size=settings.block_size, vector_bytes=vector_bytes)
-
-
 def index_bytes(index_head_dim: int) -> int:
-    """One token of a sparse indexer: fp8, and a float32 scale for every 128 elements, whatever the cache's format."""
+    """Bytes of one token of a sparse indexer: fp8 and a float32 scale for every 128 elements, whatever the cache's format is."""
     return index_head_dim + index_head_dim // 128 * 4
 
 
-_COMPRESSED_ALIGNMENT = 576
-_ROTARY = 64
-_SCALE_BYTES = 8
-_WINDOW_BLOCK = 64
-
-
 def _compressed(mixer: CompressedAttention, block_size: int) -> Iterator[KVCacheSpec]:
-    """DeepSeek-V4's caches: fp8 vectors with a 16-bit rotary part and 8 bytes of scales, and float32 rings."""
+    """Specs of DeepSeek-V4's caches: fp8 vectors with a 16-bit rotary part and 8 bytes of scales, and float32 rings."""
     vector_bytes = mixer.head_dim - _ROTARY + 2 * _ROTARY + _SCALE_BYTES
     yield WindowMLASpec(
         block_size=_WINDOW_BLOCK,
@@ -153,7 +156,7 @@ def _compressed(mixer: CompressedAttention, block_size: int) -> Iterator[KVCache
 
 
 def _ring(width: int, ratio: int, *, overlaps: bool) -> WindowMLASpec:
-    """Return the elements that a compressor reads: values and gates of the tokens of one vector, or of two where they overlap."""
+    """Return the spec of what a compressor reads: values and gates of the tokens of one vector, or of two where they overlap."""
     copies = 2 if overlaps else 1
     return WindowMLASpec(
         block_size=4 if overlaps else 8, vector_bytes=copies * 2 * width * 4, window=copies * ratio,
@@ -161,17 +164,8 @@ def _ring(width: int, ratio: int, *, overlaps: bool) -> WindowMLASpec:
     )  # fmt: skip
 
 
-def _state(mixer: RecurrentState, settings: CacheSettings) -> StateSpec:
-    """One state of a request, and how many of them it holds."""
-    count = 1 + settings.num_speculative_tokens
-    if settings.caches_states:
-        count += 1 + (mixer.keeps_checkpoint and settings.keeps_checkpoints)
-    block_size = settings.block_size if settings.caches_states else 0
-    return StateSpec(block_size=block_size, state_bytes=state_bytes(mixer, settings), num_states=count)
-
-
 def state_bytes(mixer: RecurrentState, settings: CacheSettings) -> int:
-    """Window of the convolution and recurrent state on one rank."""
+    """Bytes of the convolution's window and of the recurrent state on one rank."""
     conv_dtype = _or(settings.conv_dtype, settings.model_dtype)
     taps = mixer.conv_taps + settings.num_speculative_tokens
     channels = sum(units.on_rank(settings.tensor) for units in mixer.conv)
@@ -182,7 +176,7 @@ def state_bytes(mixer: RecurrentState, settings: CacheSettings) -> int:
 
 
 def _recurrent_dtype(mixer: RecurrentState, settings: CacheSettings, conv_dtype: str) -> str:
-    """The user's choice, the model's, the convolution's; linear attention has no choice of its own."""
+    """Return the user's choice, else the model's, else the convolution's; the user cannot choose for linear attention."""
     if mixer.fixed_state_dtype or mixer.kind == "linear attention":
         return mixer.state_dtype or conv_dtype
     return _or(settings.state_dtype, mixer.state_dtype or conv_dtype)

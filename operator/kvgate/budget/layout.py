@@ -1,4 +1,4 @@
-"""KV cache groups of an engine from the layers of its model, and the bytes of a block on every pipeline stage."""
+"""The KV cache of one engine: its groups, from the layers of the model, and the bytes of a block on every pipeline stage."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from kvgate.budget.kv_cache_spec import (
 )
 from kvgate.budget.layer_specs import CacheSettings, specs_of
 from kvgate.budget.model_shape import DTYPE_BYTES, CompressedAttention, FullAttention, ModelShape
-from kvgate.budget.request import BudgetRequest, EngineSettings
+from kvgate.budget.request import BudgetRequest
 from kvgate.budget.settings import Resolved
 from kvgate.budget.units import cdiv, round_up
 from kvgate.budget.versions import Accounting
@@ -30,16 +30,16 @@ from kvgate.record import record
 
 @record
 class LayoutSettings:
-    """Settings that decide the layout beside the model and its specs."""
+    """Settings that decide the layout together with the model and its specs."""
 
     specs: CacheSettings
     kernel_block: int
-    """The smallest block that every attention kernel takes."""
+    """The smallest block, in tokens, that every attention kernel takes."""
     pipeline: int = 1
     hybrid_manager: bool = True
-    """Windows and chunks are kept as such beside full attention."""
+    """True where windows and chunks stay what they are beside full attention."""
     with_drafts: bool = False
-    """Speculative decoding: layers of the draft keep caches too."""
+    """True where layers of the draft keep caches too (speculative decoding)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -50,107 +50,13 @@ class Layout:
     stages: tuple[tuple[int, int], ...]
     """Layers first ≤ i < last of each stage."""
     stage_block_bytes: tuple[int, ...]
-    """Bytes of one block on a rank of each stage; 0 on one that keeps nothing."""
+    """Bytes of one block on a rank of each stage; 0 on a stage that keeps nothing."""
     alike: tuple[int, ...] = ()
-    """Index, for each stage, of the first one whose ranks hold the same: they share its ledger."""
-
-
-@lru_cache(maxsize=1024)
-def layout_of(shape: ModelShape, settings: LayoutSettings) -> Layout:
-    """The layout on one tensor-parallel rank of every stage. Raises UnmodelledKind for a layer without a formula."""
-    caches = caches_of(shape, settings)
-    packed = any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers)
-    groups = form_groups(caches, packed=packed)
-    count = len(shape.layers)
-    stages = tuple(pairwise(accumulate(stage_sizes(count, min(settings.pipeline, count)), initial=0)))
-    ends = (*(last for _, last in stages[:-1]), None)  # drafts follow the last layer
-    sizes = tuple(bytes_per_block(groups, first, end) for (first, _), end in zip(stages, ends, strict=True))
-    return Layout(groups=groups, stages=stages, stage_block_bytes=sizes, alike=_alike(shape, stages))
-
-
-def _alike(shape: ModelShape, stages: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
-    """Stages between the first and the last are as their layers are; equal layers are one object."""
-    found: dict[object, int] = {}
-    ends = (0, len(stages) - 1)
-    keys = (i if i in ends else tuple(map(id, shape.layers[slice(*stage)])) for i, stage in enumerate(stages))
-    return tuple(found.setdefault(key, index) for index, key in enumerate(keys))
-
-
-def caches_of(shape: ModelShape, settings: LayoutSettings) -> list[Cache]:
-    """Every cache of the model in the order of its layers, hybrids aligned."""
-    layers = shape.layers + (shape.draft_layers if settings.with_drafts else ())
-    specs = _with_boundaries(shape, settings.specs)
-    caches = [
-        (i, spec) for i, layer in enumerate(layers) for mixer in layer.mixers for spec in specs_of(mixer, i, specs)
-    ]
-    if not settings.hybrid_manager:
-        caches = without_local_caches(caches)
-    if "sliding_window" in specs.skipped_layers:
-        caches = _with_wider_windows(caches)
-    return aligned(caches, settings.kernel_block)
-
-
-def _with_boundaries(shape: ModelShape, settings: CacheSettings) -> CacheSettings:
-    """Packed formats leave out two layers at either end, and take blocks whose page covers the keys of those."""
-    mixer = next((mixer for mixer in shape.mixers if isinstance(mixer, FullAttention)), None)
-    if not settings.dtype.is_packed or shape.is_hybrid or mixer is None:
-        return settings
-    count = len(shape.layers)
-    edges = frozenset(str(i) for i in (0, 1, count - 2, count - 1))
-    slot = settings.dtype.head_bytes(mixer.head_dim, mixer.v_head_dim or mixer.head_dim)
-    block = settings.block_size * cdiv(mixer.head_dim * DTYPE_BYTES[settings.model_dtype], slot)
-    return replace(settings, block_size=block, skipped_layers=settings.skipped_layers | edges)
-
-
-def _with_wider_windows(caches: list[Cache]) -> list[Cache]:
-    """Windows in the model dtype beside a quantised cache: its block grows until its page covers theirs."""
-    windows = [spec for _, spec in caches if isinstance(spec, SlidingWindowSpec)]
-    full = next((spec for _, spec in caches if isinstance(spec, FullAttentionSpec)), None)
-    if not windows or full is None:
-        return caches
-    factor = cdiv(max(spec.page_size_bytes for spec in windows), full.page_size_bytes)
-    page = factor * full.page_size_bytes
-    return [(layer, _covering(spec, factor, page)) for layer, spec in caches]
-
-
-def _covering(spec: KVCacheSpec, factor: int, page_size_bytes: int) -> KVCacheSpec:
-    if isinstance(spec, SlidingWindowSpec):
-        return spec.padded_to(page_size_bytes)
-    return spec.with_block_size(factor * spec.block_size) if isinstance(spec, FullAttentionSpec) else spec
-
-
-def aligned(caches: Sequence[Cache], kernel_block: int) -> list[Cache]:
-    """Blocks of a hybrid's attention so large that a page holds a recurrent state, and states padded to that page.
-
-    vLLM 0.32, `platforms/interface.py` (`_align_hybrid_block_size`); it overrides a block size that the user asks for.
-    """
-    states = [spec for _, spec in caches if isinstance(spec, StateSpec)]
-    attention = next((spec for _, spec in caches if isinstance(spec, AttentionSpec | MLASpec)), None)
-    if not states or attention is None:
-        return list(caches)
-    block = aligned_block_size(attention, max(spec.state_bytes for spec in states), kernel_block=kernel_block)
-    page = block * attention.token_bytes
-    return [(layer, _aligned(spec, block, page)) for layer, spec in caches]
-
-
-def _aligned(spec: KVCacheSpec, block_size: int, page_size_bytes: int) -> KVCacheSpec:
-    if isinstance(spec, StateSpec):
-        padded = spec.padded_to(page_size_bytes)
-        return replace(padded, block_size=block_size) if spec.block_size else padded
-    return spec.with_block_size(block_size)
-
-
-def aligned_block_size(attention: AttentionSpec | MLASpec, state_bytes: int, *, kernel_block: int = 16) -> int:
-    """Tokens of an attention block whose page is at least a recurrent state, in a hybrid model."""
-    multiple = max(kernel_block, attention.block_size)
-    if isinstance(attention, MLASpec):
-        multiple = max(multiple, HYBRID_MLA_BLOCK_SIZE)
-    block = multiple * cdiv(state_bytes, multiple * attention.token_bytes)
-    return round_up(max(attention.block_size, block), kernel_block)
+    """For each stage the index of the first one whose ranks hold the same: they share its ledger."""
 
 
 def lay_out(request: BudgetRequest, resolved: Resolved, accounting: Accounting) -> tuple[KVCache, Layout]:
-    """The cache, and what each stage holds of it. Raises UnmodelledKind for a layer or a format without a formula."""
+    """Return the cache, and what each stage holds of it. Raises UnmodelledKind for a layer or a format without a formula."""
     settings = _layout_settings(request, resolved, accounting)
     layout = layout_of(request.shape, settings)
     reach = Reach(
@@ -171,22 +77,27 @@ def lay_out(request: BudgetRequest, resolved: Resolved, accounting: Accounting) 
 
 
 def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Accounting) -> LayoutSettings:
-    shape, asked = request.shape, request.settings
-    if (
-        asked.parallelism.prefill_context > 1
-    ):  # its ranks hold a request whole or in parts, by release and by the other sizes
+    shape, asked, speculation = request.shape, request.settings, request.settings.speculation
+    if asked.parallelism.prefill_context > 1:
+        # its ranks hold a request whole or in parts, which depends on the release and on the other sizes
         raise UnmodelledKind(f"prefill_context_parallel_size {asked.parallelism.prefill_context}")
     if asked.mamba_cache_mode not in (None, "none", "align"):
         raise UnmodelledKind(f"mamba_cache_mode {asked.mamba_cache_mode}")
     dtype = cache_dtype_of(shape, request.accelerator, asked.kv_cache_dtype, accounting)
     kernel_block = kernel_block_size(shape, request.accelerator, dtype)
+    if speculation is not None and speculation.uses_another_model:
+        raise UnmodelledKind(f"drafts by {speculation.method}")
+    with_drafts = speculation is not None and speculation.uses_own_layers
+    num_speculative_tokens = speculation.num_speculative_tokens if speculation else 0
+    # draft modules that run one after another look back one token further each (vLLM 0.32, `SlidingWindowSpec`)
+    has_several_modules = with_drafts and len(shape.draft_layers) >= 2
     specs = CacheSettings(
         model_dtype=shape.dtype,
         dtype=dtype,
         block_size=asked.block_size or kernel_block,
         tensor=asked.parallelism.tensor,
-        num_speculative_tokens=asked.speculation.num_speculative_tokens if asked.speculation else 0,
-        retained_tokens=_retained_tokens(shape, asked),
+        num_speculative_tokens=num_speculative_tokens,
+        retained_tokens=num_speculative_tokens - 1 if has_several_modules else 0,
         caches_states=resolved.caches_states,
         keeps_checkpoints=accounting.state_checkpoints,
         conv_dtype=asked.mamba_cache_dtype,
@@ -198,23 +109,102 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
         kernel_block=kernel_block,
         pipeline=asked.parallelism.pipeline,
         hybrid_manager=accounting.hybrid_kv_cache_manager and not asked.disable_hybrid_kv_cache_manager,
-        with_drafts=_with_drafts(asked),
+        with_drafts=with_drafts,
     )
 
 
-def _with_drafts(asked: EngineSettings) -> bool:
-    """True where the layers that draft are the checkpoint's own. Raises UnmodelledKind where nobody knows them."""
-    speculation = asked.speculation
-    if speculation is None:
-        return False
-    if speculation.uses_another_model:
-        raise UnmodelledKind(f"drafts by {speculation.method}")
-    return speculation.uses_own_layers
+@lru_cache(maxsize=1024)
+def layout_of(shape: ModelShape, settings: LayoutSettings) -> Layout:
+    """Return the layout on one tensor-parallel rank of every stage. Raises UnmodelledKind for a layer without a formula."""
+    caches = caches_of(shape, settings)
+    packed = any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers)
+    groups = form_groups(caches, packed=packed)
+    count = len(shape.layers)
+    stages = tuple(pairwise(accumulate(stage_sizes(count, min(settings.pipeline, count)), initial=0)))
+    ends = (*(last for _, last in stages[:-1]), None)  # drafts follow the last layer
+    sizes = tuple(bytes_per_block(groups, first, end) for (first, _), end in zip(stages, ends, strict=True))
+    return Layout(groups=groups, stages=stages, stage_block_bytes=sizes, alike=_alike(shape, stages))
 
 
-def _retained_tokens(shape: ModelShape, asked: EngineSettings) -> int:
-    """Draft modules that run one after another look back one token further each (vLLM 0.32, `SlidingWindowSpec`)."""
-    speculation = asked.speculation
-    if speculation is None or not speculation.uses_own_layers or len(shape.draft_layers) < 2:
-        return 0
-    return speculation.num_speculative_tokens - 1
+def _alike(shape: ModelShape, stages: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+    """Return for each stage the first one that is alike.
+
+    Stages between the first and the last are alike if their layers are; equal layers are one object.
+    """
+    found: dict[object, int] = {}
+    ends = (0, len(stages) - 1)
+    keys = (i if i in ends else tuple(map(id, shape.layers[slice(*stage)])) for i, stage in enumerate(stages))
+    return tuple(found.setdefault(key, index) for index, key in enumerate(keys))
+
+
+def caches_of(shape: ModelShape, settings: LayoutSettings) -> list[Cache]:
+    """Return every cache of the model in the order of its layers, with the blocks of hybrids aligned."""
+    layers = shape.layers + (shape.draft_layers if settings.with_drafts else ())
+    specs = _with_boundaries(shape, settings.specs)
+    caches = [
+        (i, spec) for i, layer in enumerate(layers) for mixer in layer.mixers for spec in specs_of(mixer, i, specs)
+    ]
+    if not settings.hybrid_manager:
+        caches = without_local_caches(caches)
+    if "sliding_window" in specs.skipped_layers:
+        caches = _with_wider_windows(caches)
+    return aligned(caches, settings.kernel_block)
+
+
+def _with_boundaries(shape: ModelShape, settings: CacheSettings) -> CacheSettings:
+    """Return the settings of a packed format: two layers at either end do not take it, and a page covers the keys of those layers."""
+    mixer = next((mixer for mixer in shape.mixers if isinstance(mixer, FullAttention)), None)
+    if not settings.dtype.is_packed or shape.is_hybrid or mixer is None:
+        return settings
+    count = len(shape.layers)
+    edges = frozenset(str(i) for i in (0, 1, count - 2, count - 1))
+    slot = settings.dtype.head_bytes(mixer.head_dim, mixer.v_head_dim or mixer.head_dim)
+    block = settings.block_size * cdiv(mixer.head_dim * DTYPE_BYTES[settings.model_dtype], slot)
+    return replace(settings, block_size=block, skipped_layers=settings.skipped_layers | edges)
+
+
+def _with_wider_windows(caches: list[Cache]) -> list[Cache]:
+    """Widen the blocks of a quantised cache until its page covers that of the windows beside it, which keep the model dtype."""
+    windows = [spec for _, spec in caches if isinstance(spec, SlidingWindowSpec)]
+    full = next((spec for _, spec in caches if isinstance(spec, FullAttentionSpec)), None)
+    if not windows or full is None:
+        return caches
+    factor = cdiv(max(spec.page_size_bytes for spec in windows), full.page_size_bytes)
+    page = factor * full.page_size_bytes
+
+    def covering(spec: KVCacheSpec) -> KVCacheSpec:
+        if isinstance(spec, SlidingWindowSpec):
+            return spec.padded_to(page)
+        return spec.with_block_size(factor * spec.block_size) if isinstance(spec, FullAttentionSpec) else spec
+
+    return [(layer, covering(spec)) for layer, spec in caches]
+
+
+def aligned(caches: Sequence[Cache], kernel_block: int) -> list[Cache]:
+    """Make the blocks of a hybrid's attention so large that a page holds a recurrent state, and pad states to that page.
+
+    vLLM 0.32, `platforms/interface.py` (`_align_hybrid_block_size`); it overrides a block size that the user sets.
+    """
+    states = [spec for _, spec in caches if isinstance(spec, StateSpec)]
+    attention = next((spec for _, spec in caches if isinstance(spec, AttentionSpec | MLASpec)), None)
+    if not states or attention is None:
+        return list(caches)
+    block = aligned_block_size(attention, max(spec.state_bytes for spec in states), kernel_block=kernel_block)
+    page = block * attention.token_bytes
+    return [(layer, _aligned(spec, block, page)) for layer, spec in caches]
+
+
+def _aligned(spec: KVCacheSpec, block_size: int, page_size_bytes: int) -> KVCacheSpec:
+    if isinstance(spec, StateSpec):
+        padded = spec.padded_to(page_size_bytes)
+        return replace(padded, block_size=block_size) if spec.block_size else padded
+    return spec.with_block_size(block_size)
+
+
+def aligned_block_size(attention: AttentionSpec | MLASpec, state_bytes: int, *, kernel_block: int = 16) -> int:
+    """Tokens of a hybrid's attention block whose page is at least a recurrent state."""
+    multiple = max(kernel_block, attention.block_size)
+    if isinstance(attention, MLASpec):
+        multiple = max(multiple, HYBRID_MLA_BLOCK_SIZE)
+    block = multiple * cdiv(state_bytes, multiple * attention.token_bytes)
+    return round_up(max(attention.block_size, block), kernel_block)
