@@ -25,7 +25,7 @@ class Knob(StrEnum):
 
 @record
 class AdjustLimits:
-    """The knobs in the order in which the user would rather turn them, and how far."""
+    """The knobs in the order in which the user would rather turn them, and the lowest values that they may reach."""
 
     knobs: tuple[Knob, ...] = (Knob.MAX_NUM_SEQS, Knob.MAX_MODEL_LEN)
     min_max_model_len: int = 1
@@ -58,49 +58,39 @@ class Alternative:
 
 
 def adjust(request: BudgetRequest, limits: AdjustLimits) -> Adjustment | None:
-    """Turn one knob if one is enough, in the user's order; else several, each no further than needed; None if nothing fits."""
+    """Turn one knob if one is enough, in the user's order; else several, each no further than needed; None if nothing fits.
+
+    Several knobs: every knob first goes to its floor, then as much as fits is given back, the last of the user's order first. So
+    the knob that the user would rather turn stays turned furthest, and no knob can be given back further alone.
+    """
     start = plan(request)
     if start.demand is None:
         return None
     for knob in limits.knobs:
-        if turned := _turn(start, knob, limits):
-            return _adjustment(start, turned)
-    return _adjust_together(start, limits)
-
-
-def _adjust_together(start: Budget, limits: AdjustLimits) -> Adjustment | None:
-    """Put every knob at its floor, then give back as much as fits: the last of the user's order first.
-
-    What the user would rather turn thus stays turned furthest, and no knob can be given back further alone.
-    """
-    floor = start.request
+        floor = _at_floor(start.request, knob, limits)
+        if fits_low(floor):
+            return _adjustment(start, plan(_given_back(floor, start, knob)))
+    adjusted = start.request
     for knob in limits.knobs:
-        floor = _at_floor(floor, knob, limits)
-    if not fits_low(floor):
+        adjusted = _at_floor(adjusted, knob, limits)
+    if not fits_low(adjusted):
         return None
-    request = floor
     for knob in reversed(limits.knobs):
-        request = _given_back(request, start, knob)
-    return _adjustment(start, plan(request))
-
-
-def _turn(start: Budget, knob: Knob, limits: AdjustLimits) -> Budget | None:
-    """Only this knob, as little as possible; None where its floor does not fit."""
-    floor = _at_floor(start.request, knob, limits)
-    return plan(_given_back(floor, start, knob)) if fits_low(floor) else None
+        adjusted = _given_back(adjusted, start, knob)
+    return _adjustment(start, plan(adjusted))
 
 
 def _at_floor(request: BudgetRequest, knob: Knob, limits: AdjustLimits) -> BudgetRequest:
-    resolved = plan(request).resolved
+    settings = plan(request).resolved
     if knob is Knob.MAX_NUM_SEQS:
-        return request.with_settings(max_num_seqs=min(resolved.max_num_seqs, limits.min_max_num_seqs))
+        return request.with_settings(max_num_seqs=min(settings.max_num_seqs, limits.min_max_num_seqs))
     if knob is Knob.MAX_MODEL_LEN:
-        return request.with_settings(max_model_len=min(resolved.max_model_len, limits.min_max_model_len))
+        return request.with_settings(max_model_len=min(settings.max_model_len, limits.min_max_model_len))
     return request.with_settings(kv_cache_dtype="fp8") if _can_use_fp8(request) else request
 
 
 def _given_back(request: BudgetRequest, start: Budget, knob: Knob) -> BudgetRequest:
-    """The knob as close to the user's value as fits, all else as in `request`, which fits."""
+    """Return the request with the knob as close to the user's value as fits; `request` fits, and all else in it stays."""
     if knob is Knob.KV_CACHE_DTYPE:
         kept = request.with_settings(kv_cache_dtype=start.request.settings.kv_cache_dtype)
         return kept if fits_low(kept) else request
@@ -111,8 +101,17 @@ def _given_back(request: BudgetRequest, start: Budget, knob: Knob) -> BudgetRequ
     return request.with_settings(max_model_len=_largest_length(request, start.resolved.max_model_len, floor))
 
 
+def _adjustment(start: Budget, end: Budget) -> Adjustment:
+    pairs = (
+        ("max_num_seqs", start.resolved.max_num_seqs, end.resolved.max_num_seqs),
+        ("max_model_len", start.resolved.max_model_len, end.resolved.max_model_len),
+        ("kv_cache_dtype", start.request.settings.kv_cache_dtype, end.request.settings.kv_cache_dtype),
+    )
+    return Adjustment(budget=end, changes=tuple(Change(field=f, before=a, after=b) for f, a, b in pairs if a != b))
+
+
 def largest_max_num_seqs(request: BudgetRequest, at_most: int, at_least: int = 1) -> int:
-    """The most sequences whose guarantee fits at the low end; 0 if not even the fewest do."""
+    """Return the most sequences whose guarantee fits at the low end; 0 if not even the fewest do."""
     budget, guess = plan(request), at_most
     if request.guarantee is Guarantee.FULL_CONTEXT and budget.usable_blocks and budget.demand:
         guess = budget.usable_blocks.low // max(1, budget.demand.startup_blocks)
@@ -121,10 +120,15 @@ def largest_max_num_seqs(request: BudgetRequest, at_most: int, at_least: int = 1
     )
 
 
+def largest_max_model_len(request: BudgetRequest) -> int:
+    """Return the longest context, up to the requested one, whose guarantee fits at the low end; 0 if none does."""
+    return _largest_length(request, plan(request).resolved.max_model_len)
+
+
 def _largest_length(request: BudgetRequest, at_most: int, at_least: int = 1) -> int:
-    """The guess: the low end of the pool, dealt out to the requests that must fit, at today's tokens per block."""
     budget, guess = plan(request), at_most
     if budget.usable_blocks and budget.demand:
+        # the low end of the pool, divided over the requests that must fit, at today's tokens per block
         requests = budget.resolved.max_num_seqs if request.guarantee is Guarantee.FULL_CONTEXT else 1
         blocks = budget.usable_blocks.low // requests
         guess = blocks * cdiv(budget.resolved.max_model_len, max(1, budget.demand.startup_blocks))
@@ -142,27 +146,12 @@ def _can_use_fp8(request: BudgetRequest) -> bool:
     kv_cache = plan(request).kv_cache
     if kv_cache is None or kv_cache.dtype.bytes_per_element <= 1:
         return False
-    return (
-        kv_cache_dtype_refusal("fp8", request.shape, request.accelerator, accounting_of(request.vllm_version)) is None
-    )
-
-
-def _adjustment(start: Budget, end: Budget) -> Adjustment:
-    pairs = (
-        ("max_num_seqs", start.resolved.max_num_seqs, end.resolved.max_num_seqs),
-        ("max_model_len", start.resolved.max_model_len, end.resolved.max_model_len),
-        ("kv_cache_dtype", start.request.settings.kv_cache_dtype, end.request.settings.kv_cache_dtype),
-    )
-    return Adjustment(budget=end, changes=tuple(Change(field=f, before=a, after=b) for f, a, b in pairs if a != b))
-
-
-def largest_max_model_len(request: BudgetRequest) -> int:
-    """The longest context whose guarantee fits at the low end, within what was asked; 0 if none does."""
-    return _largest_length(request, plan(request).resolved.max_model_len)
+    accounting = accounting_of(request.vllm_version)
+    return kv_cache_dtype_refusal("fp8", request.shape, request.accelerator, accounting) is None
 
 
 def alternatives(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> tuple[Alternative, ...]:
-    """Every single change that would fit: length, sequences, an fp8 cache, more ranks, a larger GPU of the same vendor."""
+    """Return every single change that would fit: length, sequences, an fp8 cache, more ranks, a larger GPU of the same vendor."""
     return tuple(_single_changes(request, accelerators))
 
 
@@ -180,7 +169,7 @@ def _single_changes(request: BudgetRequest, accelerators: Sequence[Accelerator])
 
 
 def _next_tensor_size(request: BudgetRequest) -> int | None:
-    """The next power of two, up to 8 ranks, that the model's heads allow and that fits."""
+    """Return the next power of two, up to 8 ranks, that the model's heads allow and that fits."""
     parallelism = request.settings.parallelism
     for tensor in () if request.accelerator.is_slice else (2, 4, 8):
         wider = replace(parallelism, tensor=tensor)
@@ -192,29 +181,22 @@ def _next_tensor_size(request: BudgetRequest) -> int | None:
 
 
 def _next_accelerator(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> Accelerator | None:
-    """The smallest larger GPU that fits with everything else unchanged."""
-    now, at_least = request.accelerator, max(request.accelerator.memory_bytes + 1, _needed_bytes(plan(request)))
-    larger = [a for a in accelerators if _could_replace(now, a) and a.memory_bytes >= at_least]
-    return next((a for a in sorted(larger, key=lambda a: a.memory_bytes) if _fits_on(request, a)), None)
+    """Return the smallest larger GPU of the same vendor that fits with everything else unchanged.
 
-
-def _could_replace(now: Accelerator, other: Accelerator) -> bool:
-    """True where the other GPU is of the same vendor and has memory of its own; a slice never replaces a whole GPU."""
-    return other.vendor == now.vendor and not other.unified_memory and (now.is_slice or not other.is_slice)
-
-
-def _needed_bytes(budget: Budget) -> int:
-    """Weights and demand of one GPU: no smaller one can hold them, whatever the size of its blocks."""
-    stage, demand = budget.tightest, budget.demand
-    if stage is None or stage.ledger is None or demand is None:
-        return 0
-    whole_blocks = max(0, demand.blocks - demand.requests)
-    return stage.ledger.weights.low + whole_blocks * stage.bytes_per_block
-
-
-def _fits_on(request: BudgetRequest, accelerator: Accelerator) -> bool:
-    """True where the GPU holds the demand and its kernels take the cache dtype."""
-    asked, accounting = request.settings.kv_cache_dtype, accounting_of(request.vllm_version)
-    return kv_cache_dtype_refusal(asked, request.shape, accelerator, accounting) is None and fits_low(
-        replace(request, accelerator=accelerator)
-    )
+    A GPU that shares the CPU's memory is never an alternative, and a slice never replaces a whole GPU.
+    """
+    now, budget = request.accelerator, plan(request)
+    at_least, stage = now.memory_bytes + 1, budget.tightest
+    if stage is not None and stage.ledger is not None and budget.demand is not None:
+        # no GPU smaller than weights and demand can hold them, whatever the size of its blocks
+        whole_blocks = max(0, budget.demand.blocks - budget.demand.requests)
+        at_least = max(at_least, stage.ledger.weights.low + whole_blocks * stage.bytes_per_block)
+    cache_dtype, accounting = request.settings.kv_cache_dtype, accounting_of(request.vllm_version)
+    for other in sorted(accelerators, key=lambda other: other.memory_bytes):
+        could_replace = other.vendor == now.vendor and not other.unified_memory and (now.is_slice or not other.is_slice)
+        if not could_replace or other.memory_bytes < at_least:
+            continue
+        takes_dtype = kv_cache_dtype_refusal(cache_dtype, request.shape, other, accounting) is None
+        if takes_dtype and fits_low(replace(request, accelerator=other)):
+            return other
+    return None

@@ -66,7 +66,7 @@ class KVCache:
         return largest(at_most, lambda length: self.blocks_of(length) <= usable, guess=guess)
 
     def _length_of(self, blocks: int, at_most: int) -> int:
-        """Return about the tokens that blocks hold: while every cache still grows, or after windows are full and only whole caches grow."""
+        """Estimate the tokens that blocks hold: while every cache grows, or after windows are full and only whole caches grow."""
         reach = replace(self.reach, max_model_len=at_most)
         specs = [group.spec for group in self.groups if group.spec.block_size]
         growth = sum(1 / spec.block_size for spec in specs)
@@ -126,19 +126,19 @@ def demand_of(
     kv_cache: KVCache,
     guarantee: Guarantee,
     *,
-    settings: Resolved,
+    resolved: Resolved,
     workload: Workload | None,
 ) -> Demand:
     """Return the demand of a guarantee; Workload without a workload is Startup."""
     startup = kv_cache.request_blocks
     requests, blocks = 1, startup
     if guarantee is Guarantee.FULL_CONTEXT:
-        requests, blocks = settings.max_num_seqs, settings.max_num_seqs * startup
+        requests, blocks = resolved.max_num_seqs, resolved.max_num_seqs * startup
     elif guarantee is Guarantee.WORKLOAD and workload is not None:
         requests = workload.peak_concurrency
-        shared = _shared_tokens(kv_cache, workload) if settings.enable_prefix_caching else 0
+        shared = _shared_tokens(kv_cache, workload) if resolved.enable_prefix_caching else 0
         blocks = max(startup, blocks_of_requests(kv_cache, requests, workload.request_tokens, shared))
-    sequences = settings.max_num_seqs - kv_cache.null_blocks if settings.graphs_hold_states else 0
+    sequences = resolved.max_num_seqs - kv_cache.null_blocks if resolved.graphs_hold_states else 0
     return Demand(
         guarantee=guarantee,
         requests=requests,

@@ -11,13 +11,11 @@ from fractions import Fraction
 from kvgate.budget.capacity import KVCache, blocks_of_requests, largest
 from kvgate.budget.kv_cache_dtype import kernel_block_size
 from kvgate.budget.kv_cache_spec import (
-    ChunkedLocalSpec,
     CrossAttentionSpec,
     FullAttentionSpec,
     KVCacheSpec,
     MLASpec,
     Reach,
-    SlidingWindowSpec,
     StateSpec,
     WindowMLASpec,
 )
@@ -25,66 +23,9 @@ from kvgate.budget.plan import Budget, plan
 from kvgate.budget.units import cdiv, round_up
 from kvgate.record import record
 
-
-def keeps_every_token(spec: KVCacheSpec) -> bool:
-    """True where a request's blocks grow with its length to the end."""
-    return isinstance(spec, FullAttentionSpec | MLASpec)
-
-
-def held_bytes(budget: Budget, tokens: int) -> int:
-    """Return the bytes of one request on a rank of the pipeline stage whose blocks are largest."""
-    if budget.kv_cache is None:
-        return 0
-    reach = replace(budget.kv_cache.reach, max_model_len=tokens)
-    return sum(count * _held(spec, reach) for spec, count in _caches(budget))
-
-
-def token_bytes(budget: Budget) -> int:
-    """One more token of a long request, on the same rank."""
-    return sum(
-        count * spec.token_bytes for spec, count in _caches(budget) if isinstance(spec, FullAttentionSpec | MLASpec)
-    )
-
-
-def _caches(budget: Budget) -> Iterator[tuple[KVCacheSpec, int]]:
-    """(spec, layers) of that stage."""
-    first, last = _largest_stage(budget)
-    for group in budget.kv_cache.groups if budget.kv_cache else ():
-        for spec, layers in group.parts:
-            yield spec, sum(first <= layer and (last is None or layer < last) for layer in layers)
-
-
-def _largest_stage(budget: Budget) -> tuple[int, int | None]:
-    """Its layers; drafts follow the last one."""
-    stage = max(budget.stages, key=lambda stage: stage.bytes_per_block, default=None)
-    if stage is None:
-        return 0, None
-    return stage.first, stage.last if stage.last < len(budget.request.shape.layers) else None
-
-
-def _held(spec: KVCacheSpec, reach: Reach) -> int:
-    """On one layer."""
-    if isinstance(spec, StateSpec):
-        return spec.num_states * spec.state_bytes
-    if isinstance(spec, MLASpec):
-        return cdiv(cdiv(reach.max_model_len, reach.decode_context), spec.tokens_per_vector) * spec.vector_bytes
-    if isinstance(spec, WindowMLASpec):
-        return min(spec.reach_back + reach.in_flight_tokens, reach.max_model_len) * spec.vector_bytes
-    return _kept_tokens(spec, reach) * spec.token_bytes
-
-
-def _kept_tokens(
-    spec: FullAttentionSpec | SlidingWindowSpec | ChunkedLocalSpec | CrossAttentionSpec, reach: Reach
-) -> int:
-    if isinstance(spec, CrossAttentionSpec):
-        return reach.max_encoder_tokens
-    if isinstance(spec, FullAttentionSpec):
-        return cdiv(reach.max_model_len, reach.decode_context)
-    return min(spec.reach_back + reach.in_flight_tokens, reach.max_model_len)
-
-
 BLOCK_SIZES = (16, 32, 64, 128, 256)
-"""Block sizes that people try; they are rounded up to what the model's kernels take, and hybrids are aligned beyond that."""
+"""Block sizes that people try. They are rounded up to what the model's kernels take, and the blocks of hybrids are aligned beyond
+that."""
 
 
 @record
@@ -96,15 +37,15 @@ class PagedRequest:
     held_bytes: int
     """Bytes that its tokens and states take."""
     wasted_tokens: int
-    """Slots of the last block that stay empty, where a layer keeps every token."""
+    """Places of the last block that stay empty, where a layer keeps every token."""
     wasted_bytes: int
-    """Empty slots, padding, and what a group with fewer layers leaves of a block."""
+    """Empty places, padding, and what a group with fewer layers leaves of a block."""
     requests: int | None
-    """Number that fits at the same time; None where the pool is not known."""
+    """Requests of this length that fit at the same time; None where the pool is not known."""
 
     @property
     def wasted_share(self) -> Fraction:
-        """Share of the reserved bytes that hold nothing."""
+        """Wasted bytes ÷ held bytes."""
         return Fraction(self.wasted_bytes, self.held_bytes) if self.held_bytes else Fraction(0)
 
 
@@ -115,7 +56,7 @@ class Paged:
     block_size: int
     """Tokens of a block in a group that keeps every token, or in the first group where none does."""
     in_use: bool
-    """This is what the request as it stands gets."""
+    """True for the block size that the request gets as it stands."""
     bytes_per_block: int
     num_blocks: int | None
     slot_bytes: int
@@ -123,9 +64,9 @@ class Paged:
     static_slots: int | None
     """Requests at the same time where each reserves max_model_len."""
     static_concurrency: Fraction | None
-    """The same as vLLM prints it, the null block included."""
+    """The same as vLLM prints it, with the null block."""
     mean_wasted_tokens: Fraction
-    """Over lengths that end anywhere in a block."""
+    """Mean over lengths that end anywhere in a block."""
     mean_wasted_bytes: Fraction
     requests: tuple[PagedRequest, ...]
     of_each: int | None
@@ -133,19 +74,19 @@ class Paged:
 
     @property
     def wasted_share(self) -> Fraction:
-        """Over one request of every length."""
+        """Wasted bytes ÷ held bytes, over one request of every length."""
         held = sum(request.held_bytes for request in self.requests)
         return Fraction(sum(request.wasted_bytes for request in self.requests), held) if held else Fraction(0)
 
 
 def default_lengths(max_model_len: int) -> tuple[int, ...]:
-    """A short request, one token more, a quarter and all of max_model_len."""
+    """Lengths that people compare: a short request, one token more, a quarter and all of max_model_len."""
     short = max(1, max_model_len // 16)
     return tuple(sorted({short, min(short + 1, max_model_len), max(1, max_model_len // 4), max_model_len}))
 
 
 def paging_of(budget: Budget, lengths: Sequence[int]) -> tuple[Paged, ...]:
-    """Every block size that comes out differently, the smallest first; none where there is no cache or no formula for it."""
+    """Return every block size that comes out differently, the smallest first; none where there is no cache or no formula for it."""
     sizes = [
         _paged(variant, variant.kv_cache, lengths, in_use=variant is budget)
         for variant in _variants(budget)
@@ -155,7 +96,7 @@ def paging_of(budget: Budget, lengths: Sequence[int]) -> tuple[Paged, ...]:
 
 
 def _variants(budget: Budget) -> Iterator[Budget]:
-    """The budget itself, and those of other block sizes that vLLM would not turn into one that was there before."""
+    """Return the budget itself, and those of other block sizes that vLLM would not turn into one that was there before."""
     if budget.kv_cache is None or not budget.kv_cache.groups:
         return
     request, seen = budget.request, {_block_sizes(budget)}
@@ -176,8 +117,22 @@ def _paged(budget: Budget, kv_cache: KVCache, lengths: Sequence[int], *, in_use:
     specs = [group.spec for group in kv_cache.groups]
     growing = next((spec for spec in specs if keeps_every_token(spec)), None)
     block_size, ranks = (growing or specs[0]).block_size, kv_cache.reach.decode_context
-    mean = Fraction(block_size * ranks - 1, 2) if growing else Fraction(0)
+    step = block_size * ranks if growing else 1  # tokens that one more block adds
+    mean = Fraction(step - 1, 2)
     usable = budget.usable_blocks.expected if budget.usable_blocks else None
+    requests = []
+    for tokens in lengths:
+        blocks, held = kv_cache.blocks_of(tokens), held_bytes(budget, tokens)
+        requests.append(
+            PagedRequest(
+                tokens=tokens,
+                blocks=blocks,
+                held_bytes=held,
+                wasted_tokens=-tokens % step,
+                wasted_bytes=blocks * kv_cache.bytes_per_block - held,
+                requests=_at_once(kv_cache, usable, (tokens,)),
+            )
+        )
     return Paged(
         block_size=block_size,
         in_use=in_use,
@@ -188,27 +143,13 @@ def _paged(budget: Budget, kv_cache: KVCache, lengths: Sequence[int], *, in_use:
         static_concurrency=kv_cache.max_concurrency(budget.num_blocks.expected) if budget.num_blocks else None,
         mean_wasted_tokens=mean,
         mean_wasted_bytes=mean / ranks * token_bytes(budget),
-        requests=tuple(_request(budget, kv_cache, tokens, block_size * ranks if growing else 1) for tokens in lengths),
+        requests=tuple(requests),
         of_each=_at_once(kv_cache, usable, lengths),
     )
 
 
-def _request(budget: Budget, kv_cache: KVCache, tokens: int, step: int) -> PagedRequest:
-    """`step`: tokens that a block adds."""
-    blocks, held = kv_cache.blocks_of(tokens), held_bytes(budget, tokens)
-    usable = budget.usable_blocks.expected if budget.usable_blocks else None
-    return PagedRequest(
-        tokens=tokens,
-        blocks=blocks,
-        held_bytes=held,
-        wasted_tokens=-tokens % step,
-        wasted_bytes=blocks * kv_cache.bytes_per_block - held,
-        requests=_at_once(kv_cache, usable, (tokens,)),
-    )
-
-
 def _at_once(kv_cache: KVCache, usable: int | None, lengths: Sequence[int]) -> int | None:
-    """The most requests of every length that the blocks hold together."""
+    """Return the most requests of every length that the blocks hold together."""
     if usable is None:
         return None
 
@@ -217,3 +158,52 @@ def _at_once(kv_cache: KVCache, usable: int | None, lengths: Sequence[int]) -> i
 
     each = sum(kv_cache.blocks_of(tokens) for tokens in lengths)
     return largest(max(0, usable), fits, guess=max(0, usable) // each)
+
+
+def keeps_every_token(spec: KVCacheSpec) -> bool:
+    """True where a request's blocks grow with its length to the end."""
+    return isinstance(spec, FullAttentionSpec | MLASpec)
+
+
+def held_bytes(budget: Budget, tokens: int) -> int:
+    """Bytes that the tokens and states of one request take, on a rank of the pipeline stage whose blocks are largest.
+
+    Rounding, padding and empty places of blocks do not count.
+    """
+    if budget.kv_cache is None:
+        return 0
+    reach = replace(budget.kv_cache.reach, max_model_len=tokens)
+    return sum(count * _held(spec, reach) for spec, count in _caches(budget))
+
+
+def token_bytes(budget: Budget) -> int:
+    """Bytes of one more token of a long request, on the same rank."""
+    return sum(
+        count * spec.token_bytes for spec, count in _caches(budget) if isinstance(spec, FullAttentionSpec | MLASpec)
+    )
+
+
+def _caches(budget: Budget) -> Iterator[tuple[KVCacheSpec, int]]:
+    """(spec, layers that have it) on the pipeline stage whose blocks are largest; drafts follow the last layer."""
+    stage = max(budget.stages, key=lambda stage: stage.bytes_per_block, default=None)
+    first, last = (stage.first, stage.last) if stage else (0, None)
+    if last == len(budget.request.shape.layers):
+        last = None
+    for group in budget.kv_cache.groups if budget.kv_cache else ():
+        for spec, layers in group.parts:
+            yield spec, sum(first <= layer and (last is None or layer < last) for layer in layers)
+
+
+def _held(spec: KVCacheSpec, reach: Reach) -> int:
+    """Bytes that one request takes on one layer."""
+    whole_tokens = cdiv(reach.max_model_len, reach.decode_context)
+    if isinstance(spec, StateSpec):
+        return spec.num_states * spec.state_bytes
+    if isinstance(spec, MLASpec):
+        return cdiv(whole_tokens, spec.tokens_per_vector) * spec.vector_bytes
+    if isinstance(spec, FullAttentionSpec):
+        return whole_tokens * spec.token_bytes
+    if isinstance(spec, CrossAttentionSpec):
+        return reach.max_encoder_tokens * spec.token_bytes
+    recent_tokens = min(spec.reach_back + reach.in_flight_tokens, reach.max_model_len)
+    return recent_tokens * (spec.vector_bytes if isinstance(spec, WindowMLASpec) else spec.token_bytes)

@@ -1,4 +1,4 @@
-"""plan(BudgetRequest) → Budget: the one entry point of the arithmetic."""
+"""plan(BudgetRequest) → Budget: the one entry point to the arithmetic."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -15,8 +15,6 @@ from kvgate.record import record
 
 _UNLIMITED = 1 << 62
 """Blocks of a pipeline stage without caches."""
-
-
 _SEVERITY = (Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.DOES_NOT_FIT)
 
 
@@ -28,7 +26,7 @@ class Stage:
     last: int
     available: Interval
     ledger: Ledger | None
-    """None where a part has no formula; where kv_cache_memory_bytes bypasses it, it is told and does not decide."""
+    """None where a part has no formula; where kv_cache_memory_bytes bypasses the ledger, it is reported and does not decide."""
     bytes_per_block: int
 
 
@@ -40,16 +38,16 @@ class Budget:
     accounting: Accounting
     resolved: Resolved
     unmodelled: tuple[str, ...] = ()
-    """Kinds without a formula; non-empty means Unknown unless the KV memory was given."""
+    """Kinds without a formula; if there are any, the verdict is Unknown, unless the user gave the KV memory."""
     kv_cache: KVCache | None = None
     stages: tuple[Stage, ...] = ()
     demand: Demand | None = None
     tightest: Stage | None = None
-    """The stage that holds the fewest blocks: it speaks for all, because the engine takes the minimum."""
+    """The stage that holds the fewest blocks; it decides for all stages, because the engine takes the minimum."""
     num_blocks: Interval | None = None
-    """Blocks of the pool, the null block included: the minimum over the stages."""
+    """Blocks of the pool, with the null block: the minimum over the stages."""
     usable_blocks: Interval | None = None
-    """Blocks that requests can hold; below zero there is nothing for the null block either."""
+    """Blocks that requests can hold; below zero there is no room for the null block either."""
 
     @property
     def num_tokens(self) -> Interval | None:
@@ -65,7 +63,7 @@ class Budget:
 
     @property
     def headroom_shares(self) -> tuple[Fraction, Fraction, Fraction] | None:
-        """Low, expected and high headroom as shares of the expected KV cache, never below -1: "far too much" has no size."""
+        """Low, expected and high headroom as shares of the expected KV cache; never below -1, because "far too much" has no size."""
         headroom, stage = self.headroom, self.tightest
         if headroom is None or stage is None:
             return None
@@ -77,7 +75,7 @@ class Budget:
 
     @property
     def verdict(self) -> Verdict:
-        """Verdict of the arithmetic alone; settings that vLLM refuses for other reasons are a rule's business."""
+        """Verdict of the arithmetic alone; the rules judge resolved that vLLM refuses for other reasons."""
         usable = self.usable_blocks
         if self.demand is None or usable is None:
             return Verdict.UNKNOWN
@@ -88,10 +86,10 @@ class Budget:
 
     @property
     def guesses_sequences(self) -> bool:
-        """max_num_seqs is vLLM's default only because nobody told us another, beside memory that is predicted too."""
+        """True where max_num_seqs is vLLM's default only because nobody gave one, and the memory is a prediction as well."""
         pool, request = self.num_blocks, self.request
-        unsaid = request.settings.max_num_seqs is None and not request.is_whole
-        return unsaid and pool is not None and pool.low < pool.high
+        is_guess = request.settings.max_num_seqs is None and not request.is_whole
+        return is_guess and pool is not None and pool.low < pool.high
 
     @property
     def demand_bytes(self) -> int | None:
@@ -108,22 +106,23 @@ class Budget:
 
 
 def plan(request: BudgetRequest) -> Budget:
-    """Everything that can be said about a request; a missing formula leaves its part out.
+    """Compute everything that is known about a request; a missing formula leaves its part out.
 
-    Raises UnknownVersion for a release that no accounting is known for.
+    Raises UnknownVersion for a release whose accounting is not known.
     """
     accounting = accounting_of(request.vllm_version)
     resolved = resolve_settings(request, accounting)
-    unmodelled = (*request.shape.unmodelled_kinds, *_unmodelled_drafts(request), *request.unmodelled_settings)
+    speculation = request.settings.speculation
+    lacks_drafts = speculation is not None and speculation.uses_own_layers and not request.shape.draft_layers
+    drafts = ("drafts by layers that the config does not describe",) if lacks_drafts else ()
+    unmodelled = (*request.shape.unmodelled_kinds, *drafts, *request.unmodelled_settings)
     try:
         kv_cache, layout = lay_out(request, resolved, accounting)
     except UnmodelledKind as missing:
         kinds = tuple(dict.fromkeys((*unmodelled, missing.kind)))
         return Budget(request=request, accounting=accounting, resolved=resolved, unmodelled=kinds)
     stages = _stages(request, resolved, accounting, layout, modelled=not unmodelled)
-    pool = _pool(stages) if stages else None
-    if pool is not None and not kv_cache.groups:
-        pool = _pool_of_nothing(pool)
+    pool = _pool(stages, keeps_something=bool(kv_cache.groups)) if stages else None
     if request.settings.max_model_len == AUTO_MAX_MODEL_LEN and pool is not None:
         kv_cache = _fitting(kv_cache, pool)
         resolved = replace(resolved, max_model_len=kv_cache.reach.max_model_len)
@@ -135,44 +134,37 @@ def plan(request: BudgetRequest) -> Budget:
         unmodelled=unmodelled,
         kv_cache=kv_cache,
         stages=stages,
-        demand=demand_of(kv_cache, request.guarantee, settings=resolved, workload=request.workload),
+        demand=demand_of(kv_cache, request.guarantee, resolved=resolved, workload=request.workload),
         tightest=min(stages, key=lambda stage: _blocks(stage, stage.available.expected), default=None),
         num_blocks=pool,
         usable_blocks=pool.less(accounting.null_blocks if kv_cache.groups else 1) if pool is not None else None,
     )
 
 
-def _unmodelled_drafts(request: BudgetRequest) -> tuple[str, ...]:
-    """Drafts by layers that should be the checkpoint's own, and of which its config says nothing."""
-    speculation = request.settings.speculation
-    missing = speculation is not None and speculation.uses_own_layers and not request.shape.draft_layers
-    return ("drafts by layers that the config does not describe",) if missing else ()
+def _pool(stages: tuple[Stage, ...], *, keeps_something: bool) -> Interval:
+    """Return the blocks of the stage that holds the fewest.
 
-
-def _pool(stages: tuple[Stage, ...]) -> Interval:
+    A model without caches has one block, which nobody can hold (vLLM 0.32, `get_kv_cache_config_from_groups`).
+    """
+    at_most = _UNLIMITED if keeps_something else 1
     return Interval(
-        low=min(_blocks(stage, stage.available.low) for stage in stages),
-        expected=min(_blocks(stage, stage.available.expected) for stage in stages),
-        high=min(_blocks(stage, stage.available.high) for stage in stages),
+        low=min(at_most, *(_blocks(stage, stage.available.low) for stage in stages)),
+        expected=min(at_most, *(_blocks(stage, stage.available.expected) for stage in stages)),
+        high=min(at_most, *(_blocks(stage, stage.available.high) for stage in stages)),
     )
 
 
 def _blocks(stage: Stage, available_bytes: int) -> int:
-    """A stage that keeps nothing limits nothing, unless it is overdrawn."""
+    """Return the blocks that bytes hold on a stage; a stage that keeps nothing limits nothing, unless it is overdrawn."""
     if stage.bytes_per_block:
         return max(0, available_bytes) // stage.bytes_per_block
     return _UNLIMITED if available_bytes >= 0 else 0
 
 
-def _pool_of_nothing(pool: Interval) -> Interval:
-    """A model without caches has one block, which nobody can hold (vLLM 0.32, `get_kv_cache_config_from_groups`)."""
-    return Interval(low=min(pool.low, 1), expected=min(pool.expected, 1), high=min(pool.high, 1))
-
-
 def _fitting(kv_cache: KVCache, pool: Interval) -> KVCache:
-    """`--max-model-len auto`: vLLM starts with the longest request that fits; the low end of what there may be decides.
+    """Return the cache for `--max-model-len auto`: vLLM starts with the longest request that fits, and the low end of the pool decides.
 
-    Batch limits stay as the model's own length made them.
+    The batch limits stay what they are for the model's own length.
     """
     longest = kv_cache.max_model_len_that_fits(pool.low, at_most=kv_cache.reach.max_model_len)
     return replace(kv_cache, reach=replace(kv_cache.reach, max_model_len=longest)) if longest else kv_cache
@@ -181,7 +173,7 @@ def _fitting(kv_cache: KVCache, pool: Interval) -> KVCache:
 def _stages(
     request: BudgetRequest, resolved: Resolved, accounting: Accounting, layout: Layout, *, modelled: bool
 ) -> tuple[Stage, ...]:
-    """Every stage with its ledger; none where a part of the ledger has no formula and the KV memory was not given."""
+    """Return every stage with its ledger; none where a part of the ledger has no formula and the user did not give the KV memory."""
     if not modelled and _given_bytes(request, 0) is None:
         return ()
     stages: list[Stage] = []
@@ -203,6 +195,6 @@ def _stages(
 
 
 def _given_bytes(request: BudgetRequest, bytes_per_block: int) -> int | None:
-    """Return the bytes that the user sets instead of the ledger's: by blocks, or by bytes per rank."""
+    """Return the bytes that the user gives in place of the ledger's, as blocks or as bytes per rank; None where the ledger decides."""
     blocks = request.settings.num_gpu_blocks_override
     return request.settings.kv_cache_memory_bytes if blocks is None else blocks * bytes_per_block
