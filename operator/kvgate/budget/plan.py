@@ -75,7 +75,7 @@ class Budget:
 
     @property
     def verdict(self) -> Verdict:
-        """Verdict of the arithmetic alone; the rules judge resolved that vLLM refuses for other reasons."""
+        """Verdict of the arithmetic alone; the rules judge settings that vLLM refuses for other reasons."""
         usable = self.usable_blocks
         if self.demand is None or usable is None:
             return Verdict.UNKNOWN
