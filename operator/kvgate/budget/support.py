@@ -64,7 +64,7 @@ def kv_cache_dtype_refusal(
         needed = (10, 0)
     if capability >= needed:
         return None
-    return f"{name} needs compute capability {needed[0]}.{needed[1]}, and {accelerator.name} has {capability[0]}.{capability[1]}"
+    return f"{name} needs compute capability {needed[0]}.{needed[1]} and {accelerator.name} has {capability[0]}.{capability[1]}"
 
 
 def _is_sparse(shape: ModelShape) -> bool:
