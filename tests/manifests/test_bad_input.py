@@ -48,9 +48,9 @@ def the_good_one(report: Report) -> Item:
 
 def test_a_comment_on_each_of_many_lines_takes_no_longer_than_the_lines(tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text("# kvgate:ignore Oversubscribed why\n" * 20_000 + POD.replace("NAME", "good"))
-    started = time.monotonic()
+    started = time.process_time()
     the_good_one(checked(tmp_path))
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20
 
 
 @pytest.mark.parametrize(

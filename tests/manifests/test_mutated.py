@@ -11,6 +11,8 @@ import yaml
 from kvgate.cli.check.json_report import render
 from kvgate.cli.check.run import Options, run
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parent
 EXAMPLES = sorted(FOLDER.glob("*/*/input.yaml"))
 ODD: tuple[Any, ...] = (

@@ -30,6 +30,8 @@ from kvgate.budget.units import cdiv, round_up, share_of
 from kvgate.vllm.flags import FLAGS, OWNED_FLAG_PATTERN, owned_flag
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_request
 
+pytestmark = pytest.mark.slow
+
 settings.register_profile("kvgate", derandomize=True, deadline=None, max_examples=60, database=None)
 settings.load_profile("kvgate")
 

@@ -1,5 +1,6 @@
 """What holds for every model and workload: nothing is wasted below zero, pages give no less than slots, every byte is explained."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,6 +10,8 @@ from kvgate.budget.plan import Budget, plan
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
+
+pytestmark = pytest.mark.slow
 
 settings.register_profile("kvgate", derandomize=True, deadline=None, max_examples=60, database=None)
 settings.load_profile("kvgate")

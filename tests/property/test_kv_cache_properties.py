@@ -17,6 +17,8 @@ from kvgate.budget.request import BudgetRequest, Guarantee, Speculation, Workloa
 from support import kinds
 from support.builders import catalogue_accelerator, new_request, new_workload
 
+pytestmark = pytest.mark.slow
+
 settings.register_profile("kvgate", derandomize=True, deadline=None, max_examples=60, database=None)
 settings.load_profile("kvgate")
 

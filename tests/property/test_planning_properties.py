@@ -22,6 +22,8 @@ from kvgate.planning.sweep import Sweep, sweep
 from kvgate.planning.sweep_axes import axis_of
 from support.builders import catalogue_shape, new_request, new_workload
 
+pytestmark = pytest.mark.slow
+
 settings.register_profile("kvgate", derandomize=True, deadline=None, max_examples=60, database=None)
 settings.load_profile("kvgate")
 

@@ -24,6 +24,8 @@ from kvgate.vllm.metric_names import ENGINE_METRICS, KV_CACHE_USAGE, PREFIX_CACH
 from kvgate.vllm.options import releases_read
 from support.manifests import an_owner
 
+pytestmark = pytest.mark.slow
+
 PLAIN = "text/plain;version=0.0.4"
 PROMETHEUS_2 = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4"
 PROMETHEUS_3 = (

@@ -38,6 +38,8 @@ from kvgate.sources.startup_log import UnusableLog, read_startup_log
 from kvgate.text import expansion
 from kvgate.vllm.arguments import Argument, is_open
 
+pytestmark = pytest.mark.slow
+
 LENGTH = 10_000
 """Characters of the shorter text."""
 MOST = 9.0

@@ -14,6 +14,8 @@ from controlplane import build
 from support import assets
 from support.processes import place
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok", "helm"]
 NAMES += ["prometheus", "promtool", "kubeconform"]
 

@@ -17,6 +17,8 @@ from controlplane.guard import guarded
 from controlplane.programs import ControlPlaneError, Program, wait_until
 from support.processes import command_lines
 
+pytestmark = pytest.mark.slow
+
 SERVER = """
 import http.server, os, ssl, sys
 try:

@@ -13,6 +13,8 @@ from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import read_config
 from kvgate.judge.what_if import assess_request
 
+pytestmark = pytest.mark.slow
+
 Config = Mapping[str, Any]
 
 PLAIN = r"bf16|fp16"

@@ -22,6 +22,8 @@ from kvgate.cli.main import main
 from support.command_line import invoked
 from support.hostile import FOLDER, TEXTS, filled, write_tree
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 CLI = HERE.parents[2] / "operator" / "kvgate" / "cli"
 LLAMA = {

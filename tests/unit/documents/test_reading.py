@@ -145,11 +145,11 @@ def test_what_yaml_allows_and_kubernetes_does_not_is_told(tmp_path: Path, conten
 
 def test_an_alias_bomb_costs_nothing(tmp_path: Path) -> None:
     levels = "\n".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30))
-    started = time.monotonic()
+    started = time.process_time()
     item = only_document(read(tmp_path, f"a0: &a0 [x, x]\n{levels}\n")).load()
     assert isinstance(item, Broken)
     assert "aliases" in item.finding.message
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_a_merge_bomb_costs_nothing(tmp_path: Path) -> None:
@@ -175,9 +175,9 @@ def test_a_template_is_told_to_be_rendered(tmp_path: Path) -> None:
 def test_ten_megabytes_are_read_in_reasonable_time(tmp_path: Path) -> None:
     entry = f"- {{name: a, value: {'b' * 500}}}\n"
     text = "kind: Other\nitems:\n" + entry * (10_000_000 // len(entry))
-    started = time.monotonic()
+    started = time.process_time()
     assert only_document(read(tmp_path, text)).kind == "Other"
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_more_than_32_mebibytes_are_refused(tmp_path: Path) -> None:

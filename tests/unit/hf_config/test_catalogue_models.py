@@ -15,6 +15,8 @@ from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import read_config
 from support.builders import catalogue_shape
 
+pytestmark = pytest.mark.slow
+
 NAMES = catalogue.model_names()
 MODELLED = [name for name in NAMES if not catalogue_shape(name).unmodelled_kinds]
 FOLDER = Path(kvgate.__file__).parent / "catalogue" / "data" / "models"

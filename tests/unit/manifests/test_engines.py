@@ -55,9 +55,9 @@ def test_thousands_that_refer_to_one_another_are_not_compared_with_each_other(tm
     documents += [service(f"r{n}") for n in range(2000)]
     (tmp_path / "x.yaml").write_text("".join(f"--- {json.dumps(each)}\n" for each in documents), encoding="utf-8")
     manifests = read_manifests([str(tmp_path)])
-    started = time.monotonic()
+    started = time.process_time()
     assert len(find_engines(manifests).engines) == 2000
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(("api_version", "num_told"), [("v1", 0), ("serving.knative.dev/v1", 1)])

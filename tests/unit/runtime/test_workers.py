@@ -31,6 +31,8 @@ from support.worker_tasks import (
     waiting_for,
 )
 
+pytestmark = pytest.mark.slow
+
 LIMITS = Limits(workers=2, budget_seconds=10.0)
 
 

@@ -170,6 +170,6 @@ def test_a_line_without_a_shell_is_split_at_blanks_alone() -> None:
     ],
 )
 def test_thousands_of_branches_are_read_in_one_pass(script: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     assert texts(script)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5

@@ -53,7 +53,7 @@ def test_fingerprints_do_not_depend_on_the_release_of_python() -> None:
 
 
 def test_a_function_that_moved_is_found_and_one_that_is_gone_is_said_so() -> None:
-    path, name = FOLLOWED["parallelism: shares of a rank"][0]
+    path, name = FOLLOWED["hardware: shares of a rank"][0]
     here = Source("1.0.0", {path: f"def {name}():\n    return 1\n"})
     moved = Source("1.1.0", {"vllm/elsewhere.py": f"def {name}():\n    return 1\n"})
     key = f"{path}:{name}"

@@ -22,6 +22,8 @@ from kvgate.runtime.logs import JsonLines
 from kvgate.webhook.command import webhook
 from support.hostile import TEXTS
 
+pytestmark = pytest.mark.slow
+
 NewReview = Callable[..., dict[str, Any]]
 
 

@@ -24,6 +24,8 @@ from kvgate.webhook.command import Settings, serving
 from kvgate.webhook.server import Instruments, Traffic, validation_app
 from kvgate.webhook.tls import Certificate, CertificateError
 
+pytestmark = pytest.mark.slow
+
 NewReview = Callable[..., dict[str, Any]]
 POLL_SECONDS = 0.02
 

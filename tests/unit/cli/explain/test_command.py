@@ -84,6 +84,7 @@ def test_every_setting_is_a_flag_in_vllms_spelling() -> None:
     assert [s.name for s in SETTINGS if f"--{s.name.replace('_', '-')}" not in output] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["gpus", "models"])
 def test_a_catalogue_is_a_table_or_json(command: str) -> None:
     rows = json.loads(run(command, "-o", "json").output)
@@ -91,6 +92,7 @@ def test_a_catalogue_is_a_table_or_json(command: str) -> None:
     assert len({row["name"] for row in rows}) == len(rows)
 
 
+@pytest.mark.slow
 def test_models_say_what_their_files_hold_and_in_which_order_people_look() -> None:
     rows = json.loads(run("models", "gpt-oss", "-o", "json").output)
     assert [row["safetensors_bytes"] for row in rows if row["name"] == "openai/gpt-oss-120b"] == [65_248_815_744]
