@@ -1,4 +1,4 @@
-"""The options of `kvgate size` as the question that is searched."""
+"""Options of `kvgate size` → the question that the search answers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ from kvgate.vllm.values import Unusable, ValueProblems, whole
 from kvgate.vllm.what_if_settings import read_tokens
 
 MAX_PRICES_BYTES = 1 << 20
-"""Size of a file of prices."""
+"""Largest file of prices."""
 _WORKLOAD = {
     "peak_concurrency": whole(1_000_000),
     "prompt_tokens": read_tokens,
@@ -27,7 +27,7 @@ _NEEDED = ("peak_concurrency", "prompt_tokens", "output_tokens")
 
 
 def asked(values: Mapping[str, Any], prices: BinaryIO | None) -> tuple[Question, Prices]:
-    """The question and the prices. Raises Unusable with everything that is wrong, and UnknownFacts."""
+    """Read the question and the prices. Raises Unusable with everything that is wrong, and UnknownFacts."""
     values = dict(values)
     problems = ValueProblems()
     accelerators = problems.read_or(catalogue.accelerators(), _accelerators, values.pop("gpus", None))
@@ -51,7 +51,7 @@ def asked(values: Mapping[str, Any], prices: BinaryIO | None) -> tuple[Question,
 
 
 def _with_guarantee(request: BudgetRequest, workload: Workload | None, named: str | None) -> BudgetRequest:
-    """A workload's requests set max_model_len where nobody does: what is asked for is that they run."""
+    """Choose what must fit. Without --max-model-len, the requests of the workload set it: they must be able to run."""
     settings = request.settings
     usual = Guarantee.WORKLOAD if workload else Guarantee.FULL_CONTEXT if settings.max_num_seqs else Guarantee.STARTUP
     guarantee = Guarantee(named) if named else usual
@@ -67,12 +67,19 @@ def _with_guarantee(request: BudgetRequest, workload: Workload | None, named: st
 
 
 def _workload(given: Mapping[str, str]) -> Workload | None:
+    """Read the options of the workload. Raises Unusable with every value that is wrong and every option that is missing."""
     if not given:
         return None
-    problems = ValueProblems()
-    numbers = {name: problems.read_or(0, _number, name, text) for name, text in given.items()}
-    problems.read_or(None, _check_complete, given)
-    problems.check()
+    problems, numbers = [], {}
+    for name, text in given.items():
+        try:
+            numbers[name] = int(_WORKLOAD[name](text))
+        except Unusable as error:
+            problems.append(f"{_flag(name)} is {text!r}; {error}")
+    if missing := [name for name in _NEEDED if name not in given]:
+        problems.append(f"a workload also needs {', '.join(map(_flag, missing))}")
+    if problems:
+        raise Unusable("; ".join(problems))
     workload = Workload(**numbers)
     if workload.shared_prefix_tokens > workload.prompt_tokens:
         raise Unusable(
@@ -82,44 +89,33 @@ def _workload(given: Mapping[str, str]) -> Workload | None:
     return workload
 
 
-def _check_complete(given: Mapping[str, str]) -> None:
-    if missing := [name for name in _NEEDED if name not in given]:
-        raise Unusable(f"a workload also needs {', '.join(map(_flag, missing))}")
-
-
-def _number(name: str, text: str) -> int:
-    try:
-        return int(_WORKLOAD[name](text))
-    except Unusable as error:
-        raise Unusable(f"{_flag(name)} is {text!r}; {error}") from None
-
-
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
 def _accelerators(wanted: str | None) -> tuple[Accelerator, ...]:
-    """All, or those that a name, a part of one, or a vendor means; in the order of the catalogue."""
+    """Return the accelerators of --gpus in the order of the catalogue; all of them without --gpus. Raises Unusable.
+
+    A name means that accelerator only. Any other word means the whole GPUs of a vendor, and all with the word in their names.
+    """
     everything = catalogue.accelerators()
     if wanted is None:
         return everything
-    problems = ValueProblems()
-    found = [problems.read_or((), _meant, word.strip(), everything) for word in wanted.split(",")]
-    problems.check()
-    meant = {accelerator.name for accelerators in found for accelerator in accelerators}
+    meant, problems = set[str](), []
+    for word in map(str.strip, wanted.split(",")):
+        exact = catalogue.find_accelerator(word)
+        found = (
+            [exact]
+            if exact
+            else [a for a in everything if word.lower() in (a.vendor, "") or word.lower() in a.name.lower()]
+        )
+        if not word or not found:
+            nearest = " or ".join(catalogue.nearest_accelerators(word)) or "a name that `kvgate gpus` lists"
+            problems.append(f"--gpus names {word!r}, which is neither an accelerator nor a vendor; write {nearest}")
+        meant |= {accelerator.name for accelerator in found}
+    if problems:
+        raise Unusable("; ".join(problems))
     return tuple(accelerator for accelerator in everything if accelerator.name in meant)
-
-
-def _meant(word: str, everything: tuple[Accelerator, ...]) -> tuple[Accelerator, ...]:
-    """A name means that one only; else whole GPUs of a vendor, or all with the word in their names."""
-    exact = catalogue.find_accelerator(word)
-    if exact is not None:
-        return (exact,)
-    found = tuple(a for a in everything if word.lower() in (a.vendor, "") or word.lower() in a.name.lower())
-    if not word or not found:
-        nearest = " or ".join(catalogue.nearest_accelerators(word)) or "a name that `kvgate gpus` lists"
-        raise Unusable(f"--gpus names {word!r}, which is neither an accelerator nor a vendor; write {nearest}")
-    return found
 
 
 def _prices(file: BinaryIO | None) -> Prices:
