@@ -14,8 +14,6 @@ REFUSED_SECONDS = 240.0
 MAX_CORRECTIONS = 3
 """Corrections of the same difference in that time: it comes back because somebody wants it."""
 _MAY_PASS = (Reason.QUOTA_EXCEEDED, Reason.ADMISSION_DENIED)
-Kind = str
-"""`Deployment` or `Service`."""
 Difference = tuple[str, ...]
 """Hash of what is wanted, and the paths that differ from it."""
 
@@ -37,21 +35,21 @@ class Corrections:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._tried: dict[tuple[Kind, Difference], _Tried] = {}
+        self._tried: dict[tuple[str, Difference], _Tried] = {}
 
-    def may_try(self, kind: Kind, difference: Difference) -> bool:
+    def may_try(self, kind: str, difference: Difference) -> bool:
         tried = self._recent(kind, difference)
         if tried is None:
             return True
         return not tried.was_in_vain and tried.obstacle is None and len(tried.at) < MAX_CORRECTIONS
 
-    def obstacle(self, kind: Kind, difference: Difference) -> Obstacle | None:
+    def obstacle(self, kind: str, difference: Difference) -> Obstacle | None:
         """Return the reason why the API server refused this, if it did."""
         tried = self._recent(kind, difference)
         return tried.obstacle if tried else None
 
     def note(
-        self, kind: Kind, difference: Difference, *, left: Difference = (), obstacle: Obstacle | None = None
+        self, kind: str, difference: Difference, *, left: Difference = (), obstacle: Obstacle | None = None
     ) -> None:
         """After a correction: what differs in the answer to it, or why there is none."""
         tried = self._tried.setdefault((kind, difference), _Tried())
@@ -62,7 +60,7 @@ class Corrections:
         if left and left != difference:  # a webhook changed it on its way: that is what will be seen from now on
             self._tried[kind, left] = _Tried(at=[self._clock()], was_in_vain=True)
 
-    def _recent(self, kind: Kind, difference: Difference) -> _Tried | None:
+    def _recent(self, kind: str, difference: Difference) -> _Tried | None:
         now = self._clock()
         self._tried = {key: tried for key, tried in self._tried.items() if now - tried.at[-1] < tried.for_seconds}
         tried = self._tried.get((kind, difference))

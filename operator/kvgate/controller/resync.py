@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from kvgate.api.base import Document
-from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
-from kvgate.cluster.client import Kind as ObjectKind
+from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster, Kind
 from kvgate.cluster.errors import ApiError
 from kvgate.controller.reconcile import Reconciler
 from kvgate.controller.starts import ObservedStarts
@@ -94,7 +93,7 @@ class Resync:
         return self._reconciler.is_settled(key, observed)
 
 
-async def _by_key(cluster: Cluster, kind: ObjectKind, namespace: str | None) -> dict[Key, Document]:
+async def _by_key(cluster: Cluster, kind: Kind, namespace: str | None) -> dict[Key, Document]:
     return {_key(item): item async for item in cluster.list(kind, namespace, label_selector=OWNER_LABEL)}
 
 

@@ -6,20 +6,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
-Key = TypeVar("Key", bound=Hashable)
-Result = TypeVar("Result")
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 
-class SingleFlight(Generic[Key, Result]):
+class SingleFlight(Generic[K, T]):
     """Calls `run(key)`; a caller's answer is that of a run which began after it called."""
 
-    def __init__(self, run: Callable[[Key], Awaitable[Result]], *, limit: int) -> None:
+    def __init__(self, run: Callable[[K], Awaitable[T]], *, limit: int) -> None:
         self._run = run
         self._limit = asyncio.Semaphore(limit)
-        self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
-        self._waiting: dict[Key, asyncio.Task[Result]] = {}
+        self._locks: WeakValueDictionary[K, asyncio.Lock] = WeakValueDictionary()
+        self._waiting: dict[K, asyncio.Task[T]] = {}
 
-    async def __call__(self, key: Key) -> Result:
+    async def __call__(self, key: K) -> T:
         turn = self._waiting.get(key)
         if turn is None:
             turn = self._waiting[key] = asyncio.create_task(self._turn(key), name=f"reconcile {key}")
@@ -34,7 +34,7 @@ class SingleFlight(Generic[Key, Result]):
         finally:
             await self._limit.acquire()
 
-    async def _turn(self, key: Key) -> Result:
+    async def _turn(self, key: K) -> T:
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with contextlib.AsyncExitStack() as held:
             try:
