@@ -14,9 +14,8 @@ from statistics import median
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from kvgate.metrics.endpoint import metrics_answer
-from kvgate.metrics.exporter import DeploymentSample, ObservedSample, new_registry, series_of
+from kvgate.metrics.exporter import DeploymentSample, DeploymentSnapshot, ObservedSample, new_registry, series_of
 from kvgate.metrics.registry import OWNER_LABELS
-from kvgate.metrics.snapshot import DeploymentSnapshot
 
 TARGET_MILLISECONDS = 200
 ACCEPTED = {

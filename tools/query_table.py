@@ -16,7 +16,7 @@ from controlplane.prometheus import LINES, ensure_prometheus
 from fleet.monitored import Fleet, monitored
 from kvgate.monitoring import DASHBOARDS
 from kvgate.monitoring.dashboards import dashboard_json
-from kvgate.monitoring.recording import RECORDING_RULES
+from kvgate.monitoring.queries import RECORDING_RULES
 from pictures.grafana import everything_chosen, panels, variable_queries
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference" / "queries.md"

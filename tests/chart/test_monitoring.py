@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kvgate.monitoring import DASHBOARDS
-from kvgate.monitoring.rules import rule_groups
+from kvgate.monitoring.alerts import rule_groups
 from kvgate.monitoring.scraping import ENGINES, OTHER_ENGINES, OWNER_POD_LABEL
 from kvgate.rendering.labels import OWNER_LABEL, labels
 from support.assets import require_assets

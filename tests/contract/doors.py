@@ -10,7 +10,7 @@ import yaml
 
 from kvgate.api.base import KeyRef
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.controller import observed as pure
+from kvgate.controller import decision as pure
 from kvgate.rendering.status import before
 from kvgate.webhook.review import INVALID, review
 from support.command_line import invoked

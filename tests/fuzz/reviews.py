@@ -20,7 +20,7 @@ from kvgate import catalogue
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.cli.check.report import Report
 from kvgate.cli.check.run import Options, run
-from kvgate.controller import observed as pure
+from kvgate.controller import decision as pure
 from kvgate.rendering.status import before
 from kvgate.rendering.workload import Manifests, render
 from kvgate.text.expansion import expanded

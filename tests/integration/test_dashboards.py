@@ -11,8 +11,8 @@ from PIL import Image
 
 from fleet.monitored import Fleet, monitored
 from kvgate.monitoring import DASHBOARDS, DEPLOYMENT
+from kvgate.monitoring.alerts import rule_groups
 from kvgate.monitoring.dashboards import dashboard_json
-from kvgate.monitoring.rules import rule_groups
 from pictures.dashboard import draw
 from query_table import EMPTY_BY_DESIGN, TARGET, Asked, everything, series_count, version
 from support.pictures import require_matplotlib

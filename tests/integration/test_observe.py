@@ -9,13 +9,12 @@ import pytest
 from kvgate.cluster.client import Kind
 from kvgate.cluster.errors import ApiError, Forbidden, Unavailable
 from kvgate.controller import observe as observing
-from kvgate.controller.observe import Observer
-from kvgate.controller.observed import Intent, Observed, assess_owner
+from kvgate.controller.decision import Intent, Observed, assess_owner
+from kvgate.controller.observe import Observer, Scrape, ScrapeResult
 from kvgate.controller.pods import PodStore
-from kvgate.controller.scrape import Scrape, ScrapeResult
 from kvgate.controller.starts import ObservedStarts
 from kvgate.controller.store import Key, Store
-from kvgate.metrics.snapshot import DeploymentSnapshot
+from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.rendering.status import before, status_of
 from kvgate.runtime.background import Troubles
 from kvgate.vllm.metric_names import EngineReading

@@ -13,14 +13,13 @@ from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, EVENTS, INFERENCE_DEPLOYMENTS, SERVICES, Kind
 from kvgate.cluster.errors import ApiError, Conflict, Forbidden, NotFound, Rejected, Unavailable
 from kvgate.cluster.events import EventRecorder
-from kvgate.controller.observed import Awaited
+from kvgate.controller.decision import Awaited
 from kvgate.controller.reconcile import Instruments, Reconciler
 from kvgate.controller.starts import ObservedStarts
 from kvgate.controller.store import Store
 from kvgate.judge.assess import Assessment
 from kvgate.metrics import registry as metrics
-from kvgate.metrics.exporter import counter, histogram
-from kvgate.metrics.snapshot import DeploymentSnapshot
+from kvgate.metrics.exporter import DeploymentSnapshot, counter, histogram
 from kvgate.rendering.labels import HASH_ANNOTATION
 from kvgate.rendering.observation import Crash, Engine, Observation
 from kvgate.vllm.metric_names import EngineReading

@@ -12,14 +12,13 @@ from prometheus_client import CollectorRegistry
 from kvgate.cluster.client import Kind
 from kvgate.cluster.errors import Forbidden, Unavailable
 from kvgate.cluster.events import EventRecorder
-from kvgate.controller.observed import Observed
+from kvgate.controller.decision import Observed
 from kvgate.controller.reconcile import Instruments, Reconciler
-from kvgate.controller.resync import Resync
+from kvgate.controller.schedule import Resync
 from kvgate.controller.starts import ObservedStarts
 from kvgate.controller.store import Key, Store
 from kvgate.metrics import registry as metrics
-from kvgate.metrics.exporter import counter, histogram
-from kvgate.metrics.snapshot import DeploymentSnapshot
+from kvgate.metrics.exporter import DeploymentSnapshot, counter, histogram
 from kvgate.rendering.labels import HASH_ANNOTATION
 from kvgate.rendering.observation import Engine, Observation
 from kvgate.runtime.background import Troubles

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from controlplane.prometheus import run_rule_tests
-from kvgate.monitoring.rules import rule_groups
+from kvgate.monitoring.alerts import rule_groups
 
 Json = dict[str, Any]
 

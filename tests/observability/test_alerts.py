@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from controlplane.prometheus import PrometheusError, check_rules
-from kvgate.monitoring.alerts import ALERTS, Alert
-from kvgate.monitoring.rules import RUNBOOKS, rule_groups
+from kvgate.monitoring.alerts import ALERTS, RUNBOOKS, Alert, rule_groups
 from observability.rule_tests import Json, run, situation
 from observability.scenes import SCENES, Scene
 

@@ -17,11 +17,9 @@ from fleet.fake_vllm import Engine
 from fleet.fake_vllm import serving as serving_vllm
 from fleet.monitored import judged_samples, kvgate_processes
 from kvgate.metrics.endpoint import metrics_answer
-from kvgate.metrics.exporter import ObservedSample, new_registry
-from kvgate.metrics.snapshot import DeploymentSnapshot, Samples
-from kvgate.monitoring.alerts import ALERTS, Alert
-from kvgate.monitoring.recording import RECORDING_RULES, RecordingRule
-from kvgate.monitoring.rules import rule_groups
+from kvgate.metrics.exporter import DeploymentSnapshot, ObservedSample, Samples, new_registry
+from kvgate.monitoring.alerts import ALERTS, Alert, rule_groups
+from kvgate.monitoring.queries import RECORDING_RULES, RecordingRule
 from kvgate.monitoring.scraping import in_kubernetes, scrape_configuration
 from support.chart import ROOT
 from support.prometheus import require_prometheus

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kvgate.monitoring import recording
-from kvgate.monitoring.recording import RECORDING_RULES
+from kvgate.monitoring import queries
+from kvgate.monitoring.queries import RECORDING_RULES
 from kvgate.vllm.metric_names import KV_CACHE_USAGE
 from observability.rule_tests import run, situation
 from observability.scenes import ERRORS, REVIEWS
@@ -16,7 +16,7 @@ from support.chart import ROOT
 OWNER = 'namespace="serving",inferencedeployment="chat"'
 OTHER = 'namespace="legacy",workload="qwen"'
 NEW, OLD = (name.name for name in KV_CACHE_USAGE.names)
-USAGE, PREEMPTIONS = recording.USAGE.name, recording.PREEMPTIONS.name
+USAGE, PREEMPTIONS = queries.USAGE.name, queries.PREEMPTIONS.name
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ USAGE, PREEMPTIONS = recording.USAGE.name, recording.PREEMPTIONS.name
             {f"{{{OWNER}}}": 1},
             id="preemptions of all pods",
         ),
-        pytest.param(recording.ADMISSION_ERRORS.name, {ERRORS: "0x20"}, {}, id="nobody asked"),
-        pytest.param(recording.ADMISSION_ERRORS.name, {ERRORS: "0+60x20"}, {"{}": 1}, id="nothing but errors"),
+        pytest.param(queries.ADMISSION_ERRORS.name, {ERRORS: "0x20"}, {}, id="nobody asked"),
+        pytest.param(queries.ADMISSION_ERRORS.name, {ERRORS: "0+60x20"}, {"{}": 1}, id="nothing but errors"),
         pytest.param(
-            recording.ADMISSION_ERRORS.name, {ERRORS: "0+30x20", REVIEWS: "0+30x20"}, {"{}": 0.5}, id="half of them"
+            queries.ADMISSION_ERRORS.name, {ERRORS: "0+30x20", REVIEWS: "0+30x20"}, {"{}": 0.5}, id="half of them"
         ),
         pytest.param(
-            recording.ADMISSION_P99.name,
+            queries.ADMISSION_P99.name,
             {f'kvgate_admission_review_duration_seconds_bucket{{le="{le}"}}': "7x20" for le in ("0.5", "+Inf")},
             {},
             id="a quantile of nothing",

@@ -10,7 +10,7 @@ import pytest
 from kvgate.budget.interval import Verdict
 from kvgate.judge.assess import Decision, effective_values
 from kvgate.judge.summary import refusal, warnings
-from kvgate.rendering.budget_status import budget_status
+from kvgate.rendering.standing import budget_status
 from support.samples import SAMPLES, judged
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -35,10 +35,19 @@ from kvgate.judge.assess import Assessment, Decision, assess
 from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.metrics import registry
 from kvgate.metrics.endpoint import endpoint_app
-from kvgate.metrics.exporter import DeploymentSample, ObservedSample, counter, gauge, histogram, new_registry, sample_of
+from kvgate.metrics.exporter import (
+    DeploymentSample,
+    DeploymentSnapshot,
+    ObservedSample,
+    Samples,
+    counter,
+    gauge,
+    histogram,
+    new_registry,
+    sample_of,
+)
 from kvgate.metrics.listener import listen
-from kvgate.metrics.snapshot import DeploymentSnapshot, Samples
-from kvgate.monitoring.rules import rule_groups
+from kvgate.monitoring.alerts import rule_groups
 from kvgate.monitoring.scraping import ENGINES, KVGATE, OTHER_ENGINES, scrape_configuration
 from pictures.grafana import Window
 

@@ -25,24 +25,20 @@ from kvgate.cluster.connection import load_configuration, watch_session
 from kvgate.cluster.errors import ApiError, Forbidden, NotFound
 from kvgate.cluster.events import EventRecorder, instance_name
 from kvgate.cluster.leases import Claim, Leases
-from kvgate.controller.handlers import registry_of
+from kvgate.controller.handlers import operator_settings, registry_of
 from kvgate.controller.health import Health
-from kvgate.controller.judges import Judges, judging_pool
+from kvgate.controller.judging import Judges, judging_pool
 from kvgate.controller.leadership import RENEW_SECONDS, Elector, Gate, LeaseLost
-from kvgate.controller.observe import Observer
+from kvgate.controller.observe import Observer, ScrapeInstruments, Scraper
 from kvgate.controller.pods import PodStore
 from kvgate.controller.reconcile import Instruments, Reconciler
-from kvgate.controller.resync import Resync
-from kvgate.controller.scrape import ScrapeInstruments, Scraper
-from kvgate.controller.settings import operator_settings
+from kvgate.controller.schedule import Resync, WorkQueue
 from kvgate.controller.starts import ObservedStarts, Place
 from kvgate.controller.store import Store
-from kvgate.controller.work_queue import WorkQueue
 from kvgate.metrics import registry as metrics
 from kvgate.metrics.endpoint import endpoint_app
-from kvgate.metrics.exporter import counter, gauge, histogram, new_registry
+from kvgate.metrics.exporter import DeploymentSnapshot, counter, gauge, histogram, new_registry
 from kvgate.metrics.listener import listen
-from kvgate.metrics.snapshot import DeploymentSnapshot
 from kvgate.rendering.pod import VLLM_ALONE
 from kvgate.runtime.background import Troubles, repeat
 

@@ -3,37 +3,59 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from prometheus_client import Counter, Histogram
 
 from kvgate.api.base import Document, KeyRef
-from kvgate.api.conditions import Reason
+from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster, Kind
 from kvgate.cluster.errors import ApiError, Conflict, Denied, Forbidden, NotFound, OverQuota, Rejected, Unavailable
-from kvgate.cluster.events import EventRecorder
-from kvgate.controller import observed as pure
-from kvgate.controller.corrections import Corrections
-from kvgate.controller.notices import notices
-from kvgate.controller.observed import MISSING, Awaited, Change, Intent, Judged, Observed
-from kvgate.controller.store import Key, Store
+from kvgate.cluster.events import EventRecorder, Notice
+from kvgate.controller import decision as pure
+from kvgate.controller.decision import MISSING, Awaited, Change, Intent, Judged, Observed
+from kvgate.controller.store import Corrections, Key, Store
 from kvgate.judge.assess import Assessment, effective_values
 from kvgate.judge.facts import ConfigMissing
 from kvgate.rendering.observation import Crash, Engine
-from kvgate.rendering.status import (
-    Before,
-    Obstacle,
-    before,
-    failed_status,
-    halted_status,
-    is_changed,
-    status_patch,
-)
+from kvgate.rendering.status import Before, Obstacle, before, failed_status, halted_status, is_changed, status_patch
 from kvgate.runtime.workers import TurnedAway
+
+_TOLD = {
+    ConditionType.ACCEPTED: "Assess",
+    ConditionType.STALLED: "Apply",
+    ConditionType.DRIFTED: "Apply",
+    ConditionType.PREDICTION_DRIFT: "Observe",
+}
+"""Conditions that an owner wants to hear of, each with kvgate's action; the others follow the pods up and down."""
+
+
+def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator[Notice]:
+    """A stall that repeats the refusal's reason is not told twice."""
+    was = {condition.type: condition.reason for condition in before}
+    now = {condition.type: condition for condition in after}
+    told = set()
+    for kind, action in _TOLD.items():
+        condition = now.get(kind)
+        if condition is None or condition.reason == was.get(kind) or condition.reason in told:
+            continue
+        if kind is not ConditionType.ACCEPTED and condition.status != "True":
+            continue
+        told.add(condition.reason)
+        good = (
+            kind is ConditionType.ACCEPTED and condition.status == "True" and condition.reason in ("Fits", "Adjusted")
+        )
+        yield Notice(
+            kind="Normal" if good else "Warning",
+            reason=condition.reason,
+            action=action,
+            note=condition.message,
+        )
+
 
 _log = logging.getLogger(__name__)
 

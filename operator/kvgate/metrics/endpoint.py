@@ -7,7 +7,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from kvgate.metrics.snapshot import DeploymentSnapshot
+from kvgate.metrics.exporter import DeploymentSnapshot
 
 Probe = Callable[[], tuple[bool, str]]
 """(is it fine, and in a few words why not)."""

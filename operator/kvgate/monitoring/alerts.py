@@ -1,20 +1,29 @@
 """Alerts: each means that somebody has something to do, and its runbook says what."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS
-from kvgate.monitoring import recording
-from kvgate.monitoring.queries import condition, owned, present, select, unlike
-from kvgate.monitoring.recording import SERVED_BY, summed, summed_rate
-from kvgate.monitoring.thresholds import (
+from kvgate.monitoring import queries
+from kvgate.monitoring.queries import (
     ADMISSION_ERRORS_MAX,
     ADMISSION_P99_MAX_SECONDS,
     CERTIFICATE_MIN_DAYS,
     HEADROOM_AMPLE,
     HEADROOM_LOW,
     PREDICTION_ERROR_MAX,
+    RECORDING_RULES,
+    SERVED_BY,
+    RecordingRule,
+    condition,
+    owned,
+    present,
+    select,
+    summed,
+    summed_rate,
+    unlike,
 )
 from kvgate.vllm import metric_names
 
@@ -45,7 +54,7 @@ _REFUSED = condition(ConditionType.ACCEPTED, "False")
 _READY = condition(ConditionType.READY, "True")
 _WITHOUT_REPLICAS = f"{owned(registry.GPUS)} == 0"
 """Scaled to nothing: Ready, and nothing runs."""
-_HEADROOM, _ERROR = recording.HEADROOM.name, recording.PREDICTION_ERROR.name
+_HEADROOM, _ERROR = queries.HEADROOM.name, queries.PREDICTION_ERROR.name
 _UP_OF_OWNED = select("up", present(OWNER_LABELS[1]))
 """Prometheus' own metric of each target; the scrape configuration gives it the label."""
 _ENGINE = (*SERVED_BY, "pod", "engine")
@@ -81,7 +90,7 @@ PREDICTION_WRONG = Alert(
 UNEXPECTED_PREEMPTIONS = Alert(
     name="KvgateUnexpectedPreemptions",
     when="requests are preempted although 20 % was to be left over",
-    expression=f"{SECONDS_PER_MINUTE} * {recording.PREEMPTIONS.name} > 0 and {_SAME_OWNER} {_HEADROOM} > {HEADROOM_AMPLE}",
+    expression=f"{SECONDS_PER_MINUTE} * {queries.PREEMPTIONS.name} > 0 and {_SAME_OWNER} {_HEADROOM} > {HEADROOM_AMPLE}",
     holds_for="10m",
     severity="warning",
     summary=f"{_OWNER} preempts requests although KV cache was to be left over",
@@ -118,7 +127,7 @@ NO_WEBHOOK = Alert(
 WEBHOOK_ERRORS = Alert(
     name="KvgateWebhookErrors",
     when="more than 1 % of the reviews end in HTTP 500",
-    expression=f"{recording.ADMISSION_ERRORS.name} > {ADMISSION_ERRORS_MAX}",
+    expression=f"{queries.ADMISSION_ERRORS.name} > {ADMISSION_ERRORS_MAX}",
     holds_for="10m",
     severity="warning",
     summary="The kvgate webhook fails to judge InferenceDeployments",
@@ -127,7 +136,7 @@ WEBHOOK_ERRORS = Alert(
 WEBHOOK_SLOW = Alert(
     name="KvgateWebhookSlow",
     when="one review in a hundred takes longer than 0.5 s",
-    expression=f"{recording.ADMISSION_P99.name} > {ADMISSION_P99_MAX_SECONDS}",
+    expression=f"{queries.ADMISSION_P99.name} > {ADMISSION_P99_MAX_SECONDS}",
     holds_for="10m",
     severity="warning",
     summary="The kvgate webhook is slow",
@@ -205,3 +214,44 @@ ALERTS = (
     PODS_NOT_OBSERVED,
     CALIBRATION_UNUSED,
 )
+
+
+RUNBOOKS = "docs/runbooks"
+"""Folder of the runbooks in the repository; no site shows them yet."""
+
+SEVERITIES = {
+    "critical": "cannot wait for the morning",
+    "warning": "can wait for the morning",
+    "info": "is for whoever plans next",
+}
+
+
+def rule_groups(runbooks: str = RUNBOOKS) -> dict[str, Any]:
+    """Recorded first, because the alerts read what was recorded."""
+    return {
+        "groups": [
+            {
+                "name": "kvgate",
+                "rules": [*map(_recorded, RECORDING_RULES), *(_alerting(alert, runbooks) for alert in ALERTS)],
+            }
+        ]
+    }
+
+
+def _recorded(rule: RecordingRule) -> dict[str, Any]:
+    return {"record": rule.name, "expr": rule.expression}
+
+
+def _alerting(alert: Alert, runbooks: str) -> dict[str, Any]:
+    """The one place that names the runbook, so that no alert is without."""
+    return {
+        "alert": alert.name,
+        "expr": alert.expression,
+        "for": alert.holds_for,
+        "labels": {"severity": alert.severity},
+        "annotations": {
+            "summary": alert.summary,
+            "description": alert.description,
+            "runbook_url": f"{runbooks}/{alert.name}.md",
+        },
+    }

@@ -12,6 +12,8 @@ from kvgate.monitoring.panels import (
     FULL,
     GREEN,
     GREY,
+    OF_ROW,
+    OF_SERIES,
     ORANGE,
     RED,
     TIGHT,
@@ -22,13 +24,13 @@ from kvgate.monitoring.panels import (
     Query,
     Thresholds,
     bars,
+    deployment_url,
     figure,
     figures,
     graph,
     rows,
 )
-from kvgate.monitoring.thresholds import PREDICTION_ERROR_MAX
-from kvgate.monitoring.variables import OF_ROW, OF_SERIES, deployment_url
+from kvgate.monitoring.queries import PREDICTION_ERROR_MAX
 from kvgate.rendering.observation import DRIFT_PERCENT
 
 OWNER = " / ".join(f"{{{{{label}}}}}" for label in OWNER_LABELS)

@@ -21,7 +21,7 @@ from kvgate.monitoring.panels import (
     graph,
     words,
 )
-from kvgate.monitoring.thresholds import CERTIFICATE_MIN_DAYS
+from kvgate.monitoring.queries import CERTIFICATE_MIN_DAYS
 
 INVALID = "Invalid"
 """A decision of the webhook's own: the schema refused."""

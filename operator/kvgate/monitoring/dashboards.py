@@ -8,7 +8,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as models
 
 from kvgate.monitoring import DEPLOYMENT, FLEET, PROCESSES, board_deployment, board_fleet, board_processes
-from kvgate.monitoring.variables import TITLES, datasource, links, owner_variables
+from kvgate.monitoring.panels import TITLES, datasource, links, owner_variables
 
 Rows = Mapping[str, Iterable[Builder[models.Panel]]]
 """Title of a row and its panels; without a title the row has no heading."""

@@ -14,18 +14,10 @@ from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.plan import Budget
 from kvgate.judge.assess import Assessment, Decision, effective_values
 from kvgate.judge.summary import accepted, changes_text, finding_text
-from kvgate.rendering.budget_status import budget_status
 from kvgate.rendering.labels import selector
-from kvgate.rendering.observation import (
-    Claim,
-    Observation,
-    crash_text,
-    figures_of,
-    observed_claims,
-    observed_status,
-)
+from kvgate.rendering.observation import Claim, Observation, crash_text, figures_of, observed_claims, observed_status
 from kvgate.rendering.rollout import Rollout, rollout_of
-from kvgate.rendering.standing import Admitted, dumped
+from kvgate.rendering.standing import Admitted, budget_status, dumped
 from kvgate.rendering.workload import NotRendered, predicted_tokens
 from kvgate.rules import Finding
 

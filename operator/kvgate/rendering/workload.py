@@ -10,8 +10,19 @@ from kvgate.budget.hardware import Accelerator
 from kvgate.judge.assess import Assessment, Decision, effective_values
 from kvgate.judge.summary import accepted
 from kvgate.rendering.labels import PREDICTED_TOKENS_ANNOTATION, hashed, metadata, selector
-from kvgate.rendering.pod import image_of, load_budget_seconds, pod_template
-from kvgate.rendering.service import service
+from kvgate.rendering.pod import PORT, image_of, load_budget_seconds, pod_template
+
+
+def service(owner: InferenceDeployment) -> Document:
+    """`http://NAME.NAMESPACE:8000`; the port says TCP, or server-side apply would list it twice."""
+    port = {"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}
+    return hashed({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(owner),
+        "spec": {"selector": selector(owner.name), "ports": [port]},
+    })  # fmt: skip
+
 
 ROLLOUT_SLACK_SECONDS = 600
 """On top of the load budget: scheduling and pulling the image."""

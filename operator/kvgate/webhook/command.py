@@ -22,10 +22,8 @@ from kvgate.rendering.pod import IMAGES, VLLM_ALONE
 from kvgate.runtime.background import Troubles, repeat
 from kvgate.runtime.logs import log_as_json
 from kvgate.runtime.workers import Limits
-from kvgate.webhook.bodies import Bodies
-from kvgate.webhook.judging import LIMITS, WORKERS, Judge, reviewing_pool
-from kvgate.webhook.observed_starts import StartsFile
-from kvgate.webhook.server import Instruments, Traffic, validation_app
+from kvgate.webhook.judging import LIMITS, WORKERS, Judge, StartsFile, reviewing_pool
+from kvgate.webhook.server import Bodies, Instruments, Traffic, validation_app
 from kvgate.webhook.tls import Certificate, CertificateError, ClientNames
 
 LINGER_SECONDS = 5.0

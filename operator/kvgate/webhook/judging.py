@@ -1,9 +1,13 @@
 """Reviews in worker processes: the event loop never judges, and one namespace's reviews do not hold up another's."""
 
+import logging
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 from kvgate.budget.calibration import Calibration
+from kvgate.calibration.records import Trust, read_records
+from kvgate.rendering.pod import VLLM_ALONE
 from kvgate.runtime.workers import Limits, Pool, WorkerLost
 from kvgate.webhook.review import Answer, Mistake, answers
 
@@ -48,3 +52,34 @@ class Judge:
             return (await self._pool.run(*asked, wait_seconds=WAIT_SECONDS)).value
         except WorkerLost:
             return (await self._pool.run(*asked, wait_seconds=WAIT_SECONDS)).value
+
+
+_log = logging.getLogger(__name__)
+
+
+class StartsFile:
+    """The file may come and go: without it nothing was observed."""
+
+    def __init__(self, path: Path | None, trust: Trust = VLLM_ALONE) -> None:
+        self._path = path
+        self._trust = trust
+        self._text = ""
+        self.calibration: Calibration = trust.calibration(())
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the file again."""
+        text = self._read()
+        if text == self._text:
+            return
+        self._text, records = text, read_records(text)
+        for problem in records.problems:
+            _log.warning("calibration: %s: %s", self._path, problem)
+        self.calibration = self._trust.calibration(records.starts)
+        _log.info("calibration read", extra={"fields": {"starts": len(records.starts)}})
+
+    def _read(self) -> str:
+        try:
+            return self._path.read_text(encoding="utf-8", errors="replace") if self._path else ""
+        except OSError:
+            return ""

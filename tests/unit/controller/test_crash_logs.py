@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from kvgate.cluster.errors import ApiError, Forbidden, NotFound, Rejected, Unavailable
-from kvgate.controller.crash_logs import MAX_READS, CrashLogs
-from kvgate.controller.crashes import crash_of
+from kvgate.controller.crashes import MAX_READS, CrashLogs, crash_of
 from kvgate.controller.pods import Pod, pod_of
 from kvgate.rendering.observation import Crash
 from support.crash_log import LAST_WORDS, LOG, PROMPT, SENTENCE, WRAPPER, crashed

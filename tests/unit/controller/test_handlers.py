@@ -7,12 +7,11 @@ import kopf
 import pytest
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION
-from kvgate.controller.handlers import registry_of
+from kvgate.controller.handlers import EndlessBackoffs, operator_settings, registry_of
 from kvgate.controller.pods import PodStore
-from kvgate.controller.settings import EndlessBackoffs, operator_settings
 from kvgate.controller.starts import ObservedStarts
 from kvgate.controller.store import Store
-from kvgate.metrics.snapshot import DeploymentSnapshot
+from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.runtime.background import Troubles
 from support.manifests import NOW, a_document, a_pod
 

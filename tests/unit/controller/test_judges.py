@@ -10,9 +10,9 @@ from kvgate.api.validation import parse_document
 from kvgate.budget.calibration import NOTHING_OBSERVED
 from kvgate.budget.interval import Verdict
 from kvgate.budget.model_shape import ModelShape
-from kvgate.controller import judges
-from kvgate.controller.judges import Judges
-from kvgate.controller.observed import NO_CONFIG, Judged, assess_owner
+from kvgate.controller import judging
+from kvgate.controller.decision import NO_CONFIG, Judged, assess_owner
+from kvgate.controller.judging import Judges
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.assess import Decision
 from kvgate.runtime.workers import NoAnswer, Outcome, OutOfTime, Pool, WorkerLost
@@ -31,7 +31,7 @@ def an_owner(namespace: str, **spec: Any) -> InferenceDeployment:
 
 async def test_a_judgement_of_a_worker_is_the_engines() -> None:
     owner, starts = an_owner("serving"), ObservedStarts(None)
-    async with Pool(judges.LIMITS, by_content=(ModelShape,)) as pool:
+    async with Pool(judging.LIMITS, by_content=(ModelShape,)) as pool:
         judged = await Judges(pool, starts)(owner, NO_CONFIG, starts.calibration)
     here = assess_owner(owner, NO_CONFIG)
     assert judged.assessment.findings == here.assessment.findings
@@ -50,10 +50,10 @@ async def test_what_takes_too_long_is_unknown_with_a_reason_and_no_other_namespa
         num_hidden_layers=1024, quantization_config={"quant_method": "fp8", "ignored_layers": globs}
     )
     text = json.dumps(config)
-    async with Pool(judges.LIMITS, by_content=(ModelShape,)) as pool:
+    async with Pool(judging.LIMITS, by_content=(ModelShape,)) as pool:
         judge = Judges(pool, ObservedStarts(None))
         await asyncio.gather(*(judge(an_owner(name), NO_CONFIG, NOTHING_OBSERVED) for name in ("a", "b")))  # imports
-        pool._limits = replace(judges.LIMITS, budget_seconds=0.08)
+        pool._limits = replace(judging.LIMITS, budget_seconds=0.08)
         waiting = [asyncio.create_task(judge(slow, text, NOTHING_OBSERVED)) for _ in range(4)]
         await asyncio.sleep(0)
         victim = await judge(an_owner("victim"), NO_CONFIG, NOTHING_OBSERVED)

@@ -4,7 +4,7 @@ import pytest
 
 from kvgate.api.conditions import ConditionType, Reason, set_condition
 from kvgate.api.status import Condition
-from kvgate.controller.notices import notices
+from kvgate.controller.reconcile import notices
 from support.manifests import NOW
 
 Claim = tuple[ConditionType, bool | None, Reason]

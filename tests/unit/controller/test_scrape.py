@@ -5,8 +5,8 @@ import gzip
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kvgate.controller import scrape as scraping
-from kvgate.controller.scrape import MAX_BYTES, Scrape, ScrapeInstruments, Scraper, ScrapeResult
+from kvgate.controller import observe as scraping
+from kvgate.controller.observe import MAX_BYTES, Scrape, ScrapeInstruments, Scraper, ScrapeResult
 from kvgate.metrics import registry as metrics
 from kvgate.metrics.exporter import counter, histogram
 from support.misbehaving import http, serving

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from kvgate.controller.single_flight import SingleFlight
+from kvgate.controller.schedule import SingleFlight
 
 
 class Runs:

@@ -12,7 +12,7 @@ from kvgate.budget.calibration import ObservedStart
 from kvgate.budget.units import gib
 from kvgate.calibration.records import read_records, with_start, write_records
 from kvgate.cluster.client import CONFIG_MAPS, Kind
-from kvgate.controller.observed import assess_owner
+from kvgate.controller.decision import assess_owner
 from kvgate.controller.pods import pod_of
 from kvgate.controller.starts import KEY, ObservedStarts, Place
 from kvgate.rendering.observation import Crash
@@ -164,7 +164,7 @@ REFUSED = {"type": "Accepted", "status": "False"}
     ids=["never judged", "another generation", "accepted", "accepted before anything was observed", "refused"],
 )
 def test_a_verdict_stands_for_its_generation_unless_it_was_no(seen: Document, pinned: int | None) -> None:
-    from kvgate.controller.observed import pinned_revision
+    from kvgate.controller.decision import pinned_revision
 
     assert pinned_revision(seen) == pinned
 

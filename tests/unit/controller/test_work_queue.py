@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from kvgate.cluster.errors import ApiError, Conflict, Forbidden, Unavailable
-from kvgate.controller import work_queue
-from kvgate.controller.observed import Awaited
-from kvgate.controller.work_queue import WorkQueue
+from kvgate.controller import schedule
+from kvgate.controller.decision import Awaited
+from kvgate.controller.schedule import WorkQueue
 from kvgate.runtime.background import Troubles
 
 KEY = ("serving", "qwen")
@@ -54,7 +54,7 @@ def take(queue: WorkQueue) -> float:
 
 @pytest.fixture
 def exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_queue, "_jittered", lambda seconds: seconds)
+    monkeypatch.setattr(schedule, "_jittered", lambda seconds: seconds)
 
 
 @pytest.mark.parametrize("kind", [Conflict, Unavailable])
@@ -83,7 +83,7 @@ async def test_a_success_ends_the_growth_of_the_pauses() -> None:
 async def test_what_is_forbidden_is_logged_with_verb_and_resource_and_tried_again_slowly(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(work_queue, "FORBIDDEN_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(schedule, "FORBIDDEN_RETRY_SECONDS", 0.01)
     run, calls = ending(error(Forbidden))
     queue = new(run)
     await queue.reconcile(KEY)
@@ -95,7 +95,7 @@ async def test_what_is_forbidden_is_logged_with_verb_and_resource_and_tried_agai
 
 
 async def test_an_enqueued_key_is_tried_until_it_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_queue, "FIRST_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(schedule, "FIRST_RETRY_SECONDS", 0.001)
     run, calls = ending(error(Unavailable), error(Conflict))
     queue = new(run)
     queue.enqueue(KEY)
@@ -141,7 +141,7 @@ async def test_what_is_awaited_is_looked_for_again_after_as_long_as_it_was_waite
     await queue.reconcile(KEY)
     take(queue)
     wait = queue._waits[KEY]
-    queue._waits[KEY] = work_queue._Wait(awaited=wait.awaited, since=wait.since - waited_seconds)
+    queue._waits[KEY] = schedule._Wait(awaited=wait.awaited, since=wait.since - waited_seconds)
     await queue.reconcile(KEY)
     assert take(queue) == pytest.approx(pause, abs=0.5)
 
@@ -159,7 +159,7 @@ async def test_many_runs_in_a_row_do_not_make_the_pause_longer() -> None:
 async def test_another_wait_begins_anew(then: Awaited | None) -> None:
     queue = new(ending(CONFIG, then, CONFIG)[0])
     await queue.reconcile(KEY)
-    queue._waits[KEY] = work_queue._Wait(awaited=CONFIG, since=queue._waits[KEY].since - 200)
+    queue._waits[KEY] = schedule._Wait(awaited=CONFIG, since=queue._waits[KEY].since - 200)
     take(queue)
     await queue.reconcile(KEY)
     if then is None:

@@ -22,6 +22,7 @@ from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.metrics import registry
 from kvgate.metrics.exporter import (
     DeploymentSample,
+    DeploymentSnapshot,
     ObservedSample,
     as_admitted,
     counter,
@@ -32,8 +33,7 @@ from kvgate.metrics.exporter import (
     series_of,
 )
 from kvgate.metrics.registry import METRICS, PER_DEPLOYMENT, Kind
-from kvgate.metrics.snapshot import DeploymentSnapshot
-from kvgate.rendering.budget_status import budget_status
+from kvgate.rendering.standing import budget_status
 
 MAX_SERIES = 40
 KEY = ("serving", "chat")

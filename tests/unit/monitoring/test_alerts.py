@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from kvgate.metrics.registry import METRICS
-from kvgate.monitoring.alerts import ALERTS, Alert
-from kvgate.monitoring.recording import RECORDING_RULES
-from kvgate.monitoring.rules import RUNBOOKS, SEVERITIES, rule_groups
+from kvgate.monitoring.alerts import ALERTS, RUNBOOKS, SEVERITIES, Alert, rule_groups
+from kvgate.monitoring.queries import RECORDING_RULES
 
 ROOT = Path(__file__).resolve().parents[3]
 SECTIONS = ["What it means", "What to look at", "What to do"]

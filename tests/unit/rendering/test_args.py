@@ -7,9 +7,9 @@ import pytest
 from kvgate.api.status import Effective
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.budget.interval import Verdict
-from kvgate.controller.observed import assess_owner
+from kvgate.controller.decision import assess_owner
 from kvgate.judge.assess import effective_values
-from kvgate.rendering.args import arguments, command
+from kvgate.rendering.pod import arguments, command
 from kvgate.vllm.flags import FLAGS
 from support.manifests import an_owner
 

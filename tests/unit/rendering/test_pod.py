@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kvgate import catalogue
 from kvgate.api.v1alpha1 import Vllm
-from kvgate.controller.observed import assess_owner
+from kvgate.controller.decision import assess_owner
 from kvgate.rendering.labels import HASH_ANNOTATION, PREDICTED_TOKENS_ANNOTATION
 from kvgate.rendering.pod import image_of, load_budget_seconds
 from kvgate.rendering.workload import Manifests, render

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kvgate.api.validation import parse_document
-from kvgate.controller.observed import assess_owner
+from kvgate.controller.decision import assess_owner
 from kvgate.rendering.standing import (
     MAX_SPEC_BYTES,
     Admitted,

@@ -8,7 +8,7 @@ import pytest
 from kvgate.api.conditions import Reason
 from kvgate.api.status import InferenceDeploymentStatus
 from kvgate.api.validation import InvalidDocument, parse_document
-from kvgate.controller.observed import assess_owner
+from kvgate.controller.decision import assess_owner
 from kvgate.rendering.observation import Crash, Engine, Observation, Trouble
 from kvgate.rendering.status import Obstacle, before, halted_status, invalid_status, is_changed, status_of
 from kvgate.rendering.workload import NotRendered, render

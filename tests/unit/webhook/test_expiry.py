@@ -10,8 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from controlplane.certificates import write_certificates
-from kvgate.webhook.expiry import expires_at
-from kvgate.webhook.tls import Certificate
+from kvgate.webhook.tls import Certificate, expires_at
 
 UTC_TIME_ENDS = dt.datetime(2049, 12, 31, 23, 59, 59, tzinfo=dt.UTC)
 

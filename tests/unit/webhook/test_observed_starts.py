@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kvgate.calibration.records import with_start, write_records
-from kvgate.webhook.observed_starts import StartsFile
+from kvgate.webhook.judging import StartsFile
 from kvgate.webhook.review import review
 from support.starts import a_pods_start, a_start
 

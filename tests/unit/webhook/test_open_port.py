@@ -16,11 +16,10 @@ from controlplane.certificates import write_certificates
 from kvgate.metrics.exporter import new_registry
 from kvgate.metrics.listener import listen
 from kvgate.runtime.workers import NoAnswer, Outcome, OutOfTime, TaskFailed, TurnedAway, WorkerLost
-from kvgate.webhook.bodies import Bodies
 from kvgate.webhook.command import Beat, Settings, serving
 from kvgate.webhook.judging import Judge, namespace_in
 from kvgate.webhook.review import Answer, Mistake, answers, review
-from kvgate.webhook.server import Instruments, Traffic, validation_app
+from kvgate.webhook.server import Bodies, Instruments, Traffic, validation_app
 
 NewReview = Callable[..., dict[str, Any]]
 MIB = 1 << 20

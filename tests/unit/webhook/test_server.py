@@ -19,9 +19,8 @@ from prometheus_client.utils import floatToGoString
 from controlplane.certificates import write_certificates
 from kvgate.metrics.exporter import new_registry
 from kvgate.metrics.listener import listen
-from kvgate.webhook.bodies import MAX_BODY_BYTES, Bodies
 from kvgate.webhook.command import Settings, serving
-from kvgate.webhook.server import Instruments, Traffic, validation_app
+from kvgate.webhook.server import MAX_BODY_BYTES, Bodies, Instruments, Traffic, validation_app
 from kvgate.webhook.tls import Certificate, CertificateError
 
 pytestmark = pytest.mark.slow

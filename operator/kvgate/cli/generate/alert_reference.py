@@ -1,8 +1,7 @@
 """docs/reference/alerts.md: every alert with its runbook, every recording rule with its expression."""
 
-from kvgate.monitoring.alerts import ALERTS, Alert
-from kvgate.monitoring.recording import RECORDING_RULES, RecordingRule
-from kvgate.monitoring.rules import SEVERITIES
+from kvgate.monitoring.alerts import ALERTS, SEVERITIES, Alert
+from kvgate.monitoring.queries import RECORDING_RULES, RecordingRule
 
 _INTRODUCTION = """\
 # Alerts and recording rules

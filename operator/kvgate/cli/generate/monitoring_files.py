@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from kvgate.cli.generate.chart_files import literal
-from kvgate.monitoring.rules import rule_groups
+from kvgate.monitoring.alerts import rule_groups
 from kvgate.monitoring.scraping import ENGINES, OTHER_ENGINES, Relabeling, in_kubernetes, scrape_configuration
 
 RULE_FILE = "deploy/prometheus/rules.yaml"

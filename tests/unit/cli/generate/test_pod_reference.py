@@ -4,7 +4,7 @@ import yaml
 
 from kvgate.api.validation import parse_document
 from kvgate.cli.generate.pod_reference import pods_reference
-from kvgate.controller.observed import assess_owner
+from kvgate.controller.decision import assess_owner
 from kvgate.judge.assess import Decision
 from kvgate.vllm.flags import FLAGS, SECRET_FLAGS
 from kvgate.vllm.pod_options import POD_OPTIONS

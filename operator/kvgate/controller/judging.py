@@ -5,7 +5,7 @@ import contextlib
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.calibration import Calibration
 from kvgate.budget.model_shape import ModelShape
-from kvgate.controller.observed import Judged, judgements
+from kvgate.controller.decision import Judged, judgements
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.facts import ConfigMissing
 from kvgate.runtime.workers import Limits, OutOfTime, Pool, WorkerLost
@@ -20,7 +20,7 @@ _ATTEMPTS = 2
 
 def judging_pool() -> Pool:
     """The controller's workers."""
-    return Pool(LIMITS, preload=("kvgate.controller.observed",), by_content=(ModelShape,))
+    return Pool(LIMITS, preload=("kvgate.controller.decision",), by_content=(ModelShape,))
 
 
 class Judges:
