@@ -11,7 +11,7 @@ import yaml
 from kvgate.api.base import KeyRef
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.controller import decision as pure
-from kvgate.rendering.status import before
+from kvgate.rendering.status import previous_status
 from kvgate.webhook.review import INVALID, review
 from support.command_line import invoked
 
@@ -63,11 +63,15 @@ def controller(request: Path) -> Outcome:
     owner = pure.read_owner(document)
     reference = pure.config_reference(owner)
     config = pure.config_text(reference, _config_map(request, reference)) if reference else pure.NO_CONFIG
-    observed = pure.Observed(document=document, owner=owner, config=config)
+    observed = pure.Situation(document=document, owner=owner, config=config)
     judged = pure.assess_owner(owner, config) if isinstance(owner, InferenceDeployment) else None
     intent = pure.decide(observed, judged)
     status = pure.status_after(
-        intent, name=document["metadata"]["name"], deployment=None, before=before(document, NOW), observation=None
+        intent,
+        name=document["metadata"]["name"],
+        deployment=None,
+        before=previous_status(document, NOW),
+        observation=None,
     )
     accepted = next(condition for condition in status["conditions"] if condition["type"] == "Accepted")
     decision = judged.assessment.decision.value if judged else "Refuse"

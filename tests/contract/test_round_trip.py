@@ -17,7 +17,7 @@ from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.judged import Defaults, JudgedEngine
 from kvgate.manifests.judging.outcome import judge_engine
-from kvgate.rendering.workload import Manifests, render
+from kvgate.rendering.workload import Rendered, render
 
 TESTS = Path(__file__).parents[1]
 SOURCES = sorted([*TESTS.glob("contract/*/request.yaml"), *TESTS.glob("rendering/input/*.yaml")])
@@ -31,7 +31,7 @@ class Rendered:
     config: str | None
     """Text of its model's config.json, where a ConfigMap has it."""
     judged: Judged
-    manifests: Manifests
+    manifests: Rendered
 
 
 def rendered(source: Path) -> Rendered | None:
@@ -54,12 +54,12 @@ def rendered(source: Path) -> Rendered | None:
     config = text if isinstance(text, str) else None
     return (
         Rendered(owner=owner, config=config, judged=judged, manifests=outcome)
-        if isinstance(outcome, Manifests)
+        if isinstance(outcome, Rendered)
         else None
     )
 
 
-def read_back(folder: Path, manifests: Manifests, defaults: Defaults) -> JudgedEngine:
+def read_back(folder: Path, manifests: Rendered, defaults: Defaults) -> JudgedEngine:
     path = folder / "rendered.yaml"
     path.write_text(yaml.safe_dump_all([manifests.service, manifests.deployment]), encoding="utf-8")
     (found,) = find_engines(read_manifests([str(path)])).engines

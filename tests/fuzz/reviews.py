@@ -21,8 +21,8 @@ from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.cli.check.report import Report
 from kvgate.cli.check.run import Options, run
 from kvgate.controller import decision as pure
-from kvgate.rendering.status import before
-from kvgate.rendering.workload import Manifests, render
+from kvgate.rendering.status import previous_status
+from kvgate.rendering.workload import Rendered, render
 from kvgate.text.expansion import expanded
 from kvgate.webhook.review import INVALID, ReviewError, review
 
@@ -211,18 +211,20 @@ def _controlled(case: Case, decisions: dict[str, str]) -> Iterator[str]:
         config = pure.config_text(reference, data)
     judged = pure.assess_owner(owner, config) if isinstance(owner, InferenceDeployment) else None
     decisions["controller"] = judged.assessment.decision.value if judged else "Refuse"
-    intent = pure.decide(pure.Observed(document=document, owner=owner, config=config), judged)
-    status = pure.status_after(intent, name="fuzzed", deployment=None, before=before(document, NOW), observation=None)
+    intent = pure.decide(pure.Situation(document=document, owner=owner, config=config), judged)
+    status = pure.status_after(
+        intent, name="fuzzed", deployment=None, before=previous_status(document, NOW), observation=None
+    )
     yield from _not_json("the status", status)
     if any(len(condition["message"]) > MAX_MESSAGE for condition in status["conditions"]):
         yield "a condition's message is too long for the API server"
     if judged is not None and isinstance(owner, InferenceDeployment):
         rendered = render(owner, judged.assessment, judged.accelerator)
-        if isinstance(rendered, Manifests):
+        if isinstance(rendered, Rendered):
             yield from _expands(rendered)
 
 
-def _expands(manifests: Manifests) -> Iterator[str]:
+def _expands(manifests: Rendered) -> Iterator[str]:
     """Nothing that a tenant wrote may become another text in the pod than the one that was judged."""
     yield from _not_json("the Deployment", manifests.deployment)
     yield from _not_json("the Service", manifests.service)

@@ -9,13 +9,13 @@ import pytest
 from kvgate.cluster.client import Kind
 from kvgate.cluster.errors import ApiError, Forbidden, Unavailable
 from kvgate.controller import observe as observing
-from kvgate.controller.decision import Intent, Observed, assess_owner
+from kvgate.controller.decision import Intent, Situation, assess_owner
+from kvgate.controller.memory import Key, Memory
 from kvgate.controller.observe import Observer, Scrape, ScrapeResult
-from kvgate.controller.pods import PodStore
+from kvgate.controller.pods import KnownPods
 from kvgate.controller.starts import ObservedStarts
-from kvgate.controller.store import Key, Store
 from kvgate.metrics.exporter import DeploymentSnapshot
-from kvgate.rendering.status import before, status_of
+from kvgate.rendering.status import previous_status, status_of
 from kvgate.runtime.background import Troubles
 from kvgate.vllm.metric_names import EngineReading
 from support.crash_log import SENTENCE, crashed
@@ -64,8 +64,8 @@ class World:
     def __init__(self) -> None:
         self.cluster, self.pods, self.store = (
             FakeCluster(),
-            PodStore(),
-            Store(DeploymentSnapshot(), ObservedStarts(None)),
+            KnownPods(),
+            Memory(DeploymentSnapshot(), ObservedStarts(None)),
         )
         self.answers: dict[str, Scrape] = {}
         self.scraped: list[str] = []
@@ -82,11 +82,11 @@ class World:
         document, owner = a_document(), an_owner()
         judged = assess_owner(owner, "")
         status = status_of(
-            owner, judged.assessment, left_out=None, obstacle=None, deployment=None, before=before(document, NOW),
+            owner, judged.assessment, left_out=None, obstacle=None, deployment=None, before=previous_status(document, NOW),
             observation=self.store.observation(KEY), template_hash="hash",
         )  # fmt: skip
         intent = Intent(owner=owner, judged=judged, template_hash="hash")
-        self.store.show(KEY, Observed(document=document, owner=owner), intent, status, DEPLOYMENT)
+        self.store.show(KEY, Situation(document=document, owner=owner), intent, status, DEPLOYMENT)
 
     async def scrape(self, ip: str) -> Scrape:
         self.scraped.append(ip)

@@ -14,14 +14,14 @@ from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, EVENTS, INFERENCE_DE
 from kvgate.cluster.errors import ApiError, Conflict, Forbidden, NotFound, Rejected, Unavailable
 from kvgate.cluster.events import EventRecorder
 from kvgate.controller.decision import Awaited
-from kvgate.controller.reconcile import Instruments, Reconciler
+from kvgate.controller.memory import Memory
+from kvgate.controller.reconcile import ReconcileInstruments, Reconciler
 from kvgate.controller.starts import ObservedStarts
-from kvgate.controller.store import Store
 from kvgate.judge.assess import Assessment
 from kvgate.metrics import registry as metrics
 from kvgate.metrics.exporter import DeploymentSnapshot, counter, histogram
 from kvgate.rendering.labels import HASH_ANNOTATION
-from kvgate.rendering.observation import Crash, Engine, Observation
+from kvgate.rendering.observation import Crash, Observation, RunningEngine
 from kvgate.vllm.metric_names import EngineReading
 from support.manifests import UID, a_document
 from support.status_patch import merged
@@ -77,13 +77,13 @@ class FakeCluster:
         return body
 
 
-def new(cluster: FakeCluster, store: Store | None = None, **options: Any) -> tuple[Reconciler, Callable[[str], float]]:
+def new(cluster: FakeCluster, store: Memory | None = None, **options: Any) -> tuple[Reconciler, Callable[[str], float]]:
     """A reconciler, and how often it ended with a result."""
     registry = CollectorRegistry()
     results = counter(metrics.RECONCILES, registry)
-    instruments = Instruments(results=results, durations=histogram(metrics.RECONCILE_DURATION, registry))
+    instruments = ReconcileInstruments(results=results, durations=histogram(metrics.RECONCILE_DURATION, registry))
     recorder = EventRecorder(cluster, instance="test")  # type: ignore[arg-type]
-    store = store or Store(DeploymentSnapshot(), ObservedStarts(None))
+    store = store or Memory(DeploymentSnapshot(), ObservedStarts(None))
     options = {"on_start": AsyncMock(return_value=""), **options}
     reconciler = Reconciler(cluster, recorder, store, instruments, **options)  # type: ignore[arg-type]
     return reconciler, lambda result: results.labels(result)._value.get()
@@ -192,7 +192,7 @@ async def test_an_object_that_vanishes_before_its_status_is_written_is_no_error(
 
 async def test_the_figures_are_shown_though_a_crd_of_another_release_refuses_the_status() -> None:
     cluster, snapshot = FakeCluster(a_document()), DeploymentSnapshot()
-    store = Store(snapshot, ObservedStarts(None))
+    store = Memory(snapshot, ObservedStarts(None))
     cluster.refusals[("apply", "status")] = Rejected
     reconcile, count = new(cluster, store)
     with pytest.raises(Rejected):
@@ -258,9 +258,9 @@ async def test_a_changed_config_map_is_judged_anew() -> None:
 
 
 async def test_what_pods_say_is_written_once_and_learnt_from_once() -> None:
-    cluster, store, learnt = FakeCluster(a_document()), Store(DeploymentSnapshot(), ObservedStarts(None)), []
+    cluster, store, learnt = FakeCluster(a_document()), Memory(DeploymentSnapshot(), ObservedStarts(None)), []
 
-    async def learn(owner: InferenceDeployment, _: Assessment, start: Engine | Crash) -> str:
+    async def learn(owner: InferenceDeployment, _: Assessment, start: RunningEngine | Crash) -> str:
         learnt.append((owner.name, start))
         return "not used: it contradicts"
 
@@ -270,7 +270,7 @@ async def test_what_pods_say_is_written_once_and_learnt_from_once() -> None:
     assert deployment is not None
     template = deployment["spec"]["template"]["metadata"]["annotations"][HASH_ANNOTATION]
     reading = EngineReading(num_gpu_blocks=100, block_size=16, kv_cache_size_tokens=1600)
-    engines = tuple(Engine(pod=pod, template_hash=pod, reading=reading) for pod in (template, "earlier"))
+    engines = tuple(RunningEngine(pod=pod, template_hash=pod, reading=reading) for pod in (template, "earlier"))
     store.observe({KEY: Observation(engines=engines)})
     cluster.writes.clear()
     await reconcile(KEY)
@@ -282,7 +282,7 @@ async def test_what_pods_say_is_written_once_and_learnt_from_once() -> None:
 
 
 async def test_what_cannot_be_remembered_is_tried_again_and_holds_nothing_up() -> None:
-    cluster, store = FakeCluster(a_document()), Store(DeploymentSnapshot(), ObservedStarts(None))
+    cluster, store = FakeCluster(a_document()), Memory(DeploymentSnapshot(), ObservedStarts(None))
     learn = AsyncMock(side_effect=[Unavailable("patch", "configmaps", "timeout"), ""])
     reconcile, _ = new(cluster, store, on_start=learn)
     await reconcile(KEY)
@@ -290,7 +290,7 @@ async def test_what_cannot_be_remembered_is_tried_again_and_holds_nothing_up() -
     assert deployment is not None
     template = deployment["spec"]["template"]["metadata"]["annotations"][HASH_ANNOTATION]
     reading = EngineReading(num_gpu_blocks=100, block_size=16, kv_cache_size_tokens=1600)
-    store.observe({KEY: Observation(engines=(Engine(pod="a", template_hash=template, reading=reading),))})
+    store.observe({KEY: Observation(engines=(RunningEngine(pod="a", template_hash=template, reading=reading),))})
     for _ in range(3):
         await reconcile(KEY)
         assert told(cluster)["PredictionDrift"] == ("True", "CapacityDiffers")
@@ -298,7 +298,7 @@ async def test_what_cannot_be_remembered_is_tried_again_and_holds_nothing_up() -
 
 
 async def test_an_object_that_cannot_be_judged_says_so_and_what_was_said_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, store = FakeCluster(a_document()), Store(DeploymentSnapshot(), ObservedStarts(None))
+    cluster, store = FakeCluster(a_document()), Memory(DeploymentSnapshot(), ObservedStarts(None))
     reconcile, _ = new(cluster, store)
     await reconcile(KEY)
     document = cluster.objects[INFERENCE_DEPLOYMENTS.plural]

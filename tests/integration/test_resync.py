@@ -12,15 +12,15 @@ from prometheus_client import CollectorRegistry
 from kvgate.cluster.client import Kind
 from kvgate.cluster.errors import Forbidden, Unavailable
 from kvgate.cluster.events import EventRecorder
-from kvgate.controller.decision import Observed
-from kvgate.controller.reconcile import Instruments, Reconciler
+from kvgate.controller.decision import Situation
+from kvgate.controller.memory import Key, Memory
+from kvgate.controller.reconcile import ReconcileInstruments, Reconciler
 from kvgate.controller.schedule import Resync
 from kvgate.controller.starts import ObservedStarts
-from kvgate.controller.store import Key, Store
 from kvgate.metrics import registry as metrics
 from kvgate.metrics.exporter import DeploymentSnapshot, counter, histogram
 from kvgate.rendering.labels import HASH_ANNOTATION
-from kvgate.rendering.observation import Engine, Observation
+from kvgate.rendering.observation import Observation, RunningEngine
 from kvgate.runtime.background import Troubles
 from kvgate.vllm.metric_names import EngineReading
 from support.manifests import a_document
@@ -78,10 +78,10 @@ class FakeQueue:
 
 
 def new(
-    cluster: FakeCluster, store: Store | None = None, on_start: AsyncMock | None = None
+    cluster: FakeCluster, store: Memory | None = None, on_start: AsyncMock | None = None
 ) -> tuple[Resync, Reconciler, FakeQueue]:
     registry, store, queue = CollectorRegistry(), store or new_store(), FakeQueue()
-    instruments = Instruments(
+    instruments = ReconcileInstruments(
         results=counter(metrics.RECONCILES, registry), durations=histogram(metrics.RECONCILE_DURATION, registry)
     )
     recorder = EventRecorder(cluster, instance="test")  # type: ignore[arg-type]
@@ -94,8 +94,8 @@ def new(
     return resync, reconciler, queue
 
 
-def new_store() -> Store:
-    return Store(DeploymentSnapshot(), ObservedStarts(None))
+def new_store() -> Memory:
+    return Memory(DeploymentSnapshot(), ObservedStarts(None))
 
 
 async def test_what_is_settled_is_left_alone_and_what_changed_unseen_is_found() -> None:
@@ -137,7 +137,7 @@ async def test_a_start_that_could_not_be_remembered_is_tried_again() -> None:
     resync, reconcile, queue = new(cluster, store, on_start)
     await reconcile(key)
     template = cluster.objects["deployments", "a"]["spec"]["template"]["metadata"]
-    engine = Engine(
+    engine = RunningEngine(
         pod="a-1",
         template_hash=template["annotations"][HASH_ANNOTATION],
         reading=EngineReading(num_gpu_blocks=4096, block_size=16),
@@ -160,7 +160,7 @@ async def test_an_object_that_raises_is_enqueued_and_the_others_are_compared(mon
     cluster.objects["deployments", "c"]["spec"]["replicas"] = 5
     judged = store.judged
 
-    def defect(key: Key, observed: Observed) -> object:
+    def defect(key: Key, observed: Situation) -> object:
         if key[1] == "b":
             raise UnicodeEncodeError("utf-8", "x", 0, 1, "no")
         return judged(key, observed)

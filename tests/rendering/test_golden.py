@@ -13,8 +13,8 @@ from kvgate.api.base import KeyRef
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import parse_document
 from kvgate.budget.versions import DEFAULT_VERSION
-from kvgate.rendering.status import before, status_of
-from kvgate.rendering.workload import Manifests, NotRendered, render
+from kvgate.rendering.status import previous_status, status_of
+from kvgate.rendering.workload import NotRendered, Rendered, render
 from kvgate.text.expansion import expanded
 
 FOLDER = Path(__file__).parent
@@ -37,11 +37,11 @@ def rendered(case: str) -> list[dict[str, Any]]:
     outcome = render(owner, judged.assessment, judged.accelerator)
     if isinstance(outcome, NotRendered):
         return [{"notRendered": {"reason": outcome.reason.value, "message": outcome.message}}]
-    assert isinstance(outcome, Manifests)
+    assert isinstance(outcome, Rendered)
     document = {"metadata": owner.metadata}
     status = status_of(
         owner, judged.assessment, left_out=None, obstacle=None, deployment=None,
-        before=before(document, "2026-11-21T00:00:00Z"),
+        before=previous_status(document, "2026-11-21T00:00:00Z"),
     )  # fmt: skip
     assert {c["type"] for c in status["conditions"]} >= {"Accepted", "Predicted", "Adjusted", "Ready"}
     return [outcome.deployment, outcome.service]

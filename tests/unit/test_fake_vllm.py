@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from controlplane.programs import free_port
 from fleet import fake_vllm
 from fleet.fake_vllm import FAULTS, HUGE_BYTES, Engine, NotLoopback, Replay, names_in, recorded_run, serving
-from kvgate.rendering.workload import Manifests, render
+from kvgate.rendering.workload import Rendered, render
 from kvgate.sources.engine_metrics import read_engine
 from kvgate.vllm.metric_names import ENGINE_METRICS, KV_CACHE_USAGE, PREFIX_CACHE_HITS, PREFIX_CACHE_QUERIES
 from kvgate.vllm.options import releases_read
@@ -205,7 +205,7 @@ def test_with_an_api_key_the_rendered_probes_and_the_scrape_go_on_as_without() -
     )
     judged = assess_owner(owner, "")
     rendered = render(owner, judged.assessment, judged.accelerator)
-    assert isinstance(rendered, Manifests)
+    assert isinstance(rendered, Rendered)
     (container,) = rendered.deployment["spec"]["template"]["spec"]["containers"]
     probes = {container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")}
     port, key = free_port(), "not-a-secret"

@@ -47,7 +47,7 @@ class _Series:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Budget:
+class _Allowance:
     tokens: float
     last: float
 
@@ -60,7 +60,7 @@ class EventRecorder:
         self._instance = instance
         self._clock = clock
         self._series: OrderedDict[tuple[str, str, str], _Series] = OrderedDict()
-        self._budgets: OrderedDict[str, _Budget] = OrderedDict()
+        self._budgets: OrderedDict[str, _Allowance] = OrderedDict()
 
     async def record(self, about: Document, notice: Notice) -> bool:
         """Write an event; False where the object's budget is spent. Raises ApiError."""
@@ -88,7 +88,7 @@ class EventRecorder:
         return True
 
     def _allows(self, uid: str, now: float) -> bool:
-        budget = self._budgets.setdefault(uid, _Budget(tokens=BURST, last=now))
+        budget = self._budgets.setdefault(uid, _Allowance(tokens=BURST, last=now))
         budget.tokens = min(BURST, budget.tokens + (now - budget.last) / SECONDS_PER_EVENT)
         budget.last = now
         _forget_oldest(self._budgets)

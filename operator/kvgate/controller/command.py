@@ -15,7 +15,7 @@ from kvgate.cluster import leases
 from kvgate.cluster.errors import NoConfiguration
 from kvgate.controller.leadership import LeaseLost
 from kvgate.controller.process import CannotStart, Options, ThreadDied, run
-from kvgate.controller.starts import Place
+from kvgate.controller.starts import ConfigMapName
 from kvgate.rendering.pod import IMAGES
 from kvgate.runtime.logs import log_as_json
 
@@ -83,9 +83,9 @@ def controller(
         raise click.ClickException(f"cannot listen: {error}; choose another --metrics-host or --metrics-port") from None
 
 
-def _place(text: str) -> Place:
+def _place(text: str) -> ConfigMapName:
     try:
-        return Place.parse(text)
+        return ConfigMapName.parse(text)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--calibration") from None
 

@@ -17,15 +17,15 @@ from kvgate.rendering.drift import additions, differences
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by
 from kvgate.rendering.observation import Observation
 from kvgate.rendering.standing import Admitted, config_digest, renewed, standing_of, with_budget
-from kvgate.rendering.status import Before, Obstacle, invalid_status, status_of
-from kvgate.rendering.workload import Manifests, NotRendered, figures_of_verdict, manifests
+from kvgate.rendering.status import Obstacle, PreviousStatus, invalid_status, status_of
+from kvgate.rendering.workload import NotRendered, Rendered, figures_of_verdict, manifests
 
 NO_CONFIG = ConfigMissing(message="", remediation="")
 """Value for specs without configFrom."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Observed:
+class Situation:
     """One object and its children, as the API server has them."""
 
     document: Document
@@ -77,7 +77,7 @@ class Judged:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class ChildChange:
     """Wanted state of a child, and its differences."""
 
     wanted: Document
@@ -91,9 +91,9 @@ class Change:
         """Key by which the same change is recognised."""
         return (self.wanted["metadata"]["annotations"][HASH_ANNOTATION], *self.differs, *self.added)
 
-    def left_in(self, live: Document) -> "Change":
+    def left_in(self, live: Document) -> "ChildChange":
         """Return the differences that are left after the change."""
-        return Change(wanted=self.wanted, differs=_differs(live, self.wanted), added=additions(live, self.wanted))
+        return ChildChange(wanted=self.wanted, differs=_differs(live, self.wanted), added=additions(live, self.wanted))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,9 +114,9 @@ class Intent:
     """Difference that stays, because it comes back after each correction."""
     template_hash: str = ""
     """Hash of the wanted pods; empty where nothing is rendered."""
-    deployment: Change | None = None
+    deployment: ChildChange | None = None
     """To be done; None where the cluster carries it already or nothing is rendered."""
-    service: Change | None = None
+    service: ChildChange | None = None
 
     @property
     def pending(self) -> bool:
@@ -132,7 +132,7 @@ class Awaited:
     message: str
 
 
-def awaited_by(observed: Observed, intent: Intent) -> Awaited | None:
+def awaited_by(observed: Situation, intent: Intent) -> Awaited | None:
     """A ConfigMap that is to come, or a name that somebody may give back."""
     config, obstacle = observed.config, intent.obstacle
     if isinstance(config, ConfigMissing) and config is not NO_CONFIG:
@@ -202,7 +202,7 @@ def judgements(
     yield from map(judged, assessments(owner.spec, facts, skip_reason=owner.skip_reason))
 
 
-def decide(observed: Observed, judged: Judged | None) -> Intent:
+def decide(observed: Situation, judged: Judged | None) -> Intent:
     """The present spec where it is admitted, else the last one that was; only what differs is changed, and nothing of somebody else's."""
     intent = _verdict(observed, judged)
     owner = _rendered_owner(observed, intent)
@@ -226,7 +226,7 @@ def decide(observed: Observed, judged: Judged | None) -> Intent:
     )
 
 
-def _verdict(observed: Observed, judged: Judged | None) -> Intent:
+def _verdict(observed: Situation, judged: Judged | None) -> Intent:
     """Return the admitted spec, or the reason why the present one is not admitted."""
     owner, standing = observed.owner, observed.standing
     if isinstance(owner, InvalidDocument) or judged is None:
@@ -244,7 +244,7 @@ def _verdict(observed: Observed, judged: Judged | None) -> Intent:
     return Intent(owner=owner, judged=judged, admitted=admitted)
 
 
-def _rendered_owner(observed: Observed, intent: Intent) -> InferenceDeployment | None:
+def _rendered_owner(observed: Situation, intent: Intent) -> InferenceDeployment | None:
     """The object as it is rendered: an earlier spec has as many replicas as the present one asks for."""
     if intent.left_out is None and not isinstance(intent.owner, InvalidDocument):
         return intent.owner if intent.judged else None
@@ -253,17 +253,17 @@ def _rendered_owner(observed: Observed, intent: Intent) -> InferenceDeployment |
     return intent.admitted.scaled(replicas) if intent.admitted else None
 
 
-def _pairs(observed: Observed, rendered: Manifests) -> tuple[tuple[Document | None, Document], ...]:
+def _pairs(observed: Situation, rendered: Rendered) -> tuple[tuple[Document | None, Document], ...]:
     return (observed.deployment, rendered.deployment), (observed.service, rendered.service)
 
 
-def _due(live: Document | None, wanted: Document) -> Change | None:
+def _due(live: Document | None, wanted: Document) -> ChildChange | None:
     """None where nothing is to be done; a child on its way out is waited for."""
     if live is None:
-        return Change(wanted=wanted, differs=(MISSING,))
+        return ChildChange(wanted=wanted, differs=(MISSING,))
     if "deletionTimestamp" in live["metadata"]:
         return None
-    change = Change(wanted=wanted, differs=_differs(live, wanted), added=additions(live, wanted))
+    change = ChildChange(wanted=wanted, differs=_differs(live, wanted), added=additions(live, wanted))
     return change if change.differs or change.added else None
 
 
@@ -278,7 +278,7 @@ def _differs(live: Document, wanted: Document) -> tuple[str, ...]:
 
 
 def status_after(
-    intent: Intent, *, name: str, deployment: Document | None, before: Before, observation: Observation | None
+    intent: Intent, *, name: str, deployment: Document | None, before: PreviousStatus, observation: Observation | None
 ) -> Document:
     """The status once the intent was acted upon; the observation is None until the pods were looked at."""
     if isinstance(intent.owner, InvalidDocument) or intent.judged is None:

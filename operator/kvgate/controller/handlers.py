@@ -10,9 +10,9 @@ from typing import Any
 import kopf
 
 from kvgate.api import API_VERSION, GROUP, KIND, PLURAL, VERSION
-from kvgate.controller.pods import PodStore
+from kvgate.controller.memory import Memory
+from kvgate.controller.pods import KnownPods
 from kvgate.controller.schedule import WorkQueue
-from kvgate.controller.store import Store
 from kvgate.rendering.labels import OWNER_LABEL
 from kvgate.runtime.background import Troubles
 
@@ -22,7 +22,7 @@ _Handler = Callable[..., Awaitable[None]]
 
 
 def registry_of(
-    queue: WorkQueue, store: Store, pods: PodStore, login: Login, troubles: Troubles
+    queue: WorkQueue, store: Memory, pods: KnownPods, login: Login, troubles: Troubles
 ) -> kopf.OperatorRegistry:
     """All handlers of the controller; no finalizers, no timers, no daemons, so none ever holds an object up."""
     registry = kopf.OperatorRegistry()

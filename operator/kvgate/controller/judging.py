@@ -23,7 +23,7 @@ def judging_pool() -> Pool:
     return Pool(LIMITS, preload=("kvgate.controller.decision",), by_content=(ModelShape,))
 
 
-class Judges:
+class JudgeWorkers:
     """Asks workers; one judgement of a namespace does not wait for another namespace's."""
 
     def __init__(self, pool: Pool, starts: ObservedStarts) -> None:

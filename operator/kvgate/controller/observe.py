@@ -17,9 +17,9 @@ from kvgate.cluster.client import Cluster
 from kvgate.cluster.connection import USER_AGENT
 from kvgate.cluster.errors import ApiError
 from kvgate.controller.crashes import CrashLogs, crash_of
-from kvgate.controller.pods import Pod, PodStore
-from kvgate.controller.store import Key, Store
-from kvgate.rendering.observation import Engine, Observation, Trouble
+from kvgate.controller.memory import Key, Memory
+from kvgate.controller.pods import KnownPods, Pod
+from kvgate.rendering.observation import Observation, PodTrouble, RunningEngine
 from kvgate.rendering.pod import PORT
 from kvgate.runtime.background import Troubles, repeat
 from kvgate.sources.engine_metrics import NotAnEngine, UnreadableMetrics, read_engine
@@ -172,7 +172,7 @@ class _Asked:
     """Answers of one container so far; its capacity cannot change while it lives."""
 
     reading: EngineReading | None = None
-    trouble: Trouble | None = None
+    trouble: PodTrouble | None = None
     last: ScrapeResult | None = None
     streak: int = 0
     logged: set[ScrapeResult] = field(default_factory=set)
@@ -182,7 +182,7 @@ class Observer:
     """Asks the ready pods of Deployments that are ours by uid."""
 
     def __init__(
-        self, *, cluster: Cluster, namespaces: Sequence[str], pods: PodStore, scrape: Scraper, store: Store,
+        self, *, cluster: Cluster, namespaces: Sequence[str], pods: KnownPods, scrape: Scraper, store: Memory,
         enqueue: Callable[[Key], None], troubles: Troubles,
     ) -> None:  # fmt: skip
         self._cluster = cluster
@@ -254,7 +254,7 @@ class Observer:
             asked.reading = replace(asked.reading, usage_ratio=None)
         reason, remedy = _WORDS[scrape.result]
         if asked.streak >= TELL_AFTER and (asked.trouble is None or asked.trouble.reason is not reason):
-            asked.trouble = Trouble(pod=pod.name, reason=reason, message=f"{scrape.trouble}; {remedy}")
+            asked.trouble = PodTrouble(pod=pod.name, reason=reason, message=f"{scrape.trouble}; {remedy}")
         if scrape.result not in asked.logged:
             asked.logged.add(scrape.result)
             fields = {"namespace": pod.namespace, "pod": pod.name, "result": scrape.result.value}
@@ -267,7 +267,7 @@ class Observer:
             return None
         return Observation(
             engines=tuple(
-                Engine(
+                RunningEngine(
                     pod=pod.name,
                     template_hash=pod.template_hash,
                     reading=found.reading,

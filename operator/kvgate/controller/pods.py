@@ -92,7 +92,7 @@ def controller_of(body: Mapping[str, Any], kind: str) -> tuple[str, str] | None:
     return None
 
 
-class PodStore:
+class KnownPods:
     """Lives in kopf's event loop."""
 
     def __init__(self) -> None:

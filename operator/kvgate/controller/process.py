@@ -27,14 +27,14 @@ from kvgate.cluster.events import EventRecorder, instance_name
 from kvgate.cluster.leases import Claim, Leases
 from kvgate.controller.handlers import operator_settings, registry_of
 from kvgate.controller.health import Health
-from kvgate.controller.judging import Judges, judging_pool
+from kvgate.controller.judging import JudgeWorkers, judging_pool
 from kvgate.controller.leadership import RENEW_SECONDS, Elector, Gate, LeaseLost
+from kvgate.controller.memory import Memory
 from kvgate.controller.observe import Observer, ScrapeInstruments, Scraper
-from kvgate.controller.pods import PodStore
-from kvgate.controller.reconcile import Instruments, Reconciler
+from kvgate.controller.pods import KnownPods
+from kvgate.controller.reconcile import ReconcileInstruments, Reconciler
 from kvgate.controller.schedule import Resync, WorkQueue
-from kvgate.controller.starts import ObservedStarts, Place
-from kvgate.controller.store import Store
+from kvgate.controller.starts import ConfigMapName, ObservedStarts
 from kvgate.metrics import registry as metrics
 from kvgate.metrics.endpoint import endpoint_app
 from kvgate.metrics.exporter import DeploymentSnapshot, counter, gauge, histogram, new_registry
@@ -70,7 +70,7 @@ class Options:
     """Empty: the whole cluster."""
     resync_seconds: float = 300.0
     observe_seconds: float = 15.0
-    calibration: Place | None = None
+    calibration: ConfigMapName | None = None
     """Place of the observed starts."""
     trust: Trust = VLLM_ALONE
     """Rule about whose starts teach."""
@@ -102,7 +102,7 @@ class Process:
         self.troubles = Troubles(lambda loop: errors.labels(loop).inc())
         gauge(metrics.LEADER, self.registry).set_function(self.gate.is_open)
         self.lag = gauge(metrics.EVENT_LOOP_LAG, self.registry)
-        self.instruments = Instruments(
+        self.instruments = ReconcileInstruments(
             results=counter(metrics.RECONCILES, self.registry),
             durations=histogram(metrics.RECONCILE_DURATION, self.registry),
         )
@@ -287,8 +287,8 @@ async def _operate(process: Process) -> None:
     options, configuration = process.options, await load_configuration(process.options.kubeconfig)
     asyncio.get_running_loop().set_exception_handler(partial(_unless_stopping, process))
     may_write = process.gate.is_open
-    pool, pods = judging_pool(), PodStore()
-    store = Store(process.deployments, process.starts, Judges(pool, process.starts))
+    pool, pods = judging_pool(), KnownPods()
+    store = Memory(process.deployments, process.starts, JudgeWorkers(pool, process.starts))
     beat = asyncio.create_task(_beat(process, store))  # from now on: the workers start for a while
     async with (
         pool,
@@ -340,7 +340,7 @@ def _unless_stopping(process: Process, loop: asyncio.AbstractEventLoop, context:
         loop.default_exception_handler(context)
 
 
-async def _beat(process: Process, store: Store) -> None:
+async def _beat(process: Process, store: Memory) -> None:
     clock = asyncio.get_running_loop().time
     due = clock()
 

@@ -17,12 +17,20 @@ from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, INFERENCE_DEPLOYMENT
 from kvgate.cluster.errors import ApiError, Conflict, Denied, Forbidden, NotFound, OverQuota, Rejected, Unavailable
 from kvgate.cluster.events import EventRecorder, Notice
 from kvgate.controller import decision as pure
-from kvgate.controller.decision import MISSING, Awaited, Change, Intent, Judged, Observed
-from kvgate.controller.store import Corrections, Key, Store
+from kvgate.controller.decision import MISSING, Awaited, ChildChange, Intent, Judged, Situation
+from kvgate.controller.memory import Corrections, Key, Memory
 from kvgate.judge.assess import Assessment, effective_values
 from kvgate.judge.facts import ConfigMissing
-from kvgate.rendering.observation import Crash, Engine
-from kvgate.rendering.status import Before, Obstacle, before, failed_status, halted_status, is_changed, status_patch
+from kvgate.rendering.observation import Crash, RunningEngine
+from kvgate.rendering.status import (
+    Obstacle,
+    PreviousStatus,
+    failed_status,
+    halted_status,
+    is_changed,
+    previous_status,
+    status_patch,
+)
 from kvgate.runtime.workers import TurnedAway
 
 _TOLD = {
@@ -61,7 +69,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Instruments:
+class ReconcileInstruments:
     """Measurements of reconciles."""
 
     results: Counter
@@ -76,7 +84,7 @@ class _Outcome:
     awaited: Awaited | None = None
 
 
-OnStart = Callable[[InferenceDeployment, Assessment, Engine | Crash], Awaitable[str]]
+OnStart = Callable[[InferenceDeployment, Assessment, RunningEngine | Crash], Awaitable[str]]
 """Remembers what a pod of the current spec tells, once per pod and process; answers why it corrects nothing, if so."""
 
 
@@ -84,7 +92,7 @@ class Reconciler:
     """Raises ApiError where the API server kept it from finishing; what users did wrong becomes conditions."""
 
     def __init__(
-        self, cluster: Cluster, recorder: EventRecorder, store: Store, instruments: Instruments,
+        self, cluster: Cluster, recorder: EventRecorder, store: Memory, instruments: ReconcileInstruments,
         on_start: OnStart,
     ) -> None:  # fmt: skip
         self._cluster = cluster
@@ -128,7 +136,7 @@ class Reconciler:
             await self._give_up(key, document, error)
             raise
 
-    async def _gather(self, key: Key, document: Document) -> Observed:
+    async def _gather(self, key: Key, document: Document) -> Situation:
         try:
             children = await asyncio.gather(*(self._cluster.find(kind, *key) for kind in (DEPLOYMENTS, SERVICES)))
             return await self.observed(key, document, *children)
@@ -138,12 +146,12 @@ class Reconciler:
 
     async def observed(
         self, key: Key, document: Document, deployment: Document | None, service: Document | None
-    ) -> Observed:
+    ) -> Situation:
         """The object with all that its verdict hangs on."""
         owner = pure.read_owner(document)
         config = await self._config(key[0], pure.config_reference(owner))
         standing = self._store.standing(key, document)
-        return Observed(
+        return Situation(
             document=document, owner=owner, config=config, deployment=deployment, service=service, standing=standing
         )
 
@@ -153,7 +161,7 @@ class Reconciler:
             return pure.NO_CONFIG
         return pure.config_text(reference, await self._cluster.find(CONFIG_MAPS, namespace, reference.name))
 
-    def is_settled(self, key: Key, observed: Observed) -> bool:
+    def is_settled(self, key: Key, observed: Situation) -> bool:
         """True where a run would write and learn nothing; its figures are shown then. What must be judged first is not settled."""
         judged = self._store.judged(key, observed)
         if judged is None and isinstance(observed.owner, InferenceDeployment):
@@ -170,7 +178,7 @@ class Reconciler:
             self._store.show(key, observed, intent, status, observed.own_deployment)
         return settled
 
-    async def _settle(self, key: Key, observed: Observed) -> _Outcome:
+    async def _settle(self, key: Key, observed: Situation) -> _Outcome:
         judged = await self._judge(key, observed)
         intent = self._decide(key, observed, judged)
         was_pending = intent.pending
@@ -187,10 +195,10 @@ class Reconciler:
         result = "written" if was_pending or written else "unchanged"
         return _Outcome(result=result, awaited=pure.awaited_by(observed, intent))
 
-    def _before(self, key: Key, document: Document) -> Before:
-        return before(document, _now(), self._store.written(key, document))
+    def _before(self, key: Key, document: Document) -> PreviousStatus:
+        return previous_status(document, _now(), self._store.written(key, document))
 
-    def _decide(self, key: Key, observed: Observed, judged: Judged | None) -> Intent:
+    def _decide(self, key: Key, observed: Situation, judged: Judged | None) -> Intent:
         """Decide, without changes that were corrected often enough or refused: the status says so instead."""
         intent, corrections = pure.decide(observed, judged), self._store.corrections(key)
         if intent.deployment is not None:
@@ -201,7 +209,7 @@ class Reconciler:
             intent = replace(_tried(intent, corrections, intent.service), service=_open(corrections, intent.service))
         return intent
 
-    async def _judge(self, key: Key, observed: Observed) -> Judged | None:
+    async def _judge(self, key: Key, observed: Situation) -> Judged | None:
         if (known := self._store.judged(key, observed)) is not None:
             return known
         async with self.aside():
@@ -224,7 +232,7 @@ class Reconciler:
             self._store.learnt(key, starts, next(filter(None, remarks), ""))
 
     async def _apply(
-        self, key: Key, observed: Observed, intent: Intent
+        self, key: Key, observed: Situation, intent: Intent
     ) -> tuple[Intent, Document | None, ApiError | None]:
         """The intent with what stood in its way, the Deployment as it is now, and an error to be passed on."""
         deployment, corrections = observed.own_deployment, self._store.corrections(key)
@@ -251,7 +259,7 @@ class Reconciler:
             intent = _tried(intent, corrections, left) if left.differs or left.added else intent
         return intent, deployment, None
 
-    async def _correct(self, kind: Kind, live: Document | None, change: Change) -> Document:
+    async def _correct(self, kind: Kind, live: Document | None, change: ChildChange) -> Document:
         """The child as it is after that."""
         if change.differs or live is None:
             live = await self._cluster.apply(kind, change.wanted)
@@ -271,7 +279,7 @@ class Reconciler:
         except Exception as second:  # noqa: BLE001 - see above
             _log.warning("status not written: %s", second)
 
-    async def _write_status(self, document: Document, state: Before, status: Document) -> bool:
+    async def _write_status(self, document: Document, state: PreviousStatus, status: Document) -> bool:
         """Only a change is written, to this very object and none that took its name; events follow the write."""
         if not is_changed(state, status):
             return False
@@ -282,7 +290,7 @@ class Reconciler:
         await self._tell(document, state, status)
         return True
 
-    async def _tell(self, document: Document, state: Before, status: Document) -> None:
+    async def _tell(self, document: Document, state: PreviousStatus, status: Document) -> None:
         """An event that cannot be written is logged, and holds nothing up."""
         for notice in notices(state.conditions, map(Condition.from_document, status["conditions"])):
             try:
@@ -301,7 +309,7 @@ def _obstacle(error: ApiError) -> Obstacle:
     return Obstacle(reason=reasons.get(type(error), Reason.API_REJECTED), message=str(error))
 
 
-def _open(corrections: Corrections, change: Change) -> Change | None:
+def _open(corrections: Corrections, change: ChildChange) -> ChildChange | None:
     """The change where it may be tried."""
     is_gone = change.differs == (MISSING,)
     kind = str(change.wanted["kind"])
@@ -310,7 +318,7 @@ def _open(corrections: Corrections, change: Change) -> Change | None:
     return change if corrections.may_try(kind, change.difference) else None
 
 
-def _tried(intent: Intent, corrections: Corrections, change: Change) -> Intent:
+def _tried(intent: Intent, corrections: Corrections, change: ChildChange) -> Intent:
     """Add the status of a change that is not tried any more."""
     if _open(corrections, change) is not None:
         return intent

@@ -14,9 +14,9 @@ from kvgate.api.base import Document
 from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster, Kind
 from kvgate.cluster.errors import ApiError, Forbidden
 from kvgate.controller.decision import Awaited
+from kvgate.controller.memory import Key, Memory
 from kvgate.controller.reconcile import Reconciler
 from kvgate.controller.starts import ObservedStarts
-from kvgate.controller.store import Key, Store
 from kvgate.rendering.labels import OWNER_LABEL
 from kvgate.runtime.background import Troubles, repeat
 from kvgate.runtime.workers import TurnedAway
@@ -196,7 +196,7 @@ class Resync:
         namespaces: Sequence[str],
         reconciler: Reconciler,
         queue: WorkQueue,
-        store: Store,
+        store: Memory,
         starts: ObservedStarts,
         troubles: Troubles,
     ) -> None:

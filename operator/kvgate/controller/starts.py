@@ -25,7 +25,7 @@ from kvgate.calibration.records import (
 )
 from kvgate.cluster.client import CONFIG_MAPS, Cluster
 from kvgate.judge.assess import Assessment
-from kvgate.rendering.observation import Crash, Engine
+from kvgate.rendering.observation import Crash, RunningEngine
 from kvgate.rendering.pod import VLLM_ALONE
 
 KEY = "starts.jsonl"
@@ -35,14 +35,14 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class ConfigMapName:
     """Place of the ConfigMap."""
 
     namespace: str
     name: str
 
     @classmethod
-    def parse(cls, text: str) -> "Place":
+    def parse(cls, text: str) -> "ConfigMapName":
         """`NAMESPACE/NAME`; raises ValueError."""
         namespace, slash, name = text.partition("/")
         if not (namespace and slash and name) or "/" in name:
@@ -57,7 +57,7 @@ class ObservedStarts:
     """Starts that are known in this process and in the ConfigMap; without a place, only until the process ends."""
 
     def __init__(
-        self, place: Place | None, trust: Trust = VLLM_ALONE, *, clock: Callable[[], float] = time.time
+        self, place: ConfigMapName | None, trust: Trust = VLLM_ALONE, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._place = place
         self._trust = trust
@@ -101,7 +101,7 @@ class ObservedStarts:
             self._show(read_records(text))
 
     async def learn(
-        self, cluster: Cluster, owner: InferenceDeployment, assessment: Assessment, seen: Engine | Crash
+        self, cluster: Cluster, owner: InferenceDeployment, assessment: Assessment, seen: RunningEngine | Crash
     ) -> str:
         """Learn from a pod of this object, with the answer of `add`; nothing where the cache was given by hand or not predicted."""
         budget = assessment.effective
@@ -154,14 +154,14 @@ class ObservedStarts:
         self._told = told
 
 
-def _named(seen: Engine | Crash) -> str:
+def _named(seen: RunningEngine | Crash) -> str:
     """Repository and digest of what ran."""
     return repository_of(seen.image) + "@" + seen.image.rpartition("@")[2]
 
 
-def _start(budget: Budget, seen: Engine | Crash, source: str) -> ObservedStart | None:
+def _start(budget: Budget, seen: RunningEngine | Crash, source: str) -> ObservedStart | None:
     """A refused start tells the bytes that it would have had; of several pipeline stages not which one's they are."""
-    if isinstance(seen, Engine):
+    if isinstance(seen, RunningEngine):
         blocks, size = seen.reading.num_gpu_blocks, seen.reading.block_size
         return start_of_blocks(budget, blocks, block_size=size, source=source)
     if seen.available_kv_cache_bytes is None or budget.request.settings.parallelism.pipeline > 1:
@@ -169,7 +169,7 @@ def _start(budget: Budget, seen: Engine | Crash, source: str) -> ObservedStart |
     return start_of_bytes(budget, seen.available_kv_cache_bytes, source=f"{source} (refused to start)")
 
 
-def _config_map(place: Place, text: str) -> Document:
+def _config_map(place: ConfigMapName, text: str) -> Document:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class MetricType(StrEnum):
     """Prometheus' name of the type."""
 
     GAUGE = "gauge"
@@ -20,7 +20,7 @@ class Metric:
     """One metric family."""
 
     name: str
-    kind: Kind
+    kind: MetricType
     help: str
     labels: tuple[str, ...] = ()
     unit: str = ""
@@ -35,7 +35,7 @@ _PER_GPU = "per GPU of the tightest rank, as rendered or, where nothing is, as w
 
 
 def _owned(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
-    return Metric(name=name, kind=Kind.GAUGE, help=help_, labels=(*OWNER_LABELS, *labels), unit=unit)
+    return Metric(name=name, kind=MetricType.GAUGE, help=help_, labels=(*OWNER_LABELS, *labels), unit=unit)
 
 
 DEPLOYMENT_INFO = _owned(
@@ -123,87 +123,87 @@ PER_DEPLOYMENT = (
 """Served by the controller; at most 40 series per InferenceDeployment."""
 
 BUILD_INFO = Metric(
-    name="kvgate_build_info", kind=Kind.GAUGE, help="Always 1; the running release.", labels=("version",)
+    name="kvgate_build_info", kind=MetricType.GAUGE, help="Always 1; the running release.", labels=("version",)
 )
 CATALOGUE_ENTRIES = Metric(
     name="kvgate_catalogue_entries",
-    kind=Kind.GAUGE,
+    kind=MetricType.GAUGE,
     help="Entries of the catalogues of models and accelerators.",
     labels=("catalogue",),
 )
 ADMISSION_REVIEWS = Metric(
     name="kvgate_admission_reviews_total",
-    kind=Kind.COUNTER,
+    kind=MetricType.COUNTER,
     help="Answered admission reviews, by decision (Invalid: the schema refused), policy and operation.",
     labels=("decision", "policy", "operation"),
 )
 ADMISSION_ERRORS = Metric(
     name="kvgate_admission_errors_total",
-    kind=Kind.COUNTER,
+    kind=MetricType.COUNTER,
     help="Admission reviews answered with HTTP 500 because of a defect of kvgate.",
 )
 ADMISSION_REVIEW_DURATION = Metric(
     name="kvgate_admission_review_duration_seconds",
-    kind=Kind.HISTOGRAM,
+    kind=MetricType.HISTOGRAM,
     help="From the first byte of an admission review's body to its answer.",
     unit="seconds",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
 )
 RECONCILES = Metric(
-    name="kvgate_reconcile_total", kind=Kind.COUNTER, help="Finished reconciles, by result.", labels=("result",)
+    name="kvgate_reconcile_total", kind=MetricType.COUNTER, help="Finished reconciles, by result.", labels=("result",)
 )
 RECONCILE_DURATION = Metric(
     name="kvgate_reconcile_duration_seconds",
-    kind=Kind.HISTOGRAM,
+    kind=MetricType.HISTOGRAM,
     help="Time of one reconcile, API requests included.",
     unit="seconds",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
 API_REQUESTS = Metric(
     name="kvgate_api_requests_total",
-    kind=Kind.COUNTER,
+    kind=MetricType.COUNTER,
     help="Requests to the Kubernetes API, by verb and HTTP status.",
     labels=("verb", "code"),
 )
 LEADER = Metric(
     name="kvgate_leader",
-    kind=Kind.GAUGE,
+    kind=MetricType.GAUGE,
     help="1 in the controller that holds its Lease; 0 while it waits, or could not confirm it for 10 s.",
 )
 BACKGROUND_ERRORS = Metric(
     name="kvgate_background_errors_total",
-    kind=Kind.COUNTER,
+    kind=MetricType.COUNTER,
     help="Exceptions that a loop in the background survived, by loop; the log has each cause once.",
     labels=("loop",),
 )
 EVENT_LOOP_LAG = Metric(
     name="kvgate_event_loop_lag_seconds",
-    kind=Kind.GAUGE,
+    kind=MetricType.GAUGE,
     help="How late the reconciling event loop last woke up.",
     unit="seconds",
 )
 POD_SCRAPES = Metric(
     name="kvgate_pod_scrapes_total",
-    kind=Kind.COUNTER,
+    kind=MetricType.COUNTER,
     help="Scrapes of vLLM pods, by result (read, or what was wrong).",
     labels=("result",),
 )
 POD_SCRAPE_DURATION = Metric(
     name="kvgate_pod_scrape_duration_seconds",
-    kind=Kind.HISTOGRAM,
+    kind=MetricType.HISTOGRAM,
     help="Time of one scrape of a vLLM pod, its parsing included.",
     unit="seconds",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
 CALIBRATION_STARTS = Metric(
     name="kvgate_calibration_starts",
-    kind=Kind.GAUGE,
+    kind=MetricType.GAUGE,
     help="Observed starts that correct predictions, and those that are kept but not used, by state.",
     labels=("state",),
 )
 CERTIFICATE_EXPIRY = Metric(
     name="kvgate_webhook_certificate_expiry_timestamp_seconds",
-    kind=Kind.GAUGE,
+    kind=MetricType.GAUGE,
     help="When the certificate that the webhook serves ends, in seconds since 1970.",
     unit="seconds",
 )

@@ -61,7 +61,7 @@ A_MINUTE, DAYS = "suffix: / min", "suffix: days"
 """Grafana's own units turn a hundred of them into hours and weeks."""
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
-Kind = TypeVar("Kind", timeseries.Panel, stat.Panel, bargauge.Panel, table.Panel, statetimeline.Panel)
+AnyPanel = TypeVar("AnyPanel", timeseries.Panel, stat.Panel, bargauge.Panel, table.Panel, statetimeline.Panel)
 Thresholds = tuple[tuple[float | None, str], ...]
 """(from, colour), the lowest from None."""
 
@@ -128,7 +128,7 @@ class Column:
     width: int | None = None
 
 
-def described(panel: Kind, about: About) -> Kind:
+def described(panel: AnyPanel, about: About) -> AnyPanel:
     """Title, description, unit, size, thresholds, and what stands there without data."""
     panel.title(about.title).description(about.description).span(about.width).height(about.height)
     panel.no_value(about.no_value).datasource(DATASOURCE).thresholds(_thresholds(about.thresholds))
@@ -139,7 +139,7 @@ def described(panel: Kind, about: About) -> Kind:
     return panel
 
 
-def asking(panel: Kind, queries: Iterable[Query], *, instant: bool = False) -> Kind:
+def asking(panel: AnyPanel, queries: Iterable[Query], *, instant: bool = False) -> AnyPanel:
     """The queries by the letters A, B, …: over the range, or at its end."""
     for letter, query in zip("ABCDEFGHIJ", queries, strict=False):
         target = prometheus.Dataquery().expr(query.expr).ref_id(letter).datasource(DATASOURCE)

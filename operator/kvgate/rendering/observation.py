@@ -15,12 +15,12 @@ from kvgate.vllm.metric_names import EngineReading
 DRIFT_PERCENT = 5
 """Beyond it a prediction counts as wrong."""
 
-Claim = tuple[ConditionType, bool | None, Reason, str]
+Statement = tuple[ConditionType, bool | None, Reason, str]
 """Type, status, reason and message of one condition."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Engine:
+class RunningEngine:
     """A ready pod that has told its capacity."""
 
     pod: str
@@ -34,7 +34,7 @@ class Engine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trouble:
+class PodTrouble:
     """A ready pod that cannot be read; `message` completes `pod …`."""
 
     pod: str
@@ -65,8 +65,8 @@ class Crash:
 class Observation:
     """Observation of all pods of one InferenceDeployment; two are equal where the same capacities are reported, whatever the usage."""
 
-    engines: tuple[Engine, ...] = ()
-    troubles: tuple[Trouble, ...] = ()
+    engines: tuple[RunningEngine, ...] = ()
+    troubles: tuple[PodTrouble, ...] = ()
     crashes: tuple[Crash, ...] = ()
     remark: str = field(default="", compare=False)
     """Reason why the report does not correct the next prediction."""
@@ -77,11 +77,11 @@ class Observation:
         told = (engine.reading.usage_ratio for engine in self.engines)
         return max((usage for usage in told if usage is not None), default=None)
 
-    def of(self, template_hash: str) -> tuple[Engine, ...]:
+    def of(self, template_hash: str) -> tuple[RunningEngine, ...]:
         """The engines of the current spec."""
         return tuple(engine for engine in self.engines if engine.template_hash == template_hash)
 
-    def starts(self, template_hash: str) -> tuple[Engine | Crash, ...]:
+    def starts(self, template_hash: str) -> tuple[RunningEngine | Crash, ...]:
         """Return the starts of the current spec that state how much memory became KV cache or would have."""
         refused = (crash for crash in self.crashes if crash.available_kv_cache_bytes is not None)
         return *self.of(template_hash), *(crash for crash in refused if crash.template_hash == template_hash)
@@ -92,7 +92,7 @@ class Observation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Figures:
+class Comparison:
     """An observation held against the budget."""
 
     pods: int = 0
@@ -112,17 +112,17 @@ class Figures:
         return Fraction(self.current_tokens, self.expected_tokens) - 1
 
 
-def figures_of(
+def compared(
     observation: Observation | None, budget: Budget | None, template_hash: str, expected: int | None
-) -> Figures:
+) -> Comparison:
     """`budget` tells the layout of the cache, `template_hash` is that of what is rendered now and `expected` its prediction in tokens."""
     if observation is None:
-        return Figures()
+        return Comparison()
     smallest = min(
         (engine.reading for engine in observation.engines), key=lambda told: _order(told, budget), default=None
     )
     current = (capacity_tokens(engine.reading, budget) for engine in observation.of(template_hash))
-    return Figures(
+    return Comparison(
         pods=len(observation.engines),
         smallest=smallest,
         capacity_tokens=capacity_tokens(smallest, budget) if smallest else None,
@@ -147,7 +147,7 @@ def capacity_tokens(reading: EngineReading, budget: Budget | None) -> int | None
     return cache.num_tokens(reading.num_gpu_blocks)
 
 
-def observed_status(figures: Figures, previous: Mapping[str, Any], now: str) -> Document | None:
+def observed_status(figures: Comparison, previous: Mapping[str, Any], now: str) -> Document | None:
     """The time moves with the size alone; `previous` is what stood there before."""
     if figures.smallest is None:
         return None
@@ -164,7 +164,7 @@ def observed_status(figures: Figures, previous: Mapping[str, Any], now: str) -> 
     return dumped
 
 
-def observed_claims(observation: Observation, figures: Figures) -> list[Claim]:
+def observed_statements(observation: Observation, figures: Comparison) -> list[Statement]:
     """Observed and PredictionDrift."""
     return [
         (ConditionType.OBSERVED, *_observed(observation, figures)),
@@ -172,7 +172,7 @@ def observed_claims(observation: Observation, figures: Figures) -> list[Claim]:
     ]
 
 
-def _observed(observation: Observation, figures: Figures) -> tuple[bool | None, Reason, str]:
+def _observed(observation: Observation, figures: Comparison) -> tuple[bool | None, Reason, str]:
     if observation.troubles:
         first, more = observation.troubles[0], len(observation.troubles) - 1
         message = f"pod {first.pod} {first.message}" + (f"; {more} more cannot be read" if more else "")
@@ -184,7 +184,7 @@ def _observed(observation: Observation, figures: Figures) -> tuple[bool | None, 
     return True, Reason.CAPACITY_REPORTED, f"vLLM reports a KV cache of {size}"
 
 
-def _drift(figures: Figures, remark: str) -> tuple[bool | None, Reason, str]:
+def _drift(figures: Comparison, remark: str) -> tuple[bool | None, Reason, str]:
     error = figures.error
     if error is None:
         what = (

@@ -15,7 +15,14 @@ from kvgate.budget.plan import Budget
 from kvgate.judge.assess import Assessment, Decision, effective_values
 from kvgate.judge.summary import accepted, changes_text, finding_text
 from kvgate.rendering.labels import selector
-from kvgate.rendering.observation import Claim, Observation, crash_text, figures_of, observed_claims, observed_status
+from kvgate.rendering.observation import (
+    Observation,
+    Statement,
+    compared,
+    crash_text,
+    observed_statements,
+    observed_status,
+)
 from kvgate.rendering.rollout import Rollout, rollout_of
 from kvgate.rendering.standing import Admitted, budget_status, dumped
 from kvgate.rendering.workload import NotRendered, predicted_tokens
@@ -39,7 +46,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Before:
+class PreviousStatus:
     """Status before this run: conditions keep their transition times, and old pods their effective values."""
 
     status: Mapping[str, Any]
@@ -57,9 +64,9 @@ class Before:
         except ValidationError:
             return ()
 
-    def renewed(self, claims: Iterable[Claim]) -> tuple[Condition, ...]:
+    def renewed(self, statements: Iterable[Statement]) -> tuple[Condition, ...]:
         conditions = self.conditions
-        for kind, status, reason, message in claims:
+        for kind, status, reason, message in statements:
             conditions = set_condition(
                 conditions, kind, status=status, reason=reason, message=message,
                 generation=self.generation, now=self.now,
@@ -67,11 +74,11 @@ class Before:
         return conditions
 
 
-def before(document: Mapping[str, Any], now: str, written: Mapping[str, Any] | None = None) -> Before:
+def previous_status(document: Mapping[str, Any], now: str, written: Mapping[str, Any] | None = None) -> PreviousStatus:
     """Return the previous status of an object as the API server has it; `written` is the status that we wrote last."""
     status = document.get("status")
     live = status if isinstance(status, Mapping) else {}
-    return Before(
+    return PreviousStatus(
         status=live if written is None else written,
         generation=document["metadata"].get("generation", 1),
         now=now,
@@ -87,7 +94,7 @@ def status_of(
     left_out: NotRendered | None,
     obstacle: Obstacle | None,
     deployment: Mapping[str, Any] | None,
-    before: Before,
+    before: PreviousStatus,
     observation: Observation | None = None,
     template_hash: str = "",
     admitted: Admitted | None = None,
@@ -103,22 +110,22 @@ def status_of(
     budget = None if left_out and admitted else assessment.effective
     crash = observation.crash_of(template_hash) if observation else None
     expected = admitted.record.predicted_tokens if admitted else predicted_tokens(assessment)
-    claims_of_pods, observed = _seen(observation, budget, template_hash, expected, before)
+    about_pods, observed = _seen(observation, budget, template_hash, expected, before)
     verdict, figures = (
         _standing_verdict(admitted, before)
         if admitted is not None and is_kept
         else _verdict_of_now(assessment, left_out, calibration_revision)
     )
-    claims = [
+    statements = [
         *verdict,
         *_progress(left_out, obstacle, rollout, (crash.reason, crash_text(crash, budget)) if crash else None, admitted),
         *_drifted(drift, before),
-        *claims_of_pods,
+        *about_pods,
     ]
     effective = before.status.get("effective") if left_out else _dumped(effective_values(owner.spec, assessment))
     return _document(
         before,
-        claims,
+        statements,
         observed=observed,
         effective=_dumped(admitted.record.effective) if admitted else effective,
         **figures,
@@ -129,28 +136,28 @@ def status_of(
 
 def _verdict_of_now(
     assessment: Assessment, left_out: NotRendered | None, calibration_revision: int
-) -> tuple[list[Claim], dict[str, object]]:
-    claims = [
+) -> tuple[list[Statement], dict[str, object]]:
+    statements = [
         (ConditionType.ACCEPTED, *accepted(assessment)),
         (ConditionType.PREDICTED, *_predicted(assessment)),
         (ConditionType.ADJUSTED, *_adjusted(assessment, left_out)),
     ]
     alternatives = [{"field": field_path(a.field), "value": str(a.value)} for a in assessment.alternatives]
-    return claims, {
+    return statements, {
         "budget": budget_status(assessment),
         "calibrationRevision": calibration_revision or None,
         "alternatives": alternatives or None,
     }
 
 
-def _standing_verdict(admitted: Admitted, before: Before) -> tuple[list[Claim], dict[str, object]]:
+def _standing_verdict(admitted: Admitted, before: PreviousStatus) -> tuple[list[Statement], dict[str, object]]:
     """Return the verdict as of the admission; its alternatives are gone where another spec was judged meanwhile."""
     record = admitted.record
     reason = Reason(record.reason) if record.reason in set(Reason) else Reason.AS_WRITTEN
     was_admitted = {"True": True, "Unknown": None}[record.accepted]
     predicted = (True, *_LEDGER) if admitted.budget else (False, reason, record.message)
     adjusted = (True, Reason.ADJUSTED, record.changes) if record.changes else (False, *_AS_WRITTEN)
-    claims: list[Claim] = [
+    statements: list[Statement] = [
         (ConditionType.ACCEPTED, was_admitted, reason, record.message),
         (ConditionType.PREDICTED, *predicted),
         (ConditionType.ADJUSTED, *adjusted),
@@ -158,7 +165,7 @@ def _standing_verdict(admitted: Admitted, before: Before) -> tuple[list[Claim], 
     was_standing = (before.status.get("standing") or {}).get("budget") is None and not any(
         condition.type == ConditionType.ACCEPTED and condition.status == "False" for condition in before.conditions
     )
-    return claims, {
+    return statements, {
         "budget": admitted.budget,
         "calibrationRevision": record.calibration_revision,
         "alternatives": before.status.get("alternatives") if was_standing else None,
@@ -170,7 +177,7 @@ def invalid_status(
     findings: Iterable[Finding],
     *,
     deployment: Mapping[str, Any] | None,
-    before: Before,
+    before: PreviousStatus,
     observation: Observation | None = None,
     template_hash: str = "",
     obstacle: Obstacle | None = None,
@@ -182,18 +189,18 @@ def invalid_status(
     rollout = rollout_of(deployment) if deployment else Rollout()
     left_out = NotRendered(reason=Reason.INVALID_SPEC, message="the spec cannot be read")
     expected = admitted.record.predicted_tokens if admitted else None
-    claims_of_pods, observed = _seen(observation, None, template_hash, expected, before)
-    claims = [
+    about_pods, observed = _seen(observation, None, template_hash, expected, before)
+    statements = [
         (ConditionType.ACCEPTED, False, Reason.INVALID_SPEC, message),
         (ConditionType.PREDICTED, False, Reason.INVALID_SPEC, left_out.message),
         (ConditionType.ADJUSTED, False, Reason.NOT_RENDERED, "nothing was rendered for this spec"),
         *_progress(left_out, obstacle, rollout, None, admitted),
         *_drifted(drift, before),
-        *claims_of_pods,
+        *about_pods,
     ]
     return _document(
         before,
-        claims,
+        statements,
         observed=observed,
         effective=_dumped(admitted.record.effective) if admitted else before.status.get("effective"),
         **_counts(name, rollout),
@@ -201,32 +208,32 @@ def invalid_status(
     )
 
 
-def halted_status(obstacle: Obstacle, before: Before) -> Document:
+def halted_status(obstacle: Obstacle, before: PreviousStatus) -> Document:
     """Keep the previous status and mark it Stalled when the facts cannot be read."""
-    claims = [
+    statements = [
         (ConditionType.RECONCILING, False, obstacle.reason, _WAITING),
         (ConditionType.STALLED, True, obstacle.reason, obstacle.message),
     ]
-    return {**before.status, "conditions": [_dumped(condition) for condition in before.renewed(claims)]}
+    return {**before.status, "conditions": [_dumped(condition) for condition in before.renewed(statements)]}
 
 
-def failed_status(before: Before, error: Exception) -> Document:
+def failed_status(before: PreviousStatus, error: Exception) -> Document:
     """Return the status of an object on which kvgate itself fails: a previous status of this generation stays."""
     message = (
         f"kvgate failed on this object ({type(error).__name__}); what runs is left alone. The controller's log has the traceback: "
         "please report it with this object. A change of the spec may help meanwhile"
     )
     is_of_now = before.status.get("observedGeneration") == before.generation
-    claims: list[Claim] = [
+    statements: list[Statement] = [
         *([] if is_of_now else [(ConditionType.ACCEPTED, None, Reason.CANNOT_BE_JUDGED, message)]),
         (ConditionType.RECONCILING, False, Reason.CANNOT_BE_JUDGED, _WAITING),
         (ConditionType.STALLED, True, Reason.CANNOT_BE_JUDGED, message),
     ]
-    conditions = [_dumped(condition) for condition in before.renewed(claims)]
+    conditions = [_dumped(condition) for condition in before.renewed(statements)]
     return {**before.status, "observedGeneration": before.generation, "conditions": conditions}
 
 
-def is_changed(before: Before, status: Document) -> bool:
+def is_changed(before: PreviousStatus, status: Document) -> bool:
     """True where a write is due; fields that are not ours to write do not count."""
     live = before.status if before.live is None else before.live
     return {key: value for key, value in live.items() if key in _OURS} != status
@@ -235,7 +242,7 @@ def is_changed(before: Before, status: Document) -> bool:
 _OURS = frozenset(field.alias or name for name, field in InferenceDeploymentStatus.model_fields.items())
 
 
-def status_patch(before: Before, status: Document) -> Document:
+def status_patch(before: PreviousStatus, status: Document) -> Document:
     """The JSON merge patch that makes the object say this; what somebody else added to our fields goes."""
     live = before.status if before.live is None else before.live
     return _merge_patch({key: value for key, value in live.items() if key in _OURS}, status)
@@ -254,18 +261,22 @@ def _merge_patch(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> Document
 
 
 def _seen(
-    observation: Observation | None, budget: Budget | None, template_hash: str, expected: int | None, before: Before
-) -> tuple[list[Claim], Document | None]:
+    observation: Observation | None,
+    budget: Budget | None,
+    template_hash: str,
+    expected: int | None,
+    before: PreviousStatus,
+) -> tuple[list[Statement], Document | None]:
     """Conditions and status.observed; until somebody has looked, what was said before stays."""
     previous = before.status.get("observed") or {}
     if observation is None and any(condition.type == ConditionType.OBSERVED for condition in before.conditions):
         return [], previous or None
-    figures = figures_of(observation, budget, template_hash, expected)
-    return observed_claims(observation or Observation(), figures), observed_status(figures, previous, before.now)
+    figures = compared(observation, budget, template_hash, expected)
+    return observed_statements(observation or Observation(), figures), observed_status(figures, previous, before.now)
 
 
-def _document(before: Before, claims: Iterable[Claim], **parts: object) -> Document:
-    conditions = [_dumped(condition) for condition in before.renewed(claims)]
+def _document(before: PreviousStatus, statements: Iterable[Statement], **parts: object) -> Document:
+    conditions = [_dumped(condition) for condition in before.renewed(statements)]
     present = {key: value for key, value in parts.items() if value is not None}
     return {"observedGeneration": before.generation, "conditions": conditions, **present}
 
@@ -300,7 +311,7 @@ _AS_WRITTEN = (Reason.AS_WRITTEN, "rendered as written")
 _WAITING = "waiting for a change by somebody"
 
 
-def _drifted(drift: str, before: Before) -> list[Claim]:
+def _drifted(drift: str, before: PreviousStatus) -> list[Statement]:
     """The condition is there from the first time on that something differed for good."""
     if drift:
         return [(ConditionType.DRIFTED, True, Reason.CORRECTION_UNDONE, drift)]
@@ -312,7 +323,7 @@ def _drifted(drift: str, before: Before) -> list[Claim]:
 def _progress(
     left_out: NotRendered | None, obstacle: Obstacle | None, rollout: Rollout, crash: tuple[Reason, str] | None,
     admitted: Admitted | None = None,
-) -> list[Claim]:  # fmt: skip
+) -> list[Statement]:  # fmt: skip
     """The three conditions that `kubectl wait`, Helm and Flux look at."""
     if left_out is not None and admitted is not None and admitted.owner is not None:
         return _earlier(left_out, obstacle, rollout, admitted.record.generation)
@@ -329,7 +340,7 @@ def _progress(
     return [ready, reconciling, stalled]
 
 
-def _earlier(left_out: NotRendered, obstacle: Obstacle | None, rollout: Rollout, generation: int) -> list[Claim]:
+def _earlier(left_out: NotRendered, obstacle: Obstacle | None, rollout: Rollout, generation: int) -> list[Statement]:
     """The present generation is refused, and an earlier one stays in force: Ready speaks of the pods that run."""
     reason = Reason.REPLICAS_READY if rollout.is_complete else Reason.REPLICAS_NOT_READY
     ready = (
@@ -342,7 +353,7 @@ def _earlier(left_out: NotRendered, obstacle: Obstacle | None, rollout: Rollout,
     return [(ConditionType.READY, rollout.is_complete, reason, ready), reconciling, stalled]
 
 
-def _rollout(rollout: Rollout) -> list[Claim]:
+def _rollout(rollout: Rollout) -> list[Statement]:
     ready = f"{rollout.available} of {rollout.wanted} replicas are ready"
     if rollout.is_complete:
         return [
@@ -362,7 +373,7 @@ def _rollout(rollout: Rollout) -> list[Claim]:
     ]
 
 
-def _halted(reason: Reason, message: str, ready: Reason) -> list[Claim]:
+def _halted(reason: Reason, message: str, ready: Reason) -> list[Statement]:
     return [
         (ConditionType.READY, False, ready, message),
         (ConditionType.RECONCILING, False, reason, _WAITING),

@@ -37,7 +37,7 @@ class NotRendered:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Manifests:
+class Rendered:
     """Manifests that are applied for one InferenceDeployment."""
 
     deployment: Document
@@ -56,7 +56,7 @@ class Figures:
 
 def render(
     owner: InferenceDeployment, assessment: Assessment, accelerator: Accelerator | None
-) -> Manifests | NotRendered:
+) -> Rendered | NotRendered:
     """Render what follows from a present verdict."""
     figures = figures_of_verdict(owner, assessment, accelerator)
     return figures if isinstance(figures, NotRendered) else manifests(owner, figures)
@@ -85,9 +85,9 @@ def figures_of_verdict(
     )
 
 
-def manifests(owner: InferenceDeployment, figures: Figures) -> Manifests:
+def manifests(owner: InferenceDeployment, figures: Figures) -> Rendered:
     """Return the manifests that run the spec with these figures."""
-    return Manifests(deployment=_deployment(owner, figures), service=service(owner))
+    return Rendered(deployment=_deployment(owner, figures), service=service(owner))
 
 
 def _deployment(owner: InferenceDeployment, figures: Figures) -> Document:

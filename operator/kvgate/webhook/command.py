@@ -22,8 +22,8 @@ from kvgate.rendering.pod import IMAGES, VLLM_ALONE
 from kvgate.runtime.background import Troubles, repeat
 from kvgate.runtime.logs import log_as_json
 from kvgate.runtime.workers import Limits
-from kvgate.webhook.judging import LIMITS, WORKERS, Judge, StartsFile, reviewing_pool
-from kvgate.webhook.server import Bodies, Instruments, Traffic, validation_app
+from kvgate.webhook.judging import LIMITS, WORKERS, ReviewWorkers, StartsFile, reviewing_pool
+from kvgate.webhook.server import Bodies, ReviewInstruments, Traffic, validation_app
 from kvgate.webhook.tls import Certificate, CertificateError, ClientNames
 
 LINGER_SECONDS = 5.0
@@ -46,7 +46,7 @@ class CannotStart(click.ClickException):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class Options:
     """The options of the command."""
 
     host: str
@@ -126,7 +126,7 @@ def webhook(calibration_images: tuple[str, ...], calibration_scope: str, workers
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--calibration-image") from None
     try:
-        asyncio.run(run(Settings(trust=trust, limits=replace(LIMITS, workers=workers), **options)))
+        asyncio.run(run(Options(trust=trust, limits=replace(LIMITS, workers=workers), **options)))
     except CertificateError as error:
         raise CannotStart(str(error)) from None
     except OSError as error:
@@ -141,7 +141,7 @@ def main(argv: Sequence[str]) -> None:
     webhook.main(args=list(argv), prog_name="kvgate webhook")
 
 
-async def run(settings: Settings) -> None:
+async def run(settings: Options) -> None:
     """Serve until SIGTERM or SIGINT, then leave as `serving` does."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -154,7 +154,7 @@ async def run(settings: Settings) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving(settings: Settings) -> AsyncIterator[dict[str, int]]:
+async def serving(settings: Options) -> AsyncIterator[dict[str, int]]:
     """Both listeners, as ports by name. The probes outlive the reviews, and tell that no more should come."""
     certificate = Certificate(settings.tls_cert, settings.tls_key, settings.client_ca)
     starts = StartsFile(settings.calibration, settings.trust)
@@ -162,8 +162,8 @@ async def serving(settings: Settings) -> AsyncIterator[dict[str, int]]:
     metrics = endpoint_app(registry, livez=beat.livez, readyz=lambda: _readiness(accepting))
     gauge(names.CERTIFICATE_EXPIRY, registry).set_function(lambda: certificate.expires_at)
     pool, names_of_clients = reviewing_pool(settings.limits), ClientNames(settings.client_names)
-    judge = Judge(pool, lambda: starts.calibration)
-    validation = validation_app(Instruments.registered(registry), traffic, judge, Bodies())
+    judge = ReviewWorkers(pool, lambda: starts.calibration)
+    validation = validation_app(ReviewInstruments.registered(registry), traffic, judge, Bodies())
     async with contextlib.AsyncExitStack() as stack:
         beating = asyncio.create_task(beat.run_forever())
         stack.callback(beating.cancel)

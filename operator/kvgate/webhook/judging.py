@@ -36,7 +36,7 @@ def namespace_in(text: bytes) -> str:
     return found[1].decode() if found else ""
 
 
-class Judge:
+class ReviewWorkers:
     """Answers bodies; what is shared with the workers is the newest calibration."""
 
     def __init__(self, pool: Pool, calibration: Callable[[], Calibration]) -> None:

@@ -111,7 +111,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Instruments:
+class ReviewInstruments:
     """Counters of the door."""
 
     reviews: Counter
@@ -119,7 +119,7 @@ class Instruments:
     duration: Histogram
 
     @classmethod
-    def registered(cls, into: CollectorRegistry) -> "Instruments":
+    def registered(cls, into: CollectorRegistry) -> "ReviewInstruments":
         return cls(
             reviews=exporter.counter(registry.ADMISSION_REVIEWS, into),
             errors=exporter.counter(registry.ADMISSION_ERRORS, into),
@@ -166,7 +166,7 @@ Decide = Callable[[bytes], Awaitable[Answer | Mistake]]
 """Judges the body of a request. Raises NoAnswer."""
 
 
-def validation_app(instruments: Instruments, traffic: Traffic, decide: Decide, bodies: Bodies) -> web.Application:
+def validation_app(instruments: ReviewInstruments, traffic: Traffic, decide: Decide, bodies: Bodies) -> web.Application:
     """The application; `decide` judges in a worker, and something else only where a test wants it to fail."""
 
     async def validate(request: web.Request) -> web.Response:
@@ -184,7 +184,7 @@ def validation_app(instruments: Instruments, traffic: Traffic, decide: Decide, b
     return app
 
 
-async def _decided(text: bytes, instruments: Instruments, decide: Decide) -> web.Response:
+async def _decided(text: bytes, instruments: ReviewInstruments, decide: Decide) -> web.Response:
     try:
         answer = await decide(text)
     except NoAnswer as error:

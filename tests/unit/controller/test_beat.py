@@ -8,8 +8,8 @@ import pytest
 from kvgate.cluster.errors import Forbidden
 from kvgate.controller import process as controller
 from kvgate.controller.leadership import WRITE_SECONDS
+from kvgate.controller.memory import Memory
 from kvgate.controller.process import Options, Process
-from kvgate.controller.store import Store
 
 BLOCKED_SECONDS = 0.05
 
@@ -17,7 +17,7 @@ BLOCKED_SECONDS = 0.05
 async def test_a_loop_that_was_blocked_woke_up_that_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "BEAT_SECONDS", 0.0)
     process = Process(options=Options(metrics_host="127.0.0.1", metrics_port=0))
-    beat = asyncio.create_task(controller._beat(process, Store(process.deployments, process.starts)))
+    beat = asyncio.create_task(controller._beat(process, Memory(process.deployments, process.starts)))
     await asyncio.sleep(0)
     time.sleep(BLOCKED_SECONDS)  # noqa: ASYNC251 - that is the point
     await asyncio.sleep(0)
@@ -53,7 +53,7 @@ async def test_observed_starts_that_cannot_be_read_keep_nobody_from_working(
 
 async def test_the_heartbeat_survives_metrics_that_cannot_be_published(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(options=Options(metrics_host="127.0.0.1", metrics_port=0))
-    store, beats, third = Store(process.deployments, process.starts), [], asyncio.Event()
+    store, beats, third = Memory(process.deployments, process.starts), [], asyncio.Event()
 
     def publish() -> None:
         beats.append(process.health.beat_at)

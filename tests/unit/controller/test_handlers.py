@@ -8,9 +8,9 @@ import pytest
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION
 from kvgate.controller.handlers import EndlessBackoffs, operator_settings, registry_of
-from kvgate.controller.pods import PodStore
+from kvgate.controller.memory import Memory
+from kvgate.controller.pods import KnownPods
 from kvgate.controller.starts import ObservedStarts
-from kvgate.controller.store import Store
 from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.runtime.background import Troubles
 from support.manifests import NOW, a_document, a_pod
@@ -40,13 +40,13 @@ def queue() -> FakeQueue:
 
 
 @pytest.fixture
-def store() -> Store:
-    return Store(DeploymentSnapshot(), ObservedStarts(None))
+def store() -> Memory:
+    return Memory(DeploymentSnapshot(), ObservedStarts(None))
 
 
 @pytest.fixture
-def pods() -> PodStore:
-    return PodStore()
+def pods() -> KnownPods:
+    return KnownPods()
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def failed() -> list[str]:
 
 
 @pytest.fixture
-def registry(queue: FakeQueue, store: Store, pods: PodStore, failed: list[str]) -> kopf.OperatorRegistry:
+def registry(queue: FakeQueue, store: Memory, pods: KnownPods, failed: list[str]) -> kopf.OperatorRegistry:
     return registry_of(queue, store, pods, login, Troubles(failed.append))  # type: ignore[arg-type]
 
 
@@ -94,7 +94,7 @@ async def test_creation_change_and_restart_ask_for_a_reconcile(
 async def test_the_echo_of_our_own_write_asks_for_nothing_and_whatever_decides_does(
     registry: kopf.OperatorRegistry,
     queue: FakeQueue,
-    store: Store,
+    store: Memory,
     change: dict[str, Any],
     is_news: bool,  # noqa: FBT001
 ) -> None:
@@ -105,7 +105,7 @@ async def test_the_echo_of_our_own_write_asks_for_nothing_and_whatever_decides_d
     assert queue.begun == ([KEY] if is_news else [])
 
 
-async def test_a_deleted_object_is_forgotten_and_no_other(registry: kopf.OperatorRegistry, store: Store) -> None:
+async def test_a_deleted_object_is_forgotten_and_no_other(registry: kopf.OperatorRegistry, store: Memory) -> None:
     store.settled(KEY, a_document(), {})
     await tell(registry, "MODIFIED", a_document())
     assert store.written(KEY, a_document()) == {}
@@ -137,7 +137,7 @@ async def test_a_childs_event_is_its_owners(registry: kopf.OperatorRegistry, que
     assert queue.enqueued == [("serving", "qwen")]
 
 
-async def test_a_pod_is_kept_until_it_is_deleted(registry: kopf.OperatorRegistry, pods: PodStore) -> None:
+async def test_a_pod_is_kept_until_it_is_deleted(registry: kopf.OperatorRegistry, pods: KnownPods) -> None:
     handler = watching(registry, "pods")
     body = a_pod()
     for kind in (None, "ADDED", "MODIFIED"):

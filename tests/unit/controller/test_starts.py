@@ -14,13 +14,13 @@ from kvgate.calibration.records import read_records, with_start, write_records
 from kvgate.cluster.client import CONFIG_MAPS, Kind
 from kvgate.controller.decision import assess_owner
 from kvgate.controller.pods import pod_of
-from kvgate.controller.starts import KEY, ObservedStarts, Place
+from kvgate.controller.starts import KEY, ConfigMapName, ObservedStarts
 from kvgate.rendering.observation import Crash
 from support.manifests import an_owner
 from support.starts import a_pods_start, a_start
 
 IMAGE = "docker.io/vllm/vllm-openai@sha256:12"
-PLACE = Place(namespace="kvgate-system", name="kvgate-calibration")
+PLACE = ConfigMapName(namespace="kvgate-system", name="kvgate-calibration")
 
 
 class FakeCluster:
@@ -137,11 +137,11 @@ async def test_without_a_place_starts_are_known_until_the_process_ends() -> None
 @pytest.mark.parametrize("text", ["", "kvgate", "/name", "namespace/", "a/b/c"])
 def test_a_place_is_a_namespace_and_a_name(text: str) -> None:
     with pytest.raises(ValueError, match="NAMESPACE/NAME"):
-        Place.parse(text)
+        ConfigMapName.parse(text)
 
 
 def test_a_place_reads_back() -> None:
-    assert str(Place.parse("kvgate-system/kvgate-calibration")) == str(PLACE)
+    assert str(ConfigMapName.parse("kvgate-system/kvgate-calibration")) == str(PLACE)
 
 
 def document(generation: int, **status: Any) -> Document:

@@ -32,7 +32,7 @@ from kvgate.metrics.exporter import (
     sample_of,
     series_of,
 )
-from kvgate.metrics.registry import METRICS, PER_DEPLOYMENT, Kind
+from kvgate.metrics.registry import METRICS, PER_DEPLOYMENT, MetricType
 from kvgate.rendering.standing import budget_status
 
 MAX_SERIES = 40
@@ -263,7 +263,7 @@ def test_text_of_a_user_cannot_break_out_of_a_label() -> None:
 
 def test_every_metric_of_a_process_can_be_served() -> None:
     into = CollectorRegistry()
-    make = {Kind.COUNTER: counter, Kind.GAUGE: gauge, Kind.HISTOGRAM: histogram}
+    make = {MetricType.COUNTER: counter, MetricType.GAUGE: gauge, MetricType.HISTOGRAM: histogram}
     for metric in registry.PER_PROCESS:
         make[metric.kind](metric, into)
     text = generate_latest(into).decode()

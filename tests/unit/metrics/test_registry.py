@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kvgate.metrics.registry import METRICS, OWNER_LABELS, PER_DEPLOYMENT, Kind, Metric
+from kvgate.metrics.registry import METRICS, OWNER_LABELS, PER_DEPLOYMENT, Metric, MetricType
 
 
 def test_every_name_stands_once() -> None:
@@ -18,8 +18,8 @@ def test_a_metric_keeps_the_conventions(metric: Metric) -> None:
     assert metric.help.endswith(".")
     assert "\n" not in metric.help
     assert metric.name.endswith(metric.unit)
-    assert (metric.kind is Kind.COUNTER) == metric.name.endswith("_total")
-    assert (metric.kind is Kind.HISTOGRAM) == bool(metric.buckets)
+    assert (metric.kind is MetricType.COUNTER) == metric.name.endswith("_total")
+    assert (metric.kind is MetricType.HISTOGRAM) == bool(metric.buckets)
     assert list(metric.buckets) == sorted(set(metric.buckets))
     assert not {"pod", "uid", "le"} & set(metric.labels)
 

@@ -12,18 +12,18 @@ from kvgate.api.v1alpha1 import Vllm
 from kvgate.controller.decision import assess_owner
 from kvgate.rendering.labels import HASH_ANNOTATION, PREDICTED_TOKENS_ANNOTATION
 from kvgate.rendering.pod import image_of, load_budget_seconds
-from kvgate.rendering.workload import Manifests, render
+from kvgate.rendering.workload import Rendered, render
 from kvgate.text.expansion import expanded
 from support.manifests import an_owner
 
 H100 = next(each for each in catalogue.accelerators() if each.name == "H100-SXM-80GB")
 
 
-def manifests(**spec: Any) -> Manifests:
+def manifests(**spec: Any) -> Rendered:
     owner = an_owner(**spec)
     judged = assess_owner(owner, "")
     rendered = render(owner, judged.assessment, judged.accelerator)
-    assert isinstance(rendered, Manifests)
+    assert isinstance(rendered, Rendered)
     return rendered
 
 

@@ -9,8 +9,8 @@ from kvgate.api.conditions import Reason
 from kvgate.api.status import InferenceDeploymentStatus
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.controller.decision import assess_owner
-from kvgate.rendering.observation import Crash, Engine, Observation, Trouble
-from kvgate.rendering.status import Obstacle, before, halted_status, invalid_status, is_changed, status_of
+from kvgate.rendering.observation import Crash, Observation, PodTrouble, RunningEngine
+from kvgate.rendering.status import Obstacle, halted_status, invalid_status, is_changed, previous_status, status_of
 from kvgate.rendering.workload import NotRendered, render
 from kvgate.vllm.metric_names import EngineReading
 from support.manifests import NOW, a_deployment, a_document, an_owner
@@ -31,7 +31,7 @@ def status(
     rendered = render(owner, judged.assessment, judged.accelerator)
     found = status_of(
         owner, judged.assessment, left_out=rendered if isinstance(rendered, NotRendered) else None, obstacle=obstacle,
-        deployment=deployment, before=before(document, now), observation=observation, template_hash=CURRENT,
+        deployment=deployment, before=previous_status(document, now), observation=observation, template_hash=CURRENT,
     )  # fmt: skip
     InferenceDeploymentStatus.model_validate(found)
     return found
@@ -114,7 +114,9 @@ def test_seeing_the_same_again_changes_nothing() -> None:
     first = status(a_deployment(), replicas=2)
     again = status(a_deployment(), replicas=2, previous=first, now=LATER)
     assert again == first
-    assert not is_changed(before({"metadata": {}, "status": first | {"later": {"by": "others"}}}, LATER), again)
+    assert not is_changed(
+        previous_status({"metadata": {}, "status": first | {"later": {"by": "others"}}}, LATER), again
+    )
 
 
 def test_a_transition_time_moves_with_the_status_alone() -> None:
@@ -125,14 +127,16 @@ def test_a_transition_time_moves_with_the_status_alone() -> None:
     assert times[0]["Ready"] == NOW
     assert times[1]["Ready"] == LATER
     assert times[1]["Accepted"] == NOW
-    assert is_changed(before({"metadata": {}, "status": first}, LATER), second)
+    assert is_changed(previous_status({"metadata": {}, "status": first}, LATER), second)
 
 
 def test_an_object_that_cannot_be_read_is_told_every_finding() -> None:
     document = a_document(vllm={"maxModelLen": "x", "maxNumSeqs": "y"})
     with pytest.raises(InvalidDocument) as invalid:
         parse_document(document)
-    found = invalid_status("qwen", invalid.value.findings, deployment=a_deployment(), before=before(document, NOW))
+    found = invalid_status(
+        "qwen", invalid.value.findings, deployment=a_deployment(), before=previous_status(document, NOW)
+    )
     InferenceDeploymentStatus.model_validate(found)
     accepted = next(c for c in found["conditions"] if c["type"] == "Accepted")
     assert (accepted["status"], accepted["reason"]) == ("False", "InvalidSpec")
@@ -143,7 +147,7 @@ def test_an_object_that_cannot_be_read_is_told_every_finding() -> None:
 
 def test_a_halt_keeps_what_was_said_before() -> None:
     first = status(a_deployment(), replicas=2)
-    state = before(a_document() | {"status": first}, LATER)
+    state = previous_status(a_document() | {"status": first}, LATER)
     halted = halted_status(Obstacle(reason=Reason.API_FORBIDDEN, message="no"), state)
     assert conditions(halted)["Stalled"] == ("True", "ApiForbidden")
     assert conditions(halted)["Accepted"] == ("True", "Fits")
@@ -158,10 +162,10 @@ def test_conditions_that_cannot_be_read_are_written_anew() -> None:
 # ── what running pods say ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def engine(tokens: int | None, *, pod: str = "a", template: str = CURRENT, blocks: int = 0) -> Engine:
+def engine(tokens: int | None, *, pod: str = "a", template: str = CURRENT, blocks: int = 0) -> RunningEngine:
     """Qwen3-8B on an H100 is expected to hold 409,404 tokens in 25,587 blocks of 16."""
     reading = EngineReading(num_gpu_blocks=blocks or (tokens or 0) // 16, block_size=16, kv_cache_size_tokens=tokens)
-    return Engine(pod=pod, template_hash=template, reading=reading)
+    return RunningEngine(pod=pod, template_hash=template, reading=reading)
 
 
 def expected_tokens() -> int:
@@ -169,7 +173,7 @@ def expected_tokens() -> int:
     return found
 
 
-def seen(*engines: Engine, **options: Any) -> dict[str, Any]:
+def seen(*engines: RunningEngine, **options: Any) -> dict[str, Any]:
     return status(a_deployment(), observation=Observation(engines=engines), replicas=2, **options)
 
 
@@ -247,7 +251,7 @@ def test_when_no_pod_is_ready_the_last_size_goes() -> None:
 
 
 def test_a_pod_that_cannot_be_read_is_told_beside_those_that_can() -> None:
-    troubles = tuple(Trouble(pod=pod, reason=Reason.NOT_VLLM, message="is nginx; do this") for pod in ("b", "c"))
+    troubles = tuple(PodTrouble(pod=pod, reason=Reason.NOT_VLLM, message="is nginx; do this") for pod in ("b", "c"))
     found = status(a_deployment(), observation=Observation(engines=(engine(1600),), troubles=troubles))
     assert conditions(found)["Observed"] == ("False", "NotVLLM")
     assert found["observed"]["pods"] == 1

@@ -16,10 +16,10 @@ from controlplane.certificates import write_certificates
 from kvgate.metrics.exporter import new_registry
 from kvgate.metrics.listener import listen
 from kvgate.runtime.workers import NoAnswer, Outcome, OutOfTime, TaskFailed, TurnedAway, WorkerLost
-from kvgate.webhook.command import Beat, Settings, serving
-from kvgate.webhook.judging import Judge, namespace_in
+from kvgate.webhook.command import Beat, Options, serving
+from kvgate.webhook.judging import ReviewWorkers, namespace_in
 from kvgate.webhook.review import Answer, Mistake, answers, review
-from kvgate.webhook.server import Bodies, Instruments, Traffic, validation_app
+from kvgate.webhook.server import Bodies, ReviewInstruments, Traffic, validation_app
 
 NewReview = Callable[..., dict[str, Any]]
 MIB = 1 << 20
@@ -31,7 +31,9 @@ class Door:
     def __init__(self, bodies: Bodies, decide: Callable[[bytes], Any]) -> None:
         self.registry = new_registry()
         self.bodies = bodies
-        self.app: web.Application = validation_app(Instruments.registered(self.registry), Traffic(), decide, bodies)
+        self.app: web.Application = validation_app(
+            ReviewInstruments.registered(self.registry), Traffic(), decide, bodies
+        )
         self.address: tuple[str, int] = ("", 0)
         self.writers: list[asyncio.StreamWriter] = []
 
@@ -213,9 +215,9 @@ class Workers:
 
 
 async def test_a_review_survives_the_loss_of_one_worker() -> None:
-    assert await Judge(Workers(1), lambda: None)(b"{}") == Mistake(message="fine")  # type: ignore[arg-type, return-value]
+    assert await ReviewWorkers(Workers(1), lambda: None)(b"{}") == Mistake(message="fine")  # type: ignore[arg-type, return-value]
     with pytest.raises(WorkerLost):
-        await Judge(Workers(2), lambda: None)(b"{}")  # type: ignore[arg-type, return-value]
+        await ReviewWorkers(Workers(2), lambda: None)(b"{}")  # type: ignore[arg-type, return-value]
 
 
 def test_a_loop_that_stands_still_is_not_alive() -> None:
@@ -226,12 +228,12 @@ def test_a_loop_that_stands_still_is_not_alive() -> None:
     assert beat.livez() == (False, "the event loop has not turned for 11 s")
 
 
-def settings_of(secret: Path, **changes: Any) -> Settings:
+def settings_of(secret: Path, **changes: Any) -> Options:
     given: dict[str, Any] = {
         "host": "127.0.0.1", "port": 0, "metrics_host": "127.0.0.1", "metrics_port": 0, "linger_seconds": 0,
         "tls_cert": secret / "tls.crt", "tls_key": secret / "tls.key", "certificate_poll_seconds": 0.02,
     }  # fmt: skip
-    return Settings(**given | changes)
+    return Options(**given | changes)
 
 
 async def answer_to(secret: Path, port: int, new_review: NewReview, client: Path | None) -> int | None:

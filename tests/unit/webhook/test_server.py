@@ -19,8 +19,8 @@ from prometheus_client.utils import floatToGoString
 from controlplane.certificates import write_certificates
 from kvgate.metrics.exporter import new_registry
 from kvgate.metrics.listener import listen
-from kvgate.webhook.command import Settings, serving
-from kvgate.webhook.server import MAX_BODY_BYTES, Bodies, Instruments, Traffic, validation_app
+from kvgate.webhook.command import Options, serving
+from kvgate.webhook.server import MAX_BODY_BYTES, Bodies, ReviewInstruments, Traffic, validation_app
 from kvgate.webhook.tls import Certificate, CertificateError
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ class Door:
             return response.status, await response.text()
 
 
-def settings_of(secret: Path, **changes: Any) -> Settings:
+def settings_of(secret: Path, **changes: Any) -> Options:
     given: dict[str, Any] = {
         "host": "127.0.0.1",
         "port": 0,
@@ -60,7 +60,7 @@ def settings_of(secret: Path, **changes: Any) -> Settings:
         "linger_seconds": 0,
         "certificate_poll_seconds": POLL_SECONDS,
     }
-    return Settings(**given | changes)
+    return Options(**given | changes)
 
 
 def trusting(*folders: Path) -> aiohttp.TCPConnector:
@@ -170,7 +170,9 @@ async def test_a_defect_of_ours_is_http_500_counted_and_logged(
         raise ZeroDivisionError("a defect")
 
     registry = new_registry()
-    runner = await listen(validation_app(Instruments.registered(registry), Traffic(), broken, Bodies()), "127.0.0.1", 0)
+    runner = await listen(
+        validation_app(ReviewInstruments.registered(registry), Traffic(), broken, Bodies()), "127.0.0.1", 0
+    )
     url = f"http://127.0.0.1:{runner.addresses[0][1]}/validate"
     try:
         async with aiohttp.ClientSession() as client, client.post(url, json=new_review()) as response:

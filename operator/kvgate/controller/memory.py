@@ -12,13 +12,13 @@ from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.calibration import Calibration
-from kvgate.controller.decision import Intent, Judged, Observed, assess_owner
+from kvgate.controller.decision import Intent, Judged, Situation, assess_owner
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.facts import ConfigMissing
 from kvgate.metrics.exporter import DeploymentSample, DeploymentSnapshot, ObservedSample, as_admitted, sample_of
-from kvgate.rendering.observation import Crash, Engine, Figures, Observation, figures_of
+from kvgate.rendering.observation import Comparison, Crash, Observation, RunningEngine, compared
 from kvgate.rendering.standing import Admitted, read_standing
-from kvgate.rendering.status import Obstacle, before, is_changed
+from kvgate.rendering.status import Obstacle, is_changed, previous_status
 from kvgate.rendering.workload import predicted_tokens
 
 WINDOW_SECONDS = 3600.0
@@ -96,7 +96,7 @@ async def judge_here(owner: InferenceDeployment, config: str | ConfigMissing, ca
     return assess_owner(owner, config, calibration)
 
 
-class Store:
+class Memory:
     """Filled by reconciles; a deleted object leaves nothing behind."""
 
     def __init__(self, snapshot: DeploymentSnapshot, starts: ObservedStarts, judge: Judge = judge_here) -> None:
@@ -107,14 +107,14 @@ class Store:
         self._judged: dict[Key, tuple[object, Judged]] = {}
         self._deployments: dict[Key, str] = {}
         self._observations: dict[Key, Observation] = {}
-        self._learnt: dict[Key, frozenset[Engine | Refusal]] = {}
+        self._learnt: dict[Key, frozenset[RunningEngine | Refusal]] = {}
         self._settled: dict[Key, tuple[object, Document]] = {}
         """Question at the end of a run, and the status that it left."""
         self._corrections: dict[Key, Corrections] = {}
         self._remarks: dict[Key, str] = {}
         self._is_dirty = False
 
-    async def judge(self, key: Key, observed: Observed) -> Judged | None:
+    async def judge(self, key: Key, observed: Situation) -> Judged | None:
         """The judgement of this spec and these facts: made once, since the catalogues never change while we run."""
         if not isinstance(observed.owner, InferenceDeployment):
             return None
@@ -125,12 +125,12 @@ class Store:
         self._judged[key] = (question, judged)
         return judged
 
-    def judged(self, key: Key, observed: Observed) -> Judged | None:
+    def judged(self, key: Key, observed: Situation) -> Judged | None:
         """The same if it was made already."""
         question, known = self._question(key, observed)[0], self._judged.get(key)
         return known[1] if known is not None and known[0] == question else None
 
-    def _question(self, key: Key, observed: Observed) -> tuple[object, Calibration]:
+    def _question(self, key: Key, observed: Situation) -> tuple[object, Calibration]:
         """Return everything that the judgement depends on; of the text behind configFrom only the digest is kept."""
         metadata, config = observed.document["metadata"], observed.config
         revision, newest = observed.calibration_revision, self._starts.calibration
@@ -157,18 +157,20 @@ class Store:
     def is_news(self, key: Key, document: Document) -> bool:
         """True where an event is new to all runs; else it is the echo of our own write."""
         asked, status = self._settled.get(key, (None, {}))
-        return asked != _asked(document) or is_changed(before(document, ""), status)
+        return asked != _asked(document) or is_changed(previous_status(document, ""), status)
 
     def corrections(self, key: Key) -> Corrections:
         return self._corrections.setdefault(key, Corrections())
 
-    def show(self, key: Key, observed: Observed, intent: Intent, status: Document, deployment: Document | None) -> None:
+    def show(
+        self, key: Key, observed: Situation, intent: Intent, status: Document, deployment: Document | None
+    ) -> None:
         """The figures for the next scrape, and the Deployment whose pods are to be observed."""
         conditions = tuple(map(Condition.from_document, status["conditions"]))
         if isinstance(observed.owner, InferenceDeployment) and intent.judged is not None:
             assessment, observation, admitted = intent.judged.assessment, self.observation(key), intent.admitted
             expected = admitted.record.predicted_tokens if admitted else predicted_tokens(assessment)
-            figures = figures_of(observation, assessment.effective, intent.template_hash, expected)
+            figures = compared(observation, assessment.effective, intent.template_hash, expected)
             seen = _observed_sample(observation, figures) if observation else None
             sample = sample_of(observed.owner, assessment, conditions, seen)
             if admitted is not None and intent.is_kept:
@@ -203,12 +205,12 @@ class Store:
                 self._set(key, replace(sample, observed=replace(sample.observed, usage_ratio=seen.usage_ratio)))
         return changed
 
-    def new_starts(self, key: Key, template_hash: str) -> tuple[Engine | Crash, ...]:
+    def new_starts(self, key: Key, template_hash: str) -> tuple[RunningEngine | Crash, ...]:
         """Those of the current spec from which nothing was learnt yet; after a restart, all of them once."""
         seen, learnt = self._observations.get(key, Observation()), self._learnt.get(key, frozenset())
         return tuple(start for start in seen.starts(template_hash) if _identity(start) not in learnt)
 
-    def learnt(self, key: Key, starts: tuple[Engine | Crash, ...], remark: str) -> None:
+    def learnt(self, key: Key, starts: tuple[RunningEngine | Crash, ...], remark: str) -> None:
         """Remember that these were learnt from, and the reason why they correct nothing; empty where they do."""
         seen = self._observations.get(key, Observation())
         kept = frozenset(map(_identity, seen.engines)) | frozenset(map(_identity, seen.crashes))
@@ -247,11 +249,11 @@ def _asked(document: Document) -> tuple[object, ...]:
     return metadata.get("uid"), metadata.get("generation"), annotation, metadata.get("deletionTimestamp")
 
 
-def _identity(start: Engine | Crash) -> Engine | Refusal:
-    return start if isinstance(start, Engine) else (start.pod, start.reason)
+def _identity(start: RunningEngine | Crash) -> RunningEngine | Refusal:
+    return start if isinstance(start, RunningEngine) else (start.pod, start.reason)
 
 
-def _observed_sample(observation: Observation, figures: Figures) -> ObservedSample:
+def _observed_sample(observation: Observation, figures: Comparison) -> ObservedSample:
     return ObservedSample(
         pods=figures.pods,
         capacity_tokens=figures.capacity_tokens,
