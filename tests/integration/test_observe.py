@@ -62,7 +62,7 @@ class World:
     """An observer and all around it; servers answer what `answers` says for their address."""
 
     def __init__(self) -> None:
-        self.cluster, self.pods, self.store = (
+        self.cluster, self.pods, self.memory = (
             FakeCluster(),
             KnownPods(),
             Memory(DeploymentSnapshot(), ObservedStarts(None)),
@@ -73,7 +73,7 @@ class World:
         self.failed: list[str] = []
         self.observer = Observer(
             cluster=self.cluster, namespaces=(), pods=self.pods, scrape=self.scrape,  # type: ignore[arg-type]
-            store=self.store, enqueue=self.enqueued.append, troubles=Troubles(self.failed.append),
+            memory=self.memory, enqueue=self.enqueued.append, troubles=Troubles(self.failed.append),
         )  # fmt: skip
         self.show()
 
@@ -83,10 +83,10 @@ class World:
         judged = assess_owner(owner, "")
         status = status_of(
             owner, judged.assessment, left_out=None, obstacle=None, deployment=None, before=previous_status(document, NOW),
-            observation=self.store.observation(KEY), template_hash="hash",
+            observation=self.memory.observation(KEY), template_hash="hash",
         )  # fmt: skip
         intent = Intent(owner=owner, judged=judged, template_hash="hash")
-        self.store.show(KEY, Situation(document=document, owner=owner), intent, status, DEPLOYMENT)
+        self.memory.show(KEY, Situation(document=document, owner=owner), intent, status, DEPLOYMENT)
 
     async def scrape(self, ip: str) -> Scrape:
         self.scraped.append(ip)
@@ -101,7 +101,7 @@ class World:
 
     @property
     def usage(self) -> float | None:
-        sample = self.store._samples[KEY].observed
+        sample = self.memory._samples[KEY].observed
         return sample.usage_ratio if sample else None
 
 
@@ -144,7 +144,7 @@ async def test_only_ready_pods_of_our_deployment_are_asked_whatever_labels_say()
     world.answers["a"] = read()
     await world.round()
     assert world.scraped == ["a"]
-    seen = world.store.observation(KEY)
+    seen = world.memory.observation(KEY)
     assert seen is not None
     assert [engine.pod for engine in seen.engines] == ["ours"]
 
@@ -175,7 +175,7 @@ async def test_a_trouble_is_told_when_it_comes_again_and_logged_once(caplog: pyt
         for _ in range(5):
             assert await world.round() == []
     assert [record.getMessage() for record in caplog.records] == ["pod serving/qwen-1-a does not answer"]
-    seen = world.store.observation(KEY)
+    seen = world.memory.observation(KEY)
     assert seen is not None
     assert [(each.reason, each.message) for each in seen.troubles] == [
         ("ScrapeTimedOut", "does not answer; it may be overloaded: see its CPU and its log")
@@ -214,7 +214,7 @@ async def test_a_capacity_outlives_a_lost_answer_and_the_usage_does_not() -> Non
     world.answers["a"] = trouble()
     assert await world.round() == []
     assert world.usage is None
-    seen = world.store.observation(KEY)
+    seen = world.memory.observation(KEY)
     assert seen is not None
     assert len(seen.engines) == 1
 
@@ -227,7 +227,7 @@ async def test_a_container_that_was_started_again_has_to_tell_anew() -> None:
     world.pods.put(a_pod(ip="a", restarts=1))
     world.answers["a"] = read(tokens=3200)
     assert await world.round() == [KEY]
-    seen = world.store.observation(KEY)
+    seen = world.memory.observation(KEY)
     assert seen is not None
     assert [engine.reading.kv_cache_size_tokens for engine in seen.engines] == [3200]
 
@@ -251,7 +251,7 @@ async def test_a_log_is_read_once_for_an_end_whose_cause_is_not_in_its_last_word
     await world.round()
     world.pods.put(a_pod(ready=False, restarts=1, ended=wrapped()))
     assert await world.round() == [KEY]
-    seen = world.store.observation(KEY)
+    seen = world.memory.observation(KEY)
     assert seen is not None
     assert [crash.reason for crash in seen.crashes] == ["KVCacheTooSmall"]
     assert await world.round() == []
@@ -266,7 +266,7 @@ async def test_a_log_that_may_not_be_read_leaves_the_last_words(caplog: pytest.L
     world.pods.put(a_pod(ready=False, restarts=2, ended=wrapped()))
     for _ in range(3):
         await world.round()
-    seen = world.store.observation(KEY)
+    seen = world.memory.observation(KEY)
     assert seen is not None
     assert [crash.reason for crash in seen.crashes] == ["EngineCrashed"]
     assert len(caplog.records) == 1
@@ -285,9 +285,9 @@ async def test_a_refused_start_is_learnt_from_once_a_kind_however_often_it_comes
         words = f"ValueError: {SENTENCE}".replace("3.5 GiB", available)
         world.pods.put(a_pod(ready=False, restarts=run, ended=crashed(words, run=f"containerd://{run}")))
         await world.round()
-        starts = world.store.new_starts(KEY, "hash")
+        starts = world.memory.new_starts(KEY, "hash")
         assert len(starts) == (1 if run == 0 else 0)
-        world.store.learnt(KEY, starts, "")
+        world.memory.learnt(KEY, starts, "")
 
 
 async def test_every_engine_of_the_current_spec_is_learnt_from_once() -> None:
@@ -296,11 +296,11 @@ async def test_every_engine_of_the_current_spec_is_learnt_from_once() -> None:
     world.pods.put(a_pod("old", ip="a", template="earlier"))
     world.answers["a"] = read()
     await world.round()
-    engines = world.store.new_starts(KEY, "hash")
+    engines = world.memory.new_starts(KEY, "hash")
     assert [engine.pod for engine in engines] == ["a"]
-    assert world.store.new_starts(KEY, "hash") == engines, "until it was learnt from"
-    world.store.learnt(KEY, engines, "")
-    assert world.store.new_starts(KEY, "hash") == ()
+    assert world.memory.new_starts(KEY, "hash") == engines, "until it was learnt from"
+    world.memory.learnt(KEY, engines, "")
+    assert world.memory.new_starts(KEY, "hash") == ()
 
 
 async def test_what_a_deleted_object_said_is_gone() -> None:
@@ -308,8 +308,8 @@ async def test_what_a_deleted_object_said_is_gone() -> None:
     world.pods.put(a_pod(ip="a"))
     world.answers["a"] = read()
     await world.round()
-    world.store.forget(KEY)
-    assert world.store.observation(KEY) is None
+    world.memory.forget(KEY)
+    assert world.memory.observation(KEY) is None
     assert await world.round() == []
     assert world.scraped == []
 

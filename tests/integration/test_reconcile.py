@@ -77,15 +77,17 @@ class FakeCluster:
         return body
 
 
-def new(cluster: FakeCluster, store: Memory | None = None, **options: Any) -> tuple[Reconciler, Callable[[str], float]]:
+def new(
+    cluster: FakeCluster, memory: Memory | None = None, **options: Any
+) -> tuple[Reconciler, Callable[[str], float]]:
     """A reconciler, and how often it ended with a result."""
     registry = CollectorRegistry()
     results = counter(metrics.RECONCILES, registry)
     instruments = ReconcileInstruments(results=results, durations=histogram(metrics.RECONCILE_DURATION, registry))
     recorder = EventRecorder(cluster, instance="test")  # type: ignore[arg-type]
-    store = store or Memory(DeploymentSnapshot(), ObservedStarts(None))
+    memory = memory or Memory(DeploymentSnapshot(), ObservedStarts(None))
     options = {"on_start": AsyncMock(return_value=""), **options}
-    reconciler = Reconciler(cluster, recorder, store, instruments, **options)  # type: ignore[arg-type]
+    reconciler = Reconciler(cluster, recorder, memory, instruments, **options)  # type: ignore[arg-type]
     return reconciler, lambda result: results.labels(result)._value.get()
 
 
@@ -192,12 +194,12 @@ async def test_an_object_that_vanishes_before_its_status_is_written_is_no_error(
 
 async def test_the_figures_are_shown_though_a_crd_of_another_release_refuses_the_status() -> None:
     cluster, snapshot = FakeCluster(a_document()), DeploymentSnapshot()
-    store = Memory(snapshot, ObservedStarts(None))
+    memory = Memory(snapshot, ObservedStarts(None))
     cluster.refusals[("apply", "status")] = Rejected
-    reconcile, count = new(cluster, store)
+    reconcile, count = new(cluster, memory)
     with pytest.raises(Rejected):
         await reconcile(KEY)
-    store.publish()
+    memory.publish()
     assert 'kvgate_kv_cache_capacity_tokens{namespace="serving",inferencedeployment="qwen"' in snapshot.text(
         units=False
     )
@@ -258,20 +260,20 @@ async def test_a_changed_config_map_is_judged_anew() -> None:
 
 
 async def test_what_pods_say_is_written_once_and_learnt_from_once() -> None:
-    cluster, store, learnt = FakeCluster(a_document()), Memory(DeploymentSnapshot(), ObservedStarts(None)), []
+    cluster, memory, learnt = FakeCluster(a_document()), Memory(DeploymentSnapshot(), ObservedStarts(None)), []
 
     async def learn(owner: InferenceDeployment, _: Assessment, start: RunningEngine | Crash) -> str:
         learnt.append((owner.name, start))
         return "not used: it contradicts"
 
-    reconcile, _ = new(cluster, store, on_start=learn)
+    reconcile, _ = new(cluster, memory, on_start=learn)
     await reconcile(KEY)
     deployment = cluster.objects["deployments"]
     assert deployment is not None
     template = deployment["spec"]["template"]["metadata"]["annotations"][HASH_ANNOTATION]
     reading = EngineReading(num_gpu_blocks=100, block_size=16, kv_cache_size_tokens=1600)
     engines = tuple(RunningEngine(pod=pod, template_hash=pod, reading=reading) for pod in (template, "earlier"))
-    store.observe({KEY: Observation(engines=engines)})
+    memory.observe({KEY: Observation(engines=engines)})
     cluster.writes.clear()
     await reconcile(KEY)
     await reconcile(KEY)
@@ -282,15 +284,15 @@ async def test_what_pods_say_is_written_once_and_learnt_from_once() -> None:
 
 
 async def test_what_cannot_be_remembered_is_tried_again_and_holds_nothing_up() -> None:
-    cluster, store = FakeCluster(a_document()), Memory(DeploymentSnapshot(), ObservedStarts(None))
+    cluster, memory = FakeCluster(a_document()), Memory(DeploymentSnapshot(), ObservedStarts(None))
     learn = AsyncMock(side_effect=[Unavailable("patch", "configmaps", "timeout"), ""])
-    reconcile, _ = new(cluster, store, on_start=learn)
+    reconcile, _ = new(cluster, memory, on_start=learn)
     await reconcile(KEY)
     deployment = cluster.objects["deployments"]
     assert deployment is not None
     template = deployment["spec"]["template"]["metadata"]["annotations"][HASH_ANNOTATION]
     reading = EngineReading(num_gpu_blocks=100, block_size=16, kv_cache_size_tokens=1600)
-    store.observe({KEY: Observation(engines=(RunningEngine(pod="a", template_hash=template, reading=reading),))})
+    memory.observe({KEY: Observation(engines=(RunningEngine(pod="a", template_hash=template, reading=reading),))})
     for _ in range(3):
         await reconcile(KEY)
         assert told(cluster)["PredictionDrift"] == ("True", "CapacityDiffers")
@@ -298,8 +300,8 @@ async def test_what_cannot_be_remembered_is_tried_again_and_holds_nothing_up() -
 
 
 async def test_an_object_that_cannot_be_judged_says_so_and_what_was_said_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, store = FakeCluster(a_document()), Memory(DeploymentSnapshot(), ObservedStarts(None))
-    reconcile, _ = new(cluster, store)
+    cluster, memory = FakeCluster(a_document()), Memory(DeploymentSnapshot(), ObservedStarts(None))
+    reconcile, _ = new(cluster, memory)
     await reconcile(KEY)
     document = cluster.objects[INFERENCE_DEPLOYMENTS.plural]
     assert document is not None
@@ -310,7 +312,7 @@ async def test_an_object_that_cannot_be_judged_says_so_and_what_was_said_stays(m
         raise ZeroDivisionError("of ours")
 
     with monkeypatch.context() as broken:
-        broken.setattr(store, "judge", defect)
+        broken.setattr(memory, "judge", defect)
         for _ in range(2):
             cluster.writes.clear()
             with pytest.raises(ZeroDivisionError):

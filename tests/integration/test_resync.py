@@ -78,23 +78,23 @@ class FakeQueue:
 
 
 def new(
-    cluster: FakeCluster, store: Memory | None = None, on_start: AsyncMock | None = None
+    cluster: FakeCluster, memory: Memory | None = None, on_start: AsyncMock | None = None
 ) -> tuple[Resync, Reconciler, FakeQueue]:
-    registry, store, queue = CollectorRegistry(), store or new_store(), FakeQueue()
+    registry, memory, queue = CollectorRegistry(), memory or new_memory(), FakeQueue()
     instruments = ReconcileInstruments(
         results=counter(metrics.RECONCILES, registry), durations=histogram(metrics.RECONCILE_DURATION, registry)
     )
     recorder = EventRecorder(cluster, instance="test")  # type: ignore[arg-type]
-    reconciler = Reconciler(cluster, recorder, store, instruments, on_start=on_start or AsyncMock(return_value=""))  # type: ignore[arg-type]
+    reconciler = Reconciler(cluster, recorder, memory, instruments, on_start=on_start or AsyncMock(return_value=""))  # type: ignore[arg-type]
     resync = Resync(
         connect=lambda: cluster,  # type: ignore[arg-type,return-value]
-        namespaces=(), reconciler=reconciler, queue=queue, store=store, starts=ObservedStarts(None),  # type: ignore[arg-type]
+        namespaces=(), reconciler=reconciler, queue=queue, memory=memory, starts=ObservedStarts(None),  # type: ignore[arg-type]
         troubles=Troubles(lambda _: None),
     )  # fmt: skip
     return resync, reconciler, queue
 
 
-def new_store() -> Memory:
+def new_memory() -> Memory:
     return Memory(DeploymentSnapshot(), ObservedStarts(None))
 
 
@@ -132,9 +132,9 @@ async def test_a_config_map_that_may_not_be_read_troubles_no_other_object() -> N
 
 
 async def test_a_start_that_could_not_be_remembered_is_tried_again() -> None:
-    key, store, cluster = ("serving", "a"), new_store(), FakeCluster(a_document("a"))
+    key, memory, cluster = ("serving", "a"), new_memory(), FakeCluster(a_document("a"))
     on_start = AsyncMock(side_effect=[Unavailable("patch", "configmaps", "no"), ""])
-    resync, reconcile, queue = new(cluster, store, on_start)
+    resync, reconcile, queue = new(cluster, memory, on_start)
     await reconcile(key)
     template = cluster.objects["deployments", "a"]["spec"]["template"]["metadata"]
     engine = RunningEngine(
@@ -142,7 +142,7 @@ async def test_a_start_that_could_not_be_remembered_is_tried_again() -> None:
         template_hash=template["annotations"][HASH_ANNOTATION],
         reading=EngineReading(num_gpu_blocks=4096, block_size=16),
     )
-    store.observe({key: Observation(engines=(engine,))})
+    memory.observe({key: Observation(engines=(engine,))})
     await reconcile(key)
     await resync.run_once()
     assert (queue.keys, on_start.await_count) == ([key], 1)
@@ -153,19 +153,19 @@ async def test_a_start_that_could_not_be_remembered_is_tried_again() -> None:
 
 async def test_an_object_that_raises_is_enqueued_and_the_others_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster(a_document("a"), a_document("b"), a_document("c"))
-    store = new_store()
-    resync, reconcile, queue = new(cluster, store)
+    memory = new_memory()
+    resync, reconcile, queue = new(cluster, memory)
     for name in ("a", "b", "c"):
         await reconcile(("serving", name))
     cluster.objects["deployments", "c"]["spec"]["replicas"] = 5
-    judged = store.judged
+    judged = memory.judged
 
     def defect(key: Key, observed: Situation) -> object:
         if key[1] == "b":
             raise UnicodeEncodeError("utf-8", "x", 0, 1, "no")
         return judged(key, observed)
 
-    monkeypatch.setattr(store, "judged", defect)
+    monkeypatch.setattr(memory, "judged", defect)
     await resync.run_once()
     assert queue.keys == [("serving", "b"), ("serving", "c")]
 

@@ -132,16 +132,16 @@ class Awaited:
     message: str
 
 
-def awaited_by(observed: Situation, intent: Intent) -> Awaited | None:
+def awaited_by(situation: Situation, intent: Intent) -> Awaited | None:
     """A ConfigMap that is to come, or a name that somebody may give back."""
-    config, obstacle = observed.config, intent.obstacle
+    config, obstacle = situation.config, intent.obstacle
     if isinstance(config, ConfigMissing) and config is not NO_CONFIG:
         message = config.message
     elif obstacle is not None and obstacle.reason is Reason.NAME_TAKEN:
         message = obstacle.message
     else:
         return None
-    return Awaited(uid=observed.uid, generation=observed.document["metadata"].get("generation", 1), message=message)
+    return Awaited(uid=situation.uid, generation=situation.document["metadata"].get("generation", 1), message=message)
 
 
 def read_owner(document: Document) -> InferenceDeployment | InvalidDocument:
@@ -202,10 +202,10 @@ def judgements(
     yield from map(judged, assessments(owner.spec, facts, skip_reason=owner.skip_reason))
 
 
-def decide(observed: Situation, judged: Judged | None) -> Intent:
+def decide(situation: Situation, judged: Judged | None) -> Intent:
     """The present spec where it is admitted, else the last one that was; only what differs is changed, and nothing of somebody else's."""
-    intent = _verdict(observed, judged)
-    owner = _rendered_owner(observed, intent)
+    intent = _verdict(situation, judged)
+    owner = _rendered_owner(situation, intent)
     if intent.admitted is None or owner is None:
         return intent
     rendered = manifests(owner, intent.admitted.figures)
@@ -213,48 +213,48 @@ def decide(observed: Situation, judged: Judged | None) -> Intent:
     intent = replace(intent, template_hash=template["annotations"][HASH_ANNOTATION])
     foreign = [
         str(wanted["kind"])
-        for live, wanted in _pairs(observed, rendered)
-        if live is not None and not is_owned_by(live, observed.uid)
+        for live, wanted in _pairs(situation, rendered)
+        if live is not None and not is_owned_by(live, situation.uid)
     ]
     if foreign:
         message = f"{' and '.join(foreign)} {owner.name} belong to somebody else; rename one or the other"
         return replace(intent, obstacle=Obstacle(reason=Reason.NAME_TAKEN, message=message))
     return replace(
         intent,
-        deployment=_due(observed.deployment, rendered.deployment),
-        service=_due(observed.service, rendered.service),
+        deployment=_due(situation.deployment, rendered.deployment),
+        service=_due(situation.service, rendered.service),
     )
 
 
-def _verdict(observed: Situation, judged: Judged | None) -> Intent:
+def _verdict(situation: Situation, judged: Judged | None) -> Intent:
     """Return the admitted spec, or the reason why the present one is not admitted."""
-    owner, standing = observed.owner, observed.standing
+    owner, standing = situation.owner, situation.standing
     if isinstance(owner, InvalidDocument) or judged is None:
         return Intent(owner=owner, admitted=with_budget(standing) if standing else None)
-    if standing is not None and observed.stands:
-        return Intent(owner=owner, judged=judged, admitted=renewed(standing, observed.document), is_kept=True)
+    if standing is not None and situation.stands:
+        return Intent(owner=owner, judged=judged, admitted=renewed(standing, situation.document), is_kept=True)
     figures = figures_of_verdict(owner, judged.assessment, judged.accelerator)
     if isinstance(figures, NotRendered):
         admitted = with_budget(standing) if standing else None
         return Intent(owner=owner, judged=judged, left_out=figures, admitted=admitted)
     admitted = standing_of(
-        observed.document, owner, judged.assessment, figures,
-        calibration_revision=judged.calibration_revision, config=observed.config,
+        situation.document, owner, judged.assessment, figures,
+        calibration_revision=judged.calibration_revision, config=situation.config,
     )  # fmt: skip
     return Intent(owner=owner, judged=judged, admitted=admitted)
 
 
-def _rendered_owner(observed: Situation, intent: Intent) -> InferenceDeployment | None:
+def _rendered_owner(situation: Situation, intent: Intent) -> InferenceDeployment | None:
     """The object as it is rendered: an earlier spec has as many replicas as the present one asks for."""
     if intent.left_out is None and not isinstance(intent.owner, InvalidDocument):
         return intent.owner if intent.judged else None
-    spec = observed.document.get("spec")
+    spec = situation.document.get("spec")
     replicas = spec.get("replicas") if isinstance(spec, Mapping) else None
     return intent.admitted.scaled(replicas) if intent.admitted else None
 
 
-def _pairs(observed: Situation, rendered: Rendered) -> tuple[tuple[Document | None, Document], ...]:
-    return (observed.deployment, rendered.deployment), (observed.service, rendered.service)
+def _pairs(situation: Situation, rendered: Rendered) -> tuple[tuple[Document | None, Document], ...]:
+    return (situation.deployment, rendered.deployment), (situation.service, rendered.service)
 
 
 def _due(live: Document | None, wanted: Document) -> ChildChange | None:

@@ -22,7 +22,7 @@ _Handler = Callable[..., Awaitable[None]]
 
 
 def registry_of(
-    queue: WorkQueue, store: Memory, pods: KnownPods, login: Login, troubles: Troubles
+    queue: WorkQueue, memory: Memory, pods: KnownPods, login: Login, troubles: Troubles
 ) -> kopf.OperatorRegistry:
     """All handlers of the controller; no finalizers, no timers, no daemons, so none ever holds an object up."""
     registry = kopf.OperatorRegistry()
@@ -31,8 +31,8 @@ def registry_of(
     async def owner(type: str | None, namespace: str | None, name: str, event: Mapping[str, Any], **_: Any) -> None:  # noqa: A002 - kopf's name
         key = (namespace or "", name)
         if type == "DELETED":
-            store.forget(key)
-        elif store.is_news(key, event["object"]):
+            memory.forget(key)
+        elif memory.is_news(key, event["object"]):
             queue.begin(key)
 
     async def child(namespace: str | None, body: Mapping[str, Any], **_: Any) -> None:

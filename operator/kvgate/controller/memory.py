@@ -88,7 +88,7 @@ Key = tuple[str, str]
 Refusal = tuple[str, Reason]
 """(pod, reason): in a crash loop one start of a kind is enough."""
 Judge = Callable[[InferenceDeployment, str | ConfigMissing, Calibration], Awaitable[Judged]]
-"""Judges an object with the text behind configFrom and the starts that were observed."""
+"""Judges an object with the text behind configFrom and the starts that were situation."""
 
 
 async def judge_here(owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration) -> Judged:
@@ -114,31 +114,31 @@ class Memory:
         self._remarks: dict[Key, str] = {}
         self._is_dirty = False
 
-    async def judge(self, key: Key, observed: Situation) -> Judged | None:
+    async def judge(self, key: Key, situation: Situation) -> Judged | None:
         """The judgement of this spec and these facts: made once, since the catalogues never change while we run."""
-        if not isinstance(observed.owner, InferenceDeployment):
+        if not isinstance(situation.owner, InferenceDeployment):
             return None
-        if (known := self.judged(key, observed)) is not None:
+        if (known := self.judged(key, situation)) is not None:
             return known
-        question, calibration = self._question(key, observed)
-        judged = await self._judge(observed.owner, observed.config, calibration)
+        question, calibration = self._question(key, situation)
+        judged = await self._judge(situation.owner, situation.config, calibration)
         self._judged[key] = (question, judged)
         return judged
 
-    def judged(self, key: Key, observed: Situation) -> Judged | None:
+    def judged(self, key: Key, situation: Situation) -> Judged | None:
         """The same if it was made already."""
-        question, known = self._question(key, observed)[0], self._judged.get(key)
+        question, known = self._question(key, situation)[0], self._judged.get(key)
         return known[1] if known is not None and known[0] == question else None
 
-    def _question(self, key: Key, observed: Situation) -> tuple[object, Calibration]:
+    def _question(self, key: Key, situation: Situation) -> tuple[object, Calibration]:
         """Return everything that the judgement depends on; of the text behind configFrom only the digest is kept."""
-        metadata, config = observed.document["metadata"], observed.config
-        revision, newest = observed.calibration_revision, self._starts.calibration
+        metadata, config = situation.document["metadata"], situation.config
+        revision, newest = situation.calibration_revision, self._starts.calibration
         calibration = (newest if revision is None else newest.as_of(revision)).seen_from(*key)
         content = (
             config if isinstance(config, ConfigMissing) else sha256(config.encode(errors="surrogatepass")).digest()
         )
-        skip = observed.owner.skip_reason if isinstance(observed.owner, InferenceDeployment) else None
+        skip = situation.owner.skip_reason if isinstance(situation.owner, InferenceDeployment) else None
         return (metadata["uid"], metadata.get("generation"), skip, content, calibration), calibration
 
     def standing(self, key: Key, document: Document) -> Admitted | None:
@@ -163,16 +163,16 @@ class Memory:
         return self._corrections.setdefault(key, Corrections())
 
     def show(
-        self, key: Key, observed: Situation, intent: Intent, status: Document, deployment: Document | None
+        self, key: Key, situation: Situation, intent: Intent, status: Document, deployment: Document | None
     ) -> None:
-        """The figures for the next scrape, and the Deployment whose pods are to be observed."""
+        """The figures for the next scrape, and the Deployment whose pods are to be situation."""
         conditions = tuple(map(Condition.from_document, status["conditions"]))
-        if isinstance(observed.owner, InferenceDeployment) and intent.judged is not None:
+        if isinstance(situation.owner, InferenceDeployment) and intent.judged is not None:
             assessment, observation, admitted = intent.judged.assessment, self.observation(key), intent.admitted
             expected = admitted.record.predicted_tokens if admitted else predicted_tokens(assessment)
             figures = compared(observation, assessment.effective, intent.template_hash, expected)
             seen = _observed_sample(observation, figures) if observation else None
-            sample = sample_of(observed.owner, assessment, conditions, seen)
+            sample = sample_of(situation.owner, assessment, conditions, seen)
             if admitted is not None and intent.is_kept:
                 sample = as_admitted(sample, admitted.record.effective, admitted.budget)
         else:

@@ -182,14 +182,14 @@ class Observer:
     """Asks the ready pods of Deployments that are ours by uid."""
 
     def __init__(
-        self, *, cluster: Cluster, namespaces: Sequence[str], pods: KnownPods, scrape: Scraper, store: Memory,
+        self, *, cluster: Cluster, namespaces: Sequence[str], pods: KnownPods, scrape: Scraper, memory: Memory,
         enqueue: Callable[[Key], None], troubles: Troubles,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._namespaces: Sequence[str | None] = namespaces or (None,)
         self._pods = pods
         self._scrape = scrape
-        self._store = store
+        self._memory = memory
         self._enqueue = enqueue
         self._troubles = troubles
         self._logs = CrashLogs(cluster)
@@ -213,7 +213,7 @@ class Observer:
 
     async def run_once(self) -> None:
         """One round: ask, remember, and reconcile those of whom something new was learnt."""
-        keys, owners = self._store.keys(), self._store.deployments()  # who comes during the round waits for the next
+        keys, owners = self._memory.keys(), self._memory.deployments()  # who comes during the round waits for the next
         owned = await self._pods.by_deployment(self._cluster)
         by_key = {owners[uid]: pods for uid, pods in owned.items() if uid in owners}
         ready = [pod for pods in by_key.values() for pod in pods if pod.is_ready]
@@ -224,7 +224,7 @@ class Observer:
                 self._note(pod, scrape)
         await self._logs.read(pod for pods in by_key.values() for pod in pods)
         seen = {key: self._seen(key, by_key.get(key, ())) for key in keys}
-        for key in self._store.observe({key: found for key, found in seen.items() if found is not None}):
+        for key in self._memory.observe({key: found for key, found in seen.items() if found is not None}):
             self._enqueue(key)
 
     async def _scraped(self, pod: Pod) -> Scrape | None:

@@ -288,8 +288,8 @@ async def _operate(process: Process) -> None:
     asyncio.get_running_loop().set_exception_handler(partial(_unless_stopping, process))
     may_write = process.gate.is_open
     pool, pods = judging_pool(), KnownPods()
-    store = Memory(process.deployments, process.starts, JudgeWorkers(pool, process.starts))
-    beat = asyncio.create_task(_beat(process, store))  # from now on: the workers start for a while
+    memory = Memory(process.deployments, process.starts, JudgeWorkers(pool, process.starts))
+    beat = asyncio.create_task(_beat(process, memory))  # from now on: the workers start for a while
     async with (
         pool,
         Cluster(configuration, process.observe, may_write=may_write) as cluster,
@@ -297,12 +297,12 @@ async def _operate(process: Process) -> None:
     ):
         recorder = EventRecorder(cluster, instance=instance_name())
         learn = partial(process.starts.learn, cluster)
-        reconciler = Reconciler(cluster, recorder, store, process.instruments, on_start=learn)
+        reconciler = Reconciler(cluster, recorder, memory, process.instruments, on_start=learn)
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
         reconciler.aside = queue.aside
         resync = Resync(
             connect=lambda: Cluster(configuration, process.observe, may_write=may_write),
-            namespaces=options.namespaces, reconciler=reconciler, queue=queue, store=store, starts=process.starts,
+            namespaces=options.namespaces, reconciler=reconciler, queue=queue, memory=memory, starts=process.starts,
             troubles=process.troubles,
         )  # fmt: skip
         observer = Observer(
@@ -310,7 +310,7 @@ async def _operate(process: Process) -> None:
             namespaces=options.namespaces,
             pods=pods,
             scrape=scraper,
-            store=store,
+            memory=memory,
             enqueue=queue.enqueue,
             troubles=process.troubles,
         )
@@ -321,7 +321,7 @@ async def _operate(process: Process) -> None:
         ]
         try:
             await kopf.operator(
-                registry=registry_of(queue, store, pods, _login(process), process.troubles),
+                registry=registry_of(queue, memory, pods, _login(process), process.troubles),
                 settings=operator_settings(),
                 clusterwide=not options.namespaces,
                 namespaces=options.namespaces,
@@ -340,7 +340,7 @@ def _unless_stopping(process: Process, loop: asyncio.AbstractEventLoop, context:
         loop.default_exception_handler(context)
 
 
-async def _beat(process: Process, store: Memory) -> None:
+async def _beat(process: Process, memory: Memory) -> None:
     clock = asyncio.get_running_loop().time
     due = clock()
 
@@ -349,7 +349,7 @@ async def _beat(process: Process, store: Memory) -> None:
         process.lag.set(max(0.0, clock() - due))
         due = clock() + BEAT_SECONDS
         process.health.beat()
-        store.publish()
+        memory.publish()
 
     await repeat("beat", beat, interval_seconds=BEAT_SECONDS, troubles=process.troubles)
 

@@ -92,12 +92,12 @@ class Reconciler:
     """Raises ApiError where the API server kept it from finishing; what users did wrong becomes conditions."""
 
     def __init__(
-        self, cluster: Cluster, recorder: EventRecorder, store: Memory, instruments: ReconcileInstruments,
+        self, cluster: Cluster, recorder: EventRecorder, memory: Memory, instruments: ReconcileInstruments,
         on_start: OnStart,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._recorder = recorder
-        self._store = store
+        self._memory = memory
         self._instruments = instruments
         self._on_start = on_start
         self.aside: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
@@ -126,7 +126,7 @@ class Reconciler:
     async def _run(self, key: Key) -> _Outcome:
         document = await self._cluster.find(INFERENCE_DEPLOYMENTS, *key)
         if document is None or "deletionTimestamp" in document["metadata"]:
-            self._store.forget(key)
+            self._memory.forget(key)
             return _Outcome(result="gone")
         try:
             return await self._settle(key, await self._gather(key, document))
@@ -139,18 +139,18 @@ class Reconciler:
     async def _gather(self, key: Key, document: Document) -> Situation:
         try:
             children = await asyncio.gather(*(self._cluster.find(kind, *key) for kind in (DEPLOYMENTS, SERVICES)))
-            return await self.observed(key, document, *children)
+            return await self.situation(key, document, *children)
         except Forbidden as error:
             await self._halt(key, document, error)
             raise
 
-    async def observed(
+    async def situation(
         self, key: Key, document: Document, deployment: Document | None, service: Document | None
     ) -> Situation:
         """The object with all that its verdict hangs on."""
         owner = pure.read_owner(document)
         config = await self._config(key[0], pure.config_reference(owner))
-        standing = self._store.standing(key, document)
+        standing = self._memory.standing(key, document)
         return Situation(
             document=document, owner=owner, config=config, deployment=deployment, service=service, standing=standing
         )
@@ -161,46 +161,46 @@ class Reconciler:
             return pure.NO_CONFIG
         return pure.config_text(reference, await self._cluster.find(CONFIG_MAPS, namespace, reference.name))
 
-    def is_settled(self, key: Key, observed: Situation) -> bool:
+    def is_settled(self, key: Key, situation: Situation) -> bool:
         """True where a run would write and learn nothing; its figures are shown then. What must be judged first is not settled."""
-        judged = self._store.judged(key, observed)
-        if judged is None and isinstance(observed.owner, InferenceDeployment):
+        judged = self._memory.judged(key, situation)
+        if judged is None and isinstance(situation.owner, InferenceDeployment):
             return False
-        intent = self._decide(key, observed, judged)
-        state = self._before(key, observed.document)
+        intent = self._decide(key, situation, judged)
+        state = self._before(key, situation.document)
         status = pure.status_after(
-            intent, name=key[1], deployment=observed.own_deployment, before=state,
-            observation=self._store.observation(key),
+            intent, name=key[1], deployment=situation.own_deployment, before=state,
+            observation=self._memory.observation(key),
         )  # fmt: skip
-        unlearnt = self._store.new_starts(key, intent.template_hash)
+        unlearnt = self._memory.new_starts(key, intent.template_hash)
         settled = not intent.pending and not is_changed(state, status) and not unlearnt
         if settled:
-            self._store.show(key, observed, intent, status, observed.own_deployment)
+            self._memory.show(key, situation, intent, status, situation.own_deployment)
         return settled
 
-    async def _settle(self, key: Key, observed: Situation) -> _Outcome:
-        judged = await self._judge(key, observed)
-        intent = self._decide(key, observed, judged)
+    async def _settle(self, key: Key, situation: Situation) -> _Outcome:
+        judged = await self._judge(key, situation)
+        intent = self._decide(key, situation, judged)
         was_pending = intent.pending
-        intent, deployment, error = await self._apply(key, observed, intent)
+        intent, deployment, error = await self._apply(key, situation, intent)
         await self._learn(key, intent)
-        state = self._before(key, observed.document)
-        observation = self._store.observation(key)
+        state = self._before(key, situation.document)
+        observation = self._memory.observation(key)
         status = pure.status_after(intent, name=key[1], deployment=deployment, before=state, observation=observation)
-        self._store.show(key, observed, intent, status, deployment)  # first: an older CRD may refuse the status
-        written = await self._write_status(observed.document, state, status)
+        self._memory.show(key, situation, intent, status, deployment)  # first: an older CRD may refuse the status
+        written = await self._write_status(situation.document, state, status)
         if error is not None:
             raise error
-        self._store.settled(key, observed.document, status)
+        self._memory.settled(key, situation.document, status)
         result = "written" if was_pending or written else "unchanged"
-        return _Outcome(result=result, awaited=pure.awaited_by(observed, intent))
+        return _Outcome(result=result, awaited=pure.awaited_by(situation, intent))
 
     def _before(self, key: Key, document: Document) -> PreviousStatus:
-        return previous_status(document, _now(), self._store.written(key, document))
+        return previous_status(document, _now(), self._memory.written(key, document))
 
-    def _decide(self, key: Key, observed: Situation, judged: Judged | None) -> Intent:
+    def _decide(self, key: Key, situation: Situation, judged: Judged | None) -> Intent:
         """Decide, without changes that were corrected often enough or refused: the status says so instead."""
-        intent, corrections = pure.decide(observed, judged), self._store.corrections(key)
+        intent, corrections = pure.decide(situation, judged), self._memory.corrections(key)
         if intent.deployment is not None:
             intent = replace(
                 _tried(intent, corrections, intent.deployment), deployment=_open(corrections, intent.deployment)
@@ -209,36 +209,36 @@ class Reconciler:
             intent = replace(_tried(intent, corrections, intent.service), service=_open(corrections, intent.service))
         return intent
 
-    async def _judge(self, key: Key, observed: Situation) -> Judged | None:
-        if (known := self._store.judged(key, observed)) is not None:
+    async def _judge(self, key: Key, situation: Situation) -> Judged | None:
+        if (known := self._memory.judged(key, situation)) is not None:
             return known
         async with self.aside():
-            return await self._store.judge(key, observed)
+            return await self._memory.judge(key, situation)
 
     async def _learn(self, key: Key, intent: Intent) -> None:
         """Learn from new starts; a failure holds nothing else up, and the next run tries again."""
-        starts = self._store.new_starts(key, intent.template_hash)
+        starts = self._memory.new_starts(key, intent.template_hash)
         if not starts or intent.judged is None or not isinstance(intent.owner, InferenceDeployment):
             return
         runs, judged = intent.admitted, effective_values(intent.owner.spec, intent.judged.assessment)
         if intent.left_out is not None or runs is None or runs.record.effective != judged:
-            self._store.learnt(key, starts, "")  # the verdict of now is not about what runs
+            self._memory.learnt(key, starts, "")  # the verdict of now is not about what runs
             return
         try:
             remarks = [await self._on_start(intent.owner, intent.judged.assessment, start) for start in starts]
         except ApiError as error:
             _log.warning("not remembered: %s", error)
         else:
-            self._store.learnt(key, starts, next(filter(None, remarks), ""))
+            self._memory.learnt(key, starts, next(filter(None, remarks), ""))
 
     async def _apply(
-        self, key: Key, observed: Situation, intent: Intent
+        self, key: Key, situation: Situation, intent: Intent
     ) -> tuple[Intent, Document | None, ApiError | None]:
         """The intent with what stood in its way, the Deployment as it is now, and an error to be passed on."""
-        deployment, corrections = observed.own_deployment, self._store.corrections(key)
+        deployment, corrections = situation.own_deployment, self._memory.corrections(key)
         for kind, live, change in (
             (DEPLOYMENTS, deployment, intent.deployment),
-            (SERVICES, observed.service, intent.service),
+            (SERVICES, situation.service, intent.service),
         ):
             if change is None:
                 continue

@@ -196,7 +196,7 @@ class Resync:
         namespaces: Sequence[str],
         reconciler: Reconciler,
         queue: WorkQueue,
-        store: Memory,
+        memory: Memory,
         starts: ObservedStarts,
         troubles: Troubles,
     ) -> None:
@@ -204,7 +204,7 @@ class Resync:
         self._namespaces: Sequence[str | None] = namespaces or (None,)
         self._reconciler = reconciler
         self._queue = queue
-        self._store = store
+        self._memory = memory
         self._starts = starts
         self._troubles = troubles
 
@@ -221,7 +221,7 @@ class Resync:
         )  # fmt: skip
 
     async def run_once(self) -> None:
-        known, seen = self._store.keys(), set()
+        known, seen = self._memory.keys(), set()
         async with self._connect() as cluster:
             await self._load_starts(cluster)
             for namespace in self._namespaces:
@@ -258,8 +258,8 @@ class Resync:
     ) -> bool:
         if "deletionTimestamp" in document["metadata"]:
             return True
-        observed = await self._reconciler.observed(key, document, deployment, service)
-        return self._reconciler.is_settled(key, observed)
+        situation = await self._reconciler.situation(key, document, deployment, service)
+        return self._reconciler.is_settled(key, situation)
 
 
 async def _by_key(cluster: Cluster, kind: Kind, namespace: str | None) -> dict[Key, Document]:

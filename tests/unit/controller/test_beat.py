@@ -53,7 +53,7 @@ async def test_observed_starts_that_cannot_be_read_keep_nobody_from_working(
 
 async def test_the_heartbeat_survives_metrics_that_cannot_be_published(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(options=Options(metrics_host="127.0.0.1", metrics_port=0))
-    store, beats, third = Memory(process.deployments, process.starts), [], asyncio.Event()
+    memory, beats, third = Memory(process.deployments, process.starts), [], asyncio.Event()
 
     def publish() -> None:
         beats.append(process.health.beat_at)
@@ -61,9 +61,9 @@ async def test_the_heartbeat_survives_metrics_that_cannot_be_published(monkeypat
             third.set()
         raise UnicodeEncodeError("utf-8", "x", 0, 1, "no")
 
-    monkeypatch.setattr(store, "publish", publish)
+    monkeypatch.setattr(memory, "publish", publish)
     monkeypatch.setattr(controller, "BEAT_SECONDS", 0.0)
-    beat = asyncio.create_task(controller._beat(process, store))
+    beat = asyncio.create_task(controller._beat(process, memory))
     await third.wait()
     await asyncio.sleep(0)
     beat.cancel()

@@ -40,7 +40,7 @@ def queue() -> FakeQueue:
 
 
 @pytest.fixture
-def store() -> Memory:
+def memory() -> Memory:
     return Memory(DeploymentSnapshot(), ObservedStarts(None))
 
 
@@ -55,8 +55,8 @@ def failed() -> list[str]:
 
 
 @pytest.fixture
-def registry(queue: FakeQueue, store: Memory, pods: KnownPods, failed: list[str]) -> kopf.OperatorRegistry:
-    return registry_of(queue, store, pods, login, Troubles(failed.append))  # type: ignore[arg-type]
+def registry(queue: FakeQueue, memory: Memory, pods: KnownPods, failed: list[str]) -> kopf.OperatorRegistry:
+    return registry_of(queue, memory, pods, login, Troubles(failed.append))  # type: ignore[arg-type]
 
 
 def watching(registry: kopf.OperatorRegistry, plural: str) -> Any:
@@ -94,23 +94,23 @@ async def test_creation_change_and_restart_ask_for_a_reconcile(
 async def test_the_echo_of_our_own_write_asks_for_nothing_and_whatever_decides_does(
     registry: kopf.OperatorRegistry,
     queue: FakeQueue,
-    store: Memory,
+    memory: Memory,
     change: dict[str, Any],
     is_news: bool,  # noqa: FBT001
 ) -> None:
     status = {"observedGeneration": 1, "replicas": 1}
-    store.settled(KEY, a_document(), status)
+    memory.settled(KEY, a_document(), status)
     document = a_document() | {"status": dict(status)}
     await tell(registry, "MODIFIED", {**document, **{part: document[part] | more for part, more in change.items()}})
     assert queue.begun == ([KEY] if is_news else [])
 
 
-async def test_a_deleted_object_is_forgotten_and_no_other(registry: kopf.OperatorRegistry, store: Memory) -> None:
-    store.settled(KEY, a_document(), {})
+async def test_a_deleted_object_is_forgotten_and_no_other(registry: kopf.OperatorRegistry, memory: Memory) -> None:
+    memory.settled(KEY, a_document(), {})
     await tell(registry, "MODIFIED", a_document())
-    assert store.written(KEY, a_document()) == {}
+    assert memory.written(KEY, a_document()) == {}
     await tell(registry, "DELETED", a_document())
-    assert store.written(KEY, a_document()) is None
+    assert memory.written(KEY, a_document()) is None
 
 
 async def test_an_event_that_cannot_be_understood_is_counted_and_nothing_is_raised(

@@ -60,7 +60,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @dataclass
-class Memory:
+class StoredLeases:
     """The Leases of the API server; each write needs the version that was read."""
 
     held: dict[str, Lease] = field(default_factory=dict)
@@ -82,7 +82,9 @@ class Memory:
 class FakeLeases(Leases):
     """The same over a network that takes its time: `link` waits, or fails, before and after the server has done its part."""
 
-    def __init__(self, store: Memory, link: Callable[[], Awaitable[None]], thaw: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, store: StoredLeases, link: Callable[[], Awaitable[None]], thaw: Callable[[], Awaitable[None]]
+    ) -> None:
         self._store = store
         self._link = link
         self._thaw = thaw
@@ -126,7 +128,7 @@ class Controller:
     """One process: it takes the Lease, keeps it, and writes whenever its gate lets it."""
 
     name: str
-    store: Memory
+    store: StoredLeases
     namespaces: tuple[str, ...]
     chance: random.Random
     trouble: float = 0.0
@@ -190,7 +192,7 @@ def two_writers(controllers: list[Controller]) -> list[str]:
 
 async def chaos(seed: int, seconds: float = 90.0) -> None:
     """Controllers with overlapping namespaces freeze, hang and die; then the trouble ends."""
-    chance, store = random.Random(seed), Memory()
+    chance, store = random.Random(seed), StoredLeases()
     scopes = [(), ("a",), ("a", "b"), ("b",), ("c",)]
     controllers = [
         Controller(str(number), store, chance.choice(scopes), chance, trouble=chance.choice((0.0, 0.1, 0.5)))
@@ -229,7 +231,7 @@ def chance() -> random.Random:
 
 
 async def pair(chance: random.Random, *scopes: tuple[str, ...]) -> tuple[Controller, Controller]:
-    store = Memory()
+    store = StoredLeases()
     first, second = (Controller(name, store, scope, chance) for name, scope in zip(("a1", "b1"), scopes, strict=True))
     assert await first.elector.take() is None
     return first, second
@@ -289,7 +291,7 @@ def test_whoever_serves_a_namespace_that_is_served_waits(
 
 def test_two_that_look_at_the_same_moment_both_step_back_and_one_works_soon(chance: random.Random) -> None:
     async def scene() -> None:
-        store = Memory()
+        store = StoredLeases()
         both = [Controller(name, store, scope, chance) for name, scope in (("a1", ()), ("b1", ("a",)))]
         tasks = [asyncio.create_task(each.run()) for each in both]
         until = now() + 30
@@ -346,7 +348,7 @@ def test_a_lease_that_somebody_edited_is_still_held_and_one_that_was_deleted_is_
 
 def test_replicas_of_one_installation_know_each_other(chance: random.Random) -> None:
     async def scene() -> None:
-        store = Memory()
+        store = StoredLeases()
         first, replica, other = (Controller(name, store, (), chance) for name in ("a1", "a2", "b1"))
         await first.elector.take()
         for each, is_replica in ((replica, True), (other, False)):
