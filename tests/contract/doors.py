@@ -63,9 +63,9 @@ def controller(request: Path) -> Outcome:
     owner = pure.read_owner(document)
     reference = pure.config_reference(owner)
     config = pure.config_text(reference, _config_map(request, reference)) if reference else pure.NO_CONFIG
-    observed = pure.Situation(document=document, owner=owner, config=config)
+    situation = pure.Situation(document=document, owner=owner, config=config)
     judged = pure.assess_owner(owner, config) if isinstance(owner, InferenceDeployment) else None
-    intent = pure.decide(observed, judged)
+    intent = pure.decide(situation, judged)
     status = pure.status_after(
         intent,
         name=document["metadata"]["name"],

@@ -24,7 +24,7 @@ SOURCES = sorted([*TESTS.glob("contract/*/request.yaml"), *TESTS.glob("rendering
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rendered:
+class Case:
     """An object, what it was judged to be, and what is applied for it."""
 
     owner: InferenceDeployment
@@ -34,7 +34,7 @@ class Rendered:
     manifests: Rendered
 
 
-def rendered(source: Path) -> Rendered | None:
+def rendered(source: Path) -> Case | None:
     """None where the schema or the policy refuses it."""
     documents = list(yaml.safe_load_all(source.read_text(encoding="utf-8")))
     document = next(document for document in documents if document["kind"] == "InferenceDeployment")
@@ -52,11 +52,7 @@ def rendered(source: Path) -> Rendered | None:
     judged = assess_owner(owner, text)
     outcome = render(owner, judged.assessment, judged.accelerator)
     config = text if isinstance(text, str) else None
-    return (
-        Rendered(owner=owner, config=config, judged=judged, manifests=outcome)
-        if isinstance(outcome, Rendered)
-        else None
-    )
+    return Case(owner=owner, config=config, judged=judged, manifests=outcome) if isinstance(outcome, Rendered) else None
 
 
 def read_back(folder: Path, manifests: Rendered, defaults: Defaults) -> JudgedEngine:

@@ -219,7 +219,7 @@ async def test_a_child_with_another_owners_uid_is_left_alone(kind: Kind) -> None
     foreign = {"metadata": {"name": "qwen", "namespace": "serving", "ownerReferences": [{"uid": UID + "-before"}]}}
     cluster.objects[kind.plural] = foreign
     reconcile, _ = new(cluster)
-    message = f"{kind.kind} qwen belong to somebody else; rename one or the other"
+    message = f"{kind.kind} qwen exist already and are not of this InferenceDeployment; rename one or the other"
     assert await reconcile(KEY) == Awaited(uid=UID, generation=1, message=message)
     assert told(cluster)["Stalled"] == ("True", "NameTaken")
     assert cluster.objects[kind.plural] is foreign

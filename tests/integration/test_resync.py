@@ -160,10 +160,10 @@ async def test_an_object_that_raises_is_enqueued_and_the_others_are_compared(mon
     cluster.objects["deployments", "c"]["spec"]["replicas"] = 5
     judged = memory.judged
 
-    def defect(key: Key, observed: Situation) -> object:
+    def defect(key: Key, situation: Situation) -> object:
         if key[1] == "b":
             raise UnicodeEncodeError("utf-8", "x", 0, 1, "no")
-        return judged(key, observed)
+        return judged(key, situation)
 
     monkeypatch.setattr(memory, "judged", defect)
     await resync.run_once()

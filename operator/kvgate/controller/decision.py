@@ -1,4 +1,4 @@
-"""The observed state of one InferenceDeployment, and what follows from it: pure."""
+"""The decision about one InferenceDeployment: the situation in the cluster, and the changes and the status that follow. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,15 +18,19 @@ from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by
 from kvgate.rendering.observation import Observation
 from kvgate.rendering.standing import Admitted, config_digest, renewed, standing_of, with_budget
 from kvgate.rendering.status import Obstacle, PreviousStatus, invalid_status, status_of
-from kvgate.rendering.workload import NotRendered, Rendered, figures_of_verdict, manifests
+from kvgate.rendering.workload import NotRendered, figures_of_verdict, rendered
 
 NO_CONFIG = ConfigMissing(message="", remediation="")
 """Value for specs without configFrom."""
+MISSING = "all of it"
+"""The path that differs where there is no child. A missing child is made again as often as somebody deletes it."""
+_MAX_PATHS = 8
+"""Most paths that are named of a child that differs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Situation:
-    """One object and its children, as the API server has them."""
+    """One InferenceDeployment and its children, as the API server has them."""
 
     document: Document
     owner: InferenceDeployment | InvalidDocument
@@ -35,11 +39,11 @@ class Situation:
     deployment: Document | None = None
     service: Document | None = None
     standing: Admitted | None = None
-    """The spec that was admitted last, as far as it is known."""
+    """The spec that was admitted last, if one is known."""
 
     @property
     def stands(self) -> bool:
-        """The present spec is the one that was admitted last: nothing is asked anew."""
+        """True where the present spec is the one that was admitted last; its verdict then stands."""
         if self.standing is None or isinstance(self.owner, InvalidDocument):
             return False
         generation = self.document["metadata"].get("generation", 1)
@@ -47,10 +51,10 @@ class Situation:
 
     @property
     def calibration_revision(self) -> int | None:
-        """Revision of observed starts at the admission of this spec; None where the newest may be used.
+        """Revision of the observed starts at the admission of this spec; None where the newest may be used.
 
-        A verdict stands for its spec: else an engine's own report would change the prediction that it is held against, and under
-        policy Adjust restart the engine.
+        A verdict stands for its spec. Otherwise an engine's own report would change the prediction that it is compared with, and
+        under the policy Adjust it would restart the engine.
         """
         if self.standing is None:
             return pinned_revision(self.document)
@@ -73,32 +77,34 @@ class Judged:
     assessment: Assessment
     accelerator: Accelerator | None
     calibration_revision: int
-    """The newest observed start that it knew of."""
+    """Revision of the newest observed start that was known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChildChange:
-    """Wanted state of a child, and its differences."""
+    """The wanted state of a child, and how the child in the cluster differs from it."""
 
     wanted: Document
     differs: tuple[str, ...] = ()
-    """Paths of what is missing or other: it is applied. `MISSING` where there is no child."""
+    """Paths of the fields that are missing or have another value, which are applied; `MISSING` where there is no child."""
     added: tuple[str, ...] = ()
-    """JSON pointers of what others added: it is removed."""
+    """JSON pointers of the fields that others added, which are removed."""
 
     @property
     def difference(self) -> tuple[str, ...]:
         """Key by which the same change is recognised."""
         return (self.wanted["metadata"]["annotations"][HASH_ANNOTATION], *self.differs, *self.added)
 
-    def left_in(self, live: Document) -> "ChildChange":
-        """Return the differences that are left after the change."""
-        return ChildChange(wanted=self.wanted, differs=_differs(live, self.wanted), added=additions(live, self.wanted))
+    @classmethod
+    def between(cls, live: Document, wanted: Document) -> "ChildChange":
+        """Compare a child with what is wanted; at most _MAX_PATHS differences are named."""
+        differs = tuple(islice(differences(live, wanted), _MAX_PATHS))
+        return cls(wanted=wanted, differs=differs, added=additions(live, wanted))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Intent:
-    """Work that is to be done, and what the status will say about it."""
+    """The changes to make, and what the status reports about them."""
 
     owner: InferenceDeployment | InvalidDocument
     judged: Judged | None = None
@@ -108,14 +114,14 @@ class Intent:
     admitted: Admitted | None = None
     """The spec that is rendered: the present one, or the last one that was admitted."""
     is_kept: bool = False
-    """The present spec had been admitted before, and its verdict stands."""
+    """True where the present spec was admitted before, and its verdict stands."""
     obstacle: Obstacle | None = None
     drift: str = ""
-    """Difference that stays, because it comes back after each correction."""
+    """Differences that stay, because they come back after each correction."""
     template_hash: str = ""
     """Hash of the wanted pods; empty where nothing is rendered."""
     deployment: ChildChange | None = None
-    """To be done; None where the cluster carries it already or nothing is rendered."""
+    """None where the Deployment needs no change, or where nothing is rendered."""
     service: ChildChange | None = None
 
     @property
@@ -125,7 +131,7 @@ class Intent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Awaited:
-    """Event that no watch reports; another generation waits anew."""
+    """Something that an object waits for and that no watch reports; another generation starts a new wait."""
 
     uid: str
     generation: int
@@ -133,7 +139,7 @@ class Awaited:
 
 
 def awaited_by(situation: Situation, intent: Intent) -> Awaited | None:
-    """A ConfigMap that is to come, or a name that somebody may give back."""
+    """Return what the object waits for: a ConfigMap, or a name that belongs to another object."""
     config, obstacle = situation.config, intent.obstacle
     if isinstance(config, ConfigMissing) and config is not NO_CONFIG:
         message = config.message
@@ -145,7 +151,7 @@ def awaited_by(situation: Situation, intent: Intent) -> Awaited | None:
 
 
 def read_owner(document: Document) -> InferenceDeployment | InvalidDocument:
-    """The object as its owner wrote it, or why it cannot be read."""
+    """Return the object as its owner wrote it, or the reason why it cannot be read."""
     try:
         return parse_document(document)
     except InvalidDocument as invalid:
@@ -153,14 +159,14 @@ def read_owner(document: Document) -> InferenceDeployment | InvalidDocument:
 
 
 def config_reference(owner: InferenceDeployment | InvalidDocument) -> KeyRef | None:
-    """The ConfigMap key to read before judging."""
+    """Return the ConfigMap key to read before judging."""
     if isinstance(owner, InvalidDocument) or owner.spec.model.config_from is None:
         return None
     return owner.spec.model.config_from.config_map_key_ref
 
 
 def config_text(reference: KeyRef, config_map: Mapping[str, Any] | None) -> str | ConfigMissing:
-    """The text of the key, or what is missing."""
+    """Return the text of the key, or what is missing."""
     if config_map is None:
         return ConfigMissing(
             message=f"ConfigMap {reference.name} does not exist", remediation="create it in the same namespace"
@@ -169,7 +175,10 @@ def config_text(reference: KeyRef, config_map: Mapping[str, Any] | None) -> str 
 
 
 def pinned_revision(document: Document) -> int | None:
-    """The same of a status without a record of what stands: an earlier release wrote it, or somebody edited the record."""
+    """Return `calibration_revision` for a status without a record of the admitted spec.
+
+    An earlier release wrote such a status, or somebody edited the record.
+    """
     status = document.get("status") or {}
     accepted = {"type": ConditionType.ACCEPTED.value, "status": "False"}
     refused = any(accepted.items() <= condition.items() for condition in status.get("conditions", ()))
@@ -182,7 +191,7 @@ def pinned_revision(document: Document) -> int | None:
 def assess_owner(
     owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED
 ) -> Judged:
-    """The one engine, with the facts of the cluster."""
+    """Judge the object with the facts of the cluster."""
     *_, last = judgements(owner, config, calibration)
     return last
 
@@ -190,7 +199,10 @@ def assess_owner(
 def judgements(
     owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED
 ) -> Iterator[Judged]:
-    """That there is no verdict yet, then the verdict, then what would fit; each stands if there is no time for the next."""
+    """Yield the judgement without a verdict, then the one with the verdict, then the one with alternatives that would fit.
+
+    Each one stands if there is no time for the next.
+    """
     accelerator, findings = look_up_accelerator(owner.spec.accelerator.type)
 
     def judged(assessment: Assessment) -> Judged:
@@ -203,31 +215,31 @@ def judgements(
 
 
 def decide(situation: Situation, judged: Judged | None) -> Intent:
-    """The present spec where it is admitted, else the last one that was; only what differs is changed, and nothing of somebody else's."""
+    """Decide what is rendered (the present spec where it is admitted, else the last admitted one), and which children to change.
+
+    A child that belongs to somebody else is never changed.
+    """
     intent = _verdict(situation, judged)
     owner = _rendered_owner(situation, intent)
     if intent.admitted is None or owner is None:
         return intent
-    rendered = manifests(owner, intent.admitted.figures)
-    template = rendered.deployment["spec"]["template"]["metadata"]
+    wanted = rendered(owner, intent.admitted.figures)
+    template = wanted.deployment["spec"]["template"]["metadata"]
     intent = replace(intent, template_hash=template["annotations"][HASH_ANNOTATION])
-    foreign = [
-        str(wanted["kind"])
-        for live, wanted in _pairs(situation, rendered)
-        if live is not None and not is_owned_by(live, situation.uid)
-    ]
+    pairs = (situation.deployment, wanted.deployment), (situation.service, wanted.service)
+    foreign = [str(child["kind"]) for live, child in pairs if live is not None and not is_owned_by(live, situation.uid)]
     if foreign:
-        message = f"{' and '.join(foreign)} {owner.name} belong to somebody else; rename one or the other"
+        message = f"{' and '.join(foreign)} {owner.name} exist already and are not of this InferenceDeployment; rename one or the other"
         return replace(intent, obstacle=Obstacle(reason=Reason.NAME_TAKEN, message=message))
     return replace(
         intent,
-        deployment=_due(situation.deployment, rendered.deployment),
-        service=_due(situation.service, rendered.service),
+        deployment=_due(situation.deployment, wanted.deployment),
+        service=_due(situation.service, wanted.service),
     )
 
 
 def _verdict(situation: Situation, judged: Judged | None) -> Intent:
-    """Return the admitted spec, or the reason why the present one is not admitted."""
+    """Decide which spec is admitted, and why the present one is not where it is refused."""
     owner, standing = situation.owner, situation.standing
     if isinstance(owner, InvalidDocument) or judged is None:
         return Intent(owner=owner, admitted=with_budget(standing) if standing else None)
@@ -245,7 +257,7 @@ def _verdict(situation: Situation, judged: Judged | None) -> Intent:
 
 
 def _rendered_owner(situation: Situation, intent: Intent) -> InferenceDeployment | None:
-    """The object as it is rendered: an earlier spec has as many replicas as the present one asks for."""
+    """Return the object to render; an earlier spec gets as many replicas as the present one requests."""
     if intent.left_out is None and not isinstance(intent.owner, InvalidDocument):
         return intent.owner if intent.judged else None
     spec = situation.document.get("spec")
@@ -253,34 +265,20 @@ def _rendered_owner(situation: Situation, intent: Intent) -> InferenceDeployment
     return intent.admitted.scaled(replicas) if intent.admitted else None
 
 
-def _pairs(situation: Situation, rendered: Rendered) -> tuple[tuple[Document | None, Document], ...]:
-    return (situation.deployment, rendered.deployment), (situation.service, rendered.service)
-
-
 def _due(live: Document | None, wanted: Document) -> ChildChange | None:
-    """None where nothing is to be done; a child on its way out is waited for."""
+    """Return the change that a child needs, if any; the end of a child that is being deleted is waited for."""
     if live is None:
         return ChildChange(wanted=wanted, differs=(MISSING,))
     if "deletionTimestamp" in live["metadata"]:
         return None
-    change = ChildChange(wanted=wanted, differs=_differs(live, wanted), added=additions(live, wanted))
+    change = ChildChange.between(live, wanted)
     return change if change.differs or change.added else None
-
-
-MISSING = "all of it"
-"""The path that differs where there is no child: it may be made again as often as it is deleted."""
-_MAX_PATHS = 8
-"""Paths that are named of a child that differs."""
-
-
-def _differs(live: Document, wanted: Document) -> tuple[str, ...]:
-    return tuple(islice(differences(live, wanted), _MAX_PATHS))
 
 
 def status_after(
     intent: Intent, *, name: str, deployment: Document | None, before: PreviousStatus, observation: Observation | None
 ) -> Document:
-    """The status once the intent was acted upon; the observation is None until the pods were looked at."""
+    """Return the status after the changes were made; the observation is None until the pods were read."""
     if isinstance(intent.owner, InvalidDocument) or intent.judged is None:
         findings = intent.owner.findings if isinstance(intent.owner, InvalidDocument) else ()
         return invalid_status(

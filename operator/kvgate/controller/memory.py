@@ -1,7 +1,7 @@
-"""Memory of the process per object: its last judgement, the reports of its pods, and the figures of the metrics."""
+"""The process's memory of each object: its last judgement, corrections of its children, reports of its pods, figures of the metrics."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
@@ -12,21 +12,22 @@ from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.calibration import Calibration
-from kvgate.controller.decision import Intent, Judged, Situation, assess_owner
+from kvgate.controller.decision import Intent, Judged, Situation
+from kvgate.controller.judging import Judge, judge_here
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.facts import ConfigMissing
 from kvgate.metrics.exporter import DeploymentSample, DeploymentSnapshot, ObservedSample, as_admitted, sample_of
-from kvgate.rendering.observation import Comparison, Crash, Observation, RunningEngine, compared
+from kvgate.rendering.observation import Crash, Observation, RunningEngine, compared
 from kvgate.rendering.standing import Admitted, read_standing
 from kvgate.rendering.status import Obstacle, is_changed, previous_status
 from kvgate.rendering.workload import predicted_tokens
 
 WINDOW_SECONDS = 3600.0
-"""Seconds for which a correction is remembered; after that the same one is tried again."""
+"""Time for which a correction is remembered; after that the same one is tried again."""
 REFUSED_SECONDS = 240.0
-"""Seconds for which a refusal by a quota or a policy of the cluster is believed: every resync asks once more."""
+"""Time for which a refusal by a quota or a policy is believed. It is shorter than the time between two resyncs, so each tries again."""
 MAX_CORRECTIONS = 3
-"""Corrections of the same difference in that time: it comes back because somebody wants it."""
+"""Corrections of the same difference within WINDOW_SECONDS; a difference that still comes back is wanted by somebody."""
 _MAY_PASS = (Reason.QUOTA_EXCEEDED, Reason.ADMISSION_DENIED)
 Difference = tuple[str, ...]
 """Hash of what is wanted, and the paths that differ from it."""
@@ -35,17 +36,20 @@ Difference = tuple[str, ...]
 @dataclass(kw_only=True, slots=True)
 class _Tried:
     at: list[float] = field(default_factory=list)
-    """Moments of the corrections in the window."""
+    """Times of the corrections in the window."""
     was_in_vain: bool = False
-    """The difference was there again in the very answer to the last one."""
+    """The API server's answer to the last correction had the difference again."""
     obstacle: Obstacle | None = None
-    """Reason why the API server refused the last one."""
+    """Reason why the API server refused the last correction."""
     for_seconds: float = WINDOW_SECONDS
-    """Seconds for which that is remembered."""
+    """Time for which the last correction is remembered."""
 
 
 class Corrections:
-    """Corrections of one object's children; they live in memory, so a restart tries once more."""
+    """Corrections of one object's children: a difference that comes back each time is reported, and not corrected for ever.
+
+    They live in memory, so a restarted controller tries once more.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -65,13 +69,15 @@ class Corrections:
     def note(
         self, kind: str, difference: Difference, *, left: Difference = (), obstacle: Obstacle | None = None
     ) -> None:
-        """After a correction: what differs in the answer to it, or why there is none."""
+        """Remember a correction: what still differs in the API server's answer, or the obstacle where there was no answer."""
         tried = self._tried.setdefault((kind, difference), _Tried())
         tried.at.append(self._clock())
         tried.obstacle = obstacle
         tried.for_seconds = REFUSED_SECONDS if obstacle and obstacle.reason in _MAY_PASS else WINDOW_SECONDS
         tried.was_in_vain = left == difference
-        if left and left != difference:  # a webhook changed it on its way: that is what will be seen from now on
+        if (
+            left and left != difference
+        ):  # a webhook changed the object on its way, so from now on this difference is seen
             self._tried[kind, left] = _Tried(at=[self._clock()], was_in_vain=True)
 
     def _recent(self, kind: str, difference: Difference) -> _Tried | None:
@@ -85,19 +91,10 @@ class Corrections:
 
 Key = tuple[str, str]
 """(namespace, name)."""
-Refusal = tuple[str, Reason]
-"""(pod, reason): in a crash loop one start of a kind is enough."""
-Judge = Callable[[InferenceDeployment, str | ConfigMissing, Calibration], Awaitable[Judged]]
-"""Judges an object with the text behind configFrom and the starts that were situation."""
-
-
-async def judge_here(owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration) -> Judged:
-    """Judge in the event loop, for callers without other work in it."""
-    return assess_owner(owner, config, calibration)
 
 
 class Memory:
-    """Filled by reconciles; a deleted object leaves nothing behind."""
+    """Filled by reconciles and observations; nothing is kept of a deleted object."""
 
     def __init__(self, snapshot: DeploymentSnapshot, starts: ObservedStarts, judge: Judge = judge_here) -> None:
         self._snapshot = snapshot
@@ -107,31 +104,32 @@ class Memory:
         self._judged: dict[Key, tuple[object, Judged]] = {}
         self._deployments: dict[Key, str] = {}
         self._observations: dict[Key, Observation] = {}
-        self._learnt: dict[Key, frozenset[RunningEngine | Refusal]] = {}
-        self._settled: dict[Key, tuple[object, Document]] = {}
-        """Question at the end of a run, and the status that it left."""
+        self._learnt: dict[Key, frozenset[RunningEngine | tuple[str, Reason]]] = {}
+        """Starts that were learnt from; a refused start is (pod, reason), because one of a kind is enough in a crash loop."""
+        self._settled: dict[Key, tuple[tuple[object, ...], Document]] = {}
+        """The state of the object that the last run saw (`_state`), and the status that this run left."""
         self._corrections: dict[Key, Corrections] = {}
         self._remarks: dict[Key, str] = {}
         self._is_dirty = False
 
     async def judge(self, key: Key, situation: Situation) -> Judged | None:
-        """The judgement of this spec and these facts: made once, since the catalogues never change while we run."""
+        """Return the judgement of this spec and these facts. It is made once, because the catalogues do not change in a process."""
         if not isinstance(situation.owner, InferenceDeployment):
             return None
         if (known := self.judged(key, situation)) is not None:
             return known
-        question, calibration = self._question(key, situation)
+        basis, calibration = self._basis(key, situation)
         judged = await self._judge(situation.owner, situation.config, calibration)
-        self._judged[key] = (question, judged)
+        self._judged[key] = (basis, judged)
         return judged
 
     def judged(self, key: Key, situation: Situation) -> Judged | None:
-        """The same if it was made already."""
-        question, known = self._question(key, situation)[0], self._judged.get(key)
-        return known[1] if known is not None and known[0] == question else None
+        """Return the judgement if it was made already."""
+        basis, known = self._basis(key, situation)[0], self._judged.get(key)
+        return known[1] if known is not None and known[0] == basis else None
 
-    def _question(self, key: Key, situation: Situation) -> tuple[object, Calibration]:
-        """Return everything that the judgement depends on; of the text behind configFrom only the digest is kept."""
+    def _basis(self, key: Key, situation: Situation) -> tuple[object, Calibration]:
+        """Return everything that the judgement depends on, and its calibration; the text behind configFrom is kept as a digest."""
         metadata, config = situation.document["metadata"], situation.config
         revision, newest = situation.calibration_revision, self._starts.calibration
         calibration = (newest if revision is None else newest.as_of(revision)).seen_from(*key)
@@ -142,22 +140,22 @@ class Memory:
         return (metadata["uid"], metadata.get("generation"), skip, content, calibration), calibration
 
     def standing(self, key: Key, document: Document) -> Admitted | None:
-        """Return the spec that was admitted last: by this process, else as the object states."""
+        """Return the spec that was admitted last: the one that this process admitted, else the one in the object's status."""
         return read_standing(document, self.written(key, document) or document.get("status") or {})
 
     def written(self, key: Key, document: Document) -> Document | None:
-        """The status that this process left on this very object, whatever somebody made of it since."""
-        asked, status = self._settled.get(key, (None, None))
-        return status if isinstance(asked, tuple) and asked[0] == document["metadata"]["uid"] else None
+        """Return the status that this process wrote last to this very object (the same uid), whatever others made of it since."""
+        state, status = self._settled.get(key, ((None,), None))
+        return status if state[0] == document["metadata"]["uid"] else None
 
     def settled(self, key: Key, document: Document, status: Document) -> None:
-        """A run has come to its end with this status."""
-        self._settled[key] = (_asked(document), status)
+        """Remember that a run has ended with this status."""
+        self._settled[key] = (_state(document), status)
 
     def is_news(self, key: Key, document: Document) -> bool:
-        """True where an event is new to all runs; else it is the echo of our own write."""
-        asked, status = self._settled.get(key, (None, {}))
-        return asked != _asked(document) or is_changed(previous_status(document, ""), status)
+        """Return True where an event tells something that no run has seen; False for the echo of our own write."""
+        state, status = self._settled.get(key, (None, {}))
+        return state != _state(document) or is_changed(previous_status(document, ""), status)
 
     def corrections(self, key: Key) -> Corrections:
         return self._corrections.setdefault(key, Corrections())
@@ -165,36 +163,48 @@ class Memory:
     def show(
         self, key: Key, situation: Situation, intent: Intent, status: Document, deployment: Document | None
     ) -> None:
-        """The figures for the next scrape, and the Deployment whose pods are to be situation."""
+        """Keep the figures for the next scrape, and the Deployment whose pods are observed."""
         conditions = tuple(map(Condition.from_document, status["conditions"]))
         if isinstance(situation.owner, InferenceDeployment) and intent.judged is not None:
             assessment, observation, admitted = intent.judged.assessment, self.observation(key), intent.admitted
             expected = admitted.record.predicted_tokens if admitted else predicted_tokens(assessment)
             figures = compared(observation, assessment.effective, intent.template_hash, expected)
-            seen = _observed_sample(observation, figures) if observation else None
+            seen = (
+                None
+                if observation is None
+                else ObservedSample(
+                    pods=figures.pods,
+                    capacity_tokens=figures.capacity_tokens,
+                    usage_ratio=observation.usage_ratio,
+                    error_ratio=float(figures.error) if figures.error is not None else None,
+                )
+            )
             sample = sample_of(situation.owner, assessment, conditions, seen)
             if admitted is not None and intent.is_kept:
                 sample = as_admitted(sample, admitted.record.effective, admitted.budget)
-        else:
-            sample = _unreadable(key, conditions)
+        else:  # the spec cannot be read: its conditions alone, so that alerts see the object
+            sample = DeploymentSample(
+                namespace=key[0], name=key[1], model="", accelerator="", kv_cache_dtype="", policy="",
+                conditions=tuple((condition.type, condition.status) for condition in conditions),
+            )  # fmt: skip
         self._deployments.pop(key, None)
         if deployment is not None:
             self._deployments[key] = deployment["metadata"].get("uid", "")
         self._set(key, sample)
 
     def deployments(self) -> dict[str, Key]:
-        """Return the owners of Deployments by uid."""
+        """Return the objects by the uid of their Deployment."""
         return {uid: key for key, uid in self._deployments.items()}
 
     def observation(self, key: Key) -> Observation | None:
-        """None until the pods were looked at, after a restart as well."""
+        """Return what the pods reported; None until they were read, after a restart as well."""
         seen = self._observations.get(key)
         return replace(seen, remark=self._remarks.get(key, "")) if seen else None
 
     def observe(self, observations: Mapping[Key, Observation]) -> list[Key]:
-        """Return the objects with a new capacity or trouble; usages are shown at once, because nothing else follows from them.
+        """Keep these observations, show their usages at once, and return the objects whose capacity, troubles or crashes changed.
 
-        Other objects keep their last observation.
+        Objects without a new observation keep their last one.
         """
         known = {key: seen for key, seen in observations.items() if key in self._samples}
         changed = [key for key, seen in known.items() if self._observations.get(key) != seen]
@@ -206,12 +216,12 @@ class Memory:
         return changed
 
     def new_starts(self, key: Key, template_hash: str) -> tuple[RunningEngine | Crash, ...]:
-        """Those of the current spec from which nothing was learnt yet; after a restart, all of them once."""
+        """Return the starts of the current spec from which nothing was learnt yet; after a restart these are all of them."""
         seen, learnt = self._observations.get(key, Observation()), self._learnt.get(key, frozenset())
         return tuple(start for start in seen.starts(template_hash) if _identity(start) not in learnt)
 
     def learnt(self, key: Key, starts: tuple[RunningEngine | Crash, ...], remark: str) -> None:
-        """Remember that these were learnt from, and the reason why they correct nothing; empty where they do."""
+        """Remember that these starts were learnt from, and why they correct no prediction; the remark is empty where they do."""
         seen = self._observations.get(key, Observation())
         kept = frozenset(map(_identity, seen.engines)) | frozenset(map(_identity, seen.crashes))
         self._learnt[key] = kept & (self._learnt.get(key, frozenset()) | frozenset(map(_identity, starts)))
@@ -236,35 +246,18 @@ class Memory:
         return frozenset(self._samples)
 
     def publish(self) -> None:
-        """Called once a second: one copy for many changes."""
+        """Hand the figures to the scrapes; called once a second, so that many changes cost one copy."""
         if self._is_dirty:
             self._is_dirty = False
             self._snapshot.publish(self._samples)
 
 
-def _asked(document: Document) -> tuple[object, ...]:
-    """All of an object that decides, beside what its children and its ConfigMap say."""
+def _state(document: Document) -> tuple[object, ...]:
+    """Return all of the object itself that a decision depends on; the uid is first."""
     metadata = document["metadata"]
     annotation = (metadata.get("annotations") or {}).get(SKIP_BUDGET_ANNOTATION)
     return metadata.get("uid"), metadata.get("generation"), annotation, metadata.get("deletionTimestamp")
 
 
-def _identity(start: RunningEngine | Crash) -> RunningEngine | Refusal:
+def _identity(start: RunningEngine | Crash) -> RunningEngine | tuple[str, Reason]:
     return start if isinstance(start, RunningEngine) else (start.pod, start.reason)
-
-
-def _observed_sample(observation: Observation, figures: Comparison) -> ObservedSample:
-    return ObservedSample(
-        pods=figures.pods,
-        capacity_tokens=figures.capacity_tokens,
-        usage_ratio=observation.usage_ratio,
-        error_ratio=float(figures.error) if figures.error is not None else None,
-    )
-
-
-def _unreadable(key: Key, conditions: tuple[Condition, ...]) -> DeploymentSample:
-    """Return the sample of an object whose spec cannot be read: its conditions, so that alerts see it."""
-    states = tuple((condition.type, condition.status) for condition in conditions)
-    return DeploymentSample(
-        namespace=key[0], name=key[1], model="", accelerator="", kv_cache_dtype="", policy="", conditions=states
-    )

@@ -1,4 +1,4 @@
-"""Gather, decide, act for one object. Every trigger ends here, and in a settled cluster it writes nothing."""
+"""One object's reconcile: gather, decide, act. Every trigger ends here, and in a settled cluster it writes nothing."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from prometheus_client import Counter, Histogram
 
-from kvgate.api.base import Document, KeyRef
+from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
@@ -33,38 +33,6 @@ from kvgate.rendering.status import (
 )
 from kvgate.runtime.workers import TurnedAway
 
-_TOLD = {
-    ConditionType.ACCEPTED: "Assess",
-    ConditionType.STALLED: "Apply",
-    ConditionType.DRIFTED: "Apply",
-    ConditionType.PREDICTION_DRIFT: "Observe",
-}
-"""Conditions that an owner wants to hear of, each with kvgate's action; the others follow the pods up and down."""
-
-
-def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator[Notice]:
-    """A stall that repeats the refusal's reason is not told twice."""
-    was = {condition.type: condition.reason for condition in before}
-    now = {condition.type: condition for condition in after}
-    told = set()
-    for kind, action in _TOLD.items():
-        condition = now.get(kind)
-        if condition is None or condition.reason == was.get(kind) or condition.reason in told:
-            continue
-        if kind is not ConditionType.ACCEPTED and condition.status != "True":
-            continue
-        told.add(condition.reason)
-        good = (
-            kind is ConditionType.ACCEPTED and condition.status == "True" and condition.reason in ("Fits", "Adjusted")
-        )
-        yield Notice(
-            kind="Normal" if good else "Warning",
-            reason=condition.reason,
-            action=action,
-            note=condition.message,
-        )
-
-
 _log = logging.getLogger(__name__)
 
 
@@ -78,18 +46,19 @@ class ReconcileInstruments:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Outcome:
-    """The result that is counted, and what is still missing."""
+    """How a run ended."""
 
     result: str
+    """Value of the label `result`."""
     awaited: Awaited | None = None
 
 
 OnStart = Callable[[InferenceDeployment, Assessment, RunningEngine | Crash], Awaitable[str]]
-"""Remembers what a pod of the current spec tells, once per pod and process; answers why it corrects nothing, if so."""
+"""Learns from a start of the current spec, once per pod and process. Returns the reason why it corrects no prediction, or ""."""
 
 
 class Reconciler:
-    """Raises ApiError where the API server kept it from finishing; what users did wrong becomes conditions."""
+    """Reconciles one object per call. Mistakes of users become conditions; an ApiError means that the API server prevented the end."""
 
     def __init__(
         self, cluster: Cluster, recorder: EventRecorder, memory: Memory, instruments: ReconcileInstruments,
@@ -104,7 +73,7 @@ class Reconciler:
         """Entered while an object waits for its judgement, so that others are reconciled meanwhile."""
 
     async def __call__(self, key: Key) -> Awaited | None:
-        """One measured run, and what the object waits for that no watch will tell of."""
+        """Run once, measured, and return what the object waits for if no watch reports that."""
         result = "failed"
         with self._instruments.durations.time():
             try:
@@ -133,36 +102,41 @@ class Reconciler:
         except (ApiError, TurnedAway):
             raise
         except Exception as error:
-            await self._give_up(key, document, error)
+            state = self._before(key, document)
+            try:
+                await self._write_status(document, state, failed_status(state, error))
+            except Exception as second:  # noqa: BLE001 - the first error is the one that counts
+                _log.warning("the status was not written: %s", second)
             raise
 
     async def _gather(self, key: Key, document: Document) -> Situation:
+        """Read all that the decision needs. A missing permission is reported in the object's own status, if that can be written."""
         try:
             children = await asyncio.gather(*(self._cluster.find(kind, *key) for kind in (DEPLOYMENTS, SERVICES)))
             return await self.situation(key, document, *children)
         except Forbidden as error:
-            await self._halt(key, document, error)
+            state = self._before(key, document)
+            await self._write_status(document, state, halted_status(_obstacle(error), state))
             raise
 
     async def situation(
         self, key: Key, document: Document, deployment: Document | None, service: Document | None
     ) -> Situation:
-        """The object with all that its verdict hangs on."""
+        """Return the object with all that its verdict depends on.
+
+        ConfigMaps are not watched: an object whose ConfigMap is missing looks again, and a resync sees a changed one.
+        """
         owner = pure.read_owner(document)
-        config = await self._config(key[0], pure.config_reference(owner))
+        config: str | ConfigMissing = pure.NO_CONFIG
+        if (reference := pure.config_reference(owner)) is not None:
+            config = pure.config_text(reference, await self._cluster.find(CONFIG_MAPS, key[0], reference.name))
         standing = self._memory.standing(key, document)
         return Situation(
             document=document, owner=owner, config=config, deployment=deployment, service=service, standing=standing
         )
 
-    async def _config(self, namespace: str, reference: KeyRef | None) -> str | ConfigMissing:
-        """The text behind configFrom; ConfigMaps are not watched: who misses one looks again, the resync sees changes."""
-        if reference is None:
-            return pure.NO_CONFIG
-        return pure.config_text(reference, await self._cluster.find(CONFIG_MAPS, namespace, reference.name))
-
     def is_settled(self, key: Key, situation: Situation) -> bool:
-        """True where a run would write and learn nothing; its figures are shown then. What must be judged first is not settled."""
+        """Return True where a run would write nothing and learn nothing, and show the figures; False for what is not judged yet."""
         judged = self._memory.judged(key, situation)
         if judged is None and isinstance(situation.owner, InferenceDeployment):
             return False
@@ -179,7 +153,10 @@ class Reconciler:
         return settled
 
     async def _settle(self, key: Key, situation: Situation) -> _Outcome:
-        judged = await self._judge(key, situation)
+        judged = self._memory.judged(key, situation)
+        if judged is None:
+            async with self.aside():
+                judged = await self._memory.judge(key, situation)
         intent = self._decide(key, situation, judged)
         was_pending = intent.pending
         intent, deployment, error = await self._apply(key, situation, intent)
@@ -196,10 +173,11 @@ class Reconciler:
         return _Outcome(result=result, awaited=pure.awaited_by(situation, intent))
 
     def _before(self, key: Key, document: Document) -> PreviousStatus:
-        return previous_status(document, _now(), self._memory.written(key, document))
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # the format of metav1.Time
+        return previous_status(document, now, self._memory.written(key, document))
 
     def _decide(self, key: Key, situation: Situation, judged: Judged | None) -> Intent:
-        """Decide, without changes that were corrected often enough or refused: the status says so instead."""
+        """Decide, and leave out changes that were made too often or refused; the status reports those."""
         intent, corrections = pure.decide(situation, judged), self._memory.corrections(key)
         if intent.deployment is not None:
             intent = replace(
@@ -209,32 +187,26 @@ class Reconciler:
             intent = replace(_tried(intent, corrections, intent.service), service=_open(corrections, intent.service))
         return intent
 
-    async def _judge(self, key: Key, situation: Situation) -> Judged | None:
-        if (known := self._memory.judged(key, situation)) is not None:
-            return known
-        async with self.aside():
-            return await self._memory.judge(key, situation)
-
     async def _learn(self, key: Key, intent: Intent) -> None:
-        """Learn from new starts; a failure holds nothing else up, and the next run tries again."""
+        """Learn from new starts. A failure of that stops nothing else, and the next run tries again."""
         starts = self._memory.new_starts(key, intent.template_hash)
         if not starts or intent.judged is None or not isinstance(intent.owner, InferenceDeployment):
             return
         runs, judged = intent.admitted, effective_values(intent.owner.spec, intent.judged.assessment)
         if intent.left_out is not None or runs is None or runs.record.effective != judged:
-            self._memory.learnt(key, starts, "")  # the verdict of now is not about what runs
+            self._memory.learnt(key, starts, "")  # the present verdict is about other values than those that run
             return
         try:
             remarks = [await self._on_start(intent.owner, intent.judged.assessment, start) for start in starts]
         except ApiError as error:
-            _log.warning("not remembered: %s", error)
+            _log.warning("an observed start was not stored: %s", error)
         else:
             self._memory.learnt(key, starts, next(filter(None, remarks), ""))
 
     async def _apply(
         self, key: Key, situation: Situation, intent: Intent
     ) -> tuple[Intent, Document | None, ApiError | None]:
-        """The intent with what stood in its way, the Deployment as it is now, and an error to be passed on."""
+        """Make the changes. Returns the intent with its obstacle, the Deployment as it is now, and an error to raise after the status."""
         deployment, corrections = situation.own_deployment, self._memory.corrections(key)
         for kind, live, change in (
             (DEPLOYMENTS, deployment, intent.deployment),
@@ -250,53 +222,70 @@ class Reconciler:
                 return replace(intent, obstacle=obstacle), deployment, None
             except (Forbidden, Unavailable) as error:
                 return replace(intent, obstacle=_obstacle(error)), deployment, error
-            left = change.left_in(corrected)
-            if change.differs != (MISSING,) or left.differs or left.added:
-                corrections.note(
-                    kind.kind, change.difference, left=left.difference if left.differs or left.added else ()
-                )
+            left = ChildChange.between(corrected, change.wanted)
+            still_differs = bool(left.differs or left.added)
+            if change.differs != (MISSING,) or still_differs:
+                corrections.note(kind.kind, change.difference, left=left.difference if still_differs else ())
             deployment = corrected if kind is DEPLOYMENTS else deployment
-            intent = _tried(intent, corrections, left) if left.differs or left.added else intent
+            intent = _tried(intent, corrections, left) if still_differs else intent
         return intent, deployment, None
 
     async def _correct(self, kind: Kind, live: Document | None, change: ChildChange) -> Document:
-        """The child as it is after that."""
+        """Apply and remove fields of a child, and return the child as it is then."""
         if change.differs or live is None:
             live = await self._cluster.apply(kind, change.wanted)
-        added = change.left_in(live).added
+        added = ChildChange.between(live, change.wanted).added
         return await self._cluster.remove(kind, live["metadata"], added) if added else live
 
-    async def _halt(self, key: Key, document: Document, error: Forbidden) -> None:
-        """Say it on the object itself, where at least that is allowed."""
-        state = self._before(key, document)
-        await self._write_status(document, state, halted_status(_obstacle(error), state))
-
-    async def _give_up(self, key: Key, document: Document, error: Exception) -> None:
-        """A defect of ours is told on the object; should even that fail, the first error is the one that counts."""
-        state = self._before(key, document)
-        try:
-            await self._write_status(document, state, failed_status(state, error))
-        except Exception as second:  # noqa: BLE001 - see above
-            _log.warning("status not written: %s", second)
-
     async def _write_status(self, document: Document, state: PreviousStatus, status: Document) -> bool:
-        """Only a change is written, to this very object and none that took its name; events follow the write."""
+        """Write a changed status to this very object (the same uid), then the events that follow from it.
+
+        Returns True where something was written. An event that cannot be written is logged.
+        """
         if not is_changed(state, status):
             return False
         try:
             await self._cluster.patch_status(INFERENCE_DEPLOYMENTS, document["metadata"], status_patch(state, status))
         except NotFound:
             return False
-        await self._tell(document, state, status)
-        return True
-
-    async def _tell(self, document: Document, state: PreviousStatus, status: Document) -> None:
-        """An event that cannot be written is logged, and holds nothing up."""
         for notice in notices(state.conditions, map(Condition.from_document, status["conditions"])):
             try:
                 await self._recorder.record(document, notice)
             except ApiError as error:
-                _log.warning("event %s not written: %s", notice.reason, error)
+                _log.warning("the event %s was not written: %s", notice.reason, error)
+        return True
+
+
+_REPORTED = {
+    ConditionType.ACCEPTED: "Assess",
+    ConditionType.STALLED: "Apply",
+    ConditionType.DRIFTED: "Apply",
+    ConditionType.PREDICTION_DRIFT: "Observe",
+}
+"""Conditions whose changes become events, each with kvgate's action; the others change with every pod."""
+
+
+def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator[Notice]:
+    """Yield one event per condition with a new reason; a reason that two conditions share gives one event."""
+    was = {condition.type: condition.reason for condition in before}
+    now = {condition.type: condition for condition in after}
+    reasons = set()
+    for kind, action in _REPORTED.items():
+        condition = now.get(kind)
+        if condition is None or condition.reason == was.get(kind) or condition.reason in reasons:
+            continue
+        if kind is not ConditionType.ACCEPTED and condition.status != "True":
+            continue
+        reasons.add(condition.reason)
+        good = (
+            kind is ConditionType.ACCEPTED and condition.status == "True" and condition.reason in ("Fits", "Adjusted")
+        )
+        yield Notice(
+            kind="Normal" if good else "Warning",
+            reason=condition.reason,
+            action=action,
+            note=condition.message,
+        )
 
 
 def _obstacle(error: ApiError) -> Obstacle:
@@ -310,7 +299,7 @@ def _obstacle(error: ApiError) -> Obstacle:
 
 
 def _open(corrections: Corrections, change: ChildChange) -> ChildChange | None:
-    """The change where it may be tried."""
+    """Return the change if it may be tried, else None; a deleted child is made again however often that happens."""
     is_gone = change.differs == (MISSING,)
     kind = str(change.wanted["kind"])
     if is_gone and corrections.obstacle(kind, change.difference) is None:
@@ -319,7 +308,7 @@ def _open(corrections: Corrections, change: ChildChange) -> ChildChange | None:
 
 
 def _tried(intent: Intent, corrections: Corrections, change: ChildChange) -> Intent:
-    """Add the status of a change that is not tried any more."""
+    """Add the obstacle or the drift of a change that is not tried any more."""
     if _open(corrections, change) is not None:
         return intent
     kind = str(change.wanted["kind"])
@@ -327,10 +316,6 @@ def _tried(intent: Intent, corrections: Corrections, change: ChildChange) -> Int
     if obstacle is not None:
         return replace(intent, obstacle=obstacle)
     paths = ", ".join((*change.differs, *change.added))
-    text = f"{kind} {change.wanted['metadata']['name']}: {paths} comes back after each correction; somebody, or a webhook, wants it so"
+    name = change.wanted["metadata"]["name"]
+    text = f"{kind} {name}: {paths} comes back after each correction; find out who or which webhook sets it"
     return replace(intent, drift="; ".join(filter(None, (intent.drift, text))))
-
-
-def _now() -> str:
-    """Return the time as metav1.Time is written."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -59,7 +59,7 @@ def render(
 ) -> Rendered | NotRendered:
     """Render what follows from a present verdict."""
     figures = figures_of_verdict(owner, assessment, accelerator)
-    return figures if isinstance(figures, NotRendered) else manifests(owner, figures)
+    return figures if isinstance(figures, NotRendered) else rendered(owner, figures)
 
 
 def figures_of_verdict(
@@ -85,7 +85,7 @@ def figures_of_verdict(
     )
 
 
-def manifests(owner: InferenceDeployment, figures: Figures) -> Rendered:
+def rendered(owner: InferenceDeployment, figures: Figures) -> Rendered:
     """Return the manifests that run the spec with these figures."""
     return Rendered(deployment=_deployment(owner, figures), service=service(owner))
 

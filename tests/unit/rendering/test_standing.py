@@ -19,7 +19,7 @@ from kvgate.rendering.standing import (
     standing_of,
     with_budget,
 )
-from kvgate.rendering.workload import Figures, figures_of_verdict, manifests
+from kvgate.rendering.workload import Figures, figures_of_verdict, rendered
 from support.manifests import a_document
 
 ADJUST = {
@@ -50,7 +50,7 @@ def test_what_is_written_is_read_back_and_renders_the_same(spec: dict[str, Any])
     assert again == found
     assert again is not None
     assert again.owner is not None
-    assert manifests(again.owner, again.figures) == manifests(parse_document(document), found.figures)
+    assert rendered(again.owner, again.figures) == rendered(parse_document(document), found.figures)
 
 
 def test_a_record_without_a_budget_stays_whole_beside_the_budget_of_a_refused_generation() -> None:
