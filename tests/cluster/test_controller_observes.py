@@ -173,7 +173,7 @@ def test_a_crash_loop_is_told_in_vllms_words_with_the_prediction_beside_them(obj
     ready(objects, "crashes")
     pod = crash(objects.plane, objects.pods("crashes")[0], crashed(TOO_LONG))
     message = objects.wait_for("crashes", "Stalled", "True", "KVCacheTooSmall")
-    assert message.startswith(f"pod {pod}: vLLM says: ")
+    assert message.startswith(f"pod {pod}: vLLM reports: ")
     assert "5.62 GiB KV cache is needed" in message
     assert "kvgate expects " in message
     assert objects.condition("crashes", "Ready")[:2] == ("False", "KVCacheTooSmall")

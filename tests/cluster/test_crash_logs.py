@@ -50,14 +50,14 @@ def test_a_log_is_read_once_and_nothing_but_the_refusal_is_seen_of_it_anywhere(
         plane.write_container_log(LOG)
         refused = crash(plane, ready(objects, "refused"), crashed())
         told = objects.wait_for("refused", "Stalled", "True", "KVCacheTooSmall")
-        assert told.startswith(f"pod {refused}: vLLM says: {SENTENCE[:-1]}; kvgate expects ")
+        assert told.startswith(f"pod {refused}: vLLM reports: {SENTENCE[:-1]}; kvgate expects ")
         assert ("Warning", "KVCacheTooSmall") in objects.events("refused")
         objects.settle()
         assert [(event.verb, event.code) for event in reads(plane, unread)] == [("get", 400)]
         assert [(event.verb, event.code) for event in reads(plane, refused)] == [("get", 200)]
         written = plane.kubectl("get", KINDS, "--all-namespaces", "-o", "json").stdout
     logged = log.read_text(encoding="utf-8")
-    assert f"no log of crashed pod default/{unread}: Rejected" in logged
+    assert f"the log of the crashed pod default/{unread} cannot be read: Rejected" in logged
     for text in (written, logged):
         assert PROMPT not in text
         assert "call_number_0" not in text, "nor anything else that only the log holds"

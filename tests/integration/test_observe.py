@@ -178,7 +178,7 @@ async def test_a_trouble_is_told_when_it_comes_again_and_logged_once(caplog: pyt
     seen = world.memory.observation(KEY)
     assert seen is not None
     assert [(each.reason, each.message) for each in seen.troubles] == [
-        ("ScrapeTimedOut", "does not answer; it may be overloaded: see its CPU and its log")
+        ("ScrapeTimedOut", "does not answer; it may be overloaded: look at its CPU usage and its log")
     ]
     world.answers["a"] = read()
     assert await world.round() == [KEY]

@@ -1,4 +1,7 @@
-"""Causes of an engine's end, from its termination message or from its log: pure."""
+"""Causes of an engine's end, from its termination message or else from its log.
+
+A log may hold prompts, so no line of it is logged, stored or reported. Only the sentence in which vLLM states the cause is kept.
+"""
 
 import asyncio
 import logging
@@ -14,7 +17,7 @@ from kvgate.rendering.pod import CONTAINER
 from kvgate.sources.start_failure import FailureKind, StartFailure, recognise
 
 UNKNOWN_RESTARTS = 2
-"""An end for a cause that is not known is told when it has come again: once is an accident."""
+"""Restarts after which an end with an unknown cause is reported."""
 MAX_QUOTED = 300
 
 _REASONS = {
@@ -25,79 +28,77 @@ _REASONS = {
     FailureKind.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
     FailureKind.INVALID_SETTING: Reason.ENGINE_REFUSED_TO_START,
 }
-_TELLS_KV_CACHE = (FailureKind.KV_CACHE_TOO_SMALL, FailureKind.NO_MEMORY_FOR_KV_CACHE)
-"""Their available bytes are the KV cache's; those of the others are the GPU's."""
+_OF_KV_CACHE = (FailureKind.KV_CACHE_TOO_SMALL, FailureKind.NO_MEMORY_FOR_KV_CACHE)
+"""Failures whose available bytes are those of the KV cache; for the others they are those of the GPU."""
 
 
 def cause_in(text: str) -> StartFailure | None:
-    """None, too, for the mere end of a traceback: its cause was printed before."""
+    """Return the cause that a text states; None where it has none, such as the end of a traceback whose cause was printed before."""
     failure = recognise(text)
     return failure if failure and failure.kind in _REASONS else None
 
 
 def wants_log(pod: Pod) -> bool:
-    """The termination message does not hold the cause: with V1 the API server's own traceback alone is longer."""
+    """Return True where the termination message has no cause; with V1 the traceback of vLLM's API server alone fills it."""
     ended = pod.ended
     return ended is not None and not pod.is_ready and ended.reason != "OOMKilled" and cause_in(ended.message) is None
 
 
 def crash_of(pod: Pod, logged: StartFailure | None = None) -> Crash | None:
-    """None while nothing is wrong, or may yet come right by itself; `logged` is the cause that its log tells."""
+    """Return the crash of a pod, if it is to be reported; `logged` is the cause in its log."""
     ended = pod.ended
     if pod.is_ready or ended is None:
         return None
     failure = cause_in(ended.message) or logged
     if failure:
-        return _refusal(pod, failure)
+        return Crash(
+            pod=pod.name,
+            template_hash=pod.template_hash,
+            reason=_REASONS[failure.kind],
+            message=f"vLLM reports: {failure.sentence.rstrip('.')}",
+            available_kv_cache_bytes=failure.available_bytes if failure.kind in _OF_KV_CACHE else None,
+            declared_image=pod.declared_image,
+            image=pod.image,
+        )
     if pod.restarts < UNKNOWN_RESTARTS:
         return None
-    message = _unknown(pod, ended.reason, ended.message)
+    last = next((line.strip() for line in reversed(ended.message.splitlines()) if line.strip()), "")
+    if ended.reason == "OOMKilled":
+        message = "the container reached its memory limit (not the GPU's); raise spec.template.resources.limits.memory"
+    else:
+        message = (
+            f"the engine ended with {last[:MAX_QUOTED]!r}"
+            if last
+            else f"the engine ended without a message ({ended.reason})"
+        )
+        message += f"; see `kubectl logs -n {pod.namespace} {pod.name} --previous`"
     return Crash(pod=pod.name, template_hash=pod.template_hash, reason=Reason.ENGINE_CRASHED, message=message)
 
 
-def _refusal(pod: Pod, failure: StartFailure) -> Crash:
-    return Crash(
-        pod=pod.name,
-        template_hash=pod.template_hash,
-        reason=_REASONS[failure.kind],
-        message=f"vLLM says: {failure.sentence.rstrip('.')}",
-        available_kv_cache_bytes=failure.available_bytes if failure.kind in _TELLS_KV_CACHE else None,
-        declared_image=pod.declared_image,
-        image=pod.image,
-    )
-
-
-def _unknown(pod: Pod, reason: str, message: str) -> str:
-    if reason == "OOMKilled":
-        return "the container's memory limit was reached (not the GPU's); raise spec.template.resources.limits.memory"
-    last = next((line.strip() for line in reversed(message.splitlines()) if line.strip()), "")
-    quoted = f"the engine ended with {last[:MAX_QUOTED]!r}" if last else f"the engine ended without a word ({reason})"
-    return f"{quoted}; `kubectl logs -n {pod.namespace} {pod.name} --previous` has more"
-
-
 MAX_READS = 8
-"""Logs that one round reads; the others wait for the next. Nodes that hang cost a round one time limit, however many pods crash."""
+"""Logs that one round reads at the same time; the others wait for the next round. So nodes that hang cost a round one time limit."""
 
 _OF_REQUESTS = re.compile(r"^.*(?:prompt|message|received request|generated response).*$", re.IGNORECASE | re.MULTILINE)
-"""Lines that quote users, who may write what an engine says when it ends."""
+"""Lines that quote users, who could write a sentence that looks like a cause."""
 
 _log = logging.getLogger(__name__)
 
 
 class CrashLogs:
-    """One per process."""
+    """The causes in the logs of containers that ended; one per process. Each log is read once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._causes: dict[tuple[str, str], StartFailure | None] = {}
         """Causes by the pod's uid and its run; None where the log has no known cause, or cannot be read."""
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
+        """Kinds of errors that were logged."""
 
     def cause(self, pod: Pod) -> StartFailure | None:
         return self._causes.get(_run(pod))
 
     async def read(self, pods: Iterable[Pod]) -> None:
-        """Whatever has not been read of these; who is not among them is forgotten."""
+        """Read the logs that are due among these pods, and forget all other pods."""
         runs = {_run(pod): pod for pod in pods if pod.ended}
         self._causes = {run: cause for run, cause in self._causes.items() if run in runs}
         due = [(run, pod) for run, pod in runs.items() if run not in self._causes and wants_log(pod)][:MAX_READS]
@@ -109,17 +110,14 @@ class CrashLogs:
         try:
             log = await self._cluster.log(pod.namespace, pod.name, CONTAINER, of_previous=previous)
         except ApiError as error:
-            self._tell(pod, error)
+            kind = type(error).__name__  # the node's own words are not logged: they might quote the container's log
+            if kind not in self._logged:
+                self._logged.add(kind)
+                fields = {"namespace": pod.namespace, "pod": pod.name, "verb": error.verb, "resource": error.resource}
+                text = "the log of the crashed pod %s/%s cannot be read: %s"
+                _log.warning(text, pod.namespace, pod.name, kind, extra={"fields": fields})
             return None
         return cause_in(_OF_REQUESTS.sub("", log))
-
-    def _tell(self, pod: Pod, error: ApiError) -> None:
-        """Once per kind of error; not in the node's words, which are not known to be free of the log's."""
-        kind = type(error).__name__
-        if kind not in self._told:
-            self._told.add(kind)
-            fields = {"namespace": pod.namespace, "pod": pod.name, "verb": error.verb, "resource": error.resource}
-            _log.warning("no log of crashed pod %s/%s: %s", pod.namespace, pod.name, kind, extra={"fields": fields})
 
 
 def _run(pod: Pod) -> tuple[str, str]:

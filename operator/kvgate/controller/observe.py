@@ -1,4 +1,7 @@
-"""The background task that asks running vLLM: its capacity becomes status, its usage a metric."""
+"""The background task that reads the metrics of running vLLM: the capacity becomes status, the usage a metric.
+
+A read is bounded in time and bytes, because anything may answer at a pod's address.
+"""
 
 import asyncio
 import logging
@@ -9,7 +12,7 @@ from enum import StrEnum
 from typing import Self
 
 import aiohttp
-from prometheus_client import Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from yarl import URL
 
 from kvgate.api.conditions import Reason
@@ -19,6 +22,7 @@ from kvgate.cluster.errors import ApiError
 from kvgate.controller.crashes import CrashLogs, crash_of
 from kvgate.controller.memory import Key, Memory
 from kvgate.controller.pods import KnownPods, Pod
+from kvgate.metrics import exporter, registry
 from kvgate.rendering.observation import Observation, PodTrouble, RunningEngine
 from kvgate.rendering.pod import PORT
 from kvgate.runtime.background import Troubles, repeat
@@ -26,11 +30,11 @@ from kvgate.sources.engine_metrics import NotAnEngine, UnreadableMetrics, read_e
 from kvgate.vllm.metric_names import EngineReading
 
 TIMEOUT_SECONDS = 2.0
-"""Seconds from connecting to the last byte."""
+"""Time from the start of the connection to the last byte."""
 MAX_BYTES = 1 << 20
-"""vLLM 0.32 answers 160 KB."""
+"""Largest answer that is read; vLLM 0.32 sends 160 KB."""
 MAX_CONCURRENT = 64
-"""500 pods that hang hold a round up for 16 s."""
+"""Pods that are read at the same time. With 500 pods that hang, a round takes 16 s."""
 _CHUNK_BYTES = 1 << 16
 _HEADERS = {
     "Accept": "text/plain;version=0.0.4",
@@ -59,7 +63,7 @@ class Scrape:
     result: ScrapeResult
     reading: EngineReading | None = None
     trouble: str = ""
-    """Completes `the pod …`; the same words for the same trouble, so that nothing is written twice."""
+    """Completes `pod NAME …`. The same trouble has the same words each time, so that the status is written once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +73,13 @@ class ScrapeInstruments:
     results: Counter
     durations: Histogram
 
+    @classmethod
+    def registered(cls, into: CollectorRegistry) -> "ScrapeInstruments":
+        return cls(
+            results=exporter.counter(registry.POD_SCRAPES, into),
+            durations=exporter.histogram(registry.POD_SCRAPE_DURATION, into),
+        )
+
 
 class _Failed(Exception):
     def __init__(self, result: ScrapeResult, trouble: str) -> None:
@@ -77,7 +88,7 @@ class _Failed(Exception):
 
 
 class Scraper:
-    """Follows no redirect, asks no proxy, keeps no cookie and no connection; one event loop."""
+    """Sends one GET of `/metrics` per pod, in one event loop. No redirect is followed, no proxy used, no cookie or connection kept."""
 
     def __init__(self, instruments: ScrapeInstruments, *, port: int = PORT) -> None:
         self._instruments = instruments
@@ -97,7 +108,7 @@ class Scraper:
         await self._session.close()
 
     async def __call__(self, ip: str) -> Scrape:
-        """Never raises for what a server does."""
+        """Read one pod; whatever the server does becomes a result and never an exception."""
         async with self._turn:
             with self._instruments.durations.time():
                 scrape = await self._scrape(URL.build(scheme="http", host=ip, port=self._port, path="/metrics"))
@@ -116,60 +127,58 @@ class Scraper:
         except TimeoutError:
             return Scrape(result=ScrapeResult.TIMEOUT, trouble=f"does not answer within {TIMEOUT_SECONDS:g} s")
         except (aiohttp.ClientOSError, aiohttp.ServerConnectionError, OSError) as error:
-            return Scrape(result=ScrapeResult.UNREACHABLE, trouble=f"cannot be reached: {_reason(error)}")
+            number = getattr(error, "errno", None)  # the system's words for it stay the same from scrape to scrape
+            reason = os.strerror(number).lower() if number else "the connection was closed"
+            return Scrape(result=ScrapeResult.UNREACHABLE, trouble=f"cannot be reached: {reason}")
         except (aiohttp.ClientError, ValueError) as error:
-            return Scrape(result=ScrapeResult.HTTP_ERROR, trouble=f"answers no HTTP: {type(error).__name__}")
+            return Scrape(result=ScrapeResult.HTTP_ERROR, trouble=f"does not answer in HTTP: {type(error).__name__}")
 
     async def _get(self, url: URL) -> bytes:
+        """Return the body. An answer that is too large is left at the first byte too many, which closes its connection."""
         async with self._session.get(url, allow_redirects=False) as response:
             if response.status != 200:
                 raise _Failed(ScrapeResult.HTTP_ERROR, f"answers HTTP {response.status}")
             if response.content_type not in _TYPES:
-                raise _Failed(ScrapeResult.NOT_VLLM, f"answers {response.content_type!r:.80} and not text/plain")
+                raise _Failed(ScrapeResult.NOT_VLLM, f"answers {response.content_type!r:.80} instead of text/plain")
             if response.headers.get("Content-Encoding", "identity") != "identity":
-                raise _Failed(ScrapeResult.UNREADABLE, "answers compressed, which was not asked for")
-            return await _limited(response.content)
+                raise _Failed(ScrapeResult.UNREADABLE, "sends a compressed answer, which kvgate did not request")
+            body = bytearray()
+            async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+                body += chunk
+                if len(body) > MAX_BYTES:
+                    raise _Failed(ScrapeResult.TOO_LARGE, f"answers more than {MAX_BYTES >> 20} MiB")
+            return bytes(body)
 
 
-async def _limited(content: aiohttp.StreamReader) -> bytes:
-    """Read within the limit; a larger answer is left at the first byte too many, which closes its connection."""
-    body = bytearray()
-    async for chunk in content.iter_chunked(_CHUNK_BYTES):
-        body += chunk
-        if len(body) > MAX_BYTES:
-            raise _Failed(ScrapeResult.TOO_LARGE, f"answers more than {MAX_BYTES >> 20} MiB")
-    return bytes(body)
-
-
-def _reason(error: Exception) -> str:
-    """The operating system's word, which stays the same from scrape to scrape."""
-    number = getattr(error, "errno", None)
-    return os.strerror(number).lower() if number else "the connection was closed"
-
-
-TELL_AFTER = 2
-"""The same trouble so often in a row stands in a condition: one lost answer is no news."""
+REPORT_AFTER = 2
+"""Number of times that the same trouble must occur in a row before a condition reports it; one lost answer is normal."""
 RELIST_SECONDS = 300.0
 
 _log = logging.getLogger(__name__)
 
 _WORDS = {
-    ScrapeResult.TIMEOUT: (Reason.SCRAPE_TIMED_OUT, "it may be overloaded: see its CPU and its log"),
+    ScrapeResult.TIMEOUT: (Reason.SCRAPE_TIMED_OUT, "it may be overloaded: look at its CPU usage and its log"),
     ScrapeResult.UNREACHABLE: (
         Reason.POD_UNREACHABLE,
-        f"let kvgate's controller in on port {PORT} (NetworkPolicy, mesh)",
+        f"allow kvgate's controller to connect to port {PORT} (NetworkPolicy, service mesh)",
     ),
-    ScrapeResult.HTTP_ERROR: (Reason.SCRAPE_REFUSED, "spec.vllm.image must serve vLLM's /metrics without a login"),
-    ScrapeResult.TOO_LARGE: (Reason.ANSWER_TOO_LARGE, "is spec.vllm.image vLLM's?"),
-    ScrapeResult.NOT_VLLM: (Reason.NOT_VLLM, "remove --disable-log-stats, or set an image that runs vLLM"),
-    ScrapeResult.UNREADABLE: (Reason.METRICS_UNREADABLE, "is spec.vllm.version the release of the image?"),
+    ScrapeResult.HTTP_ERROR: (
+        Reason.SCRAPE_REFUSED,
+        "the image in spec.vllm.image must serve vLLM's /metrics without a login",
+    ),
+    ScrapeResult.TOO_LARGE: (Reason.ANSWER_TOO_LARGE, "check that spec.vllm.image runs vLLM"),
+    ScrapeResult.NOT_VLLM: (
+        Reason.NOT_VLLM,
+        "remove --disable-log-stats, or set spec.vllm.image to an image that runs vLLM",
+    ),
+    ScrapeResult.UNREADABLE: (Reason.METRICS_UNREADABLE, "check that spec.vllm.version is the release in the image"),
 }
-"""The reason of the condition, and what to do."""
+"""Reason of the condition for each result, and what to do."""
 
 
 @dataclass(kw_only=True, slots=True)
 class _Asked:
-    """Answers of one container so far; its capacity cannot change while it lives."""
+    """Answers of one container so far; its capacity does not change while it runs."""
 
     reading: EngineReading | None = None
     trouble: PodTrouble | None = None
@@ -179,7 +188,7 @@ class _Asked:
 
 
 class Observer:
-    """Asks the ready pods of Deployments that are ours by uid."""
+    """Reads the ready pods of Deployments that are ours by their uid."""
 
     def __init__(
         self, *, cluster: Cluster, namespaces: Sequence[str], pods: KnownPods, scrape: Scraper, memory: Memory,
@@ -197,7 +206,7 @@ class Observer:
         """Answers by the pod's uid and its restarts."""
 
     async def run_forever(self, interval_seconds: float) -> None:
-        """Every few minutes the pods are listed as well: what a broken watch did not tell."""
+        """Observe for ever. Every few minutes the pods are listed as well, to find what a broken watch did not report."""
         clock, listed_at = asyncio.get_running_loop().time, float("-inf")
 
         async def round_() -> None:
@@ -212,8 +221,8 @@ class Observer:
         )
 
     async def run_once(self) -> None:
-        """One round: ask, remember, and reconcile those of whom something new was learnt."""
-        keys, owners = self._memory.keys(), self._memory.deployments()  # who comes during the round waits for the next
+        """Run one round: read the pods, remember the answers, and reconcile the objects about which something new was learnt."""
+        keys, owners = self._memory.keys(), self._memory.deployments()  # an object that comes during the round waits
         owned = await self._pods.by_deployment(self._cluster)
         by_key = {owners[uid]: pods for uid, pods in owned.items() if uid in owners}
         ready = [pod for pods in by_key.values() for pod in pods if pod.is_ready]
@@ -223,24 +232,23 @@ class Observer:
             if scrape is not None:
                 self._note(pod, scrape)
         await self._logs.read(pod for pods in by_key.values() for pod in pods)
-        seen = {key: self._seen(key, by_key.get(key, ())) for key in keys}
-        for key in self._memory.observe({key: found for key, found in seen.items() if found is not None}):
+        seen: dict[Key, Observation] = {}
+        for key in keys:
+            try:
+                found = self._observation(by_key.get(key, ()))
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is about this object's pods
+                self._troubles.note("observe", error, about="/".join(key))
+            else:
+                seen |= {} if found is None else {key: found}
+        for key in self._memory.observe(seen):
             self._enqueue(key)
 
     async def _scraped(self, pod: Pod) -> Scrape | None:
-        """None where the answer of this one pod is more than the scraper was made for: the others are read all the same."""
+        """Read one pod; None where its answer breaks the scraper, so that the others are read all the same."""
         try:
             return await self._scrape(pod.ip)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is of this pod
             self._troubles.note("observe", error, about=f"pod {pod.namespace}/{pod.name}")
-            return None
-
-    def _seen(self, key: Key, pods: Sequence[Pod]) -> Observation | None:
-        """None where what was said before stays, because the pods say what cannot be understood."""
-        try:
-            return self._observation(pods)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is of this object's pods
-            self._troubles.note("observe", error, about="/".join(key))
             return None
 
     def _note(self, pod: Pod, scrape: Scrape) -> None:
@@ -253,7 +261,7 @@ class Observer:
         if asked.reading is not None:
             asked.reading = replace(asked.reading, usage_ratio=None)
         reason, remedy = _WORDS[scrape.result]
-        if asked.streak >= TELL_AFTER and (asked.trouble is None or asked.trouble.reason is not reason):
+        if asked.streak >= REPORT_AFTER and (asked.trouble is None or asked.trouble.reason is not reason):
             asked.trouble = PodTrouble(pod=pod.name, reason=reason, message=f"{scrape.trouble}; {remedy}")
         if scrape.result not in asked.logged:
             asked.logged.add(scrape.result)
@@ -261,7 +269,7 @@ class Observer:
             _log.warning("pod %s/%s %s", pod.namespace, pod.name, scrape.trouble, extra={"fields": fields})
 
     def _observation(self, pods: Sequence[Pod]) -> Observation | None:
-        """None where a pod may still be understood the next time: until then, what was said stays."""
+        """Return what these pods report; None while a pod has given neither a reading nor a trouble: the last observation stays."""
         asked = [(pod, self._asked[_identity(pod)]) for pod in pods if pod.is_ready]
         if any(found.reading is None and found.trouble is None for _, found in asked):
             return None

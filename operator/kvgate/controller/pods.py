@@ -1,4 +1,4 @@
-"""The pods of our engines: of each only what observing needs, kept up by a watch."""
+"""The pods of our engines. A watch keeps them up to date, and only what the observation needs is stored."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from kvgate.rendering.pod import CONTAINER
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """Last end of the engine's container, if nobody ordered it."""
+    """The last end of the engine's container, if nobody requested it."""
 
     reason: str
-    """The kubelet's word: Error, OOMKilled."""
+    """The kubelet's reason: Error, OOMKilled."""
     message: str
-    """The end of its log, 2 KB of it."""
+    """The termination message: the last 2 KB of the container's log."""
     has_restarted: bool
-    """Its log is that of the container before."""
+    """True where the container was started again, so that the log of this end is the previous one's."""
     container_id: str = ""
-    """Id of this run: a restart makes another."""
+    """Id of the run that ended; each restart has its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pod:
-    """One pod with our label; whose it is, only its ReplicaSet's owner says."""
+    """One pod with our label. Labels can be copied: only the owner of its ReplicaSet decides whose it is."""
 
     namespace: str
     name: str
@@ -44,7 +44,7 @@ class Pod:
 
 
 def pod_of(body: Mapping[str, Any]) -> Pod:
-    """A pod on its way out is not ready, whatever its condition says."""
+    """Read a pod; one that is being deleted is not ready, whatever its condition states."""
     metadata, status = body["metadata"], body.get("status", {})
     conditions = {condition["type"]: condition["status"] for condition in status.get("conditions", ())}
     containers = {container["name"]: container for container in status.get("containerStatuses", ())}
@@ -71,21 +71,18 @@ def _ended(container: Mapping[str, Any]) -> Ended | None:
     for state in ("state", "lastState"):
         ended = container.get(state, {}).get("terminated")
         if ended:
-            return _failed(ended, has_restarted=state == "lastState") if ended.get("exitCode", 0) != 0 else None
+            found = Ended(
+                reason=ended.get("reason", ""),
+                message=ended.get("message", ""),
+                has_restarted=state == "lastState",
+                container_id=ended.get("containerID", ""),
+            )
+            return found if ended.get("exitCode", 0) != 0 else None
     return None
 
 
-def _failed(ended: Mapping[str, Any], *, has_restarted: bool) -> Ended:
-    return Ended(
-        reason=ended.get("reason", ""),
-        message=ended.get("message", ""),
-        has_restarted=has_restarted,
-        container_id=ended.get("containerID", ""),
-    )
-
-
 def controller_of(body: Mapping[str, Any], kind: str) -> tuple[str, str] | None:
-    """(name, uid) of the owner that controls it."""
+    """Return (name, uid) of the owner that controls the object, if it is of this kind."""
     for owner in body["metadata"].get("ownerReferences", ()):
         if owner.get("controller") and owner.get("kind") == kind:
             return owner["name"], owner["uid"]
@@ -93,12 +90,12 @@ def controller_of(body: Mapping[str, Any], kind: str) -> tuple[str, str] | None:
 
 
 class KnownPods:
-    """Lives in kopf's event loop."""
+    """The pods that the watch has reported; used in kopf's event loop only."""
 
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
         self._deployments: dict[str, str | None] = {}
-        """Uid of the Deployment by that of its ReplicaSet, which never changes."""
+        """Uid of the Deployment by the uid of its ReplicaSet; that never changes."""
 
     def __len__(self) -> int:
         return len(self._pods)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType, Reason
@@ -21,6 +21,7 @@ from kvgate.controller.decision import MISSING, Awaited, ChildChange, Intent, Ju
 from kvgate.controller.memory import Corrections, Key, Memory
 from kvgate.judge.assess import Assessment, effective_values
 from kvgate.judge.facts import ConfigMissing
+from kvgate.metrics import exporter, registry
 from kvgate.rendering.observation import Crash, RunningEngine
 from kvgate.rendering.status import (
     Obstacle,
@@ -42,6 +43,13 @@ class ReconcileInstruments:
 
     results: Counter
     durations: Histogram
+
+    @classmethod
+    def registered(cls, into: CollectorRegistry) -> "ReconcileInstruments":
+        return cls(
+            results=exporter.counter(registry.RECONCILES, into),
+            durations=exporter.histogram(registry.RECONCILE_DURATION, into),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""Keys that want a reconcile: one run at a time each, and another one where the API server or a user owes something."""
+"""The times at which an object is reconciled: after an event, after a failure, while it waits for something, and every five minutes."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from kvgate.api.base import Document
-from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster, Kind
+from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
 from kvgate.cluster.errors import ApiError, Forbidden
 from kvgate.controller.decision import Awaited
 from kvgate.controller.memory import Key, Memory
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[K, T]):
-    """Calls `run(key)`; a caller's answer is that of a run which began after it called."""
+    """One run per key at a time; calls during a run share one more run. A caller gets the answer of a run that began after its call."""
 
     def __init__(self, run: Callable[[K], Awaitable[T]], *, limit: int) -> None:
         self._run = run
@@ -38,11 +38,11 @@ class SingleFlight(Generic[K, T]):
         turn = self._waiting.get(key)
         if turn is None:
             turn = self._waiting[key] = asyncio.create_task(self._turn(key), name=f"reconcile {key}")
-        return await asyncio.shield(turn)  # a caller that gives up must not take the others' run with it
+        return await asyncio.shield(turn)  # a caller that gives up must not cancel the run of the others
 
     @contextlib.asynccontextmanager
     async def aside(self) -> AsyncIterator[None]:
-        """Within a run: give its place to another key's until it goes on."""
+        """Within a run: give its place to the run of another key until it goes on."""
         self._limit.release()
         try:
             yield
@@ -56,7 +56,7 @@ class SingleFlight(Generic[K, T]):
                 await held.enter_async_context(lock)
                 await held.enter_async_context(self._limit)
             finally:
-                del self._waiting[key]  # whoever asks from now on may know more than this run will see
+                del self._waiting[key]  # a caller from now on may know of a change that this run does not see
             return await self._run(key)
 
 
@@ -65,11 +65,11 @@ MAX_CONCURRENT = 16
 FIRST_RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 300.0
 JUDGE_RETRY_SECONDS = 2.0
-"""Pause of objects whose namespace has many that wait for a judgement."""
+"""Pause of an object that found the queue of its namespace's judgements full."""
 FORBIDDEN_RETRY_SECONDS = 60.0
-"""A role does not change by itself."""
+"""Pause after a 403: a role does not change by itself."""
 LOOK_AGAIN_SECONDS = 15.0
-"""Pause before looking again for changes that no watch reports: `kubectl apply` of a folder, or a deletion, takes seconds."""
+"""First pause before a look for changes that no watch reports; `kubectl apply` of a folder, or a deletion, takes seconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -78,11 +78,11 @@ _log = logging.getLogger(__name__)
 class _Wait:
     awaited: Awaited
     since: float
-    """Start of the wait on the loop's clock."""
+    """Start of the wait, on the loop's clock."""
 
 
 class WorkQueue:
-    """Lives in kopf's event loop; `run` says what its object waits for."""
+    """Keys that want a reconcile, in kopf's event loop. `run` returns what its object waits for."""
 
     def __init__(
         self, run: Callable[[Key], Awaitable[Awaited | None]], *, resync_seconds: float, troubles: Troubles
@@ -93,26 +93,26 @@ class WorkQueue:
         self._flight = SingleFlight(self._attempt, limit=MAX_CONCURRENT)
         self._failures: dict[Key, int] = {}
         self._broken: set[Key] = set()
-        """Those whose last run met a defect: they wait for their turn, unless their owner changes them."""
+        """Keys whose last run met a defect: they keep their pause, unless their owner changes the object."""
         self._waits: dict[Key, _Wait] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def reconcile(self, key: Key) -> None:
-        """Wait for a run that begins after now; where it fails, another one is enqueued."""
+        """Wait for the end of a run that begins after now. Where the run fails, another one is enqueued."""
         await self._flight(key)
 
     def begin(self, key: Key) -> None:
-        """Reconcile now, whatever pause it had: its owner changed it."""
+        """Reconcile now, whatever pause the object has, because its owner changed it."""
         self._broken.discard(key)
         self.enqueue(key)
 
     def aside(self) -> AbstractAsyncContextManager[None]:
-        """Give the place of a waiting run to another key meanwhile."""
+        """Within a run: give its place to another key until the run goes on."""
         return self._flight.aside()
 
     def enqueue(self, key: Key, *, delay_seconds: float = 0.0) -> None:
-        """Reconcile then, or before if an earlier moment was asked for; what failed by a defect keeps its pause."""
+        """Reconcile after the delay, or earlier if an earlier time is planned. After a defect the planned pause stays."""
         loop, planned = asyncio.get_running_loop(), self._timers.get(key)
         if planned is not None and key in self._broken:
             return
@@ -123,7 +123,7 @@ class WorkQueue:
         self._timers[key] = loop.call_later(delay_seconds, self._begin, key)
 
     def close(self) -> None:
-        """Nothing is begun any more."""
+        """Begin nothing any more."""
         for timer in self._timers.values():
             timer.cancel()
         for task in self._tasks:
@@ -142,7 +142,11 @@ class WorkQueue:
             _log.error("forbidden: %s", error, extra={"fields": _fields(key, error)})
             self.enqueue(key, delay_seconds=_jittered(FORBIDDEN_RETRY_SECONDS))
         except ApiError as error:
-            _log.warning("will try again: %s", error, extra={"fields": _fields(key, error)})
+            _log.warning(
+                "a request failed, and the object is reconciled again later: %s",
+                error,
+                extra={"fields": _fields(key, error)},
+            )
             self.enqueue(key, delay_seconds=self._pause_seconds(key))
         except TurnedAway as error:
             _log.warning("not judged yet: %s", error, extra={"fields": {"namespace": key[0], "name": key[1]}})
@@ -158,7 +162,7 @@ class WorkQueue:
             self._look_again(key, awaited)
 
     def _look_again(self, key: Key, awaited: Awaited | None) -> None:
-        """15, 15, 30, 60 … s apart up to the resync's interval: as long as it has waited, however many runs that made."""
+        """Look again after 15, 15, 30, 60 … s, up to the resync's interval: after as long as the object has waited already."""
         if awaited is None:
             self._waits.pop(key, None)
             return
@@ -169,7 +173,7 @@ class WorkQueue:
         self.enqueue(key, delay_seconds=_jittered(pause_seconds))
 
     def _pause_seconds(self, key: Key) -> float:
-        """1, 2, 4 … 300 s, so that an API server that comes back is not met by everybody at once."""
+        """Return 1, 2, 4 … 300 s, so that an API server that comes back is not flooded."""
         failures = self._failures[key] = self._failures.get(key, -1) + 1
         return _jittered(min(FIRST_RETRY_SECONDS * 2.0 ** min(failures, 16), MAX_RETRY_SECONDS))
 
@@ -183,11 +187,14 @@ def _fields(key: Key, error: ApiError) -> dict[str, str]:
 
 
 Connect = Callable[[], Cluster]
-"""A new connection: the old one may be what is broken."""
+"""Makes a new connection, because the old one may be what is broken."""
 
 
 class Resync:
-    """Lists instead of reading one by one; only what is not settled is reconciled, with fresh reads."""
+    """Compares all objects with the cluster, which finds what a watch missed and changed ConfigMaps.
+
+    It lists the objects instead of reading them one by one; only what is not settled is reconciled, with fresh reads.
+    """
 
     def __init__(
         self,
@@ -209,7 +216,7 @@ class Resync:
         self._troubles = troubles
 
     async def run_forever(self, interval_seconds: float, done: Callable[[], None]) -> None:
-        """`done` is called after every round that came to its end."""
+        """Call `done` after each round that came to its end."""
 
         async def round_() -> None:
             await self.run_once()
@@ -223,9 +230,12 @@ class Resync:
     async def run_once(self) -> None:
         known, seen = self._memory.keys(), set()
         async with self._connect() as cluster:
-            await self._load_starts(cluster)
+            await self._starts.try_load(cluster, self._troubles, loop="resync")
             for namespace in self._namespaces:
-                children = [await _by_key(cluster, kind, namespace) for kind in (DEPLOYMENTS, SERVICES)]
+                children = [
+                    {_key(item): item async for item in cluster.list(kind, namespace, label_selector=OWNER_LABEL)}
+                    for kind in (DEPLOYMENTS, SERVICES)
+                ]
                 async for document in cluster.list(INFERENCE_DEPLOYMENTS, namespace):
                     key = _key(document)
                     seen.add(key)
@@ -234,36 +244,20 @@ class Resync:
         for key in known - seen:
             self._queue.enqueue(key)
 
-    async def _load_starts(self, cluster: Cluster) -> None:
-        """Observed starts that cannot be read stay as they were; they hold no comparison up."""
-        try:
-            await self._starts.load(cluster)
-        except Exception as error:  # noqa: BLE001 - see above
-            self._troubles.note("resync", error, about="the observed starts", expected=ApiError)
-
     async def _compare(
         self, key: Key, document: Document, deployment: Document | None, service: Document | None
     ) -> None:
-        """One object's trouble is that object's and no other's: its own reconcile says it there, and tries again less and less."""
+        """Reconcile an object that is not settled. An error with one object does not stop the round: its own reconcile reports it."""
+        if "deletionTimestamp" in document["metadata"]:
+            return
         try:
-            is_settled = await self._is_settled(key, document, deployment, service)
+            situation = await self._reconciler.situation(key, document, deployment, service)
+            is_settled = self._reconciler.is_settled(key, situation)
         except Exception as error:  # noqa: BLE001 - the round goes on with the others
             self._troubles.note("resync", error, about="/".join(key), expected=ApiError)
             is_settled = False
         if not is_settled:
             self._queue.enqueue(key)
-
-    async def _is_settled(
-        self, key: Key, document: Document, deployment: Document | None, service: Document | None
-    ) -> bool:
-        if "deletionTimestamp" in document["metadata"]:
-            return True
-        situation = await self._reconciler.situation(key, document, deployment, service)
-        return self._reconciler.is_settled(key, situation)
-
-
-async def _by_key(cluster: Cluster, kind: Kind, namespace: str | None) -> dict[Key, Document]:
-    return {_key(item): item async for item in cluster.list(kind, namespace, label_selector=OWNER_LABEL)}
 
 
 def _key(document: Document) -> Key:

@@ -1,4 +1,4 @@
-"""The observed starts that the controller keeps in a ConfigMap: read again before every write, so that edits by people survive."""
+"""The observed starts that the controller stores in a ConfigMap; it reads the ConfigMap again before each write, so edits survive."""
 
 import asyncio
 import logging
@@ -24,9 +24,11 @@ from kvgate.calibration.records import (
     write_records,
 )
 from kvgate.cluster.client import CONFIG_MAPS, Cluster
+from kvgate.cluster.errors import ApiError
 from kvgate.judge.assess import Assessment
 from kvgate.rendering.observation import Crash, RunningEngine
 from kvgate.rendering.pod import VLLM_ALONE
+from kvgate.runtime.background import Troubles
 
 KEY = "starts.jsonl"
 """Key in the ConfigMap's data."""
@@ -36,17 +38,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConfigMapName:
-    """Place of the ConfigMap."""
+    """The ConfigMap of the observed starts, by its namespace and name."""
 
     namespace: str
     name: str
 
     @classmethod
     def parse(cls, text: str) -> "ConfigMapName":
-        """`NAMESPACE/NAME`; raises ValueError."""
+        """Read `NAMESPACE/NAME`. Raises ValueError."""
         namespace, slash, name = text.partition("/")
         if not (namespace and slash and name) or "/" in name:
-            raise ValueError(f"{text!r} is no NAMESPACE/NAME of a ConfigMap, such as kvgate-system/kvgate-calibration")
+            raise ValueError(
+                f"{text!r} is not NAMESPACE/NAME of a ConfigMap; give one such as kvgate-system/kvgate-calibration"
+            )
         return cls(namespace=namespace, name=name)
 
     def __str__(self) -> str:
@@ -54,28 +58,32 @@ class ConfigMapName:
 
 
 class ObservedStarts:
-    """Starts that are known in this process and in the ConfigMap; without a place, only until the process ends."""
+    """The starts that this process knows and that its ConfigMap stores; without a ConfigMap they last until the process ends."""
 
     def __init__(
-        self, place: ConfigMapName | None, trust: Trust = VLLM_ALONE, *, clock: Callable[[], float] = time.time
+        self, config_map: ConfigMapName | None, trust: Trust = VLLM_ALONE, *, clock: Callable[[], float] = time.time
     ) -> None:
-        self._place = place
+        self._config_map = config_map
         self._trust = trust
         self._clock = clock
         self._records = Records()
-        self._told: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
         self._text = ""
         self._highest = 0
-        """The highest revision that was ever seen: records may be deleted or rewound, and no number may come again."""
+        """The highest revision that was ever seen. Somebody may delete or restore records, and no number may be used twice."""
         self._turn = asyncio.Lock()
-        """Held from reading the ConfigMap to writing it, because reconciles run side by side."""
+        """Held from the read of the ConfigMap to its write, because reconciles run side by side."""
         self.calibration: Calibration = trust.calibration(())
         self.states = self._count_states()
-        """Number of starts in every state, unreadable ones included; every scrape reads it."""
+        """Number of starts in each state, the unreadable ones included; every scrape reads it."""
+
+    def count(self, state: str) -> int:
+        """Return the number of starts in this state now."""
+        return self.states[state]
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Problems of the ConfigMap's text, each with its line."""
+        """The lines of the ConfigMap that cannot be read, each with its problem."""
         return self._records.problems
 
     def _count_states(self) -> dict[str, int]:
@@ -91,10 +99,17 @@ class ObservedStarts:
         async with self._turn:
             await self._load(cluster)
 
+    async def try_load(self, cluster: Cluster, troubles: Troubles, *, loop: str) -> None:
+        """Read the ConfigMap; where that fails, note it and keep the starts as they were: every resync tries again."""
+        try:
+            await self.load(cluster)
+        except Exception as error:  # noqa: BLE001 - verdicts that stand need no observed starts, so the work goes on
+            troubles.note(loop, error, about="the observed starts", expected=ApiError)
+
     async def _load(self, cluster: Cluster) -> None:
-        if self._place is None:
+        if self._config_map is None:
             return
-        found = await cluster.find(CONFIG_MAPS, self._place.namespace, self._place.name)
+        found = await cluster.find(CONFIG_MAPS, self._config_map.namespace, self._config_map.name)
         text = ((found or {}).get("data") or {}).get(KEY, "")
         if text != self._text:
             self._text = text
@@ -103,7 +118,10 @@ class ObservedStarts:
     async def learn(
         self, cluster: Cluster, owner: InferenceDeployment, assessment: Assessment, seen: RunningEngine | Crash
     ) -> str:
-        """Learn from a pod of this object, with the answer of `add`; nothing where the cache was given by hand or not predicted."""
+        """Learn from a start of this object, and return what `add` returns.
+
+        Nothing is learnt where the size of the KV cache was set by hand or could not be predicted.
+        """
         budget = assessment.effective
         source = f"{owner.namespace}/{owner.name}, {datetime.now(UTC):%Y-%m-%d}"
         start = _start(budget, seen, source) if budget else None
@@ -112,33 +130,30 @@ class ObservedStarts:
         distrust = self._trust.distrust(seen.declared_image, seen.image)
         if distrust:
             return distrust
-        whose: Document = {"namespace": owner.namespace, "owner": owner.name, "pod": seen.pod, "image": _named(seen)}
-        return await self.add(cluster, replace(start, origin=Origin.POD, **whose))
+        image = repository_of(seen.image) + "@" + seen.image.rpartition("@")[2]
+        start = replace(
+            start, origin=Origin.POD, namespace=owner.namespace, owner=owner.name, pod=seen.pod, image=image
+        )
+        return await self.add(cluster, start)
 
     async def add(self, cluster: Cluster, start: ObservedStart) -> str:
-        """Remember it, unless it says nothing new; in a few words why it is not used, or could not be kept."""
+        """Store a start, unless the same is known. Returns the reason why it is not used or not stored, or ""."""
         async with self._turn:
-            return await self._add(cluster, start)
-
-    async def _add(self, cluster: Cluster, start: ObservedStart) -> str:
-        await self._load(cluster)
-        starts = with_start(self._records.starts, start, revision=self._next_revision())
-        if self.problems:
-            return f"not remembered: ConfigMap {self._place}, key {KEY}, {self.problems[0]}"
-        if starts is not self._records.starts:
-            text = write_records(starts)
-            if self._place is not None:
-                await cluster.apply(CONFIG_MAPS, _config_map(self._place, text))
-                self._text = text
-            self._show(Records(starts=starts))
-        return self.trouble_of(start)
-
-    def _next_revision(self) -> int:
-        """The time in milliseconds, or one more than any that was seen: it grows even where the records are gone."""
-        return max(int(self._clock() * 1000), self._highest + 1)
+            await self._load(cluster)
+            revision = max(int(self._clock() * 1000), self._highest + 1)  # it grows even where the records are gone
+            starts = with_start(self._records.starts, start, revision=revision)
+            if self.problems:
+                return f"not stored: ConfigMap {self._config_map}, key {KEY}, {self.problems[0]}"
+            if starts is not self._records.starts:
+                text = write_records(starts)
+                if self._config_map is not None:
+                    await cluster.apply(CONFIG_MAPS, _manifest(self._config_map, text))
+                    self._text = text
+                self._show(Records(starts=starts))
+            return self.trouble_of(start)
 
     def trouble_of(self, start: ObservedStart) -> str:
-        """Return the reason why starts of its setting in its namespace are not used; empty where they are."""
+        """Return the reason why starts of the same setting in its namespace are not used; empty where they are."""
         alike = (
             known for known in self.calibration.starts if (known.key, known.namespace) == (start.key, start.namespace)
         )
@@ -148,19 +163,14 @@ class ObservedStarts:
         self._records, self.calibration = records, self._trust.calibration(records.starts)
         self._highest = max(self._highest, *(start.revision for start in records.starts), 0)
         self.states = self._count_states()
-        told = frozenset((*records.problems, *unused_texts(self.calibration)))
-        for text in sorted(told - self._told):
+        problems = frozenset((*records.problems, *unused_texts(self.calibration)))
+        for text in sorted(problems - self._logged):
             _log.warning("calibration: %s", text)
-        self._told = told
-
-
-def _named(seen: RunningEngine | Crash) -> str:
-    """Repository and digest of what ran."""
-    return repository_of(seen.image) + "@" + seen.image.rpartition("@")[2]
+        self._logged = problems
 
 
 def _start(budget: Budget, seen: RunningEngine | Crash, source: str) -> ObservedStart | None:
-    """A refused start tells the bytes that it would have had; of several pipeline stages not which one's they are."""
+    """Read a start. A refused one reports the bytes that it would have had, but of several pipeline stages not which one's they are."""
     if isinstance(seen, RunningEngine):
         blocks, size = seen.reading.num_gpu_blocks, seen.reading.block_size
         return start_of_blocks(budget, blocks, block_size=size, source=source)
@@ -169,13 +179,13 @@ def _start(budget: Budget, seen: RunningEngine | Crash, source: str) -> Observed
     return start_of_bytes(budget, seen.available_kv_cache_bytes, source=f"{source} (refused to start)")
 
 
-def _config_map(place: ConfigMapName, text: str) -> Document:
+def _manifest(config_map: ConfigMapName, text: str) -> Document:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": place.name,
-            "namespace": place.namespace,
+            "name": config_map.name,
+            "namespace": config_map.namespace,
             "labels": {"app.kubernetes.io/managed-by": "kvgate"},
         },
         "data": {KEY: text},

@@ -1,9 +1,8 @@
-"""`kvgate webhook`: starts the door, stops it gracefully, and logs one JSON object per line."""
+"""`kvgate webhook`: starts the process, and stops it gracefully on SIGTERM."""
 
 import asyncio
 import contextlib
 import logging
-import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,6 @@ from typing import Any
 
 import click
 
-from kvgate.budget.calibration import Scope
 from kvgate.calibration.records import Trust
 from kvgate.metrics import registry as names
 from kvgate.metrics.endpoint import endpoint_app
@@ -20,21 +18,21 @@ from kvgate.metrics.exporter import counter, gauge, new_registry
 from kvgate.metrics.listener import DEFAULT_LIMITS, Listener, PortLimits, listen, listening_beside
 from kvgate.rendering.pod import IMAGES, VLLM_ALONE
 from kvgate.runtime.background import Troubles, repeat
-from kvgate.runtime.logs import log_as_json
+from kvgate.runtime.service import calibration_options, log_as_json, stop_signal
 from kvgate.runtime.workers import Limits
 from kvgate.webhook.judging import LIMITS, WORKERS, ReviewWorkers, StartsFile, reviewing_pool
 from kvgate.webhook.server import Bodies, ReviewInstruments, Traffic, validation_app
 from kvgate.webhook.tls import Certificate, CertificateError, ClientNames
 
 LINGER_SECONDS = 5.0
-"""Seconds in which a stopping process still answers, while the API server learns to use the other one."""
+"""Time in which a stopping process still answers, while the API server learns to use the other replica."""
 DRAIN_SECONDS = 10.0
-"""Seconds that reviews under way may take after that; the API server waits half of it."""
+"""Time that reviews under way may take after that; the API server waits half as long."""
 BEAT_SECONDS = 1.0
 MAX_LAG_SECONDS = 10.0
-"""Seconds without a beat of the event loop: something blocks it."""
+"""Time without a beat of the event loop after which something blocks it."""
 CERTIFICATE_POLL_SECONDS = 10.0
-"""Well below the minute in which the kubelet updates a mounted Secret."""
+"""Time between two looks at the files; the kubelet takes a minute to update a mounted Secret."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,9 +53,9 @@ class Options:
     tls_key: Path
     metrics_host: str
     metrics_port: int
-    calibration: Path | None = None
+    calibration_file: Path | None = None
     trust: Trust = VLLM_ALONE
-    """Rule about whose observed starts teach."""
+    """Rule about whose observed starts correct predictions."""
     client_ca: Path | None = None
     client_names: tuple[str, ...] = ()
     limits: Limits = LIMITS
@@ -70,63 +68,53 @@ _FILE = click.Path(path_type=Path)
 
 
 @click.command("webhook", context_settings={"show_default": True})
-@click.option("--host", default="0.0.0.0", help="Address of the reviews.")  # noqa: S104 - a Service sends them
-@click.option("--port", default=9443, type=click.IntRange(0, 65535), help="Port of the reviews; 0 takes any.")
+@click.option("--host", default="0.0.0.0", help="Address on which reviews are answered.")  # noqa: S104 - a Service sends them
+@click.option("--port", default=9443, type=click.IntRange(0, 65535), help="Port of the reviews; 0 takes any free port.")
 @click.option(
     "--tls-cert", type=_FILE, required=True, help="PEM file of the certificate chain; read again when it changes."
 )
-@click.option("--tls-key", type=_FILE, required=True, help="PEM file of its key.")
+@click.option("--tls-key", type=_FILE, required=True, help="PEM file of the certificate's key.")
 @click.option(
     "--client-ca",
     type=_FILE,
-    help="PEM file of the CA that must have signed a client's certificate; read again when it changes. Without it anybody may ask.",
+    help="PEM file of the CA that must have signed a client's certificate; read again when it changes. Without it any client may ask.",
 )
 @click.option(
     "--client-name",
     "client_names",
     multiple=True,
     metavar="NAME",
-    help="Common or DNS name that the client's certificate must have; may be repeated. Without it any certificate of --client-ca will do.",
+    help="Common or DNS name that a client's certificate must have; may be repeated. Without it any certificate of --client-ca will do.",
 )
 @click.option(
     "--workers",
     default=WORKERS,
     type=click.IntRange(1, 64),
-    help="Processes that judge; a namespace never has all of them.",
+    help="Processes that judge; one namespace never uses all of them at once.",
 )
-@click.option("--metrics-host", default="0.0.0.0", help="Address of /metrics, /livez and /readyz.")  # noqa: S104
-@click.option("--metrics-port", default=8080, type=click.IntRange(0, 65535), help="Their port; 0 takes any.")
-@click.option("--calibration", type=_FILE, help="Observed starts; read again when it changes, and it may be missing.")
+@click.option("--metrics-host", default="0.0.0.0", help="Address on which /metrics, /livez and /readyz are served.")  # noqa: S104
 @click.option(
-    "--calibration-image",
-    "calibration_images",
-    multiple=True,
-    metavar="REPOSITORY",
-    default=tuple(IMAGES.values()),
-    help="Only starts of this image teach; without tag, `*` for any part; may be repeated.",
+    "--metrics-port", default=8080, type=click.IntRange(0, 65535), help="Port of these; 0 takes any free port."
 )
 @click.option(
-    "--calibration-scope",
-    type=click.Choice([scope.value for scope in Scope]),
-    default=Scope.NAMESPACE.value,
-    help="Whom a start teaches: its namespace, or every one.",
+    "--calibration",
+    "calibration_file",
+    type=_FILE,
+    help="File of observed starts; read again when it changes. The file may be missing.",
 )
+@calibration_options(IMAGES.values())
 @click.option(
     "--linger-seconds",
     default=LINGER_SECONDS,
     type=click.FloatRange(0, 60),
-    help="After SIGTERM: not ready, and still answering that long.",
+    help="Time for which reviews are still answered after SIGTERM, while /readyz reports that the process is leaving.",
 )
-def webhook(calibration_images: tuple[str, ...], calibration_scope: str, workers: int, **options: Any) -> None:
+def webhook(workers: int, **options: Any) -> None:
     """Answer admission reviews of InferenceDeployments over HTTPS."""
     if options["client_names"] and not options["client_ca"]:
         raise click.UsageError("--client-name needs --client-ca: without it clients show no certificate")
     try:
-        trust = Trust.of(calibration_images, calibration_scope)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--calibration-image") from None
-    try:
-        asyncio.run(run(Options(trust=trust, limits=replace(LIMITS, workers=workers), **options)))
+        asyncio.run(run(Options(limits=replace(LIMITS, workers=workers), **options)))
     except CertificateError as error:
         raise CannotStart(str(error)) from None
     except OSError as error:
@@ -141,12 +129,10 @@ def main(argv: Sequence[str]) -> None:
     webhook.main(args=list(argv), prog_name="kvgate webhook")
 
 
-async def run(settings: Options) -> None:
+async def run(options: Options) -> None:
     """Serve until SIGTERM or SIGINT, then leave as `serving` does."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with serving(settings) as ports:
+    stop = stop_signal()
+    async with serving(options) as ports:
         _log.info("listening", extra={"fields": ports})
         await stop.wait()
         _log.info("stopping")
@@ -154,33 +140,35 @@ async def run(settings: Options) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving(settings: Options) -> AsyncIterator[dict[str, int]]:
-    """Both listeners, as ports by name. The probes outlive the reviews, and tell that no more should come."""
-    certificate = Certificate(settings.tls_cert, settings.tls_key, settings.client_ca)
-    starts = StartsFile(settings.calibration, settings.trust)
+async def serving(options: Options) -> AsyncIterator[dict[str, int]]:
+    """Serve reviews and metrics, and yield the ports by name. The probes outlive the reviews and then report "not ready"."""
+    certificate = Certificate(options.tls_cert, options.tls_key, options.client_ca)
+    starts = StartsFile(options.calibration_file, options.trust)
     registry, traffic, accepting, beat = new_registry(), Traffic(), asyncio.Event(), Beat()
-    metrics = endpoint_app(registry, livez=beat.livez, readyz=lambda: _readiness(accepting))
+
+    def readyz() -> tuple[bool, str]:
+        return (True, "ok") if accepting.is_set() else (False, "reviews are not accepted yet, or no longer")
+
+    metrics = endpoint_app(registry, livez=beat.livez, readyz=readyz)
     gauge(names.CERTIFICATE_EXPIRY, registry).set_function(lambda: certificate.expires_at)
-    pool, names_of_clients = reviewing_pool(settings.limits), ClientNames(settings.client_names)
+    pool, names_of_clients = reviewing_pool(options.limits), ClientNames(options.client_names)
     judge = ReviewWorkers(pool, lambda: starts.calibration)
     validation = validation_app(ReviewInstruments.registered(registry), traffic, judge, Bodies())
     async with contextlib.AsyncExitStack() as stack:
         beating = asyncio.create_task(beat.run_forever())
         stack.callback(beating.cancel)
-        probes = await stack.enter_async_context(
-            listening_beside(metrics, settings.metrics_host, settings.metrics_port)
-        )
+        probes = await stack.enter_async_context(listening_beside(metrics, options.metrics_host, options.metrics_port))
         stack.push_async_callback(pool.close)  # after the last review
         reviews = await listen(
-            validation, settings.host, settings.port, tls=certificate.context, limits=settings.port_limits,
+            validation, options.host, options.port, tls=certificate.context, limits=options.port_limits,
             accepts=names_of_clients.has,
         )  # fmt: skip
-        stack.push_async_callback(_leave, reviews, traffic, settings.linger_seconds)
+        stack.push_async_callback(_leave, reviews, traffic, options.linger_seconds)
         await pool.start()
         errors = counter(names.BACKGROUND_ERRORS, registry)
         troubles = Troubles(lambda loop: errors.labels(loop).inc())
         reloads = {"certificate": certificate.reload, "observed starts": starts.reload}
-        following = asyncio.create_task(_follow(settings.certificate_poll_seconds, troubles, reloads))
+        following = asyncio.create_task(_follow(options.certificate_poll_seconds, troubles, reloads))
         stack.callback(following.cancel)
         accepting.set()
         stack.callback(accepting.clear)
@@ -188,7 +176,7 @@ async def serving(settings: Options) -> AsyncIterator[dict[str, int]]:
 
 
 async def _follow(interval_seconds: float, troubles: Troubles, reloads: Mapping[str, Callable[[], object]]) -> None:
-    """Look for changes for ever; reading a few small files is cheaper than being told of them. None holds up another."""
+    """Look for changed files for ever; an error with one file does not stop the others."""
 
     async def look() -> None:
         for name, reload in reloads.items():
@@ -213,7 +201,7 @@ async def _leave(reviews: Listener, traffic: Traffic, linger_seconds: float) -> 
 
 
 class Beat:
-    """Sign of life of the reviews' event loop; the probes have another one."""
+    """Sign of life of the event loop of the reviews; the probes have a loop of their own."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -225,13 +213,8 @@ class Beat:
             await asyncio.sleep(BEAT_SECONDS)
 
     def livez(self) -> tuple[bool, str]:
-        """A restart helps where the loop stands still, and only there."""
+        """Report a loop that stands still, the only case in which a restart helps."""
         lag_seconds = self._clock() - self.at
         if lag_seconds > MAX_LAG_SECONDS:
             return False, f"the event loop has not turned for {lag_seconds:.0f} s"
         return True, "ok"
-
-
-def _readiness(accepting: asyncio.Event) -> tuple[bool, str]:
-    """Catalogues read, certificate served, listener up: all three are done before it accepts."""
-    return (True, "ok") if accepting.is_set() else (False, "reviews are not accepted yet, or no longer")

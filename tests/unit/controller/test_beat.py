@@ -6,18 +6,18 @@ import time
 import pytest
 
 from kvgate.cluster.errors import Forbidden
-from kvgate.controller import process as controller
+from kvgate.controller import kopf_thread
 from kvgate.controller.leadership import WRITE_SECONDS
 from kvgate.controller.memory import Memory
-from kvgate.controller.process import Options, Process
+from kvgate.controller.state import Options, Process
 
 BLOCKED_SECONDS = 0.05
 
 
 async def test_a_loop_that_was_blocked_woke_up_that_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(kopf_thread, "BEAT_SECONDS", 0.0)
     process = Process(options=Options(metrics_host="127.0.0.1", metrics_port=0))
-    beat = asyncio.create_task(controller._beat(process, Memory(process.deployments, process.starts)))
+    beat = asyncio.create_task(kopf_thread._beat(process, Memory(process.deployments, process.starts)))
     await asyncio.sleep(0)
     time.sleep(BLOCKED_SECONDS)  # noqa: ASYNC251 - that is the point
     await asyncio.sleep(0)
@@ -47,7 +47,7 @@ async def test_observed_starts_that_cannot_be_read_keep_nobody_from_working(
         raise error
 
     monkeypatch.setattr(process.starts, "load", load)
-    await controller._load_starts(None, process)  # type: ignore[arg-type]
+    await process.starts.try_load(None, process.troubles, loop="start")  # type: ignore[arg-type]
     assert process.registry.get_sample_value("kvgate_background_errors_total", {"loop": "start"}) == 1
 
 
@@ -62,8 +62,8 @@ async def test_the_heartbeat_survives_metrics_that_cannot_be_published(monkeypat
         raise UnicodeEncodeError("utf-8", "x", 0, 1, "no")
 
     monkeypatch.setattr(memory, "publish", publish)
-    monkeypatch.setattr(controller, "BEAT_SECONDS", 0.0)
-    beat = asyncio.create_task(controller._beat(process, memory))
+    monkeypatch.setattr(kopf_thread, "BEAT_SECONDS", 0.0)
+    beat = asyncio.create_task(kopf_thread._beat(process, memory))
     await third.wait()
     await asyncio.sleep(0)
     beat.cancel()

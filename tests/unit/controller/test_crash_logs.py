@@ -56,7 +56,7 @@ async def test_the_cause_is_found_in_the_log_before_and_told_in_vllms_words_alon
     pod, cluster = a_crashed_pod(), FakeCluster()
     crash = told(await read(cluster, pod), pod)
     assert crash is not None
-    assert (crash.reason, crash.message) == ("KVCacheTooSmall", f"vLLM says: {SENTENCE[:-1]}")
+    assert (crash.reason, crash.message) == ("KVCacheTooSmall", f"vLLM reports: {SENTENCE[:-1]}")
     assert crash.available_kv_cache_bytes == 7 << 29
     assert cluster.asked == [("serving", "qwen-1-a", "vllm", True)]
 
@@ -80,7 +80,7 @@ async def test_a_log_that_cannot_be_read_is_told_once_in_our_words_and_the_old_w
         logs = await read(cluster, *pods, rounds=3)
     assert len(cluster.asked) == 2
     assert [record.getMessage() for record in caplog.records] == [
-        f"no log of crashed pod serving/a: {refusal.__name__}"
+        f"the log of the crashed pod serving/a cannot be read: {refusal.__name__}"
     ]
     assert [told(logs, pod) for pod in pods] == [crash_of(pod) for pod in pods]
 

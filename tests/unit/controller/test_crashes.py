@@ -42,7 +42,7 @@ def test_a_cause_that_is_known_is_told_at_once_in_vllms_words(log: str, reason: 
     found = told(log)
     assert found is not None
     assert found[0] == reason
-    assert found[1].startswith("vLLM says: ")
+    assert found[1].startswith("vLLM reports: ")
     assert words in found[1]
 
 
@@ -51,7 +51,7 @@ def test_a_cause_that_is_known_is_told_at_once_in_vllms_words(log: str, reason: 
     [
         (WRAPPER, "Engine core initialization failed"),
         ("first\nlast words\n\n", "'last words'"),
-        ("", "without a word (Error)"),
+        ("", "without a message (Error)"),
     ],
 )
 def test_a_cause_that_is_not_known_is_quoted_when_it_comes_again(log: str, words: str) -> None:

@@ -113,7 +113,7 @@ async def test_a_corrupt_config_map_is_told_once_and_never_written_over(caplog: 
     told = [await added(starts, cluster, a_start(max_num_seqs=n)) for n in (128, 256)]
     assert (cluster.text, cluster.writes) == (text, 0)
     assert told[0] == told[1]
-    assert told[0].startswith("not remembered: ConfigMap kvgate-system/kvgate-calibration, key starts.jsonl, line 2: ")
+    assert told[0].startswith("not stored: ConfigMap kvgate-system/kvgate-calibration, key starts.jsonl, line 2: ")
     assert [record.message for record in caplog.records if "line 2" in record.message] == [caplog.records[0].message]
     assert starts.states["unreadable"] == 1
     assert len(starts.calibration.starts) == 1

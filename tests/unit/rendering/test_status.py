@@ -261,13 +261,13 @@ def test_a_pod_that_cannot_be_read_is_told_beside_those_that_can() -> None:
 
 @pytest.mark.parametrize("reason", [Reason.KV_CACHE_TOO_SMALL, Reason.OUT_OF_MEMORY, Reason.ENGINE_REFUSED_TO_START])
 def test_a_crash_stalls_with_vllms_words_and_the_prediction_beside_them(reason: Reason) -> None:
-    crash = Crash(pod="a", template_hash=CURRENT, reason=reason, message="vLLM says: no")
+    crash = Crash(pod="a", template_hash=CURRENT, reason=reason, message="vLLM reports: no")
     found = status(a_deployment(available=1), observation=Observation(crashes=(crash,)), replicas=2)
     told = conditions(found)
     assert (told["Ready"], told["Stalled"]) == (("False", reason), ("True", reason))
     assert told["Reconciling"][0] == "False"
     (message,) = [c["message"] for c in found["conditions"] if c["type"] == "Stalled"]
-    assert message.startswith("pod a: vLLM says: no")
+    assert message.startswith("pod a: vLLM reports: no")
     assert ("kvgate expects 56.2" in message) == (reason is not Reason.ENGINE_REFUSED_TO_START)
 
 

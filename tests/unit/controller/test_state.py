@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvgate.controller.health import Health
+from kvgate.controller.state import Health
 
 
 class Clock:

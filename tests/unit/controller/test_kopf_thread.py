@@ -7,7 +7,7 @@ import kopf
 import pytest
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION
-from kvgate.controller.handlers import EndlessBackoffs, operator_settings, registry_of
+from kvgate.controller.kopf_thread import EndlessBackoffs, operator_settings, registry_of
 from kvgate.controller.memory import Memory
 from kvgate.controller.pods import KnownPods
 from kvgate.controller.starts import ObservedStarts

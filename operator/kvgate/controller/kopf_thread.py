@@ -1,0 +1,205 @@
+"""kopf's thread: its settings and handlers, and the background tasks beside them. kopf itself writes nothing.
+
+The handlers look at events and name the object that wants a reconcile. Only `on.event` is used: handlers of changes would keep the whole
+spec in an annotation, which has 256 KiB and no more. No finalizers, no timers and no daemons, so none ever holds an object up.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial, wraps
+from typing import Any
+
+import kopf
+
+from kvgate.api import API_VERSION, GROUP, KIND, PLURAL, VERSION
+from kvgate.cluster.client import Cluster
+from kvgate.cluster.connection import load_configuration, watch_session
+from kvgate.cluster.events import EventRecorder, instance_name
+from kvgate.controller.judging import JudgeWorkers, judging_pool
+from kvgate.controller.memory import Memory
+from kvgate.controller.observe import Observer, Scraper
+from kvgate.controller.pods import KnownPods
+from kvgate.controller.reconcile import Reconciler
+from kvgate.controller.schedule import Resync, WorkQueue
+from kvgate.controller.state import Process
+from kvgate.rendering.labels import OWNER_LABEL
+from kvgate.runtime.background import Troubles, repeat
+
+BEAT_SECONDS = 1.0
+FINALIZER = f"kopf.{GROUP}/finalizer"
+"""Nothing here needs a finalizer; kopf's own name for one would be the same as that of every other operator."""
+_MAX_BACKOFF_SECONDS = 30
+
+_log = logging.getLogger(__name__)
+
+Login = Any
+"""An async function that returns kopf.AiohttpSession."""
+_Handler = Callable[..., Awaitable[None]]
+
+
+def run_thread(process: Process, on_end: Callable[[], object]) -> None:
+    """Body of the thread: works until `process.stop` is set, and calls `on_end` then or when it has failed."""
+    try:
+        asyncio.run(_operate(process))
+    except Exception:  # noqa: BLE001 - the main thread must hear of whatever it is
+        if not process.stop.is_set():  # where it is set during the start, kopf finds its connections closed
+            _log.exception("kopf's thread has failed")
+    process.died = not process.stop.is_set()
+    on_end()
+
+
+async def _operate(process: Process) -> None:
+    """Run kopf and the background tasks in a loop of their own: kopf cancels every task in its loop when it ends."""
+    options, configuration = process.options, await load_configuration(process.options.kubeconfig)
+
+    def unless_stopping(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not process.stop.is_set():  # kopf leaves tasks behind, which fail when the process stops
+            loop.default_exception_handler(context)
+
+    asyncio.get_running_loop().set_exception_handler(unless_stopping)
+
+    def connect() -> Cluster:
+        return Cluster(configuration, process.count_request, may_write=process.gate.is_open)
+
+    async def login(**_: object) -> kopf.AiohttpSession:
+        renewed = await load_configuration(options.kubeconfig)  # kopf asks again after a 401, and files renew tokens
+        session = await watch_session(renewed, process.count_request, may_write=process.gate.is_open)
+        return kopf.AiohttpSession(server=renewed.host, aiohttp_session=session)
+
+    pool, pods = judging_pool(), KnownPods()
+    memory = Memory(process.deployments, process.starts, JudgeWorkers(pool, process.starts))
+    beat = asyncio.create_task(_beat(process, memory))  # from now on, because the workers take a while to start
+    async with pool, connect() as cluster, Scraper(process.scrapes) as scraper:
+        recorder = EventRecorder(cluster, instance=instance_name())
+        learn = partial(process.starts.learn, cluster)
+        reconciler = Reconciler(cluster, recorder, memory, process.instruments, on_start=learn)
+        queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
+        reconciler.aside = queue.aside
+        resync = Resync(
+            connect=connect, namespaces=options.namespaces, reconciler=reconciler, queue=queue, memory=memory,
+            starts=process.starts, troubles=process.troubles,
+        )  # fmt: skip
+        observer = Observer(
+            cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, memory=memory, enqueue=queue.enqueue,
+            troubles=process.troubles,
+        )  # fmt: skip
+        tasks = [
+            beat,
+            asyncio.create_task(observer.run_forever(options.observe_seconds)),
+            asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
+        ]
+        try:
+            await kopf.operator(
+                registry=registry_of(queue, memory, pods, login, process.troubles),
+                settings=operator_settings(),
+                clusterwide=not options.namespaces,
+                namespaces=options.namespaces,
+                standalone=True,
+                stop_flag=process.stop,
+            )
+        finally:
+            queue.close()
+            for task in tasks:
+                task.cancel()
+
+
+async def _beat(process: Process, memory: Memory) -> None:
+    """Once a second: measure how late the loop is, and publish the figures."""
+    clock = asyncio.get_running_loop().time
+    due = clock()
+
+    async def beat() -> None:
+        nonlocal due
+        process.lag.set(max(0.0, clock() - due))
+        due = clock() + BEAT_SECONDS
+        process.health.beat()
+        memory.publish()
+
+    await repeat("beat", beat, interval_seconds=BEAT_SECONDS, troubles=process.troubles)
+
+
+def registry_of(
+    queue: WorkQueue, memory: Memory, pods: KnownPods, login: Login, troubles: Troubles
+) -> kopf.OperatorRegistry:
+    """Return all handlers of the controller."""
+    registry = kopf.OperatorRegistry()
+    kopf.on.login(registry=registry)(login)
+
+    async def owner(type: str | None, namespace: str | None, name: str, event: Mapping[str, Any], **_: Any) -> None:  # noqa: A002 - kopf's name
+        key = (namespace or "", name)
+        if type == "DELETED":
+            memory.forget(key)
+        elif memory.is_news(key, event["object"]):
+            queue.begin(key)
+
+    async def child(namespace: str | None, body: Mapping[str, Any], **_: Any) -> None:
+        for owner in body["metadata"].get("ownerReferences", ()):
+            if owner.get("kind") == KIND and owner.get("apiVersion") == API_VERSION:
+                queue.enqueue((namespace or "", owner["name"]))  # the reconcile looks at the uid
+
+    async def pod(type: str | None, body: Mapping[str, Any], **_: Any) -> None:  # noqa: A002 - kopf's name
+        if type == "DELETED":
+            pods.forget(body["metadata"]["uid"])
+        else:
+            pods.put(body)
+
+    watched: tuple[tuple[str, str, str, _Handler], ...] = (
+        (GROUP, VERSION, PLURAL, owner),
+        ("apps", "v1", "deployments", child),
+        ("", "v1", "services", child),
+        ("", "v1", "pods", pod),
+    )
+    for group, version, plural, handler in watched:
+        kopf.on.event(group, version, plural, registry=registry)(_guarded(handler, plural, troubles))
+    return registry
+
+
+def _guarded(handler: _Handler, plural: str, troubles: Troubles) -> _Handler:
+    """Count and log an event that cannot be understood; the resync finds what it would have reported."""
+
+    @wraps(handler)
+    async def guarded(**event: Any) -> None:
+        try:
+            await handler(**event)
+        except Exception as error:  # noqa: BLE001 - an event may hold anything
+            troubles.note(f"watch of {plural}", error)
+
+    return guarded
+
+
+class EndlessBackoffs:
+    """1, 2, 4 … 30, 30 s: a watch that gave up would never come back, and an outage may be long."""
+
+    def __iter__(self) -> Iterator[float]:
+        seconds = 1
+        while True:
+            yield seconds
+            seconds = min(seconds * 2, _MAX_BACKOFF_SECONDS)
+
+
+def operator_settings() -> kopf.OperatorSettings:
+    """Return kopf's settings, each with its reason."""
+    settings = kopf.OperatorSettings()
+    settings.peering.standalone = True  # a peering object called `default` would pause the process
+    settings.scanning.disabled = True  # it would need rights over CRDs and namespaces; the start checks that ours exist
+    settings.posting.enabled = False  # kvgate's own recorder counts repeated events
+    settings.persistence.finalizer = FINALIZER
+    settings.watching.inactivity_timeout = (
+        70  # a bookmark comes every minute, so a stream that is silent for longer is dead
+    )
+    settings.watching.server_timeout = 270
+    settings.watching.client_timeout = 300
+    settings.watching.chunk_size = 500
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 5
+    settings.networking.enforce_retry_after = True
+    settings.networking.error_backoffs = EndlessBackoffs()
+    settings.process.ultimate_exiting_timeout = 15  # less than the 30 s that the pod has
+    settings.execution.max_workers = 2  # every handler is async
+    settings.watching.label_selectors["apps", "v1", "deployments"] = (
+        OWNER_LABEL  # other objects never enter the process
+    )
+    settings.watching.label_selectors["", "v1", "services"] = OWNER_LABEL
+    settings.watching.label_selectors["", "v1", "pods"] = OWNER_LABEL
+    return settings

@@ -1,0 +1,133 @@
+"""State that the two threads of the controller share: its options, its health, its gate and its metrics."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from prometheus_client import CollectorRegistry
+
+from kvgate.calibration.records import Trust
+from kvgate.cluster import leases
+from kvgate.controller.leadership import Gate
+from kvgate.controller.observe import ScrapeInstruments
+from kvgate.controller.reconcile import ReconcileInstruments
+from kvgate.controller.starts import ConfigMapName, ObservedStarts
+from kvgate.metrics import registry as metrics
+from kvgate.metrics.exporter import DeploymentSnapshot, counter, gauge, new_registry
+from kvgate.rendering.pod import VLLM_ALONE
+from kvgate.runtime.background import Troubles
+
+MAX_LAG_SECONDS = 10.0
+"""Time without a beat of kopf's event loop after which something blocks it."""
+MAX_SILENCE_SECONDS = 30.0
+"""Time without an answer of the API server after which the process is not ready."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """Options of the command."""
+
+    metrics_host: str
+    metrics_port: int
+    kubeconfig: str | None = None
+    namespaces: Sequence[str] = ()
+    """Empty: the whole cluster."""
+    resync_seconds: float = 300.0
+    observe_seconds: float = 15.0
+    calibration_map: ConfigMapName | None = None
+    """ConfigMap of the observed starts."""
+    trust: Trust = VLLM_ALONE
+    """Rule about whose starts correct predictions."""
+    lease_namespace: str = leases.NAMESPACE
+    instance: str = ""
+    """The installation that this process belongs to; empty: the name of the machine."""
+
+
+@dataclass(kw_only=True)
+class Health:
+    """Answers of the probes. Either thread writes it with single assignments, so it needs no lock.
+
+    Alive means that the event loop turns and the resync comes round; ready means that the API server answers. A replica that waits for
+    another one of its own installation is ready, or a rollout would wait for it for ever. One that waits for another installation is
+    not ready: that is a mistake that somebody must see.
+    """
+
+    resync_seconds: float
+    clock: Callable[[], float] = time.monotonic
+    is_working: bool = False
+    """True once kopf's thread was started."""
+    beat_at: float = 0.0
+    resynced_at: float = 0.0
+    answered_at: float | None = None
+    trouble: str = "starting"
+    """Reason why the process is not ready: the error of the start, or of the last confirmation of the Lease."""
+    is_standby: bool = False
+    """True while it waits for a replica of its own installation."""
+
+    def begin(self) -> None:
+        self.beat_at = self.resynced_at = self.clock()
+        self.is_working = True
+
+    def wait(self, reason: str, *, is_standby: bool) -> None:
+        self.trouble, self.is_standby = reason, is_standby
+
+    def beat(self) -> None:
+        self.beat_at = self.clock()
+
+    def resynced(self) -> None:
+        self.resynced_at = self.clock()
+
+    def answered(self) -> None:
+        self.answered_at = self.clock()
+
+    def livez(self) -> tuple[bool, str]:
+        """A process that waits for the API server is alive: a restart would not help it."""
+        now = self.clock()
+        if not self.is_working:
+            return True, "not working yet"
+        if now - self.beat_at > MAX_LAG_SECONDS:
+            return False, f"the event loop has not turned for {now - self.beat_at:.0f} s"
+        stale = now - max(self.resynced_at, 0.0) > 3 * self.resync_seconds
+        if stale and self.readyz()[0]:
+            return False, f"no resync for {now - self.resynced_at:.0f} s although the API server answers"
+        return True, "ok"
+
+    def readyz(self) -> tuple[bool, str]:
+        if not self.is_working:
+            return self.is_standby, self.trouble
+        if self.answered_at is None or self.clock() - self.answered_at > MAX_SILENCE_SECONDS:
+            return False, self.trouble
+        return True, "ok"
+
+
+@dataclass(kw_only=True)
+class Process:
+    """All that both threads use."""
+
+    options: Options
+    registry: CollectorRegistry = field(default_factory=new_registry)
+    stop: threading.Event = field(default_factory=threading.Event)
+    died: bool = False
+    """True where kopf's thread ended although nobody had requested that."""
+
+    def __post_init__(self) -> None:
+        self.gate = Gate()
+        self.health = Health(resync_seconds=self.options.resync_seconds)
+        self.deployments = DeploymentSnapshot()
+        self.starts = ObservedStarts(self.options.calibration_map, self.options.trust)
+        known = gauge(metrics.CALIBRATION_STARTS, self.registry)
+        for state in self.starts.states:
+            known.labels(state).set_function(partial(self.starts.count, state))
+        self.requests = counter(metrics.API_REQUESTS, self.registry)
+        errors = counter(metrics.BACKGROUND_ERRORS, self.registry)
+        self.troubles = Troubles(lambda loop: errors.labels(loop).inc())
+        gauge(metrics.LEADER, self.registry).set_function(self.gate.is_open)
+        self.lag = gauge(metrics.EVENT_LOOP_LAG, self.registry)
+        self.instruments = ReconcileInstruments.registered(self.registry)
+        self.scrapes = ScrapeInstruments.registered(self.registry)
+
+    def count_request(self, verb: str, code: str) -> None:
+        """Count a request of either client; prometheus_client's counters are thread-safe."""
+        self.requests.labels(verb, code).inc()

@@ -1,0 +1,80 @@
+"""What the two long-running processes share: log lines as JSON, the end on a signal, and the options about whose starts calibrate."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Any
+
+import click
+
+from kvgate.budget.calibration import Scope
+from kvgate.calibration.records import Trust
+from kvgate.text.inert import inert, inert_values, json_text
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per line: a record's `fields` stand beside its event, and kopf's records name their object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        reference = getattr(record, "k8s_ref", None) or {}
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **{key: reference[key] for key in ("namespace", "name") if key in reference},
+            **getattr(record, "fields", {}),
+        }
+        line = inert_values(line)
+        if record.exc_info:
+            line["traceback"] = "\n".join(map(inert, self.formatException(record.exc_info).split("\n")))
+        return json_text(line)
+
+
+def log_as_json() -> None:
+    """Log as JSON to stderr, from INFO on."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+def stop_signal() -> asyncio.Event:
+    """Return an event of the running loop that SIGTERM and SIGINT set."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    return stopped
+
+
+def calibration_options(images: Iterable[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add --calibration-image, with these images as default, and --calibration-scope; the command gets both as `trust`."""
+    image = click.option(
+        "--calibration-image",
+        "calibration_images",
+        multiple=True,
+        metavar="REPOSITORY",
+        default=tuple(images),
+        help="Image whose starts may correct predictions, without a tag; `*` stands for any part of it; may be repeated.",
+    )
+    reach = click.option(
+        "--calibration-scope",
+        type=click.Choice([scope.value for scope in Scope]),
+        default=Scope.NAMESPACE.value,
+        help="Predictions that a start may correct: those of its own namespace, or those of the whole cluster.",
+    )
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def with_trust(*, calibration_images: tuple[str, ...], calibration_scope: str, **options: Any) -> Any:
+            try:
+                trust = Trust.of(calibration_images, calibration_scope)
+            except ValueError as error:
+                raise click.BadParameter(str(error), param_hint="--calibration-image") from None
+            return command(trust=trust, **options)
+
+        return image(reach(with_trust))
+
+    return decorate
