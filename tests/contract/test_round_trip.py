@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import yaml
-from kvgate.controller.decision import Judged, assess_owner, config_text
 
 from kvgate.api.base import KeyRef
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.request import Guarantee
+from kvgate.controller.decision import Judged, assess_owner, config_text
 from kvgate.judge import assess
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines

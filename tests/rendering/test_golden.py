@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
-from kvgate.controller.decision import assess_owner, config_text
 
 from kvgate.api.base import KeyRef
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import parse_document
 from kvgate.budget.versions import DEFAULT_VERSION
+from kvgate.controller.decision import assess_owner, config_text
 from kvgate.rendering.status import previous_status, status_of
 from kvgate.rendering.workload import NotRendered, Rendered, render
 from kvgate.text.expansion import expanded
