@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from kvgate.controller.decision import assess_owner
 from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open_metrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
@@ -18,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from controlplane.programs import free_port
 from fleet import fake_vllm
 from fleet.fake_vllm import FAULTS, HUGE_BYTES, Engine, NotLoopback, Replay, names_in, recorded_run, serving
+from kvgate.controller.decision import assess_owner
 from kvgate.rendering.workload import Rendered, render
 from kvgate.sources.engine_metrics import read_engine
 from kvgate.vllm.metric_names import ENGINE_METRICS, KV_CACHE_USAGE, PREFIX_CACHE_HITS, PREFIX_CACHE_QUERIES

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from kvgate.runtime.service import JsonLines
 
+from kvgate.runtime.service import JsonLines
 from kvgate.webhook.command import webhook
 from support.hostile import TEXTS
 
