@@ -15,7 +15,8 @@ import yaml
 
 from fuzz.mutation import HOSTILE, mutated, odd
 from fuzz.outputs import unreadable_outputs
-from kvgate.cli.check.run import Options, run
+from kvgate.cli.check.given_facts import Options
+from kvgate.cli.check.run import run
 from kvgate.vllm.options import options
 
 TESTS = Path(__file__).parents[1]

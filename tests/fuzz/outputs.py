@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from xml.etree import ElementTree as ET
 
-from kvgate.cli.check.command import OUTPUTS
-from kvgate.cli.check.report import Report
-from kvgate.cli.check.results import results
+from kvgate.cli.check.command import FORMATS
+from kvgate.cli.reports.report import Report, counting_results
 
 ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 """Characters that steer a terminal, turn the order of letters around, end a line, or are no text."""
@@ -36,7 +35,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
 
 
 def unreadable_outputs(report: Report) -> Iterator[str]:
-    for name, module in OUTPUTS.items():
+    for name, module in FORMATS.items():
         text = import_module(module).render(report)
         if FORGED_COLOUR in text:
             yield f"{name} holds somebody else's colour"
@@ -53,6 +52,6 @@ def unreadable_outputs(report: Report) -> Iterator[str]:
 def _commands(name: str, text: str, report: Report) -> Iterator[str]:
     """A job prints any of them: only ours may be commands."""
     given = sum(bool(COMMAND.match(line)) for line in text.splitlines())
-    expected = len(list(results(report))) if name == "github" else 0
+    expected = len(list(counting_results(report))) if name == "github" else 0
     if given > expected:
         yield f"{name} holds {given} commands for GitHub, {expected} of them its own"

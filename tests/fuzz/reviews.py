@@ -18,8 +18,9 @@ from fuzz.configs import config_text
 from fuzz.mutation import mutated
 from kvgate import catalogue
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.cli.check.report import Report
-from kvgate.cli.check.run import Options, run
+from kvgate.cli.check.given_facts import Options
+from kvgate.cli.check.run import run
+from kvgate.cli.reports.report import Report
 from kvgate.controller import decision as pure
 from kvgate.rendering.status import previous_status
 from kvgate.rendering.workload import Rendered, render
@@ -243,11 +244,11 @@ def _checked(case: Case, folder: Path, decisions: dict[str, str]) -> Iterator[st
     path = folder / "review.yaml"
     path.write_text(f"{text}---\n{yaml.safe_dump(_config_map(case))}", encoding="utf-8")
     report = run([str(path)], Options())
-    ours = [item for item in report.items if item.checked]
+    ours = [item for item in report.items if item.deployment]
     if len(ours) != 1:
         yield f"check finds {len(ours)} InferenceDeployments and {len(report.broken)} broken documents"
     elif not _has_unknown_fields(report):
-        decisions["check"] = ours[0].checked.decision.value if ours[0].checked else ""
+        decisions["check"] = ours[0].deployment.decision.value if ours[0].deployment else ""
 
 
 def _config_map(case: Case) -> dict[str, Any]:
@@ -265,7 +266,7 @@ def _config_map(case: Case) -> dict[str, Any]:
 
 def _has_unknown_fields(report: Report) -> bool:
     """The one thing that only those who read files are told: the others never see such a field."""
-    told = [placed.finding for item in report.items for placed in item.told]
+    told = [placed.finding for item in report.items for placed in item.all_findings]
     return any(finding.message.endswith(" is not a field") for finding in told)
 
 

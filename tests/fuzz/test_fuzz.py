@@ -50,7 +50,7 @@ def test_broken_promises_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """The fuzzers themselves: a document that is not read, a text that is a command, and doors that disagree are found."""
     stream = b"a: [\n" + documents.sentinel(documents.SENTINELS[0]).encode()
     assert any("in place of Fits" in problem for problem in documents.violations(stream, tmp_path))
-    monkeypatch.setattr("kvgate.cli.check.text.render", lambda _: "\n::error::forged\x07")
+    monkeypatch.setattr("kvgate.cli.reports.text.render", lambda _: "\n::error::forged\x07")
     problems = list(documents.violations(documents.stream_of(1), tmp_path))
     assert {problem for problem in problems if problem.startswith("text")} == {
         "text holds '\\x07'",

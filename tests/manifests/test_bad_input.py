@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from kvgate.cli.check.json_report import render
-from kvgate.cli.check.report import Item, Report
-from kvgate.cli.check.run import Options, run
+from kvgate.cli.check.given_facts import Options
+from kvgate.cli.check.run import run
+from kvgate.cli.reports.json_report import render
+from kvgate.cli.reports.report import Item, Report
 
 POD = """\
 apiVersion: v1

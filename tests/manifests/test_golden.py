@@ -11,8 +11,9 @@ import pytest
 
 from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.cli.check.command import check
-from kvgate.cli.check.report import Item, Placed
-from kvgate.cli.check.run import Options, run
+from kvgate.cli.check.given_facts import Options
+from kvgate.cli.check.run import run
+from kvgate.cli.reports.report import Item, Placed
 from kvgate.manifests.judging.releases import newest_understood
 from kvgate.manifests.platforms.readers import READERS
 

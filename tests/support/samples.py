@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kvgate.budget.calibration import NOTHING_OBSERVED
-from kvgate.cli.check.checked import check_subject
+from kvgate.cli.check.run import judge_deployment
 from kvgate.judge.assess import Assessment
 from kvgate.manifests import Subject, read_manifests
 
@@ -14,6 +14,6 @@ def judged(name: str) -> tuple[Subject, Assessment]:
     """The one object of a sample, and what becomes of it."""
     manifests = read_manifests((str(SAMPLES[name]),))
     (subject,) = manifests.subjects
-    assessment = check_subject(subject, manifests, None, NOTHING_OBSERVED).assessment
+    assessment = judge_deployment(subject, manifests, None, NOTHING_OBSERVED).assessment
     assert assessment is not None
     return subject, assessment

@@ -13,7 +13,7 @@ from kvgate.cli.terminal import show_error
 from kvgate.text.inert import inert_line
 
 if TYPE_CHECKING:  # the report imports this module
-    from kvgate.cli.check.report import Placed
+    from kvgate.cli.reports.report import Placed
 
 
 class Exit(IntEnum):

@@ -134,7 +134,7 @@ ASSERTIONS = {
 
 
 def test_every_format_is_held() -> None:
-    assert set(check.OUTPUTS) | set(diff.OUTPUTS) == set(ASSERTIONS)
+    assert set(check.FORMATS) | set(diff.DIFFERENCE_FORMATS) == set(ASSERTIONS)
 
 
 @hostile
@@ -181,7 +181,7 @@ def test_no_report_of_diff_passes_it_on(tmp_path: Path, text: str) -> None:
         write_tree(folder, text)
     for file in after.glob("*/*workloads.yaml"):
         file.write_text(file.read_text().replace("8192", "262144"))
-    for name in diff.OUTPUTS:
+    for name in diff.DIFFERENCE_FORMATS:
         answered = invoked("diff", str(before), str(after), "-o", name)
         assert_inert(answered.stderr)
         ASSERTIONS[name](answered.stdout)
@@ -282,8 +282,8 @@ def test_a_name_that_is_no_unicode_is_in_every_report(tmp_path: Path) -> None:
 
 
 OWN_JSON = {
-    "check/baseline.py": "a file for people to review, in their own signs; its texts are inert",
-    "diff/cells.py": "defaults of vLLM, from kvgate's own table",
+    "check/ignoring.py": "a baseline, a file for people to review, in their own signs; its texts are inert",
+    "reports/wording.py": "defaults of vLLM, from kvgate's own table",
     "sweep/heatmap_page.py": "within a page, in the page's own signs; its texts are inert",
     "kubectl.py": "handed to kvgate check",
 }
@@ -291,7 +291,7 @@ OWN_JSON = {
 
 
 def test_nothing_else_in_cli_prints() -> None:
-    """`terminal.py` is the door; `progress.py` counts on a terminal, in words and figures of its own."""
+    """`terminal.py` is the door, for reports and for the line that counts the steps of a long search."""
     found = []
     for path in sorted(CLI.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -300,5 +300,5 @@ def test_nothing_else_in_cli_prints() -> None:
             elif isinstance(node, ast.Name) and node.id == "print":
                 found.append((path.relative_to(CLI).as_posix(), "print"))
     prints = {"print", "click.echo", "click.secho", "click.style", "sys.stdout", "sys.stderr"}
-    assert {name for name, what in found if what in prints} == {"terminal.py", "progress.py"}
+    assert {name for name, what in found if what in prints} == {"terminal.py"}
     assert {name for name, what in found if what == "json.dumps"} <= OWN_JSON.keys()

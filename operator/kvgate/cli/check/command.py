@@ -9,25 +9,26 @@ from typing import Any
 
 import click
 
-from kvgate.cli.check.report import Report
-from kvgate.cli.check.run import Options, run
-from kvgate.cli.check.text import passed_over
+from kvgate.cli.check.given_facts import Options
+from kvgate.cli.check.run import run
 from kvgate.cli.exits import BadInput, Exit
+from kvgate.cli.reports.report import Report
+from kvgate.cli.reports.wording import passed_over
 from kvgate.cli.shared_options import GIVEN_FILE, with_engine_facts
 from kvgate.cli.terminal import for_file, show, show_error
 from kvgate.documents.bounded_files import write_text
 from kvgate.record import record
 
-OUTPUTS = {
-    "text": "kvgate.cli.check.text",
-    "json": "kvgate.cli.check.json_report",
-    "sarif": "kvgate.cli.check.sarif",
-    "junit": "kvgate.cli.check.junit",
-    "github": "kvgate.cli.check.github",
-    "gitlab": "kvgate.cli.check.gitlab",
-    "markdown": "kvgate.cli.check.markdown_report",
+FORMATS = {
+    "text": "kvgate.cli.reports.text",
+    "json": "kvgate.cli.reports.json_report",
+    "sarif": "kvgate.cli.reports.sarif",
+    "junit": "kvgate.cli.reports.junit",
+    "github": "kvgate.cli.reports.github",
+    "gitlab": "kvgate.cli.reports.gitlab",
+    "markdown": "kvgate.cli.reports.markdown",
 }
-"""Name → the module whose `render` makes it; only one of them is imported."""
+"""Name of a format → the module that writes it with `render`; only the modules that are used are imported."""
 _FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
 
 
@@ -41,7 +42,7 @@ class Output:
 
 
 def _enter(context: click.Context, _: click.Parameter, root: Path | None) -> Path | None:
-    """Before the other options are read, whose files are looked for there too."""
+    """Change to the folder before the other options are read: their files are relative to it."""
     if root is None:
         return None
     context.with_resource(chdir(root))
@@ -49,12 +50,12 @@ def _enter(context: click.Context, _: click.Parameter, root: Path | None) -> Pat
 
 
 def _outputs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> Sequence[Output]:
-    """At most one of them can go to standard output."""
+    """Read FORMAT[=FILE]; at most one report can go to standard output."""
     outputs = []
     for text in given:
         name, to_file, file = text.partition("=")
-        if name not in OUTPUTS or (to_file and not file):
-            raise click.BadParameter(f"{text!r} is none of {', '.join(OUTPUTS)}, nor one of them with =FILE.")
+        if name not in FORMATS or (to_file and not file):
+            raise click.BadParameter(f"{text!r} is none of {', '.join(FORMATS)}, nor one of them with =FILE.")
         outputs.append(Output(format=name, file=Path(file) if to_file else None))
     if sum(output.file is None for output in outputs) > 1:
         raise click.BadParameter(f"{' and '.join(given)}: only one can go to standard output; give the others =FILE.")
@@ -88,7 +89,7 @@ def _outputs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> Seq
     default=["text"],
     metavar="FORMAT[=FILE]",
     callback=_outputs,
-    help=f"Format of the report, to standard output or a FILE; may be repeated: {', '.join(OUTPUTS)}.",
+    help=f"Format of the report, to standard output or a FILE; may be repeated: {', '.join(FORMATS)}.",
 )
 def check(
     paths: tuple[str, ...],
@@ -108,7 +109,7 @@ def check(
     given = Options(**options)
     report = report_or_exit(paths, given)
     if write_baseline:
-        report = _kept(write_baseline, report, given)
+        report = _with_new_baseline(write_baseline, report, given)
     for output in outputs:
         _write(output, report, given)
     if not {output.format for output in outputs} & {"text", "github", "markdown", "json"}:
@@ -118,7 +119,7 @@ def check(
 
 
 def _write(output: Output, report: Report, options: Options) -> None:
-    render: Callable[[Report], str] = import_module(OUTPUTS[output.format]).render
+    render: Callable[[Report], str] = import_module(FORMATS[output.format]).render
     if output.file is None:
         show(render(report))
         return
@@ -129,24 +130,24 @@ def _write(output: Output, report: Report, options: Options) -> None:
 
 
 def report_or_exit(paths: Sequence[str], options: Options) -> Report:
-    """The report; for files beside the manifests that are wrong, what is wrong with them, and the exit code of misuse."""
+    """Return the report. If a file beside the manifests cannot be used, print why and exit with the code for misuse."""
     try:
         return run(paths, options)
     except BadInput as error:
-        from kvgate.cli.check.text import broken_lines
+        from kvgate.cli.reports.text import broken_lines
 
-        told = (line for placed in error.problems for line in broken_lines(placed))
-        show_error(*filter(None, [str(error)]), *told)
+        problems = (line for placed in error.problems for line in broken_lines(placed))
+        show_error(*filter(None, [str(error)]), *problems)
     sys.exit(Exit.UNDECIDED)
 
 
-def _kept(path: Path, report: Report, options: Options) -> Report:
-    """The report as the next run with this baseline sees it."""
-    from kvgate.cli.check import baseline
+def _with_new_baseline(path: Path, report: Report, options: Options) -> Report:
+    """Write a baseline, and return the report as the next run with this baseline sees it."""
+    from kvgate.cli.check.ignoring import by_baseline, read_baseline, write_baseline
 
     inside = options.guard(path)
     try:
-        baseline.write_baseline(path, report, inside=inside)
+        write_baseline(path, report, inside=inside)
     except OSError as error:
         raise click.UsageError(f"--write-baseline {path} cannot be written: {error.strerror or error}") from None
-    return baseline.without_known(report, baseline.read_baseline(path, inside=inside))
+    return by_baseline(report, read_baseline(path, inside=inside))

@@ -1,11 +1,14 @@
-"""Directives in comments of manifests: `# kvgate:ignore RULE reason`, `# kvgate:workload peakConcurrency=8 …`."""
+"""Comments of manifests that are for kvgate: `# kvgate:ignore RULE reason`, `# kvgate:workload peakConcurrency=8 …`."""
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from kvgate.budget.request import Workload
 from kvgate.documents.streams import Comment
 from kvgate.manifests import Document
+from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 
@@ -23,7 +26,7 @@ _FORMS = "write # kvgate:ignore RULE reason, or # kvgate:workload peakConcurrenc
 
 @record
 class Ignore:
-    """Findings of some rules that do not count, at a line or in a whole document."""
+    """Rules whose findings do not count, at a line or in a whole document."""
 
     comment: Comment
     rules: tuple[str, ...]
@@ -52,7 +55,7 @@ Directive = Ignore | WorkloadComment | Problem
 
 
 def directives(document: Document) -> Iterator[Directive]:
-    """Return the directives of all comments that are for kvgate."""
+    """Yield the directives of all comments that are for kvgate."""
     for comment in document.comments:
         word, _, rest = comment.text.partition(" ")
         at_head = comment.stands_alone and comment.line < document.first_line
@@ -77,7 +80,7 @@ def _ignore(comment: Comment, rest: str, *, at_head: bool) -> Directive:
 
 
 def _workload(comment: Comment, rest: str, *, at_head: bool) -> Directive:
-    """All that is wrong with it, in one finding."""
+    """Read the workload, or report everything that is wrong with it in one finding."""
     given = dict(word.partition("=")[::2] for word in re.split(r"[,\s]+", rest.strip()) if word)
     wrong = [f"{key} is not understood" for key in given if key not in _KEYS]
     wrong += [f"{key} is missing" for key in _REQUIRED if key not in given]
@@ -93,3 +96,39 @@ def _workload(comment: Comment, rest: str, *, at_head: bool) -> Directive:
 def _problem(rule: str, comment: Comment, message: str, remediation: str) -> Problem:
     finding = Finding(rule=rule, severity=Severity.WARNING, field="", message=message, remediation=remediation)
     return Problem(comment=comment, finding=finding)
+
+
+def commented_workloads(engines: Sequence[FoundEngine]) -> Iterator[Workload | None]:
+    """Yield the workload that a comment states for each engine, in their order; None where no comment does."""
+    for _, group in groupby(engines, key=lambda engine: (engine.document.file, engine.document.index)):
+        in_document = list(group)
+        yield from _workloads(in_document) if in_document[0].document.comments else [None] * len(in_document)
+
+
+def _workloads(engines: list[FoundEngine]) -> list[Workload | None]:
+    """A comment inside an engine is about that engine, and wins over one before the whole document, which is about all."""
+    comments = [each for each in directives(engines[0].document) if isinstance(each, WorkloadComment)]
+    for_all = next((each.workload for each in reversed(comments) if each.in_whole_document), None)
+    starts = _first_lines(engines)
+    in_order = sorted(starts)
+    own = {
+        in_order[max(0, bisect_right(in_order, each.comment.about) - 1)]: each.workload
+        for each in comments
+        if not each.in_whole_document
+    }
+    return [own.get(start, for_all) for start in starts]
+
+
+def _first_lines(engines: list[FoundEngine]) -> list[int]:
+    """Return the line where each engine begins; the first engine of an object begins where the object does.
+
+    One document may hold several objects, as a List.
+    """
+    lines = [engine.document.position_of(engine.path).line for engine in engines]
+    first: dict[int, int] = {}
+    for engine, line in zip(engines, lines, strict=True):
+        first[id(engine.document)] = min(line, first.get(id(engine.document), line))
+    return [
+        engine.document.position.line if line == first[id(engine.document)] else line
+        for engine, line in zip(engines, lines, strict=True)
+    ]

@@ -1,41 +1,64 @@
-"""Findings that somebody answers for: by a comment in the manifest, or in the configuration."""
+"""Findings that somebody answers for: by a comment in the manifest, in the configuration, or in a baseline.
 
+A baseline holds the findings that were there when somebody began to check, so that only new ones count.
+"""
+
+import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kvgate.cli.check.directives import Directive, Ignore, Problem, WorkloadComment, directives
-from kvgate.cli.check.report import Ignored, Item, Placed, Report
+from kvgate.cli.exits import BadInput
+from kvgate.cli.reports.report import Ignored, Item, Placed, Report, all_results, shown_file
+from kvgate.documents.bounded_files import read_text, write_text
 from kvgate.documents.globs import any_path_matches
 from kvgate.documents.streams import Comment
-from kvgate.manifests import Document
 from kvgate.rules.finding import Finding, Severity
+from kvgate.text.inert import inert_values
 
 if TYPE_CHECKING:
-    from kvgate.cli.check.repository_config_file import ConfigFile
+    from kvgate.cli.check.repository_config import ConfigFile
 
 _Place = tuple[str, int | None]
 """A rule, and the line where its findings are ignored; None for the whole document."""
-_SAID_ELSEWHERE = Finding(
+_WORKLOAD_ELSEWHERE = Finding(
     rule="CommentNotUnderstood",
     severity=Severity.WARNING,
     field="",
     message="kvgate:workload is for manifests of other platforms; an InferenceDeployment has a field for it",
     remediation="write spec.workload",
 )
+BASELINE_VERSION = 1
+MAX_BASELINE_BYTES = 16 << 20
+"""Size of a file: 80,000 findings."""
+
+
+def rule_hint(name: str) -> str:
+    """Return what to do about a name that no rule has; looking for the nearest rule takes a millisecond."""
+    from difflib import get_close_matches
+
+    from kvgate.cli.rule_texts import rule_texts
+
+    near = get_close_matches(name, rule_texts(), n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else _ALL_RULES
+
+
+_ALL_RULES = "`kvgate rules` lists the rules"
 
 
 @dataclass(slots=True)
 class _Hints:
-    """Unknown rules for which the nearest known one is still looked for: each takes a millisecond."""
+    """Number of unknown rules for which the nearest known one is still looked for."""
 
     left: int = 100
 
 
 def by_comments(items: Iterable[Item]) -> Iterator[Item]:
-    """The items of each document with what its comments say; those that cannot be followed, or match nothing, are told."""
+    """Yield the items of each document with what its comments do; comments without effect become findings."""
     hints = _Hints()
     for _, group in groupby(items, key=lambda item: (item.document.file, item.document.index)):
         in_document = list(group)
@@ -45,70 +68,58 @@ def by_comments(items: Iterable[Item]) -> Iterator[Item]:
 
 def _commented(items: list[Item], found: list[Directive], hints: _Hints) -> list[Item]:
     ignores = [directive for directive in found if isinstance(directive, Ignore)]
+    reasons = {_place(rule, ignore): ignore.reason for ignore in ignores for rule in ignore.rules}
     used: set[_Place] = set()
-    by_place = {_place(rule, ignore): ignore.reason for ignore in ignores for rule in ignore.rules}
-    items = [replace(item, told=tuple(_pardoned(placed, by_place, used) for placed in item.told)) for item in items]
-    extra = [(d.comment, d.finding) for d in found if isinstance(d, Problem)]
-    if items[0].checked:
-        extra += [(d.comment, _SAID_ELSEWHERE) for d in found if isinstance(d, WorkloadComment)]
+
+    def judged(placed: Placed) -> Placed:
+        for place in ((placed.rule, None), (placed.rule, placed.line)):
+            if place in reasons:
+                used.add(place)
+                placed = replace(placed, ignored=Ignored(reason=reasons[place], by="comment"))
+        return placed
+
+    items = [replace(item, all_findings=tuple(map(judged, item.all_findings))) for item in items]
+    extra = [(each.comment, each.finding) for each in found if isinstance(each, Problem)]
+    if items[0].deployment:
+        extra += [(each.comment, _WORKLOAD_ELSEWHERE) for each in found if isinstance(each, WorkloadComment)]
     extra += [
         (ignore.comment, _unused(rule, hints))
         for ignore in ignores
         for rule in ignore.rules
         if _place(rule, ignore) not in used
     ]
-    told: dict[int, list[Placed]] = {}
-    for comment, finding in extra:
-        index = _nearest(items, comment)
-        told.setdefault(index, []).append(_at(items[index].document, comment, finding))
-    for index, placed in told.items():
-        items[index] = replace(items[index], told=(*items[index].told, *placed))
-    return items
+    return _with_comment_findings(items, extra)
 
 
 def _place(rule: str, ignore: Ignore) -> _Place:
     return rule, None if ignore.in_whole_document else ignore.comment.about
 
 
-def _pardoned(placed: Placed, ignores: Mapping[_Place, str], used: set[_Place]) -> Placed:
-    """`ignores`: reasons. `used` is told which places had something to ignore."""
-    for line in (None, placed.line):
-        place = (placed.rule, line)
-        if place in ignores:
-            used.add(place)
-            placed = replace(placed, ignored=Ignored(reason=ignores[place], by="comment"))
-    return placed
-
-
-def _nearest(items: list[Item], comment: Comment) -> int:
-    """The engine that the comment stands in, or the first one."""
-    return max(0, bisect_right(items, comment.about, key=lambda item: item.line) - 1)
-
-
-def _at(document: Document, comment: Comment, finding: Finding) -> Placed:
-    return Placed(finding=finding, file=document.file, line=comment.line, column=1, path="")
-
-
 def _unused(rule: str, hints: _Hints) -> Finding:
-    return Finding(
-        rule="IgnoreUnused",
-        severity=Severity.INFO,
-        field="",
-        message=f"kvgate:ignore {rule} matches no finding",
-        remediation=_what_to_do(rule, hints),
-    )
-
-
-def _what_to_do(rule: str, hints: _Hints) -> str:
-    from difflib import get_close_matches
-
     from kvgate.cli.rule_texts import rule_texts
 
     if rule in rule_texts():
-        return "remove it, or put it on the line of the finding or the one above, or before the document for all of it"
-    hints.left -= 1
-    near = get_close_matches(rule, rule_texts(), n=1, cutoff=0.5) if hints.left >= 0 else ()
-    return f"did you mean {near[0]}?" if near else "`kvgate rules` lists the rules"
+        remedy = (
+            "remove it, or put it on the line of the finding or the one above, or before the document for all of it"
+        )
+    else:
+        hints.left -= 1
+        remedy = rule_hint(rule) if hints.left >= 0 else _ALL_RULES
+    message = f"kvgate:ignore {rule} matches no finding"
+    return Finding(rule="IgnoreUnused", severity=Severity.INFO, field="", message=message, remediation=remedy)
+
+
+def _with_comment_findings(items: list[Item], extra: list[tuple[Comment, Finding]]) -> list[Item]:
+    """Add each finding about a comment to the engine that the comment stands in, or to the first one."""
+    added: dict[int, list[Placed]] = {}
+    for comment, finding in extra:
+        index = max(0, bisect_right(items, comment.about, key=lambda item: item.line) - 1)
+        file = items[index].document.file
+        added.setdefault(index, []).append(Placed(finding=finding, file=file, line=comment.line, column=1, path=""))
+    return [
+        replace(item, all_findings=(*item.all_findings, *added[index])) if index in added else item
+        for index, item in enumerate(items)
+    ]
 
 
 def by_configuration(placed: Placed, file: "ConfigFile") -> Placed:
@@ -122,7 +133,51 @@ def by_configuration(placed: Placed, file: "ConfigFile") -> Placed:
     return placed
 
 
+def by_baseline(report: Report, known: frozenset[str]) -> Report:
+    """Return the report with the findings of the baseline ignored; `known` are their fingerprints."""
+    found = {id(result.placed): result.fingerprint for result in all_results(report)}
+
+    def marked(placed: Placed) -> Placed:
+        is_known = placed.ignored is None and found[id(placed)] in known
+        return replace(placed, ignored=Ignored(reason="in the baseline", by="baseline")) if is_known else placed
+
+    return replace(with_findings(report, marked), num_unneeded=len(known - set(found.values())))
+
+
 def with_findings(report: Report, change: Callable[[Placed], Placed]) -> Report:
-    """The same report, every finding changed."""
-    items = tuple(replace(item, told=tuple(map(change, item.told))) for item in report.items)
+    """Return the same report with every finding changed."""
+    items = tuple(replace(item, all_findings=tuple(map(change, item.all_findings))) for item in report.items)
     return replace(report, items=items, broken=tuple(map(change, report.broken)))
+
+
+def write_baseline(path: Path, report: Report, *, inside: Path | None) -> None:
+    """Write one line per finding, in a stable order; `inside`: the folder that the path must not lead out of.
+
+    A line has what people need to review a finding, and the fingerprint, which alone decides.
+    """
+    rows = []
+    for result in all_results(report):
+        placed = result.placed
+        if placed.ignored is None or placed.ignored.by == "baseline":  # it counts, or would without the baseline
+            engine = result.item.title if result.item else ""
+            file = shown_file(placed.file)
+            row = {"file": file, "engine": engine, "rule": placed.rule, "fingerprint": result.fingerprint}
+            rows.append(row)
+    rows.sort(key=lambda row: list(row.values()))
+    lines = ",\n".join(f"  {json.dumps(inert_values(row), ensure_ascii=False)}" for row in rows)
+    write_text(path, f'{{"version": {BASELINE_VERSION}, "findings": [\n{lines}\n]}}\n', inside=inside)
+
+
+def read_baseline(path: Path, *, inside: Path | None) -> frozenset[str]:
+    """Return the fingerprints; `inside`: the folder that the path must not lead out of. Raises BadInput."""
+    try:
+        value = json.loads(read_text(path, max_bytes=MAX_BASELINE_BYTES, inside=inside))
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path} is no JSON: {error}") from None
+    is_current = isinstance(value, dict) and value.get("version") == BASELINE_VERSION
+    rows: Any = value.get("findings") if is_current else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and "fingerprint" in row for row in rows):
+        raise BadInput(f"{path} is no baseline of version {BASELINE_VERSION}; write it again with --write-baseline")
+    return frozenset(str(row["fingerprint"]) for row in rows)

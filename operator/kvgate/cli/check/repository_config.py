@@ -1,13 +1,39 @@
-"""`.kvgate.yaml`: what a repository tells `kvgate check` once, and not on every command line."""
+"""`.kvgate.yaml`: what a repository states once for `kvgate check`, instead of on every command line.
+
+Everything that is wrong with the file is reported at once, with the field, the value, and what to do.
+"""
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from io import BytesIO
+from itertools import islice
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from kvgate.api.base import ApiModel
 from kvgate.api.v1alpha1 import Workload
+from kvgate.api.validation import schema_findings
+from kvgate.cli.check.ignoring import rule_hint
+from kvgate.cli.exits import BadInput
+from kvgate.cli.model_config import read_model_config
+from kvgate.cli.reports.report import placed_broken, placed_in
+from kvgate.cli.rule_texts import rule_texts
+from kvgate.documents.bounded_files import read_file, repository_of
+from kvgate.documents.reading import STDIN_NAME, parsed
+from kvgate.documents.written import Written
+from kvgate.judge import facts
+from kvgate.manifests import Broken
+from kvgate.rules.finding import Finding, Severity
+from kvgate.vllm.arguments import Located
 
+MAX_BYTES = 256 << 10
+"""Size of a `.kvgate.yaml`."""
+MAX_PROBLEMS = 100
+"""Mistakes that are shown at once; looking for the nearest name takes a millisecond for each."""
 Text = Annotated[str, Field(strict=True, min_length=1)]
 _RELEASE = r"^v?[0-9]{1,9}\.[0-9]{1,9}[.a-z0-9]{0,40}$"
 """Every repetition is bounded, so that no text takes long."""
@@ -78,3 +104,107 @@ class Config(ApiModel):
     """Rules whose findings are told as ignored and do not count."""
     mappings: Annotated[tuple[Mapping, ...], Field(max_length=MAX_ENTRIES)] = ()
     """Mappings for some engines; of several that match, the first one that has the fact counts."""
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A configuration that was read, and the place of its file."""
+
+    path: Path
+    config: Config
+    root: Path
+    """The files that it names lie below this folder."""
+
+    def path_below(self, file: str) -> str:
+        """Return a file's path as the globs name it; empty where the file lies elsewhere, or is standard input."""
+        return _path_below(self.folder, file)
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent
+
+    @property
+    def calibration(self) -> Path | None:
+        """The file of observed starts."""
+        return self.folder / self.config.calibration if self.config.calibration else None
+
+
+@lru_cache(maxsize=1024)
+def _path_below(folder: Path, file: str) -> str:
+    """Remember the path, because every engine and every finding of a file needs it."""
+    full, folder = Path(file).resolve(), folder.resolve()
+    is_below = file != STDIN_NAME and full.is_relative_to(folder)
+    return full.relative_to(folder).as_posix() if is_below else ""
+
+
+def read_repository_config(path: Path, *, inside: Path | None = None, root: Path | None = None) -> ConfigFile:
+    """Read a configuration.
+
+    `inside`: the folder that the path must not lead out of; `root`: the folder that the files which it names must not lie outside
+    of, else its repository. Raises BadInput with everything that is wrong.
+    """
+    root = root or repository_of(path.parent) or path.parent.resolve()
+    try:
+        data = read_file(path, max_bytes=MAX_BYTES, inside=inside)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
+    documents = list(parsed(str(path), BytesIO(data)))
+    if not documents:
+        return ConfigFile(path, Config(), root)
+    document, *others = documents
+    if isinstance(document, Broken):
+        raise BadInput(problems=[placed_broken(document)])
+    value = document.load()
+    if isinstance(value, Broken):
+        raise BadInput(problems=[placed_broken(value)])
+    if others:
+        raise BadInput(f"{path} holds {len(documents)} documents; write one, without a line ---")
+    problems: list[Finding] = []
+    try:
+        config = Config.from_document(value)
+    except ValidationError as error:
+        problems += schema_findings(error, Config, "see docs/reference/config.md")
+    problems += islice(_problems(Written(value=value), ConfigFile(path, Config(), root)), MAX_PROBLEMS + 1)
+    if problems:
+        cut = f"more than {MAX_PROBLEMS} mistakes: the first are shown" if len(problems) > MAX_PROBLEMS else ""
+        shown = [replace(finding, rule="InvalidConfig") for finding in problems[:MAX_PROBLEMS]]
+        raise BadInput(cut, problems=[placed_in(document, Located(finding=f, path=f.field)) for f in shown])
+    return ConfigFile(path, config, root)
+
+
+def _problems(root: Written, file: ConfigFile) -> Iterator[Finding]:
+    """Yield the problems that a schema cannot express, also beside those that it can."""
+    yield from _value_problems(root, file)
+    for entry in root.get("ignore").items()[:MAX_ENTRIES]:
+        rule = entry.get("rule")
+        if rule.text and rule.text not in rule_texts():
+            yield _problem(rule, f"{rule.path} is {rule.text}, which is no rule", rule_hint(rule.text))
+    for mapping in root.get("mappings").items()[:MAX_ENTRIES]:
+        yield from _value_problems(mapping, file)
+        if not mapping.get("paths").is_set and not mapping.get("selector").is_set:
+            yield _problem(mapping, f"{mapping.path} is for no engine", "add paths, a selector, or both")
+        if isinstance(mapping.value, dict) and not mapping.value.keys() - {"paths", "selector"}:
+            remedy = "add accelerator, vllmVersion, workload or modelConfig"
+            yield _problem(mapping, f"{mapping.path} says nothing", remedy)
+
+
+def _value_problems(node: Written, file: ConfigFile) -> Iterator[Finding]:
+    """Yield names that no catalogue has, releases that kvgate does not know, and files that cannot be read."""
+    accelerator, version, config = node.get("accelerator"), node.get("vllmVersion"), node.get("modelConfig")
+    unknown: list[tuple[Written, Finding]] = []
+    if isinstance(accelerator.value, str) and accelerator.value:
+        unknown += ((accelerator, finding) for finding in facts.look_up_accelerator(accelerator.value)[1])
+    if isinstance(version.value, str) and is_release(version.value):
+        unknown += ((version, finding) for finding in facts.look_up_version(version.value.removeprefix("v")))
+    for field, finding in unknown:
+        yield _problem(field, f"{field.path}: {finding.message}", finding.remediation)
+    if isinstance(config.value, str) and config.value:
+        try:
+            read_model_config(file.folder / config.value, inside=file.root)
+        except BadInput as error:
+            remedy = "give the path of a config.json, from the folder of this file"
+            yield _problem(config, f"{config.path}: {error}", remedy)
+
+
+def _problem(at: Written, message: str, remedy: str) -> Finding:
+    return Finding(rule="InvalidConfig", severity=Severity.ERROR, field=at.path, message=message, remediation=remedy)

@@ -1,139 +1,162 @@
-"""Reads, judges, and puts in order: what `kvgate check` and `kvgate diff` do before they write."""
+"""Manifests → the report: what `kvgate check` and `kvgate diff` do before they write."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
+from kvgate.api import KIND, field_path
+from kvgate.budget.calibration import Calibration
 from kvgate.budget.request import Workload
-from kvgate.cli.check.checked import check_subject
-from kvgate.cli.check.choices import Choices
-from kvgate.cli.check.config_search import find_config
-from kvgate.cli.check.ignoring import by_comments, by_configuration, with_findings
-from kvgate.cli.check.report import Item, Report, in_order, of_broken, of_document, of_engine, of_ours
-from kvgate.cli.check.workload_comments import commented_workloads
+from kvgate.cli.check.directives import commented_workloads
+from kvgate.cli.check.given_facts import GivenFacts, Options, given_facts
+from kvgate.cli.check.ignoring import by_baseline, by_comments, by_configuration, read_baseline, with_findings
 from kvgate.cli.exits import BadInput
-from kvgate.cli.model_config import ModelConfig, read_model_config
-from kvgate.cli.shared_options import read_calibration
-from kvgate.documents.bounded_files import guard_of, repository_of
+from kvgate.cli.model_config import ModelConfig
+from kvgate.cli.reports.report import Item, JudgedDeployment, Report, placed_broken, placed_in
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.written import NOTHING, Written
+from kvgate.judge import assess, facts
 from kvgate.manifests import Document, InputDocuments, Subject, read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.outcome import judge_engine
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.record import record
-from kvgate.rules.finding import Severity
+from kvgate.rules.finding import Finding, Severity
+from kvgate.vllm.arguments import Located
 
-if TYPE_CHECKING:
-    from kvgate.cli.check.repository_config_file import ConfigFile
-
-
-@record
-class Options:
-    """Options of the command line beside paths and output."""
-
-    accelerator: str | None = None
-    vllm_version: str | None = None
-    model_config: Path | None = None
-    calibration: Path | None = None
-    config: Path | None = None
-    baseline: Path | None = None
-    fail_on: str | None = None
-    root: Path | None = None
-    """The folder that nothing leads out of."""
-
-    def guard(self, path: Path) -> Path | None:
-        """The folder that a path of the command line must not lead out of."""
-        return guard_of(path, self.root)
+_NOT_UNDERSTOOD = Finding(
+    rule="NotUnderstood",
+    severity=Severity.INFO,
+    field="",
+    message="this speaks of vLLM, and kvgate finds no engine in it",
+    remediation="check what it is rendered to, or the object that runs the engine",
+)
+_VALUES_HELP = "if these are values of a chart, render it: helm template CHART | kvgate check -"
 
 
 def run(paths: Sequence[str], options: Options) -> Report:
-    """Raises BadInput for files beside the manifests that are not as they should be."""
-    file = _config_file(paths, options)
-    choices = Choices(
-        accelerator=options.accelerator,
-        vllm_version=options.vllm_version,
-        model_config=_model_config(options),
-        calibration=_calibration(options, file),
-        file=file,
-    )
-    report = _judged(read_manifests(paths, options.root), choices, tuple(paths))
-    fail_on = options.fail_on or (file and file.config.fail_on) or Severity.ERROR
-    return _without_ignored(replace(report, fail_on=Severity(fail_on)), file, options)
+    """Judge everything in the paths. Raises BadInput for a configuration, baseline or config.json that cannot be used."""
+    given = given_facts(paths, options)
+    config = given.file.config if given.file else None
+    report = _judged(read_manifests(paths, options.root), given, tuple(paths))
+    report = replace(report, fail_on=Severity(options.fail_on or (config and config.fail_on) or Severity.ERROR))
+    if given.file and given.file.config.ignore:
+        file = given.file
+        report = with_findings(report, lambda placed: by_configuration(placed, file))
+    if options.baseline:
+        report = by_baseline(report, read_baseline(options.baseline, inside=options.guard(options.baseline)))
+    return report
 
 
-def _config_file(paths: Sequence[str], options: Options) -> ConfigFile | None:
-    """A file that is found may be a link, and one that is given may not be the user's own."""
-    path = options.config or find_config(paths, options.root)
-    if path is None:
-        return None
-    from kvgate.cli.check.repository_config_file import read_config
-
-    folder = path.parent
-    inside = options.guard(path) if options.config else options.root or repository_of(folder) or folder
-    return read_config(path, inside=inside, root=options.root)
-
-
-def _model_config(options: Options) -> ModelConfig | None:
-    path = options.model_config
-    return read_model_config(path, inside=options.guard(path)) if path else None
-
-
-def _calibration(options: Options, file: ConfigFile | None) -> Calibration:
-    if options.calibration:
-        return read_calibration(options.calibration, inside=options.guard(options.calibration))
-    return read_calibration(file.calibration, inside=file.root) if file else NOTHING_OBSERVED
-
-
-def _judged(manifests: InputDocuments, choices: Choices, paths: tuple[str, ...]) -> Report:
+def _judged(manifests: InputDocuments, given: GivenFacts, paths: tuple[str, ...]) -> Report:
     found = find_engines(manifests)
     workloads = commented_workloads(found.engines)
     judged = [
-        *(_item_of(subject.document, _ours, subject, manifests, choices) for subject in manifests.subjects),
-        *(_item_of(each.document, _another, each, said, choices) for each, said in zip(found.engines, workloads, strict=True)),
+        *(_item_of(subject.document, _deployment_item, subject, manifests, given) for subject in manifests.subjects),
+        *(_item_of(each.document, _engine_item, each, stated, given) for each, stated in zip(found.engines, workloads, strict=True)),
     ]  # fmt: skip
-    items = [*(item for item in judged if isinstance(item, Item)), *map(of_document, found.not_understood)]
+    items = [*(item for item in judged if isinstance(item, Item)), *map(_not_understood, found.not_understood)]
     failed = [item for item in judged if isinstance(item, Broken)]
     return Report(
-        items=in_order(list(by_comments(in_order(items)))),
-        broken=tuple(map(of_broken, (*manifests.broken, *found.broken, *failed))),
+        items=_in_order(list(by_comments(_in_order(items)))),
+        broken=tuple(map(placed_broken, (*manifests.broken, *found.broken, *failed))),
         num_others=manifests.num_others + found.num_others,
         paths=paths,
         passed_over=manifests.passed_over,
     )
 
 
-def _item_of(document: Document, judge: Callable[..., Item], *given: Any) -> Item | Broken:
+def _in_order(items: Sequence[Item]) -> tuple[Item, ...]:
+    """Sort items by their place, file by file in the order of the input."""
+    files = {file: index for index, file in enumerate(dict.fromkeys(item.document.file for item in items))}
+    return tuple(sorted(items, key=lambda item: (files[item.document.file], item.line)))
+
+
+def _item_of(document: Document, judge: Callable[..., Item], *about: Any) -> Item | Broken:
     try:
-        return judge(*given)
+        return judge(*about)
     except BadInput:
         raise
     except Exception as error:  # noqa: BLE001 - a defect of ours costs one engine
         return defect(document.file, document.position, error)
 
 
-def _ours(subject: Subject, manifests: InputDocuments, choices: Choices) -> Item:
+def _deployment_item(subject: Subject, manifests: InputDocuments, given: GivenFacts) -> Item:
+    """Judge an InferenceDeployment by its policy."""
     document = subject.document
-    root = Written(value=document.load()) if choices.file else NOTHING
-    config = choices.model_config_of(document.file, subject.name, root)
-    return of_ours(check_subject(subject, manifests, config, choices.calibration))
+    root = Written(value=document.load()) if given.file else NOTHING
+    config = given.model_config_of(document.file, subject.name, root)
+    judged = judge_deployment(subject, manifests, config, given.calibration)
+    spec = subject.deployment.spec if subject.deployment else None
+    located = (Located(finding=finding, path=field_path(finding.field)) for finding in judged.findings)
+    return Item(
+        document=document,
+        line=document.position.line,
+        path="",
+        kind=KIND,
+        name=subject.name,
+        namespace=subject.namespace,
+        platform="kvgate",
+        verdict=judged.verdict,
+        accelerator=spec.accelerator.type if spec else None,
+        vllm_version=spec.vllm.version if spec else None,
+        all_findings=tuple(placed_in(document, each) for each in located),
+        deployment=judged,
+    )
 
 
-def _another(engine: FoundEngine, workload: Workload | None, choices: Choices) -> Item:
-    """A comment beside the engine knows its workload better than a mapping."""
-    defaults = choices.defaults(engine.document.file, engine.name, engine.root)
-    return of_engine(judge_engine(engine, replace(defaults, workload=workload or defaults.workload)))
+def judge_deployment(
+    subject: Subject, manifests: InputDocuments, config: ModelConfig | None, calibration: Calibration
+) -> JudgedDeployment:
+    """Gather the facts from the input, and judge; `config` describes the model where the catalogue does not have it."""
+    deployment = subject.deployment
+    if deployment is None:
+        return JudgedDeployment(subject=subject, assessment=None)
+    spec = deployment.spec
+    known = facts.gather(spec, manifests.lookup(subject.namespace), calibration)
+    if known.shape is None and config is not None:
+        shape, problems = facts.shape_of_text(
+            config.text,
+            name=spec.model.name,
+            where=config.where,
+            quantization=spec.vllm.quantization,
+            dtype=spec.vllm.dtype,
+        )
+        others = (each for each in known.findings if each.rule in ("UnknownAccelerator", "UnknownVersion"))
+        classes = facts.look_up_model_class(shape, spec.vllm.version) if shape else ()
+        known = replace(known, shape=shape, findings=(*problems, *others, *classes))
+    assessment = assess.assess(spec, known, skip_reason=deployment.skip_reason)
+    return JudgedDeployment(subject=subject, assessment=assessment)
 
 
-def _without_ignored(report: Report, file: ConfigFile | None, options: Options) -> Report:
-    if file and file.config.ignore:
-        report = with_findings(report, lambda placed: by_configuration(placed, file))
-    if options.baseline is None:
-        return report
-    from kvgate.cli.check.baseline import read_baseline, without_known
+def _engine_item(engine: FoundEngine, workload: Workload | None, given: GivenFacts) -> Item:
+    """Judge an engine of another platform by vLLM's own start condition."""
+    document = engine.document
+    defaults = given.defaults(document.file, engine.name, engine.root)
+    # a comment beside the engine knows its workload better than a mapping
+    judged = judge_engine(engine, replace(defaults, workload=workload or defaults.workload))
+    return Item(
+        document=document,
+        line=document.position_of(engine.path).line,
+        path=engine.path,
+        kind=document.kind or "values",
+        name=engine.name,
+        namespace=engine.namespace,
+        platform=engine.platform,
+        verdict=judged.verdict.value,
+        accelerator=judged.accelerator,
+        vllm_version=judged.vllm_version,
+        assumed=judged.assumed,
+        all_findings=tuple(placed_in(document, located) for located in judged.findings),
+        engine=judged,
+    )
 
-    return without_known(report, read_baseline(options.baseline, inside=options.guard(options.baseline)))
+
+def _not_understood(document: Document) -> Item:
+    """Report a document about vLLM that no reader understands: never silence."""
+    finding = _NOT_UNDERSTOOD if document.kind else replace(_NOT_UNDERSTOOD, remediation=_VALUES_HELP)
+    return Item(
+        document=document, line=document.position.line, path="", kind=document.kind or "values", name="", namespace="",
+        platform="unknown", verdict=None, all_findings=(placed_in(document, Located(finding=finding, path="")),),
+    )  # fmt: skip

@@ -7,25 +7,21 @@ from typing import Any
 
 import click
 
-from kvgate.cli.check.command import report_or_exit
-from kvgate.cli.check.run import Options
-from kvgate.cli.diff.report import Diff, compare
+from kvgate.cli.check.command import FORMATS, report_or_exit
+from kvgate.cli.check.given_facts import Options
+from kvgate.cli.reports.difference import Difference, compare
 from kvgate.cli.shared_options import with_engine_facts
 from kvgate.cli.terminal import show
 from kvgate.documents.reading import STDIN
 
-OUTPUTS = {
-    "text": "kvgate.cli.diff.text",
-    "markdown": "kvgate.cli.diff.markdown_report",
-    "json": "kvgate.cli.diff.json_report",
-}
+DIFFERENCE_FORMATS = ("text", "markdown", "json")
 
 
 @click.command()
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
 @with_engine_facts(found_from="each of OLD and NEW")
-@click.option("-o", "--output", type=click.Choice(list(OUTPUTS)), default="text", help="Format of the report.")
+@click.option("-o", "--output", type=click.Choice(DIFFERENCE_FORMATS), default="text", help="Format of the report.")
 def diff(old: str, new: str, output: str, **options: Any) -> None:
     """Judge two files or folders, OLD and NEW, and show what changes for every engine: verdict, KV cache, concurrency, headroom.
 
@@ -36,8 +32,8 @@ def diff(old: str, new: str, output: str, **options: Any) -> None:
     """
     if old == new == STDIN:
         raise click.UsageError("only one of OLD and NEW can be standard input")
-    asked = Options(**options)
-    told = compare(report_or_exit((old,), asked), report_or_exit((new,), asked), (old, new))
-    render: Callable[[Diff], str] = import_module(OUTPUTS[output]).render
-    show(render(told))
-    sys.exit(told.exit_code)
+    given = Options(**options)
+    difference = compare(report_or_exit((old,), given), report_or_exit((new,), given), (old, new))
+    render: Callable[[Difference], str] = import_module(FORMATS[output]).render_difference
+    show(render(difference))
+    sys.exit(difference.exit_code)

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import fastjsonschema
 import pytest
 
-from kvgate.cli.check.command import OUTPUTS
+from kvgate.cli.check.command import FORMATS
 from kvgate.cli.rule_texts import rule_texts
 from support.command_line import MISTAKEN_POD, invoked
 
@@ -196,7 +196,7 @@ def test_text_stands_in_columns_and_on_one_screen(folder: Path) -> None:
     assert max(map(len, lines)) < 80 * 20
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("output", FORMATS)
 def test_an_input_without_engines_is_valid_in_every_format(folder: Path, output: str) -> None:
     text = answer(output, "-", stdin="kind: Service\n", code=2)
     if output in ("json", "sarif", "gitlab"):

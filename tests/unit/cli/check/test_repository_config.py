@@ -9,8 +9,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from kvgate.cli.check.repository_config import Config
-from kvgate.cli.check.repository_config_file import read_config
+from kvgate.cli.check.repository_config import Config, read_repository_config
 from kvgate.cli.exits import BadInput
 from support.command_line import invoked
 
@@ -275,7 +274,7 @@ def test_a_configuration_with_thousands_of_mistakes_shows_the_first(tmp_path: Pa
     path = tmp_path / ".kvgate.yaml"
     path.write_text("ignore:\n" + "- {rule: IdleGpu, reason: x}\n" * 900, encoding="utf-8")
     with pytest.raises(BadInput, match="more than 100 mistakes: the first are shown") as caught:
-        read_config(path)
+        read_repository_config(path)
     assert len(caught.value.problems) == 100
 
 
@@ -285,6 +284,6 @@ def test_a_list_that_everything_is_compared_with_has_a_limit(tmp_path: Path, fie
     path = tmp_path / ".kvgate.yaml"
     path.write_text(f"{field}:\n" + f"- {entry}\n" * 1001, encoding="utf-8")
     with pytest.raises(BadInput) as caught:
-        read_config(path)
+        read_repository_config(path)
     (problem,) = caught.value.problems
     assert (problem.finding.field, "1000" in problem.finding.message) == (field, True)

@@ -1,0 +1,163 @@
+"""Facts that the user gives beside the manifests: on the command line, else in the first mapping that has them, else for all.
+
+Mappings, and facts for all engines, stand in `.kvgate.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
+from kvgate.budget.request import Workload
+from kvgate.cli.exits import BadInput
+from kvgate.cli.model_config import ModelConfig, read_model_config
+from kvgate.cli.shared_options import read_calibration
+from kvgate.documents.bounded_files import guard_of, repository_of
+from kvgate.documents.globs import any_path_matches, name_matches
+from kvgate.documents.reading import STDIN
+from kvgate.documents.written import Written
+from kvgate.manifests.judging.judged import Defaults
+from kvgate.record import record
+
+if TYPE_CHECKING:  # pydantic is for those who have a configuration
+    from kvgate.cli.check.repository_config import Config, ConfigFile, Mapping
+
+CONFIG_NAME = ".kvgate.yaml"
+
+
+@record
+class Options:
+    """Options of the command line beside paths and output."""
+
+    accelerator: str | None = None
+    vllm_version: str | None = None
+    model_config: Path | None = None
+    calibration: Path | None = None
+    config: Path | None = None
+    baseline: Path | None = None
+    fail_on: str | None = None
+    root: Path | None = None
+    """The folder that nothing leads out of."""
+
+    def guard(self, path: Path) -> Path | None:
+        """Return the folder that a path of the command line must not lead out of."""
+        return guard_of(path, self.root)
+
+
+@record
+class GivenFacts:
+    """Facts of the command line and of the configuration."""
+
+    accelerator: str | None = None
+    vllm_version: str | None = None
+    model_config: ModelConfig | None = None
+    calibration: Calibration = NOTHING_OBSERVED
+    file: ConfigFile | None = None
+
+    def defaults(self, file: str, name: str, root: Written) -> Defaults:
+        """Return the facts for one engine: `root` is the object that holds it, `name` its own name."""
+        sources = self._sources(file, name, root)
+        model_config = self._model_config(sources)
+        workload = _first("workload", sources)
+        version = self.vllm_version or _first("vllm_version", sources)
+        return Defaults(
+            accelerator=self.accelerator or _first("accelerator", sources),
+            vllm_version=version.removeprefix("v") if version else None,
+            model_config=model_config.text if model_config else None,
+            workload=Workload(**workload.model_dump()) if workload else None,
+            calibration=self.calibration,
+        )
+
+    def model_config_of(self, file: str, name: str, root: Written) -> ModelConfig | None:
+        """Return the config.json for the model of one engine, used where the catalogue does not have the model."""
+        return self._model_config(self._sources(file, name, root))
+
+    def _model_config(self, sources: Sequence[Mapping | Config]) -> ModelConfig | None:
+        path = None if self.model_config else _first("config_json", sources)
+        if path is None or self.file is None:
+            return self.model_config
+        return read_model_config(self.file.folder / path, inside=self.file.root)
+
+    def _sources(self, file: str, name: str, root: Written) -> Sequence[Mapping | Config]:
+        """Return the mappings that match an engine, then the configuration itself."""
+        if self.file is None:
+            return ()
+        path = self.file.path_below(file)
+        mappings = (each for each in self.file.config.mappings if _matches(each, path, name, root))
+        return (*mappings, self.file.config)
+
+
+def _first(field: str, sources: Sequence[Mapping | Config]) -> Any:
+    values = (getattr(source, field, None) for source in sources)
+    return next((value for value in values if value is not None), None)
+
+
+def _matches(mapping: Mapping, path: str, name: str, root: Written) -> bool:
+    if mapping.paths and not any_path_matches(path, mapping.paths):
+        return False
+    selector = mapping.selector
+    if selector is None:
+        return True
+    metadata = root.get("metadata")
+    names = (name, metadata.get("name").text)
+    labelled = (root, root.get("spec", "template"))  # the object, and its pods
+    return (
+        any(name_matches(each, selector.name) for each in names)
+        and name_matches(metadata.get("namespace").text or "default", selector.namespace)
+        and all(
+            any(place.get("metadata", "labels", key).text == value for place in labelled)
+            for key, value in selector.match_labels.items()
+        )
+    )
+
+
+def given_facts(paths: Sequence[str], options: Options) -> GivenFacts:
+    """Read the files that the command line names, and the configuration. Raises BadInput."""
+    file = _config_file(paths, options)
+    path, calibration = options.model_config, options.calibration
+    if calibration:
+        observed = read_calibration(calibration, inside=options.guard(calibration))
+    else:
+        observed = read_calibration(file.calibration, inside=file.root) if file else NOTHING_OBSERVED
+    return GivenFacts(
+        accelerator=options.accelerator,
+        vllm_version=options.vllm_version,
+        model_config=read_model_config(path, inside=options.guard(path)) if path else None,
+        calibration=observed,
+        file=file,
+    )
+
+
+def _config_file(paths: Sequence[str], options: Options) -> ConfigFile | None:
+    path = options.config or find_config(paths, options.root)
+    if path is None:
+        return None
+    from kvgate.cli.check.repository_config import read_repository_config
+
+    # a file that is found may be a link, and one that is given may not be the user's own
+    folder = path.parent
+    inside = options.guard(path) if options.config else options.root or repository_of(folder) or folder
+    return read_repository_config(path, inside=inside, root=options.root)
+
+
+def find_config(paths: Sequence[str], root: Path | None = None) -> Path | None:
+    """Return the `.kvgate.yaml` nearest to the paths, upward within the repository or the root. Raises BadInput for several."""
+    found = dict.fromkeys(filter(None, (_nearest_config(path, root) for path in paths)))
+    if len(found) > 1:
+        names = " and ".join(map(str, found))
+        raise BadInput(f"the paths have different configurations, {names}: check them apart, or give --config")
+    return next(iter(found), None)
+
+
+def _nearest_config(path: str, root: Path | None) -> Path | None:
+    start = Path() if path == STDIN else Path(path)
+    folder = (start if start.is_dir() else start.parent).absolute()
+    top = root.resolve() if root else repository_of(folder)
+    for up in (folder, *folder.parents):
+        if (up / CONFIG_NAME).is_file():
+            return up / CONFIG_NAME
+        if up.resolve() == top:
+            break
+    return None

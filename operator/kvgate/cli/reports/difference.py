@@ -1,0 +1,155 @@
+"""Two reports → what a change does to every engine: the engine before and after, its capacity, and defaults that moved."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from pathlib import Path
+
+from kvgate.budget.errors import UnknownVersion
+from kvgate.budget.versions import is_newer_than_known
+from kvgate.cli.exits import Exit
+from kvgate.cli.reports.report import Item, Placed, Report
+from kvgate.documents.reading import STDIN_NAME
+from kvgate.judge.passed_through import read_extra_args
+from kvgate.record import record
+from kvgate.vllm.options import ChangedDefault, changed_defaults
+
+
+@record
+class Change:
+    """One engine before and after; `before` is None where it is new, `after` where it is gone."""
+
+    before: Item | None
+    after: Item | None
+    file: str
+    """Path below the root of its tree; of the new tree where the engine is in both."""
+    changed_defaults: tuple[ChangedDefault, ...] = ()
+    """Options that neither side sets, and whose default differs between the two releases."""
+
+    @property
+    def item(self) -> Item:
+        item = self.after or self.before
+        if item is None:
+            raise ValueError("an engine is in one of the trees at least")
+        return item
+
+    @property
+    def kind(self) -> str:
+        if self.before is None or self.after is None:
+            return "new" if self.before is None else "removed"
+        same = self.before.verdict == self.after.verdict and self.before.is_refused == self.after.is_refused
+        same = same and not self.changed_defaults and self.before.capacity == self.after.capacity
+        return "unchanged" if same else "changed"
+
+    @property
+    def is_worse(self) -> bool:
+        """True if the engine does not start, or is refused, and was not refused before."""
+        refused_before = self.before is not None and self.before.is_refused
+        return self.after is not None and self.after.is_refused and not refused_before
+
+
+@record
+class Difference:
+    """Everything that `kvgate diff` reports."""
+
+    old: Report
+    new: Report
+    changes: tuple[Change, ...]
+    unreadable: tuple[Placed, ...] = ()
+    """Unreadable documents, once where both trees have them."""
+
+    @property
+    def exit_code(self) -> Exit:
+        """1 where an engine got worse or more cannot be read; 2 where nothing could be decided in either tree."""
+        broken = len(self.new.unreadable) > len(self.old.unreadable)
+        if broken or any(change.is_worse for change in self.changes):
+            return Exit.FINDINGS
+        decided = any(item.is_decided for report in (self.old, self.new) for item in report.items)
+        return Exit.FITS if decided else Exit.UNDECIDED
+
+
+def compare(old: Report, new: Report, roots: tuple[str, str]) -> Difference:
+    """Return the changes of every engine of both trees in the order of the new tree; engines that are gone come last."""
+    befores, afters = (
+        [(item, _below(item.document.file, root)) for item in report.items if item.platform != "unknown"]
+        for report, root in zip((old, new), roots, strict=True)
+    )
+    before_of = dict(_pairs(befores, afters))
+    changes = []
+    for index, (after, file) in enumerate(afters):
+        before = befores[before_of[index]][0] if index in before_of else None
+        defaults = defaults_between(before, after) if before else ()
+        changes.append(Change(before=before, after=after, file=file, changed_defaults=defaults))
+    matched = set(before_of.values())
+    gone = (each for index, each in enumerate(befores) if index not in matched)
+    changes += [Change(before=item, after=None, file=file) for item, file in gone]
+    still = {(_below(placed.file, roots[1]), placed.rule) for placed in new.unreadable}
+    repaired = [placed for placed in old.unreadable if (_below(placed.file, roots[0]), placed.rule) not in still]
+    return Difference(old=old, new=new, changes=tuple(changes), unreadable=(*repaired, *new.unreadable))
+
+
+def _below(file: str, root: str) -> str:
+    """Return the path below the root; empty where the root is the file itself, for the two files may have different names."""
+    if file == STDIN_NAME or not Path(root).is_dir():
+        return ""
+    return Path(file).relative_to(root).as_posix()
+
+
+_InTree = tuple[Item, str]
+"""An engine, and its file below the root of its tree."""
+_NUM_KEYS = 5
+
+
+def _keys(item: Item, file: str) -> tuple[Hashable, ...]:
+    """Return the keys by which two engines are the same one, the surest first."""
+    named = (item.kind, item.namespace, item.name)
+    return (file, *named, item.path), (file, *named), (*named, item.path), (item.platform, item.name), (file, item.path)
+
+
+def _pairs(befores: Sequence[_InTree], afters: Sequence[_InTree]) -> Iterator[tuple[int, int]]:
+    """Yield (index after, index before): by each key in turn, where it is the only one of its kind on both sides."""
+    open_before, open_after = dict(enumerate(befores)), dict(enumerate(afters))
+    for number in range(_NUM_KEYS):
+        unmatched = _by_unique_key(open_before, number)
+        for key, index in _by_unique_key(open_after, number).items():
+            if key in unmatched:
+                yield index, unmatched[key]
+                del open_before[unmatched[key]], open_after[index]
+
+
+def _by_unique_key(placed: dict[int, _InTree], number: int) -> dict[Hashable, int]:
+    keys = {index: _keys(*each)[number] for index, each in placed.items()}
+    counts = Counter(keys.values())
+    return {key: index for index, key in keys.items() if counts[key] == 1}
+
+
+def defaults_between(before: Item, after: Item) -> tuple[ChangedDefault, ...]:
+    """Return the changed defaults of options that neither side sets; nothing where a release is unknown or the same."""
+    try:
+        old, new = _release(before), _release(after)
+        set_before, set_after = _options_set(before), _options_set(after)
+        if old is None or new is None or old == new or set_before is None or set_after is None:
+            return ()
+        budget = after.assessment.budget if after.assessment else None
+        is_set = {"model", *set_before, *set_after}
+        return changed_defaults(old, new, is_set=is_set, request=budget.request if budget else None)
+    except UnknownVersion:
+        return ()
+
+
+def _release(item: Item) -> str | None:
+    """Return None where the release is not known, or is newer than those whose source was read for kvgate."""
+    version = item.vllm_version
+    if version is None or (item.engine and not item.engine.is_release_known) or is_newer_than_known(version):
+        return None
+    return version
+
+
+def _options_set(item: Item) -> frozenset[str] | None:
+    """Return the options that are set, by vLLM's names; None where the input does not hold all of them."""
+    if item.engine:
+        return item.engine.options_set
+    deployment = item.deployment.subject.deployment if item.deployment else None
+    if deployment is None:
+        return frozenset()
+    vllm = deployment.spec.vllm
+    return frozenset(name for name, value in vllm if value is not None) | read_extra_args(vllm).given

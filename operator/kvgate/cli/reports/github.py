@@ -1,0 +1,28 @@
+"""The report of `kvgate check` as workflow commands: GitHub Actions shows each finding on its line of the pull request."""
+
+from kvgate.cli.reports.report import Report, counting_results, shown_file
+from kvgate.cli.reports.wording import summary
+from kvgate.rules.finding import Severity
+from kvgate.text.inert import inert, inert_line
+
+_COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
+
+
+def render(report: Report) -> str:
+    """Write errors first: GitHub shows ten of a kind and step."""
+    lines = []
+    for result in sorted(counting_results(report), key=lambda result: list(Severity).index(result.level)):
+        placed = result.placed
+        place = f"file={_property(shown_file(placed.file))},line={placed.line},col={placed.column}"
+        command = f"{_COMMANDS[result.level]} {place},title={_property(placed.rule)}"
+        lines.append(f"::{command}::{_data(result.message)}")
+    return "\n".join([*lines, inert_line(summary(report))])
+
+
+def _data(text: str) -> str:
+    """Escape the percent sign, for the runner takes `%0A` for a line's end; an inert text has no line's end of its own."""
+    return inert(text).replace("%", "%25")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,23 @@
+"""The report of `kvgate check` as GitLab's code quality report: the merge request shows new findings apart from old ones."""
+
+from kvgate.cli.reports.report import Report, counting_results, shown_file
+from kvgate.rules.finding import Severity
+from kvgate.text.inert import inert_json
+
+_SEVERITIES = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.INFO: "info"}
+
+
+def render(report: Report) -> str:
+    """Write a list of issues."""
+    issues = [
+        {
+            "type": "issue",
+            "check_name": result.placed.rule,
+            "description": result.message,
+            "fingerprint": result.fingerprint,
+            "severity": _SEVERITIES[result.level],
+            "location": {"path": shown_file(result.placed.file), "lines": {"begin": result.placed.line}},
+        }
+        for result in counting_results(report)
+    ]
+    return inert_json(issues, indent=2)

@@ -1,0 +1,271 @@
+"""What `kvgate check` found, as records that every output is written from: engines, their findings, and unreadable documents."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from hashlib import sha256
+from pathlib import Path
+
+from kvgate.api.conditions import Reason
+from kvgate.cli.exits import Exit
+from kvgate.documents.discovery import Why
+from kvgate.documents.reading import STDIN_NAME
+from kvgate.judge import summary
+from kvgate.judge.assess import Assessment, Decision
+from kvgate.manifests import Broken, Document, Subject
+from kvgate.manifests.judging.judged import JudgedEngine
+from kvgate.record import record
+from kvgate.rules.finding import Finding, Severity
+from kvgate.vllm.arguments import Located
+
+
+@record
+class JudgedDeployment:
+    """One InferenceDeployment and the decision about it."""
+
+    subject: Subject
+    assessment: Assessment | None
+    """None where the schema refuses the object."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.assessment.findings if self.assessment else self.subject.findings
+
+    @property
+    def decision(self) -> Decision:
+        return self.assessment.decision if self.assessment else Decision.REFUSE
+
+    @property
+    def verdict(self) -> str | None:
+        """None where the object is not valid, so that there is nothing to judge."""
+        return self.assessment.verdict.value if self.assessment else None
+
+    @property
+    def reason(self) -> tuple[Reason, str]:
+        """Reason and message of the condition Accepted, in the words of the webhook and the controller."""
+        if self.assessment is None:
+            return Reason.INVALID_SPEC, "; ".join(finding.message for finding in self.findings)
+        return summary.accepted(self.assessment)[1:]
+
+
+@record
+class Ignored:
+    """Reason why a finding does not count."""
+
+    reason: str
+    by: str
+    """`comment`, `configuration` or `baseline`."""
+
+
+@record
+class Placed:
+    """A finding with its place."""
+
+    finding: Finding
+    file: str
+    line: int
+    column: int
+    path: str
+    ignored: Ignored | None = None
+
+    @property
+    def rule(self) -> str:
+        return self.finding.rule
+
+
+def placed_in(document: Document, located: Located) -> Placed:
+    """Place a finding of one document: file, line and column of the field that it is about."""
+    position = document.position_of(located.path, located.line)
+    return Placed(
+        finding=located.finding, file=document.file, line=position.line, column=position.column, path=located.path
+    )
+
+
+def placed_broken(broken: Broken) -> Placed:
+    """Place the finding of a document that cannot be read."""
+    at, finding = broken.position, broken.finding
+    return Placed(finding=finding, file=broken.file, line=at.line, column=at.column, path=finding.field)
+
+
+@record
+class Capacity:
+    """The KV cache of one engine as expected; None where nothing is known."""
+
+    num_tokens: int | None = None
+    num_blocks: int | None = None
+    max_concurrency: float | None = None
+    """Requests of the full length that run at the same time."""
+    headroom_bytes: int | None = None
+    """Free memory of one GPU beside the demand."""
+
+
+@record
+class Item:
+    """One InferenceDeployment, one engine of another platform, or one document that was not understood."""
+
+    document: Document
+    line: int
+    path: str
+    kind: str
+    name: str
+    namespace: str
+    platform: str
+    verdict: str | None
+    """None where there is nothing to judge."""
+    accelerator: str | None = None
+    vllm_version: str | None = None
+    assumed: tuple[str, ...] = ()
+    all_findings: tuple[Placed, ...] = ()
+    """All findings, also those that are ignored."""
+    deployment: JudgedDeployment | None = None
+    """Set for an InferenceDeployment."""
+    engine: JudgedEngine | None = None
+    """Set for an engine of another platform."""
+
+    @property
+    def findings(self) -> tuple[Placed, ...]:
+        """The findings that count."""
+        return tuple(placed for placed in self.all_findings if not placed.ignored)
+
+    @property
+    def ignored(self) -> tuple[tuple[Placed, Ignored], ...]:
+        """The findings that do not count, each with the reason."""
+        return tuple((placed, placed.ignored) for placed in self.all_findings if placed.ignored)
+
+    @property
+    def assessment(self) -> Assessment | None:
+        """None where the engine could not be judged."""
+        judged = self.deployment or self.engine
+        return judged.assessment if judged else None
+
+    @property
+    def capacity(self) -> Capacity:
+        """Capacity of the engine as it is rendered: after the adjustment where a policy adjusts."""
+        budget = self.assessment.effective if self.assessment else None
+        if budget is None or budget.num_blocks is None or budget.num_tokens is None:
+            return Capacity()
+        kv_cache, blocks = budget.kv_cache, budget.num_blocks.expected
+        return Capacity(
+            num_tokens=budget.num_tokens.expected,
+            num_blocks=blocks,
+            max_concurrency=float(kv_cache.max_concurrency(blocks)) if kv_cache and kv_cache.groups else None,
+            headroom_bytes=budget.headroom.expected if budget.headroom else None,
+        )
+
+    @property
+    def is_refused(self) -> bool:
+        """True for an InferenceDeployment that the policy refuses, and for an engine of another platform that does not start."""
+        return self._does_not_pass and not self.is_pardoned
+
+    @property
+    def is_pardoned(self) -> bool:
+        """True if it would be refused, and every error is ignored for a reason that somebody gave."""
+        errors = [placed for placed in self.all_findings if placed.finding.severity is Severity.ERROR]
+        return self._does_not_pass and bool(errors) and all(placed.ignored for placed in errors)
+
+    @property
+    def _does_not_pass(self) -> bool:
+        return self.deployment.decision is Decision.REFUSE if self.deployment else self.verdict == "DoesNotFit"
+
+    @property
+    def is_decided(self) -> bool:
+        return self._does_not_pass or self.verdict not in (None, "Unknown")
+
+    @property
+    def title(self) -> str:
+        """The engine in one phrase: `serving/llama`, `kserve llama on L4-24GB`."""
+        name = self.name or "(no name)"
+        if self.deployment:
+            return f"{self.namespace}/{name}"
+        where = f" on {self.accelerator}" if self.accelerator else ""
+        return f"{self.platform} {name}{where}" if self.engine else self.kind
+
+
+@record
+class Report:
+    """Everything that one run found."""
+
+    items: tuple[Item, ...]
+    broken: tuple[Placed, ...]
+    """Unreadable documents, also those that are ignored."""
+    num_others: int
+    """Documents that have nothing to do with vLLM."""
+    paths: tuple[str, ...]
+    fail_on: Severity = Severity.ERROR
+    """Least severity that makes the exit code 1."""
+    num_unneeded: int = 0
+    """Entries of the baseline that match no finding any more."""
+    passed_over: Mapping[Why, int] = field(default_factory=dict)
+    """Files in the folders that were not read, by reason."""
+
+    @property
+    def unreadable(self) -> tuple[Placed, ...]:
+        """The unreadable documents that count."""
+        return tuple(placed for placed in self.broken if not placed.ignored)
+
+    @property
+    def num_ignored(self) -> int:
+        return sum(len(item.ignored) for item in self.items) + len(self.broken) - len(self.unreadable)
+
+    @property
+    def exit_code(self) -> Exit:
+        """1 for a refusal, or for a warning if `fail_on` says so; 2 where nothing at all could be decided."""
+        counting = [placed for item in self.items for placed in item.findings]
+        decided = any(item.is_decided for item in self.items)
+        warned = self.fail_on is Severity.WARNING and any(p.finding.severity is not Severity.INFO for p in counting)
+        if any(item.is_refused for item in self.items) or warned or (decided and self.unreadable):
+            return Exit.FINDINGS
+        return Exit.FITS if decided else Exit.UNDECIDED
+
+
+@record
+class Result:
+    """One finding as other programs take it, and as a baseline knows it."""
+
+    placed: Placed
+    item: Item | None
+    """None where the document could not be read."""
+    fingerprint: str
+    """The same when lines move and numbers change."""
+
+    @property
+    def level(self) -> Severity:
+        """Level for other programs: an error becomes a warning where the policy admits the object all the same."""
+        severity = self.placed.finding.severity
+        refused = self.item is None or self.item.is_refused
+        return Severity.WARNING if severity is Severity.ERROR and not refused else severity
+
+    @property
+    def message(self) -> str:
+        """Sentence with the engine, the finding and the remedy."""
+        finding = self.placed.finding
+        title = f"{self.item.title}: " if self.item else ""
+        return f"{title}{finding.message}" + (f"; {finding.remediation}" if finding.remediation else "")
+
+
+def counting_results(report: Report) -> Iterator[Result]:
+    """Yield every finding that counts, in the order of the files; what could not be read comes last."""
+    return (result for result in all_results(report) if not result.placed.ignored)
+
+
+def all_results(report: Report) -> Iterator[Result]:
+    """Yield every finding, also those that are ignored: the fingerprints number equal findings of one engine."""
+    seen: Counter[str] = Counter()
+    in_engines = [(item, placed) for item in report.items for placed in item.all_findings]
+    for item, placed in (*in_engines, *((None, placed) for placed in report.broken)):
+        # whose finding it is, of which rule, about which setting: lines and numbers are no part of it
+        engine = (item.kind, item.namespace, item.name, item.path) if item else ()
+        parts = (placed.rule, shown_file(placed.file), *engine, placed.finding.field)
+        mark = sha256("\0".join(parts).encode(errors="replace")).hexdigest()[:24]
+        seen[mark] += 1
+        yield Result(placed=placed, item=item, fingerprint=f"{mark}:{seen[mark]}")
+
+
+def shown_file(file: str) -> str:
+    """Return the file's name for other programs: relative to the current folder where it lies in it, with slashes."""
+    if file == STDIN_NAME:
+        return "stdin"
+    path = Path(file)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return path.as_posix()

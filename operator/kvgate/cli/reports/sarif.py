@@ -1,0 +1,74 @@
+"""The report of `kvgate check` as SARIF 2.1.0: GitHub and editors show every finding on its line, with the rule's help."""
+
+import os
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import quote
+
+from kvgate import __version__
+from kvgate.cli.reports.report import Report, Result, all_results, shown_file
+from kvgate.cli.rule_texts import rule_text
+from kvgate.rules.finding import Severity
+from kvgate.text.inert import inert_values, json_text
+
+Json = dict[str, Any]
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+DOCS = "KVGATE_DOCS_URL"
+"""Environment variable with the address where docs/ is published: a GitHub Action knows that of its own repository."""
+_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+
+
+def render(report: Report) -> str:
+    """Write one run; only the rules that found something are described."""
+    results = list(all_results(report))
+    rules = list(dict.fromkeys(result.placed.rule for result in results))
+    run = {
+        "tool": {"driver": {"name": "kvgate", "semanticVersion": __version__, "rules": list(map(_rule, rules))}},
+        "columnKind": "unicodeCodePoints",
+        "results": inert_values([_result(result, rules.index(result.placed.rule)) for result in results]),
+    }
+    return json_text({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+
+
+def _rule(rule: str) -> Json:
+    text = rule_text(rule)
+    markdown = f"{text.says}\n\n{text.examples()}" if text.example else text.says
+    docs = os.environ.get(DOCS)
+    # SARIF wants a URI with a scheme, also where nobody knows the address of the pages
+    uri = f"{docs.rstrip('/')}/{text.page.removeprefix('docs/')}" if docs else f"kvgate:{text.page}"
+    return {
+        "id": rule,
+        "name": rule,
+        "shortDescription": {"text": text.says},
+        "help": {"text": f"{text.says}\n\nSee {text.page}.", "markdown": markdown},
+        "helpUri": uri,
+        "defaultConfiguration": {"level": _LEVELS[text.severities[0]]},
+    }
+
+
+def _result(result: Result, index: int) -> Json:
+    placed = result.placed
+    path = PurePosixPath(shown_file(placed.file))
+    # relative to the checkout where it can be; the bytes of a name that is not UTF-8 stay what they are
+    uri = path.as_uri() if path.is_absolute() else quote(os.fsencode(path))
+    location: Json = {
+        "physicalLocation": {
+            "artifactLocation": {"uri": uri},
+            "region": {"startLine": placed.line, "startColumn": placed.column},
+        }
+    }
+    if placed.path:
+        location["logicalLocations"] = [{"fullyQualifiedName": placed.path, "kind": "member"}]
+    shown: Json = {
+        "ruleId": placed.rule,
+        "ruleIndex": index,
+        "level": _LEVELS[result.level],
+        "message": {"text": result.message},
+        "locations": [location],
+        "partialFingerprints": {"kvgate/v1": result.fingerprint},
+    }
+    if placed.ignored:  # an ignored finding stands in the report and is closed
+        kind = "inSource" if placed.ignored.by == "comment" else "external"
+        shown["suppressions"] = [{"kind": kind, "justification": placed.ignored.reason}]
+    return shown

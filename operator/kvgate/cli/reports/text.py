@@ -1,0 +1,128 @@
+"""The reports for people; colours only on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from kvgate.api import SKIP_BUDGET_ANNOTATION
+from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Report
+from kvgate.cli.reports.wording import (
+    CHANGE_HEAD,
+    assumptions,
+    change_cells,
+    default_change,
+    difference_summary,
+    outcome,
+    release_change,
+    summary,
+)
+from kvgate.cli.terminal import Line, Styled, text_of
+from kvgate.judge.assess import Decision
+from kvgate.judge.summary import alternative_text, changes_text, fruitless, shortened
+from kvgate.text.inert import inert
+
+if TYPE_CHECKING:  # `kvgate check` has none
+    from kvgate.cli.reports.difference import Change, Difference
+
+MAX_SENTENCE = 700
+"""Characters: a finding with its remedy stays on one screen of 80 columns."""
+_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+
+
+def render(report: Report) -> str:
+    """Write all items, then what could not be read, then one line that sums up."""
+    lines: list[Line] = []
+    for item in report.items:
+        lines += [*_item_lines(item), ""]
+    for placed in report.unreadable:
+        lines += [*broken_lines(placed), ""]
+    return text_of([*lines, summary(report)])
+
+
+def _item_lines(item: Item) -> Iterator[Line]:
+    result, colour = outcome(item)
+    verdict = item.verdict or ("not valid" if item.deployment else "")
+    shown = f"{verdict}, {result}" if verdict else result
+    yield f"{item.document.file}:{item.line}: {item.title}: ", Styled(text=shown, colour=colour, is_bold=True)
+    yield from _finding_lines(item.findings)
+    if item.ignored:
+        reasons = dict.fromkeys(f"{placed.rule} ({ignored.reason})" for placed, ignored in item.ignored)
+        yield f"  ignored: {', '.join(reasons)}"
+    if item.assumed:
+        yield f"  assumed: {'; '.join(item.assumed)}"
+    if item.deployment:
+        yield from _decision_lines(item.deployment)
+
+
+def _decision_lines(deployment: JudgedDeployment) -> Iterator[str]:
+    """Yield what goes with a decision about an InferenceDeployment: why, and what would fit."""
+    assessment = deployment.assessment
+    if assessment is None:
+        if deployment.subject.document.is_template:
+            yield "      it holds {{ }}: if it is a Helm template, render it first: helm template CHART | kvgate check -"
+        return
+    if searched := fruitless(assessment):
+        yield f"  {searched}"
+    if assessment.skip_reason:
+        yield f"  {SKIP_BUDGET_ANNOTATION}: {assessment.skip_reason}"
+    if deployment.decision is Decision.ADMIT_ADJUSTED:
+        yield f"  adjusted: {changes_text(assessment)}"
+    elif assessment.alternatives:
+        yield f"  would fit: {', '.join(map(alternative_text, assessment.alternatives))}"
+
+
+def _finding_lines(findings: Sequence[Placed]) -> Iterator[Line]:
+    """Yield places, severities and rules in columns; below each finding, what to do."""
+    places = [inert(f"{placed.file}:{placed.line}:{placed.column}:") for placed in findings]
+    width, severity_width, rule_width = (
+        max(map(len, column), default=0)
+        for column in (places, [p.finding.severity for p in findings], [p.rule for p in findings])
+    )
+    for placed, place in zip(findings, places, strict=True):
+        finding, severity = placed.finding, placed.finding.severity.value
+        gap = " " * (severity_width - len(severity))
+        # the path of the setting stands before the sentence, unless the sentence begins with the name of the field
+        has_path = placed.path and finding.field and not finding.message.startswith(finding.field)
+        message = (f"{placed.path}: " if has_path else "") + shortened(inert(finding.message), MAX_SENTENCE)
+        rest = f"{gap} {placed.rule:<{rule_width}} {message}"
+        yield f"  {place:<{width}} ", Styled(text=severity, colour=_COLOURS[severity]), rest
+        if finding.remediation:
+            yield f"      {shortened(inert(finding.remediation), MAX_SENTENCE)}"
+
+
+def broken_lines(placed: Placed) -> Iterator[Line]:
+    """Yield a finding that is not about an engine, at the margin."""
+    for line in _finding_lines([placed]):
+        yield line[2:] if isinstance(line, str) else (str(line[0])[2:], *line[1:])
+
+
+def render_difference(difference: Difference) -> str:
+    """Write one block for each engine that changed; unchanged engines are only counted."""
+    lines: list[Line] = []
+    for change in difference.changes:
+        if change.kind != "unchanged":
+            lines += [*_change_lines(change), ""]
+    for placed in difference.unreadable:
+        lines += [*broken_lines(placed), ""]
+    return text_of([*lines, difference_summary(difference)])
+
+
+def _change_lines(change: Change) -> Iterator[Line]:
+    item = change.item
+    title, *values = change_cells(change)
+    colour = "red" if change.is_worse else None
+    yield f"{item.document.file}:{item.line}: ", Styled(text=title, colour=colour, is_bold=True)
+    width = max(map(len, CHANGE_HEAD[1:]))
+    for name, value in zip(CHANGE_HEAD[1:], values, strict=True):
+        yield f"  {name:<{width}}  {value}"
+    if assumed := assumptions(change):
+        yield f"  {'assumed':<{width}}  {assumed}"
+    if change.changed_defaults:
+        yield f"  {release_change(change)} has other defaults for options that are not set:"
+        rows = list(map(default_change, change.changed_defaults))
+        flag_width = max(len(flag) for flag, _ in rows)
+        for flag, default in rows:
+            yield f"    {flag:<{flag_width}}  {default}"
+    if change.is_worse:
+        yield from _finding_lines(item.findings)

@@ -1,0 +1,150 @@
+"""Outcomes, sums and changes in words for people: text, Markdown and GitHub say the same."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kvgate.budget.units import format_gib
+from kvgate.cli.reports.report import Capacity, Item, Report
+from kvgate.documents.discovery import Why
+from kvgate.judge.assess import Decision
+
+if TYPE_CHECKING:  # `kvgate check` has none
+    from kvgate.cli.reports.difference import Change, Difference
+    from kvgate.vllm.options import ChangedDefault
+
+_DECISIONS = {
+    Decision.ADMIT: ("admitted", "green"),
+    Decision.ADMIT_WITH_WARNING: ("admitted with a warning", "yellow"),
+    Decision.ADMIT_ADJUSTED: ("admitted after adjustment", "yellow"),
+    Decision.REFUSE: ("refused", "red"),
+}
+_STARTS = {
+    "Fits": ("starts", "green"),
+    "MayNotFit": ("may not start", "yellow"),
+    "DoesNotFit": ("does not start", "red"),
+    "Unknown": ("not decided", "yellow"),
+    None: ("not understood", "cyan"),
+}
+_PLURALS = {"starts": "start", "does not start": "do not start"}
+
+
+def outcome(item: Item) -> tuple[str, str]:
+    """Return the outcome in words (`admitted`, `does not start` …) and its colour."""
+    if item.is_pardoned:
+        return "ignored", "yellow"
+    return _DECISIONS[item.deployment.decision] if item.deployment else _STARTS[item.verdict]
+
+
+def summary(report: Report) -> str:
+    """Count the outcomes on one line."""
+    ours = [item for item in report.items if item.deployment]
+    others = [item for item in report.items if not item.deployment]
+    parts = [_outcomes(items, noun) for items, noun in ((ours, "InferenceDeployment"), (others, "engine")) if items]
+    parts = parts or [f"no vLLM engine in {', '.join(report.paths)}"]
+    if report.unreadable:
+        parts.append(f"{_counted(len(report.unreadable), 'document')} could not be read")
+    if report.num_others:
+        verb = "was" if report.num_others == 1 else "were"
+        parts.append(f"{_counted(report.num_others, 'document')} of other kinds {verb} not judged")
+    if report.num_ignored:
+        parts.append(f"{_counted(report.num_ignored, 'finding')} ignored")
+    if report.num_unneeded:
+        parts.append(f"{report.num_unneeded} of the baseline no longer needed")
+    return "; ".join([*parts, *passed_over(report)])
+
+
+def _outcomes(items: Sequence[Item], noun: str) -> str:
+    counts = Counter(outcome(item)[0] for item in items)
+    shares = (f"{count} {_PLURALS.get(words, words) if count > 1 else words}" for words, count in counts.items())
+    return f"{_counted(len(items), noun)}: {', '.join(shares)}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def passed_over(report: Report) -> Iterator[str]:
+    """Yield one line about the files that were not read; nothing where all were."""
+    counts = [f"{count} {why.partition('|')[0 if count == 1 else 2]}" for why, count in report.passed_over.items()]
+    if counts:
+        is_chart = Why.CHART_TEMPLATE in report.passed_over
+        render_it = " (render the chart: helm template CHART | kvgate check -)" if is_chart else ""
+        yield f"skipped: {', '.join(counts)}{render_it}"
+
+
+CHANGE_HEAD = ("engine", "verdict", "KV cache tokens", "blocks", "max concurrency", "headroom per GPU")
+
+
+def change_cells(change: Change) -> Sequence[str]:
+    """Return as many cells as CHANGE_HEAD has, each `before → after`."""
+    before, after = change.before, change.after
+    new_or_removed = f" ({change.kind})" if change.kind in ("new", "removed") else ""
+    old, new = before.capacity if before else None, after.capacity if after else None
+    figures = [_arrow(*pair) for pair in zip(_figures(old), _figures(new), strict=True)]
+    if old and new and old.num_tokens and new.num_tokens is not None and old.num_tokens != new.num_tokens:
+        # the change in percent is that of the tokens alone: the other figures follow from them
+        figures[0] += f" ({round(100 * (new.num_tokens - old.num_tokens) / old.num_tokens):+d} %)"
+    return change.item.title + new_or_removed, _arrow(_verdict(before), _verdict(after)), *figures
+
+
+def _verdict(item: Item | None) -> str | None:
+    return ", ".join(filter(None, (item.verdict, outcome(item)[0]))) if item else None
+
+
+def _figures(capacity: Capacity | None) -> tuple[str | None, ...]:
+    if capacity is None:
+        return (None,) * 4
+    tokens, blocks = (
+        f"{value:,}" if value is not None else "?" for value in (capacity.num_tokens, capacity.num_blocks)
+    )
+    times = f"{capacity.max_concurrency:.2f}" if capacity.max_concurrency is not None else "?"
+    headroom = format_gib(capacity.headroom_bytes) if capacity.headroom_bytes is not None else "?"
+    return tokens, blocks, times, headroom
+
+
+def _arrow(before: str | None, after: str | None) -> str:
+    if before is None or after is None or before == after:
+        return after or before or ""
+    return f"{before} → {after}"
+
+
+def assumptions(change: Change) -> str:
+    """Return what is assumed about facts that the manifest does not state, before → after; empty where nothing is."""
+    old, new = ("; ".join(item.assumed) if item else None for item in (change.before, change.after))
+    return _arrow(*(None if side is None else side or "nothing" for side in (old, new))) if old or new else ""
+
+
+def release_change(change: Change) -> str:
+    """Return `vLLM 0.19.1 → 0.20.0`."""
+    old, new = (item.vllm_version if item else None for item in (change.before, change.after))
+    return f"vLLM {_arrow(old, new)}"
+
+
+def default_change(changed: ChangedDefault) -> tuple[str, str]:
+    """Return the option, and its default before → after, as it is written on a command line."""
+
+    def written(value: Any) -> str:
+        if value is None or value == "":
+            return "unset"  # vLLM decides
+        return value if isinstance(value, str) else json.dumps(value)
+
+    return changed.flag, _arrow(written(changed.before), written(changed.after))
+
+
+def difference_summary(difference: Difference) -> str:
+    """Count the changes, and those for the worse."""
+    kinds = [change.kind for change in difference.changes]
+    counts = [f"{kinds.count(kind)} {kind}" for kind in ("changed", "new", "removed", "unchanged") if kind in kinds]
+    parts = [f"{_counted(len(kinds), 'engine')}: {', '.join(counts)}" if kinds else "no vLLM engine in either"]
+    worse = sum(change.is_worse for change in difference.changes)
+    if worse:
+        parts.append(
+            f"{worse} that would not start, or would be refused, and {'was' if worse == 1 else 'were'} not before"
+        )
+    if difference.unreadable:
+        parts.append(f"{len(difference.unreadable)} could not be read")
+    return "; ".join(parts)
