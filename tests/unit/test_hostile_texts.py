@@ -30,8 +30,7 @@ from kvgate.manifests.judging.images import version_of
 from kvgate.manifests.judging.model_names import model_id
 from kvgate.manifests.platforms.compose_variables import Interpolation
 from kvgate.manifests.platforms.helm_set import read_set
-from kvgate.manifests.pods.containers import is_simulator, is_vllm_image, names_other_server, starts_of
-from kvgate.manifests.pods.scripts import unwrapped
+from kvgate.manifests.pods.containers import is_simulator, is_vllm_image, names_other_server, starts_of, unwrapped
 from kvgate.shell.words import calculated, commands_of, split
 from kvgate.sources.start_failure import recognise
 from kvgate.sources.startup_log import UnusableLog, read_startup_log

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from kvgate.documents.written import Written
-from kvgate.manifests.pods.scripts import unwrapped
+from kvgate.manifests.pods.containers import unwrapped
 from kvgate.shell.branches import RESERVED
 from kvgate.shell.words import commands_of, split
 from kvgate.vllm.arguments import Argument

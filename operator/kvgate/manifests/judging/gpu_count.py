@@ -6,7 +6,7 @@ from math import prod
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.judging.chosen_accelerator import cpu_image
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.manifests.pods.visible_gpus import NAME
+from kvgate.manifests.pods.gpu_requests import VISIBLE_DEVICES
 from kvgate.rules.finding import Severity
 from kvgate.vllm.arguments import Located, Place, located
 from kvgate.vllm.parser import CommandLine
@@ -47,7 +47,9 @@ def _too_few(engine: FoundEngine, usable: Written, count: int, needed: int) -> L
     message = (
         f"the product of the parallel sizes is {needed} and {_says(engine, usable)} {_gpus(count)}: vLLM does not start"
     )
-    remedy = f"let {NAME} show {_gpus(needed)}" if usable is engine.visible_gpus else f"ask for {_gpus(needed)}"
+    remedy = (
+        f"let {VISIBLE_DEVICES} show {_gpus(needed)}" if usable is engine.visible_gpus else f"ask for {_gpus(needed)}"
+    )
     return located(rule="TooFewGpus", severity=Severity.ERROR, at=at, message=message, remediation=remedy)
 
 
@@ -60,7 +62,7 @@ def _idle(engine: FoundEngine, there: Written, count: int, needed: int) -> Locat
 
 def _says(engine: FoundEngine, count: Written) -> str:
     if count is engine.visible_gpus:
-        return f"{NAME} shows"
+        return f"{VISIBLE_DEVICES} shows"
     if engine.num_pods > 1:
         return f"{engine.num_pods} pods have"
     return "the pod has" if engine.is_in_a_pod else "the container has"

@@ -13,7 +13,7 @@ from kvgate.manifests.platforms.compose_variables import (
 )
 from kvgate.manifests.pods.containers import Start, is_vllm_image, starts_of
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput
-from kvgate.manifests.pods.visible_gpus import visible_gpus
+from kvgate.manifests.pods.gpu_requests import visible_gpus
 from kvgate.shell.environment import takes_any_length
 from kvgate.vllm.arguments import is_open
 

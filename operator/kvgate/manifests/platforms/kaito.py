@@ -9,7 +9,7 @@ from dataclasses import replace
 from kvgate import catalogue
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import Written
-from kvgate.manifests.platforms.fields_as_options import any_options
+from kvgate.manifests.fields import any_options
 from kvgate.manifests.pods.accelerator_hints import accelerators_of, gpus_of_instance, node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.pod_engines import engines_of_pod

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from kvgate.documents.written import NOTHING, Written
-from kvgate.manifests.platforms.fields_as_options import as_options
+from kvgate.manifests.fields import as_options
 from kvgate.manifests.platforms.merged import merged
-from kvgate.manifests.pods.accelerator_hints import gpus_of
 from kvgate.manifests.pods.containers import is_simulator, names_other_server
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
+from kvgate.manifests.pods.gpu_requests import gpus_of
 from kvgate.manifests.pods.pod_engines import engines_of_container
 from kvgate.vllm.arguments import Argument
 

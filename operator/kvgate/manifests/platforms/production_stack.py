@@ -7,10 +7,10 @@ Fields and what becomes of them: github.com/vllm-project/production-stack, `depl
 from collections.abc import Iterator
 
 from kvgate.documents.written import NOTHING, Written
-from kvgate.manifests.platforms.fields_as_options import as_options, words_of
-from kvgate.manifests.platforms.ignored_fields import ignored_fields
-from kvgate.manifests.pods.accelerator_hints import affinity_hints, gpu_memory_of, gpus_of, node_hints
+from kvgate.manifests.fields import as_options, ignored_fields, words_of
+from kvgate.manifests.pods.accelerator_hints import affinity_hints, node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput, Store
+from kvgate.manifests.pods.gpu_requests import gpu_memory_of, gpus_of
 from kvgate.rules.finding import Severity
 from kvgate.vllm.arguments import Argument, Located, Place, located
 

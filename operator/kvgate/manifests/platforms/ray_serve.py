@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import NOTHING, Written
-from kvgate.manifests.platforms.fields_as_options import any_options
-from kvgate.manifests.pods.accelerator_hints import gpus_of, node_hints
+from kvgate.manifests.fields import any_options
+from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
+from kvgate.manifests.pods.gpu_requests import gpus_of
 
 _PIPED = re.compile(r"vllm==(\d+\.\d+\.\d+\S*)")
 

@@ -1,4 +1,4 @@
-"""Hints about the GPU that a pod runs on: node labels of vendors and clouds, resource names of MIG slices, platforms' own fields."""
+"""Accelerators that hints name: node labels of vendors and clouds, resource names of MIG slices, fields of platforms."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -23,6 +23,7 @@ _MODEL_LABELS = (
 """Labels of clouds that name nothing but GPUs."""
 _PARTITION_LABEL = "cloud.google.com/gke-gpu-partition-size"
 """A profile of MIG; the resource is that of whole GPUs."""
+_KNOWN_VENDORS = ("nvidia.com", "amd.com", "gpu.intel.com", "habana.ai")
 _NAME = "accelerator"
 """A hint of a platform that names one of the catalogue."""
 _MEMORY_LABEL, _FAMILY_LABEL = "nvidia.com/gpu.memory", "nvidia.com/gpu.family"
@@ -38,40 +39,18 @@ _FAMILIES = {(7, 0): "volta", (7, 5): "turing", (8, 9): "ada-lovelace"}
 _MAJOR_FAMILIES = {8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
 """Compute capability → the family that the driver's node label names."""
 _MIG = re.compile(r"(?:nvidia\.com/)?mig-(\d+g\.\d+gb)(?:\.me)?")
-_RESOURCE = re.compile(
-    r"(?:nvidia\.com/(?:gpu(?:\.shared)?|mig-.*)|amd\.com/gpu|gpu\.intel\.com/(?:xe|i915)|habana\.ai/gaudi"
-    r"|google\.com/tpu|aws\.amazon\.com/neuron\w*|huawei\.com/Ascend.*|rebellions\.ai/.*)"
-)
-"""Extended resources that are whole accelerators, or slices of one."""
-_SHARED_MEMORY = "nvidia.com/gpumem"
-"""MiB of every GPU that HAMi lets the container have."""
 
 
 @record
 class AcceleratorFound:
-    """The accelerator, and what told it."""
+    """The accelerator, and the hint that names it."""
 
     accelerator: Accelerator
     hint: Hint
 
 
-def gpus_of(resources: Written) -> tuple[Written, Hint | None]:
-    """(GPUs that a container asks for, the name of the resource); limits win over requests."""
-    for side in ("limits", "requests"):
-        for name, amount in resources.get(side).fields():
-            if _RESOURCE.fullmatch(name):
-                return amount, Hint(name="resource", value=name, path=amount.path)
-    return Written(value=None, path=resources.path), None
-
-
-def gpu_memory_of(resources: Written) -> Written:
-    """MiB of every GPU that the container may use, where GPUs are shared out."""
-    limit = resources.get("limits", _SHARED_MEMORY)
-    return limit if limit.is_set else resources.get("requests", _SHARED_MEMORY)
-
-
 def node_hints(pod: Written) -> Iterator[Hint]:
-    """Labels that the pod's node must have: node selector, then required affinity."""
+    """Yield the labels that the pod's node must have: node selector, then required affinity."""
     for name, value in pod.get("nodeSelector").fields():
         yield Hint(name=name, value=value.text, path=value.path)
     terms = pod.get("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
@@ -79,7 +58,7 @@ def node_hints(pod: Written) -> Iterator[Hint]:
 
 
 def affinity_hints(terms: Written) -> Iterator[Hint]:
-    """Read hints from node selector terms, one of which must hold; only `In` names what a node has."""
+    """Yield the labels of node selector terms, one of which must hold; only the operator `In` names labels that a node has."""
     for index, term in enumerate(terms.items()):
         for expression in term.get("matchExpressions").items():
             if expression.get("operator").text == "In":
@@ -98,7 +77,7 @@ def accelerators_of(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
 
 
 def may_be_unnamed(hints: Sequence[Hint]) -> bool:
-    """One of the alternatives names no accelerator, as a node pool does."""
+    """Return whether one of the alternatives names no accelerator, as a node pool does not."""
     return not all(map(_accelerators_of_one, _alternatives(hints)))
 
 
@@ -111,7 +90,7 @@ def _alternatives(hints: Sequence[Hint]) -> list[list[Hint]]:
 
 
 def _accelerators_of_one(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
-    """Values of one list are alternatives, lists and labels narrow each other down, the surest first."""
+    """Return the accelerators of one alternative: values of one list are alternatives; lists and labels, the surest first, narrow them."""
     found: dict[str, AcceleratorFound] = {}
     in_order = sorted(hints, key=lambda hint: (_certainty(hint), hint.name, hint.one_of))
     for _, group in groupby(in_order, key=lambda hint: (hint.name, hint.one_of)):
@@ -122,7 +101,7 @@ def _accelerators_of_one(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
 
 
 def unlisted_hint(hints: Sequence[Hint]) -> Hint | None:
-    """A hint that names an accelerator which the catalogue does not have."""
+    """Return a hint that names an accelerator which the catalogue does not have."""
     slice_ = next((hint for hint in hints if _profile_of(hint)), None)
     if slice_:
         return None if accelerators_of(hints) else slice_
@@ -130,66 +109,57 @@ def unlisted_hint(hints: Sequence[Hint]) -> Hint | None:
 
 
 def gpus_of_instance(hints: Sequence[Hint]) -> int | None:
-    """GPUs of the instance type that the hints name, where it has one number of them."""
+    """Return the GPUs of the instance type that the hints name; None where it comes with several numbers of them."""
     counts = {row[3] for hint in hints for row in _matching(hint) if row[3]}
     return int(counts.pop()) if len(counts) == 1 else None
 
 
 def _names_gpus(hint: Hint) -> bool:
-    name = _ALIASES.get(hint.name, hint.name)
-    return name in (*_PRODUCT_LABELS, *_MODEL_LABELS, _NAME) or _is_foreign_resource(hint)
-
-
-def _is_foreign_resource(hint: Hint) -> bool:
-    return hint.name == "resource" and not hint.value.startswith(
-        ("nvidia.com", "amd.com", "gpu.intel.com", "habana.ai")
-    )
+    """Return whether a hint names an accelerator: by a label that nothing else has, or by the resource of another vendor."""
+    is_other_resource = hint.name == "resource" and not hint.value.startswith(_KNOWN_VENDORS)
+    return _ALIASES.get(hint.name, hint.name) in (*_PRODUCT_LABELS, *_MODEL_LABELS, _NAME) or is_other_resource
 
 
 def _certainty(hint: Hint) -> int:
-    order = (_PRODUCT_LABELS, (_NAME,))
-    sure = next((rank for rank, names in enumerate(order) if hint.name in names), None)
-    if sure is not None:
-        return sure
-    return {_MEMORY_LABEL: 4, _FAMILY_LABEL: 5, "resource": 6}.get(hint.name, 3)
+    """Return the rank of a hint among those that name accelerators; the surest is 0."""
+    if hint.name in _PRODUCT_LABELS:
+        return 0
+    return {_NAME: 1, _MEMORY_LABEL: 4, _FAMILY_LABEL: 5, "resource": 6}.get(hint.name, 3)
 
 
 def _of_hint(hint: Hint) -> tuple[Accelerator, ...]:
-    """Everything that has this label."""
+    """Return the accelerators that have this label."""
     if hint.name in (*_PRODUCT_LABELS, _NAME):
-        found = catalogue.find_accelerator(hint.value.removesuffix("-SHARED")) or _by_labelled_name(hint.value)
-        return (found,) if found else ()
+        # AMD's labeller writes the product's name without blanks, and its form factor after it.
+        names = (hint.value.removesuffix("-SHARED"), hint.value.replace("_", " ").removesuffix(" OAM"))
+        return tuple(filter(None, map(catalogue.find_accelerator, names)))[:1]
     if hint.name == _MEMORY_LABEL:
         return _by_memory(hint.value)
     if hint.name == _FAMILY_LABEL:
         return tuple(a for a in catalogue.accelerators() if not a.is_slice and _family_of(a) == hint.value.lower())
-    names = (row[2] for row in _matching(hint))
-    return tuple(found for name in names if (found := catalogue.find_accelerator(name)))
-
-
-def _by_labelled_name(value: str) -> Accelerator | None:
-    """AMD's labeller writes the product's name without blanks, and its form factor after it."""
-    return catalogue.find_accelerator(value.replace("_", " ").removesuffix(" OAM"))
+    names_in_table = (row[2] for row in _matching(hint))
+    return tuple(found for name in names_in_table if (found := catalogue.find_accelerator(name)))
 
 
 def _matching(hint: Hint) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the rows of the table for a label and its value, which a row may write as `PREFIX*`."""
     name, value = _ALIASES.get(hint.name, hint.name), hint.value.lower()
-    return (row for row in _rows() if row[0] == name and _matches(row[1], value))
-
-
-def _matches(pattern: str, value: str) -> bool:
-    return value.startswith(pattern[:-1]) if pattern.endswith("*") else value == pattern
+    for row in _rows():
+        pattern = row[1]
+        if row[0] == name and (value.startswith(pattern[:-1]) if pattern.endswith("*") else value == pattern):
+            yield row
 
 
 @lru_cache(maxsize=1)
 def _rows() -> tuple[tuple[str, str, str, str], ...]:
+    """Return the rows of the table: label, value in small letters, accelerator, GPUs of an instance type."""
     lines = _TABLE.read_text(encoding="utf-8").splitlines()
     cells = [line.split(",") for line in lines if not line.startswith(("#", "label,"))]
     return tuple((label, value.lower(), accelerator, gpus) for label, value, accelerator, gpus in cells)
 
 
 def _by_memory(text: str) -> tuple[Accelerator, ...]:
-    """Boards with the driver's figure in MiB; drivers differ by a few."""
+    """Return the boards with the driver's figure in MiB, from which drivers differ by up to half a percent."""
     if not text.isdecimal() or len(text) > 7:
         return ()
     memory, figures = int(text), catalogue.driver_memory_mib()
@@ -204,13 +174,16 @@ def _family_of(accelerator: Accelerator) -> str | None:
 
 
 def _sliced(found: dict[str, AcceleratorFound], hints: Sequence[Hint]) -> Iterator[AcceleratorFound]:
-    """A profile of MIG makes slices of whole boards; alone it names every board that has such slices."""
+    """Yield the slices that a profile of MIG makes of whole boards; a profile alone stands for every board that has such slices."""
     profiles = [(hint, profile) for hint in hints if (profile := _profile_of(hint))]
     if not profiles:
         yield from found.values()
         return
     hint, profile = profiles[0]
-    boards = {name for each in found.values() for name in _board_names(each.accelerator.name)}
+    boards = set[str]()
+    for each in found.values():  # names of slices of an H100-SXM-80GB begin with H100, H100-80GB or H100-SXM
+        board, *_, memory = each.accelerator.name.split("-")
+        boards |= {board, f"{board}-{memory}", each.accelerator.name.removesuffix(f"-{memory}")}
     for slice_ in catalogue.accelerators():
         board, is_slice, its_profile = slice_.name.partition("-MIG-")
         if is_slice and its_profile == profile and (not boards or board in boards):
@@ -218,12 +191,6 @@ def _sliced(found: dict[str, AcceleratorFound], hints: Sequence[Hint]) -> Iterat
 
 
 def _profile_of(hint: Hint) -> str:
-    """`3g.40gb`; empty where the hint is not about slices."""
+    """Return the profile of MIG that a hint names, such as `3g.40gb`; empty where it names none."""
     match = _MIG.fullmatch(hint.value) if hint.name == "resource" else None
     return hint.value if hint.name == _PARTITION_LABEL else match[1] if match else ""
-
-
-def _board_names(name: str) -> tuple[str, str, str]:
-    """`H100-SXM-80GB` → what names of its slices begin with: H100, H100-80GB or H100-SXM."""
-    board, *_, memory = name.split("-")
-    return board, f"{board}-{memory}", name.removesuffix(f"-{memory}")

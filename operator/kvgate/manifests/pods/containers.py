@@ -1,21 +1,21 @@
-"""Containers that run vLLM: the words that its parser gets, out of command, args, shell scripts and environment."""
+"""Containers that run vLLM: the words that its parser gets, from command, args, shell scripts, `--config` and environment."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import Written
-from kvgate.manifests.pods.mounted_files import FileText, no_files
-from kvgate.manifests.pods.scripts import unwrapped
-from kvgate.manifests.pods.vllm_config_file import with_config_file
+from kvgate.manifests.fields import any_options
+from kvgate.manifests.pods.volumes import FileText, no_files
 from kvgate.record import record
 from kvgate.shell.environment import Room, SharedRoom, expanded
-from kvgate.shell.words import split
+from kvgate.shell.words import MAX_WORD_CHARACTERS, Variables, commands_of, split
 from kvgate.vllm.arguments import Argument
 
 _COMMANDS = {"serve": False, "run-batch": True}
-"""Commands of `vllm` that start an engine; whether they take options of their own beside it."""
+"""Commands of `vllm` that start an engine → whether they take options of their own beside the engine's."""
 _SERVERS = re.compile(r"vllm\.entrypoints\.(?:openai\.)?api_server|(?:.*/)?api_server\.py")
 _WRAPPERS = re.compile(
     r"dynamo\.vllm|vllm_tgis_adapter|huggingfaceserver|vllm\.entrypoints\.openai\.run_batch|(?:.*/)?inference_api\.py"
@@ -26,17 +26,25 @@ _IMAGES = frozenset({"llm-d", "llm-d-cuda", "llm-d-dev", "llm-d-rocm", "llm-d-xp
 _OTHER_IMAGES = re.compile(
     r"router|proxy|exporter|sidecar|sim(?:ulator)?(?=[:@]|$)|bench|gateway|loader|operator|runtime"
 )
-"""Images named after vLLM that are not it, or not it alone."""
+"""Images named after vLLM that hold something else, or something beside it."""
 _SIMULATORS = re.compile(r"[-_/]sim(?:ulator)?(?=[:@]|$)")
 _OTHER_SERVERS = re.compile(r"sglang|text-generation-(?:inference|launcher)|tritonserver|trtllm|tensorrt[-_]llm")
 _NOT_MODELS = frozenset({
     "bash", "cat", "echo", "env", "huggingface-cli", "hf", "ls", "nvidia-smi", "python", "python3", "ray", "sh", "sleep", "tail", "vllm",
 })  # fmt: skip
-"""First words that are programs, and no model that an image's own program is started with."""
+"""First words that are programs; any other first word of an image of vLLM is the model."""
 _ARGUMENT_VARIABLES = (
     "VLLM_ARGS", "VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "VLLM_SERVE_ARGS", "EXTRA_ARGS", "MODEL_ARGS",
 )  # fmt: skip
-"""Taken by programs of images and of platforms, never by vLLM itself."""
+"""Variables that programs of images and of platforms read, and vLLM itself never does."""
+_HELP = re.compile(r"-h|--help(?:=.*)?", re.DOTALL)
+_SHELLS = ("sh", "bash", "ash", "dash", "zsh")
+_MAX_NESTING = 5
+"""Scripts in scripts; nobody writes more."""
+MAX_SCRIPT_CHARACTERS = MAX_WORD_CHARACTERS
+"""Length of all scripts of a container together, however often one of them is run; a longer one stays as it is written."""
+_MAX_PREFIX = 5
+"""Words before a shell's name: `exec`, `tini --`, `/usr/bin/env` …"""
 
 
 @record
@@ -48,15 +56,15 @@ class Start:
     before: tuple[Argument, ...] = ()
     """The words before that: variables that are set for it, other programs."""
     is_wrapped: bool = False
-    """Another program takes them and hands on vLLM's."""
+    """Another program takes the arguments and passes vLLM's on."""
     is_on_ray: bool = False
     """The container starts Ray beside it."""
     remarks: tuple[tuple[str, str], ...] = ()
-    """(path, what was left aside there)."""
+    """(path, what has no effect there)."""
 
 
 def is_vllm_image(image: str) -> bool:
-    """True by the image's name; `vllm-router` and its like do not count."""
+    """Return True by the image's name; `vllm-router` and the like do not count."""
     *folders, last = image.split("/")
     names = map(_image_name, [*(f"{folder}/" for folder in folders), last])
     found = next((name for name in names if "vllm" in name or name in _IMAGES), None)
@@ -71,12 +79,12 @@ def _image_name(step: str) -> str:
 
 
 def is_simulator(image: str) -> bool:
-    """llm-d's stand-in for vLLM and its like, which hold no weights."""
+    """Return True for llm-d's stand-in for vLLM and the like, which hold no weights."""
     return _SIMULATORS.search(image) is not None
 
 
 def names_other_server(words: str) -> bool:
-    """True for servers of models that stand where vLLM could."""
+    """Return True where the words name another model server that stands where vLLM could."""
     return _OTHER_SERVERS.search(words.lower()) is not None
 
 
@@ -90,44 +98,27 @@ def starts_of(
     file_text: FileText = no_files,
     shared: SharedRoom | None = None,
 ) -> tuple[Start, ...]:
-    """Every start of vLLM in a container. `own_program`: it starts vLLM whatever its image is called."""
-    found = _starts_of(command, args, variables, image, own_program=own_program, file_text=file_text, shared=shared)
-    served = (start for start in found if not any(map(_asks_for_help, start.arguments)))
-    return tuple(replace(start, arguments=with_config_file(start.arguments, file_text)) for start in served)
-
-
-def _asks_for_help(word: Argument) -> bool:
-    """vLLM prints its options, or some of them, and ends."""
-    return word.text in ("-h", "--help") or word.text.startswith("--help=")
-
-
-def _starts_of(
-    command: Written,
-    args: Written,
-    variables: Mapping[str, Written],
-    image: str,
-    *,
-    own_program: bool,
-    file_text: FileText,
-    shared: SharedRoom | None,
-) -> tuple[Start, ...]:
+    """Return every start of vLLM in a container. `own_program`: it starts vLLM whatever its image is called."""
     words = [*_words(command, variables), *_words(args, variables)]
     commands = list(unwrapped(words, variables, file_text, shared=shared))
-    started = [start for line in commands if (start := _after_program(line)) is not None]
-    if started:
-        unused = tuple(_unused(command, args, variables))
-        on_ray = any(map(_starts_ray, commands))
-        return tuple(replace(start, is_on_ray=on_ray, remarks=unused) for start in _leaders(started))
-    if command.is_set or not (own_program or is_vllm_image(image)):
-        return ()
-    rest = words[1:] if words and words[0].text == "serve" else words
-    if rest and rest[0].text.rpartition("/")[2] in _NOT_MODELS:
-        return ()
-    return (Start(arguments=(*rest, *_from_variables(command, args, variables))),)
+    starts = [start for line in commands if (start := _after_program(line)) is not None]
+    unused = _unused_variables(command, args, variables)
+    if starts:
+        lost = "is set, and neither command nor args take it: vLLM does not read it"
+        remarks = tuple((variables[name].path, f"{name} {lost}") for name in unused)
+        is_on_ray = any(map(_starts_ray, commands))
+        starts = [replace(start, is_on_ray=is_on_ray, remarks=remarks) for start in _leaders(starts)]
+    elif not command.is_set and (own_program or is_vllm_image(image)):
+        rest = words[1:] if words and words[0].text == "serve" else words
+        if not rest or rest[0].text.rpartition("/")[2] not in _NOT_MODELS:
+            starts = [Start(arguments=(*rest, *_words_of_variables(unused, variables)))]
+    # With --help vLLM prints its options and ends.
+    serving = (start for start in starts if not any(map(_HELP.fullmatch, (word.text for word in start.arguments))))
+    return tuple(replace(start, arguments=with_config_file(start.arguments, file_text)) for start in serving)
 
 
 def _words(field: Written, variables: Mapping[str, Written]) -> Iterator[Argument]:
-    """One word per element; a text, as docker-compose has it, is split."""
+    """Yield one word per element; a text, which docker-compose takes too, is split."""
     room = Room()
     if isinstance(field.value, str):
         yield from (Argument(text=text, path=field.path) for text in split(expanded(field.value, variables, room)))
@@ -136,7 +127,7 @@ def _words(field: Written, variables: Mapping[str, Written]) -> Iterator[Argumen
 
 
 def _after_program(words: list[Argument]) -> Start | None:
-    """The words around the first program that starts vLLM."""
+    """Split a command at the first program that starts vLLM; None where there is none."""
     for index, word in enumerate(words):
         is_wrapped = _is_wrapped(words[index - 1].text if index else "", word.text)
         if is_wrapped is not None:
@@ -155,36 +146,122 @@ def _is_wrapped(before: str, word: str) -> bool | None:
 
 
 def _starts_ray(words: list[Argument]) -> bool:
-    """`ray start`, or the script of vLLM's image that does it."""
+    """Return True for `ray start`, and for the script of vLLM's image that does it."""
     texts = [word.text.rpartition("/")[2] for word in words]
     return "multi-node-serving.sh" in texts or any(pair == ("ray", "start") for pair in pairwise(texts))
 
 
-def _leaders(started: list[Start]) -> Iterable[Start]:
+def _leaders(starts: list[Start]) -> list[Start]:
     """Drop the ranks of an engine whose first one is there, and repeated starts."""
-    leaders = [start for start in started if not any(word.text == "--headless" for word in start.arguments)]
-    return {tuple(word.text for word in start.arguments): start for start in leaders or started}.values()
+    leaders = [start for start in starts if not any(word.text == "--headless" for word in start.arguments)]
+    return list({tuple(word.text for word in start.arguments): start for start in leaders or starts}.values())
 
 
-def from_variables(names: Iterable[str], variables: Mapping[str, Written]) -> list[Argument]:
-    """The words of variables that hold arguments, each at the place of the value; `$(NAME)` where that is not in the input."""
-    known = {name: variables[name] for name in names if name in variables}
-    texts = {name: [f"$({name})"] if value.value is None else split(value.text) for name, value in known.items()}
-    return [Argument(text=text, path=known[name].path) for name, words in texts.items() for text in words]
-
-
-def _from_variables(command: Written, args: Written, variables: Mapping[str, Written]) -> list[Argument]:
-    return from_variables(_not_mentioned(command, args, variables), variables)
-
-
-def _not_mentioned(command: Written, args: Written, variables: Mapping[str, Written]) -> Iterator[str]:
+def _unused_variables(command: Written, args: Written, variables: Mapping[str, Written]) -> list[str]:
+    """Return the variables that hold arguments, and that neither command nor args name."""
     written = [command.text, args.text, *(word.text for field in (command, args) for word in field.items())]
-    for name in _ARGUMENT_VARIABLES:
-        if name in variables and not any(name in text for text in written):
-            yield name
+    return [name for name in _ARGUMENT_VARIABLES if name in variables and not any(name in text for text in written)]
 
 
-def _unused(command: Written, args: Written, variables: Mapping[str, Written]) -> Iterator[tuple[str, str]]:
-    """vLLM takes no arguments from its environment: what nobody hands on is lost."""
-    for name in _not_mentioned(command, args, variables):
-        yield variables[name].path, f"{name} is set, and neither command nor args take it: vLLM does not read it"
+def _words_of_variables(names: Sequence[str], variables: Mapping[str, Written]) -> Iterator[Argument]:
+    """Yield the words in variables, each at the place of the value; `$(NAME)` where the value is not in the input."""
+    for name in names:
+        value = variables[name]
+        for text in [f"$({name})"] if value.value is None else split(value.text):
+            yield Argument(text=text, path=value.path)
+
+
+@record
+class _Script:
+    """A script that a shell runs."""
+
+    at: Argument
+    """Its text, and where it stands."""
+    parameters: Sequence[Argument] = ()
+    is_file: bool = False
+    """Its text stands elsewhere: its lines are not those of the field that names it."""
+
+
+def unwrapped(
+    command: list[Argument],
+    variables: Variables,
+    file_text: FileText = no_files,
+    depth: int = 0,
+    room: Room | None = None,
+    shared: SharedRoom | None = None,
+) -> Iterator[list[Argument]]:
+    """Yield the commands that one command runs, through `sh -c "…" -- $@`, `sh script` and `eval "…"`; any other as it is.
+
+    `shared`: room for the scripts of all containers of the input. Raises OutOfRoom.
+    """
+    room = room or Room(left=MAX_SCRIPT_CHARACTERS)
+    script = _script_of(command, file_text)
+    if script is None or depth > _MAX_NESTING or not room.takes(script.at.text):
+        yield command
+        return
+    if shared:
+        shared.take(script.at.text)
+    at = script.at
+    for inner in commands_of(at.text, at.path, variables, script.parameters, first_line=at.line):
+        words = [replace(word, line=0) for word in inner] if script.is_file else inner
+        yield from unwrapped(words, variables, file_text, depth + 1, room, shared)
+
+
+def _script_of(command: list[Argument], file_text: FileText) -> _Script | None:
+    """Return the script that a command runs; None where it runs no shell and no script of the input."""
+    for index, word in enumerate(command[:_MAX_PREFIX]):
+        if word.text == "eval" and len(command) > index + 1:
+            rest = command[index + 1 :]
+            text = " ".join(part.text for part in rest)
+            return _Script(at=Argument(text=text, path=rest[0].path, line=rest[0].line))
+        if word.text.rpartition("/")[2] in _SHELLS:
+            is_text, words = _after_options(command[index + 1 :])
+            if not is_text:
+                return _script_in_file(words, file_text)
+            return _Script(at=words[0], parameters=words[2:]) if words else None  # the word behind the text is `$0`
+    return _script_in_file(command[1:] if command and command[0].text == "exec" else command, file_text)
+
+
+def _after_options(words: Sequence[Argument]) -> tuple[bool, Sequence[Argument]]:
+    """Return (whether a shell gets `-c`, alone or as in `-lec`, the words behind its options); `-o` has a name after it."""
+    is_text = False
+    while words and words[0].text.startswith(("-", "+")):
+        option, words = words[0].text, words[1:]
+        if option == "--":
+            break
+        if not option.startswith("--"):
+            is_text = is_text or "c" in option
+            words = words[1:] if "o" in option else words
+    return is_text, words
+
+
+def _script_in_file(words: Sequence[Argument], file_text: FileText) -> _Script | None:
+    """Return a script of the input with its parameters; None where the first word is no file of it."""
+    text = file_text(words[0].text) if words and words[0].text.startswith("/") else None
+    if text is None:
+        return None
+    at = Argument(text=text, path=words[0].path, line=words[0].line)
+    return _Script(at=at, parameters=words[1:], is_file=True)
+
+
+def with_config_file(arguments: Sequence[Argument], file_text: FileText) -> tuple[Argument, ...]:
+    """Insert the options of `--config FILE`, where the input holds that file.
+
+    vLLM puts them after the model and before all other options, which win. A file that cannot be read changes nothing.
+    """
+    for index, word in enumerate(arguments):
+        flag, equals, attached = word.text.partition("=")
+        if flag != "--config":
+            continue
+        end = index + (1 if equals else 2)
+        text = file_text(attached if equals else "".join(after.text for after in arguments[index + 1 : end]))
+        try:
+            options = value_of(text) if text else None
+        except YamlError:
+            break
+        if not isinstance(options, Mapping):
+            break
+        added = [replace(word, text=each.text) for each in any_options(Written(value=options))]
+        first = 0 if arguments[0].text.startswith("-") else 1
+        return (*arguments[:first], *added, *arguments[first:index], *arguments[end:])
+    return tuple(arguments)

@@ -1,16 +1,14 @@
-"""Pods that run vLLM: of plain Kubernetes objects, and of every platform's that has a pod template."""
+"""Engines in pods: of Kubernetes' own kinds, of platforms with a pod template, and of any object with a list of containers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kvgate.documents.written import NOTHING, Written
-from kvgate.manifests.pods.accelerator_hints import gpu_memory_of, gpus_of, node_hints
+from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.containers import Start, starts_of
-from kvgate.manifests.pods.device_claims import claimed_gpus
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput, Store
-from kvgate.manifests.pods.mounted_files import files_of
-from kvgate.manifests.pods.visible_gpus import visible_gpus
-from kvgate.manifests.pods.volumes import has_shared_memory, stores_of
+from kvgate.manifests.pods.gpu_requests import claimed_gpus, gpu_memory_of, gpus_of, visible_gpus
+from kvgate.manifests.pods.volumes import files_of, has_shared_memory, stores_of
 from kvgate.shell.environment import takes_any_length, variables_of
 
 _TEMPLATE = ("spec", "template", "spec")
@@ -32,7 +30,7 @@ _GROUP = "leaderWorkerTemplate"
 
 
 def read_workload(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Every container of the pod that runs vLLM; of a LeaderWorkerSet the leader's, over all its pods."""
+    """Yield the engines of the pod's containers; for a LeaderWorkerSet those of the leader, over all its pods."""
     kind = given.document.kind
     place = given.root.get(*_PODS[kind])
     if kind == "LeaderWorkerSet":
@@ -43,7 +41,7 @@ def read_workload(given: ReaderInput) -> Iterator[FoundEngine]:
 
 
 def read_pod_templates(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Any other object or values: whatever in them is a list of containers, or a group of pods, and not switched off."""
+    """Yield the engines of any object or values with lists of containers or groups of pods, except those that are switched off."""
     platform = given.document.kind.lower() or "values"
     for field in _pods_in(given.values):
         if field.get(_GROUP).is_set:
@@ -53,6 +51,7 @@ def read_pod_templates(given: ReaderInput) -> Iterator[FoundEngine]:
 
 
 def _pods_in(field: Written, depth: int = 0) -> Iterator[Written]:
+    """Yield the objects that have a list of containers or a group of pods, outside of each other."""
     if depth > 20 or field.get("enabled").value is False:
         return
     if isinstance(field.value, dict) and (isinstance(field.value.get("containers"), list) or _GROUP in field.value):
@@ -72,7 +71,7 @@ def engines_of_pod(
     templates: Written = NOTHING,
     added: Mapping[str, Written] | None = None,
 ) -> Iterator[FoundEngine]:
-    """The containers that run vLLM; an init container that is always restarted runs beside the others."""
+    """Yield the engines of the containers; an init container that is always restarted runs beside the others."""
     sidecars = (each for each in pod.get("initContainers").items() if each.get("restartPolicy").text == "Always")
     for container in (*pod.get("containers").items(), *sidecars):
         yield from engines_of_container(given, container, pod=pod, platform=platform, templates=templates, added=added)
@@ -88,7 +87,7 @@ def engines_of_container(
     own_program: bool = False,
     added: Mapping[str, Written] | None = None,
 ) -> Iterator[FoundEngine]:
-    """One engine for every start of vLLM; several share the container's GPUs, so none of them is held to all."""
+    """Yield one engine for every start of vLLM; several share the container's GPUs, so that the number for each is not known."""
     variables = variables_of(container, given.config_data, added, given.shared)
     image = container.get("image").text
     starts = starts_of(
@@ -105,7 +104,7 @@ def engines_of_container(
         stores = stores_of(pod, container, variables, start.arguments, templates)
         engine = replace(
             engine,
-            stores=tuple(_sized(given, store) for store in stores),
+            stores=tuple(_with_size_of_claim(given, store) for store in stores),
             takes_any_length=takes_any_length(variables),
             visible_gpus=visible_gpus(start, variables, container.get("command"), container.get("args")),
         )
@@ -115,7 +114,7 @@ def engines_of_container(
 def engine_of_start(
     given: ReaderInput, container: Written, start: Start, *, pod: Written, platform: str
 ) -> FoundEngine:
-    """Command line, image, GPUs and probes of one container."""
+    """Make an engine of one container: its command line, image, GPUs and probes."""
     gpus, resource = gpus_of(container.get("resources"))
     claimed, products = claimed_gpus(pod, container, given.find_claim)
     probes = (container.get(name) for name in ("startupProbe", "livenessProbe"))
@@ -139,7 +138,7 @@ def engine_of_start(
     )
 
 
-def _sized(given: ReaderInput, store: Store) -> Store:
+def _with_size_of_claim(given: ReaderInput, store: Store) -> Store:
     """Add the size that the claim requests, where the claim is in the input."""
     claim = given.find_claim("PersistentVolumeClaim", store.claim) if store.claim else None
     size = claim.get("spec", "resources", "requests", "storage").text if claim else ""
@@ -147,7 +146,7 @@ def _sized(given: ReaderInput, store: Store) -> Store:
 
 
 def _leaders(given: ReaderInput, group: Written, *, platform: str) -> Iterator[FoundEngine]:
-    """Return the first pod of a group with the GPUs of all; their number is unknown where the group's size is."""
+    """Yield the engines of a group's first pod, over all its pods; where the group's size is unknown, so are the GPUs."""
     leader = group.get("leaderTemplate", "spec")
     pod = leader if leader.is_set else group.get("workerTemplate", "spec")
     size = group.get("size") if group.get("size").is_set else Written(value=1, path=group.path)

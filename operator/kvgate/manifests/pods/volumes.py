@@ -1,12 +1,18 @@
-"""Volumes of a pod: where weights are downloaded to, and whether /dev/shm is more than the runtime's 64 MiB."""
+"""Volumes of a pod: the files of ConfigMaps that a container sees, the volume of the weights, and the size of /dev/shm."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.engine_found import Store
+from kvgate.shell.environment import ConfigData
 from kvgate.vllm.arguments import Argument
 
+FileText = Callable[[str], str | None]
+"""Absolute path in the container → the text there; None where the input does not hold it."""
+_MAX_PATH_CHARACTERS = 4096
+"""Linux opens no longer path."""
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the path in the container
 _CACHE_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
 """Variables for the folder of Hugging Face's downloads, the closest first."""
@@ -14,8 +20,54 @@ _CACHE = "/root/.cache/huggingface"
 _MODEL_OPTIONS = ("--download-dir", "--download_dir", "--model")
 
 
+def no_files(path: str) -> None:
+    """Find no file: the container has no volumes."""
+
+
+def files_of(pod: Written, container: Written, config_data: ConfigData) -> FileText:
+    """Return what finds the files of the container's volume mounts; of nested mounts the innermost counts.
+
+    The mounts are put in order once, because every command of every script of the container looks for a file.
+    """
+
+    @cache
+    def mounts() -> Mapping[str, tuple[Written, Mapping[str, str], str]]:
+        """Index the mounts by folder: the ConfigMap, the key of each file that `items` name, and `subPath`."""
+        volumes = {volume.get("name").text: volume.get("configMap") for volume in reversed(pod.get("volumes").items())}
+        keys = {
+            name: {item.get("path").text: item.get("key").text for item in config_map.get("items").items()}
+            for name, config_map in volumes.items()
+        }
+        return {
+            top: (volumes.get(name, NOTHING), keys.get(name, {}), mount.get("subPath").text.strip("/"))
+            for mount in reversed(container.get("volumeMounts").items())
+            if (top := mount.get("mountPath").text.rstrip("/"))
+            for name in (mount.get("name").text,)
+        }
+
+    def text_at(path: str) -> str | None:
+        if len(path) > _MAX_PATH_CHARACTERS:
+            return None
+        top = next((folder for folder in _folders(path) if folder in mounts()), None)
+        if top is None:
+            return None
+        config_map, keys, below = mounts()[top]
+        name = "/".join(part for part in (below, path[len(top) + 1 :]) if part)
+        text = (config_data(config_map.get("name").text) or {}).get(keys.get(name, "" if keys else name))
+        return text if isinstance(text, str) else None
+
+    return text_at
+
+
+def _folders(path: str) -> Iterator[str]:
+    """Yield the path itself and the folders above it, the innermost first."""
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
+
+
 def has_shared_memory(pod: Written, container: Written) -> bool:
-    """A volume at /dev/shm, or the host's."""
+    """Return whether /dev/shm is a volume, or that of the host."""
     mounts = (mount.get("mountPath").text.rstrip("/") for mount in container.get("volumeMounts").items())
     return pod.get("hostIPC").value is True or _SHARED_MEMORY in mounts
 
@@ -26,24 +78,22 @@ def stores_of(
     variables: Mapping[str, Written],
     arguments: Sequence[Argument],
     templates: Written = NOTHING,
-) -> tuple[Store, ...]:
-    """The volume that holds the weights, where it is one with a size. `templates`: a StatefulSet's volume claims."""
-    target = _target(variables, arguments)
+) -> Iterator[Store]:
+    """Yield the volume that holds the weights, where its size is known or a claim of the input has it.
+
+    `templates`: volume claims of a StatefulSet.
+    """
+    target = _folder_of_weights(variables, arguments)
     mounts = [
-        mount
+        (mount.get("mountPath").text.rstrip("/"), mount.get("name").text)
         for mount in container.get("volumeMounts").items()
-        if _holds(mount.get("mountPath").text.rstrip("/"), target)
     ]
-    if not mounts:
-        return ()
-    name = max(mounts, key=lambda mount: len(mount.get("mountPath").text)).get("name").text
+    around = [(len(top), name) for top, name in mounts if top and (target == top or target.startswith(f"{top}/"))]
+    if not around:
+        return
+    name = max(around, key=lambda each: each[0])[1]
     volume = next((volume for volume in pod.get("volumes").items() if volume.get("name").text == name), NOTHING)
     template = next((item for item in templates.items() if item.get("metadata", "name").text == name), NOTHING)
-    return tuple(_stores(volume, template))
-
-
-def _stores(volume: Written, template: Written) -> Iterator[Store]:
-    """An emptyDir is as large as its limit; the claim of another document is looked up by the reader of the input."""
     limit = volume.get("emptyDir", "sizeLimit")
     if limit.is_set:
         yield Store(name="the emptyDir", size=limit)
@@ -56,8 +106,8 @@ def _stores(volume: Written, template: Written) -> Iterator[Store]:
             yield Store(name="the volume claim", size=size)
 
 
-def _target(variables: Mapping[str, Written], arguments: Sequence[Argument]) -> str:
-    """The folder of the model where it is one, else the cache."""
+def _folder_of_weights(variables: Mapping[str, Written], arguments: Sequence[Argument]) -> str:
+    """Return the folder that the model's option or the first argument names, else the cache of Hugging Face."""
     words = [word.text for word in arguments]
     for option in _MODEL_OPTIONS:
         given = [w.partition("=")[2] for w in words if w.startswith(f"{option}=")]
@@ -69,7 +119,3 @@ def _target(variables: Mapping[str, Written], arguments: Sequence[Argument]) -> 
     return next(
         (variables[name].text for name in _CACHE_VARIABLES if name in variables and variables[name].text), _CACHE
     )
-
-
-def _holds(mount: str, target: str) -> bool:
-    return bool(mount) and (target == mount or target.startswith(f"{mount}/"))

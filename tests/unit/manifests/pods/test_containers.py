@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from kvgate.documents.written import Written
-from kvgate.manifests.pods.containers import Start, is_vllm_image, starts_of
-from kvgate.manifests.pods.mounted_files import files_of
-from kvgate.manifests.pods.vllm_config_file import with_config_file
+from kvgate.manifests.pods.containers import Start, is_vllm_image, starts_of, with_config_file
+from kvgate.manifests.pods.volumes import files_of
 from kvgate.shell.environment import variables_of
 from kvgate.vllm.arguments import Argument
 

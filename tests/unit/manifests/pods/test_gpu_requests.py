@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvgate.documents.written import Written
-from kvgate.manifests.pods.device_claims import claimed_gpus
+from kvgate.manifests.pods.gpu_requests import claimed_gpus
 
 PRODUCT = "device.attributes['gpu.nvidia.com'].productName"
 

@@ -1,0 +1,59 @@
+"""A platform's own fields: as the options that it makes of them (`maxModelLen: 4096` → `--max-model-len=4096`), or ignored."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+
+from kvgate.documents.written import Written
+from kvgate.rules.finding import Severity
+from kvgate.vllm.arguments import Argument, Located, Place, located
+from kvgate.vllm.options import options
+
+
+def as_options(fields: Written, flags: Mapping[str, str]) -> Iterator[Argument]:
+    """Yield the arguments of every field that is written. `flags`: field (`a.b`) → option."""
+    for name, flag in flags.items():
+        yield from as_option(fields.get(*name.split(".")), flag)
+
+
+def as_option(field: Written, flag: str) -> Iterator[Argument]:
+    """Yield a switch alone (`--no-…` where it is off), any other option with its value, and nothing for an empty field."""
+    if isinstance(field.value, bool):
+        option = options().get(flag)
+        is_negatable = option is not None and any(value for _, value in option.negatable)
+        if field.value or is_negatable:
+            yield Argument(text=flag if field.value else f"--no-{flag[2:]}", path=field.path)
+    elif isinstance(field.value, Mapping) or any(isinstance(item.value, Mapping | list) for item in field.items()):
+        yield Argument(text=f"{flag}={json.dumps(field.value, default=str)}", path=field.path)
+    elif isinstance(field.value, list) and field.value:
+        yield Argument(text=flag, path=field.path)
+        yield from (Argument(text=item.text, path=item.path) for item in field.items())
+    elif field.text:
+        yield Argument(text=f"{flag}={field.text}", path=field.path)
+
+
+def any_options(fields: Written) -> Iterator[Argument]:
+    """Yield the options of an object whose fields have vLLM's own names, with `_` or `-`."""
+    for name, field in fields.fields():
+        yield from as_option(field, f"--{name.replace('_', '-')}")
+
+
+def words_of(field: Written) -> list[Argument]:
+    """Return the words of a list as arguments."""
+    return [Argument(text=item.text, path=item.path) for item in field.items()]
+
+
+def ignored_fields(field: Written, read: Collection[str], elsewhere: Collection[str], reader: str) -> Iterator[Located]:
+    """Yield a finding for every field of an object that `reader` does not read, so that it never reaches vLLM.
+
+    `read`: names that it reads here; `elsewhere`: names that have a meaning at another place, which makes the finding a warning.
+    """
+    from difflib import get_close_matches
+
+    for name, child in field.fields():
+        if name in read or not child.is_set:
+            continue
+        near = get_close_matches(name, read, n=1, cutoff=0.8)
+        severity = Severity.WARNING if near or name in elsewhere else Severity.INFO
+        message = f"{reader} does not read {name} here: it never reaches vLLM"
+        remedy = f"did you mean {near[0]}?" if near else "move it to where it is read, or leave it out"
+        yield located("FieldIgnored", severity, Place(name=name, path=child.path), message, remedy)
