@@ -105,19 +105,18 @@ def unlisted_hint(hints: Sequence[Hint]) -> Hint | None:
     slice_ = next((hint for hint in hints if _profile_of(hint)), None)
     if slice_:
         return None if accelerators_of(hints) else slice_
-    return next((hint for hint in hints if _names_gpus(hint) and not _of_hint(hint)), None)
+    for hint in hints:
+        is_label_of_gpus = _ALIASES.get(hint.name, hint.name) in (*_PRODUCT_LABELS, *_MODEL_LABELS, _NAME)
+        is_other_vendors = hint.name == "resource" and not hint.value.startswith(_KNOWN_VENDORS)
+        if (is_label_of_gpus or is_other_vendors) and not _of_hint(hint):
+            return hint
+    return None
 
 
 def gpus_of_instance(hints: Sequence[Hint]) -> int | None:
     """Return the GPUs of the instance type that the hints name; None where it comes with several numbers of them."""
     counts = {row[3] for hint in hints for row in _matching(hint) if row[3]}
     return int(counts.pop()) if len(counts) == 1 else None
-
-
-def _names_gpus(hint: Hint) -> bool:
-    """Return whether a hint names an accelerator: by a label that nothing else has, or by the resource of another vendor."""
-    is_other_resource = hint.name == "resource" and not hint.value.startswith(_KNOWN_VENDORS)
-    return _ALIASES.get(hint.name, hint.name) in (*_PRODUCT_LABELS, *_MODEL_LABELS, _NAME) or is_other_resource
 
 
 def _certainty(hint: Hint) -> int:
@@ -136,7 +135,13 @@ def _of_hint(hint: Hint) -> tuple[Accelerator, ...]:
     if hint.name == _MEMORY_LABEL:
         return _by_memory(hint.value)
     if hint.name == _FAMILY_LABEL:
-        return tuple(a for a in catalogue.accelerators() if not a.is_slice and _family_of(a) == hint.value.lower())
+        boards = (each for each in catalogue.accelerators() if not each.is_slice)
+        capabilities = ((board, board.compute_capability) for board in boards)
+        return tuple(
+            board
+            for board, of in capabilities
+            if of and _FAMILIES.get(of, _MAJOR_FAMILIES.get(of[0])) == hint.value.lower()
+        )
     names_in_table = (row[2] for row in _matching(hint))
     return tuple(found for name in names_in_table if (found := catalogue.find_accelerator(name)))
 
@@ -166,11 +171,6 @@ def _by_memory(text: str) -> tuple[Accelerator, ...]:
     near = {name for name, mib in figures.items() if abs(mib - memory) * 200 <= mib}
     exact = {name for name in near if figures[name] == memory}
     return tuple(a for a in catalogue.accelerators() if a.name in (exact or near) and not a.is_slice)
-
-
-def _family_of(accelerator: Accelerator) -> str | None:
-    capability = accelerator.compute_capability
-    return _FAMILIES.get(capability, _MAJOR_FAMILIES.get(capability[0])) if capability else None
 
 
 def _sliced(found: dict[str, AcceleratorFound], hints: Sequence[Hint]) -> Iterator[AcceleratorFound]:

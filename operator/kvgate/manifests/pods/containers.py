@@ -14,6 +14,7 @@ from kvgate.shell.environment import Room, SharedRoom, expanded
 from kvgate.shell.words import MAX_WORD_CHARACTERS, Variables, commands_of, split
 from kvgate.vllm.arguments import Argument
 
+_CLI = ("vllm", "vllm.entrypoints.cli.main")
 _COMMANDS = {"serve": False, "run-batch": True}
 """Commands of `vllm` that start an engine → whether they take options of their own beside the engine's."""
 _SERVERS = re.compile(r"vllm\.entrypoints\.(?:openai\.)?api_server|(?:.*/)?api_server\.py")
@@ -21,7 +22,8 @@ _WRAPPERS = re.compile(
     r"dynamo\.vllm|vllm_tgis_adapter|huggingfaceserver|vllm\.entrypoints\.openai\.run_batch|(?:.*/)?inference_api\.py"
 )
 """Programs that take options of their own beside vLLM's: Dynamo, the TGIS adapter, KServe, offline batches, KAITO."""
-_IMAGE_NAME = re.compile(r"[\w.\-]*")
+_IMAGE_NAME = re.compile(r"([\w.\-]*)(?:[:@]|\Z)")
+"""A name in the path of an image, with nothing but a tag or a digest behind it."""
 _IMAGES = frozenset({"llm-d", "llm-d-cuda", "llm-d-dev", "llm-d-rocm", "llm-d-xpu"})
 _OTHER_IMAGES = re.compile(
     r"router|proxy|exporter|sidecar|sim(?:ulator)?(?=[:@]|$)|bench|gateway|loader|operator|runtime"
@@ -66,16 +68,10 @@ class Start:
 def is_vllm_image(image: str) -> bool:
     """Return True by the image's name; `vllm-router` and the like do not count."""
     *folders, last = image.split("/")
-    names = map(_image_name, [*(f"{folder}/" for folder in folders), last])
+    steps = [*(f"{folder}/" for folder in folders), last]
+    names = [match[1] for step in steps if (match := _IMAGE_NAME.match(step))]
     found = next((name for name in names if "vllm" in name or name in _IMAGES), None)
     return found is not None and not _OTHER_IMAGES.search(found)
-
-
-def _image_name(step: str) -> str:
-    """Return the name that a step of an image's path is; empty where anything but a tag or a digest follows it."""
-    name = _IMAGE_NAME.match(step)
-    end = name.end() if name else 0
-    return step[:end] if step[end : end + 1] in ("", ":", "@") else ""
 
 
 def is_simulator(image: str) -> bool:
@@ -111,7 +107,13 @@ def starts_of(
     elif not command.is_set and (own_program or is_vllm_image(image)):
         rest = words[1:] if words and words[0].text == "serve" else words
         if not rest or rest[0].text.rpartition("/")[2] not in _NOT_MODELS:
-            starts = [Start(arguments=(*rest, *_words_of_variables(unused, variables)))]
+            known = [(variables[name], f"$({name})") for name in unused]
+            added = [
+                Argument(text=text, path=value.path)
+                for value, open_name in known
+                for text in ([open_name] if value.value is None else split(value.text))
+            ]
+            starts = [Start(arguments=(*rest, *added))]
     # With --help vLLM prints its options and ends.
     serving = (start for start in starts if not any(map(_HELP.fullmatch, (word.text for word in start.arguments))))
     return tuple(replace(start, arguments=with_config_file(start.arguments, file_text)) for start in serving)
@@ -129,20 +131,13 @@ def _words(field: Written, variables: Mapping[str, Written]) -> Iterator[Argumen
 def _after_program(words: list[Argument]) -> Start | None:
     """Split a command at the first program that starts vLLM; None where there is none."""
     for index, word in enumerate(words):
-        is_wrapped = _is_wrapped(words[index - 1].text if index else "", word.text)
+        before = words[index - 1].text.rpartition("/")[2] if index else ""
+        is_wrapped = _COMMANDS.get(word.text) if before in _CLI else None
+        if is_wrapped is None and (_SERVERS.fullmatch(word.text) or _WRAPPERS.fullmatch(word.text)):
+            is_wrapped = _WRAPPERS.fullmatch(word.text) is not None
         if is_wrapped is not None:
-            before, rest = tuple(words[:index]), tuple(words[index + 1 :])
-            return Start(arguments=rest, before=before, is_wrapped=is_wrapped)
+            return Start(arguments=tuple(words[index + 1 :]), before=tuple(words[:index]), is_wrapped=is_wrapped)
     return None
-
-
-def _is_wrapped(before: str, word: str) -> bool | None:
-    """Return whether the program takes options of its own beside vLLM's; None where the word starts nothing."""
-    if word in _COMMANDS and before.rpartition("/")[2] in ("vllm", "vllm.entrypoints.cli.main"):
-        return _COMMANDS[word]
-    if _SERVERS.fullmatch(word):
-        return False
-    return True if _WRAPPERS.fullmatch(word) else None
 
 
 def _starts_ray(words: list[Argument]) -> bool:
@@ -161,14 +156,6 @@ def _unused_variables(command: Written, args: Written, variables: Mapping[str, W
     """Return the variables that hold arguments, and that neither command nor args name."""
     written = [command.text, args.text, *(word.text for field in (command, args) for word in field.items())]
     return [name for name in _ARGUMENT_VARIABLES if name in variables and not any(name in text for text in written)]
-
-
-def _words_of_variables(names: Sequence[str], variables: Mapping[str, Written]) -> Iterator[Argument]:
-    """Yield the words in variables, each at the place of the value; `$(NAME)` where the value is not in the input."""
-    for name in names:
-        value = variables[name]
-        for text in [f"$({name})"] if value.value is None else split(value.text):
-            yield Argument(text=text, path=value.path)
 
 
 @record

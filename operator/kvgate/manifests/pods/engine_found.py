@@ -78,8 +78,6 @@ class Store:
     size: Written
     path: str = ""
     """Path for findings about it, if it is not the size's."""
-    claim: str = ""
-    """Name of the claim that has the size, where it is another document."""
 
 
 @record

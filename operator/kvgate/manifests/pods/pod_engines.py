@@ -6,9 +6,9 @@ from dataclasses import replace
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.containers import Start, starts_of
-from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput, Store
+from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.manifests.pods.gpu_requests import claimed_gpus, gpu_memory_of, gpus_of, visible_gpus
-from kvgate.manifests.pods.volumes import files_of, has_shared_memory, stores_of
+from kvgate.manifests.pods.volumes import files_of, folder_of_weights, has_shared_memory, stores_of
 from kvgate.shell.environment import takes_any_length, variables_of
 
 _TEMPLATE = ("spec", "template", "spec")
@@ -101,10 +101,10 @@ def engines_of_container(
     )
     for start in starts:
         engine = engine_of_start(given, container, start, pod=pod, platform=platform)
-        stores = stores_of(pod, container, variables, start.arguments, templates)
+        folder = folder_of_weights(variables, start.arguments)
         engine = replace(
             engine,
-            stores=tuple(_with_size_of_claim(given, store) for store in stores),
+            stores=tuple(stores_of(pod, container, folder, given.find_claim, templates)),
             takes_any_length=takes_any_length(variables),
             visible_gpus=visible_gpus(start, variables, container.get("command"), container.get("args")),
         )
@@ -136,13 +136,6 @@ def engine_of_start(
         has_shared_memory=has_shared_memory(pod, container),
         shared_memory_path=container.path,
     )
-
-
-def _with_size_of_claim(given: ReaderInput, store: Store) -> Store:
-    """Add the size that the claim requests, where the claim is in the input."""
-    claim = given.find_claim("PersistentVolumeClaim", store.claim) if store.claim else None
-    size = claim.get("spec", "resources", "requests", "storage").text if claim else ""
-    return replace(store, size=Written(value=size, path=store.path)) if size else store
 
 
 def _leaders(given: ReaderInput, group: Written, *, platform: str) -> Iterator[FoundEngine]:

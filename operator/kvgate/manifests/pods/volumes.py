@@ -5,7 +5,7 @@ from functools import cache
 from itertools import pairwise
 
 from kvgate.documents.written import NOTHING, Written
-from kvgate.manifests.pods.engine_found import Store
+from kvgate.manifests.pods.engine_found import FindObject, Store
 from kvgate.shell.environment import ConfigData
 from kvgate.vllm.arguments import Argument
 
@@ -17,6 +17,7 @@ _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the path in the container
 _CACHE_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
 """Variables for the folder of Hugging Face's downloads, the closest first."""
 _CACHE = "/root/.cache/huggingface"
+_CLAIMED_SIZE = ("spec", "resources", "requests", "storage")
 _MODEL_OPTIONS = ("--download-dir", "--download_dir", "--model")
 
 
@@ -73,22 +74,14 @@ def has_shared_memory(pod: Written, container: Written) -> bool:
 
 
 def stores_of(
-    pod: Written,
-    container: Written,
-    variables: Mapping[str, Written],
-    arguments: Sequence[Argument],
-    templates: Written = NOTHING,
+    pod: Written, container: Written, folder: str, find_claim: FindObject, templates: Written = NOTHING
 ) -> Iterator[Store]:
-    """Yield the volume that holds the weights, where its size is known or a claim of the input has it.
-
-    `templates`: volume claims of a StatefulSet.
-    """
-    target = _folder_of_weights(variables, arguments)
+    """Yield the volume that holds a folder, where it has a size or a claim. `templates`: volume claims of a StatefulSet."""
     mounts = [
         (mount.get("mountPath").text.rstrip("/"), mount.get("name").text)
         for mount in container.get("volumeMounts").items()
     ]
-    around = [(len(top), name) for top, name in mounts if top and (target == top or target.startswith(f"{top}/"))]
+    around = [(len(top), name) for top, name in mounts if top and f"{folder}/".startswith(f"{top}/")]
     if not around:
         return
     name = max(around, key=lambda each: each[0])[1]
@@ -99,14 +92,16 @@ def stores_of(
         yield Store(name="the emptyDir", size=limit)
     claim = volume.get("persistentVolumeClaim", "claimName")
     if claim.text:
-        yield Store(name=f"PersistentVolumeClaim {claim.text}", size=NOTHING, path=claim.path, claim=claim.text)
+        found = find_claim("PersistentVolumeClaim", claim.text) or NOTHING
+        size = Written(value=found.get(*_CLAIMED_SIZE).text or None, path=claim.path)
+        yield Store(name=f"PersistentVolumeClaim {claim.text}", size=size, path=claim.path)
     for source in (volume.get("ephemeral", "volumeClaimTemplate"), template):
-        size = source.get("spec", "resources", "requests", "storage")
+        size = source.get(*_CLAIMED_SIZE)
         if size.is_set:
             yield Store(name="the volume claim", size=size)
 
 
-def _folder_of_weights(variables: Mapping[str, Written], arguments: Sequence[Argument]) -> str:
+def folder_of_weights(variables: Mapping[str, Written], arguments: Sequence[Argument]) -> str:
     """Return the folder that the model's option or the first argument names, else the cache of Hugging Face."""
     words = [word.text for word in arguments]
     for option in _MODEL_OPTIONS:
