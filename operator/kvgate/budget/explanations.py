@@ -1,7 +1,6 @@
 """Explanations for `kvgate explain --why`: every figure of the ledger and of the cache, by its name in the machine contract."""
 
 import re
-from collections.abc import Callable, Mapping
 
 from kvgate.budget.capacity import KVCache
 from kvgate.budget.interval import Interval, Term
@@ -17,10 +16,42 @@ from kvgate.record import record
 Inputs = tuple[tuple[str, int | str], ...]
 _NAME = re.compile(r"[a-z_]{2,}")
 
+LEDGER_TERMS = ("total", "requested", "parameter", "weights", "peak_activation", "non_torch", "cuda_graph")
+CACHE_TERMS = ("bytes_per_block", "request")
+TERMS = (*LEDGER_TERMS, "available", "bytes_per_block", "blocks", "tokens", "concurrency", "request", "max_model_len")
+"""Every figure that has an explanation, in the order of the ledger and of the cache."""
+_ALIASES = {
+    "available_kv_cache": "available",
+    "num_blocks": "blocks",
+    "num_tokens": "tokens",
+    "max_concurrency": "concurrency",
+    "request_blocks": "request",
+    "max_model_len_that_fits": "max_model_len",
+}
+
+_CAPACITY = "vLLM 0.32, v1/core/kv_cache_utils.py"
+_EXACT = "it is exact: vLLM's own arithmetic on whole blocks"
+_FOLLOWS = "it is exact for a given KV cache memory, and changes with that memory"
+DOUBTS = {
+    "weights": (
+        "the sizes of 16-bit tensors are known to 0.05 GiB; kernels that repack quantised or expert weights change them by about 1 %"
+    ),
+    "peak_activation": (
+        "it depends on which kernels are fused and whether the compile cache is warm; from vLLM 0.20 on, a cold cache sets a "
+        "lower limit to the peak"
+    ),
+    "non_torch": "it depends on the driver, the links between GPUs and the settings of NCCL, and a configuration names none of them",
+    "cuda_graph": "the size of a captured piece depends on the kernels; the constants are fitted to few starts",
+}
+"""Doubts about the terms of the ledger, by name."""
+
 
 @record
 class Explanation:
-    """One figure; `formula` is in the names of `inputs`, where a name that ends in `_bytes` may stand without its end."""
+    """One figure of a budget: its formula, the numbers in it, its source, and why it may be off.
+
+    `formula` uses the names of `inputs`; it may leave out the end of a name in `_bytes`.
+    """
 
     name: str
     amount: Interval
@@ -36,19 +67,19 @@ class Explanation:
 
     @property
     def numbers(self) -> str:
-        """The formula with the numbers put in; empty where it has no names of inputs."""
+        """The formula with numbers in place of names; empty where it has no names of inputs."""
         known = dict(self.inputs)
-        numbers = _NAME.sub(lambda match: _number(known, match[0]), self.formula)
+
+        def number(match: re.Match[str]) -> str:
+            name = match[0]
+            key = next((key for key in (f"{name}_bytes", name, f"{name}_graphs") if key in known), None)
+            if key is None:
+                return name
+            value = known[key]
+            return format_bytes(value) if key.endswith("_bytes") and isinstance(value, int) else str(value)
+
+        numbers = _NAME.sub(number, self.formula)
         return "" if numbers == self.formula else numbers
-
-
-def _number(inputs: Mapping[str, int | str], name: str) -> str:
-    """Return an input by its name or by the beginning of it."""
-    key = next((key for key in (f"{name}_bytes", name, f"{name}_graphs") if key in inputs), None)
-    if key is None:
-        return name
-    value = inputs[key]
-    return format_bytes(value) if key.endswith("_bytes") and isinstance(value, int) else str(value)
 
 
 def format_bytes(size: int) -> str:
@@ -58,19 +89,64 @@ def format_bytes(size: int) -> str:
     return f"{size / MIB:.2f} MiB" if abs(size) >= MIB // 10 else f"{size} bytes"
 
 
-DOUBTS = {
-    "weights": "tensors in 16 bits are known to 0.05 GiB; kernels that repack quantised or expert weights move about 1 %",
-    "peak_activation": (
-        "which kernels are fused and whether the compile cache is warm; a cold one puts a floor under the peak from 0.20 on"
-    ),
-    "non_torch": "driver, links between GPUs and settings of NCCL, none of which a configuration names",
-    "cuda_graph": "what a captured piece takes depends on kernels; the constants are fitted on few starts",
-}
-"""Doubts about the terms of the ledger, by name."""
+def term_named(name: str) -> str | None:
+    """Return the term that a name of the machine contract, with or without `_bytes`, means; None for an unknown name."""
+    plain = name.strip().replace("-", "_").removesuffix("_bytes")
+    plain = _ALIASES.get(plain, plain)
+    return plain if plain in TERMS else None
+
+
+def explain_term(budget: Budget, name: str) -> Explanation | None:
+    """Explain one of TERMS; None where the figure is not known: no formula, or no memory for the cache to divide."""
+    stage, kv_cache, pool = budget.tightest, budget.kv_cache, budget.num_blocks
+    if name == "available":
+        return _available(stage, gives_memory=budget.request.settings.gives_cache_memory) if stage else None
+    if name in LEDGER_TERMS:
+        return _ledger_figure(name, budget, stage, stage.ledger) if stage and stage.ledger else None
+    if kv_cache is None:
+        return None
+    if name in CACHE_TERMS:
+        return _bytes_per_block(kv_cache) if name == "bytes_per_block" else _request(budget, kv_cache)
+    return _pool_figure(name, budget, kv_cache, pool) if pool and kv_cache.groups else None
+
+
+def _ledger_figure(name: str, budget: Budget, stage: Stage, ledger: Ledger) -> Explanation | None:
+    gpu = budget.request.accelerator
+    if name == "total":
+        return Explanation(
+            name="total",
+            amount=Interval(low=gpu.memory_low_bytes, expected=ledger.total_bytes, high=gpu.memory_high_bytes),
+            formula="memory that the driver reports to a process",
+            source="second value of cudaMemGetInfo; the accelerator catalogue names the logs",
+            doubt="drivers and boards of one product report different sizes",
+            inputs=(("accelerator", gpu.name), ("product", gpu.product)),
+        )
+    if name == "requested":
+        share = budget.resolved.gpu_memory_utilization
+        return Explanation(
+            name="requested",
+            amount=Interval.exactly(ledger.requested_bytes),
+            formula="ceil(total × gpu_memory_utilization)",
+            source="vLLM 0.11+, v1/worker/utils.py request_memory; the default is 0.90, from 0.20 on 0.92",
+            doubt="it is exact for this total; the totals that other drivers report widen the range of what is available",
+            inputs=(("total_bytes", ledger.total_bytes), ("gpu_memory_utilization", f"{float(share):g}")),
+        )
+    if name == "parameter":
+        if ledger.parameter_bytes is None:
+            return None
+        return Explanation(
+            name="parameter",
+            amount=Interval.exactly(ledger.parameter_bytes),
+            formula="Σ elements × bytes of every parameter of the rank",
+            source="vLLM 0.32, model classes",
+            doubt="it is exact for the model classes that were read; loading adds to it (see weights)",
+        )
+    term = next(line for line in ledger.lines if line.name == name)
+    return of_term(term, _weight_table(budget, stage) if name == "weights" else ())
 
 
 def of_term(term: Term, parts: tuple[WeightPart, ...] = ()) -> Explanation:
-    """A line of the ledger in the same words as every other figure."""
+    """Explain a line of the ledger in the same words as every other figure."""
     return Explanation(
         name=term.name,
         amount=term.amount,
@@ -82,126 +158,21 @@ def of_term(term: Term, parts: tuple[WeightPart, ...] = ()) -> Explanation:
     )
 
 
-_CAPACITY = "vLLM 0.32, v1/core/kv_cache_utils.py"
-_EXACT = "it is exact: vLLM's own arithmetic on whole blocks"
-_FOLLOWS = "it is exact for a given KV cache memory, and moves with it"
-
-_ALIASES = {
-    "available_kv_cache": "available",
-    "num_blocks": "blocks",
-    "num_tokens": "tokens",
-    "max_concurrency": "concurrency",
-    "request_blocks": "request",
-    "max_model_len_that_fits": "max_model_len",
-}
-
-
-def term_named(name: str) -> str | None:
-    """The term that a name of the machine contract, with or without `_bytes`, means; None for an unknown one."""
-    plain = name.strip().replace("-", "_").removesuffix("_bytes")
-    plain = _ALIASES.get(plain, plain)
-    return plain if plain in TERMS else None
-
-
-def explain_term(budget: Budget, name: str) -> Explanation | None:
-    """None where the figure is not known: no formula, or no memory for the cache to divide."""
-    return TERMS[name](budget)
-
-
-def _of_ledger(
-    explain: Callable[[Budget, Stage, Ledger], Explanation | None],
-) -> Callable[[Budget], Explanation | None]:
-    """Make an explanation of figures in the tightest stage's ledger."""
-
-    def explained(budget: Budget) -> Explanation | None:
-        stage = budget.tightest
-        return explain(budget, stage, stage.ledger) if stage and stage.ledger else None
-
-    return explained
-
-
-def _of_cache(explain: Callable[[Budget, KVCache], Explanation | None]) -> Callable[[Budget], Explanation | None]:
-    """Make an explanation of figures that need the layout of the cache."""
-
-    def explained(budget: Budget) -> Explanation | None:
-        return explain(budget, budget.kv_cache) if budget.kv_cache else None
-
-    return explained
-
-
-def _of_pool(explain: Callable[[Budget, KVCache, Interval], Explanation]) -> Callable[[Budget], Explanation | None]:
-    """Make an explanation of figures that need the number of blocks."""
-
-    def explained(budget: Budget) -> Explanation | None:
-        pool, kv_cache = budget.num_blocks, budget.kv_cache
-        return explain(budget, kv_cache, pool) if pool and kv_cache and kv_cache.groups else None
-
-    return explained
-
-
-def _line(name: str) -> Callable[[Budget, Stage, Ledger], Explanation | None]:
-    def explained(budget: Budget, stage: Stage, ledger: Ledger) -> Explanation | None:
-        term = next(line for line in ledger.lines if line.name == name)
-        return of_term(term, _weight_table(budget, stage) if name == "weights" else ())
-
-    return explained
-
-
 def _weight_table(budget: Budget, stage: Stage) -> tuple[WeightPart, ...]:
-    """Nothing where the weights were given as one figure."""
-    request = budget.request
+    """Return the weights part by part; no parts where the user gave the weights as one figure."""
+    request, layers = budget.request, (stage.first, stage.last)
     if request.weights_bytes is not None:
         return ()
 
     def weigh(shape: ModelShape) -> Weights:
-        return weights_of(shape, request, budget.accounting, (stage.first, stage.last))
+        return weights_of(shape, request, budget.accounting, layers)
 
-    return weight_parts(
-        built_shape(request.shape, budget.accounting, request.settings), (stage.first, stage.last), weigh
-    )
+    return weight_parts(built_shape(request.shape, budget.accounting, request.settings), layers, weigh)
 
 
-def _total(budget: Budget, _stage: Stage, ledger: Ledger) -> Explanation:
-    gpu = budget.request.accelerator
-    return Explanation(
-        name="total",
-        amount=Interval(low=gpu.memory_low_bytes, expected=ledger.total_bytes, high=gpu.memory_high_bytes),
-        formula="what the driver reports to a process",
-        source="second value of cudaMemGetInfo; the accelerator catalogue names the logs",
-        doubt="drivers and boards of one product differ",
-        inputs=(("accelerator", gpu.name), ("product", gpu.product)),
-    )
-
-
-def _requested(budget: Budget, _stage: Stage, ledger: Ledger) -> Explanation:
-    share = budget.resolved.gpu_memory_utilization
-    return Explanation(
-        name="requested",
-        amount=Interval.exactly(ledger.requested_bytes),
-        formula="ceil(total × gpu_memory_utilization)",
-        source="vLLM 0.11+, v1/worker/utils.py request_memory; the default is 0.90, from 0.20 on 0.92",
-        doubt="it is exact for this total; what other drivers report widens what is available",
-        inputs=(("total_bytes", ledger.total_bytes), ("gpu_memory_utilization", f"{float(share):g}")),
-    )
-
-
-def _parameter(_budget: Budget, _stage: Stage, ledger: Ledger) -> Explanation | None:
-    if ledger.parameter_bytes is None:
-        return None
-    return Explanation(
-        name="parameter",
-        amount=Interval.exactly(ledger.parameter_bytes),
-        formula="Σ elements × bytes of every parameter of the rank",
-        source="vLLM 0.32, model classes",
-        doubt="it is exact for the model classes that were read; loading adds to it (see weights)",
-    )
-
-
-def _available(budget: Budget) -> Explanation | None:
-    stage = budget.tightest
-    if stage is None:
-        return None
-    if budget.request.settings.gives_cache_memory or stage.ledger is None:
+def _available(stage: Stage, *, gives_memory: bool) -> Explanation:
+    ledger = stage.ledger
+    if gives_memory or ledger is None:
         return Explanation(
             name="available",
             amount=stage.available,
@@ -209,23 +180,19 @@ def _available(budget: Budget) -> Explanation | None:
             source="the request",
             doubt="nothing is predicted",
         )
-    ledger = stage.ledger
     amounts = tuple((f"{line.name}_bytes", line.amount.expected) for line in ledger.lines)
+    unexplained = f"{format_gib(ledger.uncertainty_bytes)} that no term explains (drivers, untried releases)"
     return Explanation(
         name="available",
         amount=stage.available,
         formula="requested − weights − peak_activation − non_torch − cuda_graph",
         source="vLLM 0.32, v1/worker/gpu_worker.py determine_available_memory",
-        doubt=f"the terms err independently, so their half widths add up in squares, with {_uncertainty(ledger)}",
+        doubt=f"the terms err independently, so the squares of their half widths add up, together with {unexplained}",
         inputs=(("requested_bytes", ledger.requested_bytes), *amounts),
     )
 
 
-def _uncertainty(ledger: Ledger) -> str:
-    return f"{format_gib(ledger.uncertainty_bytes)} that no term explains (drivers, untried releases)"
-
-
-def _bytes_per_block(_budget: Budget, kv_cache: KVCache) -> Explanation:
+def _bytes_per_block(kv_cache: KVCache) -> Explanation:
     widest = max(kv_cache.groups, key=lambda group: group.bytes_between(0, None), default=None)
     inputs: Inputs = ()
     if widest is not None and len(widest.parts) == 1:
@@ -237,14 +204,63 @@ def _bytes_per_block(_budget: Budget, kv_cache: KVCache) -> Explanation:
         source=f"{_CAPACITY} get_kv_cache_groups; a page is one block of one layer",
         doubt=_EXACT,
         inputs=inputs,
-        notes=("of the group that holds most; every other group pays the same",),
+        notes=("these are the bytes of the group that holds most; a block of any other group takes as many",),
     )
 
 
-def _blocks(budget: Budget, kv_cache: KVCache, pool: Interval) -> Explanation:
-    stage = budget.tightest
-    inputs: Inputs = (("bytes_per_block", stage.bytes_per_block),) if stage else ()
-    available: Inputs = (("available_bytes", stage.available.expected),) if stage else ()
+def _request(budget: Budget, kv_cache: KVCache) -> Explanation:
+    textbook = textbook_of(budget)
+    return Explanation(
+        name="request",
+        amount=Interval.exactly(kv_cache.request_bytes),
+        formula="request_blocks × bytes_per_block",
+        source="vLLM 0.32, v1/kv_cache_interface.py max_memory_usage_bytes; one request of max_model_len tokens",
+        doubt=_EXACT,
+        inputs=(
+            ("max_model_len", kv_cache.reach.max_model_len),
+            ("request_blocks", kv_cache.request_blocks),
+            ("bytes_per_block", kv_cache.bytes_per_block),
+        ),
+        notes=(textbook.comparison(kv_cache.request_bytes), *textbook.reasons) if textbook else (),
+    )
+
+
+def _pool_figure(name: str, budget: Budget, kv_cache: KVCache, pool: Interval) -> Explanation:
+    """Explain a figure that needs the number of blocks."""
+    if name == "blocks":
+        return _blocks(budget.tightest, kv_cache, pool)
+    if name == "tokens":
+        return _tokens(budget, kv_cache, pool)
+    ends = (pool.low, pool.expected, pool.high)
+    if name == "concurrency":
+        low, expected, high = (int(kv_cache.max_concurrency(blocks)) for blocks in ends)
+        return Explanation(
+            name="concurrency",
+            unit="requests",
+            amount=Interval(low=low, expected=expected, high=high),
+            formula="blocks / request_blocks",
+            source=f"{_CAPACITY} get_max_concurrency_for_kv_cache_config; full-length requests, the null block included",
+            doubt=_FOLLOWS,
+            inputs=(("blocks", pool.expected), ("request_blocks", kv_cache.request_blocks)),
+            notes=(f"vLLM prints {float(kv_cache.max_concurrency(pool.expected)):.2f}x",),
+        )
+    asked = budget.resolved.max_model_len
+    low, expected, high = (kv_cache.max_model_len_that_fits(blocks, at_most=asked) for blocks in ends)
+    return Explanation(
+        name="max_model_len",
+        unit="tokens",
+        amount=Interval(low=low, expected=expected, high=high),
+        formula="longest request of at most asked tokens that fits into blocks − null_blocks",
+        source=f"{_CAPACITY} _estimate_max_model_len",
+        doubt=_FOLLOWS,
+        inputs=(("blocks", pool.expected), ("null_blocks", kv_cache.null_blocks), ("asked", asked)),
+    )
+
+
+def _blocks(stage: Stage | None, kv_cache: KVCache, pool: Interval) -> Explanation:
+    inputs: Inputs = ()
+    if stage:
+        inputs = (("available_bytes", stage.available.expected), ("bytes_per_block", stage.bytes_per_block))
     return Explanation(
         name="blocks",
         unit="blocks",
@@ -252,7 +268,7 @@ def _blocks(budget: Budget, kv_cache: KVCache, pool: Interval) -> Explanation:
         formula="floor(available / bytes_per_block)",
         source=f"{_CAPACITY} get_num_blocks",
         doubt=_FOLLOWS,
-        inputs=(*available, *inputs),
+        inputs=inputs,
         notes=("one of them, the null block, serves no request",) if kv_cache.null_blocks else (),
     )
 
@@ -274,67 +290,3 @@ def _tokens(budget: Budget, kv_cache: KVCache, pool: Interval) -> Explanation:
             ("block_size", min(group.spec.block_size for group in kv_cache.groups)),
         ),
     )
-
-
-def _concurrency(_budget: Budget, kv_cache: KVCache, pool: Interval) -> Explanation:
-    low, expected, high = (int(kv_cache.max_concurrency(blocks)) for blocks in (pool.low, pool.expected, pool.high))
-    return Explanation(
-        name="concurrency",
-        unit="requests",
-        amount=Interval(low=low, expected=expected, high=high),
-        formula="blocks / request_blocks",
-        source=f"{_CAPACITY} get_max_concurrency_for_kv_cache_config; full-length requests, the null block included",
-        doubt=_FOLLOWS,
-        inputs=(("blocks", pool.expected), ("request_blocks", kv_cache.request_blocks)),
-        notes=(f"vLLM prints {float(kv_cache.max_concurrency(pool.expected)):.2f}x",),
-    )
-
-
-def _request(budget: Budget, kv_cache: KVCache) -> Explanation:
-    textbook = textbook_of(budget)
-    return Explanation(
-        name="request",
-        amount=Interval.exactly(kv_cache.request_bytes),
-        formula="request_blocks × bytes_per_block",
-        source="vLLM 0.32, v1/kv_cache_interface.py max_memory_usage_bytes; one request of max_model_len tokens",
-        doubt=_EXACT,
-        inputs=(
-            ("max_model_len", kv_cache.reach.max_model_len),
-            ("request_blocks", kv_cache.request_blocks),
-            ("bytes_per_block", kv_cache.bytes_per_block),
-        ),
-        notes=(textbook.comparison(kv_cache.request_bytes), *textbook.reasons) if textbook else (),
-    )
-
-
-def _max_model_len(budget: Budget, kv_cache: KVCache, pool: Interval) -> Explanation:
-    longest = budget.resolved.max_model_len
-    lengths = [kv_cache.max_model_len_that_fits(n, at_most=longest) for n in (pool.low, pool.expected, pool.high)]
-    return Explanation(
-        name="max_model_len",
-        unit="tokens",
-        amount=Interval(low=lengths[0], expected=lengths[1], high=lengths[2]),
-        formula="the longest request whose blocks fit beside the null block, at most the max_model_len asked for",
-        source=f"{_CAPACITY} _estimate_max_model_len",
-        doubt=_FOLLOWS,
-        inputs=(("blocks", pool.expected), ("null_blocks", kv_cache.null_blocks), ("asked", longest)),
-    )
-
-
-TERMS: dict[str, Callable[[Budget], Explanation | None]] = {
-    "total": _of_ledger(_total),
-    "requested": _of_ledger(_requested),
-    "parameter": _of_ledger(_parameter),
-    "weights": _of_ledger(_line("weights")),
-    "peak_activation": _of_ledger(_line("peak_activation")),
-    "non_torch": _of_ledger(_line("non_torch")),
-    "cuda_graph": _of_ledger(_line("cuda_graph")),
-    "available": _available,
-    "bytes_per_block": _of_cache(_bytes_per_block),
-    "blocks": _of_pool(_blocks),
-    "tokens": _of_pool(_tokens),
-    "concurrency": _of_pool(_concurrency),
-    "request": _of_cache(_request),
-    "max_model_len": _of_pool(_max_model_len),
-}
-"""Every explanation by its term, in the order of the ledger and of the cache."""

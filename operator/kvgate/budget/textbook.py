@@ -1,4 +1,4 @@
-"""The textbook's bytes of a request beside vLLM's.
+"""The textbook's bytes of a request beside vLLM's, and in words every reason why they differ.
 
 Textbook: 2 × layers × KV heads × head size × bytes per element × tokens, divided by the tensor-parallel ranks.
 """
@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from kvgate.budget.capacity import KVCache
-from kvgate.budget.kv_cache_groups import KVCacheGroup
-from kvgate.budget.kv_cache_spec import AttentionSpec, ChunkedLocalSpec, KVCacheSpec, SlidingWindowSpec, StateSpec
+from kvgate.budget.kv_cache_spec import AttentionSpec, ChunkedLocalSpec, SlidingWindowSpec, StateSpec
 from kvgate.budget.model_shape import (
     CompressedAttention,
     CrossAttention,
@@ -24,133 +23,6 @@ from kvgate.budget.units import format_gib
 from kvgate.record import record
 
 
-def reasons_against(budget: Budget, kv_cache: KVCache, heads: tuple[int, int]) -> Iterator[str]:
-    """One clause for every way in which the model is not `heads` (KV heads, head size) in every layer for every token."""
-    layers = budget.request.shape.layers
-    mixers = Counter(mixer for layer in layers for mixer in layer.mixers)
-    of_all = f"of {len(layers)} layers"
-    if idle := sum(not layer.mixers for layer in layers):
-        yield f"{idle} {of_all} do not attend and keep nothing"
-    yield from _fixed_states(kv_cache, mixers, of_all)
-    yield from _local_caches(kv_cache, mixers, of_all)
-    yield from _latent_caches(budget, kv_cache, mixers)
-    yield from _other_heads(budget, mixers, heads, of_all)
-    yield from _formats(budget, kv_cache)
-    if budget.request.settings.parallelism.pipeline == 1:
-        yield from _padding(kv_cache)
-
-
-def _fixed_states(kv_cache: KVCache, mixers: Counter[Mixer], of_all: str) -> Iterator[str]:
-    """Recurrent states, encoder states, layers that own no cache."""
-    specs = [group.spec for group in kv_cache.groups if isinstance(group.spec, StateSpec)]
-    if specs:
-        count = _count(mixers, RecurrentState)
-        yield (
-            f"{count} {of_all} keep a recurrent state of {specs[0].state_bytes} bytes instead of keys and values: "
-            f"{sum(spec.num_states for spec in specs)} blocks of a request, whatever its length"
-        )
-    attention = next((group.spec for group in kv_cache.groups if not isinstance(group.spec, StateSpec)), None)
-    if specs and attention is not None:
-        yield f"a block has {attention.block_size} tokens, so that a page of it holds a state"
-    if count := _count(mixers, CrossAttention):
-        tokens = kv_cache.reach.max_encoder_tokens
-        yield f"{count} {of_all} keep the encoder's states as well, sized for {tokens} of them whatever the length"
-    if count := _count(mixers, SharedCache):
-        yield f"{count} {of_all} read the cache of an earlier layer and keep none"
-
-
-def _local_caches(kv_cache: KVCache, mixers: Counter[Mixer], of_all: str) -> Iterator[str]:
-    flight = kv_cache.reach.in_flight_tokens
-    for spec in dict.fromkeys(group.spec for group in kv_cache.groups):
-        if isinstance(spec, SlidingWindowSpec):
-            count = sum(n for mixer, n in mixers.items() if isinstance(mixer, FullAttention) and mixer.sliding_window)
-            yield (
-                f"{count} {of_all} look back {spec.window} tokens: they keep at most {spec.reach_back + flight} "
-                f"({spec.reach_back} before the batch and {flight} in flight) and one block more"
-            )
-        elif isinstance(spec, ChunkedLocalSpec):
-            count = sum(n for mixer, n in mixers.items() if isinstance(mixer, FullAttention) and mixer.chunk_size)
-            yield (
-                f"{count} {of_all} attend within chunks of {spec.chunk_size} tokens: they keep at most "
-                f"{spec.reach_back + flight} ({flight} of them in flight)"
-            )
-
-
-def _latent_caches(budget: Budget, kv_cache: KVCache, mixers: Counter[Mixer]) -> Iterator[str]:
-    latent = next((mixer for mixer in mixers if isinstance(mixer, LatentAttention)), None)
-    if latent is not None:
-        size = kv_cache.dtype.latent_bytes(latent.kv_lora_rank, latent.qk_rope_head_dim)
-        whole = ", whole on every rank" if budget.request.settings.parallelism.tensor > 1 else ""
-        yield (
-            f"MLA keeps one vector of {size} bytes per token and layer{whole}, instead of keys and values of "
-            f"{latent.num_heads} heads"
-        )
-    if indexed := sum(n for mixer, n in mixers.items() if _has_indexer(mixer)):
-        yield f"{indexed} layers keep an indexer's vectors for every token beside it"
-    if _count(mixers, CompressedAttention):
-        ratios = Counter(mixer.ratio for mixer in mixers.elements() if isinstance(mixer, CompressedAttention))
-        vectors = " and ".join(f"one vector for {ratio} tokens in {n} layers" for ratio, n in ratios.items() if ratio)
-        flight = kv_cache.reach.in_flight_tokens
-        yield (
-            f"MLA keeps a window of recent tokens in every layer, with {flight} in flight, {vectors}, and what the "
-            "compressors read"
-        )
-
-
-def _has_indexer(mixer: Mixer) -> bool:
-    return isinstance(mixer, FullAttention | LatentAttention) and mixer.index_head_dim > 0
-
-
-def _other_heads(budget: Budget, mixers: Counter[Mixer], heads: tuple[int, int], of_all: str) -> Iterator[str]:
-    """Layers with heads of another number or size, values narrower than keys, and heads that ranks replicate."""
-    tensor = budget.request.settings.parallelism.tensor
-    widths: Counter[tuple[int, int, int]] = Counter()
-    for mixer, count in mixers.items():
-        if isinstance(mixer, FullAttention):
-            widths[mixer.num_kv_heads, mixer.head_dim, mixer.v_head_dim or mixer.head_dim] += count
-    for (kv_heads, keys, values), count in widths.items():
-        if (kv_heads, keys) != heads:
-            yield f"{count} {of_all} have {kv_heads} KV heads of {keys}"
-        if keys != values:
-            yield f"values of {count} {of_all} are {values} wide, not {keys}"
-        if kv_heads < tensor:
-            yield f"{tensor} ranks share {kv_heads} KV heads in {count} {of_all}: each rank keeps a whole one"
-
-
-def _formats(budget: Budget, kv_cache: KVCache) -> Iterator[str]:
-    """Scales beside the elements, and layers that keep the model dtype."""
-    dtype = kv_cache.dtype
-    if dtype.is_packed or dtype.keys.extra_bytes:
-        yield f"{dtype.name} keeps scales beside the elements"
-    if dtype.is_packed or budget.request.settings.kv_cache_dtype_skip_layers:
-        yield f"some layers keep {budget.request.shape.dtype}"
-
-
-def _padding(kv_cache: KVCache) -> Iterator[str]:
-    """Return the padding of pages and blocks over one request, for the whole model."""
-    size = kv_cache.bytes_per_block
-    padding = sum(group.spec.blocks(kv_cache.reach) * (size - _content_bytes(group)) for group in kv_cache.groups)
-    if padding * 100 >= size * sum(group.spec.blocks(kv_cache.reach) for group in kv_cache.groups):
-        yield (
-            f"{format_gib(padding)} is padding: pages are made equal, and a block of any group takes what the fullest "
-            "one takes"
-        )
-
-
-def _content_bytes(group: KVCacheGroup) -> int:
-    return sum(_unpadded_bytes(spec) * len(layers) for spec, layers in group.parts)
-
-
-def _unpadded_bytes(spec: KVCacheSpec) -> int:
-    if isinstance(spec, StateSpec):
-        return spec.state_bytes
-    return spec.block_size * spec.token_bytes if isinstance(spec, AttentionSpec) else spec.page_size_bytes
-
-
-def _count(mixers: Counter[Mixer], kind: type) -> int:
-    return sum(count for mixer, count in mixers.items() if isinstance(mixer, kind))
-
-
 @record
 class Textbook:
     """The formula with a model's numbers, on one rank."""
@@ -163,7 +35,7 @@ class Textbook:
     num_tokens: int
     tensor: int
     reasons: tuple[str, ...]
-    """Reasons why the formula does not hold; empty where it does, except for whole blocks."""
+    """Reasons why the formula does not hold; empty where it holds, except for whole blocks."""
 
     @property
     def request_bytes(self) -> int:
@@ -181,7 +53,7 @@ class Textbook:
         return f"2 × {self.num_layers} layers × {heads} × {self.head_dim} × {element} × {self.num_tokens} tokens{ranks}"
 
     def comparison(self, request_bytes: int) -> str:
-        """Both figures of one request."""
+        """Both figures of one request, in words."""
         textbook = f"the textbook's {self.formula} is {format_gib(self.request_bytes)}"
         if not self.reasons:
             return f"{textbook}; vLLM rounds it up to whole blocks"
@@ -189,7 +61,7 @@ class Textbook:
 
 
 def textbook_of(budget: Budget) -> Textbook | None:
-    """None for a model without attention, or without a formula."""
+    """Return the textbook's figure; None for a model without attention, or without a formula."""
     heads = next(filter(None, map(_heads, budget.request.shape.mixers)), None)
     if budget.kv_cache is None or heads is None:
         return None
@@ -206,9 +78,129 @@ def textbook_of(budget: Budget) -> Textbook | None:
 
 
 def _heads(mixer: Mixer) -> tuple[int, int] | None:
-    """(KV heads, head size) as the textbook takes them; MLA's are all heads at the width of their keys."""
+    """(KV heads, head size) as the textbook takes them; for MLA these are all heads, and the width of their keys."""
     if isinstance(mixer, FullAttention):
         return mixer.num_kv_heads, mixer.head_dim
     if isinstance(mixer, LatentAttention):
         return mixer.num_heads, mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
     return (1, mixer.head_dim) if isinstance(mixer, CompressedAttention) else None
+
+
+def reasons_against(budget: Budget, kv_cache: KVCache, heads: tuple[int, int]) -> Iterator[str]:
+    """Yield one clause for every way in which the model is not `heads` (KV heads, head size) in every layer for every token."""
+    layers = budget.request.shape.layers
+    mixers = Counter(mixer for layer in layers for mixer in layer.mixers)
+    of_all = f"of {len(layers)} layers"
+    if idle := sum(not layer.mixers for layer in layers):
+        yield f"{idle} {of_all} do not attend and keep nothing"
+    yield from _fixed_states(kv_cache, mixers, of_all)
+    yield from _local_caches(kv_cache, mixers, of_all)
+    yield from _latent_caches(budget, kv_cache, mixers)
+    yield from _other_heads(budget, mixers, heads, of_all)
+    dtype = kv_cache.dtype
+    if dtype.is_packed or dtype.keys.extra_bytes:
+        yield f"{dtype.name} keeps scales beside the elements"
+    if dtype.is_packed or budget.request.settings.kv_cache_dtype_skip_layers:
+        yield f"some layers keep {budget.request.shape.dtype}"
+    if budget.request.settings.parallelism.pipeline == 1:
+        yield from _padding(kv_cache)
+
+
+def _fixed_states(kv_cache: KVCache, mixers: Counter[Mixer], of_all: str) -> Iterator[str]:
+    """Yield the clauses about recurrent states, encoder states, and layers that own no cache."""
+    specs = [group.spec for group in kv_cache.groups if isinstance(group.spec, StateSpec)]
+    if specs:
+        count = _count(mixers, RecurrentState)
+        yield (
+            f"{count} {of_all} keep a recurrent state of {specs[0].state_bytes} bytes instead of keys and values: a request takes "
+            f"{sum(spec.num_states for spec in specs)} blocks for it, whatever its length is"
+        )
+    attention = next((group.spec for group in kv_cache.groups if not isinstance(group.spec, StateSpec)), None)
+    if specs and attention is not None:
+        yield f"a block has {attention.block_size} tokens, so that a page of it can hold a state"
+    if count := _count(mixers, CrossAttention):
+        tokens = kv_cache.reach.max_encoder_tokens
+        yield f"{count} {of_all} keep the encoder's states as well, with room for {tokens} of them whatever the length is"
+    if count := _count(mixers, SharedCache):
+        yield f"{count} {of_all} read the cache of an earlier layer and keep none"
+
+
+def _local_caches(kv_cache: KVCache, mixers: Counter[Mixer], of_all: str) -> Iterator[str]:
+    flight = kv_cache.reach.in_flight_tokens
+    for spec in dict.fromkeys(group.spec for group in kv_cache.groups):
+        if isinstance(spec, SlidingWindowSpec):
+            count = sum(n for mixer, n in mixers.items() if isinstance(mixer, FullAttention) and mixer.sliding_window)
+            yield (
+                f"{count} {of_all} look back {spec.window} tokens: they keep at most {spec.reach_back + flight} tokens "
+                f"({spec.reach_back} before the batch and {flight} in flight) and one block more"
+            )
+        elif isinstance(spec, ChunkedLocalSpec):
+            count = sum(n for mixer, n in mixers.items() if isinstance(mixer, FullAttention) and mixer.chunk_size)
+            yield (
+                f"{count} {of_all} attend within chunks of {spec.chunk_size} tokens: they keep at most "
+                f"{spec.reach_back + flight} tokens ({flight} of them in flight)"
+            )
+
+
+def _latent_caches(budget: Budget, kv_cache: KVCache, mixers: Counter[Mixer]) -> Iterator[str]:
+    latent = next((mixer for mixer in mixers if isinstance(mixer, LatentAttention)), None)
+    if latent is not None:
+        size = kv_cache.dtype.latent_bytes(latent.kv_lora_rank, latent.qk_rope_head_dim)
+        whole = ", whole on every rank" if budget.request.settings.parallelism.tensor > 1 else ""
+        yield (
+            f"MLA keeps one vector of {size} bytes per token and layer{whole}, instead of keys and values of "
+            f"{latent.num_heads} heads"
+        )
+    with_index = FullAttention | LatentAttention
+    if indexed := sum(n for mixer, n in mixers.items() if isinstance(mixer, with_index) and mixer.index_head_dim):
+        yield f"{indexed} layers also keep an indexer's vectors for every token"
+    if _count(mixers, CompressedAttention):
+        ratios = Counter(mixer.ratio for mixer in mixers.elements() if isinstance(mixer, CompressedAttention))
+        vectors = " and ".join(f"one vector for {ratio} tokens in {n} layers" for ratio, n in ratios.items() if ratio)
+        flight = kv_cache.reach.in_flight_tokens
+        yield (
+            f"MLA keeps a window of recent tokens in every layer, with {flight} in flight, {vectors}, and the values that the "
+            "compressors read"
+        )
+
+
+def _other_heads(budget: Budget, mixers: Counter[Mixer], heads: tuple[int, int], of_all: str) -> Iterator[str]:
+    """Yield the clauses about heads of another number or size, values narrower than keys, and heads that ranks replicate."""
+    tensor = budget.request.settings.parallelism.tensor
+    widths: Counter[tuple[int, int, int]] = Counter()
+    for mixer, count in mixers.items():
+        if isinstance(mixer, FullAttention):
+            widths[mixer.num_kv_heads, mixer.head_dim, mixer.v_head_dim or mixer.head_dim] += count
+    for (kv_heads, keys, values), count in widths.items():
+        kv = "1 KV head" if kv_heads == 1 else f"{kv_heads} KV heads"
+        if (kv_heads, keys) != heads:
+            yield f"{count} {of_all} have {kv} of size {keys}"
+        if keys != values:
+            yield f"the values of {count} {of_all} are {values} wide, and not {keys}"
+        if kv_heads < tensor:
+            yield f"{tensor} ranks share {kv} in {count} {of_all}: each rank keeps a whole one"
+
+
+def _padding(kv_cache: KVCache) -> Iterator[str]:
+    """Yield the padding of pages and blocks over one request of the whole model, where it is 1 % or more."""
+    size, padding, held = kv_cache.bytes_per_block, 0, 0
+    for group in kv_cache.groups:
+        blocks, content = group.spec.blocks(kv_cache.reach), 0
+        for spec, layers in group.parts:
+            page = spec.page_size_bytes
+            if isinstance(spec, StateSpec):
+                page = spec.state_bytes
+            elif isinstance(spec, AttentionSpec):
+                page = spec.block_size * spec.token_bytes
+            content += page * len(layers)
+        held += blocks * size
+        padding += blocks * (size - content)
+    if padding * 100 >= held:
+        yield (
+            f"{format_gib(padding)} is padding: pages are made equal, and a block of any group takes as many bytes as one of the "
+            "fullest group"
+        )
+
+
+def _count(mixers: Counter[Mixer], kind: type) -> int:
+    return sum(count for mixer, count in mixers.items() if isinstance(mixer, kind))

@@ -49,7 +49,7 @@ def test_qwen3_6_27b_takes_4_31_gib_where_the_textbook_says_16() -> None:
     assert textbook.comparison(request_bytes(budget)).endswith("is 16.00 GiB; vLLM takes 4.31 GiB")
     states, block = textbook.reasons
     assert "48 of 64 layers keep a recurrent state of 3207168 bytes" in states
-    assert "6 blocks" in states
+    assert "takes 6 blocks" in states
     assert "1568 tokens" in block
 
 
@@ -67,7 +67,7 @@ def test_mla_is_compared_with_the_keys_of_all_heads_and_is_whole_on_every_rank()
         pytest.param(lambda: layered((FULL,), (), times=4), "4 of 8 layers do not attend", id="no attention"),
         pytest.param(
             lambda: layered((FullAttention(num_heads=8, num_kv_heads=8, head_dim=64, sliding_window=128),), times=4),
-            "4 of 4 layers look back 128 tokens: they keep at most 16511 (127 before the batch and 16384 in flight)",
+            "4 of 4 layers look back 128 tokens: they keep at most 16511 tokens (127 before the batch and 16384 in flight)",
             id="window",
         ),
         pytest.param(
@@ -77,12 +77,12 @@ def test_mla_is_compared_with_the_keys_of_all_heads_and_is_whole_on_every_rank()
         ),
         pytest.param(
             lambda: layered((FULL,), (FullAttention(num_heads=8, num_kv_heads=1, head_dim=512),), times=2),
-            "2 of 4 layers have 1 KV heads of 512",
+            "2 of 4 layers have 1 KV head of size 512",
             id="other heads",
         ),
         pytest.param(
             lambda: layered((FullAttention(num_heads=8, num_kv_heads=4, head_dim=192, v_head_dim=128),), times=2),
-            "values of 2 of 2 layers are 128 wide, not 192",
+            "the values of 2 of 2 layers are 128 wide, and not 192",
             id="narrow values",
         ),
         pytest.param(lambda: layered((FULL,), times=2, tensor=8), "8 ranks share 4 KV heads", id="replicated heads"),
@@ -93,7 +93,7 @@ def test_mla_is_compared_with_the_keys_of_all_heads_and_is_whole_on_every_rank()
         ),
         pytest.param(
             lambda: layered((FULL, CrossAttention(num_heads=24, num_kv_heads=4, head_dim=256)), times=2, max_model_len=448),
-            "2 of 2 layers keep the encoder's states as well, sized for 8192 of them",
+            "2 of 2 layers keep the encoder's states as well, with room for 8192 of them",
             id="cross",
         ),
         pytest.param(
@@ -101,7 +101,7 @@ def test_mla_is_compared_with_the_keys_of_all_heads_and_is_whole_on_every_rank()
                 num_heads=128, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, is_sparse=True,
                 index_head_dim=128,
             ),), times=3),
-            "3 layers keep an indexer's vectors",
+            "3 layers also keep an indexer's vectors",
             id="indexer",
         ),
         pytest.param(lambda: layered((FULL,), times=8, kv_cache_dtype="int8_per_token_head"), "keeps scales", id="scales"),
