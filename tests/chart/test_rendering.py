@@ -12,7 +12,7 @@ import pytest
 from chart.golden import CASES, INSTALL, golden_file, rendered_case, rendered_install
 from kvgate import __version__
 from kvgate.api.crd import custom_resource_definition
-from kvgate.cli.generate.chart_files import CRD_TEMPLATE, crd_template
+from kvgate.cli.generate.deployment_files import CRD_TEMPLATE, crd_template
 from kvgate.cluster import leases
 from kvgate.cluster.leases import Claim
 from kvgate.cluster.permissions import LEASE_RULES, OWN_NAMESPACE_RULES, RULES, Permission

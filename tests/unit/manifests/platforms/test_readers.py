@@ -121,9 +121,7 @@ def test_an_object_that_only_supports_is_no_engine(with_toy: Path, tmp_path: Pat
 
 
 def test_the_reference_and_the_kubectl_plugin_know_it(with_toy: Path) -> None:
-    program = (
-        "from kvgate.cli.generate.manifest_reference import *; print(kubectl_resources(), manifests_reference(''))"
-    )
+    program = "from kvgate.cli.generate.command import *; print(kubectl_resources(), pages.manifests_reference())"
     written = run(with_toy, "-c", program).stdout
     assert {"toyservers.toy.example.com", "toyboards.boards.example.org"} <= set(written.split())
     assert "| `ToyServer` (toy.example.com) | model; options |" in written

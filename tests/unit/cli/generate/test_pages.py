@@ -1,16 +1,16 @@
 """docs/reference/pods.md: its example works, and every row of the tables behind it is there."""
 
 import yaml
+from kvgate.cli.generate.pages import pods_reference
 
 from kvgate.api.validation import parse_document
-from kvgate.cli.generate.pod_reference import pods_reference
 from kvgate.controller.decision import assess_owner
 from kvgate.judge.assess import Decision
 from kvgate.vllm.flags import FLAGS, SECRET_FLAGS
 from kvgate.vllm.pod_options import POD_OPTIONS
 from kvgate.vllm.variables import FOLDERS, MOVING, RESERVED
 
-PAGE = pods_reference("")
+PAGE = pods_reference()
 
 
 def test_the_example_with_an_api_key_is_admitted_without_a_word() -> None:

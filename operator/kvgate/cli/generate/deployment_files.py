@@ -1,0 +1,130 @@
+"""Generated files of deploy/, crds/ and charts/: the CRD, the rules of the controller's roles, and the files for Prometheus."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from kvgate.api.crd import custom_resource_definition
+from kvgate.cluster.permissions import Permission
+from kvgate.monitoring.alerts import rule_groups
+from kvgate.monitoring.scraping import ENGINES, OTHER_ENGINES, in_kubernetes, scrape_configuration
+
+CRD_TEMPLATE = "charts/kvgate/templates/crds/inferencedeployments.yaml"
+RULES_TEMPLATE = "charts/kvgate/templates/_controller_rules.tpl"
+RULE_FILE = "deploy/prometheus/rules.yaml"
+SCRAPE_FILE = "deploy/prometheus/scrape.yaml"
+RULE_TEMPLATE = "charts/kvgate/templates/prometheusrule.yaml"
+RELABELING_TEMPLATE = "charts/kvgate/templates/_relabelings.tpl"
+
+_END = "{{- end }}\n"
+
+# ── the CRD and the roles ─────────────────────────────────────────────────────────────────────────────────────────
+
+_CRD_HEAD = """\
+{{{{- /* Generated from operator/kvgate/api: change it there, then make generate. */ -}}}}
+{{{{- if .Values.crds.enabled -}}}}
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: {name}
+  labels: {{{{- include "kvgate.labels" (list . "crds") | nindent 4 }}}}
+  {{{{- if .Values.crds.keep }}}}
+  annotations:
+    helm.sh/resource-policy: keep
+  {{{{- end }}}}
+"""
+_OWN_LEASE = '  resourceNames: [{{ include "kvgate.leaseName" . }}]\n'
+_RULES_HEAD = """\
+{{- /* Generated from operator/kvgate/cluster/permissions.py: change it there, then make generate. */ -}}
+"""
+
+
+def crd_yaml() -> str:
+    """Write the CustomResourceDefinition for `kubectl apply -f crds/`."""
+    crd = yaml.safe_dump(custom_resource_definition(), sort_keys=False, allow_unicode=True, width=120)
+    return f"# Generated from operator/kvgate/api by `make generate`.\n{crd}"
+
+
+def crd_template(crd: Mapping[str, Any]) -> str:
+    """Write the CRD for the chart: installed with `crds.enabled`, and kept by Helm with `crds.keep`."""
+    body = yaml.safe_dump({"spec": crd["spec"]}, sort_keys=False, allow_unicode=True, width=120)
+    return _CRD_HEAD.format(name=crd["metadata"]["name"]) + _literal(body) + _END
+
+
+def rules_template(permissions: Iterable[Permission], own: Iterable[Permission], lease: Iterable[Permission]) -> str:
+    """Write the rules of the controller's roles, each below the reason for it."""
+    roles = {"controllerRules": permissions, "ownNamespaceRules": own, "leaseRules": lease}
+    return _RULES_HEAD + "".join(_defined(name, "".join(map(_rule, rules))) for name, rules in roles.items())
+
+
+def _rule(permission: Permission) -> str:
+    rule = {
+        "apiGroups": [permission.group],
+        "resources": list(permission.resources),
+        "verbs": list(permission.verbs),
+    }
+    text = f"# {permission.why}\n" + _literal(yaml.safe_dump([rule], sort_keys=False, default_flow_style=None))
+    return text + (_OWN_LEASE if permission.on_own_lease else "")
+
+
+def _defined(name: str, body: str) -> str:
+    """A named template of the chart."""
+    return f'{{{{- define "kvgate.{name}" -}}}}\n{body}{_END}'
+
+
+def _literal(text: str) -> str:
+    """Escape the braces that Helm would take for a template."""
+    return text.replace("{{", '{{ "{{" }}')
+
+
+# ── Prometheus ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_HEAD = "# Generated from operator/kvgate/monitoring by `make generate`.\n"
+_SCRAPE_HEAD = """\
+# Prometheus, 2 or 3, inside the cluster: its ServiceAccount needs get, list and watch of pods.
+"""
+_TEMPLATE_HEAD = "{{- /* Generated from operator/kvgate/monitoring: change it there, then make generate. */ -}}\n"
+_RUNBOOKS = "RUNBOOKS"
+_RULE_HEAD = """\
+{{- if and .Values.monitoring.enabled .Values.monitoring.prometheusRule.enabled -}}
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: {{ include "kvgate.fullname" . }}
+  namespace: {{ .Release.Namespace }}
+  labels: {{- include "kvgate.monitoringLabels" . | nindent 4 }}
+spec:
+"""
+
+
+def rules_yaml() -> str:
+    """Write the rules for `rule_files` of Prometheus."""
+    return _HEAD + _dumped(rule_groups())
+
+
+def scrape_yaml() -> str:
+    """Write the scrape configuration for a Prometheus without its operator."""
+    return _HEAD + _SCRAPE_HEAD + _dumped(scrape_configuration(in_kubernetes, rule_files=("rules.yaml",)))
+
+
+def relabeling_template() -> str:
+    """Write the relabelings that the PodMonitors of the chart include."""
+    parts = {
+        "engineRelabelings": ENGINES.relabelings,
+        "otherEngineRelabelings": OTHER_ENGINES.relabelings,
+        "engineMetricRelabelings": ENGINES.metric_relabelings,
+    }
+    bodies = {name: _dumped([rule.camel_case() for rule in rules]) for name, rules in parts.items()}
+    return _TEMPLATE_HEAD + "".join(_defined(name, body) for name, body in bodies.items())
+
+
+def prometheus_rule_template() -> str:
+    """Write the rules for the operator of Prometheus; the braces of the annotations are not Helm's."""
+    rules = _literal(_dumped(rule_groups(_RUNBOOKS)))
+    body = rules.replace(_RUNBOOKS, "{{ $.Values.monitoring.prometheusRule.runbooks }}")
+    return _TEMPLATE_HEAD + _RULE_HEAD + "".join(f"  {line}\n" for line in body.splitlines()) + _END
+
+
+def _dumped(value: Any) -> str:
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120))

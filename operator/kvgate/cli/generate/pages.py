@@ -1,0 +1,219 @@
+"""Pages of docs/reference with a text of their own: what `kvgate check` reads, its configuration, and the pods that kvgate renders."""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from kvgate.api import GROUP, KIND, field_path
+from kvgate.api.crd import structural_schema
+from kvgate.cli.check.repository_config import Config
+from kvgate.cli.generate.reference import HEAD, object_tables
+from kvgate.manifests.platforms.readers import READERS
+from kvgate.rules.finding import Severity
+from kvgate.vllm.flags import FLAGS, SECRET_FLAGS
+from kvgate.vllm.memory_settings import MENTIONED
+from kvgate.vllm.pod_options import POD_OPTIONS
+from kvgate.vllm.variables import FOLDERS, MOVING, RESERVED
+
+# ── docs/reference/manifests.md ───────────────────────────────────────────────────────────────────────────────────
+
+_MANIFESTS = f"""\
+# What `kvgate check` reads
+
+`{KIND}` ({GROUP}) is judged by its policy, every other engine below by vLLM's own start condition, with requests beyond the
+cache as a warning. Rendered manifests say most: `helm template CHART | kvgate check -`, `kustomize build DIR | kvgate check -`.
+Streams of many documents, `List`s, JSON, anchors and aliases are read; a finding stands at its file, line, column and path.
+
+In an `{KIND}` a field that the CRD does not have is an error, because the API server would remove it without a warning. The message
+names the field that was probably meant: `maxModelLen` for `max_model_len`, or the same name one level deeper.
+
+## Where each answer comes from
+
+SOURCES
+
+Where no document answers a question, kvgate assumes an answer, and the report lists it as assumed. Values of Secrets are never read.
+A document that mentions vLLM and that kvgate does not understand is reported as an info. A template that is not rendered is reported
+with the command that renders it.
+
+Values of a chart are also read where a Flux `HelmRelease`, an Argo CD `Application` or an umbrella chart passes them on. Other sources
+that may set them (files elsewhere, Secrets, patches) are reported as an info, and a finding that they could change is a warning, not
+an error. YAML in a text field is read like the document around it; the path of a finding continues inside it.
+
+## Platforms
+"""
+_SOURCES = {
+    "which model": "the platform's field; `--model`; the word after `vllm serve`; of weights at a path their served name, or the folder's",
+    "which GPU": "product labels; `nvidia.com/gpu.memory`, `gpu.family`; labels of clouds; MIG resources; device claims; `--accelerator`",
+    "how many": "limits, requests or device claims, times the pods; CUDA_VISIBLE_DEVICES; tensor × pipeline × data parallel size",
+    "which release": "the tag of vLLM's own images; `--vllm-version`; else all that have the options and the model: both ends are judged",
+    "which options": "command and args, through `sh -c`, `eval`, scripts and `--config`; variables and files of ConfigMaps of the input",
+}
+"""Question, and where the answer comes from, the surest first."""
+
+
+def manifests_reference() -> str:
+    """Write the rules of reading, then a table per platform, in the order in which readers are asked."""
+    sources = [f"| {question} | {answer} |" for question, answer in _SOURCES.items()]
+    table = "\n".join(["| question | answer, the surest first |", "|---|---|", *sources])
+    lines = [HEAD, _MANIFESTS.replace("SOURCES", table)]
+    platforms = list(dict.fromkeys(reader.platform for reader in READERS))
+    by_platform = sorted(READERS, key=lambda reader: platforms.index(reader.platform))
+    for platform, readers in groupby(by_platform, key=lambda reader: reader.platform):
+        heading = platform.strip("()").capitalize() if platform.startswith("(") else platform
+        rows = [f"| {reader.what} | {'; '.join(reader.reads)} |" for reader in readers]
+        lines += [f"### {heading}\n", "| document | fields that are read |", "|---|---|", *rows, ""]
+    return "\n".join(lines)
+
+
+# ── docs/reference/config.md ──────────────────────────────────────────────────────────────────────────────────────
+
+_CONFIGURATION = """\
+# Configuration of `kvgate check`
+
+kvgate looks for `.kvgate.yaml` in the folder that it checks (for standard input: in the current folder) and in the folders above it, up
+to the top of the Git repository. `--config` names another file. Every key is optional. Options of the command line win over the file,
+and what a manifest says wins over both. A file with mistakes is not used: all mistakes are listed with file and line, and the exit
+code is 2.
+
+The files that it names must be plain files of the same repository (outside of a repository: in its own folder or below). A link that
+leads out of the repository, a device or a pipe is refused. Name files elsewhere on the command line: `--model-config`, `--calibration`.
+
+```yaml
+vllmVersion: "0.33.0"              # for images that do not state a release
+failOn: warning
+ignore:
+- rule: KVCacheKeepsModelDtype
+  reason: measured, and bfloat16 is what we want
+- rule: InvalidYaml
+  reason: its placeholders are filled in by another program
+  paths: ["**/skeleton"]
+mappings:                          # for each key, the first entry that matches and has it counts
+- paths: [clusters/eu/**]
+  accelerator: H200-SXM-141GB
+- selector: {matchLabels: {pool: chat}, name: llama-*}
+  accelerator: L4-24GB
+  workload: {peakConcurrency: 64, promptTokens: 6000, outputTokens: 500}
+```
+
+## Ignoring findings
+
+A comment ignores the findings of a rule on its own line or, where it stands alone, on the line below; a comment before a document
+ignores them in the whole document. A reason is required, and an ignore that matches no finding is reported.
+
+```yaml
+resources: {limits: {nvidia.com/gpu: 2}}  # kvgate:ignore IdleGpus the second one is for the sidecar
+```
+
+`ignore` in the configuration does the same for many files. Ignored findings stay in the report (SARIF: as suppressed), and an engine
+whose errors are all ignored does not fail the run. A file that cannot be read can be ignored by the configuration only.
+
+## Workload of an engine
+
+A manifest of another platform does not say how many requests it is for. A comment before the document or beside the engine can say
+it, and so can a mapping of `.kvgate.yaml`. A KV cache that does not hold that many requests is a warning:
+
+```yaml
+# kvgate:workload peakConcurrency=64 promptTokens=6000 outputTokens=500
+```
+
+## Baselines
+
+`kvgate check --write-baseline kvgate-baseline.json PATH…` writes a file with today's findings. With `--baseline kvgate-baseline.json`,
+only new findings count. An entry identifies a finding by its rule, its file, its engine and its setting, so it stays valid when lines
+move or numbers change. Entries are counted: a second finding of the same kind is new.
+"""
+
+
+def config_reference() -> str:
+    """Write the text, then a table per object of `.kvgate.yaml`."""
+    return "\n".join([HEAD, _CONFIGURATION, *object_tables(".kvgate.yaml", structural_schema(Config))])
+
+
+# ── docs/reference/pods.md ────────────────────────────────────────────────────────────────────────────────────────
+
+_PODS = """\
+# Pods: what a spec may not set, and why
+
+The verdict is about the GPUs, the program and the settings that a spec names, so the pod must run exactly these. Everything that would
+replace them is refused: by `kvgate check` and the webhook, and by the API server itself where the schema can express it. Pods of other
+platforms, which `kvgate check` only reads, may have all of it. This is not a sandbox: whoever may choose an image can run any program
+in it. Limit that with a policy about images.
+
+## Text
+
+vLLM gets `extraArgs` and the values of `template.env` unchanged. Kubernetes would replace `$(NAME)` in them by a variable's value and
+`$$` by `$`; kvgate escapes every `$`, so that no variable can add an option after the verdict. Give a secret value as a variable of
+its own, with `secretKeyRef`.
+
+## An API key
+
+```yaml
+# kubectl create secret generic qwen3-4b-api --from-literal=api-key="$(openssl rand -hex 24)"
+apiVersion: kvgate.io/v1alpha1
+kind: InferenceDeployment
+metadata: {name: qwen3-4b}
+spec:
+  model: {name: Qwen/Qwen3-4B}
+  accelerator: {type: L4-24GB}
+  vllm: {version: "0.33.0", maxModelLen: 8192, maxNumSeqs: 4}
+  template:
+    env:
+      - name: VLLM_API_KEY
+        secretKeyRef: {name: qwen3-4b-api, key: api-key}
+```
+
+vLLM requires the key for paths such as `/v1`. It does not require it for `/health`, which the probes request, and for `/metrics`, which
+the controller and Prometheus read: use a NetworkPolicy to keep others away from these two.
+vLLM listens only once its weights are loaded, so the startup probe on `/health` waits for them as one on `/v1/models` would.
+"""
+_MOVES = "it changes the use of GPU memory: the budget is computed without it"
+_SECRETS = "put the value into a Secret instead of a plain `value`; messages do not repeat it"
+_IMAGES = """\
+## Images
+
+`spec.vllm.image` and `spec.model.source.image.reference` are references as container runtimes take them: a name, a tag, a digest. Without
+an image, the pod runs `vllm/vllm-openai` (AMD: `vllm/vllm-openai-rocm`) with the tag of `spec.vllm.version`. A build of a version is
+written as in the tags that vLLM publishes: `0.19.0+cu130` becomes `v0.19.0-cu130`. Only a pull shows whether the registry has that tag.
+"""
+
+
+def pods_reference() -> str:
+    """Write a table for each kind of refusal."""
+    return "\n".join([HEAD, _PODS, *_variables(), *_options(), _IMAGES])
+
+
+def _variables() -> Iterator[str]:
+    yield "## Variables that are reserved\n"
+    yield "| variables in `template.env` | because | instead |"
+    yield "|---|---|---|"
+    for group in RESERVED:
+        patterns = ", ".join(f"`{pattern}`".replace("|", "\\|") for pattern in group.patterns)
+        yield f"| {patterns} | {group.reason} | {group.instead} |"
+    yield "\nEach is a regular expression for the whole name. You may set all others: `NCCL_*`, `HF_*`, `OMP_NUM_THREADS`, and more.\n"
+    yield "## Variables with a warning\n"
+    yield "| variable | warning |"
+    yield "|---|---|"
+    for variable in MOVING:
+        yield f"| `{variable.name}` | {'it changes a layout: the verdict is Unknown' if variable.kind else _MOVES} |"
+    for name, folder in FOLDERS.items():
+        yield f"| `{name}` | kvgate sets it to `{folder}`; a folder outside `/cache` is lost with the container |"
+    yield f"| names that end in `API_KEY`, `TOKEN`, `PASSWORD`, `SECRET`, `ACCESS_KEY` | {_SECRETS} |\n"
+    mentioned = ", ".join(f"`--{name.replace('_', '-')}`" for name in MENTIONED)
+    yield f"Options with the same warning: {mentioned}.\n"
+
+
+def _options() -> Iterator[str]:
+    yield "## Options that do not work in one pod with HTTP on port 8000\n"
+    yield "| option in `extraArgs` | vLLM … | instead |"
+    yield "|---|---|---|"
+    for option in POD_OPTIONS:
+        warning = "(a warning)" if option.severity is Severity.WARNING else ""
+        spelling = " ".join(filter(None, (f"`--{option.name.replace('_', '-')}`", option.when, warning)))
+        yield f"| {spelling} | {option.effect} | {option.instead} |"
+    yield "\n## Options that a field owns, and secrets\n"
+    yield "| option | instead |"
+    yield "|---|---|"
+    for owned in FLAGS:
+        yield f"| `{owned.flag}` | {f'`{field_path(owned.field)}`' if owned.field else 'nothing: kvgate decides'} |"
+    for flag, instead in SECRET_FLAGS.items():
+        yield f"| `{flag}` | {instead}: arguments are no place for a secret |"
+    yield ""
