@@ -1,9 +1,9 @@
 """docs/reference/pods.md: its example works, and every row of the tables behind it is there."""
 
 import yaml
-from kvgate.cli.generate.pages import pods_reference
 
 from kvgate.api.validation import parse_document
+from kvgate.cli.generate.pages import pods_reference
 from kvgate.controller.decision import assess_owner
 from kvgate.judge.assess import Decision
 from kvgate.vllm.flags import FLAGS, SECRET_FLAGS
