@@ -27,7 +27,7 @@ from kvgate.budget.model_shape import LatentAttention
 from kvgate.budget.plan import plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee
 from kvgate.budget.units import cdiv, round_up, share_of
-from kvgate.vllm.flags import FLAGS, OWNED_FLAG_PATTERN, owned_flag
+from kvgate.vllm.pod_options import OWNED_FLAG_PATTERN, OWNED_FLAGS, owned_flag
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_request
 
 pytestmark = pytest.mark.slow
@@ -278,7 +278,7 @@ def test_an_automatic_length_always_starts(request: BudgetRequest) -> None:
         assert automatic.verdict is Verdict.FITS
 
 
-option = st.sampled_from([owned.flag for owned in FLAGS])
+option = st.sampled_from(list(OWNED_FLAGS))
 
 
 @settings(max_examples=300)

@@ -25,7 +25,7 @@ from kvgate.api.template import Template
 from kvgate.budget.adjust import Knob
 from kvgate.budget.request import Guarantee
 from kvgate.budget.versions import DEFAULT_VERSION
-from kvgate.vllm.flags import OWNED_FLAG_PATTERN, SECRET_FLAG_PATTERN, SECRET_FLAGS, owned_flag, secret_flag
+from kvgate.vllm.pod_options import OWNED_FLAG_PATTERN, SECRET_FLAG_PATTERN, SECRET_FLAGS, owned_flag, secret_flag
 
 MAX_NAME_LENGTH = 45
 """So that `<name>-kvgate-xxxxx` fits the 63 characters of a pod's host name."""

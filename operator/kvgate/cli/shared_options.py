@@ -10,7 +10,7 @@ from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.cli.exits import BadInput
 from kvgate.cli.terminal import show_error
 from kvgate.documents.bounded_files import Refused, read_all, read_text
-from kvgate.vllm.what_if_settings import SETTINGS, Setting
+from kvgate.vllm.settings import WHAT_IFS, Setting
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -52,7 +52,7 @@ def with_settings(*, without: Collection[str] = ()) -> Decorator:
     """Add a flag for every what-if setting, except for those that the command finds out itself."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        for setting in reversed(SETTINGS):
+        for setting in reversed(WHAT_IFS):
             if setting.name not in without:
                 command = _option(setting)(command)
         return command
@@ -61,14 +61,13 @@ def with_settings(*, without: Collection[str] = ()) -> Decorator:
 
 
 def _option(setting: Setting) -> Decorator:
-    flag = f"--{setting.name.replace('_', '-')}"
     if setting.name == "model_config":
-        return click.option(flag, type=click.File("rb"), metavar="FILE", help=setting.help)
-    if setting.is_flag:
-        spelling = f"{flag}/--no-{flag[2:]}"
+        return click.option(setting.flag, type=click.File("rb"), metavar="FILE", help=setting.help)
+    if setting.is_switch:
+        spelling = f"{setting.flag}/--no-{setting.flag[2:]}"
         return click.option(spelling, setting.name, default=None, help=setting.help)
-    spellings = (setting.short, flag) if setting.short else (flag,)
-    return click.option(*spellings, setting.name, metavar="VALUE", help=setting.help)
+    short = (spelling for spelling in setting.spellings if not spelling.startswith("--"))
+    return click.option(*short, setting.flag, setting.name, metavar="VALUE", help=setting.help)
 
 
 def given_settings(values: dict[str, Any]) -> dict[str, Any]:

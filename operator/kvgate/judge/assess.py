@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from kvgate import catalogue
 from kvgate.budget import adjust as solver
 from kvgate.budget.adjust import AdjustLimits, Adjustment, Alternative, Knob
-from kvgate.budget.hardware import Parallelism
 from kvgate.budget.interval import Verdict
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
@@ -20,12 +18,15 @@ from kvgate.judge.passed_through import NO_EXTRA_ARGS, read_environment, read_ex
 from kvgate.record import record
 from kvgate.rules import BUDGET_RULES, Finding, judge_budget
 from kvgate.rules.finding import Severity, error_rules
-from kvgate.vllm.cache_flags import cache_settings
-from kvgate.vllm.memory_settings import ALLOW_LONG, stretches_length, unmodelled_kinds
+from kvgate.vllm.settings import SPEC_SETTINGS, engine_settings, stretches_length, unmodelled_kinds
+from kvgate.vllm.variables import ALLOW_LONG
 
 if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
     from kvgate.api.status import Effective
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Vllm
+
+
+_BUDGET_FIELDS = tuple(setting for setting in SPEC_SETTINGS if setting.budget)
 
 
 class Decision(StrEnum):
@@ -181,29 +182,15 @@ def to_budget_request(spec: InferenceDeploymentSpec, facts: Facts) -> BudgetRequ
 
 
 def _settings(vllm: Vllm, extra: Mapping[str, Any]) -> EngineSettings:
-    share = vllm.gpu_memory_utilization
-    return EngineSettings(
-        max_model_len=vllm.max_model_len,
-        max_num_seqs=vllm.max_num_seqs,
-        max_num_batched_tokens=vllm.max_num_batched_tokens,
-        gpu_memory_utilization=Fraction(share) if share else None,
-        dtype=vllm.dtype or "auto",
-        kv_cache_dtype=vllm.kv_cache_dtype,
-        block_size=vllm.block_size,
-        enforce_eager=vllm.enforce_eager,
-        enable_prefix_caching=vllm.enable_prefix_caching,
-        kv_cache_memory_bytes=vllm.kv_cache_memory_bytes,
-        allow_deprecated_quantization=extra.get("allow_deprecated_quantization") is True,
-        parallelism=Parallelism(
-            tensor=vllm.tensor_parallel_size,
-            pipeline=vllm.pipeline_parallel_size,
-            data=vllm.data_parallel_size,
-            expert=vllm.enable_expert_parallel,
-            decode_context=vllm.decode_context_parallel_size,
-            prefill_context=vllm.prefill_context_parallel_size,
-        ),
-        **cache_settings(extra),
-    )
+    """Return the settings of spec.vllm, and those of extraArgs that no field owns."""
+    known = dict(extra)
+    for setting in _BUDGET_FIELDS:
+        value = getattr(vllm, setting.name)
+        if isinstance(value, str):  # the API has no decimals: its share of the memory is a text
+            value = setting.read(value)
+        if value is not None:
+            known[setting.name] = value
+    return engine_settings(known)
 
 
 def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec) -> BudgetRequest:

@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, Any
 from kvgate.budget.versions import parse_patch
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
-from kvgate.vllm.cache_flags import with_speculation
-from kvgate.vllm.memory_settings import ALLOW_LONG, MENTIONED, allows_any_length
-from kvgate.vllm.variables import CACHE_MOUNT, FOLDERS, is_outside_cache, looks_secret, moving
-from kvgate.vllm.what_if_settings import read_settings
+from kvgate.vllm.settings import MENTIONED, read_settings, with_speculation
+from kvgate.vllm.variables import (
+    ALLOW_LONG,
+    CACHE_MOUNT,
+    FOLDERS,
+    allows_any_length,
+    is_outside_cache,
+    looks_secret,
+    moving,
+)
 
 if TYPE_CHECKING:
     from kvgate.api.template import EnvVar
@@ -158,11 +164,11 @@ def _moving(line: CommandLine) -> Iterator[Located]:
     """Settings that move GPU memory by an amount that no formula here knows."""
     from kvgate.vllm.arguments import located
 
-    for name, harmless in MENTIONED.items():
-        setting = line.given.get(name)
-        if setting and setting.value is not None and setting.value not in harmless:
-            message = f"{name} changes how much GPU memory vLLM takes; the budget is that without it"
-            yield located("SettingMovesMemory", Severity.WARNING, setting, message, MEASURE_WITH_IT)
+    for setting in MENTIONED:
+        option = line.given.get(setting.name)
+        if option and option.value is not None and option.value not in setting.harmless:
+            message = f"{setting.name} changes how much GPU memory vLLM takes; the budget is that without it"
+            yield located("SettingMovesMemory", Severity.WARNING, option, message, MEASURE_WITH_IT)
 
 
 def _finding(each: Located) -> Finding:

@@ -7,30 +7,26 @@ from types import MappingProxyType
 from typing import Any
 
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
-from kvgate.budget.hardware import Accelerator, Parallelism
+from kvgate.budget.hardware import Accelerator
 from kvgate.budget.interval import Verdict
 from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee
+from kvgate.budget.request import BudgetRequest, Guarantee
 from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.judge import assess, facts
 from kvgate.judge.assess import Assessment
 from kvgate.rules.finding import Finding, Severity
-from kvgate.vllm.cache_flags import cache_settings, with_speculation
-from kvgate.vllm.memory_settings import ALLOW_LONG, MEMORY_KINDS, stretches_length, unmodelled_kinds
+from kvgate.vllm.settings import (
+    DECIDING,
+    engine_settings,
+    read_settings,
+    stretches_length,
+    unmodelled_kinds,
+    with_speculation,
+)
 from kvgate.vllm.values import Unusable
-from kvgate.vllm.what_if_settings import SETTINGS, read_settings
+from kvgate.vllm.variables import ALLOW_LONG
 
-_KEYS = frozenset({setting.name for setting in SETTINGS} | {"id", ALLOW_LONG})
-_ENGINE = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "dtype", "kv_cache_dtype", "block_size",
-           "enforce_eager", "enable_prefix_caching", "kv_cache_memory_bytes", "allow_deprecated_quantization")  # fmt: skip
-_PARALLEL = {
-    "tensor_parallel_size": "tensor",
-    "pipeline_parallel_size": "pipeline",
-    "data_parallel_size": "data",
-    "enable_expert_parallel": "expert",
-    "decode_context_parallel_size": "decode_context",
-    "prefill_context_parallel_size": "prefill_context",
-}
+_KEYS = DECIDING | {"id", ALLOW_LONG}
 
 
 class BadRequest(Unusable):
@@ -92,7 +88,7 @@ def read_request(
         shape=shape,
         accelerator=accelerator,
         vllm_version=version,
-        settings=_engine_settings(known),
+        settings=engine_settings(known),
         guarantee=guarantee,
         is_whole=is_whole,
         weights_bytes=known.get("weights_bytes"),
@@ -100,12 +96,6 @@ def read_request(
         is_stretched=stretches_length(values),
     )
     return request, findings
-
-
-def _engine_settings(known: Mapping[str, Any]) -> EngineSettings:
-    parallelism = Parallelism(**{field: known[key] for key, field in _PARALLEL.items() if key in known})
-    own = {key: known[key] for key in _ENGINE if key in known}
-    return EngineSettings(**own, **cache_settings(known), parallelism=parallelism)
 
 
 def _shape(known: Mapping[str, Any]) -> tuple[ModelShape | None, tuple[Finding, ...]]:
@@ -158,7 +148,7 @@ def _remarks(values: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Fi
             "give vllm_version",
         )
     for key, value in values.items():
-        if key not in _KEYS and key not in MEMORY_KINDS and value is not None:
+        if key not in _KEYS and value is not None:
             yield _info("SettingNotUnderstood", key, f"{key} is not understood here and moves no number", "")
 
 

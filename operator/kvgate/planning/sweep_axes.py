@@ -1,21 +1,16 @@
 """The two axes of a sweep: a setting and its values, as written on the command line."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN
 from kvgate.record import record
+from kvgate.vllm.settings import SWEPT, Setting
 from kvgate.vllm.values import Unusable, ValueProblems
-from kvgate.vllm.what_if_settings import SETTINGS, Setting
 
 MAX_VALUES = 200
 """Values of one axis."""
-_NOT_SWEPT = frozenset(
-    {"model_config", "speculative_config", "compilation_config", "limit_mm_per_prompt", "kv_cache_dtype_skip_layers"}
-)
-"""Settings that are objects or lists."""
-KNOBS: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS if setting.name not in _NOT_SWEPT}
 _TRUTHS = {"true": True, "false": False}
 
 
@@ -53,12 +48,12 @@ def parse_axis(text: str) -> Axis:
     """`KNOB=a,b,c`, `KNOB=a..b` by doubling, `KNOB=a..b+step`. Raises Unusable with everything that is wrong."""
     name, equals, written = text.partition("=")
     name = name.strip().lstrip("-").replace("-", "_")
-    if name not in KNOBS:
+    if name not in SWEPT:
         raise Unusable(f"{name!r} is not a setting that can be swept; {_instead_of(name)}")
     if not equals or not written.strip():
         raise Unusable(f"{name} has no values; write {name}=a,b,c, {name}=a..b for doubling, or {name}=a..b+step")
     problems = ValueProblems()
-    parts = [problems.read_or([], _values, KNOBS[name], part.strip()) for part in written.split(",")]
+    parts = [problems.read_or([], _values, SWEPT[name], part.strip()) for part in written.split(",")]
     problems.check()
     return axis_of(name, [value for part in parts for value in part])
 
@@ -66,8 +61,8 @@ def parse_axis(text: str) -> Axis:
 def _instead_of(name: str) -> str:
     import difflib
 
-    nearest = difflib.get_close_matches(name, KNOBS, n=2)
-    return f"write {' or '.join(nearest)}" if nearest else f"choose from {', '.join(KNOBS)}"
+    nearest = difflib.get_close_matches(name, SWEPT, n=2)
+    return f"write {' or '.join(nearest)}" if nearest else f"choose from {', '.join(SWEPT)}"
 
 
 def axis_of(name: str, values: Sequence[Any]) -> Axis:
@@ -80,14 +75,14 @@ def axis_of(name: str, values: Sequence[Any]) -> Axis:
 
 def with_value(axis: Axis, text: str) -> tuple[Axis, int]:
     """The axis with one more value, unless it has it, and where that is. Raises Unusable."""
-    value = read_value(KNOBS[axis.name], text)
+    value = read_value(SWEPT[axis.name], text)
     extended = axis_of(axis.name, [*axis.values, value])
     return extended, extended.values.index(value)
 
 
 def read_value(setting: Setting, text: str) -> Any:
     """One value, with the setting's name where it cannot be used."""
-    value = _TRUTHS.get(text.strip().lower(), text) if setting.is_flag else text.strip()
+    value = _TRUTHS.get(text.strip().lower(), text) if setting.is_switch else text.strip()
     try:
         return setting.read(value)
     except Unusable as error:

@@ -16,7 +16,7 @@ from kvgate.budget.versions import accounting_of
 from kvgate.calibration.records import Trust
 from kvgate.rendering.labels import HASH_ANNOTATION, labels, render_hash
 from kvgate.text.expansion import escaped
-from kvgate.vllm.flags import FLAGS
+from kvgate.vllm.settings import SPEC_SETTINGS
 from kvgate.vllm.variables import CACHE_MOUNT, FOLDERS
 
 MODEL_MOUNT = "/model"
@@ -57,26 +57,16 @@ def _model_arguments(model: Model) -> Iterator[str]:
 
 
 def _setting_arguments(vllm: Vllm, effective: Effective) -> Iterator[str]:
+    """One option for each field whose value is not its default. A switch has no value on the command line."""
     values = {**dict(vllm), **dict(effective)}
-    seen = set()
-    for owned in FLAGS:
-        if owned.field in seen or owned.field not in values:
+    for setting in SPEC_SETTINGS:
+        field = Vllm.model_fields.get(setting.name)
+        if field is None or (value := values[setting.name]) == field.default:
             continue
-        seen.add(owned.field)
-        yield from _option(owned.flag, owned.field, values[owned.field])
-
-
-def _option(flag: str, field: str, value: object) -> Iterator[str]:
-    """Write one option; a value that changes nothing is left out, and switches have no value."""
-    if value is None or value == "auto" or (field.endswith("_parallel_size") and value == 1):
-        return
-    if isinstance(value, bool):
-        if value:
-            yield flag
-        elif field == "enable_prefix_caching":
-            yield f"--no-{flag.removeprefix('--')}"
-    else:
-        yield f"{flag}={value}"
+        if setting.is_switch:
+            yield setting.flag if value else f"--no-{setting.flag[2:]}"
+        else:
+            yield f"{setting.flag}={value}"
 
 
 def _shutdown_arguments(vllm: Vllm) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from kvgate.documents.written import Written
 from kvgate.text import expansion
-from kvgate.vllm.memory_settings import ALLOW_LONG, allows_any_length
+from kvgate.vllm.variables import ALLOW_LONG, allows_any_length
 
 ConfigData = Callable[[str], Mapping[str, Any] | None]
 """Name of a ConfigMap → its data, where it is in the same input."""

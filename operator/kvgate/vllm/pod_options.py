@@ -1,18 +1,62 @@
-"""Options that the pod of an InferenceDeployment cannot hold: one pod, one host, HTTP on one port, every rank in it.
+"""Options that extraArgs of an InferenceDeployment must not contain: those that a field owns, secrets, and those that its pod
+cannot hold, which is one pod on one host, with every rank in it and HTTP on one port.
 
-Read in vLLM 0.33.0: `ServeSubcommand.cmd`, `setup_server`, `EngineArgs.create_engine_config`, `ParallelConfig`, `DPSupervisor`,
-`ExecutorWithExternalLauncher`. Options that are not here leave probes, port, hosts and GPUs as they are rendered: --root-path
-(routes are found with and without it), --middleware, --allowed-*, --disable-uvicorn-access-log, --api-server-count above 0,
+The last kind was read in vLLM 0.33.0: `ServeSubcommand.cmd`, `setup_server`, `EngineArgs.create_engine_config`, `ParallelConfig`,
+`DPSupervisor`, `ExecutorWithExternalLauncher`. Options that are not here leave probes, port, hosts and GPUs as they are rendered:
+--root-path (routes are found with and without it), --middleware, --allowed-*, --disable-uvicorn-access-log, --api-server-count above 0,
 --grpc-port (beside HTTP), --master-addr and --data-parallel-address (of no use on one host), ray on the GPUs of the pod.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from kvgate.record import record
 from kvgate.rules.finding import Severity
 from kvgate.vllm.arguments import Located, located, shown
-from kvgate.vllm.parser import CommandLine
+from kvgate.vllm.settings import SETTINGS, Owner, Setting
+
+if TYPE_CHECKING:  # the API types need the patterns below, and not the parser
+    from kvgate.vllm.parser import CommandLine
+
+OWNED_FLAGS: Mapping[str, Setting] = {
+    flag: each for each in SETTINGS if each.owner is not Owner.USER for flag in each.flags
+}
+"""Every name of an option that a field or kvgate itself owns. vLLM also takes `_` for `-`, and unique abbreviations."""
+SECRET_FLAGS = {
+    "--api-key": "the variable VLLM_API_KEY in template.env with secretKeyRef",
+    "--hf-token": "model.tokenSecretRef",
+}
+"""Options whose value is a secret → where a spec has it. Everybody who sees the pod sees extraArgs."""
+
+_MIN_ABBREVIATION = 5
+"""`--` and three letters: no shorter beginning is unique, and no option of vLLM's is the beginning of one of ours."""
+
+
+def _spellings(flag: str) -> str:
+    """Return the pattern of an option as vLLM's parser reads it: `_` for `-`, unique abbreviations, `=value`, `.key`."""
+    if not flag.startswith("--"):
+        return f"{flag}.*" if len(flag) == 2 else f"{flag}(=.*)?"  # -q takes its value attached: -qfp8
+    letters = re.findall(r"\[-_\]|\w", flag[2:].replace("-", "[-_]"))
+    stem, rest = letters[: _MIN_ABBREVIATION - 2], letters[_MIN_ABBREVIATION - 2 :]
+    return f"--{''.join(stem)}{''.join(f'({letter}' for letter in rest)}{')?' * len(rest)}([=.].*)?"
+
+
+OWNED_FLAG_PATTERN = "^(" + "|".join(map(_spellings, OWNED_FLAGS)) + ")$"
+SECRET_FLAG_PATTERN = "^(" + "|".join(map(_spellings, SECRET_FLAGS)) + ")$"
+"""RE2 syntax, so that CEL and Python agree."""
+
+
+def owned_flag(argument: str) -> bool:
+    """Return whether an argument sets an option of OWNED_FLAGS, in any spelling that vLLM's parser takes."""
+    return re.fullmatch(OWNED_FLAG_PATTERN, argument) is not None
+
+
+def secret_flag(argument: str) -> bool:
+    """Return whether an argument is an option that takes a secret."""
+    return re.fullmatch(SECRET_FLAG_PATTERN, argument) is not None
 
 
 @record

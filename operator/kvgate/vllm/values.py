@@ -1,23 +1,51 @@
-"""Values of vLLM's arguments, from JSON or as text from a command line."""
+"""Readers of setting values. A value comes from JSON, or is a text from a command line; Unusable says what it must be."""
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any, ParamSpec, TypeVar
+
+from kvgate.budget.model_shape import DTYPE_BYTES
+from kvgate.budget.request import AUTO_MAX_MODEL_LEN, GRAPH_MODES, GraphSettings, Speculation
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Reader = Callable[[Any], Any]
+"""It returns the typed value, or raises Unusable."""
 
 
 class Unusable(ValueError):
     """A value of the wrong type or range; the message says what it must be."""
 
 
-Reader = Callable[[Any], Any]
+class ValueProblems:
+    """Problems of several readings, reported together: each reading may raise Unusable."""
+
+    def __init__(self, found: Iterable[str] = ()) -> None:
+        self._found = list(found)
+
+    def read_or(self, otherwise: T, read: Callable[P, T], *given: P.args, **options: P.kwargs) -> T:
+        """Return what `read` returns. After a problem return `otherwise`, which is only a placeholder: `check` will raise."""
+        try:
+            return read(*given, **options)
+        except Unusable as error:
+            self._found.append(str(error))
+            return otherwise
+
+    def check(self) -> None:
+        """Raise Unusable with all problems, each once."""
+        if self._found:
+            raise Unusable("; ".join(dict.fromkeys(self._found)))
+
+
 _SIZE = re.compile(r"(\d+)([kKmMgGtT]?)|(\d+\.\d+)([kmgt])")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def text(value: Any) -> str:
-    """A name."""
+    """A name of at most 512 characters."""
     if not isinstance(value, str) or not value.strip() or len(value) > 512:
         raise Unusable("it must be text")
     return value.strip()
@@ -30,15 +58,19 @@ def truth(value: Any) -> bool:
     return value
 
 
-def mapping(value: Any) -> Mapping[str, Any]:
-    """A JSON object."""
-    if not isinstance(value, Mapping):
-        raise Unusable("it must be an object: the content of the model's config.json")
-    return value
+def one_of(*names: str) -> Reader:
+    """Make the reader of a word; vLLM knows these words only."""
+
+    def read(value: Any) -> str:
+        if value not in names:
+            raise Unusable(f"it must be one of {', '.join(names)}")
+        return str(value)
+
+    return read
 
 
 def whole(at_most: int, *, units: bool = False) -> Reader:
-    """A whole number from 1; with `units` also vLLM's 32k (decimal) and 32K (binary)."""
+    """Make the reader of a whole number from 1 to `at_most`; with `units` it also takes vLLM's 32k (32000) and 32K (32768)."""
     hint = "a whole number" + (" such as 32768, 32k (32000) or 32K (32768)" if units else "")
 
     def read(value: Any) -> int:
@@ -51,7 +83,7 @@ def whole(at_most: int, *, units: bool = False) -> Reader:
 
 
 def read_size(value: str) -> int:
-    """`32768`, `32k` (decimal), `32K` (binary), `1.5k`. Raises Unusable."""
+    """Read `32768`, `32k` (decimal), `32K` (binary) or `1.5k`. Raise Unusable for any other text."""
     number = _sized(value, units=True)
     if number is None:
         raise Unusable("it must be a whole number such as 32768, 32k (32000) or 32K (32768)")
@@ -67,7 +99,7 @@ def _sized(value: str, *, units: bool) -> int | None:
 
 
 def exact_decimal(value: Any) -> Fraction | None:
-    """0.9 is 9/10; None for what is no number, or one whose digits would fill the memory: 1e999999999."""
+    """Return 9/10 for 0.9. None: it is no number, or one whose digits would fill the memory (1e999999999)."""
     if isinstance(value, Fraction):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float | str) or len(str(value)) > 20:
@@ -76,36 +108,131 @@ def exact_decimal(value: Any) -> Fraction | None:
     return Fraction(match[0]) if match else None
 
 
-def one_of(*names: str) -> Reader:
-    """One of the words that vLLM knows."""
-
-    def read(value: Any) -> str:
-        if value not in names:
-            raise Unusable(f"it must be one of {', '.join(names)}")
-        return str(value)
-
-    return read
+def share(value: Any) -> Fraction:
+    """A share of a GPU's memory, above 0 and up to 1."""
+    exact = exact_decimal(value)
+    if exact is not None and 0 < exact <= 1:
+        return exact
+    raise Unusable("it must be a number above 0 and up to 1, such as 0.9")
 
 
-P = ParamSpec("P")
-T = TypeVar("T")
+read_tokens: Reader = whole(100_000_000, units=True)
+"""Reader of a number of tokens."""
 
 
-class ValueProblems:
-    """Problems of several readings, each of which may raise Unusable."""
+def tokens_or_auto(value: Any) -> int:
+    """A length in tokens; -1 and `auto` mean the longest that fits."""
+    return AUTO_MAX_MODEL_LEN if value in (AUTO_MAX_MODEL_LEN, "-1", "auto") else int(read_tokens(value))
 
-    def __init__(self, found: Iterable[str] = ()) -> None:
-        self._found = list(found)
 
-    def read_or(self, otherwise: T, read: Callable[P, T], *given: P.args, **options: P.kwargs) -> T:
-        """Return what is read, or `otherwise`, which nobody will use, where there is a problem."""
+def model_dtype(value: Any) -> str:
+    """A format of weights and activations."""
+    names = ("auto", "half", "float", *DTYPE_BYTES)
+    if value not in names:
+        raise Unusable(f"it must be one of {', '.join(names)}")
+    return str(value)
+
+
+state_dtype = one_of("auto", "float32", "float16", "bfloat16")
+"""Reader of the format of recurrent states."""
+
+
+def optimization_level(value: Any) -> int | None:
+    """A level from 0 to 3. None: the value holds keys of a compilation config, which `-O.mode` meant in old releases."""
+    if isinstance(value, Mapping):
+        return None
+    if isinstance(value, bool) or str(value) not in ("0", "1", "2", "3"):
+        raise Unusable("it must be 0, 1, 2 or 3")
+    return int(value)
+
+
+_MANY = 1024
+"""Layers of a model, and tokens that are drafted at once, at most."""
+_MODES_BY_NUMBER = {0: "NONE", 1: "PIECEWISE", 2: "FULL"}
+"""Members of vLLM's `CUDAGraphMode` that are one number each."""
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """A model's config as a JSON object."""
+    if not isinstance(value, Mapping):
+        raise Unusable("it must be an object: the content of the model's config.json")
+    return value
+
+
+def layers(value: Any) -> tuple[str, ...]:
+    """Indices of layers, or `sliding_window`: a list, or a text with spaces or commas between them."""
+    words = value.replace(",", " ").split() if isinstance(value, str) else value
+    if isinstance(words, list | tuple) and len(words) <= _MANY:
+        names = tuple(str(word) for word in words)
+        if all(name == "sliding_window" or name.isdecimal() for name in names):
+            return names
+    raise Unusable("it must be a list of layers, such as 0,1 or sliding_window")
+
+
+def item_limits(value: Any) -> tuple[tuple[str, int], ...]:
+    """`--limit-mm-per-prompt`: numbers of items, or objects with their `count`. Before 0.9 it was a text: `image=2,video=0`."""
+    if isinstance(value, str) and "=" in value and "{" not in value:
+        pairs = (part.partition("=") for part in value.split(","))
+        value = {name.strip(): int(count) if count.strip().isdecimal() else None for name, _, count in pairs}
+    limits = _object(value, '{"image": 1, "video": 0}')
+    counts = {
+        str(name): limit.get("count", 1) if isinstance(limit, Mapping) else limit for name, limit in limits.items()
+    }
+    return tuple((name, _count(count, _MANY * _MANY, "a count of items")) for name, count in counts.items())
+
+
+def graph_settings(value: Any) -> GraphSettings:
+    """`--compilation-config`: its keys about CUDA graphs. A number is a level of optimisation."""
+    if isinstance(value, int) or (isinstance(value, str) and value.strip().isdecimal()):
+        return GraphSettings(mode="NONE" if int(value) == 0 else None, compiles=_compiles(int(value)))
+    config = _object(value, '{"cudagraph_mode": "PIECEWISE"}')
+    mode, sizes, largest = (
+        config.get(key) for key in ("cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size")
+    )
+    if isinstance(mode, int):
+        mode = _MODES_BY_NUMBER.get(mode, mode)
+    if mode is not None and str(mode).upper() not in GRAPH_MODES:
+        raise Unusable(f"cudagraph_mode must be one of {', '.join(GRAPH_MODES)}")
+    if sizes is not None and not isinstance(sizes, list | tuple):
+        raise Unusable("cudagraph_capture_sizes must be a list of numbers")
+    return GraphSettings(
+        mode=None if mode is None else str(mode).upper(),
+        capture_sizes=None if sizes is None else tuple(_count(size, 1 << 20, "a capture size") for size in sizes),
+        max_capture_size=None if largest is None else _count(largest, 1 << 20, "max_cudagraph_capture_size"),
+        compiles=_compiles(config.get("mode", config.get("level"))),
+    )
+
+
+def speculation(value: Any) -> Speculation:
+    """`--speculative-config`: an object, or its JSON text. The method decides what the draft keeps in the cache."""
+    config = _object(value, '{"method": "mtp", "num_speculative_tokens": 1}')
+    tokens = _count(config.get("num_speculative_tokens") or 0, _MANY, "num_speculative_tokens")
+    method = config.get("method")
+    return Speculation(method=method if isinstance(method, str) else "draft_model", num_speculative_tokens=tokens)
+
+
+def _object(value: Any, example: str) -> Mapping[str, Any]:
+    """A JSON object, or its text."""
+    if isinstance(value, str):
         try:
-            return read(*given, **options)
-        except Unusable as error:
-            self._found.append(str(error))
-            return otherwise
+            value = json.loads(value)
+        except ValueError:
+            value = None
+    if not isinstance(value, Mapping):
+        raise Unusable(f"it must be an object such as {example}")
+    return value
 
-    def check(self) -> None:
-        """Raises Unusable with all of them, each once."""
-        if self._found:
-            raise Unusable("; ".join(dict.fromkeys(self._found)))
+
+def _count(value: Any, at_most: int, subject: str) -> int:
+    """A number from 0. Text is taken too: vLLM's configuration classes take it for a number."""
+    value = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 20 else value
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= at_most:
+        raise Unusable(f"{subject} must be a whole number up to {at_most}")
+    return value
+
+
+def _compiles(mode: Any) -> bool | None:
+    """Return whether a mode of compilation (`level` before 0.12) compiles; None where that is not certain."""
+    if mode is None:
+        return None
+    return {"0": False, "NONE": False, "3": True, "VLLM_COMPILE": True}.get(str(mode).upper())

@@ -107,6 +107,15 @@ MOVING: tuple[MovingVariable, ...] = (
     MovingVariable(name="VLLM_BATCH_INVARIANT", kind="", harmless=_OFF),
 )
 
+ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+"""vLLM's variable by which it takes any max_model_len."""
+
+
+def allows_any_length(value: str) -> bool:
+    """Read the value of ALLOW_LONG; an unknown text counts as yes."""
+    return value.strip().lower() not in ("0", "false")
+
+
 _SECRET = re.compile(r"(.*_)?(API_KEY|TOKEN|PASSWORD|SECRET|SECRET_ACCESS_KEY|SECRET_KEY|ACCESS_KEY)", re.IGNORECASE)
 _LEAST_SECRET_LENGTH = 8
 """Characters; switches such as HF_HUB_DISABLE_IMPLICIT_TOKEN=1 are shorter."""

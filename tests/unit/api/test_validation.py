@@ -13,7 +13,8 @@ from kvgate.api import field_path
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, _is_list, _models_in, parse_document, unknown_metadata
 from kvgate.rules import Finding, Severity
-from kvgate.vllm.flags import FLAGS, owned_flag
+from kvgate.vllm.pod_options import OWNED_FLAGS, owned_flag
+from kvgate.vllm.settings import Owner
 from kvgate.vllm.variables import RESERVED
 from support.builders import new_document
 
@@ -191,13 +192,13 @@ def test_an_option_that_no_field_owns_is_left_alone(argument: str) -> None:
     assert not owned_flag(argument)
 
 
-@pytest.mark.parametrize("owned", FLAGS, ids=lambda owned: owned.flag)
-def test_every_owned_option_leads_to_a_field_that_exists(owned: Any) -> None:
-    assert owned_flag(owned.flag)
-    assert owned_flag(f"{owned.flag}=x")
-    if owned.field:
+@pytest.mark.parametrize("flag", OWNED_FLAGS)
+def test_every_owned_option_leads_to_a_field_that_exists(flag: str) -> None:
+    assert owned_flag(flag)
+    assert owned_flag(f"{flag}=x")
+    if OWNED_FLAGS[flag].owner is Owner.SPEC:
         model: Any = InferenceDeployment
-        for part in field_path(owned.field).split("."):
+        for part in field_path(OWNED_FLAGS[flag].name).split("."):
             (field,) = (f for name, f in model.model_fields.items() if (f.alias or name) == part)
             model = field.annotation
 

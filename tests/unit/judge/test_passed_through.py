@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 
 from kvgate.api.v1alpha1 import Vllm
-from kvgate.budget.request import GraphSettings, Speculation
+from kvgate.budget.request import EngineSettings, GraphSettings, Speculation
 from kvgate.judge.passed_through import PodEnvironment, read_environment, read_extra_args
-from kvgate.vllm.cache_flags import cache_settings
-from kvgate.vllm.memory_settings import MENTIONED
 from kvgate.vllm.options import options
 from kvgate.vllm.pod_options import POD_OPTIONS
+from kvgate.vllm.settings import MENTIONED, Setting, engine_settings
 from kvgate.vllm.variables import MOVING, RESERVED
 from support.manifests import an_owner
 
@@ -66,12 +65,12 @@ from support.manifests import an_owner
 )  # fmt: skip
 def test_arguments_are_read_as_vllm_reads_them(arguments: list[str], expected: dict[str, Any]) -> None:
     extra = read_extra_args(Vllm(extraArgs=tuple(arguments)))
-    assert cache_settings(extra.known) == expected
+    assert engine_settings(extra.known) == EngineSettings(**expected)
 
 
 def test_a_form_that_only_old_releases_take_is_read_for_them() -> None:
     extra = read_extra_args(Vllm(version="0.8.5", extraArgs=("--limit-mm-per-prompt=image=0,video=1",)))
-    assert cache_settings(extra.known) == {"limit_mm_per_prompt": (("image", 0), ("video", 1))}
+    assert engine_settings(extra.known).limit_mm_per_prompt == (("image", 0), ("video", 1))
     assert extra.findings == ()
     assert [each.rule for each in read_extra_args(Vllm(extraArgs=("--limit-mm-per-prompt=image=0",))).findings] == [
         "OptionValue"
@@ -138,19 +137,19 @@ def test_a_variable_is_judged_as_the_text_that_vllm_gets() -> None:
     assert extra.values == {"chat_template": "{{ messages }} $(X)"}
 
 
-@pytest.mark.parametrize("name", MENTIONED)
-def test_an_option_that_moves_some_memory_is_named(name: str) -> None:
-    flag, option = f"--{name.replace('_', '-')}", options()[f"--{name.replace('_', '-')}"]
+@pytest.mark.parametrize("setting", MENTIONED, ids=lambda setting: setting.name)
+def test_an_option_that_moves_some_memory_is_named(setting: Setting) -> None:
+    flag, option = setting.flag, options()[setting.flag]
     kind = option.types_in((0, 33, 0))[0]
     value = {"bool": "", "int": "=3", "float": "=1.5"}.get(
-        kind, f"={next(iter(set(option.choices_in((0, 33, 0))) - set(MENTIONED[name])), 'X')}"
+        kind, f"={next(iter(set(option.choices_in((0, 33, 0))) - set(setting.harmless)), 'X')}"
     )
     assert told(flag + value) == [("SettingMovesMemory", "warning", "spec.vllm.extraArgs[0]")]
-    for harmless in set(MENTIONED[name]) - {False, ""}:
+    for harmless in set(setting.harmless) - {False, ""}:
         assert told(f"{flag}={harmless}") == []
 
 
-@pytest.mark.parametrize("name", [*MENTIONED, *(option.name for option in POD_OPTIONS)])
+@pytest.mark.parametrize("name", [each.name for each in (*MENTIONED, *POD_OPTIONS)])
 def test_a_key_of_an_option_that_has_none_breaks_nothing(name: str) -> None:
     """`--flag.key value` makes an object of any option."""
     assert read_extra_args(Vllm(extraArgs=(f"--{name.replace('_', '-')}.key", '{"a": [1]}'))).findings is not None

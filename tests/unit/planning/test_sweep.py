@@ -9,7 +9,8 @@ from kvgate.budget.interval import Interval, Verdict
 from kvgate.budget.request import Guarantee
 from kvgate.judge.what_if import UnknownFacts, assess_request
 from kvgate.planning.sweep import sweep, with_guarantee
-from kvgate.planning.sweep_axes import KNOBS, MAX_VALUES, parse_axis, with_value
+from kvgate.planning.sweep_axes import MAX_VALUES, parse_axis, with_value
+from kvgate.vllm.settings import SWEPT
 from kvgate.vllm.values import Unusable
 
 QWEN = {"model": "Qwen/Qwen3-32B-FP8", "gpu": "H100-SXM-80GB", "vllm_version": "0.33.0"}
@@ -85,8 +86,8 @@ def test_a_share_is_swept_with_all_its_digits() -> None:
 
 
 def test_every_setting_but_objects_is_a_knob() -> None:
-    assert {"max_model_len", "gpu", "model", "block_size", "mamba_ssm_cache_dtype"} <= KNOBS.keys()
-    assert not {"model_config", "speculative_config"} & KNOBS.keys()
+    assert {"max_model_len", "gpu", "model", "block_size", "mamba_ssm_cache_dtype"} <= SWEPT.keys()
+    assert not {"model_config", "speculative_config"} & SWEPT.keys()
 
 
 def test_full_context_is_asked_where_sequences_are_part_of_the_question() -> None:

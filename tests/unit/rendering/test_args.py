@@ -10,7 +10,7 @@ from kvgate.budget.interval import Verdict
 from kvgate.controller.decision import assess_owner
 from kvgate.judge.assess import effective_values
 from kvgate.rendering.pod import arguments, command
-from kvgate.vllm.flags import FLAGS
+from kvgate.vllm.settings import SPEC_SETTINGS
 from support.manifests import an_owner
 
 OLD = "0.11.0"
@@ -62,7 +62,7 @@ def test_effective_values_win_over_the_specs() -> None:
 def test_every_field_of_the_spec_that_vllm_knows_has_an_option() -> None:
     rendered_elsewhere = {"version", "image", "extra_args"}
     fields = set(type(spec_of().vllm).model_fields) - rendered_elsewhere
-    assert fields <= {owned.field for owned in FLAGS}
+    assert fields <= {setting.name for setting in SPEC_SETTINGS}
 
 
 @pytest.mark.parametrize(("version", "is_said"), [("0.17.9", False), ("0.18.0", True), ("v0.33.0", True)])

@@ -4,9 +4,8 @@ import pytest
 
 from kvgate.api.v1alpha1 import Vllm
 from kvgate.judge.passed_through import read_extra_args
-from kvgate.vllm.flags import owned_flag, secret_flag
 from kvgate.vllm.options import Option, options, releases_read
-from kvgate.vllm.pod_options import POD_OPTIONS
+from kvgate.vllm.pod_options import POD_OPTIONS, owned_flag, secret_flag
 
 
 def told(*arguments: str, copies: int = 1, version: str = "0.33.0") -> list[tuple[str, str]]:

@@ -10,8 +10,7 @@ from kvgate.budget.interval import Verdict
 from kvgate.cli.exits import BadInput, Exit
 from kvgate.cli.shared_options import CALIBRATION_OPTION, given_settings, read_calibration, with_settings
 from kvgate.cli.terminal import show, show_answers
-from kvgate.vllm.values import Unusable
-from kvgate.vllm.what_if_settings import read_tokens
+from kvgate.vllm.values import Unusable, read_tokens
 
 _OWN_LENGTHS = "default"
 """Text that stands for --paging without lengths."""

@@ -9,9 +9,8 @@ from kvgate.cli.check.repository_config import Config
 from kvgate.cli.generate.reference import HEAD, object_tables
 from kvgate.manifests.platforms.readers import READERS
 from kvgate.rules.finding import Severity
-from kvgate.vllm.flags import FLAGS, SECRET_FLAGS
-from kvgate.vllm.memory_settings import MENTIONED
-from kvgate.vllm.pod_options import POD_OPTIONS
+from kvgate.vllm.pod_options import OWNED_FLAGS, POD_OPTIONS, SECRET_FLAGS
+from kvgate.vllm.settings import MENTIONED, Owner
 from kvgate.vllm.variables import FOLDERS, MOVING, RESERVED
 
 # ── docs/reference/manifests.md ───────────────────────────────────────────────────────────────────────────────────
@@ -197,7 +196,7 @@ def _variables() -> Iterator[str]:
     for name, folder in FOLDERS.items():
         yield f"| `{name}` | kvgate sets it to `{folder}`; a folder outside `/cache` is lost with the container |"
     yield f"| names that end in `API_KEY`, `TOKEN`, `PASSWORD`, `SECRET`, `ACCESS_KEY` | {_SECRETS} |\n"
-    mentioned = ", ".join(f"`--{name.replace('_', '-')}`" for name in MENTIONED)
+    mentioned = ", ".join(f"`{setting.flag}`" for setting in MENTIONED)
     yield f"Options with the same warning: {mentioned}.\n"
 
 
@@ -212,8 +211,9 @@ def _options() -> Iterator[str]:
     yield "\n## Options that a field owns, and secrets\n"
     yield "| option | instead |"
     yield "|---|---|"
-    for owned in FLAGS:
-        yield f"| `{owned.flag}` | {f'`{field_path(owned.field)}`' if owned.field else 'nothing: kvgate decides'} |"
+    for flag, setting in OWNED_FLAGS.items():
+        is_field = setting.owner is Owner.SPEC
+        yield f"| `{flag}` | {f'`{field_path(setting.name)}`' if is_field else 'nothing: kvgate decides'} |"
     for flag, instead in SECRET_FLAGS.items():
         yield f"| `{flag}` | {instead}: arguments are no place for a secret |"
     yield ""

@@ -12,8 +12,7 @@ from kvgate.catalogue.prices import BadPrices, Prices, list_prices, read_prices
 from kvgate.documents.bounded_files import Refused, read_all
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.size import Question
-from kvgate.vllm.values import Unusable, ValueProblems, whole
-from kvgate.vllm.what_if_settings import read_tokens
+from kvgate.vllm.values import Unusable, ValueProblems, read_tokens, whole
 
 MAX_PRICES_BYTES = 1 << 20
 """Largest file of prices."""

@@ -7,9 +7,9 @@ from kvgate.budget.plan import plan
 from kvgate.budget.request import Guarantee
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.sweep import Sweep, sweep, with_guarantee
-from kvgate.planning.sweep_axes import KNOBS, Axis, parse_axis, read_value, with_value
+from kvgate.planning.sweep_axes import Axis, parse_axis, read_value, with_value
+from kvgate.vllm.settings import SWEPT, read_settings
 from kvgate.vllm.values import Unusable, ValueProblems
-from kvgate.vllm.what_if_settings import read_settings
 
 _SHORTEST = 1024
 """Tokens at the start of the default axis."""
@@ -62,6 +62,6 @@ def _pair(at: str, x: Axis, y: Axis) -> tuple[str, str]:
     problems = ValueProblems()
     for axis, text in ((x, first), (y, second)):
         if axis.name:
-            problems.read_or(None, read_value, KNOBS[axis.name], text)
+            problems.read_or(None, read_value, SWEPT[axis.name], text)
     problems.check()
     return first, second

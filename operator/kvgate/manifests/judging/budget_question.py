@@ -22,8 +22,8 @@ from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 from kvgate.vllm.arguments import GivenOption, Located, Place, is_open, located
-from kvgate.vllm.memory_settings import ALLOW_LONG
 from kvgate.vllm.parser import CommandLine
+from kvgate.vllm.variables import ALLOW_LONG
 
 
 @record

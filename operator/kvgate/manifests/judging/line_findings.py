@@ -5,14 +5,11 @@ from collections.abc import Iterator
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.finding import Severity
 from kvgate.vllm.arguments import GivenOption, Located, Place, located, shown
-from kvgate.vllm.memory_settings import MEMORY_KINDS
 from kvgate.vllm.option_findings import is_slip, problem_findings, repetitions
 from kvgate.vllm.parser import CommandLine
 from kvgate.vllm.parser_problems import ArgumentProblem
-from kvgate.vllm.what_if_settings import SETTINGS
+from kvgate.vllm.settings import DECIDING
 
-_DECIDING = frozenset({setting.name for setting in SETTINGS} | MEMORY_KINDS.keys() | {"model"})
-"""Settings without whose value nothing can be decided."""
 _PARSER_RULES = ("OptionUnknown", "OptionAmbiguous", "UnexpectedWord")
 """Problems that are none where another program takes the options first."""
 _VARIABLE_HELP = "give the variable a value in the same input, or check what is rendered"
@@ -52,7 +49,7 @@ def _doubtful(problem: ArgumentProblem) -> Located:
 
 def undecided_settings(line: CommandLine, *, knows_model: bool) -> list[Located]:
     """Settings that would decide, and whose value nobody knows here; the model may be named elsewhere."""
-    names = [name for name in line.unknown if name in _DECIDING and not (name == "model" and knows_model)]
+    names = [name for name in line.unknown if name in DECIDING and not (name == "model" and knows_model)]
     return [undecided(line.unknown[name]) for name in names]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from kvgate.vllm.what_if_settings import SETTINGS
+from kvgate.vllm.settings import WHAT_IFS
 from support.command_line import invoked
 
 QWEN = ("--model", "Qwen/Qwen3-8B", "--gpu", "H100-SXM-80GB")
@@ -81,7 +81,7 @@ def test_a_config_file_stands_in_for_the_catalogue(tmp_path: Path) -> None:
 
 def test_every_setting_is_a_flag_in_vllms_spelling() -> None:
     output = run("explain", "--help").output
-    assert [s.name for s in SETTINGS if f"--{s.name.replace('_', '-')}" not in output] == []
+    assert [setting.name for setting in WHAT_IFS if setting.flag not in output] == []
 
 
 @pytest.mark.slow

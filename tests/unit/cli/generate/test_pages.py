@@ -6,8 +6,7 @@ from kvgate.api.validation import parse_document
 from kvgate.cli.generate.pages import pods_reference
 from kvgate.controller.decision import assess_owner
 from kvgate.judge.assess import Decision
-from kvgate.vllm.flags import FLAGS, SECRET_FLAGS
-from kvgate.vllm.pod_options import POD_OPTIONS
+from kvgate.vllm.pod_options import OWNED_FLAGS, POD_OPTIONS, SECRET_FLAGS
 from kvgate.vllm.variables import FOLDERS, MOVING, RESERVED
 
 PAGE = pods_reference()
@@ -24,8 +23,6 @@ def test_the_example_with_an_api_key_is_admitted_without_a_word() -> None:
 
 def test_every_refusal_stands_on_the_page() -> None:
     named = [f"`{pattern}`".replace("|", "\\|") for group in RESERVED for pattern in group.patterns]
-    named += [
-        f"`{name}`" for name in (*FOLDERS, *(row.name for row in MOVING), *(row.flag for row in FLAGS), *SECRET_FLAGS)
-    ]
+    named += [f"`{name}`" for name in (*FOLDERS, *(row.name for row in MOVING), *OWNED_FLAGS, *SECRET_FLAGS)]
     named += [f"| `--{option.name.replace('_', '-')}`" for option in POD_OPTIONS]
     assert [each for each in named if each not in PAGE] == []

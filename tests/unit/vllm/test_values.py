@@ -1,15 +1,9 @@
-"""Options that shape the cache: what vLLM's parser would read from a command line, and what a what-if may say."""
+"""Readers of setting values: a value of the wrong form is refused with what it must be."""
 
 import pytest
 
-from kvgate.budget.request import EngineSettings, Speculation
-from kvgate.vllm.cache_flags import CACHE_FLAGS, graph_settings, speculation
-from kvgate.vllm.flags import owned_flag
-from kvgate.vllm.values import Unusable
-
-
-def test_every_flag_sets_a_field_of_the_engine() -> None:
-    assert {flag.setting for flag in CACHE_FLAGS} <= set(EngineSettings.__slots__)
+from kvgate.budget.request import Speculation
+from kvgate.vllm.values import Unusable, graph_settings, layers, optimization_level, speculation
 
 
 @pytest.mark.parametrize("value", ["mtp", "[1]", 3, {"num_speculative_tokens": -1}, {"num_speculative_tokens": True}])
@@ -26,9 +20,8 @@ def test_a_draft_without_a_method_is_a_model() -> None:
 
 @pytest.mark.parametrize("value", ["first", [1.5], {"0": 1}, [["0"]]])
 def test_what_is_no_list_of_layers_is_told_so(value: object) -> None:
-    flag = next(flag for flag in CACHE_FLAGS if flag.name == "kv_cache_dtype_skip_layers")
     with pytest.raises(Unusable, match="list of layers"):
-        flag.read(value)
+        layers(value)
 
 
 @pytest.mark.parametrize(
@@ -50,11 +43,5 @@ def test_a_mode_of_compilation_is_certain_or_left_open(config: dict[str, object]
 
 @pytest.mark.parametrize("value", ["4", -1, "fast", True, 1.0])
 def test_what_is_no_level_is_told_so(value: object) -> None:
-    flag = next(flag for flag in CACHE_FLAGS if flag.name == "optimization_level")
     with pytest.raises(Unusable, match="0, 1, 2 or 3"):
-        flag.read(value)
-
-
-def test_a_spec_may_carry_them_in_extra_arguments_but_for_the_number_of_blocks() -> None:
-    owned = {flag.name for flag in CACHE_FLAGS if owned_flag("--" + flag.name.replace("_", "-"))}
-    assert owned == {"num_gpu_blocks_override"}
+        optimization_level(value)

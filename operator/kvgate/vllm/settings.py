@@ -1,0 +1,274 @@
+"""Every setting of vLLM that kvgate knows, one row each. The commands, what-ifs, sweeps, the spec and extraArgs derive from the rows.
+
+Tests hold the fields of EngineSettings, the fields of the CRD and vLLM's own options against this table.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from kvgate.budget.hardware import Parallelism
+from kvgate.budget.request import AUTO_MAX_MODEL_LEN, EngineSettings
+from kvgate.record import record
+from kvgate.vllm import values
+from kvgate.vllm.values import Reader, Unusable, one_of, text, truth, whole
+from kvgate.vllm.variables import ALLOW_LONG
+
+
+class Owner(StrEnum):
+    """Who sets an option of a rendered pod."""
+
+    USER = "extraArgs"
+    SPEC = "a field of the spec"
+    KVGATE = "kvgate"
+
+
+def no_reader(value: Any) -> Any:
+    """Stand in for the reader of a setting that is no part of a what-if."""
+    raise Unusable(f"it is no part of a what-if, and its value is {value!r}")
+
+
+@record
+class Setting:
+    """One setting of vLLM, or one fact that a what-if states."""
+
+    name: str
+    """vLLM's name in snake_case. A fact that is no option of vLLM, such as the GPU, has a name of kvgate's own."""
+    help: str = ""
+    read: Reader = no_reader
+    """Reader of its value in a what-if."""
+    budget: str = ""
+    """Field of EngineSettings that it sets, or `parallelism.` and a field of Parallelism. Empty: the budget has no field for it."""
+    owner: Owner = Owner.USER
+    """SPEC and KVGATE own an option alone: extraArgs must not contain it."""
+    spellings: tuple[str, ...] = ()
+    """Further names of the option: `-q`."""
+    is_switch: bool = False
+    """It is true or false, and has no value on the command line; `--no-…` switches it off."""
+    is_swept: bool = True
+    """False for an object or a list, which cannot be an axis of a sweep."""
+    unmodelled: str = ""
+    """Feature without a formula that it switches on: the verdict is then Unknown."""
+    is_mentioned: bool = False
+    """It moves less memory than a change of the cache's layout: a warning names it, and the budget leaves it out."""
+    harmless: tuple[Any, ...] = ()
+    """Values with which an unmodelled or mentioned setting moves no memory."""
+
+    @property
+    def flag(self) -> str:
+        """`--max-model-len`."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Every name that the option has on a command line."""
+        return (self.flag, *self.spellings, *([f"--no-{self.flag[2:]}"] if self.is_switch else []))
+
+    @property
+    def is_asked(self) -> bool:
+        """True where a what-if may state it."""
+        return self.read is not no_reader
+
+
+_SPEC, _KVGATE = Owner.SPEC, Owner.KVGATE
+_bytes, _size = whole(1 << 50, units=True), whole(1024)
+_LOAD_FORMATS = ("auto", "hf", "pt", "safetensors", "npcache", "dummy", "mistral", "fastsafetensors", "runai_streamer",
+                 "runai_streamer_sharded")  # fmt: skip
+"""Values of load_format that only say how the same weights are read."""
+
+SETTINGS: tuple[Setting, ...] = (
+    # The model, the GPU and the release.
+    Setting(name="model", read=text, owner=_SPEC, help="Hugging Face id; `kvgate models` lists the known ones."),
+    Setting(name="revision", owner=_SPEC),
+    Setting(name="model_config", read=values.mapping, is_swept=False, help="The model's config.json; it wins over the catalogue."),
+    Setting(name="gpu", read=text,
+            help="Accelerator, such as H100-SXM-80GB; a name of several, such as H100, is answered with all of them."),
+    Setting(name="gpu_memory_bytes", read=_bytes, help="Memory of one GPU as vLLM sees it; it wins over the catalogue."),
+    Setting(name="vllm_version", read=text, help="Release of vLLM."),
+    # Lengths, batches and the KV cache.
+    Setting(name="max_model_len", read=values.tokens_or_auto, budget="max_model_len", owner=_SPEC,
+            help="Longest request, prompt and output together: 32768, 32k, 32K, or auto for the longest that fits."),
+    Setting(name="max_num_seqs", read=whole(1_000_000), budget="max_num_seqs", owner=_SPEC,
+            help="Requests that run at the same time."),
+    Setting(name="max_num_batched_tokens", read=values.read_tokens, budget="max_num_batched_tokens", owner=_SPEC,
+            help="Tokens of one forward pass."),
+    Setting(name="kv_cache_dtype", read=text, budget="kv_cache_dtype", owner=_SPEC,
+            help="Format of the KV cache: auto, fp8, bfloat16 …"),
+    Setting(name="kv_cache_memory_bytes", read=_bytes, budget="kv_cache_memory_bytes", owner=_SPEC, spellings=("--kv-cache-memory",),
+            help="KV cache memory of each GPU; gpu_memory_utilization then has no effect."),
+    # Weights and the share of the GPU.
+    Setting(name="dtype", read=values.model_dtype, budget="dtype", owner=_SPEC,
+            help="Format of weights and activations that are not quantised."),
+    Setting(name="quantization", read=text, owner=_SPEC, spellings=("-q",),
+            help="Quantise the weights while they are loaded, such as fp8."),
+    Setting(name="allow_deprecated_quantization", read=truth, budget="allow_deprecated_quantization", is_switch=True,
+            help="Take weight formats that vLLM will drop."),
+    Setting(name="gpu_memory_utilization", read=values.share, budget="gpu_memory_utilization", owner=_SPEC,
+            spellings=("--device-memory-utilization",), help="Share of the GPU's memory that vLLM may use."),
+    # Parallel sizes.
+    Setting(name="tensor_parallel_size", read=_size, budget="parallelism.tensor", owner=_SPEC, spellings=("-tp",),
+            help="GPUs that share every layer."),
+    Setting(name="pipeline_parallel_size", read=_size, budget="parallelism.pipeline", owner=_SPEC, spellings=("-pp",),
+            help="Stages that share the layers."),
+    Setting(name="data_parallel_size", read=_size, budget="parallelism.data", owner=_SPEC, spellings=("-dp",),
+            help="Replicas of the attention within one engine."),
+    Setting(name="decode_context_parallel_size", read=_size, budget="parallelism.decode_context", owner=_SPEC, spellings=("-dcp",),
+            help="Ranks that share the cache of one request."),
+    Setting(name="prefill_context_parallel_size", read=_size, budget="parallelism.prefill_context", owner=_SPEC, spellings=("-pcp",),
+            help="GPUs that share a prompt; how they share its cache is not modelled."),
+    Setting(name="enable_expert_parallel", read=truth, budget="parallelism.expert", owner=_SPEC, spellings=("-ep",), is_switch=True,
+            help="Give every GPU whole experts instead of a part of each."),
+    # Blocks, CUDA graphs, scheduling.
+    Setting(name="block_size", read=whole(16384), budget="block_size", owner=_SPEC, help="Tokens of a KV cache block."),
+    Setting(name="enforce_eager", read=truth, budget="enforce_eager", owner=_SPEC, is_switch=True, help="Run without CUDA graphs."),
+    Setting(name="enable_prefix_caching", read=truth, budget="enable_prefix_caching", owner=_SPEC, is_switch=True,
+            help="Keep the cache of equal prefixes once."),
+    Setting(name="num_gpu_blocks_override", read=whole(1 << 40), budget="num_gpu_blocks_override", owner=_KVGATE,
+            help="Blocks of the KV cache, whatever memory there is."),
+    Setting(name="disable_hybrid_kv_cache_manager", read=truth, budget="disable_hybrid_kv_cache_manager", is_switch=True,
+            help="Keep windows as full attention."),
+    Setting(name="enable_chunked_prefill", read=truth, budget="enable_chunked_prefill", is_switch=True,
+            help="Cut long prompts into several batches."),
+    Setting(name="async_scheduling", read=truth, budget="async_scheduling", is_switch=True,
+            help="Schedule the next batch while one runs."),
+    Setting(name="kv_cache_dtype_skip_layers", read=values.layers, budget="kv_cache_dtype_skip_layers", is_swept=False,
+            help="Layers that keep the model dtype: 0,1 or sliding_window."),
+    Setting(name="mamba_cache_mode", read=one_of("none", "align", "all"), budget="mamba_cache_mode",
+            help="How recurrent states are cached: none, align or all."),
+    Setting(name="mamba_block_size", read=whole(1 << 30), budget="mamba_block_size",
+            help="Tokens between recurrent states that are cached."),
+    Setting(name="mamba_cache_dtype", read=values.state_dtype, budget="mamba_cache_dtype", help="Format of convolution states."),
+    Setting(name="mamba_ssm_cache_dtype", read=values.state_dtype, budget="mamba_ssm_cache_dtype", help="Format of recurrent states."),
+    Setting(name="speculative_config", read=values.speculation, budget="speculation", is_swept=False,
+            help="Speculative decoding, as JSON."),
+    Setting(name="language_model_only", read=truth, budget="language_model_only", is_switch=True, help="Take no images and no sounds."),
+    Setting(name="skip_mm_profiling", read=truth, budget="skip_mm_profiling", is_switch=True, help="Keep no memory for encoders."),
+    Setting(name="mm_encoder_tp_mode", read=one_of("weights", "data"), budget="mm_encoder_tp_mode",
+            help="weights: the GPUs share the encoders; data: each GPU holds them whole."),
+    Setting(name="limit_mm_per_prompt", read=values.item_limits, budget="limit_mm_per_prompt", is_swept=False,
+            help='Items of a prompt at most, as JSON: {"image": 0}.'),
+    Setting(name="compilation_config", read=values.graph_settings, budget="graphs", is_swept=False, help="CUDA graphs, as JSON."),
+    Setting(name="optimization_level", read=values.optimization_level, budget="optimization_level",
+            help="0: neither torch.compile nor CUDA graphs; 1: graphs of pieces only."),
+    Setting(name="performance_mode", read=one_of("balanced", "interactivity", "throughput"), budget="performance_mode",
+            help="throughput: twice the default batch limits; interactivity: more CUDA graphs of small batches."),
+    # Sizes of the weights, where they are known better than by formula.
+    Setting(name="checkpoint_bytes", read=_bytes, help="All tensors of the checkpoint: total_size of its safetensors index."),
+    Setting(name="weights_bytes", read=_bytes, help="Weights on one GPU as loaded, where they are known."),
+    # The server of a rendered pod.
+    Setting(name="host", owner=_KVGATE),
+    Setting(name="port", owner=_KVGATE),
+    Setting(name="served_model_name", owner=_KVGATE),
+    Setting(name="config", owner=_KVGATE),
+    # They move memory, or the longest request, and have no formula.
+    Setting(name="speculative_model", unmodelled="speculative decoding"),
+    Setting(name="enable_lora", unmodelled="LoRA"),
+    Setting(name="lora_config", unmodelled="LoRA"),
+    Setting(name="cpu_offload_gb", unmodelled="weight offloading to the CPU"),
+    Setting(name="offload_group_size", unmodelled="weight offloading to the CPU"),
+    Setting(name="load_format", unmodelled="a load format of its own", harmless=_LOAD_FORMATS),
+    Setting(name="quantization_config", unmodelled="a quantisation of its own"),
+    Setting(name="num_redundant_experts", unmodelled="redundant experts"),
+    Setting(name="worker_cls", unmodelled="a worker of its own", harmless=("auto",)),
+    Setting(name="model_class_overrides", unmodelled="a model class of its own"),
+    Setting(name="hf_config_path", unmodelled="overrides of the model's config"),
+    Setting(name="hf_overrides", unmodelled="overrides of the model's config"),
+    Setting(name="rope_scaling", unmodelled="overrides of the model's config"),
+    # They move a little memory, by an amount without a formula.
+    Setting(name="enable_eplb", is_mentioned=True, harmless=(False,)),
+    Setting(name="enable_dbo", is_mentioned=True, harmless=(False,)),
+    Setting(name="ubatch_size", is_mentioned=True, harmless=(0, 1)),
+    Setting(name="all2all_backend", is_mentioned=True, harmless=("allgather_reducescatter", "naive")),
+    Setting(name="mm_ipc_gpu_memory_gb", is_mentioned=True, harmless=(0,)),
+    Setting(name="mm_processor_device", is_mentioned=True, harmless=("auto", "cpu")),
+    Setting(name="attention_backend", is_mentioned=True, harmless=("auto",)),
+    Setting(name="model_impl", is_mentioned=True, harmless=("auto", "vllm")),
+    Setting(name="worker_extension_cls", is_mentioned=True, harmless=("",)),
+)  # fmt: skip
+"""The order is that of `--help`, and that of the arguments of a rendered pod."""
+
+WHAT_IFS: tuple[Setting, ...] = tuple(setting for setting in SETTINGS if setting.is_asked)
+"""Settings that a what-if may state."""
+SWEPT: Mapping[str, Setting] = {setting.name: setting for setting in WHAT_IFS if setting.is_swept}
+"""Settings that can be an axis of a sweep."""
+SPEC_SETTINGS: tuple[Setting, ...] = tuple(setting for setting in SETTINGS if setting.owner is Owner.SPEC)
+"""Settings that are fields of an InferenceDeployment's spec, most of them in spec.vllm."""
+MENTIONED: tuple[Setting, ...] = tuple(setting for setting in SETTINGS if setting.is_mentioned)
+DECIDING = frozenset(setting.name for setting in SETTINGS if setting.is_asked or setting.unmodelled)
+"""Names of the settings without whose value no verdict is possible."""
+
+_UNMODELLED = tuple(setting for setting in SETTINGS if setting.unmodelled)
+_BUDGET = {setting.name: setting.budget for setting in SETTINGS if setting.budget}
+_PARALLELISM = {name: field.partition(".")[2] for name, field in _BUDGET.items() if "." in field}
+_ENGINE = {name: field for name, field in _BUDGET.items() if name not in _PARALLELISM}
+
+
+def read_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return (typed values, problems), both by vLLM's names. None counts as not given, and other names are left out."""
+    known, problems = {}, {}
+    for setting in WHAT_IFS:
+        value = given.get(setting.name)
+        if value is None:
+            continue
+        try:
+            known[setting.name] = setting.read(value)
+        except Unusable as error:
+            shown = repr(value)
+            shown = shown if len(shown) <= 60 else f"{shown[:57]}…"
+            problems[setting.name] = f"{setting.name} is {shown}; {error}"
+    return known, problems
+
+
+_PARTS_OF_SPECULATION = {"spec_method": "method", "spec_model": "model", "spec_tokens": "num_speculative_tokens"}
+"""Options that each give one key of `--speculative-config` (since 0.22)."""
+
+
+def with_speculation(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Join the options that each give one key of the speculative config; a config that is given itself wins over them."""
+    parts = {key: given[name] for name, key in _PARTS_OF_SPECULATION.items() if given.get(name) is not None}
+    rest = {name: value for name, value in given.items() if name not in _PARTS_OF_SPECULATION}
+    if not parts or rest.get("speculative_config"):
+        return rest
+    return {**rest, "speculative_config": parts}
+
+
+def engine_settings(known: Mapping[str, Any]) -> EngineSettings:
+    """Return the budget's settings from typed values by vLLM's names."""
+    own, parallel = {}, {}
+    for name, value in known.items():
+        if field := _ENGINE.get(name):
+            own[field] = value
+        elif field := _PARALLELISM.get(name):
+            parallel[field] = value
+    return EngineSettings(**own, parallelism=Parallelism(**parallel))
+
+
+_STRETCHING = ("rope_scaling", "hf_overrides")
+_ABOUT_LENGTH = frozenset({"rope_scaling", "rope_parameters", "rope_theta", "max_position_embeddings"})
+"""Keys of a model's config that say how long a request may be, and move no bytes."""
+
+
+def unmodelled_kinds(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name each feature without a formula that the values switch on."""
+    kinds = {each.name: each.unmodelled for each in _UNMODELLED if _is_set(given.get(each.name), each.harmless)}
+    if given.get("max_model_len") not in (None, AUTO_MAX_MODEL_LEN, "auto", "-1"):
+        kinds.pop("rope_scaling", None)
+        if _is_about_length(given.get("hf_overrides")):
+            kinds.pop("hf_overrides", None)
+    return tuple(dict.fromkeys(kinds.values()))
+
+
+def _is_set(value: object, harmless: tuple[Any, ...]) -> bool:
+    return bool(value) and value not in harmless
+
+
+def _is_about_length(overrides: object) -> bool:
+    """True where the overrides are about the length only."""
+    return isinstance(overrides, Mapping) and all(
+        key in _ABOUT_LENGTH or (key == "text_config" and _is_about_length(value)) for key, value in overrides.items()
+    )
+
+
+def stretches_length(given: Mapping[str, Any]) -> bool:
+    """True where the model's own longest request need not bind, because its config or the environment is overridden."""
+    return any(given.get(name) for name in (*_STRETCHING, ALLOW_LONG))

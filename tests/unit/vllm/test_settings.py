@@ -1,0 +1,161 @@
+"""One table of settings: everything else derives from its rows, or is held against them here."""
+
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvgate
+from kvgate.api.crd import structural_schema
+from kvgate.api.v1alpha1 import Vllm
+from kvgate.budget.hardware import Parallelism
+from kvgate.budget.request import EngineSettings
+from kvgate.vllm.options import Option, options
+from kvgate.vllm.pod_options import owned_flag
+from kvgate.vllm.settings import SETTINGS, SPEC_SETTINGS, SWEPT, WHAT_IFS, Owner, Setting, engine_settings
+from kvgate.vllm.values import Unusable, truth
+
+FACTS = {"model_config", "gpu", "gpu_memory_bytes", "vllm_version", "checkpoint_bytes", "weights_bytes"}
+"""Rows that are no options of vLLM."""
+CRD = structural_schema(Vllm)["properties"]
+
+
+def camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def named(setting: Setting) -> str:
+    return setting.name
+
+
+def test_no_two_rows_share_a_name_or_a_flag() -> None:
+    shared = Counter(flag for setting in SETTINGS for flag in (setting.name, *setting.flags))
+    assert [flag for flag, count in shared.items() if count > 1] == []
+
+
+def test_every_field_of_the_budget_has_one_row() -> None:
+    written = {f"parallelism.{each.name}" for each in fields(Parallelism)}
+    written |= {each.name for each in fields(EngineSettings)} - {"parallelism"}
+    assert sorted(setting.budget for setting in SETTINGS if setting.budget) == sorted(written)
+
+
+def test_every_field_of_the_spec_has_one_row() -> None:
+    own = {"version", "image", "extra_args"}
+    assert {each.name for each in SPEC_SETTINGS} - {"model", "revision"} == Vllm.model_fields.keys() - own
+
+
+@pytest.mark.parametrize(
+    "setting", [each for each in SPEC_SETTINGS if "maximum" in CRD.get(camel(each.name), {})], ids=named
+)
+def test_the_spec_and_a_what_if_have_the_same_limits(setting: Setting) -> None:
+    field = CRD[camel(setting.name)]
+    assert [setting.read(field[end]) for end in ("minimum", "maximum")] == [field["minimum"], field["maximum"]]
+    for beyond in (field["minimum"] - 1, field["maximum"] + 1):
+        with pytest.raises(Unusable, match="it must be"):
+            setting.read(beyond)
+
+
+@pytest.mark.parametrize("setting", [each for each in SETTINGS if each.name not in {*FACTS, "lora_config"}], ids=named)
+def test_a_row_has_the_names_that_some_release_of_vllm_has(setting: Setting) -> None:
+    option = options()[setting.flag]
+    assert option.dest == setting.name
+    known = {option.flag, *(alias for _, names in option.aliases for alias in names), *negated(option)}
+    abbreviations = {spelling for spelling in setting.spellings if option.flag.startswith(spelling)}
+    assert set(setting.flags) <= known | abbreviations
+
+
+def negated(option: Option) -> set[str]:
+    return {f"--no-{option.flag[2:]}"} if any(is_there for _, is_there in option.negatable) else set()
+
+
+@pytest.mark.parametrize("setting", WHAT_IFS, ids=named)
+def test_a_switch_is_read_as_a_truth_value_and_nothing_else_is(setting: Setting) -> None:
+    assert setting.is_switch is (setting.read is truth)
+    assert setting.help.endswith((".", "…"))
+
+
+@pytest.mark.parametrize("value", [{}, [], {"a": 1}])
+def test_an_axis_is_neither_an_object_nor_a_list(value: Any) -> None:
+    taken = set()
+    for name, setting in SWEPT.items():
+        try:
+            setting.read(value)
+        except Unusable:
+            continue
+        taken.add(name)
+    assert taken <= {"optimization_level"}  # `-O.mode` once meant a key of the compilation config
+
+
+def test_extra_args_may_hold_what_nobody_else_owns() -> None:
+    for setting in (each for each in SETTINGS if each.name not in FACTS):
+        assert owned_flag(setting.flag) is (setting.owner is not Owner.USER)
+
+
+def test_settings_that_are_not_given_are_vllms_defaults() -> None:
+    assert engine_settings({}) == EngineSettings()
+    assert engine_settings({"tensor_parallel_size": 2, "gpu": "L4"}).parallelism == Parallelism(tensor=2)
+
+
+ROW = '    Setting(name="toy_blocks", read=whole(1 << 40), budget="num_gpu_blocks_override", owner=_SPEC, help="Toys."),\n'
+FIELD = '    toy_blocks: Count | None = None\n    """Blocks of a toy."""\n'
+PROOF = """
+from kvgate.api.crd import custom_resource_definition
+from kvgate.api.v1alpha1 import InferenceDeployment
+from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.cli.generate.pages import pods_reference
+from kvgate.cli.main import main
+from kvgate.judge.assess import assess, effective_values, to_budget_request
+from kvgate.judge.facts import ConfigMissing, gather
+from kvgate.judge.what_if import read_request
+from kvgate.planning.sweep_axes import parse_axis
+from kvgate.rendering.pod import arguments
+
+def parsed(**vllm):
+    spec = {"model": {"name": "Qwen/Qwen3-0.6B"}, "accelerator": {"type": "L4-24GB"}, "vllm": vllm}
+    head = {"apiVersion": "kvgate.io/v1alpha1", "kind": "InferenceDeployment", "metadata": {"name": "toy"}}
+    return parse_document({**head, "spec": spec}).spec
+
+spec = parsed(toyBlocks=777)
+facts = gather(spec, lambda _: ConfigMissing(message="", remediation=""))
+assert to_budget_request(spec, facts).settings.num_gpu_blocks_override == 777
+assessment = assess(spec, facts)
+assert "--toy-blocks=777" in arguments(spec, effective_values(spec, assessment))
+try:
+    parsed(extraArgs=["--toy_blo=3"])
+    raise SystemExit("extraArgs may hold an option that a field owns")
+except InvalidDocument as error:
+    assert error.findings[0].field == "spec.vllm.extraArgs", error
+(version,) = custom_resource_definition()["spec"]["versions"]
+schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["vllm"]["properties"]["toyBlocks"]
+assert schema["description"] == "Blocks of a toy.", schema
+assert "| `--toy-blocks` | `spec.vllm.toyBlocks` |" in pods_reference()
+what_if, _ = read_request({"model": "Qwen/Qwen3-0.6B", "gpu": "L4-24GB", "toy_blocks": "777"})
+assert what_if.settings.num_gpu_blocks_override == 777
+assert parse_axis("toy-blocks=1,2").values == (1, 2)
+main(["explain", "--model", "Qwen/Qwen3-0.6B", "--gpu", "L4-24GB", "--toy-blocks", "777", "--max-model-len", "1k"])
+"""
+
+
+def test_a_setting_that_the_budget_understands_is_one_row_and_one_field(tmp_path: Path) -> None:
+    """The recipe of CONTRIBUTING.md, on a copy of the package."""
+    copy = tmp_path / "kvgate"
+    shutil.copytree(Path(kvgate.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    insert(copy / "vllm" / "settings.py", "    # Sizes of the weights", ROW)
+    insert(copy / "api" / "v1alpha1.py", "    extra_args:", FIELD)
+    run = subprocess.run(
+        [sys.executable, "-c", PROOF], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "777" in run.stdout
+
+
+def insert(path: Path, before: str, text: str) -> None:
+    written = path.read_text(encoding="utf-8")
+    assert written.count(before) == 1
+    path.write_text(written.replace(before, text + before), encoding="utf-8")
