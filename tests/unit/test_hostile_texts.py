@@ -20,7 +20,7 @@ import kvgate
 from kvgate.cli.check.directives import directives
 from kvgate.cli.check.repository_config import is_release
 from kvgate.cli.explain.requests import answers
-from kvgate.cli.markup import cell
+from kvgate.cli.reports.markdown import cell
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.reading import parsed
 from kvgate.documents.streams import comments_in

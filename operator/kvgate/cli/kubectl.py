@@ -81,7 +81,11 @@ def _metadata(item: Json) -> Json:
 
 def _kubectl(*arguments: str) -> bytes:
     """Return what kubectl lists; errors beside a list (a missing right or API server) are printed."""
-    program = os.environ.get("KUBECTL") or _kubectl_on_path()
+    # only absolute folders of PATH: a relative one would mean the current folder
+    folders = os.pathsep.join(filter(os.path.isabs, os.environ.get("PATH", "").split(os.pathsep)))
+    program = os.environ.get("KUBECTL") or shutil.which("kubectl", path=folders)
+    if not program:
+        sys.exit(_failed("kubectl kvgate: there is no kubectl on PATH\ninstall it, or set KUBECTL"))
     try:
         done = subprocess.run(  # noqa: S603 - the user's own kubectl with the user's own flags
             [program, *arguments], capture_output=True, check=False, timeout=_TIMEOUT_SECONDS
@@ -93,13 +97,6 @@ def _kubectl(*arguments: str) -> bytes:
         if not done.stdout.strip():
             sys.exit(code)
     return done.stdout
-
-
-def _kubectl_on_path() -> str:
-    """Search only the absolute folders of PATH: a relative one would mean the current folder."""
-    folders = filter(os.path.isabs, os.environ.get("PATH", "").split(os.pathsep))
-    program = shutil.which("kubectl", path=os.pathsep.join(folders))
-    return program or sys.exit(_failed("kubectl kvgate: there is no kubectl on PATH\ninstall it, or set KUBECTL"))
 
 
 def _failed(message: str) -> int:

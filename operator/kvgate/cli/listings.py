@@ -61,30 +61,29 @@ def gpus(filter_: str, output: str) -> None:
 def models(filter_: str, output: str) -> None:
     """List models. FILTER is a part of the name or of an alias; case does not matter."""
     from kvgate import catalogue
-
-    entries = map(catalogue.load_model, catalogue.model_names())
-    rows = [_model_row(e) for e in entries if filter_.lower() in "\n".join((e.name, *e.aliases)).lower()]
-    header = ("NAME", "ATTENTION", "LAYERS", "MAX LENGTH", "PARAMETERS", "BUDGET")
-    _print(rows, [header, *map(_model_cells, rows)], output=output, what=f"model matches {filter_!r}")
-
-
-def _model_row(entry: Any) -> Row:
     from kvgate.hf_config import read_config
 
-    shape = read_config(entry.config, name=entry.name)
-    return {
-        "name": entry.name,
-        "aliases": list(entry.aliases),
-        "architecture": shape.architecture,
-        "attention": list(dict.fromkeys(mixer.kind for mixer in shape.mixers)),
-        "num_layers": len(shape.layers),
-        "max_model_len": shape.max_model_len,
-        "parameters": entry.parameters,
-        "safetensors_bytes": entry.safetensors_bytes,
-        "source": entry.source,
-        "confidence": entry.confidence,
-        "unmodelled": list(shape.unmodelled_kinds),
-    }
+    rows: list[Row] = []
+    for entry in map(catalogue.load_model, catalogue.model_names()):
+        if filter_.lower() not in "\n".join((entry.name, *entry.aliases)).lower():
+            continue
+        shape = read_config(entry.config, name=entry.name)
+        row = {
+            "name": entry.name,
+            "aliases": list(entry.aliases),
+            "architecture": shape.architecture,
+            "attention": list(dict.fromkeys(mixer.kind for mixer in shape.mixers)),
+            "num_layers": len(shape.layers),
+            "max_model_len": shape.max_model_len,
+            "parameters": entry.parameters,
+            "safetensors_bytes": entry.safetensors_bytes,
+            "source": entry.source,
+            "confidence": entry.confidence,
+            "unmodelled": list(shape.unmodelled_kinds),
+        }
+        rows.append(row)
+    header = ("NAME", "ATTENTION", "LAYERS", "MAX LENGTH", "PARAMETERS", "BUDGET")
+    _print(rows, [header, *map(_model_cells, rows)], output=output, what=f"model matches {filter_!r}")
 
 
 def _model_cells(row: Row) -> Sequence[str]:

@@ -99,24 +99,25 @@ def _problem(rule: str, comment: Comment, message: str, remediation: str) -> Pro
 
 
 def commented_workloads(engines: Sequence[FoundEngine]) -> Iterator[Workload | None]:
-    """Yield the workload that a comment states for each engine, in their order; None where no comment does."""
+    """Yield the workload that a comment states for each engine, in their order; None where no comment does.
+
+    A comment inside an engine is about that engine, and wins over one before the whole document, which is about all of its engines.
+    """
     for _, group in groupby(engines, key=lambda engine: (engine.document.file, engine.document.index)):
         in_document = list(group)
-        yield from _workloads(in_document) if in_document[0].document.comments else [None] * len(in_document)
-
-
-def _workloads(engines: list[FoundEngine]) -> list[Workload | None]:
-    """A comment inside an engine is about that engine, and wins over one before the whole document, which is about all."""
-    comments = [each for each in directives(engines[0].document) if isinstance(each, WorkloadComment)]
-    for_all = next((each.workload for each in reversed(comments) if each.in_whole_document), None)
-    starts = _first_lines(engines)
-    in_order = sorted(starts)
-    own = {
-        in_order[max(0, bisect_right(in_order, each.comment.about) - 1)]: each.workload
-        for each in comments
-        if not each.in_whole_document
-    }
-    return [own.get(start, for_all) for start in starts]
+        comments = [each for each in directives(in_document[0].document) if isinstance(each, WorkloadComment)]
+        if not comments:
+            yield from [None] * len(in_document)
+            continue
+        for_all = next((each.workload for each in reversed(comments) if each.in_whole_document), None)
+        starts = _first_lines(in_document)
+        in_order = sorted(starts)
+        own = {
+            in_order[max(0, bisect_right(in_order, each.comment.about) - 1)]: each.workload
+            for each in comments
+            if not each.in_whole_document
+        }
+        yield from (own.get(start, for_all) for start in starts)
 
 
 def _first_lines(engines: list[FoundEngine]) -> list[int]:

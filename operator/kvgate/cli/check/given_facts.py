@@ -114,32 +114,27 @@ def _matches(mapping: Mapping, path: str, name: str, root: Written) -> bool:
 
 
 def given_facts(paths: Sequence[str], options: Options) -> GivenFacts:
-    """Read the files that the command line names, and the configuration. Raises BadInput."""
-    file = _config_file(paths, options)
-    path, calibration = options.model_config, options.calibration
-    if calibration:
-        observed = read_calibration(calibration, inside=options.guard(calibration))
+    """Read the configuration, and the files that it and the command line name. Raises BadInput."""
+    file, path = None, options.config or find_config(paths, options.root)
+    if path is not None:
+        from kvgate.cli.check.repository_config import read_repository_config
+
+        # a file that is found may be a link, and one that is given may not be the user's own
+        folder = path.parent
+        inside = options.guard(path) if options.config else options.root or repository_of(folder) or folder
+        file = read_repository_config(path, inside=inside, root=options.root)
+    config_json, starts = options.model_config, options.calibration
+    if starts:
+        calibration = read_calibration(starts, inside=options.guard(starts))
     else:
-        observed = read_calibration(file.calibration, inside=file.root) if file else NOTHING_OBSERVED
+        calibration = read_calibration(file.calibration, inside=file.root) if file else NOTHING_OBSERVED
     return GivenFacts(
         accelerator=options.accelerator,
         vllm_version=options.vllm_version,
-        model_config=read_model_config(path, inside=options.guard(path)) if path else None,
-        calibration=observed,
+        model_config=read_model_config(config_json, inside=options.guard(config_json)) if config_json else None,
+        calibration=calibration,
         file=file,
     )
-
-
-def _config_file(paths: Sequence[str], options: Options) -> ConfigFile | None:
-    path = options.config or find_config(paths, options.root)
-    if path is None:
-        return None
-    from kvgate.cli.check.repository_config import read_repository_config
-
-    # a file that is found may be a link, and one that is given may not be the user's own
-    folder = path.parent
-    inside = options.guard(path) if options.config else options.root or repository_of(folder) or folder
-    return read_repository_config(path, inside=inside, root=options.root)
 
 
 def find_config(paths: Sequence[str], root: Path | None = None) -> Path | None:

@@ -38,33 +38,29 @@ _VALUES_HELP = "if these are values of a chart, render it: helm template CHART |
 def run(paths: Sequence[str], options: Options) -> Report:
     """Judge everything in the paths. Raises BadInput for a configuration, baseline or config.json that cannot be used."""
     given = given_facts(paths, options)
-    config = given.file.config if given.file else None
-    report = _judged(read_manifests(paths, options.root), given, tuple(paths))
-    report = replace(report, fail_on=Severity(options.fail_on or (config and config.fail_on) or Severity.ERROR))
-    if given.file and given.file.config.ignore:
-        file = given.file
-        report = with_findings(report, lambda placed: by_configuration(placed, file))
-    if options.baseline:
-        report = by_baseline(report, read_baseline(options.baseline, inside=options.guard(options.baseline)))
-    return report
-
-
-def _judged(manifests: InputDocuments, given: GivenFacts, paths: tuple[str, ...]) -> Report:
-    found = find_engines(manifests)
+    file, config = given.file, given.file.config if given.file else None
+    documents = read_manifests(paths, options.root)
+    found = find_engines(documents)
     workloads = commented_workloads(found.engines)
     judged = [
-        *(_item_of(subject.document, _deployment_item, subject, manifests, given) for subject in manifests.subjects),
+        *(_item_of(subject.document, _deployment_item, subject, documents, given) for subject in documents.subjects),
         *(_item_of(each.document, _engine_item, each, stated, given) for each, stated in zip(found.engines, workloads, strict=True)),
     ]  # fmt: skip
     items = [*(item for item in judged if isinstance(item, Item)), *map(_not_understood, found.not_understood)]
     failed = [item for item in judged if isinstance(item, Broken)]
-    return Report(
+    report = Report(
         items=_in_order(list(by_comments(_in_order(items)))),
-        broken=tuple(map(placed_broken, (*manifests.broken, *found.broken, *failed))),
-        num_others=manifests.num_others + found.num_others,
-        paths=paths,
-        passed_over=manifests.passed_over,
+        broken=tuple(map(placed_broken, (*documents.broken, *found.broken, *failed))),
+        num_others=documents.num_others + found.num_others,
+        paths=tuple(paths),
+        fail_on=Severity(options.fail_on or (config and config.fail_on) or Severity.ERROR),
+        passed_over=documents.passed_over,
     )
+    if file and file.config.ignore:
+        report = with_findings(report, lambda placed: by_configuration(placed, file))
+    if options.baseline:
+        report = by_baseline(report, read_baseline(options.baseline, inside=options.guard(options.baseline)))
+    return report
 
 
 def _in_order(items: Sequence[Item]) -> tuple[Item, ...]:
@@ -82,12 +78,12 @@ def _item_of(document: Document, judge: Callable[..., Item], *about: Any) -> Ite
         return defect(document.file, document.position, error)
 
 
-def _deployment_item(subject: Subject, manifests: InputDocuments, given: GivenFacts) -> Item:
+def _deployment_item(subject: Subject, documents: InputDocuments, given: GivenFacts) -> Item:
     """Judge an InferenceDeployment by its policy."""
     document = subject.document
     root = Written(value=document.load()) if given.file else NOTHING
     config = given.model_config_of(document.file, subject.name, root)
-    judged = judge_deployment(subject, manifests, config, given.calibration)
+    judged = judge_deployment(subject, documents, config, given.calibration)
     spec = subject.deployment.spec if subject.deployment else None
     located = (Located(finding=finding, path=field_path(finding.field)) for finding in judged.findings)
     return Item(
@@ -107,14 +103,14 @@ def _deployment_item(subject: Subject, manifests: InputDocuments, given: GivenFa
 
 
 def judge_deployment(
-    subject: Subject, manifests: InputDocuments, config: ModelConfig | None, calibration: Calibration
+    subject: Subject, documents: InputDocuments, config: ModelConfig | None, calibration: Calibration
 ) -> JudgedDeployment:
     """Gather the facts from the input, and judge; `config` describes the model where the catalogue does not have it."""
     deployment = subject.deployment
     if deployment is None:
         return JudgedDeployment(subject=subject, assessment=None)
     spec = deployment.spec
-    known = facts.gather(spec, manifests.lookup(subject.namespace), calibration)
+    known = facts.gather(spec, documents.lookup(subject.namespace), calibration)
     if known.shape is None and config is not None:
         shape, problems = facts.shape_of_text(
             config.text,

@@ -16,12 +16,15 @@ if TYPE_CHECKING:  # `kvgate check` has none
 
 Json = dict[str, Any]
 
+_UNREADABLE_KEYS = ("file", "line", "column", "rule", "message", "remediation")
+"""Parts of a finding about a document that cannot be read, which has no fields and is always an error."""
+
 
 def render(report: Report) -> str:
     """Write {documents, unreadable, summary}, with one document per engine found."""
     document = {
         "documents": [_document(item) for item in report.items],
-        "unreadable": [_unreadable(placed) for placed in report.unreadable],
+        "unreadable": [{key: finding[key] for key in _UNREADABLE_KEYS} for finding in map(_placed, report.unreadable)],
         "summary": {
             "exit_code": int(report.exit_code),
             "verdicts": dict(Counter(item.verdict or "None" for item in report.items)),
@@ -87,12 +90,6 @@ def _placed(placed: Placed) -> Json:
         "message": finding.message,
         "remediation": finding.remediation,
     }
-
-
-def _unreadable(placed: Placed) -> Json:
-    kept = ("file", "line", "column", "rule", "message", "remediation")
-    finding = _placed(placed)
-    return {key: finding[key] for key in kept}
 
 
 def render_difference(difference: Difference) -> str:

@@ -1,11 +1,14 @@
-"""The reports as Markdown: for a comment on a pull request, or for the summary of a job."""
+"""The reports as Markdown: for a comment on a pull request, or for the summary of a job.
+
+Texts that anybody may have written stand in it as `cell` or `code`, so that nothing in them acts as markup.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kvgate.cli.markup import cell, code, markdown_table
 from kvgate.cli.reports.report import Report, counting_results, shown_file
 from kvgate.cli.reports.wording import (
     CHANGE_HEAD,
@@ -17,7 +20,9 @@ from kvgate.cli.reports.wording import (
     release_change,
     summary,
 )
+from kvgate.judge.summary import shortened
 from kvgate.rules.finding import Severity
+from kvgate.text.inert import inert
 
 if TYPE_CHECKING:  # `kvgate check` has none
     from kvgate.cli.reports.difference import Change, Difference
@@ -25,6 +30,17 @@ if TYPE_CHECKING:  # `kvgate check` has none
 MAX_ROWS = 200
 """Engines and findings that are listed: GitHub takes comments of 65,536 characters."""
 _MARKS = {Severity.ERROR: "❌", Severity.WARNING: "⚠️", Severity.INFO: "ℹ️"}
+MAX_CELL = 2000
+"""Characters of one sentence: GitHub takes comments of 65,536."""
+_MARKUP = re.compile(r"[\\|<>\[\]*~]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)")
+_BACKQUOTES = re.compile("`+")
+_CALLS = re.compile(
+    r"(?<![A-Za-z0-9_])[@#](?=\w)|#(?=\d)|@(?=[0-9a-f]{7,40}\b|[\w.-]+\.\w)"  # a person, an issue, a commit, an address
+    r"|\b(?:https?|ftp):(?=//)|\bwww(?=\.)|\bGH-(?=\d)"
+    r"|[!%$&](?=\d)|~(?=\w)|\[(?=\w+:)",  # GitLab's merge requests, milestones, snippets, epics, labels
+    re.IGNORECASE,
+)
+"""Text that GitHub or GitLab turn into a link. A comment behind it prevents that; a backslash before it does not."""
 
 
 def render(report: Report) -> str:
@@ -36,7 +52,7 @@ def render(report: Report) -> str:
         for item in engines[:MAX_ROWS]:
             place = _place(shown_file(item.document.file), item.line)
             rows.append((cell(item.title), item.verdict or "", outcome(item)[0], place))
-        lines += ["", *markdown_table(("engine", "verdict", "", "where"), rows), *_rest(engines)]
+        lines += ["", *table(("engine", "verdict", "", "where"), rows), *_rest(engines)]
     results = list(counting_results(report))
     if results:
         lines.append("")
@@ -61,7 +77,7 @@ def render_difference(difference: Difference) -> str:
     lines = ["### kvgate: what this change does to KV cache capacity", "", cell(difference_summary(difference))]
     if changes:
         rows = [[cell(text) for text in change_cells(change)] for change in changes[:MAX_ROWS]]
-        lines += ["", *markdown_table(CHANGE_HEAD, rows), *_rest(changes)]
+        lines += ["", *table(CHANGE_HEAD, rows), *_rest(changes)]
     broken = (
         f"- ❌ {_place(placed.file, placed.line)} {cell(placed.finding.message)}" for placed in difference.unreadable
     )
@@ -79,14 +95,44 @@ def _notes(changes: Sequence[Change]) -> Iterator[str]:
             listed = ", ".join(f"{code(flag)} {cell(default)}" for flag, default in defaults)
             release = cell(release_change(change))
             yield f"- {cell(change.item.title)}: {release} has other defaults for options that are not set: {listed}"
-    for change in changes:
-        yield from _reasons(change) if change.is_worse else ()
-
-
-def _reasons(change: Change) -> Iterator[str]:
-    for placed in change.item.findings:
+    errors = (
+        (change, placed)
+        for change in changes
+        if change.is_worse
+        for placed in change.item.findings
+        if placed.finding.severity is Severity.ERROR
+    )
+    for change, placed in errors:
         finding = placed.finding
-        if finding.severity is Severity.ERROR:
-            place = _place(change.file or placed.file, placed.line)
-            remedy = f"; {cell(finding.remediation)}" if finding.remediation else ""
-            yield f"- ❌ {place} **{finding.rule}** {cell(f'{change.item.title}: {finding.message}')}{remedy}"
+        place = _place(change.file or placed.file, placed.line)
+        remedy = f"; {cell(finding.remediation)}" if finding.remediation else ""
+        yield f"- ❌ {place} **{finding.rule}** {cell(f'{change.item.title}: {finding.message}')}{remedy}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table; its cells are Markdown already."""
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def cell(text: str) -> str:
+    """Return Markdown that reads as the text, on one line: no links, no mentions, no markup; pairs of single backquotes stay."""
+    line = shortened(inert(" ".join(text.split())), MAX_CELL)
+    runs = _BACKQUOTES.findall(line)
+    is_paired = len(runs) % 2 == 0 and all(len(run) == 1 for run in runs)
+    parts = line.split("`") if is_paired else [line.replace("`", "'")]
+    return "`".join(part.replace("|", "\\|") if index % 2 else _plain(part) for index, part in enumerate(parts))
+
+
+def _plain(text: str) -> str:
+    without_markup = _MARKUP.sub(lambda match: "&amp;" if match[0] == "&" else f"\\{match[0]}", text)
+    return _CALLS.sub(r"\g<0><!-- -->", without_markup)
+
+
+def code(text: str) -> str:
+    """Return Markdown code: the fence has more backquotes than the text has in a row, so nothing in it is markup."""
+    line = inert(text).replace("|", "\\|")
+    fence = "`" * (1 + max(map(len, _BACKQUOTES.findall(line)), default=0))
+    return f"{fence} {line} {fence}" if line[:1] == "`" or line[-1:] == "`" else f"{fence}{line}{fence}"

@@ -4,9 +4,9 @@ Legible on light and dark pages; nothing is loaded from anywhere.
 """
 
 from collections.abc import Iterator
+from html import escape
 
 from kvgate.budget.interval import Verdict
-from kvgate.cli.markup import escaped
 from kvgate.cli.sweep.heatmap_grid import SLANT, Grid, boundary
 from kvgate.cli.sweep.words import (
     MAY,
@@ -23,6 +23,7 @@ from kvgate.cli.sweep.words import (
     title,
 )
 from kvgate.planning.sweep import Sweep
+from kvgate.text.inert import inert
 
 STYLE = """
   .heatmap .page { fill: #ffffff; } .heatmap text { font: 13px system-ui, sans-serif; fill: #1f2328; }
@@ -55,6 +56,11 @@ _HATCHES = {
 }
 _LEGEND_STEP = 20
 _ROLE = 'role="img" aria-labelledby="heatmap-title"'
+
+
+def escaped(text: str) -> str:
+    """Return one line for HTML and SVG, inert and without markup."""
+    return escape(inert(text))
 
 
 def svg(swept: Sweep) -> str:

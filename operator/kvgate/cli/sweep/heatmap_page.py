@@ -3,8 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from kvgate.cli.markup import escaped
-from kvgate.cli.sweep.heatmap import STYLE, drawing
+from kvgate.cli.sweep.heatmap import STYLE, drawing, escaped
 from kvgate.cli.sweep.words import cell_lines, edge_of, subtitle, title
 from kvgate.planning.sweep import Sweep
 from kvgate.text.inert import inert

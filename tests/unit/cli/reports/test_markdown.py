@@ -3,7 +3,7 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from kvgate.cli.markup import cell, code
+from kvgate.cli.reports.markdown import cell, code
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
