@@ -1,4 +1,4 @@
-"""Facts of a model's config.json that decide memory: caches, matrices, experts, formats. Bytes come later."""
+"""Facts of a model's config.json that decide memory: caches, matrices, experts, formats. Other modules turn them into bytes."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -31,15 +31,15 @@ class FullAttention:
     v_head_dim: int = 0
     """Width of the values where they are narrower than keys (MiMo-V2); 0: as wide."""
     sliding_window: int = 0
-    """Tokens a layer looks back, as vLLM keeps it; 0: all of them."""
+    """Tokens that a layer looks back, as vLLM keeps them; 0: all tokens."""
     chunk_size: int = 0
-    """Tokens of a chunk that a layer attends within (Llama 4); 0: no chunks."""
+    """Tokens of a chunk, within which a layer attends (Llama 4); 0: no chunks."""
     has_sinks: bool = False
-    """A learned logit per head (gpt-oss): fewer kernels can do it."""
+    """True for a learned logit per head (gpt-oss), which fewer kernels can do."""
     index_head_dim: int = 0
-    """Width of the sparse indexer's own cache, in model dtype (MiniMax-M3); 0: none."""
+    """Width of the sparse indexer's own cache, in the model dtype (MiniMax-M3); 0: no indexer."""
     sees_images_both_ways: bool = False
-    """Image tokens attend to each other in both directions (Gemma 3 and 4): fewer kernels can do it."""
+    """True where image tokens attend to each other in both directions (Gemma 3 and 4), which fewer kernels can do."""
 
     @property
     def kind(self) -> str:
@@ -58,9 +58,9 @@ class LatentAttention:
     qk_rope_head_dim: int
     v_head_dim: int
     is_sparse: bool = False
-    """Only the tokens that an indexer picks are attended to (DeepSeek-V3.2)."""
+    """True where the layer attends only to the tokens that an indexer picks (DeepSeek-V3.2)."""
     index_head_dim: int = 0
-    """Width of this layer's own indexer cache; 0 where the layer has none, or uses another layer's choice (GLM-5.2)."""
+    """Width of this layer's own indexer cache; 0 where the layer has no indexer, or uses another layer's choice (GLM-5.2)."""
 
     @property
     def kind(self) -> str:
@@ -74,7 +74,7 @@ class LatentAttention:
 
 @record
 class CompressedAttention:
-    """DeepSeek-V4: a window of recent tokens, and one state for every `ratio` tokens before it."""
+    """DeepSeek-V4's attention: a window of recent tokens, and one state for every `ratio` tokens before it."""
 
     num_heads: int
     head_dim: int
@@ -88,7 +88,7 @@ class CompressedAttention:
 
 @record
 class CrossAttention:
-    """Keys and values of the encoder's states (Whisper, Mllama)."""
+    """Attention to the encoder's states, whose keys and values it caches (Whisper, Mllama)."""
 
     num_heads: int
     num_kv_heads: int
@@ -99,11 +99,11 @@ class CrossAttention:
 
 @record
 class SharedCache:
-    """Attention that reads the cache of an earlier layer and owns none (Gemma 3n and 4 E)."""
+    """Attention that reads the cache of an earlier layer and has no cache of its own (Gemma 3n and 4 E)."""
 
     num_heads: int
     target: int
-    """Index of the layer whose cache is read; both must be on one pipeline stage."""
+    """Index of the layer whose cache is read; both layers must be on one pipeline stage."""
 
     kind = "shared KV cache"
 
@@ -115,22 +115,22 @@ class RecurrentState:
     kind: str
     """`Mamba1`, `Mamba2`, `GDN`, `KDA`, `linear attention` or `short convolution`."""
     conv: tuple[Units, ...] = ()
-    """Channels of the convolution's window, dealt out over tensor-parallel ranks."""
+    """Channels of the convolution's window, which tensor-parallel ranks divide between them."""
     conv_taps: int = 0
     """Past tokens that the convolution keeps: kernel size − 1."""
     state: Units | None = None
-    """Heads (or channels) of the recurrent state, each with its own square or column."""
+    """Heads or channels of the recurrent state, each with its own square or column; None: there is no recurrent state."""
     state_dtype: str | None = None
     """Dtype of the recurrent state by config.json; None: the model dtype."""
     fixed_state_dtype: bool = False
-    """The kernel computes in `state_dtype` whatever the user asks."""
+    """True where the kernel computes in `state_dtype` whatever the user sets."""
     keeps_checkpoint: bool = False
-    """One more block per request for a checkpoint where prefixes are cached (Mamba2, KDA of Kimi-K3)."""
+    """True where a request takes one more block for a checkpoint if prefixes are cached (Mamba2, KDA of Kimi-K3)."""
 
 
 @record
 class UnmodelledLayer:
-    """A kind of layer whose cache or weights have no formula here; `kind` is what a finding names."""
+    """A kind of layer whose cache or weights have no formula here; a finding names the `kind`."""
 
     kind: str
 
@@ -148,7 +148,7 @@ Mixer = (
 
 @record
 class DenseMlp:
-    """A feed-forward block; `gated` ones hold a gate beside the up projection."""
+    """A feed-forward block; a `gated` one holds a gate beside the up projection."""
 
     intermediate_size: int
     gated: bool = True
@@ -165,7 +165,7 @@ class SparseMlp:
     shared_intermediate_size: int = 0
     gated: bool = True
     hidden_size: int = 0
-    """Width that the experts work in where it is not the model's (Nemotron-3 Super's latent experts)."""
+    """Width in which the experts work (Nemotron-3 Super's latent experts); 0: the model's."""
 
 
 Mlp = DenseMlp | SparseMlp
@@ -173,27 +173,27 @@ Mlp = DenseMlp | SparseMlp
 
 @record
 class LayerShape:
-    """One decoder layer: what it caches, what it computes with, and every weight it holds."""
+    """One decoder layer: what it caches, what it computes with, and every weight that it holds."""
 
     mixers: tuple[Mixer, ...] = ()
-    """Usually one; none in a pure feed-forward layer (Nemotron-H), two where a layer has two caches (Falcon-H1, Whisper)."""
+    """Usually one mixer; none in a pure feed-forward layer (Nemotron-H), two where a layer has two caches (Falcon-H1, Whisper)."""
     mlps: tuple[Mlp, ...] = ()
-    """Usually one; Gemma-4-26B-A4B has a dense block beside its experts."""
+    """Usually one block; Gemma-4-26B-A4B has a dense block beside its experts."""
     matrices: tuple[Matrix, ...] = ()
     """All weights of the layer, norms included."""
 
 
 @record
 class MediaItem:
-    """The largest item of one modality, in embeddings that it gives to the language model."""
+    """The largest item of one modality, counted in the embeddings that it gives to the language model."""
 
     modality: str
     """`image`, `video` or `audio`, as `--limit-mm-per-prompt` calls them."""
     tokens: int
     step_tokens: int = 0
-    """Such an item grows by so many tokens, as far as max_model_len allows, and has one step at least; 0: it never shrinks."""
+    """Tokens by which an item grows, as far as max_model_len allows; it has at least one such step; 0: the item has one size."""
     reckoned_tokens: int = 0
-    """Tokens that vLLM 0.11 to 0.13 counted where that was more: timestamps of as many frames as a video may have (Qwen3-VL)."""
+    """Tokens that vLLM 0.11 to 0.13 counted if that was more: timestamps of as many frames as a video may have (Qwen3-VL)."""
 
     def tokens_within(self, max_model_len: int) -> int:
         """Return the tokens of the largest item that vLLM profiles at this length."""
@@ -207,43 +207,43 @@ class Encoder:
     """A vision or audio tower and its projector, which every pipeline stage holds."""
 
     matrices: tuple[tuple[Matrix, int], ...]
-    """(weight, how many of it)."""
+    """(weight, how many of them)."""
     hidden_size: int
     intermediate_size: int
     items: tuple[MediaItem, ...]
-    """Items that it reads, by modality."""
+    """Items that the encoder reads, by modality."""
     patches_per_token: int = 1
     """Positions of the tower behind one embedding."""
     embedding_parts: int = 1
-    """Hidden sizes of the language model in one embedding: more where layers inside it see the picture too (Qwen3-VL)."""
+    """Hidden sizes of the language model in one embedding: several where layers inside the model see the picture too (Qwen3-VL)."""
     num_heads: int = 0
-    """Heads of a tower that every rank holds whole where tensor parallelism does not divide them; 0: no such way out."""
+    """Heads of a tower that every rank holds whole if tensor parallelism does not divide them; 0: the tower has no such way out."""
 
     @property
     def max_item_tokens(self) -> int:
-        """Embeddings of the largest item where the context is long enough for it."""
+        """Embeddings of the largest item, if the context is long enough for it."""
         return max((item.tokens for item in self.items), default=0)
 
 
 MROPE_POSITIONS = 4
-"""vLLM makes room for the positions of pictures and videos too (`MRotaryEmbedding`): so many times the context's."""
+"""Positions of a rotary table per position of the context: vLLM makes room for those of pictures and videos too (`MRotaryEmbedding`)."""
 
 
 @record
 class RotaryCache:
-    """One cosine and sine table, kept whole on every rank."""
+    """One table of cosines and sines, which every rank keeps whole."""
 
     max_position: int
     rotary_dim: int
     element_bytes: int | None = None
-    """Its own precision where that is not the model's."""
+    """Bytes of an element where they are not the model dtype's."""
     is_interleaved: bool = False
-    """True for several sections that are woven into each other (Qwen3-VL and after): older releases kept four times as many positions."""
+    """True where several sections are interleaved (Qwen3-VL and after); older releases kept four times as many positions for them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True, eq=False)
 class ModelShape:
-    """Everything the budget needs to know of a model; identity is the object, so that results can be cached by it."""
+    """Everything that the budget needs to know about a model; equal means the same object, so that results can be cached by it."""
 
     name: str
     architecture: str
@@ -251,15 +251,15 @@ class ModelShape:
     vocab_size: int
     layers: tuple[LayerShape, ...]
     dtype: str
-    """The checkpoint's own dtype as vLLM runs it: float32 checkpoints are served in bfloat16 or float16."""
+    """The checkpoint's dtype as vLLM runs it: float32 checkpoints are served in bfloat16 or float16."""
     max_model_len: int
-    """The longest context that vLLM accepts without an override; 0 where an unmodelled config leaves it open."""
+    """The longest context that vLLM accepts without an override; 0 where the config of an unmodelled kind does not state it."""
     default_max_model_len: int = 0
-    """Length that vLLM takes where nobody sets one, if it is less (LongRoPE); 0: the longest."""
+    """Length that vLLM takes where the user sets none, if it is less (LongRoPE); 0: the longest."""
     tie_word_embeddings: bool = False
     lm_head_bias: bool = False
     ends_everywhere: frozenset[End] = frozenset()
-    """Ends that every pipeline stage holds, and not only the first or the last one."""
+    """Ends that every pipeline stage holds, and not only the first or the last stage."""
     first: tuple[Matrix, ...] = ()
     """Weights that stand beside the token embedding (learned positions)."""
     last: tuple[Matrix, ...] = ()
@@ -268,26 +268,26 @@ class ModelShape:
     """Weights that every pipeline stage holds beside its layers."""
     encoders: tuple[Encoder, ...] = ()
     tied_by_wrapper: bool = False
-    """The multimodal config around the language model's says `tie_word_embeddings` by default, whatever the inner one says."""
+    """True where the multimodal config sets `tie_word_embeddings` by default, whatever the language model's own config says."""
     rotary: tuple[RotaryCache, ...] = ()
     quantization: WeightFormat | None = None
-    """The format of most linear layers; each matrix has its own."""
+    """Format of most linear layers; each matrix has its own."""
     head_format: WeightFormat | None = None
     """Format of the output head, which few quantised checkpoints convert; None: plain elements."""
     kv_cache_scheme: str | None = None
-    """The KV cache dtype that the checkpoint asks for (`fp8`), used where the user says `auto`."""
+    """KV cache dtype that the checkpoint states (`fp8`), which vLLM takes where the user sets `auto`."""
     checkpoint_bytes: int = 0
-    """All tensors of the checkpoint, as its safetensors index says; 0: not known."""
+    """Bytes of all tensors of the checkpoint, as its safetensors index states; 0: not known."""
     unmodelled: tuple[str, ...] = ()
-    """Parts beside the layers that have no formula here (a quantisation format)."""
+    """Parts other than layers that have no formula here (a quantisation format)."""
     num_heads: int = 0
     """Attention heads that tensor parallelism must divide."""
     draft_layers: tuple[LayerShape, ...] = ()
-    """Layers of a draft model or of multi-token prediction, held by the last pipeline stage."""
+    """Layers of a draft model or of multi-token prediction, which the last pipeline stage holds."""
     supports_pipeline: bool = True
     """False for model classes that vLLM cannot cut into stages (Whisper, Codestral-Mamba)."""
     own_ends: bool = False
-    """Embedding and head stand in `first` and `last`: Whisper keeps them whole, embedding models have no head."""
+    """True where embedding and head stand in `first` and `last`: Whisper keeps them whole, embedding models have no head."""
 
     @property
     def is_sparse(self) -> bool:
@@ -296,12 +296,12 @@ class ModelShape:
 
     @property
     def is_hybrid(self) -> bool:
-        """True where recurrent states stand beside attention, or alone."""
+        """True for a model with recurrent states, beside attention or alone."""
         return any(isinstance(mixer, RecurrentState) for mixer in self.mixers)
 
     @property
     def is_dense(self) -> bool:
-        """Neither experts nor recurrent states."""
+        """True for a model with neither experts nor recurrent states."""
         return not (self.is_sparse or self.is_hybrid)
 
     @property
@@ -311,19 +311,19 @@ class ModelShape:
 
     @property
     def distinct_layers(self) -> tuple[tuple[LayerShape, int], ...]:
-        """(layer, how many) over the whole model."""
+        """(layer, how many of them) over the whole model."""
         return distinct_layers(self, 0, len(self.layers))
 
     @property
     def unmodelled_kinds(self) -> tuple[str, ...]:
-        """Every kind without a formula, named once, in order of appearance."""
+        """Every kind without a formula once, in order of appearance."""
         kinds = (mixer.kind for mixer in self.mixers if isinstance(mixer, UnmodelledLayer))
         return tuple(dict.fromkeys((*kinds, *self.unmodelled)))
 
 
 @lru_cache(maxsize=4096)
 def distinct_layers(shape: ModelShape, first: int, last: int) -> tuple[tuple[LayerShape, int], ...]:
-    """The layers first ≤ i < last as (layer, how many), in order of appearance; equal layers are one object."""
+    """Count the layers first ≤ i < last as (layer, how many of them), in order of appearance; equal layers are one object."""
     part = shape.layers[first:last]
     by_identity, counts = {id(layer): layer for layer in part}, Counter(map(id, part))
     return tuple((by_identity[key], count) for key, count in counts.items())

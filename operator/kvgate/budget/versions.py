@@ -1,6 +1,6 @@
 """Defaults and accounting that a vLLM release changes: one table, and no comparison of versions anywhere else.
 
-Read in the source of the releases named; a boundary such as 0.27 means absent in 0.26.0 and present in 0.27.1.
+The facts were read in the source of the named releases. A boundary such as 0.27 means: absent in 0.26.0 and present in 0.27.1.
 """
 
 import re
@@ -16,7 +16,7 @@ from kvgate.budget.units import GIB
 from kvgate.record import record
 
 Release = tuple[int, int]
-"""(0, 33) for 0.33.x: accounting changes with minor releases."""
+"""(0, 33) stands for 0.33.x, because accounting changes with minor releases."""
 
 
 @record
@@ -31,19 +31,19 @@ DEVICES: dict[str, Callable[[Accelerator], bool]] = {
     "a100": lambda accelerator: accelerator.is_a100,
     "gb10": lambda accelerator: accelerator.compute_capability == (12, 1),
 }
-"""Devices that tiers of batch limits leave out, by the names in `release_tables`."""
+"""Tests for the devices that tiers of batch limits leave out, by the names in `release_tables`."""
 
 
 @record
 class BatchTier:
-    """Batch limits of devices with at least so much memory, but for those that are named."""
+    """Batch limits of devices with at least so much memory, except the named ones."""
 
     from_bytes: int
     limits: BatchLimits
     excluded: tuple[str, ...] = ()
 
     def takes(self, accelerator: Accelerator) -> bool:
-        """True for a device of this tier; of several, the first one counts."""
+        """True for a device of this tier; the first tier that takes a device counts."""
         is_excluded = any(DEVICES[name](accelerator) for name in self.excluded)
         return accelerator.memory_bytes >= self.from_bytes and not is_excluded
 
@@ -53,85 +53,89 @@ class Accounting:
     """The way in which one release arrives at the KV cache memory of a rank; one object per release, compared by identity."""
 
     gpu_memory_utilization: Fraction = Fraction(9, 10)
-    """Default share of the device's memory."""
+    """Default share of the device's memory that vLLM may use."""
     batch_tiers: tuple[BatchTier, ...] = ()
-    """Batch limits by memory, largest first; the last tier is of all other devices."""
+    """Batch limits by memory, largest first; the last tier is for all other devices."""
     batched_tokens_cover_model_len: bool = False
-    """V0 without chunked prefill: max_num_batched_tokens = max(max_model_len, 2048)."""
+    """True for V0 without chunked prefill: max_num_batched_tokens = max(max_model_len, 2048)."""
     null_blocks: int = 0
-    """Blocks kept back before the check that one request fits."""
+    """Blocks that vLLM keeps back before it checks that one request fits."""
     v1_engine: bool = False
-    """The V1 engine runs by default (0.8+)."""
+    """True where the V1 engine runs by default (0.8+)."""
     whole_card_non_torch: bool = False
-    """All memory in use outside torch is deducted, the CUDA context included (0.8 only)."""
+    """True where vLLM deducts all memory in use outside torch, with the CUDA context (0.8 only)."""
     nccl_in_budget: bool = True
-    """The snapshot is taken before NCCL starts, so its buffers are deducted."""
+    """True where vLLM takes the snapshot before NCCL starts, so that NCCL's buffers are deducted."""
     sampler_half_rows: int = 19
-    """Peak of the sampler's profile in halves of max_num_seqs × vocabulary × 4 bytes, before the V2 runner: sorting takes 9.5."""
+    """Peak of the sampler's profile in halves of max_num_seqs × vocabulary × 4 bytes, before the V2 runner; a sorting sampler takes
+    19 halves."""
     leaves_out_unused_encoders: bool = False
-    """Encoders are not loaded where no prompt may hold what they read."""
+    """True where an encoder is not loaded if no prompt may hold what it reads."""
     pads_encoder_outputs: str = ""
-    """The profile run keeps as many embeddings for every item as the `budget`, or as the largest `item` is reckoned to have."""
+    """Embeddings that the profile run keeps for every item: as many as the `budget`, or as the largest `item` has by vLLM's count;
+    empty: as many as the item has."""
     samples_with_flashinfer_if_installed: bool = False
-    """True where the image decides which sampler runs; the sorting one is expected."""
+    """True where the container image decides which sampler runs; the sorting one is expected."""
     sampler_program_rows: bool = False
-    """The sampler keeps a scratch row for each of its programs (Triton top-k and top-p)."""
+    """True where the sampler keeps a scratch row for each of its programs (Triton top-k and top-p)."""
     expert_workspace_persists: bool = False
-    """Expert workspaces outlive the profile run and add to its peak instead of being inside it."""
+    """True where expert workspaces outlive the profile run and add to its peak instead of being inside it."""
     estimates_graphs: bool = False
-    """A few CUDA graphs are captured before the KV cache is sized, to estimate them all (V1 runner)."""
+    """True where the V1 runner captures a few CUDA graphs before it sizes the KV cache, to estimate them all."""
     graphs_deducted: bool = False
-    """The estimate of CUDA graph memory is taken out of the budget (V1 runner)."""
+    """True where the V1 runner takes the estimate of CUDA graph memory out of the budget."""
     v2_runner_architectures: frozenset[str] | None = frozenset()
-    """Architectures that the V2 runner serves by default; None: all of them."""
+    """Architectures that the V2 runner serves by default; None: all architectures."""
     v2_runner_dense: bool = False
-    """The V2 runner serves every dense architecture."""
+    """True where the V2 runner serves every dense architecture."""
     v2_graphs_deducted: bool = False
+    """True where the V2 runner captures graphs before it sizes the KV cache, and takes their memory out of the budget."""
     consumed_accounting: bool = False
-    """Everything still allocated after the profile counts, persistent buffers included."""
+    """True where everything that is still allocated after the profile run counts, persistent buffers included."""
     compiler_tries_kernels: bool = False
-    """torch.compile measures combined kernels inside the profile run, on inputs that it makes up (`benchmark_combo_kernel`)."""
+    """True where torch.compile measures combined kernels inside the profile run, on invented inputs (`benchmark_combo_kernel`)."""
     cold_compile_seen: bool = False
-    """Starts with an empty compile cache have shown that in their peak."""
+    """True where starts with an empty compile cache have shown that in their peak."""
     counts_fragments: bool = False
-    """Blocks of which only a piece is still in use count whole: what the card has lost counts, and large blocks are cut."""
+    """True where a block of which only a piece is still in use counts whole: vLLM counts what the card has lost, and large blocks
+    are cut."""
     unsplit_large_blocks: bool = False
-    """Weights are loaded under max_split_size_mb = 20: large blocks keep their tail."""
+    """True where vLLM loads weights under max_split_size_mb = 20, so that large blocks keep their tail."""
     full_graphs: bool = False
-    """CUDA graphs are captured for whole decode steps as well as piecewise."""
+    """True where CUDA graphs are captured for whole decode steps as well as piecewise."""
     blackwell_graphs: bool = False
-    """Compute capability 10.x captures up to 1024 tokens instead of 512."""
+    """True where compute capability 10.x captures up to 1024 tokens instead of 512."""
     hybrid_kv_cache_manager: bool = False
-    """Windows and chunks are kept as such beside full attention."""
+    """True where windows and chunks stay what they are beside full attention."""
     hybrid_prefix_caching: bool = False
-    """Prefixes of hybrids are cached by default; those of pure attention since V1."""
+    """True where prefixes of hybrids are cached by default; those of pure attention are since V1."""
     state_checkpoints: bool = False
-    """Cached recurrent states keep one more block where the kernel can export it."""
+    """True where cached recurrent states keep one more block if the kernel can export it."""
     reserves_batches_in_flight: bool = False
-    """Windows hold the tokens of every batch in flight instead of one batch."""
+    """True where windows hold the tokens of every batch in flight instead of one batch."""
     checks_state_blocks: bool = False
-    """Full CUDA graphs refuse more sequences than there are blocks for recurrent states."""
+    """True where vLLM with full CUDA graphs refuses more sequences than there are blocks for recurrent states."""
     defaults_to_unscaled_length: bool = False
-    """LongRoPE models run at the length before scaling unless the user asks for more."""
+    """True where LongRoPE models run at the length before scaling unless the user requests more."""
     tokens_by_concurrency: bool = False
-    """The logged size of the KV cache is concurrency × max_model_len; before, blocks of a group × block size."""
+    """True where the logged size of the KV cache is concurrency × max_model_len; it was blocks of a group × block size before."""
     wrapper_ties_embeddings: bool = False
-    """True where the multimodal config's `tie_word_embeddings` counts, its default included: with transformers 5."""
+    """True where the multimodal config's `tie_word_embeddings` counts, even its default: with transformers 5."""
     interleaved_positions_have_room: bool = True
-    """Rotary tables of interleaved sections are as long as those of others (two starts of Qwen3.5 of 0.19; not in 0.32)."""
+    """True where rotary tables of interleaved sections are as long as other tables (two starts of Qwen3.5 with 0.19; not in 0.32)."""
     shutdown_timeout: bool = False
-    """`--shutdown-timeout` lets running requests end."""
+    """True where `--shutdown-timeout` exists, which lets running requests end."""
     deprecated_quantizations: frozenset[str] = frozenset()
-    """Methods that are refused without `--allow-deprecated-quantization`."""
+    """Methods that vLLM refuses without `--allow-deprecated-quantization`."""
     batch_holds_media_item: bool = False
-    """A defaulted max_num_batched_tokens is raised to one image or video that attends both ways (2,496 instead of 2,048 with
-    Gemma-4-26B in a log of 0.25.1; 0.20.2 refuses instead)."""
+    """True where vLLM raises its default max_num_batched_tokens to one image or video that attends both ways (2,496 instead of
+    2,048 with Gemma-4-26B in a log of 0.25.1; 0.20.2 refuses instead)."""
     graphs_by_level: bool = False
-    """Optimisation level 1 captures pieces only; before, 1 to 3 were levels of compilation."""
+    """True where optimisation level 1 captures pieces only; levels 1 to 3 were levels of compilation before."""
     performance_modes: bool = False
-    """`--performance-mode` doubles the default batch limits (throughput) or captures every small size (interactivity)."""
+    """True where `--performance-mode` doubles the default batch limits (throughput) or captures every small size (interactivity)."""
     falls_back_to_float16: bool = False
-    """A model of bfloat16 is served in float16 where the GPU has none (`_resolve_auto_dtype`)."""
+    """True where vLLM serves a bfloat16 model in float16 on a GPU without bfloat16 (`_resolve_auto_dtype`)."""
     kv_cache_dtypes: frozenset[str] = frozenset()
     """Values of --kv-cache-dtype that the parser accepts."""
     cache_scheme_methods: frozenset[str] = frozenset()
@@ -145,11 +149,11 @@ class Accounting:
         return architecture in self.v2_runner_architectures or (self.v2_runner_dense and is_dense)
 
     def deducts_graphs(self, *, v2_runner: bool) -> bool:
-        """True where the reserve for CUDA graphs comes out of the KV cache."""
+        """True where vLLM takes the reserve for CUDA graphs out of the KV cache."""
         return self.v2_graphs_deducted if v2_runner else self.graphs_deducted
 
     def captures_graphs(self, *, v2_runner: bool) -> bool:
-        """True where graphs are captured before the KV cache is sized."""
+        """True where vLLM captures graphs before it sizes the KV cache."""
         return self.v2_graphs_deducted if v2_runner else self.estimates_graphs
 
     def batch_limits(self, accelerator: Accelerator) -> BatchLimits:
@@ -215,13 +219,13 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     ((0, 31), {"counts_fragments": False}),
     ((0, 33), {}),
 )  # fmt: skip
-"""Changes of each release, as a person read them; the last row is of the newest release whose memory profiling is understood, with
-nothing in it where it changed no byte. KV cache dtypes and batch limits stand in `release_tables`, which `make vllm-release` writes."""
+"""Changes of each release, as a person read them. The last row is the newest release whose memory profiling is understood; it is empty
+if that release changed no byte. KV cache dtypes and batch limits stand in `release_tables`, which `make vllm-release` writes."""
 
 OLDEST: Release = _CHANGES[0][0]
 NEWEST: Release = _CHANGES[-1][0]
 DEFAULT_VERSION = "0.33.0"
-"""Release that is assumed where nobody names one."""
+"""Release that kvgate assumes where the user names none."""
 
 _VERSION = re.compile(
     r"v?(?P<major>\d{1,9})\.(?P<minor>\d{1,9})(?!\d)(?:\.(?P<patch>\d{1,9})(?!\d))?(?:[.+\-]?\w[\w.+\-]*)?"
@@ -230,7 +234,7 @@ _VERSION = re.compile(
 
 @lru_cache(maxsize=256)
 def parse_release(version: str) -> Release:
-    """`0.33.0`, `v0.11.0rc2`, `0.10.2.dev5+g1f3a` → (minor) release. Raises UnknownVersion for anything else."""
+    """Return the minor release of `0.33.0`, `v0.11.0rc2` or `0.10.2.dev5+g1f3a`. Raises UnknownVersion for any other text."""
     match = _VERSION.fullmatch(version.strip())
     if match is None:
         raise UnknownVersion(f"{version!r} is not a vLLM version; write it as 0.33.0")
@@ -239,18 +243,18 @@ def parse_release(version: str) -> Release:
 
 @lru_cache(maxsize=1024)
 def parse_patch(version: str) -> tuple[int, int, int]:
-    """`0.11.1` → (0, 11, 1); a development build counts as the release it leads to. Raises UnknownVersion."""
+    """Return (0, 11, 1) for `0.11.1`; a development build counts as the release that it leads to. Raises UnknownVersion."""
     match = _VERSION.fullmatch(version.strip())
     return (*parse_release(version), int(match["patch"] or 0) if match else 0)
 
 
 def is_newer_than_known(version: str) -> bool:
-    """True for a release that nobody has read yet."""
+    """True for a release whose source nobody has read yet."""
     return parse_release(version) > NEWEST
 
 
 def accounting_of(version: str) -> Accounting:
-    """The accounting of a release; one newer than the table counts as the newest. Raises UnknownVersion below 0.6."""
+    """Return the accounting of a release; a release newer than the table counts as the newest. Raises UnknownVersion below 0.6."""
     return _accounting(parse_release(version))
 
 
@@ -260,28 +264,24 @@ def _accounting(release: Release) -> Accounting:
         raise UnknownVersion(
             f"vLLM {release[0]}.{release[1]} is older than {OLDEST[0]}.{OLDEST[1]}, the oldest release that kvgate knows"
         )
-    facts = Accounting(kv_cache_dtypes=_kv_cache_dtypes(release), batch_tiers=_batch_tiers(release))
-    for since, changes in _CHANGES:
-        if since <= release:
-            facts = replace(facts, **changes)  # type: ignore[arg-type]
-    return facts
-
-
-def _kv_cache_dtypes(release: Release) -> frozenset[str]:
-    return frozenset(
+    dtypes = frozenset(
         name
         for name, since, removed_in in KV_CACHE_DTYPES
         if since <= release and (removed_in is None or release < removed_in)
     )
-
-
-def _batch_tiers(release: Release) -> tuple[BatchTier, ...]:
     tiers = [tiers for since, tiers in BATCH_TIERS if since <= release][-1]
-    return tuple(
-        BatchTier(
-            from_bytes=gib * GIB,
-            limits=BatchLimits(max_num_batched_tokens=tokens, max_num_seqs=seqs),
-            excluded=excluded,
-        )
-        for gib, tokens, seqs, excluded in tiers
+    facts = Accounting(
+        kv_cache_dtypes=dtypes,
+        batch_tiers=tuple(
+            BatchTier(
+                from_bytes=gib * GIB,
+                limits=BatchLimits(max_num_batched_tokens=tokens, max_num_seqs=seqs),
+                excluded=excluded,
+            )
+            for gib, tokens, seqs, excluded in tiers
+        ),
     )
+    for since, changes in _CHANGES:
+        if since <= release:
+            facts = replace(facts, **changes)  # type: ignore[arg-type]
+    return facts
