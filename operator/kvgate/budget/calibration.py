@@ -1,10 +1,10 @@
 """Prediction of a start from starts that were observed: one of the same setting replaces the formulas, a near one only widens them.
 
-A start tells how much of the requested memory did not become KV cache (`overhead_bytes`). That does not depend on
-gpu_memory_utilization, and on max_model_len only where the profile run does, so one start answers for all of these.
+A start shows how much of the requested memory did not become KV cache (`overhead_bytes`). This overhead does not depend on
+gpu_memory_utilization, and on max_model_len only if the profile run does, so one start answers for all of these.
 
-Starts in a file of the user's own are the user's statement. In a cluster a start is some pod's, and trust is not free: it speaks for its
-namespace (unless the scope is the cluster), and alone it widens the interval of other objects and never moves it.
+Starts in a file of the user's own are the user's statement. In a cluster a start comes from some pod, and trust is not free: it counts
+in its own namespace (unless the scope is the cluster), and alone it widens the interval of other objects and never moves it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,45 +17,45 @@ from kvgate.budget.units import gib
 from kvgate.record import record
 
 SCATTER_BYTES = gib(0.06)
-"""Half of what starts of one setting on one machine differ by: up to 0.09 GiB in five starts of Qwen2.5-7B and 0.08 in five of
-Llama-3.1-8B (RTX 3090, 0.17.1), 0.05 GLM-5.1 (H200, 8 ranks), 0.03 Qwen3.6-35B (RTX 5090, 0.24)."""
+"""Half of the difference between starts of one setting on one machine: up to 0.09 GiB in five starts of Qwen2.5-7B and 0.08 in five
+of Llama-3.1-8B (RTX 3090, 0.17.1), 0.05 with GLM-5.1 (H200, 8 ranks), 0.03 with Qwen3.6-35B (RTX 5090, 0.24)."""
 SCATTER_UNIFIED_BYTES = gib(4.5)
-"""Scatter where CPU and GPU share the memory, because other processes count there: two starts of one setting on GB10 lay 4.4 GiB apart."""
+"""The same where CPU and GPU share the memory, because other processes count: two starts of one setting on GB10 were 4.4 GiB apart."""
 IMPLAUSIBLE_SHARE = 5
-"""A start that is off by more than a fifth of the requested memory was not the setting that it is said to be."""
+"""A start that is off by more than this part of the requested memory, a fifth, was not a start of the setting that its record names."""
 MIN_WITNESSES = 2
-"""Pods that must report the same before they move the prediction of other objects: one may be an accident, or a lie."""
+"""Pods that must report the same before they move the prediction of other objects: one report may be an accident, or a lie."""
 MAX_HEARD = 32
-"""Starts of one setting that are weighed against each other; with scope Cluster many namespaces may have some, and the newest count."""
+"""Starts of one setting that are weighed against each other. With scope Cluster many namespaces may have some; the newest count."""
 
 
 class Scope(StrEnum):
-    """Reach of the starts of a namespace."""
+    """Objects for which the starts of a namespace count."""
 
     NAMESPACE = "Namespace"
-    """They teach the objects of their own namespace."""
+    """They count for the objects of their own namespace."""
     CLUSTER = "Cluster"
-    """They teach every object: for clusters whose tenants trust each other."""
+    """They count for every object: for clusters whose tenants trust each other."""
 
 
 class Origin(StrEnum):
     """The one who reported a start."""
 
     STATED = "Stated"
-    """Read by `kvgate calibrate`, or written by hand: the word of whoever keeps the records."""
+    """Read by `kvgate calibrate`, or written by hand: the person who keeps the records states it."""
     POD = "Pod"
     """Reported by a pod that the controller owns."""
     UNKNOWN = "Unknown"
-    """Recorded by a release that did not say where the pod was: it may only widen."""
+    """Recorded by a release that did not record where the pod was: it may only widen."""
 
 
 @record
 class StartKey:
-    """All that decides how much memory a rank's start takes; starts with equal keys are starts of one setting."""
+    """Everything that decides how much memory a rank's start takes; starts with equal keys are starts of one setting."""
 
     architecture: str
     weights_bytes: int
-    """Bytes of the rank's weights as loaded; they tell models, quantizations (those made while loading, too) and cuts apart."""
+    """Bytes of the rank's weights after loading; they distinguish models, quantisations (even those made while loading) and cuts."""
     accelerator: str
     vllm_version: str
     tensor_parallel_size: int = 1
@@ -68,10 +68,10 @@ class StartKey:
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
-    """Only as far as the profile run depends on it."""
+    """The length as far as the profile run depends on it."""
     kv_cache_dtype: str = "auto"
     enforce_eager: bool = False
-    """True, too, for another option that switches compilation off."""
+    """True also for another option that switches compilation off."""
     speculative_tokens: int = 0
     modalities: str = ""
     """Modalities that the profile run encodes, with `+` between them."""
@@ -80,7 +80,7 @@ class StartKey:
 
     @property
     def neighbourhood(self) -> tuple[object, ...]:
-        """Keys that share this run the same kernels on the same GPUs: patch releases, sizes and limits may differ."""
+        """Facts that two settings share if they run the same kernels on the same GPUs; patch releases, sizes and limits may differ."""
         minor = tuple(self.vllm_version.split(".")[:2])
         return (
             self.architecture, self.accelerator, minor, self.tensor_parallel_size, self.pipeline_parallel_size,
@@ -98,16 +98,16 @@ class ObservedStart:
     available_kv_cache_bytes: int
     """Bytes that the rank had for its KV cache; negative where the budget was overdrawn."""
     resolution_bytes: int
-    """Half of what the figure was rounded to: a block, or the last digit of a log."""
+    """Half of the step to which the figure was rounded: a block, or the last digit of a log."""
     predicted: Interval
     """The prediction of the formulas alone."""
     swing_bytes: int = 0
     """Bytes by which a compile cache changes it, by the formulas."""
     scatter_bytes: int = SCATTER_BYTES
     revision: int = 0
-    """Grows with every start that is recorded: a verdict can be given as of one."""
+    """Number that grows with every recorded start, so that a verdict can be given as of a revision."""
     source: str = ""
-    """Words for people about the place where it was seen."""
+    """The place where the start was seen, in words for people."""
     origin: Origin = Origin.STATED
     namespace: str = ""
     """Namespace of the pod; empty for starts that no pod reported."""
@@ -132,13 +132,13 @@ class ObservedStart:
 
 
 class StartState(StrEnum):
-    """Use that is made of a recorded start."""
+    """The way in which a recorded start is used."""
 
     USED = "used"
     CONTRADICTORY = "contradictory"
-    """Starts of one setting differ by more than starts do: none of them is used."""
+    """Starts of one setting differ by more than starts usually do: none of them is used."""
     IMPLAUSIBLE = "implausible"
-    """Too far from the prediction to be the setting that it is said to be."""
+    """The start is too far from the prediction to be one of the setting that its record names."""
 
 
 @record
@@ -156,7 +156,7 @@ class StartToStart:
         return max(0, self.cold_overhead_bytes - self.warm_overhead_bytes)
 
     def room(self, overhead_bytes: int) -> tuple[int, int]:
-        """Return how much more and how much less the next start may take: the whole swing, away from this start's likely kind."""
+        """Return how much more and how much less the next start may take: up to the whole swing, away from this start's likely kind."""
         from_warm, to_cold = overhead_bytes - self.warm_overhead_bytes, self.cold_overhead_bytes - overhead_bytes
         if from_warm <= to_cold:
             return self.swing_bytes, _within(from_warm, self.swing_bytes)
@@ -175,31 +175,31 @@ class Correction:
 
 @record
 class _Weighed:
-    """The starts of one setting that an object hears of."""
+    """The starts of one setting that count for an object."""
 
     followed: tuple[ObservedStart, ...] = ()
-    """They agree, and the prediction follows them."""
+    """Starts that agree: the prediction follows them."""
     others: tuple[ObservedStart, ...] = ()
-    """They only widen the interval."""
+    """Starts that only widen the interval."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Calibration:
-    """Observed starts, looked up by setting; compared by identity, because it stands in questions that are cached."""
+    """Observed starts, looked up by setting; it is compared by identity, because it is part of questions that are cached."""
 
     starts: tuple[ObservedStart, ...] = ()
     scope: Scope | None = None
-    """None: a file of the user's own, whose every start is believed by every object."""
+    """None: a file of the user's own, of which every start counts for every object."""
     _whole: "Calibration | None" = field(default=None, repr=False)
-    """The calibration whose index this one uses: a thousand objects may be judged as of a thousand revisions."""
+    """The calibration whose index this one uses, because a thousand objects may be judged as of a thousand revisions."""
     _reader: tuple[str, str] = ("", "")
-    """(namespace, name) of the object that is judged, as far as there are starts of them."""
+    """(namespace, name) of the object that is judged, if there are starts of it; else empty."""
     _earlier: dict[int, "Calibration"] = field(default_factory=dict, init=False, repr=False)
     _views: dict[tuple[str, str], "Calibration"] = field(default_factory=dict, init=False, repr=False)
     _weighed: dict[StartKey, _Weighed] = field(default_factory=dict, init=False, repr=False)
-    """Weighed starts of the settings that were looked up."""
+    """Weighed starts of the settings that were looked up before."""
     _spans: dict[tuple[object, ...], tuple[int, int, int] | None] = field(default_factory=dict, init=False, repr=False)
-    """(lowest residual, highest residual, starts) by neighbourhood, of those that were asked for."""
+    """(lowest residual, highest residual, starts) of the neighbourhoods that were looked up before."""
 
     @cached_property
     def revision(self) -> int:
@@ -231,7 +231,7 @@ class Calibration:
 
     @cached_property
     def _readers(self) -> frozenset[tuple[str, str]]:
-        """Those to whom the starts say something of their own: so few views are ever made, whoever asks."""
+        """Readers whom some starts concern; only these get a view of their own, so there are few views."""
         owners = {(start.namespace, start.owner) for start in self.starts}
         return frozenset(owners | {(namespace, "") for namespace, _ in owners})
 
@@ -246,7 +246,7 @@ class Calibration:
         return earlier._view(reader) if any(reader) else earlier
 
     def as_of(self, revision: int) -> "Calibration":
-        """Return the calibration as it was at a revision: a verdict that stands must not move with what its own pods report."""
+        """Return the calibration as it was at a revision, because a verdict that stands must not move when its own pods report starts."""
         if revision >= self.revision:
             return self
         if revision not in self._earlier:
@@ -272,7 +272,7 @@ class Calibration:
         return self._views[reader]
 
     def state(self, start: ObservedStart) -> StartState:
-        """Return whether the start is used, and the reason if it is not."""
+        """Return the way in which the start is used, which names the reason if it is not."""
         if not start.is_plausible:
             return StartState.IMPLAUSIBLE
         peers = tuple(peer for peer in self._known(start.key) if self._speaks_to(peer, start.namespace))
@@ -284,17 +284,20 @@ class Calibration:
         return StartState.USED if is_believed else StartState.CONTRADICTORY
 
     def _known(self, key: StartKey) -> tuple[ObservedStart, ...]:
-        """The plausible starts of the setting, whosever they are."""
+        """Return the plausible starts of the setting, whoever owns them."""
         if self._whole is None:
             return self._plausible.get(key, ())
         return tuple(start for start in self._whole._known(key) if start.revision <= self.revision)
 
     def _speaks_to(self, start: ObservedStart, namespace: str) -> bool:
-        """Scope Namespace: a pod's start stays where the pod ran. One that nobody can place may widen everywhere."""
+        """True where the start counts in a namespace.
+
+        With scope Namespace a pod's start stays where the pod ran. A start whose place is not known may widen everywhere.
+        """
         return self.scope is not Scope.NAMESPACE or start.origin is not Origin.POD or start.namespace == namespace
 
     def _heard(self, key: StartKey) -> tuple[ObservedStart, ...]:
-        """The starts that say anything to this reader."""
+        """Return the starts that count for this reader."""
         known = self._known(key)
         if self.scope is None:
             return () if _disagree(known) else known
@@ -313,7 +316,7 @@ class Calibration:
     def correction(
         self, key: StartKey, *, requested_bytes: int, predicted: Interval, spread: StartToStart
     ) -> Correction | None:
-        """None where nothing was seen that says anything about this setting."""
+        """Correct a prediction; None where no start says anything about this setting."""
         weighed = self._weigh(key)
         doubts = [_of_same_setting((start,), requested_bytes, spread) for start in weighed.others]
         if weighed.followed:
@@ -341,45 +344,39 @@ class Calibration:
 NOTHING_OBSERVED = Calibration()
 
 
-def _is_of(start: ObservedStart, reader: tuple[str, str]) -> bool:
-    """True where the start is the object's own: of an earlier generation, or of an earlier pod."""
-    return start.origin is Origin.POD and bool(reader[1]) and (start.namespace, start.owner) == reader
-
-
 def _of_origin(starts: Iterable[ObservedStart], origin: Origin) -> tuple[ObservedStart, ...]:
     return tuple(start for start in starts if start.origin is origin)
 
 
 def _followed(heard: tuple[ObservedStart, ...], reader: tuple[str, str]) -> tuple[ObservedStart, ...]:
-    """The starts that may move the prediction: those that the operator stated and the object's own, else what several pods agree on."""
-    trusted = tuple(start for start in heard if start.origin is Origin.STATED or _is_of(start, reader))
+    """Return the starts that may move the prediction: stated ones and the object's own, or else those on which several pods agree."""
+    has_own = bool(reader[1])  # the object's own starts come from an earlier generation, or from an earlier pod
+    trusted = tuple(
+        start
+        for start in heard
+        if start.origin is Origin.STATED
+        or (has_own and start.origin is Origin.POD and (start.namespace, start.owner) == reader)
+    )
     return trusted if trusted and not _disagree(trusted) else _corroborated(heard)
 
 
 def _corroborated(starts: Iterable[ObservedStart]) -> tuple[ObservedStart, ...]:
-    """The pods' starts that agree, of the most pods; none where fewer than MIN_WITNESSES do, or as many agree on something else."""
-    told = sorted(_of_origin(starts, Origin.POD), key=_overhead)
+    """Return the starts on which most pods agree; none if fewer than MIN_WITNESSES agree, or as many agree on something else."""
+    reported = sorted(_of_origin(starts, Origin.POD), key=lambda start: start.overhead_bytes)
     groups, end = [], 0
-    for first in range(len(told)):
+    for first in range(len(reported)):
         end = max(end, first + 1)
-        while end < len(told) and not _disagree(told[first : end + 1]):
+        while end < len(reported) and not _disagree(reported[first : end + 1]):
             end += 1
-        groups.append((_num_pods(told[first:end]), first, end))
+        pods = {(start.namespace, start.pod) for start in reported[first:end]}
+        groups.append((len(pods), first, end))
     witnesses, first, end = max(groups, default=(0, 0, 0), key=lambda group: group[0])
     is_rivalled = any(count == witnesses and (begin >= end or last <= first) for count, begin, last in groups)
-    return tuple(told[first:end]) if witnesses >= MIN_WITNESSES and not is_rivalled else ()
-
-
-def _overhead(start: ObservedStart) -> int:
-    return start.overhead_bytes
-
-
-def _num_pods(starts: Iterable[ObservedStart]) -> int:
-    return len({(start.namespace, start.pod) for start in starts})
+    return tuple(reported[first:end]) if witnesses >= MIN_WITNESSES and not is_rivalled else ()
 
 
 def _widened(interval: Interval, others: Iterable[Interval]) -> Interval:
-    """It holds the others as well; what is expected stays."""
+    """Return the interval widened to hold the others as well; the expected value stays."""
     low, high = interval.low, interval.high
     for other in others:
         low, high = min(low, other.low), max(high, other.high)
@@ -387,7 +384,10 @@ def _widened(interval: Interval, others: Iterable[Interval]) -> Interval:
 
 
 def _of_same_setting(starts: tuple[ObservedStart, ...], requested_bytes: int, spread: StartToStart) -> Interval:
-    """The median start; whether it had a compile cache is not known, so the next may lie where the formulas put the other kind."""
+    """Predict the next start from the median start.
+
+    It is not known whether that start had a compile cache, so the next one may lie where the formulas put the other kind.
+    """
     overheads = [start.overhead_bytes for start in starts]
     typical = sorted(overheads)[len(overheads) // 2]
     margin = spread.scatter_bytes + max(start.resolution_bytes for start in starts)
@@ -405,7 +405,7 @@ def _within(value: int, limit: int) -> int:
 
 
 def _disagree(starts: Sequence[ObservedStart]) -> bool:
-    """Beyond rounding, scatter and what a compile cache explains."""
+    """True where starts differ by more than rounding, scatter and a compile cache explain."""
     if len(starts) < 2:
         return False
     overheads = [start.overhead_bytes for start in starts]
