@@ -1,6 +1,6 @@
 """The solver: the smallest change whose *low* bound fits, and the single changes that would have fitted."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 
@@ -152,20 +152,16 @@ def _can_use_fp8(request: BudgetRequest) -> bool:
 
 def alternatives(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> tuple[Alternative, ...]:
     """Return every single change that would fit: length, sequences, an fp8 cache, more ranks, a larger GPU of the same vendor."""
-    return tuple(_single_changes(request, accelerators))
-
-
-def _single_changes(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> Iterable[Alternative]:
-    if length := largest_max_model_len(request):
-        yield Alternative(field="max_model_len", value=length)
-    if seqs := largest_max_num_seqs(request, plan(request).resolved.max_num_seqs):
-        yield Alternative(field="max_num_seqs", value=seqs)
-    if _can_use_fp8(request) and fits_low(request.with_settings(kv_cache_dtype="fp8")):
-        yield Alternative(field="kv_cache_dtype", value="fp8")
-    if tensor := _next_tensor_size(request):
-        yield Alternative(field="tensor_parallel_size", value=tensor)
-    if larger := _next_accelerator(request, accelerators):
-        yield Alternative(field="accelerator", value=larger.name)
+    takes_fp8 = _can_use_fp8(request) and fits_low(request.with_settings(kv_cache_dtype="fp8"))
+    larger = _next_accelerator(request, accelerators)
+    values = {
+        "max_model_len": largest_max_model_len(request),
+        "max_num_seqs": largest_max_num_seqs(request, plan(request).resolved.max_num_seqs),
+        "kv_cache_dtype": "fp8" if takes_fp8 else None,
+        "tensor_parallel_size": _next_tensor_size(request),
+        "accelerator": larger.name if larger else None,
+    }
+    return tuple(Alternative(field=field, value=value) for field, value in values.items() if value)
 
 
 def _next_tensor_size(request: BudgetRequest) -> int | None:

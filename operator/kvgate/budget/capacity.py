@@ -11,7 +11,7 @@ from math import lcm
 
 from kvgate.budget.kv_cache_dtype import KVCacheDtype
 from kvgate.budget.kv_cache_groups import Groups, request_blocks
-from kvgate.budget.kv_cache_spec import KVCacheSpec, Reach, SlidingWindowSpec, WindowMLASpec
+from kvgate.budget.kv_cache_spec import Reach, SlidingWindowSpec, WindowMLASpec
 from kvgate.budget.request import Guarantee, Workload
 from kvgate.budget.settings import Resolved
 from kvgate.budget.units import cdiv
@@ -135,8 +135,11 @@ def demand_of(
     if guarantee is Guarantee.FULL_CONTEXT:
         requests, blocks = resolved.max_num_seqs, resolved.max_num_seqs * startup
     elif guarantee is Guarantee.WORKLOAD and workload is not None:
-        requests = workload.peak_concurrency
-        shared = _shared_tokens(kv_cache, workload) if resolved.enable_prefix_caching else 0
+        requests, shared = workload.peak_concurrency, 0
+        if resolved.enable_prefix_caching:
+            # vLLM finds a prefix again in whole blocks of every group at once (0.32, `HybridKVCacheCoordinator`)
+            step = lcm(*(group.spec.block_size or 1 for group in kv_cache.groups)) * kv_cache.reach.decode_context
+            shared = min(workload.shared_prefix_tokens, workload.prompt_tokens) // step * step
         blocks = max(startup, blocks_of_requests(kv_cache, requests, workload.request_tokens, shared))
     sequences = resolved.max_num_seqs - kv_cache.null_blocks if resolved.graphs_hold_states else 0
     return Demand(
@@ -148,26 +151,19 @@ def demand_of(
     )
 
 
-def _shared_tokens(kv_cache: KVCache, workload: Workload) -> int:
-    """Tokens of a prefix that vLLM finds again: whole blocks of every group at once (vLLM 0.32, `HybridKVCacheCoordinator`)."""
-    step = lcm(*(group.spec.block_size or 1 for group in kv_cache.groups)) * kv_cache.reach.decode_context
-    return min(workload.shared_prefix_tokens, workload.prompt_tokens) // step * step
-
-
 def blocks_of_requests(kv_cache: KVCache, requests: int, num_tokens: int, shared_tokens: int = 0) -> int:
     """Blocks that equal requests hold at the same time; a group that can share a prefix holds its blocks once."""
-    reach = replace(kv_cache.reach, max_model_len=num_tokens)
-    return sum(_blocks_at_peak(group.spec, requests, reach, shared_tokens) for group in kv_cache.groups)
-
-
-def _blocks_at_peak(spec: KVCacheSpec, requests: int, reach: Reach, prefix: int) -> int:
-    each = spec.blocks(reach)
-    if isinstance(spec, SlidingWindowSpec | WindowMLASpec):
-        # The tokens in flight belong to one batch or two, however many requests share them. The request that comes next finds its
-        # whole reserve free, because vLLM checks that before it admits one.
-        others = requests - 1
-        unaligned = spec.reach_back + spec.block_size - 1
-        windows = cdiv(others * unaligned + reach.in_flight_tokens, spec.block_size) + others
-        return min(requests * each, windows + each)
-    shared = spec.blocks(replace(reach, max_model_len=prefix)) if prefix and spec.shares_prefixes else 0
-    return requests * (each - shared) + shared
+    reach, total = replace(kv_cache.reach, max_model_len=num_tokens), 0
+    for group in kv_cache.groups:
+        spec, each = group.spec, group.spec.blocks(reach)
+        if isinstance(spec, SlidingWindowSpec | WindowMLASpec):
+            # The tokens in flight belong to one batch or two, however many requests share them. The request that comes next finds
+            # its whole reserve free, because vLLM checks that before it admits one.
+            others, unaligned = requests - 1, spec.reach_back + spec.block_size - 1
+            windows = cdiv(others * unaligned + reach.in_flight_tokens, spec.block_size) + others
+            total += min(requests * each, windows + each)
+        else:
+            shares = shared_tokens and spec.shares_prefixes
+            shared = spec.blocks(replace(reach, max_model_len=shared_tokens)) if shares else 0
+            total += requests * (each - shared) + shared
+    return total

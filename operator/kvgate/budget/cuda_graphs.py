@@ -22,7 +22,11 @@ V2_PIECE_BYTES = round(0.2 * MIB)
 def cuda_graphs(run: Run) -> Term:
     """Return the reserve that vLLM takes out of the budget for CUDA graphs; exactly 0 where the release takes none."""
     deducted = captures_graphs(run) and run.accounting.deducts_graphs(v2_runner=run.v2_runner)
-    is_complex = _has_many_kernels(run)
+    mixers = [mixer for layer in run.layers for mixer in layer.mixers]
+    # experts, MLA and recurrent states consist of many small kernels
+    is_complex = run.is_sparse or any(
+        isinstance(mixer, LatentAttention | CompressedAttention | RecurrentState) for mixer in mixers
+    )
     piece = V2_PIECE_BYTES if run.v2_runner else COMPLEX_PIECE_BYTES if is_complex else PIECE_BYTES
     piecewise, full = num_piecewise_graphs(run), num_full_graphs(run)
     reserve = piece * run.num_layers * (piecewise + full)
@@ -39,15 +43,6 @@ def cuda_graphs(run: Run) -> Term:
             ("full_graphs", full),
             ("layers", run.num_layers),
         ),
-    )
-
-
-def _has_many_kernels(run: Run) -> bool:
-    """True for layers that consist of many small kernels: experts, MLA, recurrent states."""
-    return run.is_sparse or any(
-        isinstance(mixer, LatentAttention | CompressedAttention | RecurrentState)
-        for layer in run.layers
-        for mixer in layer.mixers
     )
 
 

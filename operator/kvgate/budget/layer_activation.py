@@ -1,7 +1,5 @@
 """Activation of the parts of a model in the profile run: the widest moment of a layer, workspaces, and encoders."""
 
-from collections.abc import Iterator
-
 from kvgate.budget.matrix import Cut
 from kvgate.budget.model_shape import (
     DenseMlp,
@@ -29,12 +27,11 @@ def layer_bytes(run: Run) -> int:
     """Return the most that a layer has alive at once, above what it keeps."""
     # attention output, residual before and after, and the normed input; a rank that sums over others holds one more
     residual = (5 if run.parallelism.tensor > 1 else 4) * run.token_bytes
-    return max((residual + _widest_step_bytes(layer, run) for layer in run.layers), default=0)
-
-
-def _widest_step_bytes(layer: LayerShape, run: Run) -> int:
-    mixing = max((_mixer_bytes(mixer, run) for mixer in layer.mixers), default=0)
-    return max(mixing, _feed_forward_bytes(layer, run))
+    steps = (
+        max(_feed_forward_bytes(layer, run), *(_mixer_bytes(mixer, run) for mixer in layer.mixers), 0)
+        for layer in run.layers
+    )
+    return max((residual + step for step in steps), default=0)
 
 
 def _feed_forward_bytes(layer: LayerShape, run: Run) -> int:
@@ -69,16 +66,15 @@ def _mixer_bytes(mixer: Mixer, run: Run) -> int:
 
 def workspace_bytes(run: Run) -> int:
     """Return the one buffer for all layers that stays after the profile run (0.13+, `WorkspaceManager`): the largest request counts."""
-    return max((size for layer in run.layers for size in _workspaces(layer, run)), default=0)
-
-
-def _workspaces(layer: LayerShape, run: Run) -> Iterator[int]:
-    for mixer in layer.mixers:
-        if isinstance(mixer, LatentAttention) and mixer.is_sparse and mixer.index_head_dim:
-            yield INDEXER_CONTEXTS * run.max_model_len * (mixer.index_head_dim + 4)
-    for mlp in layer.mlps:
-        if isinstance(mlp, SparseMlp) and run.accounting.expert_workspace_persists:
-            yield run.max_num_batched_tokens * run.element_bytes * _products(mlp, run)
+    largest = 0
+    for layer in run.layers:
+        for mixer in layer.mixers:
+            if isinstance(mixer, LatentAttention) and mixer.is_sparse and mixer.index_head_dim:
+                largest = max(largest, INDEXER_CONTEXTS * run.max_model_len * (mixer.index_head_dim + 4))
+        for mlp in layer.mlps:
+            if isinstance(mlp, SparseMlp) and run.accounting.expert_workspace_persists:
+                largest = max(largest, run.max_num_batched_tokens * run.element_bytes * _products(mlp, run))
+    return largest
 
 
 def _products(mlp: SparseMlp, run: Run) -> int:

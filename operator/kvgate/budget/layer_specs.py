@@ -171,15 +171,12 @@ def state_bytes(mixer: RecurrentState, settings: CacheSettings) -> int:
     channels = sum(units.on_rank(settings.tensor) for units in mixer.conv)
     total = taps * channels * DTYPE_BYTES[conv_dtype]
     if mixer.state is not None:
-        total += mixer.state.on_rank(settings.tensor) * DTYPE_BYTES[_recurrent_dtype(mixer, settings, conv_dtype)]
+        state_dtype = mixer.state_dtype or conv_dtype
+        # the user can choose another format for the state, except for linear attention
+        if not mixer.fixed_state_dtype and mixer.kind != "linear attention":
+            state_dtype = _or(settings.state_dtype, state_dtype)
+        total += mixer.state.on_rank(settings.tensor) * DTYPE_BYTES[state_dtype]
     return total
-
-
-def _recurrent_dtype(mixer: RecurrentState, settings: CacheSettings, conv_dtype: str) -> str:
-    """Return the user's choice, else the model's, else the convolution's; the user cannot choose for linear attention."""
-    if mixer.fixed_state_dtype or mixer.kind == "linear attention":
-        return mixer.state_dtype or conv_dtype
-    return _or(settings.state_dtype, mixer.state_dtype or conv_dtype)
 
 
 def _or(dtype: str, otherwise: str) -> str:

@@ -191,14 +191,13 @@ def aligned(caches: Sequence[Cache], kernel_block: int) -> list[Cache]:
         return list(caches)
     block = aligned_block_size(attention, max(spec.state_bytes for spec in states), kernel_block=kernel_block)
     page = block * attention.token_bytes
-    return [(layer, _aligned(spec, block, page)) for layer, spec in caches]
-
-
-def _aligned(spec: KVCacheSpec, block_size: int, page_size_bytes: int) -> KVCacheSpec:
-    if isinstance(spec, StateSpec):
-        padded = spec.padded_to(page_size_bytes)
-        return replace(padded, block_size=block_size) if spec.block_size else padded
-    return spec.with_block_size(block_size)
+    widened: list[Cache] = []
+    for layer, spec in caches:
+        if isinstance(spec, StateSpec):
+            widened.append((layer, replace(spec.padded_to(page), block_size=block if spec.block_size else 0)))
+        else:
+            widened.append((layer, spec.with_block_size(block)))
+    return widened
 
 
 def aligned_block_size(attention: AttentionSpec | MLASpec, state_bytes: int, *, kernel_block: int = 16) -> int:

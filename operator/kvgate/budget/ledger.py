@@ -181,28 +181,24 @@ def _start_to_start(run: Run, overhead_bytes: int) -> StartToStart:
 
 
 def _by_formula(run: Run, request: BudgetRequest, settings: Resolved) -> Ledger:
-    return _ledger(
-        run,
-        share_of(request.accelerator.memory_bytes, settings.gpu_memory_utilization),
-        _uncertainty(request, settings),
-        weights_bytes=request.weights_bytes,
-        with_drafts=_holds_drafts(request.settings),
-    )
-
-
-def _uncertainty(request: BudgetRequest, settings: Resolved) -> int:
-    """Return the doubt about the total memory that other drivers report, and about releases and vendors without logs."""
-    accelerator = request.accelerator
+    accelerator, share = request.accelerator, settings.gpu_memory_utilization
+    # other drivers report another total memory; there are no logs of new releases, and few of other vendors
     spread = max(
         accelerator.memory_high_bytes - accelerator.memory_bytes,
         accelerator.memory_bytes - accelerator.memory_low_bytes,
     )
-    uncertainty = share_of(spread, settings.gpu_memory_utilization)
+    uncertainty = share_of(spread, share)
     if is_newer_than_known(request.vllm_version):
         uncertainty += accelerator.memory_bytes // 50
     if accelerator.vendor != "nvidia":
         uncertainty += gib(1.5)
-    return uncertainty
+    return _ledger(
+        run,
+        share_of(accelerator.memory_bytes, share),
+        uncertainty,
+        weights_bytes=request.weights_bytes,
+        with_drafts=_holds_drafts(request.settings),
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -124,7 +124,10 @@ def plan(request: BudgetRequest) -> Budget:
     stages = _stages(request, resolved, accounting, layout, modelled=not unmodelled)
     pool = _pool(stages, keeps_something=bool(kv_cache.groups)) if stages else None
     if request.settings.max_model_len == AUTO_MAX_MODEL_LEN and pool is not None:
-        kv_cache = _fitting(kv_cache, pool)
+        # vLLM starts with the longest request that fits, and the low end of the pool decides; batch limits stay as they are
+        longest = kv_cache.max_model_len_that_fits(pool.low, at_most=kv_cache.reach.max_model_len)
+        if longest:
+            kv_cache = replace(kv_cache, reach=replace(kv_cache.reach, max_model_len=longest))
         resolved = replace(resolved, max_model_len=kv_cache.reach.max_model_len)
         request = request.with_settings(max_model_len=resolved.max_model_len)
     return Budget(
@@ -159,15 +162,6 @@ def _blocks(stage: Stage, available_bytes: int) -> int:
     if stage.bytes_per_block:
         return max(0, available_bytes) // stage.bytes_per_block
     return _UNLIMITED if available_bytes >= 0 else 0
-
-
-def _fitting(kv_cache: KVCache, pool: Interval) -> KVCache:
-    """Return the cache for `--max-model-len auto`: vLLM starts with the longest request that fits, and the low end of the pool decides.
-
-    The batch limits stay what they are for the model's own length.
-    """
-    longest = kv_cache.max_model_len_that_fits(pool.low, at_most=kv_cache.reach.max_model_len)
-    return replace(kv_cache, reach=replace(kv_cache.reach, max_model_len=longest)) if longest else kv_cache
 
 
 def _stages(

@@ -244,9 +244,18 @@ def weight_parts(shape: ModelShape, stage: tuple[int, int], weigh: Weigh) -> tup
 
     The bytes of a part are what a model with nothing else would load.
     """
-    loaded = weigh(shape).loaded_bytes
-    beyond = int(loaded * checkpoint_ratio(shape)) - loaded
-    sizes = {**_parameters(shape, stage, weigh), **_loading(shape, weigh), "beyond what the config describes": beyond}
+    weights = weigh(shape)
+    loaded = weights.loaded_bytes
+    unabsorbed = replace(shape, layers=_mapped(shape.layers, lambda layer: replace(layer, mixers=())))
+    rotary = loaded - weigh(replace(shape, rotary=())).loaded_bytes
+    absorbed = loaded - weigh(unabsorbed).loaded_bytes
+    sizes = {
+        **_parameters(shape, stage, weigh),
+        "rotary tables": rotary,
+        "MLA's absorbed copies": absorbed,
+        "padding, allocator rounding": loaded - weights.parameter_bytes - rotary - absorbed,
+        "beyond what the config describes": int(loaded * checkpoint_ratio(shape)) - loaded,
+    }
     return tuple(WeightPart(name=name, size_bytes=size) for name, size in sizes.items() if size)
 
 
@@ -268,16 +277,6 @@ def _parameters(shape: ModelShape, stage: tuple[int, int], weigh: Weigh) -> dict
         "head": plain(ends) - embedding,
     }
     return {**sizes, "draft layers": plain(shape) - sum(sizes.values())}
-
-
-def _loading(shape: ModelShape, weigh: Weigh) -> dict[str, int]:
-    """Return the bytes that loading adds to the parameters."""
-    weights = weigh(shape)
-    unabsorbed = replace(shape, layers=_mapped(shape.layers, lambda layer: replace(layer, mixers=())))
-    rotary = weights.loaded_bytes - weigh(replace(shape, rotary=())).loaded_bytes
-    absorbed = weights.loaded_bytes - weigh(unabsorbed).loaded_bytes
-    rounding = weights.loaded_bytes - weights.parameter_bytes - rotary - absorbed
-    return {"rotary tables": rotary, "MLA's absorbed copies": absorbed, "padding, allocator rounding": rounding}
 
 
 def _only(shape: ModelShape, bare: ModelShape, part: str) -> ModelShape:
