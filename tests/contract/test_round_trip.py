@@ -15,8 +15,7 @@ from kvgate.controller.decision import Judged, assess_owner, config_text
 from kvgate.judge import assess
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judging.judged import Defaults, JudgedEngine
-from kvgate.manifests.judging.outcome import judge_engine
+from kvgate.manifests.judging.judgement import Defaults, JudgedEngine, judge_engine
 from kvgate.rendering.workload import Rendered, render
 
 TESTS = Path(__file__).parents[1]
@@ -86,7 +85,9 @@ def test_the_rendered_pod_is_judged_as_the_object_was(case: str, tmp_path: Path)
     defaults = Defaults(accelerator=spec.accelerator.type, vllm_version=spec.vllm.version, model_config=outcome.config)
     back = read_back(tmp_path, outcome.manifests, defaults)
     errors = [
-        each.finding for each in back.findings if each.finding.rule in ("OptionUnknown", "TooFewGpus", "NotUnderstood")
+        each.finding
+        for each in back.findings
+        if each.finding.rule.id in ("OptionUnknown", "TooFewGpus", "NotUnderstood")
     ]
     assert errors == []
     judged_on = outcome.judged.accelerator

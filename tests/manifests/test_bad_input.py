@@ -139,7 +139,7 @@ def test_a_template_that_is_yaml_by_chance_is_not_decided(tmp_path: Path) -> Non
     assert item.verdict == "Unknown"
     (placed,) = item.findings
     assert placed.rule == "VariableUnknown"
-    assert "max_model_len is {{ .Values.maxModelLen }}" in placed.finding.message
+    assert "--max-model-len is {{ .Values.maxModelLen }}" in placed.finding.message
     assert "helm template CHART | kvgate check -" in placed.finding.remediation
 
 

@@ -26,8 +26,8 @@ from kvgate.documents.reading import parsed
 from kvgate.documents.streams import comments_in
 from kvgate.documents.written import Written
 from kvgate.judge import facts
-from kvgate.manifests.judging.images import version_of
 from kvgate.manifests.judging.model_names import model_id
+from kvgate.manifests.judging.releases import version_of
 from kvgate.manifests.platforms.compose_variables import Interpolation
 from kvgate.manifests.platforms.helm_set import read_set
 from kvgate.manifests.pods.containers import is_simulator, is_vllm_image, names_other_server, starts_of, unwrapped

@@ -14,6 +14,7 @@ FIELD_MANAGER = "kvgate"
 _ELSEWHERE = {
     "model": "spec.model.name",
     "config": "spec.model.configFrom",
+    "model_config": "spec.model.configFrom",
     "revision": "spec.model.revision",
     "accelerator": "spec.accelerator.type",
     "vllm_version": "spec.vllm.version",

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.rules.finding import Finding, Severity
+from kvgate.rules.finding import Finding, Rule, Scope, SettingName, Severity, words
 from kvgate.text.nesting import MAX_DEPTH, is_nested_beyond
 from kvgate.text.unicode import NOT_UNICODE, has_lone_surrogate
 
@@ -19,6 +19,14 @@ MAX_FINDINGS = 50
 
 _MORE_COUNTED = 100
 """Findings beyond the limit that are counted, which takes as long as reporting them."""
+
+
+INVALID_FIELD = Rule(
+    id="InvalidField",
+    severities=(Severity.ERROR,),
+    scope=Scope.FILES,
+    title="An InferenceDeployment has a field that its schema refuses.",
+)
 
 
 class InvalidDocument(ValueError):
@@ -36,7 +44,7 @@ def parse_document(document: Mapping[str, Any]) -> InferenceDeployment:
     """
     if is_nested_beyond(document, MAX_DEPTH):
         message = f"the document is nested deeper than {MAX_DEPTH} levels"
-        raise InvalidDocument((_finding("", message, "no field is nested so deeply: remove what is"),))
+        raise InvalidDocument((INVALID_FIELD.finding("", message, "no field is nested so deeply: remove what is"),))
     if isinstance(document, Mapping):
         document = {key: _without_nulls(value) for key, value in document.items() if key != "status"}
     try:
@@ -59,11 +67,11 @@ def _first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     if not left:
         return told
     beyond = " or beyond" if left == _MORE_COUNTED else ""
-    return (*told, _finding("", f"and {left} more errors{beyond}: correct these first", ""))
+    return (*told, INVALID_FIELD.finding("", f"and {left} more errors{beyond}: correct these first"))
 
 
 def _broken_rules(deployment: InferenceDeployment) -> Iterator[Finding]:
-    return (_finding(path, message, "") for path, message in deployment.broken_rules())
+    return (INVALID_FIELD.finding(path, message) for path, message in deployment.broken_rules())
 
 
 def _without_nulls(value: Any) -> Any:
@@ -79,17 +87,15 @@ def _metadata_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
     if not isinstance(metadata, Mapping):
         return
     if not (metadata.get("name") or metadata.get("generateName")):
-        yield _finding("metadata.name", "metadata.name is required", "add metadata.name")
+        yield _about("metadata.name", "is required", "add metadata.name")
     if has_lone_surrogate({part: value for part, value in metadata.items() if part != "managedFields"}):
-        yield _finding("metadata", f"metadata cannot be stored: {NOT_UNICODE}", "write the character itself")
+        yield _about("metadata", f"cannot be stored: {NOT_UNICODE}", "write the character itself")
     for part in ("labels", "annotations"):
         values = metadata.get(part)
         for key, value in values.items() if isinstance(values, Mapping) else ():
             if not isinstance(value, str):
                 path = f"metadata.{part}.{key}"
-                yield _finding(
-                    path, f"{path} is {_shown(value)}; it must be text", f'write it in quotes: "{_shown(value)}"'
-                )
+                yield _about(path, f"is {_shown(value)}; it must be text", f'write it in quotes: "{_shown(value)}"')
 
 
 def unknown_metadata(document: Mapping[str, Any]) -> tuple[Finding, ...]:
@@ -101,9 +107,9 @@ def unknown_metadata(document: Mapping[str, Any]) -> tuple[Finding, ...]:
     unknown = [str(key) for key in metadata if key not in _METADATA] if isinstance(metadata, Mapping) else []
     alike = {_letters(name): name for name in _METADATA}
     return tuple(
-        _finding(
+        _about(
             f"metadata.{key}",
-            f"metadata.{key} is not a field",
+            "is not a field",
             f"did you mean {matches[0]}?" if matches else "remove it, or write it under metadata.annotations",
         )
         for key in unknown
@@ -149,14 +155,16 @@ def schema_findings(error: ValidationError, model: type[BaseModel], see: str) ->
     for detail in error.errors(include_url=False):
         path = _path(detail["loc"])
         if detail["type"] == "extra_forbidden":
-            yield _finding(path, f"{path} is not a field", _suggestion(detail["loc"], model))
+            yield _about(path, "is not a field", _suggestion(detail["loc"], model))
         else:
-            message, remediation = _wording(detail, path)
-            yield _finding(path, message, remediation or see)
+            predicate, remedy = _wording(detail, path)
+            yield _about(path, predicate, remedy or see)
 
 
-def _finding(path: str, message: str, remediation: str) -> Finding:
-    return Finding(rule="InvalidField", severity=Severity.ERROR, field=path, message=message, remediation=remediation)
+def _about(path: str, predicate: str, remedy: str) -> Finding:
+    """A finding whose sentence begins with the field; `predicate` is the rest of it."""
+    subject = SettingName(path) if path else "the document"
+    return INVALID_FIELD.finding(path, words("{subject} {predicate}", subject=subject, predicate=predicate), remedy)
 
 
 def _may_be_secret(path: str, value: Any) -> bool:
@@ -202,39 +210,39 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def _wording(detail: ErrorDetails, path: str) -> tuple[str, str]:
-    """(message, remediation) in the words of a Kubernetes user."""
+    """(predicate, remedy) in the words of a Kubernetes user; the predicate follows the path."""
     value, context = detail["input"], detail.get("ctx", {})
     if _may_be_secret(path, value):
         value = _Withheld(value)
     field = path.rsplit(".", 1)[-1] or "document"
     match detail["type"]:
         case "missing":
-            return f"{path} is required", f"add {path}"
+            return "is required", f"add {path}"
         case "literal_error" | "enum":
-            return f"{path} is {_shown(value)}", f"use one of {context.get('expected')}"
+            return f"is {_shown(value)}", f"use one of {context.get('expected')}"
         case "string_pattern_mismatch":
-            return f"{path} is {_shown(value)}, which is not of the right form", _pattern_help(
+            return f"is {_shown(value)}, which is not of the right form", _pattern_help(
                 field, str(context.get("pattern"))
             )
         case "greater_than_equal" | "less_than_equal":
             bound = context.get("ge", context.get("le"))
-            return f"{path} is {_shown(value)}", f"use {bound} or {'more' if 'ge' in context else 'less'}"
+            return f"is {_shown(value)}", f"use {bound} or {'more' if 'ge' in context else 'less'}"
         case "int_type" | "int_from_float" | "int_parsing":
             return (
-                f"{path} is {_shown(value)}; it must be a whole number",
+                f"is {_shown(value)}; it must be a whole number",
                 "write it without quotes, units or a decimal point",
             )
         case "string_type":
             is_number = isinstance(value, int | float)
             return (
-                f"{path} is {_shown(value)}; it must be text",
+                f"is {_shown(value)}; it must be text",
                 f'write it in quotes: "{value}"' if is_number else "write text in quotes",
             )
         case kind if kind in _MUST_BE:
-            return f"{path or 'the document'} is {_shown(value)}; it must be {_MUST_BE[kind]}", ""
+            return f"is {_shown(value)}; it must be {_MUST_BE[kind]}", ""
         case _:
             return (
-                f"{path or 'the document'} is {_shown(value)}: {detail['msg'][0].lower()}{detail['msg'][1:]}",
+                f"is {_shown(value)}: {detail['msg'][0].lower()}{detail['msg'][1:]}",
                 "",
             )
 

@@ -34,7 +34,7 @@ def failed(identifier: object, error: str) -> Json:
 def finding_json(finding: Finding) -> Json:
     """Return the five parts of a finding."""
     return {
-        "rule": finding.rule,
+        "rule": finding.rule.id,
         "severity": finding.severity.value,
         "field": _REQUEST_KEYS.get(finding.field, finding.field),
         "message": finding.message,

@@ -101,18 +101,19 @@ def _model_cells(row: Row) -> Sequence[str]:
 @_listing
 def rules(filter_: str, output: str) -> None:
     """List the rules that findings come from. FILTER is a part of the id or of its sentence; case does not matter."""
-    from kvgate.cli.rule_texts import rule_texts
+    from kvgate.cli.rule_catalogue import RULES
+    from kvgate.cli.rule_examples import page_of
 
     rows: list[Row] = [
         {
-            "rule": t.rule,
-            "severities": [s.value for s in t.severities],
-            "about": t.about,
-            "says": t.says,
-            "page": t.page,
+            "rule": rule.id,
+            "severities": [severity.value for severity in rule.severities],
+            "about": rule.scope.value,
+            "says": rule.words,
+            "page": page_of(rule),
         }
-        for t in rule_texts().values()
-        if filter_.lower() in f"{t.rule}\n{t.about}\n{t.says}".lower()
+        for rule in RULES.values()
+        if filter_.lower() in f"{rule.id}\n{rule.scope}\n{rule.words}".lower()
     ]
     cells = [(r["rule"], ", ".join(r["severities"]), r["about"], r["says"]) for r in rows]
     _print(rows, [("RULE", "SEVERITY", "ABOUT", "SAYS"), *cells], output=output, what=f"rule matches {filter_!r}")

@@ -9,7 +9,7 @@ import yaml
 
 from kvgate.documents.nodes import YamlError, compose, construct
 from kvgate.record import record
-from kvgate.rules.finding import Finding, Severity
+from kvgate.rules.finding import Finding, Rule, Scope, Severity
 
 _STEP = re.compile(r'\[(\d+)\]|\["([^"]*)"\]|\.?([^.\[\]]+)')
 
@@ -34,10 +34,24 @@ class Broken:
     finding: Finding
 
 
-def broken(file: str, position: Position, message: str, remediation: str, *, rule: str = "Unreadable") -> Broken:
+INVALID_YAML = Rule(
+    id="InvalidYaml",
+    severities=(Severity.ERROR,),
+    scope=Scope.FILES,
+    title="A document is not valid YAML.",
+    explanation="A Helm template must be rendered first.",
+)
+UNREADABLE = Rule(
+    id="Unreadable",
+    severities=(Severity.ERROR,),
+    scope=Scope.FILES,
+    title="A file is missing, binary, too large, or cannot be opened; or kvgate itself fails on a document.",
+)
+
+
+def broken(file: str, position: Position, message: str, remedy: str, *, rule: Rule = UNREADABLE) -> Broken:
     """Report a part of the input that could not be judged."""
-    finding = Finding(rule=rule, severity=Severity.ERROR, field="", message=message, remediation=remediation)
-    return Broken(file=file, position=position, finding=finding)
+    return Broken(file=file, position=position, finding=rule.finding("", message, remedy))
 
 
 def defect(file: str, position: Position, error: Exception) -> Broken:

@@ -12,7 +12,7 @@ import yaml
 from kvgate.documents.bounded_files import Refused, guard_of, open_file
 from kvgate.documents.discovery import PassedOver, files_below, root_of
 from kvgate.documents.nodes import NodeRoom, YamlError, compose, construct, is_harmless
-from kvgate.documents.positions import Broken, Position, broken, locate
+from kvgate.documents.positions import INVALID_YAML, Broken, Position, broken, locate
 from kvgate.documents.streams import Comment, NotText, comments_in, texts
 from kvgate.record import record
 
@@ -232,4 +232,4 @@ def _items(document: Document) -> Iterator[Document]:
 def _yaml_broken(error: YamlError, file: str, line_offset: int, *, is_template: bool) -> Broken:
     position = Position(line=line_offset + error.line, column=error.column)
     remediation = _TEMPLATE_HELP if is_template else error.remediation
-    return broken(file, position, error.message, remediation, rule="InvalidYaml")
+    return broken(file, position, error.message, remediation, rule=INVALID_YAML)

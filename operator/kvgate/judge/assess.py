@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from kvgate import catalogue
+from kvgate.api import field_path
 from kvgate.budget import adjust as solver
 from kvgate.budget.adjust import AdjustLimits, Adjustment, Alternative, Knob
 from kvgate.budget.interval import Verdict
@@ -16,17 +17,26 @@ from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Work
 from kvgate.judge.facts import Facts
 from kvgate.judge.passed_through import NO_EXTRA_ARGS, read_environment, read_extra_args
 from kvgate.record import record
-from kvgate.rules import BUDGET_RULES, Finding, judge_budget
-from kvgate.rules.finding import Severity, error_rules
+from kvgate.rules import BUDGET_RULES, Finding, Rule, Scope, Severity, judge_budget
+from kvgate.rules.finding import Naming, error_rules, named
+from kvgate.vllm.arguments import option_name
 from kvgate.vllm.settings import SPEC_SETTINGS, engine_settings, stretches_length, unmodelled_kinds
 from kvgate.vllm.variables import ALLOW_LONG
 
-if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
+if TYPE_CHECKING:
     from kvgate.api.status import Effective
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Vllm
 
 
 _BUDGET_FIELDS = tuple(setting for setting in SPEC_SETTINGS if setting.budget)
+
+
+_OF_THE_SPEC = frozenset(setting.name for setting in SPEC_SETTINGS) | {"config", "model_config"}
+
+
+def field_name(setting: str) -> str:
+    """The naming of an InferenceDeployment: the path of the setting's field, else the option that `extraArgs` takes."""
+    return field_path(setting) if setting in _OF_THE_SPEC else option_name(setting)
 
 
 class Decision(StrEnum):
@@ -61,6 +71,23 @@ class Assessment:
         return self.adjustment.budget if self.adjustment and self.decision is Decision.ADMIT_ADJUSTED else self.budget
 
 
+ASSESSMENT_STOPPED = Rule(
+    id="AssessmentStopped",
+    severities=(Severity.WARNING,),
+    scope=Scope.TIME_LIMITS,
+    title="Judging took longer than one object may take, and was stopped before there was a verdict.",
+    explanation="The verdict is Unknown, which never refuses an object.",
+)
+SEARCH_STOPPED = Rule(
+    id="SearchStopped",
+    severities=(Severity.WARNING,),
+    scope=Scope.TIME_LIMITS,
+    title="The search for settings that would fit took longer than one object may take, and was stopped.",
+    explanation="The verdict on the object as it is written stands.",
+)
+_TAKE_THE_TIME = "run `kvgate check` on the object: it takes the time that it needs"
+
+
 def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Assessment:
     """Judge a spec against the facts, and apply its admission policy."""
     *_, last = assessments(spec, facts, skip_reason=skip_reason)
@@ -69,38 +96,31 @@ def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | No
 
 def undecided(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Assessment:
     """The answer of a door whose time is over before there is a verdict: Unknown, which is never a refusal."""
-    finding = Finding(
-        rule="AssessmentStopped",
-        severity=Severity.WARNING,
-        field="model",
-        message="the assessment took longer than it may, and was stopped before there was a verdict",
-        remediation="run `kvgate check` on the object: it takes the time that it needs",
-    )
+    message = "the assessment took longer than it may, and was stopped before there was a verdict"
+    finding = ASSESSMENT_STOPPED.finding("model", message, _TAKE_THE_TIME)
     decision = _decide(Verdict.UNKNOWN, spec, None, skipped=skip_reason is not None)
-    findings = (finding, *facts.findings)
+    findings = (finding, *named(facts.findings, field_name))
     return Assessment(verdict=Verdict.UNKNOWN, decision=decision, findings=findings, skip_reason=skip_reason)
 
 
-_SEARCH_STOPPED = Finding(
-    rule="SearchStopped",
-    severity=Severity.WARNING,
-    field="model",
-    message="the search for settings that fit took longer than it may, and was stopped; the verdict stands",
-    remediation="run `kvgate check` on the object: it takes the time that it needs",
+_SEARCH_STOPPED = SEARCH_STOPPED.finding(
+    "model",
+    "the search for settings that fit took longer than it may, and was stopped; the verdict stands",
+    _TAKE_THE_TIME,
 )
 
 
 def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Iterator[Assessment]:
     """The verdict as soon as it is known, then the same with what would fit; each stands if there is no time for the next."""
     extra = read_extra_args(spec.vllm) if facts.knows_version else NO_EXTRA_ARGS
-    findings = (*facts.findings, *extra.findings, *read_environment(spec).findings)
+    findings = tuple(named((*facts.findings, *extra.findings, *read_environment(spec).findings), field_name))
     if facts.shape is None or facts.accelerator is None or not facts.knows_version:
         verdict = Verdict.DOES_NOT_FIT if error_rules(extra.findings) else Verdict.UNKNOWN
         decision = _decide(verdict, spec, None, skipped=skip_reason is not None)
         yield Assessment(verdict=verdict, decision=decision, findings=findings, skip_reason=skip_reason)
         return
     request = _with_chosen_sequences(to_budget_request(spec, facts), spec)
-    judged = judge(request, extra=findings)
+    judged = judge(request, extra=findings, naming=field_name)
     about_bytes = is_about_bytes(judged)
     as_written = Assessment(
         verdict=judged.verdict,
@@ -141,10 +161,10 @@ def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> E
     )
 
 
-def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = ()) -> Assessment:
-    """Budget, findings and verdict without a policy: what `kvgate explain` asks. Raises UnknownVersion."""
+def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Naming = option_name) -> Assessment:
+    """Judge a budget without a policy, as `kvgate explain` does; `naming` is that of the findings. Raises UnknownVersion."""
     budget = plan(request)
-    findings = (*extra, *judge_budget(budget))
+    findings = (*extra, *named(judge_budget(budget), naming))
     return Assessment(
         verdict=Verdict.DOES_NOT_FIT if error_rules(findings) else budget.verdict, findings=findings, budget=budget
     )

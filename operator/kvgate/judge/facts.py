@@ -18,7 +18,7 @@ from kvgate.budget.versions import OLDEST, accounting_of, parse_patch
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.record import record
-from kvgate.rules.finding import Finding, Severity
+from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do
 
 if TYPE_CHECKING:
     from kvgate.api.base import KeyRef
@@ -33,7 +33,41 @@ class ConfigMissing:
     remediation: str
 
 
-_BY_SPEC = "spec.model.configFrom or "
+UNKNOWN_MODEL = Rule(
+    id="UnknownModel",
+    severities=(Severity.WARNING,),
+    scope=Scope.FACTS,
+    title="The model is not in the catalogue.",
+    explanation="Nothing can be decided without its config.json.",
+)
+INVALID_MODEL_CONFIG = Rule(
+    id="InvalidModelConfig",
+    severities=(Severity.WARNING,),
+    scope=Scope.FACTS,
+    title="The config.json that is given for the model cannot be read.",
+    explanation="Nothing can be decided without it.",
+)
+UNKNOWN_ACCELERATOR = Rule(
+    id="UnknownAccelerator",
+    severities=(Severity.WARNING,),
+    scope=Scope.FACTS,
+    title="The accelerator is not named, its name means several (A100 is one of four), or it is not in the catalogue.",
+    explanation="Nothing can be decided without it.",
+)
+UNKNOWN_VERSION = Rule(
+    id="UnknownVersion",
+    severities=(Severity.WARNING,),
+    scope=Scope.FACTS,
+    title="The release of vLLM is too old, or does not exist.",
+    explanation="Nothing can be decided, because it is not known how the release accounts for memory.",
+)
+MODEL_CLASS_NOT_IN_RELEASE = Rule(
+    id="ModelClassNotInRelease",
+    severities=(Severity.ERROR, Severity.WARNING),
+    scope=Scope.FACTS,
+    title="The release of vLLM does not have the model's class yet, or no longer has it.",
+    explanation="It is a warning where the Transformers backend may serve the model.",
+)
 ConfigLookup = Callable[["KeyRef"], str | ConfigMissing]
 """Way in which a door finds the text of a ConfigMap key: the cluster, files beside the one checked, or nowhere."""
 
@@ -73,15 +107,10 @@ def _shape(spec: InferenceDeploymentSpec, lookup: ConfigLookup) -> tuple[ModelSh
         return look_up_model(spec.model.name, **options)
     text = lookup(reference)
     if isinstance(text, ConfigMissing):
-        return None, (_unknown("InvalidModelConfig", "config", text.message, text.remediation),)
+        return None, (INVALID_MODEL_CONFIG.finding("config", text.message, text.remediation),)
     return shape_of_text(
         text, name=spec.model.name, where=f"ConfigMap {reference.name}, key {reference.key}", **options
     )
-
-
-def without_spec(remediation: str) -> str:
-    """Rewrite a remedy for users without an InferenceDeployment."""
-    return remediation.replace(_BY_SPEC, "")
 
 
 def text_of_key(reference: KeyRef, data: Mapping[str, Any], *, names_keys: bool = True) -> str | ConfigMissing:
@@ -107,9 +136,9 @@ def look_up_model(
     if shape is not None:
         return shape, ()
     nearest = catalogue.nearest_models(name)
-    hint = f"did you mean {' or '.join(nearest)}? Otherwise give" if nearest else "give"
-    message = f"model {name} is not in the catalogue"
-    return None, (_unknown("UnknownModel", "model", message, f"{hint} its config.json by {_BY_SPEC}--model-config"),)
+    give = do("give its config.json by {model_config}")
+    remedy = any_one(f"write one of these names, if you mean it: {', '.join(nearest)}", give) if nearest else give
+    return None, (UNKNOWN_MODEL.finding("model", f"model {name} is not in the catalogue", remedy),)
 
 
 @lru_cache(maxsize=1024)
@@ -166,11 +195,8 @@ _SHAPES = _ShapesByContent(16_000_000)
 def _config_findings(error: ModelConfigError, where: str) -> tuple[Finding, ...]:
     """Return the findings about a config.json, one for each problem."""
     return tuple(
-        _unknown(
-            "InvalidModelConfig",
-            "config",
-            f"{where}: {problem}",
-            "give the config.json of the model as it is published",
+        INVALID_MODEL_CONFIG.finding(
+            "config", f"{where}: {problem}", "give the config.json of the model as it is published"
         )
         for problem in error.problems
     )
@@ -187,7 +213,7 @@ def look_up_accelerator(name: str) -> tuple[Accelerator | None, tuple[Finding, .
     if len(meant) > 1:
         message = f"accelerator {name} is one of {_listed(meant)}"
         hint = "name the one that it is; `kvgate gpus` lists them with their memory"
-    return None, (_unknown("UnknownAccelerator", "accelerator", message, hint),)
+    return None, (UNKNOWN_ACCELERATOR.finding("accelerator", message, hint),)
 
 
 _MAX_LISTED = 6
@@ -205,7 +231,7 @@ def look_up_version(version: str) -> tuple[Finding, ...]:
         accounting_of(version)
     except UnknownVersion as error:
         remediation = f"use a release from {OLDEST[0]}.{OLDEST[1]} on"
-        return (_unknown("UnknownVersion", "vllm_version", str(error), remediation),)
+        return (UNKNOWN_VERSION.finding("vllm_version", str(error), remediation),)
     return ()
 
 
@@ -230,15 +256,5 @@ def look_up_model_class(shape: ModelShape, version: str) -> tuple[Finding, ...]:
 
 def _not_in_release(shape: ModelShape, version: str, reason: str, remedy: str, severity: Severity) -> Finding:
     may = "; the Transformers backend may serve it, with another budget" if severity is Severity.WARNING else ""
-    return Finding(
-        rule="ModelClassNotInRelease",
-        severity=severity,
-        field="vllm_version",
-        message=f"vLLM {version} has no model class {shape.architecture}, which {reason}{may}",
-        remediation=remedy,
-    )
-
-
-def _unknown(rule: str, field: str, message: str, remediation: str) -> Finding:
-    """A missing fact is a warning: it is not a no."""
-    return Finding(rule=rule, severity=Severity.WARNING, field=field, message=message, remediation=remediation)
+    message = f"vLLM {version} has no model class {shape.architecture}, which {reason}{may}"
+    return MODEL_CLASS_NOT_IN_RELEASE.finding("vllm_version", message, remedy, severity=severity)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from kvgate.budget.versions import parse_patch
 from kvgate.record import record
-from kvgate.rules.finding import Finding, Severity
-from kvgate.vllm.settings import MENTIONED, read_settings, with_speculation
+from kvgate.rules.finding import Finding, Remedy, Rule, Scope, Severity, Words, any_one, do, words
+from kvgate.vllm.settings import INVALID_SETTING, MENTIONED, read_settings, with_speculation
 from kvgate.vllm.variables import (
     ALLOW_LONG,
     CACHE_MOUNT,
@@ -32,7 +32,39 @@ if TYPE_CHECKING:
 REFERENCE = re.compile(r"\$\([A-Za-z_][-._A-Za-z0-9]*\)")
 """Text that Kubernetes would replace in a pod of the user's own."""
 
-MEASURE_WITH_IT = "leave it out, or set spec.vllm.kvCacheMemoryBytes to what an engine with it has left"
+VARIABLE_NOT_EXPANDED = Rule(
+    id="VariableNotExpanded",
+    severities=(Severity.WARNING,),
+    scope=Scope.COMMAND_LINE,
+    title="An InferenceDeployment holds `$(NAME)`, which kvgate passes to vLLM as it is written.",
+)
+SECRET_IN_PLAIN_TEXT = Rule(
+    id="SecretInPlainText",
+    severities=(Severity.WARNING,),
+    scope=Scope.COMMAND_LINE,
+    title="A variable of an InferenceDeployment has the name of a secret and a text for a value.",
+    explanation="A Secret is the place for it.",
+)
+OUTSIDE_CACHE_VOLUME = Rule(
+    id="OutsideCacheVolume",
+    severities=(Severity.WARNING,),
+    scope=Scope.COMMAND_LINE,
+    title="A variable of an InferenceDeployment puts downloads or compiled kernels outside the cache volume of its pods.",
+)
+SETTING_MOVES_MEMORY = Rule(
+    id="SettingMovesMemory",
+    severities=(Severity.WARNING,),
+    scope=Scope.COMMAND_LINE,
+    title="A variable or an option of an InferenceDeployment changes how much GPU memory vLLM takes.",
+    explanation="No formula here knows the amount.",
+)
+
+
+def moves_memory(name: str) -> tuple[Words, Remedy]:
+    """Message and remedy of SettingMovesMemory for a variable or an option."""
+    message = words("{name} changes how much GPU memory vLLM takes; the budget is that without it", name=name)
+    measured = do("set {kv_cache_memory_bytes} to what an engine with {name} has left", name=name)
+    return message, any_one(do("leave {name} out", name=name), measured)
 
 
 @record
@@ -58,12 +90,10 @@ def read_environment(spec: InferenceDeploymentSpec) -> PodEnvironment:
 def not_expanded(text: str, path: str) -> Iterator[Finding]:
     """Say that rendering escapes what looks like a reference to a variable."""
     if reference := REFERENCE.search(text):
-        yield Finding(
-            rule="VariableNotExpanded",
-            severity=Severity.WARNING,
-            field=path,
-            message=f"{reference[0][:60]} reaches vLLM as it is written: nothing is replaced in what was judged",
-            remediation="write the value in its place; a secret goes into a variable of its own, by secretKeyRef",
+        yield VARIABLE_NOT_EXPANDED.finding(
+            path,
+            f"{reference[0][:60]} reaches vLLM as it is written: nothing is replaced in what was judged",
+            any_one("write the value in its place", "put a secret into a variable of its own, by secretKeyRef"),
         )
 
 
@@ -74,31 +104,24 @@ def _text(variable: EnvVar) -> str | None:
 def _findings(variable: EnvVar, index: int) -> Iterator[Finding]:
     path, text = f"spec.template.env[{index}]", _text(variable)
     if text and looks_secret(variable.name, text):
-        yield Finding(
-            rule="SecretInPlainText",
-            severity=Severity.WARNING,
-            field=f"{path}.value",
-            message=f"{variable.name} is in plain text for all who may read this object; give it by secretKeyRef",
-            remediation=f"keep it in a Secret: {{name: {variable.name}, secretKeyRef: {{name: SECRET, key: KEY}}}}",
+        yield SECRET_IN_PLAIN_TEXT.finding(
+            f"{path}.value",
+            f"{variable.name} is in plain text for all who may read this object; give it by secretKeyRef",
+            f"keep it in a Secret: {{name: {variable.name}, secretKeyRef: {{name: SECRET, key: KEY}}}}",
         )
     elif text:
         yield from not_expanded(text, f"{path}.value")
     if text is not None and is_outside_cache(variable.name, text):
-        yield Finding(
-            rule="OutsideCacheVolume",
-            severity=Severity.WARNING,
-            field=f"{path}.value",
-            message=f"{variable.name} is {text[:40]}, outside the volume at {CACHE_MOUNT}: it is lost with the container",
-            remediation=f"choose a folder in {CACHE_MOUNT}, or leave it out: {variable.name} is {FOLDERS[variable.name]}",
+        yield OUTSIDE_CACHE_VOLUME.finding(
+            f"{path}.value",
+            f"{variable.name} is {text[:40]}, outside the volume at {CACHE_MOUNT}: it is lost with the container",
+            any_one(
+                f"choose a folder in {CACHE_MOUNT}",
+                f"leave {variable.name} out, which then is {FOLDERS[variable.name]}",
+            ),
         )
     if (row := moving(variable.name, text)) and not row.kind:
-        yield Finding(
-            rule="SettingMovesMemory",
-            severity=Severity.WARNING,
-            field=f"{path}.name",
-            message=f"{variable.name} changes how much GPU memory vLLM takes; the budget is that without it",
-            remediation=MEASURE_WITH_IT,
-        )
+        yield SETTING_MOVES_MEMORY.finding(f"{path}.name", *moves_memory(variable.name))
 
 
 @record
@@ -134,8 +157,8 @@ def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data
 
     release = parse_patch(version)
     model = Argument(text="model", path="")
-    words = [Argument(text=text, path=f"spec.vllm.extraArgs[{index}]") for index, text in enumerate(extra_args)]
-    line = parse_arguments([model, *words], release, is_literal=True)
+    arguments = [Argument(text=text, path=f"spec.vllm.extraArgs[{index}]") for index, text in enumerate(extra_args)]
+    line = parse_arguments([model, *arguments], release, is_literal=True)
     values = with_speculation({name: setting.value for name, setting in line.given.items()})
     known, problems = read_settings(values)
     is_beyond = is_own_image or release > newest_read()
@@ -147,17 +170,17 @@ def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data
         *pod_problems(line, data_parallel_size=data_parallel_size),
     ]
     told += _moving(line)
-    findings = (*map(_finding, told), *(found for word in words for found in not_expanded(word.text, word.path)))
+    findings = (*map(_finding, told), *(found for word in arguments for found in not_expanded(word.text, word.path)))
     return ExtraArgs(values=values, known=known, given=line.names, findings=findings)
 
 
-def _unusable(line: CommandLine, problems: Mapping[str, str], severity: Severity) -> Iterator[Located]:
+def _unusable(line: CommandLine, problems: Mapping[str, Words], severity: Severity) -> Iterator[Located]:
     """Values that vLLM's parser takes, and what comes after it does not."""
     from kvgate.vllm.arguments import located
 
     for name, problem in problems.items():
         if setting := line.given.get(name):
-            yield located("InvalidSetting", severity, setting, problem, "give a value that vLLM takes")
+            yield located(INVALID_SETTING, setting, problem, "give a value that vLLM takes", severity=severity)
 
 
 def _moving(line: CommandLine) -> Iterator[Located]:
@@ -167,8 +190,7 @@ def _moving(line: CommandLine) -> Iterator[Located]:
     for setting in MENTIONED:
         option = line.given.get(setting.name)
         if option and option.value is not None and option.value not in setting.harmless:
-            message = f"{setting.name} changes how much GPU memory vLLM takes; the budget is that without it"
-            yield located("SettingMovesMemory", Severity.WARNING, option, message, MEASURE_WITH_IT)
+            yield located(SETTING_MOVES_MEMORY, option, *moves_memory(setting.flag))
 
 
 def _finding(each: Located) -> Finding:

@@ -7,9 +7,11 @@ from kvgate.api.conditions import Reason
 from kvgate.budget.adjust import Alternative
 from kvgate.budget.calibration import Correction
 from kvgate.budget.interval import Verdict
-from kvgate.judge.assess import Assessment, Decision
+from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED, Assessment, Decision
+from kvgate.judge.facts import INVALID_MODEL_CONFIG, UNKNOWN_ACCELERATOR, UNKNOWN_MODEL, UNKNOWN_VERSION
 from kvgate.rules import BUDGET_RULES, Finding, Severity
 from kvgate.rules.finding import error_rules
+from kvgate.rules.support import UNMODELLED_KIND
 from kvgate.text.inert import inert, inert_line
 
 MAX_REFUSAL = 500
@@ -18,12 +20,12 @@ MAX_WARNING = 120
 """Characters of an admission warning; the API server cuts longer ones."""
 
 _FACT_REASONS = {
-    "UnknownModel": Reason.UNKNOWN_MODEL,
-    "UnknownAccelerator": Reason.UNKNOWN_ACCELERATOR,
-    "UnknownVersion": Reason.UNKNOWN_VERSION,
-    "InvalidModelConfig": Reason.INVALID_MODEL_CONFIG,
-    "UnmodelledKind": Reason.UNMODELLED_KIND,
-    "AssessmentStopped": Reason.ASSESSMENT_STOPPED,
+    UNKNOWN_MODEL: Reason.UNKNOWN_MODEL,
+    UNKNOWN_ACCELERATOR: Reason.UNKNOWN_ACCELERATOR,
+    UNKNOWN_VERSION: Reason.UNKNOWN_VERSION,
+    INVALID_MODEL_CONFIG: Reason.INVALID_MODEL_CONFIG,
+    UNMODELLED_KIND: Reason.UNMODELLED_KIND,
+    ASSESSMENT_STOPPED: Reason.ASSESSMENT_STOPPED,
 }
 
 
@@ -39,7 +41,7 @@ def refusal(assessment: Assessment) -> str:
 
 def fruitless(assessment: Assessment) -> str:
     """That policy Adjust looked, and what it was allowed to turn; empty where it did not or found something."""
-    if stopped := next((f.message for f in assessment.findings if f.rule == "SearchStopped"), ""):
+    if stopped := next((f.message for f in assessment.findings if f.rule == SEARCH_STOPPED), ""):
         return stopped
     if not assessment.sought or assessment.adjustment is not None:
         return ""
@@ -50,7 +52,7 @@ def _way_out(assessment: Assessment, errors: Sequence[Finding]) -> str:
     changes = ", ".join(map(alternative_text, assessment.alternatives))
     if changes:
         return f". Would fit: {changes}"
-    return f". {errors[0].remediation}" if errors and errors[0].remediation else ""
+    return f". To fix it: {errors[0].remediation}" if errors and errors[0].remediation else ""
 
 
 def alternative_text(alternative: Alternative) -> str:

@@ -14,7 +14,8 @@ from kvgate.budget.request import BudgetRequest, Guarantee
 from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.judge import assess, facts
 from kvgate.judge.assess import Assessment
-from kvgate.rules.finding import Finding, Severity
+from kvgate.rules.finding import Finding, Naming, Rule, Scope, Severity, Words, do, named, words
+from kvgate.vllm.arguments import option_name
 from kvgate.vllm.settings import (
     DECIDING,
     engine_settings,
@@ -29,10 +30,35 @@ from kvgate.vllm.variables import ALLOW_LONG
 _KEYS = DECIDING | {"id", ALLOW_LONG}
 
 
+ACCELERATOR_NOT_LISTED = Rule(
+    id="AcceleratorNotListed",
+    severities=(Severity.INFO,),
+    scope=Scope.FACTS,
+    title="The accelerator is not in the catalogue.",
+    explanation="gpu_memory_bytes is used, and its capabilities are not judged.",
+)
+VERSION_ASSUMED = Rule(
+    id="VersionAssumed",
+    severities=(Severity.INFO,),
+    scope=Scope.FACTS,
+    title="No release of vLLM is given, and the newest that kvgate knows is assumed.",
+)
+SETTING_NOT_UNDERSTOOD = Rule(
+    id="SettingNotUnderstood",
+    severities=(Severity.INFO,),
+    scope=Scope.FACTS,
+    title="A setting of a what-if is not one of vLLM's that change memory.",
+    explanation="It changes no number.",
+)
+_NO_GPU = facts.UNKNOWN_ACCELERATOR.finding(
+    "gpu", words("neither {gpu} nor {gpu_memory_bytes} is given"), "give a name that `kvgate gpus` lists"
+)
+
+
 class BadRequest(Unusable):
     """A line that asks nothing that can be answered; the message names every problem."""
 
-    def __init__(self, message: str, problems: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(self, message: str, problems: Mapping[str, Words] = MappingProxyType({})) -> None:
         super().__init__(message)
         self.problems = problems
         """Problems by the key that each is about."""
@@ -53,27 +79,33 @@ def assess_request(
     guarantee: Guarantee = Guarantee.STARTUP,
     is_whole: bool = False,
     calibration: Calibration = NOTHING_OBSERVED,
+    naming: Naming = option_name,
 ) -> Assessment:
     """The verdict of one request. Raises BadRequest with all problems at once.
 
-    `is_whole`: the values are all that vLLM is started with, so that the rest is its defaults.
+    `is_whole`: the values are all that vLLM is started with, so that the rest is its defaults. `naming`: of settings in findings.
     """
-    request, findings = read_request(values, guarantee=guarantee, is_whole=is_whole)
+    request, findings = read_request(values, guarantee=guarantee, is_whole=is_whole, naming=naming)
     if request is None:
         return Assessment(verdict=Verdict.UNKNOWN, findings=findings)
-    return assess.judge(replace(request, calibration=calibration), extra=findings)
+    return assess.judge(replace(request, calibration=calibration), extra=findings, naming=naming)
 
 
 def read_request(
-    values: Mapping[str, Any], *, guarantee: Guarantee = Guarantee.STARTUP, is_whole: bool = False
+    values: Mapping[str, Any],
+    *,
+    guarantee: Guarantee = Guarantee.STARTUP,
+    is_whole: bool = False,
+    naming: Naming = option_name,
 ) -> tuple[BudgetRequest | None, tuple[Finding, ...]]:
-    """The question that the values ask, and what is to be said before it is judged; None where a fact is missing."""
+    """Read the values as one question, with the findings about it; None where a fact is missing."""
     values = with_speculation(values)
     known, problems = read_settings(values)
     if not problems and "model" not in known and "model_config" not in known:
-        problems["model"] = "model and model_config are missing; give a Hugging Face id, or the model's config.json"
+        missing = "{model} and {model_config} are missing; give a Hugging Face id, or the model's config.json"
+        problems["model"] = words(missing)
     if problems:
-        raise BadRequest("; ".join(problems.values()), problems)
+        raise BadRequest("; ".join(problem.worded(naming) for problem in problems.values()), problems)
     shape, model_findings = _shape(known)
     if shape is not None and "checkpoint_bytes" in known:
         shape = replace(shape, checkpoint_bytes=known["checkpoint_bytes"])
@@ -81,7 +113,8 @@ def read_request(
     version = known.get("vllm_version", DEFAULT_VERSION)
     version_findings = facts.look_up_version(version)
     class_findings = facts.look_up_model_class(shape, version) if shape else ()
-    findings = (*model_findings, *accelerator_findings, *version_findings, *class_findings, *_remarks(values, known))
+    facts_found = (*model_findings, *accelerator_findings, *version_findings, *class_findings)
+    findings = tuple(named((*facts_found, *_remarks(values, known)), naming))
     if shape is None or accelerator is None or version_findings:
         return None, findings
     request = BudgetRequest(
@@ -130,36 +163,17 @@ def _unnamed(name: str) -> Accelerator:
 
 
 def _unlisted(name: str) -> Finding:
-    return _info(
-        "AcceleratorNotListed",
-        "gpu",
-        f"{name} is not in the catalogue: gpu_memory_bytes is used and its capabilities are not judged",
-        "`kvgate gpus` lists those that are known",
+    message = words(
+        "{name} is not in the catalogue: {gpu_memory_bytes} is used and its capabilities are not judged", name=name
     )
+    return ACCELERATOR_NOT_LISTED.finding("gpu", message, "`kvgate gpus` lists those that are known")
 
 
 def _remarks(values: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Finding]:
     """Return remarks about assumptions, and about keys that were not understood."""
     if "vllm_version" not in known:
-        yield _info(
-            "VersionAssumed",
-            "vllm_version",
-            f"no vllm_version is given: {DEFAULT_VERSION} is assumed",
-            "give vllm_version",
-        )
+        message = words("no {vllm_version} is given: {release} is assumed", release=DEFAULT_VERSION)
+        yield VERSION_ASSUMED.finding("vllm_version", message, do("give {vllm_version}"))
     for key, value in values.items():
         if key not in _KEYS and value is not None:
-            yield _info("SettingNotUnderstood", key, f"{key} is not understood here and moves no number", "")
-
-
-def _info(rule: str, field: str, message: str, remediation: str) -> Finding:
-    return Finding(rule=rule, severity=Severity.INFO, field=field, message=message, remediation=remediation)
-
-
-def _warning(rule: str, field: str, message: str, remediation: str) -> Finding:
-    return Finding(rule=rule, severity=Severity.WARNING, field=field, message=message, remediation=remediation)
-
-
-_NO_GPU = _warning(
-    "UnknownAccelerator", "gpu", "neither gpu nor gpu_memory_bytes is given", "give a name that `kvgate gpus` lists"
-)
+            yield SETTING_NOT_UNDERSTOOD.finding(key, f"{key} is not understood here and changes no number")

@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 
 from kvgate.documents.written import Written
-from kvgate.rules.finding import Severity
+from kvgate.rules.finding import Rule, Scope, Severity
 from kvgate.vllm.arguments import Argument, Located, Place, located
 from kvgate.vllm.options import options
 
@@ -42,6 +42,15 @@ def words_of(field: Written) -> list[Argument]:
     return [Argument(text=item.text, path=item.path) for item in field.items()]
 
 
+FIELD_IGNORED = Rule(
+    id="FieldIgnored",
+    severities=(Severity.WARNING, Severity.INFO),
+    scope=Scope.MANIFESTS,
+    title="The platform does not read the field at this place, so it never reaches vLLM.",
+    explanation="It is an info where the field means nothing elsewhere either.",
+)
+
+
 def ignored_fields(field: Written, read: Collection[str], elsewhere: Collection[str], reader: str) -> Iterator[Located]:
     """Yield a finding for every field of an object that `reader` does not read, so that it never reaches vLLM.
 
@@ -56,4 +65,4 @@ def ignored_fields(field: Written, read: Collection[str], elsewhere: Collection[
         severity = Severity.WARNING if near or name in elsewhere else Severity.INFO
         message = f"{reader} does not read {name} here: it never reaches vLLM"
         remedy = f"did you mean {near[0]}?" if near else "move it to where it is read, or leave it out"
-        yield located("FieldIgnored", severity, Place(name=name, path=child.path), message, remedy)
+        yield located(FIELD_IGNORED, Place(name=name, path=child.path), message, remedy, severity=severity)

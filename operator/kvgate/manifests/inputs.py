@@ -16,9 +16,9 @@ from kvgate.documents.written import Written
 from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
 from kvgate.manifests.platforms.readers import engine_words, supporting_kinds
 from kvgate.record import record
-from kvgate.rules.finding import Finding, Severity
+from kvgate.rules.finding import Finding, Rule, Scope, Severity, words
 
-if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
+if TYPE_CHECKING:
     from kvgate.api.base import KeyRef
     from kvgate.api.v1alpha1 import InferenceDeployment
 
@@ -121,14 +121,20 @@ def _add(found: InputDocuments, document: Document) -> None:
         found.num_others += 1
 
 
+UNKNOWN_KIND = Rule(
+    id="UnknownKind",
+    severities=(Severity.ERROR,),
+    scope=Scope.FILES,
+    title="An object of the group kvgate.io has a kind that the group does not have.",
+)
+
+
 def _unknown_kind(document: Document) -> Broken:
     """A slip of the pen in `kind` must not pass for somebody else's object."""
-    finding = Finding(
-        rule="UnknownKind",
-        severity=Severity.ERROR,
-        field="kind",
-        message=f"kind is {document.kind!r}; {GROUP} has no such kind",
-        remediation=f"write kind: {KIND}",
+    finding = UNKNOWN_KIND.finding(
+        "kind",
+        words("{kind} is {given!r}; {group} has no such kind", given=document.kind, group=GROUP),
+        f"write kind: {KIND}",
     )
     return Broken(file=document.file, position=document.position_of("kind"), finding=finding)
 

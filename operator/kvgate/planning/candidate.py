@@ -13,6 +13,8 @@ from kvgate.judge.assess import Assessment
 from kvgate.record import record
 from kvgate.rules import BUDGET_RULES
 from kvgate.rules.finding import Finding, Severity, error_rules
+from kvgate.rules.memory import WEIGHTS_TOO_LARGE
+from kvgate.rules.support import UNMODELLED_KIND
 
 _ORDER = (Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.UNKNOWN, Verdict.DOES_NOT_FIT)
 
@@ -116,14 +118,14 @@ def why_not(candidate: Candidate) -> str:
     refused = [f for f in errors if f.rule not in BUDGET_RULES]
     if refused:
         return refused[0].message
-    if any(f.rule == "WeightsTooLarge" for f in errors):
+    if any(f.rule == WEIGHTS_TOO_LARGE for f in errors):
         return _weights_too_large(candidate.budget)
     return _short(candidate.budget) or _unknown(told)
 
 
 def _unknown(findings: list[Finding]) -> str:
     """The kind that has no formula, before anything else that there is to say."""
-    ordered = sorted(findings, key=lambda finding: finding.rule != "UnmodelledKind")
+    ordered = sorted(findings, key=lambda finding: finding.rule != UNMODELLED_KIND)
     return ordered[0].message if ordered else ""
 
 

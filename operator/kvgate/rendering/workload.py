@@ -8,6 +8,7 @@ from kvgate.api.status import Effective, Placement
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.hardware import Accelerator
 from kvgate.judge.assess import Assessment, Decision, effective_values
+from kvgate.judge.facts import UNKNOWN_ACCELERATOR
 from kvgate.judge.summary import accepted
 from kvgate.rendering.labels import PREDICTED_TOKENS_ANNOTATION, hashed, metadata, selector
 from kvgate.rendering.pod import PORT, image_of, load_budget_seconds, pod_template
@@ -70,7 +71,7 @@ def figures_of_verdict(
         _, reason, message = accepted(assessment)
         return NotRendered(reason=reason, message=message)
     if accelerator is None:
-        finding = next(f for f in assessment.findings if f.rule == "UnknownAccelerator")
+        finding = next(f for f in assessment.findings if f.rule == UNKNOWN_ACCELERATOR)
         return NotRendered(reason=Reason.UNKNOWN_ACCELERATOR, message=f"{finding.message}; {finding.remediation}")
     if image_of(owner.spec, accelerator.vendor) is None:
         message = f"vLLM publishes no image for {accelerator.vendor} accelerators; set spec.vllm.image"

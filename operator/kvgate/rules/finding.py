@@ -1,9 +1,22 @@
-"""A finding about one setting: its rule, severity, place, numbers, and what to change."""
+"""A rule, a finding of it about one setting, and the remedy; settings in their words are named as each door names them."""
 
-from collections.abc import Iterable
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import field as attribute
+from dataclasses import replace
 from enum import StrEnum
+from string import Formatter
 
 from kvgate.record import record
+
+Naming = Callable[[str], str]
+"""vLLM's name of a setting (`max_num_seqs`) → the name that a door's reader writes (`spec.vllm.maxNumSeqs`, `--max-num-seqs`)."""
+
+
+def vllm_name(setting: str) -> str:
+    """The naming of a door whose reader writes vLLM's own names."""
+    return setting
 
 
 class Severity(StrEnum):
@@ -17,18 +30,280 @@ class Severity(StrEnum):
     """Worth knowing."""
 
 
+class Scope(StrEnum):
+    """Subject of a rule, under which the reference lists it."""
+
+    MEMORY = "memory"
+    SETTINGS = "settings"
+    FACTS = "facts"
+    COMMAND_LINE = "command line"
+    MANIFESTS = "manifests"
+    FILES = "files"
+    OWN_WORDS = "kvgate's own words"
+    TIME_LIMITS = "time limits of the webhook and the controller"
+
+
+@record
+class Rule:
+    """One rule; it stands before the function that makes its findings. Its example is in `cli/data/rule_examples.yaml`."""
+
+    id: str
+    """The name that people see and ignore it by; it never changes."""
+    severities: tuple[Severity, ...] = attribute(compare=False)
+    """The usual one first."""
+    scope: Scope = attribute(compare=False)
+    title: str = attribute(compare=False)
+    """One sentence: the fact that the rule finds."""
+    explanation: str = attribute(default="", compare=False)
+    """The consequence, and when another severity than the usual one is given."""
+
+    def __str__(self) -> str:
+        return self.id
+
+    @property
+    def words(self) -> str:
+        """Title and explanation."""
+        return f"{self.title} {self.explanation}".rstrip()
+
+    def finding(
+        self,
+        field: str,
+        message: str | Words,
+        remedy: str | Action | Remedy | None = None,
+        *,
+        severity: Severity | None = None,
+    ) -> Finding:
+        """A finding of this rule, of its usual severity where none is given."""
+        return Finding(
+            rule=self,
+            severity=severity or self.severities[0],
+            field=field,
+            words=words("{message}", message=message),
+            remedy=remedy_of(remedy),
+        )
+
+
+class SettingName(str):
+    """vLLM's name of a setting, among the values of a sentence: it is worded as the door names it."""
+
+    __slots__ = ()
+
+
+_FORMATTER = Formatter()
+
+
+@record
+class Words:
+    """A sentence whose settings are named by whoever shows it: `{max_model_len} {limit} is too long` with the value of `limit`."""
+
+    template: str
+    """Text of ours, never a user's; a name in braces that has no value is a setting's."""
+    values: tuple[tuple[str, str | Words], ...] = ()
+
+    def worded(self, naming: Naming) -> str:
+        """The text, with every setting under its name."""
+        return self.template.format_map(_Values(self.values, naming))
+
+    def settings(self) -> frozenset[str]:
+        """vLLM's names of the settings that the sentence names."""
+        given = dict(self.values)
+        of_template = {name for _, name, _, _ in _FORMATTER.parse(self.template) if name} - given.keys()
+        of_values = {str(value) for value in given.values() if isinstance(value, SettingName)}
+        of_sentences = [value.settings() for value in given.values() if isinstance(value, Words)]
+        return frozenset(of_template | of_values).union(*of_sentences)
+
+
+class _Values(dict[str, str]):
+    """The values of a sentence; every other name is a setting."""
+
+    def __init__(self, values: Iterable[tuple[str, str | Words]], naming: Naming) -> None:
+        super().__init__()
+        self._naming = naming
+        for name, value in values:
+            if isinstance(value, Words):
+                self[name] = value.worded(naming)
+            else:
+                self[name] = naming(value) if isinstance(value, SettingName) else value
+
+    def __missing__(self, setting: str) -> str:
+        return self._naming(setting)
+
+
+def words(template: str, **values: object) -> Words:
+    """A sentence with its values; a sentence among them is worded with the same names."""
+    if template == "{message}" and isinstance(values["message"], Words):
+        return values["message"]
+    return Words(
+        template=template,
+        values=tuple((name, value if isinstance(value, str | Words) else str(value)) for name, value in values.items()),
+    )
+
+
+class Change(StrEnum):
+    """Kind of an action on a setting."""
+
+    SET = "set"
+    AT_MOST = "at most"
+    AT_LEAST = "at least"
+    LOWER = "lower"
+    RAISE = "raise"
+    LEAVE_OUT = "leave out"
+    ADD = "add"
+
+
+@record
+class Action:
+    """One thing that a person can do: a change of one setting, or something that `otherwise` says."""
+
+    change: Change | None = None
+    setting: str = ""
+    """vLLM's name."""
+    before: str = ""
+    """Value that counts now, where it helps to see it."""
+    after: str = ""
+    reason: str = ""
+    """Completes `…: it` or stands alone; empty where the message says it."""
+    otherwise: Words | None = None
+
+    def worded(self, naming: Naming) -> str:
+        """One line, with the setting under its name."""
+        if self.otherwise is not None:
+            return self.otherwise.worded(naming)
+        name, now = naming(self.setting), f" from {self.before}" if self.before else ""
+        bounds = {
+            Change.AT_MOST: ("lower" if now else "set", " or less"),
+            Change.AT_LEAST: ("raise" if now else "set", " or more"),
+        }
+        if self.change in bounds:
+            verb, bound = bounds[self.change]
+            text = f"{verb} {name}{now} to {self.after}{bound}"
+        elif self.change is Change.SET:
+            text = f"{'change' if now else 'set'} {name}{now} to {self.after}"
+        elif self.change is Change.LEAVE_OUT:
+            text = f"leave {name} out"
+        else:
+            text = f"{self.change} {name}{now}{f' to {self.after}' if self.after else ''}"
+        return f"{text}: {self.reason}" if self.reason else text
+
+
+@record
+class Remedy:
+    """Actions of which any one helps, or steps that are taken one after the other."""
+
+    actions: tuple[Action, ...] = ()
+    are_steps: bool = False
+
+    def lines(self, naming: Naming) -> list[str]:
+        """One action per line; a first line says how several belong together."""
+        told = [action.worded(naming) for action in self.actions]
+        if len(told) < 2:
+            return told
+        if self.are_steps:
+            return [f"{number}. {line}" for number, line in enumerate(told, start=1)]
+        return ["any one of:", *(f"- {line}" for line in told)]
+
+    def worded(self, naming: Naming) -> str:
+        """The same on one line."""
+        told = [action.worded(naming) for action in self.actions]
+        if self.are_steps:
+            return "; then ".join(told)
+        return f"any one of: {'; '.join(told)}" if len(told) > 1 else "".join(told)
+
+
+def do(template: str, **values: object) -> Action:
+    """An action in words, which is no change of one setting."""
+    return Action(otherwise=words(template, **values))
+
+
+def change(kind: Change, setting: str, after: object = "", *, before: object = "", reason: str = "") -> Action:
+    """A change of one setting; `before` and `after` are its values."""
+    return Action(change=kind, setting=setting, before=str(before), after=str(after), reason=reason)
+
+
+def at_most(setting: str, value: object, *, before: object = "") -> Action:
+    """Lower a setting to a value or less."""
+    return change(Change.AT_MOST, setting, value, before=before)
+
+
+def at_least(setting: str, value: object, *, before: object = "") -> Action:
+    """Raise a setting to a value or more."""
+    return change(Change.AT_LEAST, setting, value, before=before)
+
+
+def leave_out(setting: str) -> Action:
+    """Let a setting have its default."""
+    return change(Change.LEAVE_OUT, setting)
+
+
+def any_one(*actions: str | Action | Remedy) -> Remedy:
+    """Alternatives, the least costly first; those of a remedy among them are taken in."""
+    return Remedy(actions=tuple(action for each in actions for action in remedy_of(each).actions))
+
+
+def steps(*actions: str | Action) -> Remedy:
+    """Actions that are all taken, in this order."""
+    return Remedy(actions=tuple(action for each in actions for action in remedy_of(each).actions), are_steps=True)
+
+
+def remedy_of(given: str | Action | Remedy | None) -> Remedy:
+    """A remedy of one action, of one in words, or none."""
+    if isinstance(given, Remedy):
+        return given
+    if isinstance(given, Action):
+        return Remedy(actions=(given,))
+    return Remedy(actions=(do("{text}", text=given),)) if given else Remedy()
+
+
 @record
 class Finding:
-    """One sentence with numbers, and one that says what to do."""
+    """One sentence with numbers, and a remedy. It is data until `message` and `remediation` word it in the door's names."""
 
-    rule: str
+    rule: Rule
     severity: Severity
     field: str
     """vLLM's name of the setting (`max_model_len`), or a path into the document where the schema speaks."""
-    message: str
-    remediation: str = ""
+    words: Words
+    remedy: Remedy = Remedy()
+    naming: Naming = attribute(default=vllm_name, compare=False)
+    """The names of the door that shows it."""
+
+    @property
+    def message(self) -> str:
+        return self.words.worded(self.naming)
+
+    @property
+    def remediation(self) -> str:
+        """The remedy on one line; empty where there is none."""
+        return self.remedy.worded(self.naming)
+
+    @property
+    def remedy_lines(self) -> list[str]:
+        """The remedy with one action per line."""
+        return self.remedy.lines(self.naming)
+
+    @property
+    def names_its_field(self) -> bool:
+        """True where the sentence itself names the setting that it is about, so that no path is needed before it."""
+        return self.field in self.words.settings()
+
+    def named(self, naming: Naming) -> Finding:
+        """The same in the names of a door."""
+        return replace(self, naming=naming)
+
+    def softened(self) -> Finding:
+        """A warning instead of an error: something that is not seen here may put it right."""
+        return replace(self, severity=Severity.WARNING) if self.severity is Severity.ERROR else self
+
+    def with_words(self, template: str, **values: object) -> Finding:
+        """The same with another sentence; `{message}` in it is the one that it has."""
+        return replace(self, words=words(template, message=self.words, **values))
 
 
-def error_rules(findings: Iterable[Finding]) -> frozenset[str]:
+def named(findings: Iterable[Finding], naming: Naming) -> Iterator[Finding]:
+    """Findings in the names of a door."""
+    return (finding.named(naming) for finding in findings)
+
+
+def error_rules(findings: Iterable[Finding]) -> frozenset[Rule]:
     """The rules behind the errors; empty where there are none."""
     return frozenset(finding.rule for finding in findings if finding.severity is Severity.ERROR)

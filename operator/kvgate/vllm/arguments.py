@@ -1,10 +1,13 @@
 """Words of a command line and settings read from them, each with the place that it is written at."""
 
+from __future__ import annotations
+
 import re
+from dataclasses import replace
 from typing import Any
 
 from kvgate.record import record
-from kvgate.rules.finding import Finding, Severity
+from kvgate.rules.finding import Action, Finding, Naming, Remedy, Rule, Severity, Words
 
 OPEN = re.compile(
     r"\$\([^()]{0,500}(?:\([^()]{0,200}\)[^()]{0,200}){0,5}\)|\$\{[^{}]{0,200}\}|\$\w+|\{\{[^{}]{0,500}\}\}|`[^`]{0,500}`"
@@ -56,6 +59,14 @@ class Located:
     line: int = 0
     """Lines below the first one, where the field is a text of several."""
 
+    def softened(self) -> Located:
+        """A warning instead of an error: something that is not seen here may put it right."""
+        return replace(self, finding=self.finding.softened())
+
+    def named(self, naming: Naming) -> Located:
+        """The same in the names of a door."""
+        return replace(self, finding=self.finding.named(naming))
+
 
 @record
 class Place:
@@ -67,7 +78,18 @@ class Place:
     line: int = 0
 
 
-def located(rule: str, severity: Severity, at: GivenOption | Place, message: str, remediation: str = "") -> Located:
-    """A finding at a setting, or at any other place."""
-    finding = Finding(rule=rule, severity=severity, field=at.name, message=message, remediation=remediation)
-    return Located(finding=finding, path=at.path, line=at.line)
+def option_name(setting: str) -> str:
+    """The naming of a command line: `max_num_seqs` → `--max-num-seqs`; variables and paths stay what they are."""
+    return setting if "." in setting or setting.isupper() else f"--{setting.replace('_', '-')}"
+
+
+def located(
+    rule: Rule,
+    at: GivenOption | Place,
+    message: str | Words,
+    remedy: str | Action | Remedy | None = None,
+    *,
+    severity: Severity | None = None,
+) -> Located:
+    """A finding at an option, or at any other place; of the rule's usual severity where none is given."""
+    return Located(finding=rule.finding(at.name, message, remedy, severity=severity), path=at.path, line=at.line)

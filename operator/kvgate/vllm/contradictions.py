@@ -2,18 +2,21 @@
 
 from collections.abc import Iterator, Mapping
 
-from kvgate.rules.finding import Severity
+from kvgate.rules.finding import Rule, Scope, SettingName, Severity, any_one, do, leave_out, words
+from kvgate.rules.settings import batch_below_max_model_len
 from kvgate.vllm.arguments import GivenOption, Located, located
 from kvgate.vllm.parser import CommandLine
+
+_GRAPHS = ("cudagraph_capture_sizes", "max_cudagraph_capture_size", "cuda_graph_sizes", "compilation_config")
+"""Settings of CUDA graphs; in the last one only some keys are."""
 
 
 def contradictions(line: CommandLine) -> Iterator[Located]:
     """Find contradictions among the options that are written; defaults are not held against them."""
     settings = line.given
     yield from _batch_below_length(settings)
-    yield from _graphs_without_graphs(settings)
+    yield from _options_without_effect(settings)
     yield from _adapters_without_lora(settings)
-    yield from _utilization_without_effect(settings)
     yield from _tools_without_parser(line)
 
 
@@ -22,35 +25,37 @@ def _batch_below_length(settings: Mapping[str, GivenOption]) -> Iterator[Located
     chunked, tokens, length = (
         settings.get(name) for name in ("enable_chunked_prefill", "max_num_batched_tokens", "max_model_len")
     )
-    if chunked is None or tokens is None or length is None or _is_true(chunked):
+    if chunked is None or tokens is None or length is None:
         return
-    if isinstance(tokens.value, int) and isinstance(length.value, int) and tokens.value < length.value:
-        yield located(
-            rule="BatchBelowMaxModelLen",
-            severity=Severity.ERROR,
-            at=tokens,
-            message=(
-                f"max_num_batched_tokens {tokens.value} is below max_model_len {length.value}, and chunked prefill is off; "
-                "vLLM does not start"
-            ),
-            remediation=f"set it to {length.value} or more, or leave chunked prefill on",
-        )
+    is_chunked = chunked.value is True or str(chunked.value).lower() in ("true", "1")
+    if not is_chunked and isinstance(tokens.value, int) and isinstance(length.value, int):
+        for finding in batch_below_max_model_len(tokens.value, length.value):
+            yield Located(finding=finding, path=tokens.path, line=tokens.line)
 
 
-def _graphs_without_graphs(settings: Mapping[str, GivenOption]) -> Iterator[Located]:
+NO_EFFECT = Rule(
+    id="NoEffect",
+    severities=(Severity.WARNING,),
+    scope=Scope.COMMAND_LINE,
+    title="One option takes away the effect of another.",
+)
+
+
+def _options_without_effect(settings: Mapping[str, GivenOption]) -> Iterator[Located]:
+    """CUDA graphs beside eager mode; the share of the memory beside the bytes of the KV cache."""
     eager = settings.get("enforce_eager")
-    if eager is None or eager.value is not True:
-        return
-    for name in ("cudagraph_capture_sizes", "max_cudagraph_capture_size", "cuda_graph_sizes", "compilation_config"):
-        graphs = settings.get(name)
-        if graphs and (name != "compilation_config" or _is_about_graphs(graphs)):
-            yield located(
-                rule="NoEffect",
-                severity=Severity.WARNING,
-                at=graphs,
-                message=f"{name} says how CUDA graphs are captured, and enforce_eager switches them off",
-                remediation="leave out one of them",
-            )
+    written = [settings[name] for name in _GRAPHS if name in settings] if eager and eager.value is True else []
+    for graphs in written:
+        if graphs.name == "compilation_config" and not _is_about_graphs(graphs):
+            continue
+        name = SettingName(graphs.name)
+        message = words("{name} says how CUDA graphs are captured, and {enforce_eager} switches them off", name=name)
+        yield located(NO_EFFECT, graphs, message, any_one(leave_out(name), leave_out("enforce_eager")))
+    share, given = settings.get("gpu_memory_utilization"), settings.get("kv_cache_memory_bytes")
+    if share and given and given.value:
+        message = words("{gpu_memory_utilization} has no effect beside {kv_cache_memory_bytes}")
+        remedy = any_one(leave_out("gpu_memory_utilization"), leave_out("kv_cache_memory_bytes"))
+        yield located(NO_EFFECT, share, message, remedy)
 
 
 def _is_about_graphs(setting: GivenOption) -> bool:
@@ -58,29 +63,33 @@ def _is_about_graphs(setting: GivenOption) -> bool:
     return any("cudagraph" in str(key) and value not in (None, "NONE", 0, []) for key, value in config.items())
 
 
+LORA_NOT_ENABLED = Rule(
+    id="LoraNotEnabled",
+    severities=(Severity.ERROR, Severity.WARNING),
+    scope=Scope.COMMAND_LINE,
+    title="Adapters are given, and LoRA is not enabled.",
+    explanation="vLLM refuses to load them. It is a warning where options that the input does not hold may enable LoRA.",
+)
+
+
 def _adapters_without_lora(settings: Mapping[str, GivenOption]) -> Iterator[Located]:
     """vLLM loads the adapters that it is started with, and refuses to without LoRA."""
     enabled, modules = settings.get("enable_lora"), settings.get("lora_modules")
     if modules and modules.value and not (enabled and enabled.value is True):
-        yield located(
-            rule="LoraNotEnabled",
-            severity=Severity.ERROR,
-            at=modules,
-            message="lora_modules are given, and LoRA is not enabled; vLLM does not start",
-            remediation="add --enable-lora",
-        )
+        message = words("{lora_modules} is given, and LoRA is not enabled; vLLM does not start")
+        yield located(LORA_NOT_ENABLED, modules, message, do("add {enable_lora}"))
 
 
-def _utilization_without_effect(settings: Mapping[str, GivenOption]) -> Iterator[Located]:
-    share, given = settings.get("gpu_memory_utilization"), settings.get("kv_cache_memory_bytes")
-    if share and given and given.value:
-        yield located(
-            rule="NoEffect",
-            severity=Severity.WARNING,
-            at=share,
-            message="gpu_memory_utilization has no effect beside kv_cache_memory_bytes",
-            remediation="leave out one of them",
-        )
+TOOL_CALL_PARSER_MISSING = Rule(
+    id="ToolCallParserMissing",
+    severities=(Severity.ERROR, Severity.WARNING),
+    scope=Scope.COMMAND_LINE,
+    title="Automatic tool choice is on, and no tool-call parser is given.",
+    explanation=(
+        "vLLM's API server does not start. It is a warning where options that the input does not hold may give a parser, or where a "
+        "program around vLLM may do without one."
+    ),
+)
 
 
 def _tools_without_parser(line: CommandLine) -> Iterator[Located]:
@@ -88,14 +97,6 @@ def _tools_without_parser(line: CommandLine) -> Iterator[Located]:
     enabled, parser = line.given.get("enable_auto_tool_choice"), line.given.get("tool_call_parser")
     is_unseen = "tool_call_parser" in line.unknown or line.open_words
     if enabled and enabled.value is True and not is_unseen and not (parser and parser.value):
-        yield located(
-            rule="ToolCallParserMissing",
-            severity=Severity.ERROR,
-            at=enabled,
-            message="enable_auto_tool_choice is on, and there is no tool_call_parser; vLLM does not start",
-            remediation="add --tool-call-parser with the one for the model, or leave out --enable-auto-tool-choice",
-        )
-
-
-def _is_true(setting: GivenOption) -> bool:
-    return setting.value is True or str(setting.value).lower() in ("true", "1")
+        message = words("{enable_auto_tool_choice} is on, and there is no {tool_call_parser}; vLLM does not start")
+        remedy = any_one(do("add {tool_call_parser} with the one for the model"), leave_out("enable_auto_tool_choice"))
+        yield located(TOOL_CALL_PARSER_MISSING, enabled, message, remedy)

@@ -3,17 +3,24 @@
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from kvgate.rules.finding import Severity
+from kvgate.rules.finding import Rule, Scope, SettingName, Severity, words
 from kvgate.vllm.arguments import Located, Place, located, shown
 from kvgate.vllm.options import releases_read
 from kvgate.vllm.parser import CommandLine
-from kvgate.vllm.parser_problems import ArgumentProblem
+from kvgate.vllm.parser_problems import (
+    OPTION_NOT_YET,
+    OPTION_UNKNOWN,
+    OPTION_VALUE,
+    PARSER_UNKNOWN,
+    UNEXPECTED_WORD,
+    ArgumentProblem,
+)
 
-_NAMES = ("OptionUnknown", "ParserUnknown")
+_NAMES = (OPTION_UNKNOWN, PARSER_UNKNOWN)
 """Problems of a name that vLLM does not know."""
 _SECRETS = ("api_key", "hf_token")
 """Settings whose value no message repeats."""
-_MAY_BE_NEW = (*_NAMES, "OptionNotYet", "OptionValue", "UnexpectedWord")
+_MAY_BE_NEW = (*_NAMES, OPTION_NOT_YET, OPTION_VALUE, UNEXPECTED_WORD)
 """Problems that a release which nobody has read may not have, nor an image of one's own."""
 
 
@@ -25,48 +32,49 @@ def problem_findings(
     """
     uncertain = _uncertain(line, is_beyond=is_beyond, is_stated=is_stated)
     for index, problem in enumerate(line.problems, start=1):
-        more = line.num_more_problems if index == len(line.problems) else 0
-        if problem not in others:
-            yield _softened(problem, more) if problem in uncertain else _problem(problem, more)
+        if problem in others:
+            continue
+        message = problem.message
+        if line.num_more_problems and index == len(line.problems):
+            message = f"{message}; the line has {line.num_more_problems} more problems"
+        at = Place(name="arguments", path=problem.path, line=problem.at.line)
+        found = located(problem.rule, at, message, problem.remedy)
+        if problem in uncertain:  # it holds as far as kvgate knows
+            as_of = "as of vLLM {newest}, the newest that kvgate knows, {message}"
+            told = replace(found.finding, severity=Severity.WARNING).with_words(as_of, newest=releases_read()[-1])
+            found = replace(found, finding=told)
+        yield found
+
+
+OPTION_REPEATED = Rule(
+    id="OptionRepeated",
+    severities=(Severity.WARNING, Severity.INFO),
+    scope=Scope.COMMAND_LINE,
+    title="The option is set twice; the later one counts.",
+    explanation="It is an info where both have the same value.",
+)
 
 
 def repetitions(line: CommandLine) -> Iterator[Located]:
     """Settings that are given more than once."""
     for setting in line.repeated.values():
         last = line.given.get(setting.name) or line.unknown.get(setting.name)
-        same = last is not None and last.value == setting.value
+        is_same = last is not None and last.value == setting.value
         by_key = last is not None and last.is_part and not setting.is_part
         other = "key by key as well; only the keys count" if by_key else "again later; the later one counts"
         text = "a secret" if setting.name in _SECRETS else shown(setting.text)
-        message = f"{setting.name} is set to {text} here and {other}"
-        severity = Severity.INFO if same else Severity.WARNING
-        yield located("OptionRepeated", severity, setting, message, "keep one of them")
-
-
-def is_slip(problem: ArgumentProblem) -> bool:
-    """A misspelling: vLLM has an option much like it."""
-    return problem.remediation.startswith("did you mean")
-
-
-def _problem(problem: ArgumentProblem, num_more: int) -> Located:
-    severity = Severity.WARNING if problem.rule == "OptionDeprecated" else Severity.ERROR
-    at = Place(name="arguments", path=problem.path, line=problem.at.line)
-    message = f"{problem.message}; the line has {num_more} more problems" if num_more else problem.message
-    return located(problem.rule, severity, at, message, problem.remediation)
+        message = words(
+            "{setting} is set to {text} here and {other}", setting=SettingName(setting.name), text=text, other=other
+        )
+        severity = Severity.INFO if is_same else Severity.WARNING
+        yield located(OPTION_REPEATED, setting, message, "keep one of them", severity=severity)
 
 
 def _uncertain(line: CommandLine, *, is_beyond: bool, is_stated: bool) -> list[ArgumentProblem]:
     """Return problems that a newer release may not have. Where none is stated, a name unlike vLLM's is rather new than misspelt."""
     if is_beyond or is_stated:
         return [problem for problem in line.problems if is_beyond and problem.rule in _MAY_BE_NEW]
-    unlike = [problem for problem in line.problems if problem.rule in _NAMES and not is_slip(problem)]
-    may_take_words = any(problem.rule == "OptionUnknown" for problem in unlike)
-    words = [problem for problem in line.problems if may_take_words and problem.rule == "UnexpectedWord"]
-    return [*unlike, *words]
-
-
-def _softened(problem: ArgumentProblem, num_more: int) -> Located:
-    """Soften a problem: it holds as far as kvgate knows."""
-    told = _problem(problem, num_more)
-    message = f"as of vLLM {releases_read()[-1]}, the newest that kvgate knows, {told.finding.message}"
-    return replace(told, finding=replace(told.finding, severity=Severity.WARNING, message=message))
+    unlike = [problem for problem in line.problems if problem.rule in _NAMES and not problem.is_slip]
+    may_take_words = any(problem.rule == OPTION_UNKNOWN for problem in unlike)
+    others = [problem for problem in line.problems if may_take_words and problem.rule == UNEXPECTED_WORD]
+    return [*unlike, *others]

@@ -3,22 +3,83 @@
 from functools import lru_cache
 
 from kvgate.record import record
+from kvgate.rules.finding import Remedy, Rule, Scope, Severity, any_one, remedy_of
 from kvgate.vllm.arguments import Argument, shown
 from kvgate.vllm.options import Option, Patch, options, spellings
+
+OPTION_UNKNOWN = Rule(
+    id="OptionUnknown",
+    severities=(Severity.ERROR, Severity.WARNING),
+    scope=Scope.COMMAND_LINE,
+    title="vLLM has no such option, and does not start with it.",
+    explanation="It is a warning where another program takes the options, or where the release may be newer than those that kvgate knows.",
+)
+OPTION_AMBIGUOUS = Rule(
+    id="OptionAmbiguous",
+    severities=(Severity.ERROR,),
+    scope=Scope.COMMAND_LINE,
+    title="The beginning of an option's name stands for several options.",
+)
+OPTION_VALUE = Rule(
+    id="OptionValue",
+    severities=(Severity.ERROR, Severity.WARNING),
+    scope=Scope.COMMAND_LINE,
+    title="The option's value is missing, surplus, or one that vLLM does not take.",
+    explanation="It is a warning where the release is newer than those that kvgate knows, and may take the value.",
+)
+PARSER_UNKNOWN = Rule(
+    id="ParserUnknown",
+    severities=(Severity.ERROR, Severity.WARNING),
+    scope=Scope.COMMAND_LINE,
+    title="The release has no such reasoning or tool-call parser, and no plug-in is given.",
+    explanation="It is a warning where a newer release than those that kvgate knows, or another program, may have the parser.",
+)
+OPTION_NOT_YET = Rule(
+    id="OptionNotYet",
+    severities=(Severity.ERROR,),
+    scope=Scope.COMMAND_LINE,
+    title="The option came with a later release than the one that runs.",
+)
+OPTION_REMOVED = Rule(
+    id="OptionRemoved",
+    severities=(Severity.ERROR,),
+    scope=Scope.COMMAND_LINE,
+    title="The option is gone from the release that runs.",
+)
+OPTION_DEPRECATED = Rule(
+    id="OptionDeprecated",
+    severities=(Severity.WARNING,),
+    scope=Scope.COMMAND_LINE,
+    title="The option still works in this release, and will be removed.",
+)
+UNEXPECTED_WORD = Rule(
+    id="UnexpectedWord",
+    severities=(Severity.ERROR, Severity.WARNING),
+    scope=Scope.COMMAND_LINE,
+    title="A word belongs to no option, and vLLM takes only one such word, its model.",
+    explanation="It is a warning where the word may be the value of an option that only a newer release has.",
+)
 
 
 @record
 class ArgumentProblem:
-    """A problem that the parser has with a word; `rule` is the finding's."""
+    """A problem that the parser has with a word."""
 
-    rule: str
+    rule: Rule
     at: Argument
     message: str
-    remediation: str
+    remedy: Remedy = Remedy()
+    meant: str = ""
+    """The name of vLLM's that the word probably misspells; empty where none is like it."""
 
     @property
     def path(self) -> str:
         return self.at.path
+
+    @property
+    def is_slip(self) -> bool:
+        """A misspelling: vLLM has a name much like it."""
+        return bool(self.meant)
 
 
 def canonical(name: str) -> str:
@@ -30,23 +91,18 @@ def unknown(word: Argument, name: str, several: Option | tuple[str, ...] | None,
     """No option, a beginning of several, or one of another release."""
     known = options().get(canonical(name))
     if isinstance(several, tuple):
-        remedy = f"write it out: {', '.join(several)}"
-        return ArgumentProblem(
-            rule="OptionAmbiguous", at=word, message=f"{name} begins several options", remediation=remedy
-        )
+        remedy = remedy_of(f"write it out: {', '.join(several)}")
+        return ArgumentProblem(rule=OPTION_AMBIGUOUS, at=word, message=f"{name} begins several options", remedy=remedy)
     if known is not None:
         return _not_in_release(word, known, release)
     message = f"{shown(name)} is no option of vLLM; it does not start"
-    return ArgumentProblem(rule="OptionUnknown", at=word, message=message, remediation=_meant(canonical(name), release))
-
-
-def _meant(name: str, release: Patch) -> str:
-    """The nearest option, or the one that stands in one word with its value."""
-    option, space, _ = name.partition(" ")
+    option, space, _ = canonical(name).partition(" ")
     if space and option in spellings(release):
-        return f"did you mean {option}, and the rest as words of their own?"
-    near = _nearest(name, release)
-    return f"did you mean {near}?" if near else "see `vllm serve --help=all` of your release"
+        remedy = remedy_of(f"did you mean {option}, and the rest as words of their own?")
+        return ArgumentProblem(rule=OPTION_UNKNOWN, at=word, message=message, remedy=remedy, meant=option)
+    near = _nearest(canonical(name), release)
+    remedy = remedy_of(f"did you mean {near}?" if near else "see `vllm serve --help=all` of your release")
+    return ArgumentProblem(rule=OPTION_UNKNOWN, at=word, message=message, remedy=remedy, meant=near or "")
 
 
 @lru_cache(maxsize=256)
@@ -68,48 +124,48 @@ def _not_in_release(word: Argument, option: Option, release: Patch) -> ArgumentP
     version = ".".join(map(str, release))
     if option.removed_in and release >= option.removed_in:
         last = ".".join(map(str, option.until or option.since))
-        remedy = f"use {option.replacement}" if option.replacement.startswith("-") else "leave it out"
         message = f"{option.flag} is gone since {'.'.join(map(str, option.removed_in))} (last in {last}); vLLM {version} does not start"
-        return ArgumentProblem(rule="OptionRemoved", at=word, message=message, remediation=remedy)
+        return ArgumentProblem(rule=OPTION_REMOVED, at=word, message=message, remedy=_replacement(option))
     since = ".".join(map(str, option.since))
     message = f"{option.flag} came with {since}; vLLM {version} does not start with it"
-    return ArgumentProblem(
-        rule="OptionNotYet", at=word, message=message, remediation=f"use vLLM {since} or newer, or leave it out"
-    )
+    remedy = any_one(f"use vLLM {since} or newer", f"leave {option.flag} out")
+    return ArgumentProblem(rule=OPTION_NOT_YET, at=word, message=message, remedy=remedy)
+
+
+def _replacement(option: Option) -> Remedy:
+    return remedy_of(f"use {option.replacement}" if option.replacement.startswith("-") else f"leave {option.flag} out")
 
 
 def deprecated(word: Argument, option: Option) -> ArgumentProblem:
     """It still works."""
-    remedy = f"use {option.replacement}" if option.replacement.startswith("-") else "leave it out"
     message = f"{option.flag} is deprecated and will be removed"
-    return ArgumentProblem(rule="OptionDeprecated", at=word, message=message, remediation=remedy)
+    return ArgumentProblem(rule=OPTION_DEPRECATED, at=word, message=message, remedy=_replacement(option))
 
 
 def unexpected(word: Argument) -> ArgumentProblem:
     """vLLM takes one word without an option, its model."""
     what = shown(word.text) or "an empty word"
+    remedy = remedy_of("leave it out: switches take no value")
+    if word.text.lower() == "false":
+        remedy = any_one("leave it out, and its switch with it", "write --no-… for the switch")
     message = f"{what} belongs to no option; vLLM does not start"
-    is_off = word.text.lower() == "false"
-    remedy = "leave it out, and its switch with it, or write --no-… for the switch" if is_off else "leave it out"
-    return ArgumentProblem(
-        rule="UnexpectedWord", at=word, message=message, remediation=f"switches take no value; {remedy}"
-    )
+    return ArgumentProblem(rule=UNEXPECTED_WORD, at=word, message=message, remedy=remedy)
 
 
 def surplus(word: Argument, option: Option, attached: str) -> ArgumentProblem:
     """`--enforce-eager=true`, `--no-enable-prefix-caching=true`."""
     message = f"{option.flag} takes no value, and {attached!r} is one; vLLM does not start"
-    remedy = f"write {shown(word.text.partition('=')[0])} alone, or leave it out"
-    return ArgumentProblem(rule="OptionValue", at=word, message=message, remediation=remedy)
+    remedy = any_one(f"write {shown(word.text.partition('=')[0])} alone", "leave it out")
+    return ArgumentProblem(rule=OPTION_VALUE, at=word, message=message, remedy=remedy)
 
 
 def missing(word: Argument, option: Option, needed: str) -> ArgumentProblem:
     """`--max-model-len` at the end; `needed` is what it takes, in words."""
     message = f"{option.flag} has no value; vLLM does not start"
-    return ArgumentProblem(rule="OptionValue", at=word, message=message, remediation=f"give it {needed}")
+    return ArgumentProblem(rule=OPTION_VALUE, at=word, message=message, remedy=remedy_of(f"give it {needed}"))
 
 
 def invalid(word: Argument, option: Option, text: str, reason: str) -> ArgumentProblem:
     """A text that is none of the option's type."""
     message = f"{option.flag} is {shown(text)!r}; vLLM does not start"
-    return ArgumentProblem(rule="OptionValue", at=word, message=message, remediation=reason)
+    return ArgumentProblem(rule=OPTION_VALUE, at=word, message=message, remedy=remedy_of(reason))

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kvgate.record import record
-from kvgate.rules.finding import Severity
-from kvgate.vllm.arguments import Located, located, shown
+from kvgate.rules.finding import Rule, Scope, Severity
+from kvgate.vllm.arguments import Located, located, option_name, shown
 from kvgate.vllm.settings import SETTINGS, Owner, Setting
 
-if TYPE_CHECKING:  # the API types need the patterns below, and not the parser
+if TYPE_CHECKING:
     from kvgate.vllm.parser import CommandLine
 
 OWNED_FLAGS: Mapping[str, Setting] = {
@@ -174,12 +174,20 @@ POD_OPTIONS: tuple[PodOption, ...] = (
 )
 
 
+POD_CANNOT_SERVE = Rule(
+    id="PodCannotServe",
+    severities=(Severity.ERROR, Severity.WARNING),
+    scope=Scope.COMMAND_LINE,
+    title="The option makes vLLM listen in another way, or on several hosts.",
+    explanation="The pod of an InferenceDeployment would never be ready. It is a warning where only its metrics are missing.",
+)
+
+
 def pod_problems(line: CommandLine, *, data_parallel_size: int) -> Iterator[Located]:
     """Return the problems in the order of the table."""
     for option in POD_OPTIONS:
         setting = line.given.get(option.name)
         if setting is not None and option.breaks(setting.value, data_parallel_size):
-            flag = f"--{option.name.replace('_', '-')}"
             text = "" if setting.value is True else f" {shown(setting.text)}"
-            message = f"{flag}{text}: vLLM {option.effect}"
-            yield located("PodCannotServe", option.severity, setting, message, option.instead)
+            message = f"{option_name(option.name)}{text}: vLLM {option.effect}"
+            yield located(POD_CANNOT_SERVE, setting, message, option.instead, severity=option.severity)

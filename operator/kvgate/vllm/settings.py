@@ -10,6 +10,7 @@ from typing import Any
 from kvgate.budget.hardware import Parallelism
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, EngineSettings
 from kvgate.record import record
+from kvgate.rules.finding import Rule, Scope, SettingName, Severity, Words, words
 from kvgate.vllm import values
 from kvgate.vllm.values import Reader, Unusable, one_of, text, truth, whole
 from kvgate.vllm.variables import ALLOW_LONG
@@ -203,7 +204,15 @@ _PARALLELISM = {name: field.partition(".")[2] for name, field in _BUDGET.items()
 _ENGINE = {name: field for name, field in _BUDGET.items() if name not in _PARALLELISM}
 
 
-def read_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+INVALID_SETTING = Rule(
+    id="InvalidSetting",
+    severities=(Severity.ERROR,),
+    scope=Scope.COMMAND_LINE,
+    title="vLLM refuses a value of the command line that its parser lets pass.",
+)
+
+
+def read_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Words]]:
     """Return (typed values, problems), both by vLLM's names. None counts as not given, and other names are left out."""
     known, problems = {}, {}
     for setting in WHAT_IFS:
@@ -215,7 +224,8 @@ def read_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, s
         except Unusable as error:
             shown = repr(value)
             shown = shown if len(shown) <= 60 else f"{shown[:57]}…"
-            problems[setting.name] = f"{setting.name} is {shown}; {error}"
+            message = "{setting} is {value}; {error}"
+            problems[setting.name] = words(message, setting=SettingName(setting.name), value=shown, error=error)
     return known, problems
 
 

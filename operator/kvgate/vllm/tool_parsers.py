@@ -10,9 +10,10 @@ from typing import Any
 
 from kvgate.budget.versions import parse_patch
 from kvgate.record import record
+from kvgate.rules.finding import Remedy, any_one, remedy_of
 from kvgate.vllm.arguments import Argument, GivenOption, shown
 from kvgate.vllm.options import Patch, read_around, releases_read
-from kvgate.vllm.parser_problems import ArgumentProblem
+from kvgate.vllm.parser_problems import PARSER_UNKNOWN, ArgumentProblem
 
 _TABLE = Path(__file__).parent / "data" / "tool_parsers.csv"
 _PLUGINS = ("tool_parser_plugin", "reasoning_parser_plugin")
@@ -79,31 +80,34 @@ def _is_on(setting: GivenOption | None) -> bool:
 
 def _refused(setting: GivenOption, flag: str, name: ParserName | None, release: Patch) -> ArgumentProblem:
     """Misspelt, gone or not there yet."""
-    what, version = f"{flag} {shown(str(setting.value))}", ".".join(map(str, release))
+    text, version = f"{flag} {shown(str(setting.value))}", ".".join(map(str, release))
+    near = ""
     if name is None:
-        message = f"{what} is none of vLLM's parsers; it does not start"
-        remedy = _meant(str(setting.value), flag, release)
+        message = f"{text} is none of vLLM's parsers; it does not start"
+        near, remedy = _nearest(str(setting.value), flag, release)
     elif name.is_gone_in(release):
         message = (
-            f"{what} is gone since {name.removed_in} (last in {name.until}); vLLM {version} does not start with it"
+            f"{text} is gone since {name.removed_in} (last in {name.until}); vLLM {version} does not start with it"
         )
-        remedy = f"use another one, or vLLM {name.until}"
+        remedy = any_one("use another parser", f"use vLLM {name.until}")
     else:
-        message = f"{what} came with {name.since}; vLLM {version} does not start with it"
-        remedy = f"use vLLM {name.since} or newer"
+        message = f"{text} came with {name.since}; vLLM {version} does not start with it"
+        remedy = remedy_of(f"use vLLM {name.since} or newer")
     at = Argument(text=setting.text, path=setting.path, line=setting.line)
-    return ArgumentProblem(rule="ParserUnknown", at=at, message=message, remediation=remedy)
+    return ArgumentProblem(rule=PARSER_UNKNOWN, at=at, message=message, remedy=remedy, meant=near)
 
 
 @lru_cache(maxsize=256)
-def _meant(text: str, flag: str, release: Patch) -> str:
-    """The nearest name; else those that begin so, or how to bring one along."""
+def _nearest(text: str, flag: str, release: Patch) -> tuple[str, Remedy]:
+    """(the nearest name, the remedy); without such a name, those that begin so, or how to bring one along."""
     from difflib import get_close_matches
 
     names = [name for name, life in parser_names()[flag].items() if life.may_be_in(release)]
     near = get_close_matches(text.lower(), names, n=1, cutoff=0.75) if len(text) <= 60 else []
     if near:
-        return f"did you mean {near[0]}?"
+        return near[0], remedy_of(f"did you mean {near[0]}?")
     longer = [name for name in names if name.startswith(text.lower())]
+    if longer:
+        return "", remedy_of(f"use {' or '.join(longer)}")
     plugin = "give the file that has it by --tool-parser-plugin or --reasoning-parser-plugin"
-    return f"use {' or '.join(longer)}" if longer else f"use one that `vllm serve --help=all` lists, or {plugin}"
+    return "", any_one("use one that `vllm serve --help=all` lists", plugin)

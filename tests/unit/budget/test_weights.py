@@ -57,12 +57,12 @@ def test_the_weights_of_a_rank_are_scaled_to_another_total(index_bytes: int, *, 
     plain = ledger_weights(plan(new_request(shape=catalogue_shape(QWEN), tensor=2)))
     ratio = Fraction(ledger_weights(budget), plain)
     assert float(ratio) == pytest.approx(index_bytes / INDEX_BYTES if scaled else 1, rel=1e-6)
-    assert ("CheckpointDecidesWeights" in {f.rule for f in judge_budget(budget)}) is scaled
+    assert ("CheckpointDecidesWeights" in {f.rule.id for f in judge_budget(budget)}) is scaled
 
 
 def test_a_what_if_can_bring_the_index() -> None:
     assessment = assess_request({"model": QWEN, "gpu": "H100-SXM-80GB", "checkpoint_bytes": 2 * INDEX_BYTES})
-    assert "CheckpointDecidesWeights" in {finding.rule for finding in assessment.findings}
+    assert "CheckpointDecidesWeights" in {finding.rule.id for finding in assessment.findings}
 
 
 MODELS = [

@@ -230,7 +230,7 @@ def test_ranks_that_share_a_prompt_are_counted_and_leave_the_verdict_open(vllm: 
     assert result.decision is Decision.ADMIT_WITH_WARNING
     assert result.budget is not None
     assert result.budget.request.settings.parallelism.num_gpus == 4
-    (finding,) = [each for each in result.findings if each.rule == "UnmodelledKind"]
+    (finding,) = [each for each in result.findings if each.rule.id == "UnmodelledKind"]
     assert finding.field == "prefill_context_parallel_size"
     assert "prefill_context_parallel_size 2 is not modelled" in finding.message
 
@@ -248,7 +248,7 @@ def test_a_variable_with_another_layout_leaves_the_verdict_open(
     given = {"value": value} if value is not None else {"secretKeyRef": {"name": "s", "key": "k"}}
     result = assessed({"maxNumSeqs": 4}, template={"env": [{"name": name, **given}]})
     assert (result.verdict is not Verdict.UNKNOWN) is is_known
-    unmodelled = [each for each in result.findings if each.rule == "UnmodelledKind"]
+    unmodelled = [each for each in result.findings if each.rule.id == "UnmodelledKind"]
     assert [(each.field, name in each.message) for each in unmodelled] == ([] if is_known else [("environment", True)])
 
 
@@ -263,4 +263,4 @@ def test_a_variable_with_another_layout_leaves_the_verdict_open(
 def test_an_option_that_moves_memory_without_a_formula_is_named(argument: str, kind: str) -> None:
     result = assessed({"maxNumSeqs": 4, "extraArgs": [argument]})
     assert (result.verdict is Verdict.UNKNOWN) is bool(kind)
-    assert [kind in each.message for each in result.findings if each.rule == "UnmodelledKind"] == [True] * bool(kind)
+    assert [kind in each.message for each in result.findings if each.rule.id == "UnmodelledKind"] == [True] * bool(kind)

@@ -38,7 +38,7 @@ def test_a_model_is_found_by_its_name(name: str) -> None:
 def test_an_unknown_model_comes_with_the_nearest_names(name: str, hint: str) -> None:
     shape, (finding,) = look_up_model(name)
     assert shape is None
-    assert (finding.rule, finding.severity) == ("UnknownModel", Severity.WARNING)
+    assert (finding.rule.id, finding.severity) == ("UnknownModel", Severity.WARNING)
     assert hint in finding.remediation
 
 
@@ -53,7 +53,7 @@ def test_an_accelerator_is_found_by_short_name_product_or_label(name: str) -> No
 def test_an_unknown_accelerator_comes_with_a_hint(name: str, hint: str) -> None:
     accelerator, (finding,) = look_up_accelerator(name)
     assert accelerator is None
-    assert (finding.rule, finding.severity) == ("UnknownAccelerator", Severity.WARNING)
+    assert (finding.rule.id, finding.severity) == ("UnknownAccelerator", Severity.WARNING)
     assert hint in finding.remediation
 
 
@@ -147,7 +147,7 @@ def test_a_missing_config_is_a_finding() -> None:
     spec = parse_document(new_document(model=FROM_MAP)).spec
     facts = gather(spec, lambda _: ConfigMissing(message="ConfigMap configs is not there", remediation="create it"))
     (finding,) = facts.findings
-    assert (finding.rule, finding.message, finding.remediation) == (
+    assert (finding.rule.id, finding.message, finding.remediation) == (
         "InvalidModelConfig",
         "ConfigMap configs is not there",
         "create it",
@@ -164,7 +164,7 @@ def test_a_bad_config_says_where_and_what(text: str) -> None:
     assert shape is None
     assert findings
     assert all(
-        f.message.startswith("ConfigMap configs, key config.json: ") and f.rule == "InvalidModelConfig"
+        f.message.startswith("ConfigMap configs, key config.json: ") and f.rule.id == "InvalidModelConfig"
         for f in findings
     )
 
@@ -176,7 +176,7 @@ def test_each_problem_of_a_config_is_a_finding() -> None:
 
 def test_both_unknown_facts_are_told_at_once() -> None:
     spec = parse_document(new_document(model="nobody/knows", accelerator="nothing")).spec
-    assert [f.rule for f in gather(spec, lambda _: "").findings] == ["UnknownModel", "UnknownAccelerator"]
+    assert [f.rule.id for f in gather(spec, lambda _: "").findings] == ["UnknownModel", "UnknownAccelerator"]
 
 
 def test_quantization_and_dtype_of_the_spec_change_the_shape() -> None:
@@ -245,7 +245,7 @@ def test_where_such_a_number_counts_it_is_a_problem_that_names_the_key(key: str,
     text = json.dumps({**catalogue.load_model(NEMOTRON).config, key: "VALUE"}).replace('"VALUE"', value)
     shape, findings = shape_of_text(text, name=NEMOTRON, where="config.json")
     assert shape is None
-    assert any(finding.rule == "InvalidModelConfig" and key in finding.message for finding in findings)
+    assert any(finding.rule.id == "InvalidModelConfig" and key in finding.message for finding in findings)
 
 
 def test_one_text_is_read_once_however_many_refer_to_it_and_is_not_kept() -> None:
@@ -278,4 +278,4 @@ def test_a_config_that_is_nested_deeply_is_a_finding_at_every_depth(key: str, op
         text = plain.replace(f'"{key}": 0', f'"{key}": {opened * depth}1{closed * depth}')
         shape, findings = shape_of_text(text, name="x", where="ConfigMap c")
         assert shape is None, depth
-        assert {finding.rule for finding in findings} == {"InvalidModelConfig"}, depth
+        assert {finding.rule.id for finding in findings} == {"InvalidModelConfig"}, depth

@@ -72,14 +72,14 @@ def test_a_form_that_only_old_releases_take_is_read_for_them() -> None:
     extra = read_extra_args(Vllm(version="0.8.5", extraArgs=("--limit-mm-per-prompt=image=0,video=1",)))
     assert engine_settings(extra.known).limit_mm_per_prompt == (("image", 0), ("video", 1))
     assert extra.findings == ()
-    assert [each.rule for each in read_extra_args(Vllm(extraArgs=("--limit-mm-per-prompt=image=0",))).findings] == [
+    assert [each.rule.id for each in read_extra_args(Vllm(extraArgs=("--limit-mm-per-prompt=image=0",))).findings] == [
         "OptionValue"
     ]
 
 
 def told(*arguments: str, **vllm: Any) -> list[tuple[str, str, str]]:
     findings = read_extra_args(Vllm(extraArgs=arguments, **vllm)).findings
-    return [(each.rule, each.severity.value, each.field) for each in findings]
+    return [(each.rule.id, each.severity.value, each.field) for each in findings]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,8 @@ def environment(*variables: dict[str, Any]) -> PodEnvironment:
 
 def found_in(name: str, **given: Any) -> list[tuple[str, str]]:
     return [
-        (each.rule, each.field) for each in environment({"name": "A", "value": "1"}, {"name": name, **given}).findings
+        (each.rule.id, each.field)
+        for each in environment({"name": "A", "value": "1"}, {"name": name, **given}).findings
     ]
 
 
@@ -226,7 +227,7 @@ def test_a_variable_that_moves_memory_leaves_the_verdict_open_or_is_warned_of(ro
     for given in ({"value": "other"}, FROM_SECRET):
         read_ = environment({"name": row.name, **given})
         assert read_.kinds == ((row.kind,) if row.kind else ())
-        assert [each.rule for each in read_.findings] == ([] if row.kind else ["SettingMovesMemory"])
+        assert [each.rule.id for each in read_.findings] == ([] if row.kind else ["SettingMovesMemory"])
     for value in row.harmless:
         assert environment({"name": row.name, "value": value}) == PodEnvironment()
 

@@ -16,7 +16,8 @@ from kvgate.judge.summary import (
     shortened,
     warnings,
 )
-from kvgate.rules import Finding, Severity
+from kvgate.rules import Finding, Rule, Severity
+from kvgate.rules.memory import KV_CACHE_TOO_SMALL
 from support.builders import new_document, new_request
 from unit.judge.test_assess import FITS, MAYBE, REFUSED, TOO_LARGE, UNKNOWN, assessed
 
@@ -24,9 +25,9 @@ NO_CONFIG = {"name": "m", "configFrom": {"configMapKeyRef": {"name": "a", "key":
 
 
 def finding(
-    rule: str = "KVCacheTooSmall", *, size: int = 10, severity: Severity = Severity.ERROR, fix: int = 0
+    rule: Rule = KV_CACHE_TOO_SMALL, *, size: int = 10, severity: Severity = Severity.ERROR, fix: int = 0
 ) -> Finding:
-    return Finding(rule=rule, severity=severity, field="max_model_len", message="m" * size, remediation="r" * fix)
+    return rule.finding("max_model_len", "m" * size, "r" * fix, severity=severity)
 
 
 def refused(*findings: Finding, alternatives: tuple[Alternative, ...] = ()) -> Assessment:
@@ -59,7 +60,7 @@ def test_a_refusal_tells_errors_only_and_the_numbers() -> None:
     assert "needs 5.62 GiB" in text
     assert "Would fit: maxModelLen" in text
     assert "\n" not in text
-    assert refusal(assessed(REFUSED)).endswith(". set tensor_parallel_size to one of 1, 2, 4, 8, 16")
+    assert refusal(assessed(REFUSED)).endswith(". To fix it: set spec.vllm.tensorParallelSize to one of 1, 2, 4, 8, 16")
 
 
 def test_warnings_have_at_most_120_characters_and_one_line() -> None:

@@ -82,7 +82,7 @@ def test_config_from_is_looked_up_by_namespace_and_name(
 )
 def test_broken_yaml_is_told_also_where_nothing_speaks_of_an_engine(tmp_path: Path, text: str) -> None:
     found = read(tmp_path, f"kind: Service\n---\n{text}---\nkind: Service\n")
-    assert [item.finding.rule for item in found.broken] == ["InvalidYaml"]
+    assert [item.finding.rule.id for item in found.broken] == ["InvalidYaml"]
     assert found.num_others == 2
 
 

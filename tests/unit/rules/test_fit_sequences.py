@@ -13,7 +13,7 @@ HYBRID = {
 
 
 def severities(assessment: Assessment) -> list[str]:
-    return [f.severity.value for f in assessment.findings if f.rule == "MambaCacheBlocksExceeded"]
+    return [f.severity.value for f in assessment.findings if f.rule.id == "MambaCacheBlocksExceeded"]
 
 
 @pytest.mark.parametrize(

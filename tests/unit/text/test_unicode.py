@@ -35,7 +35,7 @@ def test_a_config_that_holds_half_of_a_pair_is_a_finding(text: str) -> None:
         parse_config_text(text)
     shape, (finding,) = shape_of_text(text, name="a/b", where="ConfigMap x, key config.json")
     assert shape is None
-    assert finding.rule == "InvalidModelConfig"
+    assert finding.rule.id == "InvalidModelConfig"
     finding.message.encode()
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.vllm.arguments import Argument
+from kvgate.vllm.arguments import Argument, option_name
 from kvgate.vllm.option_findings import repetitions
 from kvgate.vllm.parser import CommandLine, parse_arguments
 
@@ -90,7 +90,7 @@ def test_the_model_may_be_the_first_word() -> None:
     ("line", "release", "rule", "hint"),
     [
         ("--max-modle-len 3", (0, 33, 0), "OptionUnknown", "--max-model-len"),
-        ("--swap-space 4", (0, 18, 0), "OptionRemoved", "leave it out"),
+        ("--swap-space 4", (0, 18, 0), "OptionRemoved", "leave --swap-space out"),
         ("--cuda-graph-sizes 1 2", (0, 13, 0), "OptionRemoved", "--cudagraph-capture-sizes"),
         ("--kv-cache-memory-bytes 1", (0, 9, 2), "OptionNotYet", "or newer"),
         ("--disable-log-requests", (0, 11, 0), "OptionDeprecated", "--no-enable-log-requests"),
@@ -116,18 +116,22 @@ def test_what_the_parser_refuses_is_a_problem_at_its_word(
     line: str, release: tuple[int, int, int], rule: str, hint: str
 ) -> None:
     (problem,) = parsed(line, release).problems
-    assert problem.rule == rule
+    assert problem.rule.id == rule
     assert problem.path == "args[0]"
-    assert hint in problem.remediation
+    assert hint in problem.remedy.worded(option_name)
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"), [("true", "; leave it out"), ("False", "; leave it out, and its switch with it, or write --no-…")]
+    ("word", "hint"),
+    [
+        ("true", "leave it out: switches take no value"),
+        ("False", "any one of: leave it out, and its switch with it; write --no-…"),
+    ],
 )
 def test_a_switch_that_is_followed_by_a_value_is_not_turned_on_by_leaving_out_false(word: str, hint: str) -> None:
     (problem,) = parsed(f"model --enable-prefix-caching {word}").problems
-    assert (problem.rule, problem.path) == ("UnexpectedWord", "args[2]")
-    assert hint in problem.remediation
+    assert (problem.rule.id, problem.path) == ("UnexpectedWord", "args[2]")
+    assert hint in problem.remedy.worded(option_name)
 
 
 @pytest.mark.parametrize(("release", "problems"), [((0, 17, 1), 0), ((0, 17, 5), 0), ((0, 18, 0), 1)])
@@ -167,7 +171,7 @@ def test_between_two_releases_what_either_takes_is_taken(
     ("line", "release"), [("--max-model-len auto", (0, 13, 0)), ("--max-model-len lots", (0, 14, 0))]
 )
 def test_what_neither_takes_is_a_problem(line: str, release: tuple[int, int, int]) -> None:
-    assert [problem.rule for problem in parsed(line, release).problems] == ["OptionValue"]
+    assert [problem.rule.id for problem in parsed(line, release).problems] == ["OptionValue"]
 
 
 @pytest.mark.parametrize("release", [(0, 6, 6), (0, 8, 5), (0, 9, 2), (0, 10, 1)])

@@ -11,7 +11,7 @@ from kvgate.vllm.pod_options import POD_OPTIONS, owned_flag, secret_flag
 def told(*arguments: str, copies: int = 1, version: str = "0.33.0") -> list[tuple[str, str]]:
     """(Severity, message) of what the pod cannot hold; the arguments are otherwise vLLM's."""
     found = read_extra_args(Vllm(version=version, dataParallelSize=copies, extraArgs=arguments)).findings
-    assert {each.rule for each in found} <= {"PodCannotServe"}, found
+    assert {each.rule.id for each in found} <= {"PodCannotServe"}, found
     return [(each.severity.value, each.message) for each in found]
 
 
@@ -148,4 +148,4 @@ def test_the_rows_hold_in_every_release_that_has_the_option(version: str) -> Non
         "--ssl-certfile": "--ssl-certfile=/x",
     }.items():
         found = read_extra_args(Vllm(version=version, extraArgs=(argument,))).findings
-        assert {each.rule for each in found} & {"PodCannotServe", "OptionNotYet", "OptionUnknown"}, (flag, version)
+        assert {each.rule.id for each in found} & {"PodCannotServe", "OptionNotYet", "OptionUnknown"}, (flag, version)

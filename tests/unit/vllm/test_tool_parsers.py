@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from kvgate.vllm.arguments import Argument
+from kvgate.vllm.arguments import Argument, option_name
 from kvgate.vllm.options import options, releases_read
 from kvgate.vllm.parser import parse_arguments
 from kvgate.vllm.parser_problems import ArgumentProblem
@@ -35,9 +35,9 @@ def test_a_parser_that_the_release_lacks_is_a_problem_at_its_name(
     line: str, release: tuple[int, int, int], message: str, hint: str
 ) -> None:
     (problem,) = problems(line, release)
-    assert (problem.rule, problem.path) == ("ParserUnknown", f"args[{len(shlex.split(line)) - 1}]")
+    assert (problem.rule.id, problem.path) == ("ParserUnknown", f"args[{len(shlex.split(line)) - 1}]")
     assert message in problem.message
-    assert hint in problem.remediation
+    assert hint in problem.remedy.worded(option_name)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from kvgate.budget.calibration import ObservedStart
 from kvgate.budget.plan import Budget, plan
 from kvgate.calibration.records import start_of_blocks, start_of_bytes
 from kvgate.documents.bounded_files import Refused, read_file
-from kvgate.judge.facts import without_spec
 from kvgate.judge.what_if import BadRequest, read_request
 from kvgate.rules.finding import Severity
 from kvgate.sources.engine_metrics import NotAnEngine, UnreadableMetrics, read_engine
@@ -93,7 +92,7 @@ def _budget(values: dict[str, Any]) -> Budget:
         request, findings = read_request(values, is_whole=True)
     except BadRequest as error:
         raise Unusable(f"{error}; options of the same name win over what the file says") from None
-    missing = [f"{f.message}; {without_spec(f.remediation)}" for f in findings if f.severity is not Severity.INFO]
+    missing = [f"{f.message}; {f.remediation}" for f in findings if f.severity is not Severity.INFO]
     if request is None:
         raise Unusable("; ".join(missing))
     if not values.get("gpu"):  # its memory, which a log may tell, is no name by which the next start is found

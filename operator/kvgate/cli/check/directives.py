@@ -10,7 +10,7 @@ from kvgate.documents.streams import Comment
 from kvgate.manifests import Document
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.record import record
-from kvgate.rules.finding import Finding, Severity
+from kvgate.rules.finding import Finding, Remedy, Rule, Scope, Severity, any_one
 
 _KEYS = {
     "peakConcurrency": "peak_concurrency",
@@ -21,7 +21,23 @@ _KEYS = {
 _REQUIRED = ("peakConcurrency", "promptTokens", "outputTokens")
 _RULES = re.compile(r"\s*\w+(?:\s*,\s*[A-Z]\w*)*")
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
-_FORMS = "write # kvgate:ignore RULE reason, or # kvgate:workload peakConcurrency=8 promptTokens=2000 outputTokens=500"
+_FORMS = any_one(
+    "write # kvgate:ignore RULE reason",
+    "write # kvgate:workload peakConcurrency=8 promptTokens=2000 outputTokens=500",
+)
+COMMENT_NOT_UNDERSTOOD = Rule(
+    id="CommentNotUnderstood",
+    severities=(Severity.WARNING,),
+    scope=Scope.OWN_WORDS,
+    title="A comment that begins with kvgate: is neither an ignore nor a workload.",
+)
+IGNORE_WITHOUT_REASON = Rule(
+    id="IgnoreWithoutReason",
+    severities=(Severity.WARNING,),
+    scope=Scope.OWN_WORDS,
+    title="A comment that ignores a rule gives no reason.",
+    explanation="Nothing is ignored.",
+)
 
 
 @record
@@ -64,18 +80,18 @@ def directives(document: Document) -> Iterator[Directive]:
         elif word == "workload":
             yield _workload(comment, rest, at_head=at_head)
         else:
-            yield _problem("CommentNotUnderstood", comment, f"kvgate:{word} is not understood", _FORMS)
+            yield _problem(COMMENT_NOT_UNDERSTOOD, comment, f"kvgate:{word} is not understood", _FORMS)
 
 
 def _ignore(comment: Comment, rest: str, *, at_head: bool) -> Directive:
     named = _RULES.match(rest)
     if named is None:
-        return _problem("CommentNotUnderstood", comment, "kvgate:ignore names no rule", _FORMS)
+        return _problem(COMMENT_NOT_UNDERSTOOD, comment, "kvgate:ignore names no rule", _FORMS)
     rules, reason = tuple(re.split(r"[,\s]+", named[0].strip())), rest[named.end() :].strip(" :,-—")
     if not reason:
         names = ",".join(rules)
         message = f"kvgate:ignore {names} gives no reason, so nothing is ignored"
-        return _problem("IgnoreWithoutReason", comment, message, f"write why: # kvgate:ignore {names} because …")
+        return _problem(IGNORE_WITHOUT_REASON, comment, message, f"write why: # kvgate:ignore {names} because …")
     return Ignore(comment=comment, rules=rules, reason=reason, in_whole_document=at_head)
 
 
@@ -90,12 +106,11 @@ def _workload(comment: Comment, rest: str, *, at_head: bool) -> Directive:
         if workload.shared_prefix_tokens <= workload.prompt_tokens:
             return WorkloadComment(comment=comment, workload=workload, in_whole_document=at_head)
         wrong.append("sharedPrefixTokens is above promptTokens")
-    return _problem("CommentNotUnderstood", comment, f"kvgate:workload: {', '.join(wrong)}", _FORMS)
+    return _problem(COMMENT_NOT_UNDERSTOOD, comment, f"kvgate:workload: {', '.join(wrong)}", _FORMS)
 
 
-def _problem(rule: str, comment: Comment, message: str, remediation: str) -> Problem:
-    finding = Finding(rule=rule, severity=Severity.WARNING, field="", message=message, remediation=remediation)
-    return Problem(comment=comment, finding=finding)
+def _problem(rule: Rule, comment: Comment, message: str, remedy: str | Remedy) -> Problem:
+    return Problem(comment=comment, finding=rule.finding("", message, remedy))
 
 
 def commented_workloads(engines: Sequence[FoundEngine]) -> Iterator[Workload | None]:

@@ -18,10 +18,10 @@ from kvgate.documents.bounded_files import guard_of, repository_of
 from kvgate.documents.globs import any_path_matches, name_matches
 from kvgate.documents.reading import STDIN
 from kvgate.documents.written import Written
-from kvgate.manifests.judging.judged import Defaults
+from kvgate.manifests.judging.judgement import Defaults
 from kvgate.record import record
 
-if TYPE_CHECKING:  # pydantic is for those who have a configuration
+if TYPE_CHECKING:
     from kvgate.cli.check.repository_config import Config, ConfigFile, Mapping
 
 CONFIG_NAME = ".kvgate.yaml"

@@ -11,13 +11,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvgate.cli.check.directives import Directive, Ignore, Problem, WorkloadComment, directives
+from kvgate.cli.check.directives import COMMENT_NOT_UNDERSTOOD, Directive, Ignore, Problem, WorkloadComment, directives
 from kvgate.cli.exits import BadInput
 from kvgate.cli.reports.report import Ignored, Item, Placed, Report, all_results, shown_file
 from kvgate.documents.bounded_files import read_text, write_text
 from kvgate.documents.globs import any_path_matches
 from kvgate.documents.streams import Comment
-from kvgate.rules.finding import Finding, Severity
+from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one
 from kvgate.text.inert import inert_values
 
 if TYPE_CHECKING:
@@ -25,12 +25,16 @@ if TYPE_CHECKING:
 
 _Place = tuple[str, int | None]
 """A rule, and the line where its findings are ignored; None for the whole document."""
-_WORKLOAD_ELSEWHERE = Finding(
-    rule="CommentNotUnderstood",
-    severity=Severity.WARNING,
-    field="",
-    message="kvgate:workload is for manifests of other platforms; an InferenceDeployment has a field for it",
-    remediation="write spec.workload",
+IGNORE_UNUSED = Rule(
+    id="IgnoreUnused",
+    severities=(Severity.INFO,),
+    scope=Scope.OWN_WORDS,
+    title="A comment ignores a rule that finds nothing on its line, or in its document.",
+)
+_WORKLOAD_ELSEWHERE = COMMENT_NOT_UNDERSTOOD.finding(
+    "",
+    "kvgate:workload is for manifests of other platforms; an InferenceDeployment has a field for it",
+    "write spec.workload",
 )
 BASELINE_VERSION = 1
 MAX_BASELINE_BYTES = 16 << 20
@@ -41,9 +45,9 @@ def rule_hint(name: str) -> str:
     """Return what to do about a name that no rule has; looking for the nearest rule takes a millisecond."""
     from difflib import get_close_matches
 
-    from kvgate.cli.rule_texts import rule_texts
+    from kvgate.cli.rule_catalogue import RULES
 
-    near = get_close_matches(name, rule_texts(), n=1, cutoff=0.5)
+    near = get_close_matches(name, RULES, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else _ALL_RULES
 
 
@@ -96,17 +100,17 @@ def _place(rule: str, ignore: Ignore) -> _Place:
 
 
 def _unused(rule: str, hints: _Hints) -> Finding:
-    from kvgate.cli.rule_texts import rule_texts
+    from kvgate.cli.rule_catalogue import RULES
 
-    if rule in rule_texts():
-        remedy = (
-            "remove it, or put it on the line of the finding or the one above, or before the document for all of it"
-        )
-    else:
+    remedy = any_one(
+        "remove it",
+        "put it on the line of the finding or the one above",
+        "put it before the document, for all of it",
+    )
+    if rule not in RULES:
         hints.left -= 1
-        remedy = rule_hint(rule) if hints.left >= 0 else _ALL_RULES
-    message = f"kvgate:ignore {rule} matches no finding"
-    return Finding(rule="IgnoreUnused", severity=Severity.INFO, field="", message=message, remediation=remedy)
+        remedy = any_one(rule_hint(rule) if hints.left >= 0 else _ALL_RULES)
+    return IGNORE_UNUSED.finding("", f"kvgate:ignore {rule} matches no finding", remedy)
 
 
 def _with_comment_findings(items: list[Item], extra: list[tuple[Comment, Finding]]) -> list[Item]:

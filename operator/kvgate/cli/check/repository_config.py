@@ -21,15 +21,21 @@ from kvgate.cli.check.ignoring import rule_hint
 from kvgate.cli.exits import BadInput
 from kvgate.cli.model_config import read_model_config
 from kvgate.cli.reports.report import placed_broken, placed_in
-from kvgate.cli.rule_texts import rule_texts
 from kvgate.documents.bounded_files import read_file, repository_of
 from kvgate.documents.reading import STDIN_NAME, parsed
 from kvgate.documents.written import Written
 from kvgate.judge import facts
 from kvgate.manifests import Broken
-from kvgate.rules.finding import Finding, Severity
+from kvgate.rules.finding import Finding, Remedy, Rule, Scope, SettingName, Severity, Words, any_one, words
 from kvgate.vllm.arguments import Located
 
+INVALID_CONFIG = Rule(
+    id="InvalidConfig",
+    severities=(Severity.ERROR,),
+    scope=Scope.OWN_WORDS,
+    title="The configuration has a field or a value that it cannot have.",
+    explanation="Nothing is judged.",
+)
 MAX_BYTES = 256 << 10
 """Size of a `.kvgate.yaml`."""
 MAX_PROBLEMS = 100
@@ -167,25 +173,27 @@ def read_repository_config(path: Path, *, inside: Path | None = None, root: Path
     problems += islice(_problems(Written(value=value), ConfigFile(path, Config(), root)), MAX_PROBLEMS + 1)
     if problems:
         cut = f"more than {MAX_PROBLEMS} mistakes: the first are shown" if len(problems) > MAX_PROBLEMS else ""
-        shown = [replace(finding, rule="InvalidConfig") for finding in problems[:MAX_PROBLEMS]]
+        shown = [replace(finding, rule=INVALID_CONFIG) for finding in problems[:MAX_PROBLEMS]]
         raise BadInput(cut, problems=[placed_in(document, Located(finding=f, path=f.field)) for f in shown])
     return ConfigFile(path, config, root)
 
 
 def _problems(root: Written, file: ConfigFile) -> Iterator[Finding]:
     """Yield the problems that a schema cannot express, also beside those that it can."""
+    from kvgate.cli.rule_catalogue import RULES
+
     yield from _value_problems(root, file)
     for entry in root.get("ignore").items()[:MAX_ENTRIES]:
         rule = entry.get("rule")
-        if rule.text and rule.text not in rule_texts():
-            yield _problem(rule, f"{rule.path} is {rule.text}, which is no rule", rule_hint(rule.text))
+        if rule.text and rule.text not in RULES:
+            yield _problem(rule, f" is {rule.text}, which is no rule", rule_hint(rule.text))
     for mapping in root.get("mappings").items()[:MAX_ENTRIES]:
         yield from _value_problems(mapping, file)
         if not mapping.get("paths").is_set and not mapping.get("selector").is_set:
-            yield _problem(mapping, f"{mapping.path} is for no engine", "add paths, a selector, or both")
+            yield _problem(mapping, " is for no engine", any_one("add paths", "add a selector"))
         if isinstance(mapping.value, dict) and not mapping.value.keys() - {"paths", "selector"}:
             remedy = "add accelerator, vllmVersion, workload or modelConfig"
-            yield _problem(mapping, f"{mapping.path} says nothing", remedy)
+            yield _problem(mapping, " says nothing", remedy)
 
 
 def _value_problems(node: Written, file: ConfigFile) -> Iterator[Finding]:
@@ -197,14 +205,16 @@ def _value_problems(node: Written, file: ConfigFile) -> Iterator[Finding]:
     if isinstance(version.value, str) and is_release(version.value):
         unknown += ((version, finding) for finding in facts.look_up_version(version.value.removeprefix("v")))
     for field, finding in unknown:
-        yield _problem(field, f"{field.path}: {finding.message}", finding.remediation)
+        yield _problem(field, words(": {message}", message=finding.words), finding.remedy)
     if isinstance(config.value, str) and config.value:
         try:
             read_model_config(file.folder / config.value, inside=file.root)
         except BadInput as error:
             remedy = "give the path of a config.json, from the folder of this file"
-            yield _problem(config, f"{config.path}: {error}", remedy)
+            yield _problem(config, f": {error}", remedy)
 
 
-def _problem(at: Written, message: str, remedy: str) -> Finding:
-    return Finding(rule="InvalidConfig", severity=Severity.ERROR, field=at.path, message=message, remediation=remedy)
+def _problem(at: Written, predicate: str | Words, remedy: str | Remedy) -> Finding:
+    """A finding whose sentence begins with the field; `predicate` is the rest of it."""
+    message = words("{subject}{predicate}", subject=SettingName(at.path), predicate=predicate)
+    return INVALID_CONFIG.finding(at.path, message, remedy)

@@ -20,18 +20,14 @@ from kvgate.documents.written import NOTHING, Written
 from kvgate.judge import assess, facts
 from kvgate.manifests import Document, InputDocuments, Subject, read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judging.outcome import judge_engine
+from kvgate.manifests.judging.judgement import judge_engine
+from kvgate.manifests.judging.line_findings import NOT_UNDERSTOOD
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.rules.finding import Finding, Severity
+from kvgate.rules.finding import Severity, any_one
 from kvgate.vllm.arguments import Located
 
-_NOT_UNDERSTOOD = Finding(
-    rule="NotUnderstood",
-    severity=Severity.INFO,
-    field="",
-    message="this speaks of vLLM, and kvgate finds no engine in it",
-    remediation="check what it is rendered to, or the object that runs the engine",
-)
+_NO_ENGINE = "this is about vLLM, and kvgate finds no engine in it"
+_NO_ENGINE_HELP = any_one("check what it is rendered to", "check the object that runs the engine")
 _VALUES_HELP = "if these are values of a chart, render it: helm template CHART | kvgate check -"
 
 
@@ -119,7 +115,7 @@ def judge_deployment(
             quantization=spec.vllm.quantization,
             dtype=spec.vllm.dtype,
         )
-        others = (each for each in known.findings if each.rule in ("UnknownAccelerator", "UnknownVersion"))
+        others = (each for each in known.findings if each.rule in (facts.UNKNOWN_ACCELERATOR, facts.UNKNOWN_VERSION))
         classes = facts.look_up_model_class(shape, spec.vllm.version) if shape else ()
         known = replace(known, shape=shape, findings=(*problems, *others, *classes))
     assessment = assess.assess(spec, known, skip_reason=deployment.skip_reason)
@@ -151,7 +147,7 @@ def _engine_item(engine: FoundEngine, workload: Workload | None, given: GivenFac
 
 def _not_understood(document: Document) -> Item:
     """Report a document about vLLM that no reader understands: never silence."""
-    finding = _NOT_UNDERSTOOD if document.kind else replace(_NOT_UNDERSTOOD, remediation=_VALUES_HELP)
+    finding = NOT_UNDERSTOOD.finding("", _NO_ENGINE, _NO_ENGINE_HELP if document.kind else _VALUES_HELP)
     return Item(
         document=document, line=document.position.line, path="", kind=document.kind or "values", name="", namespace="",
         platform="unknown", verdict=None, all_findings=(placed_in(document, Located(finding=finding, path="")),),

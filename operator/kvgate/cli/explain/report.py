@@ -82,8 +82,7 @@ def _report(assessment: Assessment) -> Iterator[Line]:
     yield (Styled(text=assessment.verdict.value, colour=_COLOURS[assessment.verdict], is_bold=True),)
     for finding in assessment.findings:
         yield f"  {finding.severity.value} {finding.rule}: {finding.message}"
-        if finding.remediation:
-            yield f"      {finding.remediation}"
+        yield from (f"      {line}" for line in finding.remedy_lines)
     if budget is not None and is_about_bytes(assessment):
         found = adjust.alternatives(budget.request, catalogue.accelerators())
         if found:

@@ -11,7 +11,7 @@ from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Report
 from kvgate.judge.assess import Decision, effective_values
 from kvgate.text.inert import inert_json
 
-if TYPE_CHECKING:  # `kvgate check` has none
+if TYPE_CHECKING:
     from kvgate.cli.reports.difference import Change, Difference
 
 Json = dict[str, Any]
@@ -80,7 +80,7 @@ def _decision(deployment: JudgedDeployment) -> Json:
 def _placed(placed: Placed) -> Json:
     finding = placed.finding
     return {
-        "rule": finding.rule,
+        "rule": placed.rule,
         "severity": finding.severity.value,
         "file": placed.file,
         "line": placed.line,

@@ -13,7 +13,7 @@ from kvgate.documents.reading import STDIN_NAME
 from kvgate.judge import summary
 from kvgate.judge.assess import Assessment, Decision
 from kvgate.manifests import Broken, Document, Subject
-from kvgate.manifests.judging.judged import JudgedEngine
+from kvgate.manifests.judging.judgement import JudgedEngine
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 from kvgate.vllm.arguments import Located
@@ -70,7 +70,7 @@ class Placed:
 
     @property
     def rule(self) -> str:
-        return self.finding.rule
+        return self.finding.rule.id
 
 
 def placed_in(document: Document, located: Located) -> Placed:

@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from kvgate import __version__
 from kvgate.cli.reports.report import Report, Result, all_results, shown_file
-from kvgate.cli.rule_texts import rule_text
-from kvgate.rules.finding import Severity
+from kvgate.cli.rule_examples import example_of, page_of
+from kvgate.rules.finding import Rule, Severity
 from kvgate.text.inert import inert_values, json_text
 
 Json = dict[str, Any]
@@ -22,28 +22,28 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: 
 def render(report: Report) -> str:
     """Write one run; only the rules that found something are described."""
     results = list(all_results(report))
-    rules = list(dict.fromkeys(result.placed.rule for result in results))
+    rules = list(dict.fromkeys(result.placed.finding.rule for result in results))
     run = {
         "tool": {"driver": {"name": "kvgate", "semanticVersion": __version__, "rules": list(map(_rule, rules))}},
         "columnKind": "unicodeCodePoints",
-        "results": inert_values([_result(result, rules.index(result.placed.rule)) for result in results]),
+        "results": inert_values([_result(result, rules.index(result.placed.finding.rule)) for result in results]),
     }
     return json_text({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 
 
-def _rule(rule: str) -> Json:
-    text = rule_text(rule)
-    markdown = f"{text.says}\n\n{text.examples()}" if text.example else text.says
+def _rule(rule: Rule) -> Json:
+    example, page = example_of(rule), page_of(rule)
+    markdown = f"{rule.words}\n\n{example.markdown()}" if example else rule.words
     docs = os.environ.get(DOCS)
     # SARIF wants a URI with a scheme, also where nobody knows the address of the pages
-    uri = f"{docs.rstrip('/')}/{text.page.removeprefix('docs/')}" if docs else f"kvgate:{text.page}"
+    uri = f"{docs.rstrip('/')}/{page.removeprefix('docs/')}" if docs else f"kvgate:{page}"
     return {
-        "id": rule,
-        "name": rule,
-        "shortDescription": {"text": text.says},
-        "help": {"text": f"{text.says}\n\nSee {text.page}.", "markdown": markdown},
+        "id": rule.id,
+        "name": rule.id,
+        "shortDescription": {"text": rule.title},
+        "help": {"text": f"{rule.words}\n\nSee {page}.", "markdown": markdown},
         "helpUri": uri,
-        "defaultConfiguration": {"level": _LEVELS[text.severities[0]]},
+        "defaultConfiguration": {"level": _LEVELS[rule.severities[0]]},
     }
 
 

@@ -82,13 +82,12 @@ def _finding_lines(findings: Sequence[Placed]) -> Iterator[Line]:
     for placed, place in zip(findings, places, strict=True):
         finding, severity = placed.finding, placed.finding.severity.value
         gap = " " * (severity_width - len(severity))
-        # the path of the setting stands before the sentence, unless the sentence begins with the name of the field
-        has_path = placed.path and finding.field and not finding.message.startswith(finding.field)
+        # the path of the setting stands before the sentence, unless the sentence names the setting
+        has_path = placed.path and finding.field and not finding.names_its_field
         message = (f"{placed.path}: " if has_path else "") + shortened(inert(finding.message), MAX_SENTENCE)
         rest = f"{gap} {placed.rule:<{rule_width}} {message}"
         yield f"  {place:<{width}} ", Styled(text=severity, colour=_COLOURS[severity]), rest
-        if finding.remediation:
-            yield f"      {shortened(inert(finding.remediation), MAX_SENTENCE)}"
+        yield from (f"      {shortened(inert(line), MAX_SENTENCE)}" for line in finding.remedy_lines)
 
 
 def broken_lines(placed: Placed) -> Iterator[Line]:

@@ -8,6 +8,7 @@ from kvgate.budget.request import Guarantee
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.sweep import Sweep, sweep, with_guarantee
 from kvgate.planning.sweep_axes import Axis, parse_axis, read_value, with_value
+from kvgate.vllm.arguments import option_name
 from kvgate.vllm.settings import SWEPT, read_settings
 from kvgate.vllm.values import Unusable, ValueProblems
 
@@ -23,7 +24,7 @@ def swept(values: Mapping[str, Any], *, progress: Callable[[int, int], None] = l
     """Raises Unusable with everything that is wrong with the options, and UnknownFacts."""
     values = dict(values)
     x_text, y_text, at, named = (values.pop(key, None) for key in ("x", "y", "at", "guarantee"))
-    problems = ValueProblems(read_settings(values)[1].values())
+    problems = ValueProblems(problem.worded(option_name) for problem in read_settings(values)[1].values())
     y = problems.read_or(_UNREAD, parse_axis, y_text or _SEQUENCES)
     x = problems.read_or(_UNREAD, parse_axis, x_text) if x_text else _LENGTHS
     problems.read_or(None, _check, values, x, y)

@@ -3,48 +3,66 @@
 from collections.abc import Iterator
 
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.rules.finding import Severity
-from kvgate.vllm.arguments import GivenOption, Located, Place, located, shown
-from kvgate.vllm.option_findings import is_slip, problem_findings, repetitions
+from kvgate.rules.finding import Rule, Scope, SettingName, Severity, any_one, words
+from kvgate.vllm.arguments import Argument, GivenOption, Located, Place, located, shown
+from kvgate.vllm.option_findings import problem_findings, repetitions
 from kvgate.vllm.parser import CommandLine
-from kvgate.vllm.parser_problems import ArgumentProblem
+from kvgate.vllm.parser_problems import (
+    OPTION_AMBIGUOUS,
+    OPTION_UNKNOWN,
+    PARSER_UNKNOWN,
+    UNEXPECTED_WORD,
+    ArgumentProblem,
+)
 from kvgate.vllm.settings import DECIDING
 
-_PARSER_RULES = ("OptionUnknown", "OptionAmbiguous", "UnexpectedWord")
+_PARSER_RULES = (OPTION_UNKNOWN, OPTION_AMBIGUOUS, UNEXPECTED_WORD)
 """Problems that are none where another program takes the options first."""
-_VARIABLE_HELP = "give the variable a value in the same input, or check what is rendered"
-_TEMPLATE_HELP = "this is a template; render it first: helm template CHART | kvgate check -"
 _NOT_OURS = ("--dyn-", "--kaito-")
 """Beginnings of options that wrappers keep for themselves."""
+
+VARIABLE_UNKNOWN = Rule(
+    id="VariableUnknown",
+    severities=(Severity.WARNING, Severity.INFO),
+    scope=Scope.COMMAND_LINE,
+    title="A value comes from a variable that the input does not set.",
+    explanation="Nothing is decided without a value that would decide; for other values it is an info.",
+)
+NOT_UNDERSTOOD = Rule(
+    id="NotUnderstood",
+    severities=(Severity.INFO,),
+    scope=Scope.MANIFESTS,
+    title="A document, or a part of one, is about vLLM, and kvgate does not understand it.",
+)
+WRAPPER_OPTIONS = Rule(
+    id="WrapperOptions",
+    severities=(Severity.INFO,),
+    scope=Scope.MANIFESTS,
+    title="Options that vLLM does not know are taken for those of the program that starts it.",
+)
 
 
 def line_findings(line: CommandLine, engine: FoundEngine, *, is_beyond: bool, is_stated: bool) -> Iterator[Located]:
     """Everything, in the order of the line. `is_beyond`: the release is newer than those that kvgate knows."""
+    may_bring_parsers = engine.is_wrapped or engine.is_partial  # beside vLLM's and those of the options that are seen
     wrapped = [problem for problem in line.problems if engine.is_wrapped and problem.rule in _PARSER_RULES]
-    doubtful = [problem for problem in line.problems if problem.rule == "ParserUnknown" and _has_more(engine)]
+    doubtful = [problem for problem in line.problems if may_bring_parsers and problem.rule == PARSER_UNKNOWN]
     yield from problem_findings(line, is_beyond=is_beyond, is_stated=is_stated, others=[*wrapped, *doubtful])
     yield from _of_wrapper(wrapped)
-    yield from (_doubtful(problem) for problem in doubtful)
+    for problem in doubtful:
+        message = f"{problem.message}, unless something that is not seen here brings it along"
+        yield located(problem.rule, _place(problem.at), message, problem.remedy, severity=Severity.WARNING)
     yield from repetitions(line)
     for word in line.open_words:
         message = f"{shown(word.text)} is not known here: any options in it are not judged"
-        yield located(
-            "VariableUnknown", Severity.INFO, Place(name="arguments", path=word.path, line=word.line), message
-        )
+        yield located(VARIABLE_UNKNOWN, _place(word), message, severity=Severity.INFO)
     for path, remark in engine.remarks:
-        yield located("NotUnderstood", Severity.INFO, Place(name="", path=path), remark)
+        yield located(NOT_UNDERSTOOD, Place(name="", path=path), remark)
     yield from engine.findings
 
 
-def _has_more(engine: FoundEngine) -> bool:
-    """Than vLLM and the options that are seen: it may bring parsers along."""
-    return engine.is_wrapped or engine.is_partial
-
-
-def _doubtful(problem: ArgumentProblem) -> Located:
-    at = Place(name="arguments", path=problem.path, line=problem.at.line)
-    message = f"{problem.message}, unless something that is not seen here brings it along"
-    return located(problem.rule, Severity.WARNING, at, message, problem.remediation)
+def _place(word: Argument) -> Place:
+    return Place(name="arguments", path=word.path, line=word.line)
 
 
 def undecided_settings(line: CommandLine, *, knows_model: bool) -> list[Located]:
@@ -54,24 +72,26 @@ def undecided_settings(line: CommandLine, *, knows_model: bool) -> list[Located]
 
 
 def undecided(setting: GivenOption) -> Located:
-    """Its value is a variable that nobody has filled in."""
-    remedy = _TEMPLATE_HELP if "{{" in setting.text else _VARIABLE_HELP
-    message = f"{setting.name} is {shown(setting.text)}, which has no value here"
-    return located("VariableUnknown", Severity.WARNING, setting, message, remedy)
+    """The finding about a setting whose value is a variable that nobody has filled in."""
+    name, text = SettingName(setting.name), shown(setting.text)
+    remedy = any_one("give the variable a value in the same input", "check what is rendered")
+    if "{{" in setting.text:
+        remedy = any_one("render this template first: helm template CHART | kvgate check -")
+    return located(
+        VARIABLE_UNKNOWN, setting, words("{name} is {text}, which has no value here", name=name, text=text), remedy
+    )
 
 
 def _of_wrapper(problems: list[ArgumentProblem]) -> Iterator[Located]:
-    """A slip of the pen is told; all others together are the wrapper's own."""
+    """A misspelling is reported; all others together are the wrapper's own."""
     own = []
     for problem in problems:
-        at = Place(name="arguments", path=problem.path, line=problem.at.line)
         name = problem.at.text.partition("=")[0]
-        if is_slip(problem) and not name.startswith(_NOT_OURS):
+        if problem.is_slip and not name.startswith(_NOT_OURS):
             message = f"{shown(name)} is no option of vLLM; is it one of the program around it?"
-            yield located(problem.rule, Severity.WARNING, at, message, problem.remediation)
-        elif problem.rule != "UnexpectedWord":
+            yield located(problem.rule, _place(problem.at), message, problem.remedy, severity=Severity.WARNING)
+        elif problem.rule != UNEXPECTED_WORD:
             own.append(problem)
     if own:
         names = ", ".join(dict.fromkeys(shown(problem.at.text.partition("=")[0]) for problem in own))
-        at = Place(name="arguments", path=own[0].path, line=own[0].at.line)
-        yield located("WrapperOptions", Severity.INFO, at, f"taken for options of the program around vLLM: {names}")
+        yield located(WRAPPER_OPTIONS, _place(own[0].at), f"taken for options of the program around vLLM: {names}")

@@ -1,22 +1,76 @@
 """Releases of vLLM that a manifest may mean: its image's, the configured one, or a range that its own options narrow down."""
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 
 from kvgate import catalogue
 from kvgate.budget.versions import is_newer_than_known, parse_patch
-from kvgate.manifests.judging.images import ImageFound, version_of
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.record import record
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.options import Option, releases_read, spellings
 from kvgate.vllm.parser import find_option, parse_arguments
-from kvgate.vllm.parser_problems import canonical
+from kvgate.vllm.parser_problems import OPTION_VALUE, PARSER_UNKNOWN, canonical
 
 _OLDEST_GUESS = "0.8.5"
 """Oldest release that is guessed: without a stated one nobody means an engine before V1, unless only older releases have an option."""
 _MAX_FLAGS = 200
 """Flags of a command line that are looked at."""
+
+_NUMBERS = r"\d{1,9}\.\d{1,9}\.\d{1,9}"
+"""A longer number is not a release; `parse_release` refuses it too."""
+_RELEASE = re.compile(rf"(?:^|[-_])v?({_NUMBERS}(?:\.post\d{{1,9}}|rc\d{{1,9}}|\.dev\d{{1,9}})?)(?:$|[-_+.])")
+_NAMED_RELEASE = re.compile(rf"vllm[-_]?v?({_NUMBERS}(?:\.post\d{{1,9}}|rc\d{{1,9}})?)(?:$|[-_+.])")
+"""Release in tags of other projects: `v0.9.0-vllm0.30.0`, `2.43.0-vllm_0.7.3`."""
+_FRAMEWORK_RELEASE = re.compile(rf"({_NUMBERS})-[gc]pu-py3\d+")
+"""Release in tags of AWS's Deep Learning Containers: `0.11.0-gpu-py312-cu128-ubuntu22.04-ec2`."""
+_FRAMEWORK_IMAGES = "/vllm"
+_VLLM_IMAGES = (
+    "vllm/vllm-openai", "vllm-openai", "vllm/vllm-openai-rocm", "rocm/vllm", "vllm/vllm", "vllm-cpu-release-repo", "intel/vllm",
+)  # fmt: skip
+"""Ends of repositories whose tags are vLLM's releases."""
+_OWN_TAGS = ("lmcache/vllm-openai",)
+"""Repositories that end alike and count their own."""
+_TAGS_AHEAD = ("nightly", "main", "dev")
+_MOVING_TAGS = ("", "latest", *_TAGS_AHEAD)
+
+
+@record
+class ImageFound:
+    """Facts that an image's name states."""
+
+    version: str | None
+    """None where nothing in it is a release of vLLM."""
+    reason: str
+    """Words for people: why the release is not known, or how it is known."""
+    is_newest: bool = False
+    """The tag moves with vLLM's releases."""
+    is_ahead: bool = False
+    """It is built between them."""
+
+
+def version_of(image: str) -> ImageFound:
+    """`vllm/vllm-openai:v0.29.0-cu129` → 0.29.0. Tags of other projects' images count their own releases."""
+    name, at, digest = image.partition("@")
+    repository, _, tag = name.rpartition(":") if ":" in name.rpartition("/")[2] else (name, "", "")
+    is_ours = repository.endswith(_VLLM_IMAGES) and not repository.endswith(_OWN_TAGS)
+    if not repository:
+        return ImageFound(version=None, reason="no image is written")
+    if not is_ours:
+        is_framework = repository.endswith(_FRAMEWORK_IMAGES)
+        release = _NAMED_RELEASE.search(tag) or (_FRAMEWORK_RELEASE.match(tag) if is_framework else None)
+        other = f"{repository} is not vLLM's own image, and its tags need not be vLLM's releases"
+        return ImageFound(version=release[1] if release else None, reason=f"tag {tag}" if release else other)
+    match = _RELEASE.search(tag)
+    if match is not None:
+        return ImageFound(version=match[1], reason=f"tag {tag}")
+    if at or digest:
+        return ImageFound(version=None, reason="a digest names no release")
+    if tag in _MOVING_TAGS:
+        reason = f"the tag {tag or 'latest'} moves with the releases"
+        return ImageFound(version=None, reason=reason, is_newest=True, is_ahead=tag in _TAGS_AHEAD)
+    return ImageFound(version=None, reason=f"the tag {tag} names no release")
 
 
 @record
@@ -39,32 +93,24 @@ class Releases:
 
 def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Releases:
     """Return the manifest's release, else the configured one, else every release that takes its options and has its model."""
-    images = [version_of(text) for text in _images(engine)]
+    tag = engine.version.text  # a platform's own field for the release, then the image
+    written = tag if not tag or ":" in tag or "/" in tag else f"vllm/vllm-openai:{tag}"
+    images = [version_of(text) for text in (written, engine.image.text) if text]
     stated = next((found.version for found in images if found.version), None)
     if stated:
         return Releases(low=stated, high=stated, is_stated=True)
     if configured:
         return Releases(low=configured, high=configured, assumed=f"vLLM {configured}, as configured", is_stated=True)
     why = next((found for found in images), ImageFound(version=None, reason="no image is written"))
-    usable = _understood(_with_values(usable_releases(_flags(engine.arguments)), engine.arguments))
+    names = (word.text.partition("=")[0].partition(".")[0] for word in engine.arguments if word.text.startswith("--"))
+    flags = frozenset(list(dict.fromkeys(names))[:_MAX_FLAGS])
+    usable = _understood(_with_values(usable_releases(flags), engine.arguments))
     newest = newest_understood()
     if why.is_newest and newest in usable:
         return Releases(low=newest, high=newest, assumed=f"vLLM {newest}: {why.reason}", is_ahead=why.is_ahead)
     if why.is_newest:  # or one that was pulled while it had these options
         usable = (*usable, newest)
     return _range(usable, model, why)
-
-
-def _images(engine: FoundEngine) -> list[str]:
-    """A platform's own field for the release, then the image."""
-    tag, image = engine.version.text, engine.image.text
-    own = [tag if ":" in tag or "/" in tag else f"vllm/vllm-openai:{tag}"] if tag else []
-    return [*own, *([image] if image else [])]
-
-
-def _flags(arguments: Sequence[Argument]) -> frozenset[str]:
-    names = (word.text.partition("=")[0].partition(".")[0] for word in arguments if word.text.startswith("--"))
-    return frozenset(list(dict.fromkeys(names))[:_MAX_FLAGS])
 
 
 def _range(usable: Sequence[str], model: str, why: ImageFound) -> Releases:
@@ -82,7 +128,10 @@ def usable_releases(flags: frozenset[str]) -> tuple[str, ...]:
     What no release writes out is a slip, or a wrapper's own: that it begins like a long option of some says nothing.
     """
     written_out = frozenset(flag for flag in flags if canonical(flag) in _all_spellings())
-    lacking = {release: _num_lacking(written_out, release) for release in releases_read()}
+    lacking = {}
+    for release in releases_read():
+        options = (find_option(flag, parse_patch(release)) for flag in written_out)
+        lacking[release] = sum(not isinstance(option, Option) for option in options)
     least = min(lacking.values())
     return tuple(release for release, count in lacking.items() if count == least)
 
@@ -111,12 +160,7 @@ def _with_values(releases: Sequence[str], arguments: Sequence[Argument]) -> Sequ
 
 def _num_refused(arguments: Sequence[Argument], release: str) -> int:
     problems = parse_arguments(arguments, parse_patch(release)).problems
-    return sum(problem.rule in ("OptionValue", "ParserUnknown") for problem in problems)
-
-
-def _num_lacking(flags: frozenset[str], release: str) -> int:
-    patch = parse_patch(release)
-    return sum(not isinstance(find_option(flag, patch), Option) for flag in flags)
+    return sum(problem.rule in (OPTION_VALUE, PARSER_UNKNOWN) for problem in problems)
 
 
 def _has_class(model: str, release: str) -> bool:

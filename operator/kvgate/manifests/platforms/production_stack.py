@@ -7,11 +7,10 @@ Fields and what becomes of them: github.com/vllm-project/production-stack, `depl
 from collections.abc import Iterator
 
 from kvgate.documents.written import NOTHING, Written
-from kvgate.manifests.fields import as_options, ignored_fields, words_of
+from kvgate.manifests.fields import FIELD_IGNORED, as_options, ignored_fields, words_of
 from kvgate.manifests.pods.accelerator_hints import affinity_hints, node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput, Store
 from kvgate.manifests.pods.gpu_requests import gpu_memory_of, gpus_of
-from kvgate.rules.finding import Severity
 from kvgate.vllm.arguments import Argument, Located, Place, located
 
 _CONFIG = {
@@ -191,7 +190,7 @@ def _off_unless_on(config: Written) -> Iterator[Argument]:
 def _ignored_type(field: Written) -> Iterator[Located]:
     if field.text not in ("", "nvidia.com/gpu"):
         message = f"the operator of production-stack asks for nvidia.com/gpu, and not for {field.text}"
-        yield located("FieldIgnored", Severity.WARNING, Place(name="gpuType", path=field.path), message)
+        yield located(FIELD_IGNORED, Place(name="gpuType", path=field.path), message)
 
 
 def _runtime_store(spec: Written) -> Iterator[Store]:

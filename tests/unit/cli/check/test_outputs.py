@@ -13,7 +13,8 @@ import fastjsonschema
 import pytest
 
 from kvgate.cli.check.command import FORMATS
-from kvgate.cli.rule_texts import rule_texts
+from kvgate.cli.rule_catalogue import RULES
+from kvgate.cli.rule_examples import page_of
 from support.command_line import MISTAKEN_POD, invoked
 
 HERE = Path(__file__).parent
@@ -87,10 +88,11 @@ def test_sarif_is_valid_and_says_what_the_report_says(folder: Path) -> None:
 
 def test_sarif_carries_help_for_every_rule_that_it_names(folder: Path) -> None:
     for rule in valid_sarif(answer("sarif"))["tool"]["driver"]["rules"]:
-        text = rule_texts()[rule["id"]]
-        assert text.says in rule["help"]["markdown"]
-        assert text.page in rule["help"]["text"]
-        assert rule["helpUri"] == f"kvgate:{text.page}"
+        ours = RULES[rule["id"]]
+        assert rule["shortDescription"]["text"] == ours.title
+        assert ours.words in rule["help"]["markdown"]
+        assert page_of(ours) in rule["help"]["text"]
+        assert rule["helpUri"] == f"kvgate:{page_of(ours)}"
 
 
 def test_sarif_leads_to_published_pages_where_the_environment_knows_them(

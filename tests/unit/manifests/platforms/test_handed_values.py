@@ -8,8 +8,7 @@ import yaml
 
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judging.judged import Defaults
-from kvgate.manifests.judging.outcome import judge_engine
+from kvgate.manifests.judging.judgement import Defaults, judge_engine
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.finding import Severity
 
@@ -168,7 +167,7 @@ def test_a_model_that_somebody_fills_in_later_is_a_variable(tmp_path: Path, mode
     values = {"servingEngineSpec": {"modelSpec": [MODEL | {"modelURL": model}]}}
     (engine,) = engines(tmp_path, application(valuesObject=values))
     (told,) = (each for each in judge_engine(engine, Defaults()).findings if each.finding.field == "model")
-    assert told.finding.rule == "VariableUnknown"
+    assert told.finding.rule.id == "VariableUnknown"
     assert told.path.endswith(".modelSpec[0].modelURL")
 
 
@@ -186,6 +185,6 @@ def test_nothing_is_refused_that_a_file_may_put_right(tmp_path: Path, name: str,
     values = {"servingEngineSpec": {"modelSpec": [MODEL | {"tag": "v0.8.5", "requestGPU": 1, "vllmConfig": config}]}}
     (engine,) = engines(tmp_path, application(valuesObject=values, fileParameters=[{"name": name, "path": "x"}]))
     judged = judge_engine(engine, Defaults(accelerator="H100-SXM-80GB"))
-    told = {each.finding.rule: each.finding.severity for each in judged.findings}
+    told = {each.finding.rule.id: each.finding.severity for each in judged.findings}
     severity = Severity.WARNING if verdict == "MayNotFit" else Severity.ERROR
     assert (judged.verdict.value, told["OptionNotYet"], told["TooFewGpus"]) == (verdict, severity, severity)

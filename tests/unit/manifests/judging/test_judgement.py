@@ -10,8 +10,7 @@ from kvgate.budget.interval import Verdict
 from kvgate.budget.versions import parse_patch
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judging.judged import Defaults, JudgedEngine
-from kvgate.manifests.judging.outcome import judge_engine
+from kvgate.manifests.judging.judgement import Defaults, JudgedEngine, judge_engine
 from kvgate.manifests.judging.releases import newest_understood
 from kvgate.rules.finding import Severity
 from kvgate.vllm.options import newest_read, releases_read
@@ -47,7 +46,7 @@ def judged(
 
 
 def rules(engine: JudgedEngine, *severities: Severity) -> list[str]:
-    return [each.finding.rule for each in engine.findings if not severities or each.finding.severity in severities]
+    return [each.finding.rule.id for each in engine.findings if not severities or each.finding.severity in severities]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +211,7 @@ def test_a_parser_is_refused_as_surely_as_the_release_is_known(
 ) -> None:
     tools = ("--enable-auto-tool-choice", f"--tool-call-parser={name}")
     found = judged(tmp_path, "Qwen/Qwen3-8B", "--max-model-len=8192", "--max-num-seqs=4", *tools, image=image)
-    told = [each for each in found.findings if each.finding.rule == "ParserUnknown"]
+    told = [each for each in found.findings if each.finding.rule.id == "ParserUnknown"]
     assert [(each.finding.severity, each.path) for each in told] == [(severity, "spec.containers[0].args[4]")]
 
 
@@ -238,7 +237,7 @@ def test_the_values_of_a_new_option_are_uncertain_with_it(tmp_path: Path) -> Non
 
 def test_a_value_that_vllm_refuses_after_parsing_is_told_where_it_stands(tmp_path: Path) -> None:
     found = judged(tmp_path, "Qwen/Qwen3-8B", "--gpu-memory-utilization=92", "--max-num-seqs=0")
-    told = [(each.finding.rule, each.finding.field, each.path) for each in found.findings]
+    told = [(each.finding.rule.id, each.finding.field, each.path) for each in found.findings]
     assert told == [
         ("InvalidSetting", "gpu_memory_utilization", "spec.containers[0].args[1]"),
         ("InvalidSetting", "max_num_seqs", "spec.containers[0].args[2]"),
@@ -571,12 +570,12 @@ def test_a_gpu_that_nothing_names_is_asked_for_where_the_platform_can_say_it(tmp
     def remedy(document: dict[str, Any]) -> str:
         (tmp_path / "x.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
         (engine,) = find_engines(read_manifests([str(tmp_path)])).engines
-        (told,) = (f for f in judge_engine(engine, Defaults()).findings if f.finding.rule == "UnknownAccelerator")
+        (told,) = (f for f in judge_engine(engine, Defaults()).findings if f.finding.rule.id == "UnknownAccelerator")
         return told.finding.remediation
 
     vllm = {"name": "vllm", "image": IMAGE, "command": ["vllm", "serve", "Qwen/Qwen3-8B"]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": [vllm]}}
-    assert remedy(pod) == "select nodes by nvidia.com/gpu.product, or give --accelerator"
+    assert remedy(pod) == "any one of: select nodes by nvidia.com/gpu.product; give --accelerator"
     assert remedy({"services": {"vllm": {key: vllm[key] for key in ("image", "command")}}}) == "give --accelerator"
 
 

@@ -1,0 +1,162 @@
+"""Every rule by its id; each is defined where its findings are made. Importing all of them is for commands about the rules."""
+
+from collections.abc import Mapping
+
+from kvgate.api.validation import INVALID_FIELD
+from kvgate.cli.check.directives import COMMENT_NOT_UNDERSTOOD, IGNORE_WITHOUT_REASON
+from kvgate.cli.check.ignoring import IGNORE_UNUSED
+from kvgate.cli.check.repository_config import INVALID_CONFIG
+from kvgate.documents.positions import INVALID_YAML, UNREADABLE
+from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED
+from kvgate.judge.facts import (
+    INVALID_MODEL_CONFIG,
+    MODEL_CLASS_NOT_IN_RELEASE,
+    UNKNOWN_ACCELERATOR,
+    UNKNOWN_MODEL,
+    UNKNOWN_VERSION,
+)
+from kvgate.judge.passed_through import (
+    OUTSIDE_CACHE_VOLUME,
+    SECRET_IN_PLAIN_TEXT,
+    SETTING_MOVES_MEMORY,
+    VARIABLE_NOT_EXPANDED,
+)
+from kvgate.judge.what_if import ACCELERATOR_NOT_LISTED, SETTING_NOT_UNDERSTOOD, VERSION_ASSUMED
+from kvgate.manifests.fields import FIELD_IGNORED
+from kvgate.manifests.inputs import UNKNOWN_KIND
+from kvgate.manifests.judging.engine_budget import MODEL_NOT_NAMED, OVERSUBSCRIBED
+from kvgate.manifests.judging.gpus import IDLE_GPUS, RUNS_ON_CPU, SEVERAL_ACCELERATORS, SHARED_GPU, TOO_FEW_GPUS
+from kvgate.manifests.judging.judgement import RELEASE_DECIDES
+from kvgate.manifests.judging.line_findings import NOT_UNDERSTOOD, VARIABLE_UNKNOWN, WRAPPER_OPTIONS
+from kvgate.manifests.judging.surroundings import PROBE_TOO_IMPATIENT, SHARED_MEMORY_TOO_SMALL, VOLUME_TOO_SMALL
+from kvgate.rules import Rule
+from kvgate.rules.memory import (
+    CHECKPOINT_DECIDES_WEIGHTS,
+    GUARANTEE_NOT_MET,
+    KV_CACHE_KEEPS_MODEL_DTYPE,
+    KV_CACHE_MEMORY_ABOVE_GPU,
+    KV_CACHE_TOO_SMALL,
+    MAMBA_CACHE_BLOCKS_EXCEEDED,
+    SAMPLER_WARM_UP_IS_TIGHT,
+    THIN_HEADROOM,
+    UTILIZATION_TOO_HIGH,
+    WEIGHTS_TOO_LARGE,
+)
+from kvgate.rules.settings import (
+    BATCH_BELOW_MAX_MODEL_LEN,
+    BATCH_BELOW_MAX_NUM_SEQS,
+    BATCH_BELOW_MEDIA_ITEM,
+    CONCURRENCY_ABOVE_MAX_NUM_SEQS,
+    MAX_MODEL_LEN_ABOVE_MODEL,
+    MORE_GPUS_THAN_A_NODE,
+    PARALLEL_SIZE_REFUSED,
+    REQUEST_ABOVE_MAX_MODEL_LEN,
+    SLICES_CANNOT_BE_JOINED,
+)
+from kvgate.rules.support import (
+    BLOCK_SIZE_REFUSED,
+    CACHE_KERNEL_MISSING,
+    DTYPE_REFUSED,
+    KV_CACHE_DTYPE_REFUSED,
+    RELEASE_NOT_KNOWN,
+    UNMODELLED_KIND,
+    WEIGHT_FORMAT_DEPRECATED,
+    WEIGHT_FORMAT_REFUSED,
+)
+from kvgate.vllm.contradictions import LORA_NOT_ENABLED, NO_EFFECT, TOOL_CALL_PARSER_MISSING
+from kvgate.vllm.option_findings import OPTION_REPEATED
+from kvgate.vllm.parser_problems import (
+    OPTION_AMBIGUOUS,
+    OPTION_DEPRECATED,
+    OPTION_NOT_YET,
+    OPTION_REMOVED,
+    OPTION_UNKNOWN,
+    OPTION_VALUE,
+    PARSER_UNKNOWN,
+    UNEXPECTED_WORD,
+)
+from kvgate.vllm.pod_options import POD_CANNOT_SERVE
+from kvgate.vllm.settings import INVALID_SETTING
+
+_IN_ORDER = (
+    WEIGHTS_TOO_LARGE,
+    KV_CACHE_TOO_SMALL,
+    MAMBA_CACHE_BLOCKS_EXCEEDED,
+    GUARANTEE_NOT_MET,
+    OVERSUBSCRIBED,
+    THIN_HEADROOM,
+    KV_CACHE_MEMORY_ABOVE_GPU,
+    UTILIZATION_TOO_HIGH,
+    SAMPLER_WARM_UP_IS_TIGHT,
+    KV_CACHE_KEEPS_MODEL_DTYPE,
+    CHECKPOINT_DECIDES_WEIGHTS,
+    MAX_MODEL_LEN_ABOVE_MODEL,
+    PARALLEL_SIZE_REFUSED,
+    KV_CACHE_DTYPE_REFUSED,
+    BATCH_BELOW_MAX_NUM_SEQS,
+    BATCH_BELOW_MAX_MODEL_LEN,
+    BATCH_BELOW_MEDIA_ITEM,
+    DTYPE_REFUSED,
+    BLOCK_SIZE_REFUSED,
+    CACHE_KERNEL_MISSING,
+    WEIGHT_FORMAT_REFUSED,
+    WEIGHT_FORMAT_DEPRECATED,
+    MORE_GPUS_THAN_A_NODE,
+    SLICES_CANNOT_BE_JOINED,
+    CONCURRENCY_ABOVE_MAX_NUM_SEQS,
+    REQUEST_ABOVE_MAX_MODEL_LEN,
+    UNKNOWN_MODEL,
+    INVALID_MODEL_CONFIG,
+    UNKNOWN_ACCELERATOR,
+    ACCELERATOR_NOT_LISTED,
+    UNKNOWN_VERSION,
+    VERSION_ASSUMED,
+    RELEASE_NOT_KNOWN,
+    MODEL_CLASS_NOT_IN_RELEASE,
+    UNMODELLED_KIND,
+    SETTING_NOT_UNDERSTOOD,
+    OPTION_UNKNOWN,
+    OPTION_AMBIGUOUS,
+    OPTION_VALUE,
+    PARSER_UNKNOWN,
+    OPTION_NOT_YET,
+    OPTION_REMOVED,
+    OPTION_DEPRECATED,
+    OPTION_REPEATED,
+    UNEXPECTED_WORD,
+    VARIABLE_UNKNOWN,
+    NO_EFFECT,
+    LORA_NOT_ENABLED,
+    TOOL_CALL_PARSER_MISSING,
+    INVALID_SETTING,
+    POD_CANNOT_SERVE,
+    VARIABLE_NOT_EXPANDED,
+    SECRET_IN_PLAIN_TEXT,
+    SETTING_MOVES_MEMORY,
+    OUTSIDE_CACHE_VOLUME,
+    RELEASE_DECIDES,
+    SHARED_GPU,
+    RUNS_ON_CPU,
+    MODEL_NOT_NAMED,
+    SEVERAL_ACCELERATORS,
+    TOO_FEW_GPUS,
+    IDLE_GPUS,
+    NOT_UNDERSTOOD,
+    WRAPPER_OPTIONS,
+    FIELD_IGNORED,
+    PROBE_TOO_IMPATIENT,
+    SHARED_MEMORY_TOO_SMALL,
+    VOLUME_TOO_SMALL,
+    INVALID_FIELD,
+    UNKNOWN_KIND,
+    INVALID_YAML,
+    UNREADABLE,
+    IGNORE_WITHOUT_REASON,
+    IGNORE_UNUSED,
+    COMMENT_NOT_UNDERSTOOD,
+    INVALID_CONFIG,
+    ASSESSMENT_STOPPED,
+    SEARCH_STOPPED,
+)
+"""Rules of one scope stand together, in the order of the reference."""
+RULES: Mapping[str, Rule] = {rule.id: rule for rule in _IN_ORDER}

@@ -1,0 +1,156 @@
+"""The budget of an engine with one release, every finding at the path that it is about."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from kvgate import catalogue
+from kvgate.budget.calibration import Calibration
+from kvgate.budget.interval import Verdict
+from kvgate.budget.request import Guarantee, Workload
+from kvgate.budget.units import MIB
+from kvgate.hf_config import ModelConfigError
+from kvgate.hf_config.fields import parse_config_text
+from kvgate.judge.assess import Assessment, judge
+from kvgate.judge.facts import UNKNOWN_ACCELERATOR
+from kvgate.judge.what_if import SETTING_NOT_UNDERSTOOD, BadRequest, assess_request
+from kvgate.manifests.judging.gpus import Chosen
+from kvgate.manifests.judging.line_findings import undecided
+from kvgate.manifests.judging.model_names import ModelFound
+from kvgate.manifests.judging.releases import Releases
+from kvgate.manifests.pods.engine_found import FoundEngine
+from kvgate.record import record
+from kvgate.rules.finding import Finding, Rule, Scope, Severity, Words, any_one
+from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand
+from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, MORE_GPUS_THAN_A_NODE, REQUEST_ABOVE_MAX_MODEL_LEN
+from kvgate.vllm.arguments import GivenOption, Located, Place, is_open, located
+from kvgate.vllm.parser import CommandLine
+from kvgate.vllm.settings import INVALID_SETTING
+from kvgate.vllm.variables import ALLOW_LONG
+
+MODEL_NOT_NAMED = Rule(
+    id="ModelNotNamed",
+    severities=(Severity.WARNING,),
+    scope=Scope.MANIFESTS,
+    title="No model is named where kvgate looks.",
+    explanation="The engine cannot be judged.",
+)
+OVERSUBSCRIBED = Rule(
+    id="Oversubscribed",
+    severities=(Severity.WARNING,),
+    scope=Scope.MEMORY,
+    title="An engine of another platform starts, and its KV cache does not hold max_num_seqs whole requests, or the declared workload.",
+    explanation="Requests are preempted under load. A comment or a mapping declares a workload.",
+)
+_OF_OTHER_DOORS = (SETTING_NOT_UNDERSTOOD, MORE_GPUS_THAN_A_NODE)
+"""Rules about a what-if's own keys, and about pods that kvgate renders."""
+
+
+@record
+class EngineFacts:
+    """One engine, and all that is known about it but the release."""
+
+    engine: FoundEngine
+    model: ModelFound | None
+    chosen: Chosen
+    releases: Releases
+    model_config: str | None
+    """Text of a config.json, for models that the catalogue does not know."""
+    workload: Workload | None
+    calibration: Calibration
+
+
+def is_partly_seen(engine: FoundEngine, line: CommandLine) -> bool:
+    """Options that the input does not hold may change everything."""
+    return engine.is_partial or bool(line.open_words)
+
+
+def ask_budget(facts: EngineFacts, line: CommandLine, version: str) -> tuple[Assessment | None, list[Located]]:
+    """(the assessment, its findings); None where the engine cannot be assessed."""
+    engine = facts.engine
+    try:
+        values = _values(facts, line, version)
+        if values is None:
+            return None, [_no_model(engine)]
+        assessment = assess_request(values, is_whole=True, calibration=facts.calibration)
+        told = [*assessment.findings, *_oversubscription(assessment, facts.workload)]
+    except BadRequest as error:
+        return None, [_invalid(engine, line, name, problem) for name, problem in error.problems.items()]
+    except ModelConfigError as error:
+        return None, [_invalid(engine, line, "", str(error))]
+    placed = [_placed(facts, line, finding) for finding in _of_this_door(told, facts)]
+    return assessment, [each.softened() for each in placed] if is_partly_seen(engine, line) else placed
+
+
+def _invalid(engine: FoundEngine, line: CommandLine, name: str, problem: str | Words) -> Located:
+    at = line.given.get(name) or Place(name=name, path=engine.path)
+    return located(INVALID_SETTING, at, problem, "give a value that vLLM takes")
+
+
+def _of_this_door(findings: list[Finding], facts: EngineFacts) -> Iterator[Finding]:
+    """The findings that are for other platforms too; an engine without a GPU's name is told where kvgate looks for one."""
+    for finding in findings:
+        if finding.rule in _OF_OTHER_DOORS:
+            continue
+        if finding.rule != UNKNOWN_ACCELERATOR or facts.chosen.name is not None:
+            yield finding
+        elif not facts.chosen.findings:  # an engine on CPUs has its own
+            give = ("select nodes by nvidia.com/gpu.product",) if facts.engine.is_in_a_pod else ()
+            message = "no GPU is named where kvgate looks"
+            yield UNKNOWN_ACCELERATOR.finding(finding.field, message, any_one(*give, "give --accelerator"))
+
+
+def _no_model(engine: FoundEngine) -> Located:
+    """A part of a manifest, as kustomize patches are, is worth less than a whole one without a model."""
+    if is_open(engine.model.text):
+        return undecided(GivenOption(name="model", value=None, text=engine.model.text, path=engine.model.path))
+    severity = Severity.WARNING if engine.arguments else Severity.INFO
+    message, remedy = "no model is named where kvgate looks", "give the model's Hugging Face id"
+    return located(MODEL_NOT_NAMED, Place(name="model", path=engine.path), message, remedy, severity=severity)
+
+
+def _values(facts: EngineFacts, line: CommandLine, version: str) -> dict[str, Any] | None:
+    """The what-if; None where no model is named."""
+    name = facts.model.name if facts.model else ""
+    if not name and facts.model_config is None:
+        return None
+    settings = {name: setting.value for name, setting in line.given.items()}
+    values = {**settings, "model": name or "model", "gpu": facts.chosen.name, "vllm_version": version}
+    if facts.model_config is not None and catalogue.find_model(name) is None:
+        values["model_config"] = parse_config_text(facts.model_config)
+    if facts.engine.takes_any_length:
+        values[ALLOW_LONG] = True
+    memory = facts.engine.gpu_memory.count
+    return {**values, "gpu_memory_bytes": memory * MIB} if memory else values
+
+
+def _placed(facts: EngineFacts, line: CommandLine, finding: Finding) -> Located:
+    """The finding at the option that sets its field, or where the model, the GPU or the release is written."""
+    setting = line.given.get(finding.field)
+    if setting and finding.field != "model":
+        return Located(finding=finding, path=setting.path, line=setting.line)
+    own = {
+        "model": facts.model.path if facts.model else "",
+        "gpu": facts.chosen.path,
+        "accelerator": facts.chosen.path,
+        "vllm_version": version_path(facts.engine),
+    }
+    return Located(finding=finding, path=own.get(finding.field) or facts.engine.path)
+
+
+def version_path(engine: FoundEngine) -> str:
+    """Return the path of the field that names the release."""
+    return (engine.version.path if engine.version.text else engine.image.path) or engine.path
+
+
+def _oversubscription(assessment: Assessment, workload: Workload | None) -> Iterator[Finding]:
+    """The declared workload, or max_num_seqs whole requests, does not fit: preemptions under load, which is a warning."""
+    if assessment.verdict not in (Verdict.FITS, Verdict.MAY_NOT_FIT) or assessment.budget is None:
+        return
+    budget, guarantee = assessment.budget, Guarantee.WORKLOAD if workload else Guarantee.FULL_CONTEXT
+    for finding in judge(replace(budget.request, guarantee=guarantee, workload=workload)).findings:
+        if finding.rule == GUARANTEE_NOT_MET:
+            told = finding.with_words("{message}; vLLM preempts requests under such a load")
+            yield replace(told, rule=OVERSUBSCRIBED, severity=Severity.WARNING, remedy=less_demand(budget))
+        elif finding.rule in (CONCURRENCY_ABOVE_MAX_NUM_SEQS, REQUEST_ABOVE_MAX_MODEL_LEN):
+            yield replace(finding, severity=Severity.WARNING)

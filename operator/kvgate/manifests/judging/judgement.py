@@ -1,0 +1,195 @@
+"""The judgement of an engine that a reader found: with its release, or with the oldest and the newest that it may be."""
+
+from collections.abc import Iterator
+from dataclasses import field, replace
+
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
+from kvgate.budget.interval import Verdict
+from kvgate.budget.request import Workload
+from kvgate.budget.versions import parse_patch
+from kvgate.judge.assess import Assessment
+from kvgate.manifests.judging.engine_budget import EngineFacts, ask_budget, is_partly_seen, version_path
+from kvgate.manifests.judging.gpus import choose, gpu_count_problems
+from kvgate.manifests.judging.line_findings import line_findings, undecided_settings
+from kvgate.manifests.judging.model_names import Named, find_model
+from kvgate.manifests.judging.releases import releases_of
+from kvgate.manifests.judging.surroundings import start_advice
+from kvgate.manifests.pods.engine_found import FoundEngine
+from kvgate.record import record
+from kvgate.rules.finding import Rule, Scope, Severity, any_one
+from kvgate.vllm.arguments import Located, Place, located, option_name
+from kvgate.vllm.contradictions import TOOL_CALL_PARSER_MISSING, contradictions
+from kvgate.vllm.options import newest_read
+from kvgate.vllm.parser import parse_arguments
+
+_OF_THE_SERVER = (TOOL_CALL_PARSER_MISSING,)
+"""Contradictions that vLLM's API server refuses, not its engine."""
+
+
+@record
+class Defaults:
+    """Facts that a manifest does not state, from the command line or `.kvgate.yaml`."""
+
+    accelerator: str | None = None
+    vllm_version: str | None = None
+    model_config: str | None = None
+    """Text of a config.json, for models that the catalogue does not know."""
+    workload: Workload | None = None
+    """Load that the engine is expected to serve; it replaces max_num_seqs whole requests."""
+    calibration: Calibration = NOTHING_OBSERVED
+
+
+@record
+class JudgedEngine:
+    """Judgement of one engine."""
+
+    engine: FoundEngine
+    assessment: Assessment | None
+    """None where nothing could be asked."""
+    verdict: Verdict
+    accelerator: str | None
+    vllm_version: str
+    """The newest that it may be."""
+    is_release_known: bool = True
+    options_set: frozenset[str] | None = None
+    """Options of its command line by vLLM's names; None where the input does not hold all of it."""
+    findings: tuple[Located, ...] = ()
+    assumed: tuple[str, ...] = field(default=())
+    """Assumptions about facts that the manifest does not state."""
+
+
+def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
+    """The Startup verdict, with oversubscription as a warning; of both ends where the release is not known."""
+    model = find_model(list(_names(engine)))
+    releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
+    chosen = choose(engine, defaults.accelerator)
+    facts = EngineFacts(
+        engine=engine,
+        model=model,
+        chosen=chosen,
+        releases=releases,
+        model_config=defaults.model_config,
+        workload=defaults.workload,
+        calibration=defaults.calibration,
+    )
+    judged = _judged_at_both_ends(facts)
+    if judged.verdict is Verdict.DOES_NOT_FIT:
+        others = (replace(facts, chosen=replace(chosen, name=name)) for name in chosen.others)
+        may_start = any(_judged_at_both_ends(other).verdict is not Verdict.DOES_NOT_FIT for other in others)
+        if engine.is_overridden or may_start:  # on another of the possible GPUs; the smallest one is judged
+            softened = tuple(each.softened() for each in judged.findings)
+            judged = replace(judged, verdict=Verdict.MAY_NOT_FIT, findings=softened)
+    notes = (*engine.assumed, model.assumed if model else "", releases.assumed, *chosen.assumed)
+    return replace(
+        judged,
+        findings=tuple(each.named(option_name) for each in judged.findings),
+        assumed=tuple(note for note in notes if note),
+    )
+
+
+def _names(engine: FoundEngine) -> Iterator[Named]:
+    """Return the possible names of the model, the surest first: vLLM 0.10+ puts --model where the word without an option stands."""
+    line = parse_arguments(engine.arguments, newest_read())
+    yield Named(text=engine.model.text, path=engine.model.path)
+    if setting := line.given.get("model"):
+        yield Named(text=setting.text, path=setting.path)
+    yield from (Named(text=word.text, path=word.path) for word in line.positionals[:1])
+    yield Named(text=engine.model_name.text, path=engine.model_name.path)
+    if served := line.given.get("served_model_name"):
+        yield from (Named(text=str(name), path=served.path) for name in served.value or ())
+
+
+def judged_with(facts: EngineFacts, version: str) -> JudgedEngine:
+    """Judge with one release; findings stand in the order in which people mend them, and the verdict is Unknown where a setting is open."""
+    engine = facts.engine
+    line = parse_arguments(engine.arguments, parse_patch(version))
+    is_beyond = facts.releases.is_ahead or parse_patch(version) > newest_read()
+    findings = [*line_findings(line, engine, is_beyond=is_beyond, is_stated=facts.releases.is_stated)]
+    findings += facts.chosen.findings
+    undecided = undecided_settings(line, knows_model=facts.model is not None)
+    assessment, answered = (None, undecided) if undecided else ask_budget(facts, line, version)
+    findings += answered
+    is_whole = not is_partly_seen(engine, line)
+    told = {each.finding.rule for each in findings}
+    for each in contradictions(line):
+        # options that nobody sees may resolve one, and a program around vLLM need not check what its server does
+        is_unsure = not is_whole or (engine.is_wrapped and each.finding.rule in _OF_THE_SERVER)
+        if each.finding.rule not in told:
+            findings.append(each.softened() if is_unsure else each)
+    findings += gpu_count_problems(engine, line)
+    name = facts.model.name if facts.model else ""
+    findings += start_advice(engine, line, name, _weights_bytes(assessment))
+    return JudgedEngine(
+        engine=engine,
+        assessment=assessment,
+        verdict=_verdict(assessment, findings, is_whole=is_whole),
+        accelerator=facts.chosen.name,
+        vllm_version=version,
+        options_set=line.names if is_whole else None,
+        findings=tuple(findings),
+    )
+
+
+def _verdict(assessment: Assessment | None, findings: list[Located], *, is_whole: bool) -> Verdict:
+    """Errors of the command line refuse the start as surely as memory does."""
+    if any(each.finding.severity is Severity.ERROR for each in findings):
+        return Verdict.DOES_NOT_FIT
+    verdict = assessment.verdict if assessment else Verdict.UNKNOWN
+    return verdict if is_whole or verdict is not Verdict.DOES_NOT_FIT else Verdict.MAY_NOT_FIT
+
+
+def _weights_bytes(assessment: Assessment | None) -> int | None:
+    """Return the weights of all ranks together; None where they are not known."""
+    budget = assessment.budget if assessment else None
+    ledgers = [stage.ledger for stage in budget.stages if stage.ledger] if budget else []
+    if budget is None or not ledgers:
+        return None
+    return sum(ledger.weights.low for ledger in ledgers) * budget.request.settings.parallelism.tensor
+
+
+RELEASE_DECIDES = Rule(
+    id="ReleaseDecides",
+    severities=(Severity.WARNING,),
+    scope=Scope.COMMAND_LINE,
+    title="The image does not state its release, and the verdicts of the oldest and the newest that it may be differ.",
+)
+
+
+def _judged_at_both_ends(facts: EngineFacts) -> JudgedEngine:
+    """One judgement of the possible releases: where the two ends differ nothing is certain."""
+    high = judged_with(facts, facts.releases.high)
+    if facts.releases.is_one:
+        return high
+    low = judged_with(facts, facts.releases.low)
+    findings, verdict = list(_joined_findings(low, high)), high.verdict
+    if low.verdict is not high.verdict:
+        verdict = Verdict.UNKNOWN if Verdict.UNKNOWN in (low.verdict, high.verdict) else Verdict.MAY_NOT_FIT
+        message = (
+            f"with vLLM {low.vllm_version} it is {low.verdict.value}, with {high.vllm_version} {high.verdict.value}"
+        )
+        remedy = any_one("name a release in the image's tag", "give --vllm-version")
+        at = Place(name="vllm_version", path=version_path(high.engine))
+        findings.append(located(RELEASE_DECIDES, at, message, remedy))
+    return replace(high, verdict=verdict, is_release_known=False, findings=tuple(findings))
+
+
+def _joined_findings(low: JudgedEngine, high: JudgedEngine) -> Iterator[Located]:
+    """Those of the newest release; a finding that only one release has is no error, and names its release."""
+    older, newer = {_key(each): each for each in low.findings}, {_key(each): each for each in high.findings}
+    for key, each in newer.items():
+        yield each if key in older else _only_with(high.vllm_version, each)
+    for key, each in older.items():
+        if key not in newer and each.finding.severity is not Severity.INFO:
+            yield _only_with(low.vllm_version, each)
+
+
+def _key(each: Located) -> tuple[str, str, str, int]:
+    return each.finding.rule.id, each.finding.field, each.path, each.line
+
+
+def _only_with(release: str, each: Located) -> Located:
+    """Softened: nobody knows that it is this release."""
+    if each.finding.severity is Severity.INFO:
+        return each
+    told = each.finding.softened().with_words("with vLLM {release}: {message}", release=release)
+    return replace(each, finding=told)

@@ -1,0 +1,99 @@
+"""Surroundings that break an engine's start: probes that kill it while it loads, no shared memory, a volume that is too small."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from kvgate import catalogue
+from kvgate.api.quantity import parse_quantity
+from kvgate.budget.units import cdiv, format_gib
+from kvgate.documents.written import Written
+from kvgate.manifests.judging.gpus import ranks_of_a_copy
+from kvgate.manifests.pods.engine_found import FoundEngine, Store
+from kvgate.rules.finding import Rule, Scope, Severity, any_one
+from kvgate.vllm.arguments import Located, Place, located
+from kvgate.vllm.parser import CommandLine
+
+FASTEST_LOAD_BYTES_PER_SECOND = 2_000_000_000
+"""Speed that a disk or a network hardly ever reaches; a start that needs more is reported."""
+FASTEST_START_SECONDS = 15
+"""Imports, CUDA contexts and the profile run, at their least: no start was seen to answer sooner."""
+_SHARED_MEMORY_MIB = 64
+"""Shared memory of a container that requests no more."""
+
+
+PROBE_TOO_IMPATIENT = Rule(
+    id="ProbeTooImpatient",
+    severities=(Severity.WARNING,),
+    scope=Scope.MANIFESTS,
+    title="A probe kills the container before the fastest start could answer it.",
+)
+SHARED_MEMORY_TOO_SMALL = Rule(
+    id="SharedMemoryTooSmall",
+    severities=(Severity.WARNING,),
+    scope=Scope.MANIFESTS,
+    title="Several ranks run in one container, whose /dev/shm has only the 64 MiB that a container gets by default.",
+)
+VOLUME_TOO_SMALL = Rule(
+    id="VolumeTooSmall",
+    severities=(Severity.WARNING,),
+    scope=Scope.MANIFESTS,
+    title="The volume that weights are downloaded to has less room than they take.",
+)
+
+
+def start_advice(engine: FoundEngine, line: CommandLine, model: str, weights_bytes: int | None) -> Iterator[Located]:
+    """Only what breaks a start, with its numbers. `weights_bytes`: of all ranks, where they are known."""
+    entry = catalogue.find_model(model) if model else None
+    stored_bytes = (entry.safetensors_bytes if entry else None) or weights_bytes
+    probe = next(iter(engine.probes), None)
+    if probe is not None and probe.get("httpGet").is_set:
+        yield from _impatient_probe(probe, stored_bytes)
+    if engine.has_shared_memory is False:
+        yield from _no_shared_memory(engine, line)
+    if stored_bytes is not None:
+        for store in engine.stores:
+            yield from _small_store(store, stored_bytes)
+
+
+def _impatient_probe(probe: Written, stored_bytes: int | None) -> Iterator[Located]:
+    """A startup probe replaces the liveness probe until it succeeds; readiness kills nothing."""
+    initial, period, failures = (
+        probe.get(name).count for name in ("initialDelaySeconds", "periodSeconds", "failureThreshold")
+    )
+    patience = (initial or 0) + (10 if period is None else period) * (3 if failures is None else failures)
+    needed = FASTEST_START_SECONDS + cdiv(stored_bytes or 0, FASTEST_LOAD_BYTES_PER_SECOND)
+    if patience < needed:
+        name = probe.path.rpartition(".")[2]
+        weights = f", reading {format_gib(stored_bytes)} of weights at 2 GB/s" if stored_bytes else ""
+        yield located(
+            PROBE_TOO_IMPATIENT,
+            Place(name="probe", path=probe.path),
+            f"{name} kills the container after {patience} s; a start takes at least {needed} s{weights}",
+            "give a startupProbe whose periodSeconds × failureThreshold covers download, load and compilation",
+        )
+
+
+def _no_shared_memory(engine: FoundEngine, line: CommandLine) -> Iterator[Located]:
+    """NCCL and vLLM's own queues between the processes of an engine that are in one pod."""
+    ranks = ranks_of_a_copy(line)
+    ranks = min(ranks, engine.num_gpus.count or ranks)
+    if ranks > 1:
+        mount = "mount an emptyDir with medium: Memory at /dev/shm"
+        yield located(
+            SHARED_MEMORY_TOO_SMALL,
+            Place(name="tensor_parallel_size", path=engine.shared_memory_path or engine.path),
+            f"{ranks} ranks talk through /dev/shm, which has {_SHARED_MEMORY_MIB} MiB: NCCL fails to start in so little",
+            any_one(mount) if engine.is_in_a_pod else any_one("set shm_size", "set ipc: host"),
+        )
+
+
+def _small_store(store: Store, stored_bytes: int) -> Iterator[Located]:
+    size = parse_quantity(store.size.text)
+    if size is not None and 0 < size < Fraction(stored_bytes):
+        room, weights = format_gib(int(size)), format_gib(stored_bytes)
+        yield located(
+            VOLUME_TOO_SMALL,
+            Place(name="volume", path=store.path or store.size.path),
+            f"{store.name} has {room}, and the weights that are downloaded to it take {weights}",
+            f"give it more than {weights}",
+        )

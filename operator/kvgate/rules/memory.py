@@ -1,0 +1,353 @@
+"""Rules about bytes of a GPU: the weights, one request, the guarantee, and what lives outside vLLM's budget."""
+
+from collections.abc import Iterable
+
+from kvgate.budget.interval import Interval, Verdict, verdict_of
+from kvgate.budget.non_torch import startup_slack
+from kvgate.budget.plan import Budget
+from kvgate.budget.request import Guarantee
+from kvgate.budget.units import format_gib, share_of
+from kvgate.budget.weights import checkpoint_ratio
+from kvgate.rules.finding import Change, Finding, Remedy, Rule, Scope, Severity, any_one, at_most, change, do, words
+
+WEIGHTS_TOO_LARGE = Rule(
+    id="WeightsTooLarge",
+    severities=(Severity.ERROR,),
+    scope=Scope.MEMORY,
+    title="The weights and the memory that vLLM itself needs leave nothing for the KV cache.",
+)
+
+
+def weights_fit(budget: Budget) -> Iterable[Finding]:
+    """Weights, activations and reserves alone take more than the budget."""
+    stage = budget.tightest
+    if stage is None or stage.ledger is None or not _is_overdrawn(budget):
+        return
+    ledger = stage.ledger
+    yield WEIGHTS_TOO_LARGE.finding(
+        "accelerator",
+        words(
+            "weights ({weights} per GPU) and vLLM's own needs take {used} of the {allowed} that {gpu_memory_utilization} allows; "
+            "nothing is left for the KV cache",
+            weights=format_gib(ledger.weights.expected),
+            used=format_gib(sum(term.expected for _, term in ledger.terms)),
+            allowed=format_gib(ledger.requested_bytes),
+        ),
+        any_one(
+            change(Change.RAISE, "tensor_parallel_size", before=budget.request.settings.parallelism.tensor),
+            "use a GPU with more memory",
+            "use a quantised checkpoint of the model",
+        ),
+    )
+
+
+def _is_overdrawn(budget: Budget) -> bool:
+    """Not even one block is left; a given kv_cache_memory_bytes is never overdrawn, only small."""
+    stage = budget.tightest
+    given = budget.request.settings.gives_cache_memory
+    return stage is not None and not given and stage.available.high < stage.bytes_per_block
+
+
+KV_CACHE_TOO_SMALL = Rule(
+    id="KVCacheTooSmall",
+    severities=(Severity.ERROR, Severity.WARNING),
+    scope=Scope.MEMORY,
+    title="One request of max_model_len does not fit into the KV cache.",
+    explanation="vLLM does not start. It is a warning where the request may fit, because the prediction is an interval.",
+)
+
+
+def one_request_fits(budget: Budget) -> Iterable[Finding]:
+    """vLLM's own start condition: one request of max_model_len beside the null block."""
+    usable, demand, stage, kv_cache = budget.usable_blocks, budget.demand, budget.tightest, budget.kv_cache
+    if usable is None or demand is None or stage is None or kv_cache is None or _is_overdrawn(budget):
+        return
+    verdict = verdict_of(demand.startup_blocks, usable)
+    if verdict is Verdict.FITS:
+        return
+    size, length, pool = stage.bytes_per_block, budget.resolved.max_model_len, budget.num_blocks
+    longest = kv_cache.max_model_len_that_fits(pool.low, at_most=length) if pool else 0
+    yield KV_CACHE_TOO_SMALL.finding(
+        "max_model_len",
+        words(
+            "one request of {max_model_len} {length} needs {needed} of KV cache per GPU and {available}",
+            length=length,
+            needed=format_gib(demand.startup_blocks * size),
+            available=_available(usable.times(size), verdict),
+        ),
+        at_most("max_model_len", longest, before=length)
+        if longest
+        else any_one("use a GPU with more memory", "use more GPUs"),
+        severity=_severity(verdict),
+    )
+
+
+MAMBA_CACHE_BLOCKS_EXCEEDED = Rule(
+    id="MambaCacheBlocksExceeded",
+    severities=(Severity.ERROR, Severity.WARNING),
+    scope=Scope.MEMORY,
+    title="The KV cache has fewer blocks than max_num_seqs.",
+    explanation=(
+        "A model with recurrent states needs a block for each sequence when vLLM captures full CUDA graphs; vLLM does not start "
+        "otherwise. It is a warning where the blocks may suffice."
+    ),
+)
+
+
+def sequences_have_states(budget: Budget) -> Iterable[Finding]:
+    """vLLM's second start condition: full CUDA graphs want a block for the recurrent state of every sequence (0.19+)."""
+    pool, demand, usable = budget.num_blocks, budget.demand, budget.usable_blocks
+    if pool is None or demand is None or usable is None or not demand.sequence_blocks:
+        return
+    verdict = verdict_of(demand.sequence_blocks, usable)
+    if verdict is Verdict.FITS or verdict_of(demand.startup_blocks, usable) is Verdict.DOES_NOT_FIT:
+        return
+    is_refused, sequences = verdict is Verdict.DOES_NOT_FIT, budget.resolved.max_num_seqs
+    yield MAMBA_CACHE_BLOCKS_EXCEEDED.finding(
+        "max_num_seqs",
+        words(
+            "{max_num_seqs} ({sequences}) exceeds available Mamba cache blocks ({most}): with full CUDA graphs vLLM needs one for "
+            "every sequence, and {low} to {high} are available ({expected} expected)",
+            sequences=sequences,
+            most=pool.high if is_refused else pool.low,
+            low=pool.low,
+            high=pool.high,
+            expected=pool.expected,
+        ),
+        any_one(at_most("max_num_seqs", max(1, pool.low), before=sequences), "give the KV cache more memory"),
+        severity=Severity.ERROR if is_refused and not budget.guesses_sequences else Severity.WARNING,
+    )
+
+
+GUARANTEE_NOT_MET = Rule(
+    id="GuaranteeNotMet",
+    severities=(Severity.ERROR, Severity.WARNING),
+    scope=Scope.MEMORY,
+    title="The KV cache does not hold what an InferenceDeployment requests to be guaranteed.",
+    explanation="It is a warning where the KV cache may hold it, because the prediction is an interval.",
+)
+
+
+def guarantee_holds(budget: Budget) -> Iterable[Finding]:
+    """The demand beyond one request: declared workload, or max_num_seqs full-length requests."""
+    usable, demand, stage = budget.usable_blocks, budget.demand, budget.tightest
+    if usable is None or demand is None or stage is None:
+        return
+    if demand.guarantee is Guarantee.STARTUP or demand.is_for_sequences:
+        return
+    verdict = verdict_of(demand.blocks, usable)
+    if verdict is Verdict.FITS or verdict_of(demand.startup_blocks, usable) is Verdict.DOES_NOT_FIT:
+        return
+    settings, workload = budget.resolved, budget.request.workload
+    demanded = f"full context ({settings.max_num_seqs} requests of {settings.max_model_len} tokens)"
+    if budget.request.guarantee is Guarantee.WORKLOAD and workload is not None:
+        demanded = f"the workload ({workload.peak_concurrency} requests of {workload.request_tokens} tokens)"
+    yield GUARANTEE_NOT_MET.finding(
+        "workload" if demand.guarantee is Guarantee.WORKLOAD else "max_num_seqs",
+        words(
+            "{demanded} needs {needed} of KV cache per GPU and {available}",
+            demanded=demanded,
+            needed=format_gib(demand.blocks * stage.bytes_per_block),
+            available=_available(usable.times(stage.bytes_per_block), verdict),
+        ),
+        any_one(
+            less_demand(budget),
+            *(
+                [change(Change.SET, "kv_cache_dtype", "fp8")]
+                if budget.request.settings.kv_cache_dtype == "auto"
+                else []
+            ),
+            "use GPUs with more memory",
+            "request a smaller guarantee",
+        ),
+        severity=_severity(verdict),
+    )
+
+
+def less_demand(budget: Budget) -> Remedy:
+    """Shorter requests, or fewer of them where there are several."""
+    settings = budget.resolved
+    fewer = change(Change.LOWER, "max_num_seqs", before=settings.max_num_seqs)
+    return any_one(
+        *([fewer] if settings.max_num_seqs > 1 else []),
+        change(Change.LOWER, "max_model_len", before=settings.max_model_len),
+    )
+
+
+def _severity(verdict: Verdict) -> Severity:
+    return Severity.ERROR if verdict is Verdict.DOES_NOT_FIT else Severity.WARNING
+
+
+def _available(available: Interval, verdict: Verdict) -> str:
+    """The end of the interval that decided, first."""
+    low, expected, high = (format_gib(max(0, end)) for end in (available.low, available.expected, available.high))
+    if verdict is Verdict.DOES_NOT_FIT:
+        return f"at most {high} is available ({expected} expected)"
+    return f"{low} to {high} is available ({expected} expected)"
+
+
+THIN_HEADROOM = Rule(
+    id="ThinHeadroom",
+    severities=(Severity.INFO,),
+    scope=Scope.MEMORY,
+    title="The demand fits, and less than a twentieth of the KV cache remains free.",
+)
+
+
+def headroom_is_thin(budget: Budget) -> Iterable[Finding]:
+    """Less than a twentieth of the pool remains beside a demand that fits."""
+    headroom, stage = budget.headroom, budget.tightest
+    if budget.verdict is not Verdict.FITS or headroom is None or stage is None or stage.ledger is None:
+        return
+    if headroom.expected * 20 < stage.available.expected:
+        free, pool = format_gib(headroom.expected), format_gib(stage.available.expected)
+        yield THIN_HEADROOM.finding(
+            "max_num_seqs",
+            f"only {free} of {pool} of KV cache per GPU remain free",
+            any_one("watch the preemptions", change(Change.LOWER, "max_num_seqs", before=budget.resolved.max_num_seqs)),
+        )
+
+
+KV_CACHE_MEMORY_ABOVE_GPU = Rule(
+    id="KVCacheMemoryAboveGpu",
+    severities=(Severity.WARNING,),
+    scope=Scope.MEMORY,
+    title="kv_cache_memory_bytes is more than a GPU has beside the weights.",
+    explanation="vLLM does not check it, and runs out of memory when it allocates the KV cache.",
+)
+
+
+def kv_cache_memory_within_gpu(budget: Budget) -> Iterable[Finding]:
+    """kv_cache_memory_bytes is held against one GPU less weights, activation and driver, each at its least."""
+    given, stage = budget.request.settings.kv_cache_memory_bytes, budget.tightest
+    free = budget.request.accelerator.memory_high_bytes
+    if stage is not None and stage.ledger is not None:
+        free = max(0, free - sum(term.low for _, term in stage.ledger.terms))
+    if given is not None and given > free:
+        yield KV_CACHE_MEMORY_ABOVE_GPU.finding(
+            "kv_cache_memory_bytes",
+            words(
+                "{kv_cache_memory_bytes} is {given}; beside the weights {gpu} has at most {free}",
+                given=format_gib(given),
+                gpu=budget.request.accelerator.name,
+                free=format_gib(free),
+            ),
+            at_most("kv_cache_memory_bytes", free, before=given),
+        )
+
+
+UTILIZATION_TOO_HIGH = Rule(
+    id="UtilizationTooHigh",
+    severities=(Severity.ERROR, Severity.WARNING),
+    scope=Scope.MEMORY,
+    title="gpu_memory_utilization leaves less outside the budget than CUDA and the communicators take before vLLM starts.",
+    explanation="It is a warning where what is left may suffice.",
+)
+
+
+def slack_holds_context(budget: Budget) -> Iterable[Finding]:
+    """`Free memory on device … is less than desired GPU memory utilization`: what is gone before vLLM looks must fit beside it."""
+    share = budget.resolved.gpu_memory_utilization
+    slack, gone = _outside_budget(budget)
+    if budget.request.settings.kv_cache_memory_bytes is not None or slack >= gone.expected:
+        return
+    yield UTILIZATION_TOO_HIGH.finding(
+        "gpu_memory_utilization",
+        words(
+            "{gpu_memory_utilization} {share} leaves {slack} of the GPU; CUDA context and communicators take {low} to {high} before "
+            "vLLM starts",
+            share=f"{float(share):g}",
+            slack=format_gib(slack),
+            low=format_gib(gone.low),
+            high=format_gib(gone.high),
+        ),
+        at_most("gpu_memory_utilization", "0.95", before=f"{float(share):g}"),
+        severity=Severity.ERROR if slack < gone.low else Severity.WARNING,
+    )
+
+
+SAMPLER_WARM_UP_IS_TIGHT = Rule(
+    id="SamplerWarmUpIsTight",
+    severities=(Severity.WARNING,),
+    scope=Scope.MEMORY,
+    title="The sampler's warm-up may need more memory than is left outside the budget.",
+    explanation="vLLM runs it after the KV cache is allocated.",
+)
+
+
+def sampler_fits_beside_budget(budget: Budget) -> Iterable[Finding]:
+    """The sampler's warm-up runs after the cache is allocated: max_num_seqs × vocabulary × 4 bytes (0.11 and 0.29, out-of-memory logs)."""
+    accelerator, settings = budget.request.accelerator, budget.resolved
+    if not budget.accounting.v1_engine or accelerator.unified_memory or budget.request.settings.kv_cache_memory_bytes:
+        return
+    slack, gone = _outside_budget(budget)
+    left = slack - gone.expected
+    rows_bytes = settings.max_num_seqs * budget.request.shape.vocab_size * 4
+    if 0 <= left < rows_bytes:
+        yield SAMPLER_WARM_UP_IS_TIGHT.finding(
+            "max_num_seqs",
+            words(
+                "warming up the sampler may take {rows} ({sequences} sequences × vocabulary) and about {left} is left outside the budget",
+                rows=format_gib(rows_bytes),
+                sequences=settings.max_num_seqs,
+                left=format_gib(left),
+            ),
+            any_one(
+                change(Change.LOWER, "max_num_seqs", before=settings.max_num_seqs),
+                change(Change.LOWER, "gpu_memory_utilization", before=f"{float(settings.gpu_memory_utilization):g}"),
+            ),
+        )
+
+
+def _outside_budget(budget: Budget) -> tuple[int, Interval]:
+    """Bytes of the GPU that gpu_memory_utilization leaves, and those of them that are gone before vLLM looks."""
+    accelerator = budget.request.accelerator
+    slack = accelerator.memory_bytes - share_of(accelerator.memory_bytes, budget.resolved.gpu_memory_utilization)
+    return slack, startup_slack(accelerator, budget.accounting, budget.request.settings.parallelism)
+
+
+KV_CACHE_KEEPS_MODEL_DTYPE = Rule(
+    id="KVCacheKeepsModelDtype",
+    severities=(Severity.INFO,),
+    scope=Scope.MEMORY,
+    title="FP8 weights do not make an FP8 KV cache.",
+    explanation="kv_cache_dtype auto follows the model's dtype.",
+)
+
+
+def weights_do_not_choose_kv_cache(budget: Budget) -> Iterable[Finding]:
+    """The most common wrong assumption about FP8 checkpoints."""
+    shape, kv_cache = budget.request.shape, budget.kv_cache
+    if kv_cache is None or shape.quantization is None or not shape.quantization.format.startswith("fp8"):
+        return
+    if budget.request.settings.kv_cache_dtype == "auto" and kv_cache.dtype.bytes_per_element == 2:
+        yield KV_CACHE_KEEPS_MODEL_DTYPE.finding(
+            "kv_cache_dtype",
+            words(
+                "the weights are FP8 and the KV cache is {dtype}: {kv_cache_dtype} auto follows the model dtype",
+                dtype=kv_cache.dtype.name,
+            ),
+            change(Change.SET, "kv_cache_dtype", "fp8", reason="a token then takes half the bytes"),
+        )
+
+
+CHECKPOINT_DECIDES_WEIGHTS = Rule(
+    id="CheckpointDecidesWeights",
+    severities=(Severity.INFO,),
+    scope=Scope.MEMORY,
+    title="The checkpoint's index and the formulas count different bytes.",
+    explanation="The weights are scaled to the index.",
+)
+
+
+def checkpoint_decides_weights(budget: Budget) -> Iterable[Finding]:
+    """The checkpoint's index and the formulas count different bytes: the index is right about the total."""
+    shape, ratio = budget.request.shape, checkpoint_ratio(budget.request.shape)
+    if ratio != 1 and budget.request.weights_bytes is None:
+        stored, described = format_gib(shape.checkpoint_bytes), format_gib(int(shape.checkpoint_bytes / ratio))
+        yield CHECKPOINT_DECIDES_WEIGHTS.finding(
+            "checkpoint_bytes",
+            f"the checkpoint holds {stored} and its config describes {described}: the weights of every rank are scaled to the "
+            "checkpoint",
+            do("check that config.json and checkpoint belong together"),
+        )

@@ -1,0 +1,254 @@
+"""Rules about values of settings that contradict each other or the model, whatever the memory."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from kvgate.budget.plan import Budget
+from kvgate.budget.request import Guarantee
+from kvgate.budget.settings import uncut_item_tokens
+from kvgate.budget.support import parallelism_refusals
+from kvgate.rules.finding import (
+    Change,
+    Finding,
+    Rule,
+    Scope,
+    SettingName,
+    Severity,
+    any_one,
+    at_least,
+    at_most,
+    change,
+    do,
+    words,
+)
+
+GPUS_PER_NODE = 8
+"""GPUs per node of the boards that are sold; GB200 racks and their like share links beyond that, and the finding says so."""
+
+MAX_MODEL_LEN_ABOVE_MODEL = Rule(
+    id="MaxModelLenAboveModel",
+    severities=(Severity.ERROR,),
+    scope=Scope.SETTINGS,
+    title="max_model_len is above the length that the model was made for.",
+    explanation="vLLM refuses it.",
+)
+
+
+def length_within_model(budget: Budget) -> Iterable[Finding]:
+    """max_model_len above what the model was made for; what an override makes of that is not worked out."""
+    limit, length = budget.request.shape.max_model_len, budget.resolved.max_model_len
+    if limit and length > limit and not budget.request.is_stretched:
+        yield MAX_MODEL_LEN_ABOVE_MODEL.finding(
+            "max_model_len",
+            words(
+                "{max_model_len} {length} is above the {limit} tokens of {model}; vLLM refuses it",
+                length=length,
+                limit=limit,
+                model=budget.request.shape.name,
+            ),
+            at_most("max_model_len", limit, before=length),
+        )
+
+
+PARALLEL_SIZE_REFUSED = Rule(
+    id="ParallelSizeRefused",
+    severities=(Severity.ERROR,),
+    scope=Scope.SETTINGS,
+    title="A parallel size does not divide the model's heads, layers or quantisation blocks.",
+    explanation="vLLM refuses it.",
+)
+
+
+def sizes_divide(budget: Budget) -> Iterable[Finding]:
+    """Parallel sizes that do not go with heads, layers or quantisation blocks."""
+    shape, parallelism = budget.request.shape, budget.request.settings.parallelism
+    for setting, reason in parallelism_refusals(shape, parallelism):
+        remedy = do("choose another {setting}", setting=SettingName(setting))
+        if setting == "tensor_parallel_size":
+            alone = (replace(parallelism, tensor=t, pipeline=1, decode_context=1) for t in (1, 2, 3, 4, 5, 6, 7, 8, 16))
+            sizes = ", ".join(str(each.tensor) for each in alone if not parallelism_refusals(shape, each))
+            remedy = (
+                change(Change.SET, setting, f"one of {sizes}") if sizes else do("use another checkpoint of the model")
+            )
+        message = words("{setting}: {reason}; vLLM refuses it", setting=SettingName(setting), reason=reason)
+        yield PARALLEL_SIZE_REFUSED.finding(setting, message, remedy)
+
+
+BATCH_BELOW_MAX_NUM_SEQS = Rule(
+    id="BatchBelowMaxNumSeqs",
+    severities=(Severity.ERROR,),
+    scope=Scope.SETTINGS,
+    title="max_num_batched_tokens is below max_num_seqs.",
+    explanation="vLLM refuses it: a forward pass takes a token of every sequence.",
+)
+
+
+def batch_holds_sequences(budget: Budget) -> Iterable[Finding]:
+    """One token of every running sequence must fit into a forward pass."""
+    tokens, sequences = budget.resolved.max_num_batched_tokens, budget.resolved.max_num_seqs
+    if tokens < sequences:
+        yield BATCH_BELOW_MAX_NUM_SEQS.finding(
+            "max_num_batched_tokens",
+            words(
+                "{max_num_batched_tokens} {tokens} is below {max_num_seqs} {sequences}; vLLM refuses it",
+                tokens=tokens,
+                sequences=sequences,
+            ),
+            any_one(
+                at_least("max_num_batched_tokens", sequences, before=tokens),
+                at_most("max_num_seqs", tokens, before=sequences),
+            ),
+        )
+
+
+BATCH_BELOW_MAX_MODEL_LEN = Rule(
+    id="BatchBelowMaxModelLen",
+    severities=(Severity.ERROR, Severity.WARNING),
+    scope=Scope.SETTINGS,
+    title="Chunked prefill is off, and max_num_batched_tokens is below max_model_len.",
+    explanation=(
+        "vLLM refuses it: a whole prompt must fit into one batch. It is a warning where options that the input does not hold may say "
+        "otherwise."
+    ),
+)
+
+
+def whole_prompts_fit_a_batch(budget: Budget) -> Iterable[Finding]:
+    """Check that a prompt of max_model_len fits into one batch where chunked prefill is off (`SchedulerConfig.verify_max_model_len`)."""
+    settings = budget.resolved
+    if budget.request.settings.enable_chunked_prefill is False:
+        yield from batch_below_max_model_len(settings.max_num_batched_tokens, settings.max_model_len)
+
+
+def batch_below_max_model_len(tokens: int, length: int) -> Iterable[Finding]:
+    """The finding about a batch of `tokens` and prompts of `length` tokens that are not cut; empty where they fit."""
+    if tokens < length:
+        yield BATCH_BELOW_MAX_MODEL_LEN.finding(
+            "max_num_batched_tokens",
+            words(
+                "{max_num_batched_tokens} {tokens} is below {max_model_len} {length} and chunked prefill is off; vLLM refuses it",
+                tokens=tokens,
+                length=length,
+            ),
+            any_one(
+                at_least("max_num_batched_tokens", length, before=tokens),
+                at_most("max_model_len", tokens, before=length),
+                "leave chunked prefill on",
+            ),
+        )
+
+
+BATCH_BELOW_MEDIA_ITEM = Rule(
+    id="BatchBelowMediaItem",
+    severities=(Severity.WARNING,),
+    scope=Scope.SETTINGS,
+    title="A batch is smaller than one image, whose tokens cannot be cut.",
+    explanation="Some releases of vLLM refuse that, others raise the batch.",
+)
+
+
+def media_fit_a_batch(budget: Budget) -> Iterable[Finding]:
+    """A batch below one image whose tokens attend both ways: refused by some releases (0.20), raised silently by others (0.25)."""
+    tokens, largest = budget.resolved.max_num_batched_tokens, uncut_item_tokens(budget.request)
+    if tokens < largest:
+        yield BATCH_BELOW_MEDIA_ITEM.finding(
+            "max_num_batched_tokens",
+            words(
+                "{max_num_batched_tokens} {tokens} is below the {largest} tokens of the largest item, which cannot be cut: some releases "
+                "refuse that, others raise it",
+                tokens=tokens,
+                largest=largest,
+            ),
+            at_least("max_num_batched_tokens", largest, before=tokens),
+        )
+
+
+MORE_GPUS_THAN_A_NODE = Rule(
+    id="MoreGpusThanANode",
+    severities=(Severity.WARNING,),
+    scope=Scope.SETTINGS,
+    title="One pod requests more GPUs than most nodes have.",
+    explanation="kvgate does not spread one engine over several nodes.",
+)
+
+
+def pod_fits_a_node(budget: Budget) -> Iterable[Finding]:
+    """One pod requests all GPUs of an engine; engines over several nodes are not rendered."""
+    count = budget.request.settings.parallelism.num_gpus
+    if count > GPUS_PER_NODE:
+        yield MORE_GPUS_THAN_A_NODE.finding(
+            "tensor_parallel_size",
+            f"one pod requests {count} GPUs; most nodes have {GPUS_PER_NODE}, and one engine is not spread over nodes",
+            any_one(
+                f"keep the product of the parallel sizes at {GPUS_PER_NODE} or less",
+                f"use nodes with {count} GPUs",
+            ),
+        )
+
+
+SLICES_CANNOT_BE_JOINED = Rule(
+    id="SlicesCannotBeJoined",
+    severities=(Severity.ERROR,),
+    scope=Scope.SETTINGS,
+    title="MIG slices have no links, so tensor and pipeline sizes must be 1.",
+)
+
+
+def slices_stand_alone(budget: Budget) -> Iterable[Finding]:
+    """MIG slices cannot talk to each other, so no layer can be spread over them."""
+    accelerator, parallelism = budget.request.accelerator, budget.request.settings.parallelism
+    if accelerator.is_slice and parallelism.tensor * parallelism.pipeline > 1:
+        yield SLICES_CANNOT_BE_JOINED.finding(
+            "tensor_parallel_size",
+            f"{accelerator.name} is a MIG slice: slices have no links, so tensor and pipeline sizes must be 1",
+            any_one("use one larger slice", "use whole GPUs"),
+        )
+
+
+CONCURRENCY_ABOVE_MAX_NUM_SEQS = Rule(
+    id="ConcurrencyAboveMaxNumSeqs",
+    severities=(Severity.WARNING,),
+    scope=Scope.SETTINGS,
+    title="The declared workload has more requests at its peak than max_num_seqs.",
+    explanation="The requests above it wait.",
+)
+REQUEST_ABOVE_MAX_MODEL_LEN = Rule(
+    id="RequestAboveMaxModelLen",
+    severities=(Severity.ERROR, Severity.WARNING),
+    scope=Scope.SETTINGS,
+    title="A request of the declared workload is longer than max_model_len.",
+    explanation="vLLM refuses it. It is a warning for engines of other platforms, whose start it does not prevent.",
+)
+
+
+def workload_can_run(budget: Budget) -> Iterable[Finding]:
+    """A declared workload that max_num_seqs or max_model_len cuts off."""
+    workload, settings = budget.request.workload, budget.resolved
+    if workload is None or budget.request.guarantee is not Guarantee.WORKLOAD:
+        return
+    if workload.peak_concurrency > settings.max_num_seqs:
+        yield CONCURRENCY_ABOVE_MAX_NUM_SEQS.finding(
+            "max_num_seqs",
+            words(
+                "the workload has {peak} requests at its peak and {max_num_seqs} is {sequences}: the rest wait",
+                peak=workload.peak_concurrency,
+                sequences=settings.max_num_seqs,
+            ),
+            any_one(
+                at_least("max_num_seqs", workload.peak_concurrency, before=settings.max_num_seqs),
+                "declare the concurrency that you expect",
+            ),
+        )
+    if workload.request_tokens > settings.max_model_len:
+        yield REQUEST_ABOVE_MAX_MODEL_LEN.finding(
+            "workload",
+            words(
+                "a request of {tokens} tokens is longer than {max_model_len} {length}; vLLM refuses it",
+                tokens=workload.request_tokens,
+                length=settings.max_model_len,
+            ),
+            any_one(
+                at_least("max_model_len", workload.request_tokens, before=settings.max_model_len),
+                "declare shorter requests",
+            ),
+        )

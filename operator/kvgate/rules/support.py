@@ -1,0 +1,206 @@
+"""Rules about support: formats and sizes that the release, the GPU or the model does not have, and kinds without a formula."""
+
+from collections.abc import Iterable
+
+from kvgate.budget.plan import Budget
+from kvgate.budget.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal
+from kvgate.budget.versions import NEWEST, is_newer_than_known
+from kvgate.rules.finding import (
+    Change,
+    Finding,
+    Rule,
+    Scope,
+    Severity,
+    any_one,
+    change,
+    do,
+    leave_out,
+    words,
+)
+
+_WEIGHT_CAPABILITY = {"fp8": (7, 5), "awq": (7, 5), "modelopt": (7, 5), "mxfp4": (8, 0)}
+"""The least compute capability by quantisation method; methods that are not here run on all that vLLM runs on."""
+_BFLOAT16_CAPABILITY = (8, 0)
+_PREFILL_CONTEXT = "prefill_context_parallel_size"
+_SETTINGS = ("kv_cache_dtype", _PREFILL_CONTEXT)
+"""Settings that a kind without a formula begins with."""
+
+UNMODELLED_KIND = Rule(
+    id="UnmodelledKind",
+    severities=(Severity.WARNING,),
+    scope=Scope.FACTS,
+    title="A layer, cache, weight format or feature has no formula in kvgate.",
+    explanation="No budget is given; the message names the kind.",
+)
+
+
+def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
+    """Kinds of layers, caches, weights or features without a formula: Unknown, never a guess."""
+    is_refused = kv_cache_dtype_refusal_of(budget) is not None
+    for kind in budget.unmodelled:
+        setting = kind.partition(" ")[0]
+        if is_refused and setting == "kv_cache_dtype":
+            continue
+        field = setting if setting in _SETTINGS else "model"
+        if kind in budget.request.unmodelled_settings:  # variables are named, and options are not
+            field = "environment" if kind.startswith("VLLM_") else "extra_args"
+        measure = do("start it once and measure")
+        known = do("set {kv_cache_memory_bytes} if you know what a GPU has left")
+        yield UNMODELLED_KIND.finding(
+            field,
+            f"{budget.request.shape.name}: {kind} is not modelled, so no budget can be given",
+            measure if field == _PREFILL_CONTEXT else any_one(known, measure),
+        )
+
+
+KV_CACHE_DTYPE_REFUSED = Rule(
+    id="KVCacheDtypeRefused",
+    severities=(Severity.ERROR,),
+    scope=Scope.SETTINGS,
+    title="The release, the GPU or the model does not have this kv_cache_dtype.",
+)
+
+
+def kv_cache_dtype_exists(budget: Budget) -> Iterable[Finding]:
+    """A KV cache dtype that the release, the GPU or the model does not have."""
+    name = budget.request.settings.kv_cache_dtype
+    if reason := kv_cache_dtype_refusal_of(budget):
+        yield KV_CACHE_DTYPE_REFUSED.finding(
+            "kv_cache_dtype",
+            words("{kv_cache_dtype} {name}: {reason}", name=name, reason=reason),
+            any_one(change(Change.SET, "kv_cache_dtype", "auto"), "use a GPU or a release that has it"),
+        )
+
+
+def kv_cache_dtype_refusal_of(budget: Budget) -> str | None:
+    """Return the reason why the requested cache dtype does not exist here; None where it does."""
+    request = budget.request
+    return kv_cache_dtype_refusal(
+        request.settings.kv_cache_dtype, request.shape, request.accelerator, budget.accounting
+    )
+
+
+BLOCK_SIZE_REFUSED = Rule(
+    id="BlockSizeRefused",
+    severities=(Severity.ERROR,),
+    scope=Scope.SETTINGS,
+    title="No attention kernel of the model takes blocks of this size.",
+)
+
+
+def block_size_has_kernels(budget: Budget) -> Iterable[Finding]:
+    """CUDA attention kernels of the V1 engine take multiples of 16 tokens, or of more."""
+    request = budget.request
+    size, accelerator = request.settings.block_size, request.accelerator
+    if size is None or accelerator.vendor != "nvidia" or not budget.accounting.v1_engine:
+        return
+    if reason := block_size_refusal(request.shape, accelerator, size):
+        yield BLOCK_SIZE_REFUSED.finding(
+            "block_size",
+            words("{block_size} {reason}", reason=reason),
+            any_one(leave_out("block_size"), do("set {block_size} to a multiple that is named")),
+        )
+
+
+CACHE_KERNEL_MISSING = Rule(
+    id="CacheKernelMissing",
+    severities=(Severity.ERROR,),
+    scope=Scope.SETTINGS,
+    title="The GPU has no kernel for the model's kind of cache, or a setting does not go with that kind.",
+)
+
+
+def caches_have_kernels(budget: Budget) -> Iterable[Finding]:
+    """A kind of cache that the GPU has no kernel for, or that a setting does not go with."""
+    for field, reason in cache_refusals(budget.request):
+        by_gpu = field == "accelerator"
+        yield CACHE_KERNEL_MISSING.finding(
+            field,
+            f"{budget.request.shape.name}: {reason}",
+            do("use a GPU of compute capability 9.0 or more") if by_gpu else leave_out(field),
+        )
+
+
+WEIGHT_FORMAT_REFUSED = Rule(
+    id="WeightFormatRefused",
+    severities=(Severity.ERROR,),
+    scope=Scope.SETTINGS,
+    title="The GPU has no kernels for the checkpoint's weight format.",
+)
+
+
+def weight_format_has_kernels(budget: Budget) -> Iterable[Finding]:
+    """Compute capabilities that the kernels of a weight format require (vLLM 0.32, `get_min_capability`)."""
+    quantization, accelerator = budget.request.shape.quantization, budget.request.accelerator
+    needed = _WEIGHT_CAPABILITY.get(quantization.method) if quantization else None
+    capability = accelerator.compute_capability
+    if quantization and needed and capability and capability < needed:
+        yield WEIGHT_FORMAT_REFUSED.finding(
+            "accelerator",
+            f"{quantization.method} weights need compute capability {needed[0]}.{needed[1]} and {accelerator.name} has "
+            f"{capability[0]}.{capability[1]}",
+            any_one("use a newer GPU", "use another checkpoint of the model"),
+        )
+
+
+WEIGHT_FORMAT_DEPRECATED = Rule(
+    id="WeightFormatDeprecated",
+    severities=(Severity.ERROR,),
+    scope=Scope.SETTINGS,
+    title="The release is about to drop the weight format, and refuses it unless an option allows it.",
+)
+
+
+def weight_format_is_kept(budget: Budget) -> Iterable[Finding]:
+    """Formats that a release refuses without a flag (vLLM 0.14+, `DEPRECATED_QUANTIZATION_METHODS`)."""
+    quantization = budget.request.shape.quantization
+    if quantization is None or budget.request.settings.allow_deprecated_quantization:
+        return
+    if quantization.method in budget.accounting.deprecated_quantizations:
+        yield WEIGHT_FORMAT_DEPRECATED.finding(
+            "model",
+            f"vLLM {budget.request.vllm_version} refuses {quantization.method} weights, which it is about to drop",
+            any_one("use another checkpoint of the model", "add --allow-deprecated-quantization"),
+        )
+
+
+DTYPE_REFUSED = Rule(
+    id="DtypeRefused",
+    severities=(Severity.ERROR,),
+    scope=Scope.SETTINGS,
+    title="The dtype is bfloat16, which the GPU does not have.",
+)
+
+
+def dtype_has_kernels(budget: Budget) -> Iterable[Finding]:
+    """`Bfloat16 is only supported on GPUs with compute capability of at least 8.0`: where it is requested, and before 0.9 always."""
+    request, capability = budget.request, budget.request.accelerator.compute_capability
+    if capability is None or capability >= _BFLOAT16_CAPABILITY or request.shape.dtype != "bfloat16":
+        return
+    if request.settings.dtype != "bfloat16" and budget.accounting.falls_back_to_float16:
+        return
+    yield DTYPE_REFUSED.finding(
+        "dtype",
+        f"bfloat16 needs compute capability 8.0 and {request.accelerator.name} has {capability[0]}.{capability[1]}; vLLM refuses it",
+        change(Change.SET, "dtype", "float16"),
+    )
+
+
+RELEASE_NOT_KNOWN = Rule(
+    id="ReleaseNotKnown",
+    severities=(Severity.INFO,),
+    scope=Scope.FACTS,
+    title="The release of vLLM is newer than any that kvgate knows.",
+    explanation="The prediction's interval is wider.",
+)
+
+
+def release_is_known(budget: Budget) -> Iterable[Finding]:
+    """A release newer than any that was read: its accounting may have changed."""
+    if is_newer_than_known(budget.request.vllm_version):
+        yield RELEASE_NOT_KNOWN.finding(
+            "vllm_version",
+            f"vLLM {budget.request.vllm_version} is newer than {NEWEST[0]}.{NEWEST[1]}, the newest that kvgate knows: the interval is "
+            "wider",
+            any_one("upgrade kvgate", "compare the prediction with the first start"),
+        )
