@@ -1,7 +1,6 @@
-"""AdmissionReview → answer: pure, no network, no API read; all it knows is the request and the catalogues.
+"""Answers to AdmissionReviews (`admission.k8s.io/v1`): pure, from the request, the catalogues and the calibration alone.
 
-Messages: `admission.k8s.io/v1`. What is not a review for this door raises ReviewError, which is the caller's mistake; a bad
-InferenceDeployment is an answer.
+A body that is no review for this webhook raises ReviewError, which is the caller's mistake. A bad InferenceDeployment gets an answer.
 """
 
 import json
@@ -11,14 +10,12 @@ from itertools import accumulate
 from typing import Any
 
 from kvgate.api import GROUP, KIND, PLURAL, VERSION
-from kvgate.api.base import KeyRef
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.judge import summary
 from kvgate.judge.assess import Assessment, Decision, assessments, undecided
 from kvgate.judge.facts import ConfigMissing, Facts, gather
-from kvgate.rules import Finding
 from kvgate.text.inert import inert_line
 from kvgate.text.nesting import MAX_DEPTH, is_nested_beyond
 from kvgate.text.unicode import NOT_UNICODE, parsed_has_lone_surrogate
@@ -27,25 +24,28 @@ REVIEW_API_VERSION = "admission.k8s.io/v1"
 REVIEW_KIND = "AdmissionReview"
 OPERATIONS = ("CREATE", "UPDATE")
 INVALID = "Invalid"
-"""The decision where the schema refuses, before any budget."""
+"""Decision where the schema refuses the object, before any budget."""
 NO_POLICY = "None"
-"""The policy of an object that could not be read; its own text must not become a label."""
+"""Policy of an object that could not be read; its own text must not become the value of a label."""
 MAX_WARNINGS = 4096
-"""Characters of all warnings together; the API server drops what is beyond."""
+"""Characters of all warnings together; the API server drops the rest."""
 
 _MAX_NAME = 253
+_NOT_READ_HERE = ConfigMissing(
+    message="spec.model.configFrom is not read at admission: the controller reads it and decides", remediation=""
+)
 _TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 
 Json = Mapping[str, Any]
 
 
 class ReviewError(ValueError):
-    """The body is not an AdmissionReview that this door answers; the message says what is wrong."""
+    """The body is not an AdmissionReview that this webhook answers; the message says what is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """Relevant parts of an AdmissionRequest."""
+    """The parts of an AdmissionRequest that are used."""
 
     uid: str
     operation: str
@@ -65,13 +65,13 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mistake:
-    """Answer of the door to a body that is no review."""
+    """The answer to a body that is no review."""
 
     message: str
 
 
 def answers(text: bytes, calibration: Calibration = NOTHING_OBSERVED) -> Iterator[Answer | Mistake]:
-    """The answers to a body, for a worker; each stands if there is no time for the next."""
+    """Yield the answers to a body, for a worker; each one stands if there is no time for the next."""
     try:
         yield from reviews(_parsed(text), calibration)
     except ReviewError as error:
@@ -79,7 +79,7 @@ def answers(text: bytes, calibration: Calibration = NOTHING_OBSERVED) -> Iterato
 
 
 def _parsed(text: bytes) -> Any:
-    """Raises ReviewError. An object that is nested too deeply passes: it gets an answer of its own."""
+    """Parse a body. An object that is nested too deeply passes, because it gets an answer of its own. Raises ReviewError."""
     try:
         decoded = text.decode()
         body = json.loads(decoded)
@@ -90,44 +90,37 @@ def _parsed(text: bytes) -> Any:
     if not is_nested_beyond(body, MAX_DEPTH):
         if parsed_has_lone_surrogate(decoded, body):
             raise ReviewError(f"the body is not text: {NOT_UNICODE}")
-    elif not is_nested_beyond(_at(body, "request", "object"), MAX_DEPTH):
+        return body
+    request = body.get("request") if isinstance(body, Mapping) else None
+    if not is_nested_beyond(request.get("object") if isinstance(request, Mapping) else None, MAX_DEPTH):
         raise ReviewError(f"the body is no review: {_TOO_DEEP}")
     return body
 
 
-def _at(body: Any, *keys: str) -> Any:
-    for key in keys:
-        body = body.get(key) if isinstance(body, Mapping) else None
-    return body
-
-
 def review(body: Any, calibration: Calibration = NOTHING_OBSERVED) -> Answer:
-    """Judge the object of a review; a dry run is judged alike. Raises ReviewError."""
+    """Judge the object of a review; a dry run is judged in the same way. Raises ReviewError."""
     *_, last = reviews(body, calibration)
     return last
 
 
 def reviews(body: Any, calibration: Calibration) -> Iterator[Answer]:
-    """That there is no verdict yet, then the verdict, then what would fit. Raises ReviewError."""
+    """Yield the answer without a verdict, then the one with the verdict, then the one with what would fit. Raises ReviewError."""
     request, document = read_request(body)
     try:
         deployment = parse_document(document)
     except InvalidDocument as error:
-        message = "; ".join(map(_field_text, error.findings))
+        texts = (f.message + (f" ({f.remediation})" if f.remediation else "") for f in error.findings)
+        message = "; ".join(texts)
         yield _refused(request, INVALID, NO_POLICY, code=422, reason="Invalid", message=message)
         return
     spec, skip = deployment.spec, deployment.skip_reason
-    yield _told(request, deployment, undecided(spec, Facts(shape=None, accelerator=None), skip_reason=skip))
-    facts = gather(spec, _not_read_here, calibration.seen_from(request.namespace, request.name))
+    yield _judged(request, deployment, undecided(spec, Facts(shape=None, accelerator=None), skip_reason=skip))
+    facts = gather(spec, lambda _: _NOT_READ_HERE, calibration.seen_from(request.namespace, request.name))
     for assessment in assessments(spec, facts, skip_reason=skip):
-        yield _told(request, deployment, assessment)
+        yield _judged(request, deployment, assessment)
 
 
-def _field_text(finding: Finding) -> str:
-    return finding.message + (f" ({finding.remediation})" if finding.remediation else "")
-
-
-def _told(request: Request, deployment: InferenceDeployment, assessment: Assessment) -> Answer:
+def _judged(request: Request, deployment: InferenceDeployment, assessment: Assessment) -> Answer:
     decision, policy = assessment.decision.value, deployment.spec.admission.policy
     if assessment.decision is Decision.REFUSE:
         message = summary.refusal(assessment)
@@ -136,14 +129,8 @@ def _told(request: Request, deployment: InferenceDeployment, assessment: Assessm
     return _answer(request, decision, policy, {"allowed": True, **({"warnings": warnings} if warnings else {})})
 
 
-def _not_read_here(_: KeyRef) -> ConfigMissing:
-    return ConfigMissing(
-        message="spec.model.configFrom is not read at admission: the controller reads it and decides", remediation=""
-    )
-
-
 def within_limit(lines: Sequence[str]) -> list[str]:
-    """Return as many warnings as the API server passes on; the last one counts those that are left out."""
+    """Return as many warnings as the API server passes on; the last line counts those that are left out."""
     room = MAX_WARNINGS - summary.MAX_WARNING
     kept = [line for line, end in zip(lines, accumulate(map(len, lines)), strict=True) if end <= room]
     left = len(lines) - len(kept)
@@ -151,7 +138,7 @@ def within_limit(lines: Sequence[str]) -> list[str]:
 
 
 def read_request(body: Any) -> tuple[Request, Json]:
-    """The request of a review, and its object. Raises ReviewError where it is none of ours."""
+    """Return the request of a review and its object. Raises ReviewError where it is not for this webhook."""
     if not isinstance(body, Mapping) or body.get("kind") != REVIEW_KIND or body.get("apiVersion") != REVIEW_API_VERSION:
         raise ReviewError(
             f"the body is not an {REVIEW_KIND} of {REVIEW_API_VERSION}; list v1 in admissionReviewVersions"
@@ -183,7 +170,7 @@ def _mapping(parent: Json, key: str) -> Json:
 
 
 def _check_resource(request: Json) -> None:
-    """The rules of the webhook configuration, once more: a mistake there must not pass for a verdict."""
+    """Check the rules of the webhook configuration once more, because a mistake there must not give a verdict."""
     expected = {
         "kind": {"group": GROUP, "version": VERSION, "kind": KIND},
         "resource": {"group": GROUP, "version": VERSION, "resource": PLURAL},
@@ -198,7 +185,7 @@ def _check_resource(request: Json) -> None:
 
 
 def _shown(value: Any) -> str:
-    """Not more than fits a line: anybody may have sent it."""
+    """Return a value from the request in a form that fits a line; anybody may have sent it."""
     return summary.shortened(repr(value), 120)
 
 

@@ -1,7 +1,8 @@
-"""HTTPS around the review: POST /validate.
+"""HTTPS around the review: POST /validate. Each body has a limit of size and time, and all bodies together have a limit of bytes.
 
-The caller's mistakes are 400, 408 and 413. Without a verdict the answer is 429 or 503 where another moment, or the other replica, may do
-better (an API server asks again after `Retry-After`, within its own timeout), and 500 for a defect of ours; then failurePolicy decides.
+Mistakes of the caller are answered with 400, 408 or 413. Where there is no verdict, the answer is 429 or 503 if a later try or the other
+replica may succeed (an API server asks again after `Retry-After`, within its own timeout), and 500 for a defect of kvgate. Then the
+failurePolicy decides.
 """
 
 import asyncio
@@ -20,11 +21,15 @@ from kvgate.text.inert import inert_line
 from kvgate.webhook.review import Answer, Mistake
 
 MAX_BODY_BYTES = 8 << 20
-"""An API server sends the object twice, each at most 1.5 MiB in etcd; JSON may double that."""
+"""Largest body. An API server sends the object twice, each is at most 1.5 MiB in etcd, and JSON may double that."""
 MAX_BYTES_IN_FLIGHT = 24 << 20
-"""Bytes of all bodies that were received and not answered yet; a copy of each is on its way to a worker."""
+"""Bytes of all bodies that were received and are not answered yet; a copy of each is sent to a worker."""
 BODY_SECONDS = 5.0
-"""Seconds from the last header to the last byte of the body; an API server sends both at once."""
+"""Time from the last header to the last byte of the body; an API server sends both at once."""
+
+
+_TOO_LARGE = f"the body is larger than {MAX_BODY_BYTES} bytes"
+_DEFECT = "kvgate failed to judge this object; the log of the webhook has the traceback"
 
 
 class BodyError(Exception):
@@ -37,16 +42,16 @@ class BodyError(Exception):
 
 @dataclass(eq=False, slots=True)
 class _Body:
-    """One that is in memory."""
+    """A body in memory."""
 
     received: bytearray
     deadline: asyncio.Timeout | None = None
-    """While the rest is awaited."""
+    """Set while the rest of the body is awaited."""
     is_shed: bool = False
 
 
 class Bodies:
-    """Bodies in flight. Beyond the limit the largest one that is not complete gives way; small ones never do."""
+    """Bodies in flight. Beyond the limit the largest body that is not complete is refused; small ones never are."""
 
     def __init__(self, *, most_bytes: int = MAX_BYTES_IN_FLIGHT, seconds: float = BODY_SECONDS) -> None:
         self._most_bytes = most_bytes
@@ -56,7 +61,7 @@ class Bodies:
 
     @contextlib.asynccontextmanager
     async def read(self, request: web.Request) -> AsyncIterator[bytes]:
-        """The whole body, which counts as in flight until the block ends. Raises BodyError."""
+        """Read the whole body, which counts as in flight until the block ends. Raises BodyError."""
         body = _Body(bytearray())
         self._bodies.add(body)
         try:
@@ -67,14 +72,16 @@ class Bodies:
 
     async def _received(self, request: web.Request, body: _Body) -> bytes:
         if (request.content_length or 0) > MAX_BODY_BYTES:
-            raise _too_large()
+            raise BodyError(413, _TOO_LARGE)
         try:
             async with asyncio.timeout(self._seconds) as body.deadline:
                 async for chunk in request.content.iter_any():
                     self._add(body, chunk)
         except TimeoutError:
             if body.is_shed:
-                raise BodyError(503, f"more than {self._most_bytes} bytes of requests are in flight") from None
+                raise BodyError(
+                    503, f"more than {self._most_bytes} bytes of requests are in flight; send it again"
+                ) from None
             raise BodyError(408, f"the body was not complete within {self._seconds:g} s") from None
         except (OSError, web.RequestPayloadError) as error:
             raise BodyError(400, f"the body ended early: {error}") from None
@@ -86,33 +93,25 @@ class Bodies:
         body.received += chunk
         self.bytes_in_flight += len(chunk)
         if len(body.received) > MAX_BODY_BYTES:
-            raise _too_large()
+            raise BodyError(413, _TOO_LARGE)
         leaving = sum(len(each.received) for each in self._bodies if each.is_shed)
-        if not body.is_shed and self.bytes_in_flight - leaving > self._most_bytes:
-            self._shed()
-
-    def _shed(self) -> None:
-        unfinished = [
-            (len(each.received), each, each.deadline) for each in self._bodies if each.deadline and not each.is_shed
-        ]
-        _, largest, deadline = max(unfinished, key=lambda each: each[0])
+        if body.is_shed or self.bytes_in_flight - leaving <= self._most_bytes:
+            return
+        unfinished = [(each, each.deadline) for each in self._bodies if each.deadline and not each.is_shed]
+        largest, deadline = max(unfinished, key=lambda found: len(found[0].received))
         largest.is_shed = True
         deadline.reschedule(asyncio.get_running_loop().time())
 
 
-def _too_large() -> BodyError:
-    return BodyError(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
-
-
 RETRY_AFTER_SECONDS = 1
-"""Pause for reviews that found no room; an API server waits 5 s in all, unless its configuration has another limit."""
+"""Pause before a review that found no room is sent again; an API server waits 5 s in all, unless its configuration has another limit."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReviewInstruments:
-    """Counters of the door."""
+    """Measurements of reviews."""
 
     reviews: Counter
     errors: Counter
@@ -127,12 +126,12 @@ class ReviewInstruments:
         )
 
     def count(self, answer: Answer) -> None:
-        """One answered review."""
+        """Count an answered review."""
         self.reviews.labels(answer.decision, answer.policy, answer.request.operation).inc()
 
 
 class Traffic:
-    """Reviews under way; once it is leaving, every answer closes its connection, so that the next review goes elsewhere."""
+    """Reviews under way. Once the process leaves, every answer closes its connection, so that the next review goes to the other replica."""
 
     def __init__(self) -> None:
         self.leaving = False
@@ -156,7 +155,7 @@ class Traffic:
         return response
 
     async def idle(self, timeout_seconds: float) -> None:
-        """Return once nothing is under way, or when the time is over."""
+        """Return when nothing is under way, or when the time is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
                 await self._idle.wait()
@@ -167,7 +166,7 @@ Decide = Callable[[bytes], Awaitable[Answer | Mistake]]
 
 
 def validation_app(instruments: ReviewInstruments, traffic: Traffic, decide: Decide, bodies: Bodies) -> web.Application:
-    """The application; `decide` judges in a worker, and something else only where a test wants it to fail."""
+    """Return the application; `decide` judges the bodies."""
 
     async def validate(request: web.Request) -> web.Response:
         with instruments.duration.time():
@@ -185,37 +184,25 @@ def validation_app(instruments: ReviewInstruments, traffic: Traffic, decide: Dec
 
 
 async def _decided(text: bytes, instruments: ReviewInstruments, decide: Decide) -> web.Response:
+    """Judge a body, count, log, and translate the outcome into a response."""
     try:
         answer = await decide(text)
-    except NoAnswer as error:
+    except TaskFailed as error:
         instruments.errors.inc()
-        return _no_answer(error)
+        _log.error("a review failed", extra={"fields": {"traceback": str(error)}})
+        return _problem(500, _DEFECT)
+    except NoAnswer as error:  # too many reviews, or a lost worker: the next try may succeed
+        instruments.errors.inc()
+        return _problem(429 if isinstance(error, TurnedAway) else 503, str(error))
     except Exception:  # noqa: BLE001 - whatever it is, the API server must learn that there is no verdict
         instruments.errors.inc()
-        _log.exception("review failed")
+        _log.exception("a review failed")
         return _problem(500, _DEFECT)
     if isinstance(answer, Mistake):
         return _problem(400, answer.message)
     instruments.count(answer)
-    _log.info("review", extra={"fields": _fields(answer)})
-    return web.json_response(answer.body)
-
-
-_DEFECT = "kvgate failed to judge this object; its log has the traceback"
-
-
-def _no_answer(error: NoAnswer) -> web.Response:
-    """A defect of ours would come again; too many reviews, or a worker that was lost, need not."""
-    if isinstance(error, TaskFailed):
-        _log.error("review failed", extra={"fields": {"traceback": str(error)}})
-        return _problem(500, _DEFECT)
-    return _problem(429 if isinstance(error, TurnedAway) else 503, str(error))
-
-
-def _fields(answer: Answer) -> dict[str, object]:
-    """Return fields for the log: enough to find the object and the audit entry."""
     request, response = answer.request, answer.body["response"]
-    return {
+    fields = {  # enough to find the object and the entry in the audit log
         "uid": request.uid,
         "operation": request.operation,
         "namespace": request.namespace,
@@ -224,10 +211,13 @@ def _fields(answer: Answer) -> dict[str, object]:
         "policy": answer.policy,
         "said": response.get("status", {}).get("message") or response.get("warnings", []),
     }
+    _log.info("review", extra={"fields": fields})
+    return web.json_response(answer.body)
 
 
 def _problem(status: int, message: str) -> web.Response:
-    _log.warning("not answered", extra={"fields": {"status": status, "error": message}})
+    """Return an answer without a verdict, and log it."""
+    _log.warning("no verdict", extra={"fields": {"status": status, "error": message}})
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status in (429, 503) else None
     response = web.json_response({"error": inert_line(message)}, status=status, headers=headers)
     if status in (408, 413, 503):  # the rest of the body is not wanted
