@@ -63,7 +63,7 @@ def test_the_break_glass_annotation_is_followed_when_it_comes_and_when_it_goes(
     pods = objects.get("deployment", "urgent")["metadata"]["generation"]
     plane.kubectl("annotate", "infd", "urgent", f"{SKIP}-")
     objects.wait_for("urgent", "Accepted", "False", "BudgetExceeded", within_seconds=5)
-    assert "generation 1 stays in force" in objects.condition("urgent", "Stalled")[2]
+    assert "generation 1 keeps running" in objects.condition("urgent", "Stalled")[2]
     objects.settle(1.0)
     assert objects.get("deployment", "urgent")["metadata"]["generation"] == pods
     assert objects.get("deployment", "urgent")["spec"]["replicas"] == 1

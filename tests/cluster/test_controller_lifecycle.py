@@ -127,7 +127,7 @@ def test_an_edit_that_does_not_fit_leaves_the_running_pods_alone(plane: ControlP
     before = objects.get("deployment", "edited")
     objects.patch("edited", {"spec": {"vllm": TOO_MANY}})
     objects.wait_for("edited", "Accepted", "False", "BudgetExceeded")
-    assert "generation 1 stays in force" in objects.condition("edited", "Stalled")[2]
+    assert "generation 1 keeps running" in objects.condition("edited", "Stalled")[2]
     assert objects.condition("edited", "Ready")[:2] == ("True", "ReplicasReady"), "Ready speaks of the pods that run"
     after, status = objects.get("deployment", "edited"), objects.get("infd", "edited")["status"]
     assert after["metadata"]["generation"] == before["metadata"]["generation"]

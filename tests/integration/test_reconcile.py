@@ -386,7 +386,7 @@ async def test_an_object_that_cannot_be_read_any_more_keeps_its_pods_and_their_r
     assert deployment is not None
     assert deployment["spec"]["replicas"] == 4
     assert told(cluster)["Accepted"] == ("False", "InvalidSpec")
-    assert message(cluster, "Stalled").endswith("generation 1 stays in force")
+    assert message(cluster, "Stalled").endswith("generation 1 keeps running")
 
 
 async def test_what_is_rejected_is_written_once() -> None:

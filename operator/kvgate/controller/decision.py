@@ -16,8 +16,9 @@ from kvgate.judge.facts import ConfigMissing, Facts, gather, look_up_accelerator
 from kvgate.rendering.drift import additions, differences
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by
 from kvgate.rendering.observation import Observation
+from kvgate.rendering.rollout import Obstacle
 from kvgate.rendering.standing import Admitted, config_digest, renewed, standing_of, with_budget
-from kvgate.rendering.status import Obstacle, PreviousStatus, invalid_status, status_of
+from kvgate.rendering.status import PreviousStatus, invalid_status, status_of
 from kvgate.rendering.workload import NotRendered, figures_of_verdict, rendered
 
 NO_CONFIG = ConfigMissing(message="", remediation="")

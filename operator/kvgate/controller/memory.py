@@ -18,8 +18,9 @@ from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.facts import ConfigMissing
 from kvgate.metrics.exporter import DeploymentSample, DeploymentSnapshot, ObservedSample, as_admitted, sample_of
 from kvgate.rendering.observation import Crash, Observation, RunningEngine, compared
+from kvgate.rendering.rollout import Obstacle
 from kvgate.rendering.standing import Admitted, read_standing
-from kvgate.rendering.status import Obstacle, is_changed, previous_status
+from kvgate.rendering.status import is_changed, previous_status
 from kvgate.rendering.workload import predicted_tokens
 
 WINDOW_SECONDS = 3600.0

@@ -23,8 +23,8 @@ from kvgate.judge.assess import Assessment, effective_values
 from kvgate.judge.facts import ConfigMissing
 from kvgate.metrics import exporter, registry
 from kvgate.rendering.observation import Crash, RunningEngine
+from kvgate.rendering.rollout import Obstacle
 from kvgate.rendering.status import (
-    Obstacle,
     PreviousStatus,
     failed_status,
     halted_status,

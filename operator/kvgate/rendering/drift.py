@@ -1,6 +1,6 @@
 """Differences between the cluster and what was rendered: changed and missing fields, and fields that others added.
 
-Defaults of the API server and what an admission webhook adds to our own writes do not count: nobody could undo them.
+Defaults of the API server, and fields that an admission webhook adds to kvgate's own writes, do not count: nobody could undo them.
 """
 
 import json
@@ -11,18 +11,18 @@ from kvgate.api import FIELD_MANAGER
 from kvgate.api.quantity import is_same_amount
 
 _AMOUNTS = frozenset({"resources", "sizeLimit"})
-"""Fields whose values are quantities, or hold them."""
+"""Fields whose values are quantities or contain them."""
 _RUNS = ("spec", "template", "spec")
-"""Part of a Deployment that decides what a pod runs; labels and annotations (`kubectl rollout restart`) are anybody's to add."""
+"""The part of a Deployment that decides what a pod runs; anybody may add labels and annotations (`kubectl rollout restart`)."""
 
 
 def carries(live: Any, wanted: Any) -> bool:
-    """True where every field of `wanted` stands in `live` with the same value."""
+    """Return True where `live` has every field of `wanted` with the same value."""
     return next(differences(live, wanted), None) is None
 
 
 def differences(live: Any, wanted: Any, path: str = "", *, is_amount: bool = False) -> Iterator[str]:
-    """Paths of what was rendered and is not there, or is something else; the API server drops empty strings."""
+    """Yield the paths of rendered fields that are missing or have another value; the API server drops empty strings."""
     if isinstance(wanted, Mapping):
         there = live if isinstance(live, Mapping) else {}
         if there is not live:
@@ -41,7 +41,7 @@ def differences(live: Any, wanted: Any, path: str = "", *, is_amount: bool = Fal
 
 
 def _item_differences(live: Sequence[Any], wanted: Sequence[Any], path: str, *, is_amount: bool) -> Iterator[str]:
-    """Compare items by name where they have one (containers, env, volumes, ports), else by position."""
+    """Compare items by name where all have one (containers, env, volumes, ports), else by position."""
     if all(isinstance(item, Mapping) and "name" in item for item in (*live, *wanted)):
         by_name = {item["name"]: item for item in live}
         for item in wanted:
@@ -55,9 +55,9 @@ def _item_differences(live: Sequence[Any], wanted: Sequence[Any], path: str, *, 
 
 
 def additions(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, ...]:
-    """JSON pointers of what others added that changes what runs or who is served; what they lie in is left out.
+    """Return the JSON pointers of what others added, if it changes what runs or who is served.
 
-    Of a Service: keys of its selector. Of a Deployment: that it is paused, and what other field managers set in the pods' spec.
+    In a Service these are keys of its selector. In a Deployment these are `paused`, and what other field managers set in the pods' spec.
     """
     if wanted["kind"] == "Service":
         more = set(live.get("spec", {}).get("selector") or {}) - set(wanted["spec"]["selector"])
@@ -70,7 +70,7 @@ def additions(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, 
 
 
 def _added_fields(live: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Steps into the pods' spec, in the words of managedFields, of what others own and we do not."""
+    """Yield the fields of the pods' spec that others own and kvgate does not, as steps of managedFields."""
     entries = [
         entry for entry in live.get("metadata", {}).get("managedFields", ()) if entry.get("subresource") != "status"
     ]
@@ -94,20 +94,23 @@ def _beyond(theirs: Mapping[str, Any], ours: Sequence[Mapping[str, Any]]) -> Ite
         known = [fields[step] for fields in ours if step in fields]
         if not known:
             yield (step,)
-        elif inside and all(known):  # else one of ours owns it whole
+        elif inside and all(known):  # otherwise one of ours owns the whole field
             yield from ((step, *deeper) for deeper in _beyond(inside, known))
 
 
 def _pointer(steps: Sequence[str], node: Any) -> str | None:
-    """The JSON pointer of managedFields' steps; None where it is gone, or one value of a set."""
+    """Return the JSON pointer for steps of managedFields; None where the field is gone, or is one value of a set."""
     pointer = ""
     for step in steps:
         kind, _, name = step.partition(":")
         if kind == "f" and isinstance(node, Mapping) and name in node:
             node, pointer = node[name], f"{pointer}/{_escaped(name)}"
         elif kind == "k" and isinstance(node, Sequence):
-            key = json.loads(name)
-            at = next((i for i, item in enumerate(node) if key.items() <= _with_protocol(item).items()), None)
+            key = json.loads(name)  # a port is identified by its number and its protocol, which has a default
+            scalars = (
+                {"protocol": "TCP", **{k: v for k, v in item.items() if isinstance(v, str | int)}} for item in node
+            )
+            at = next((i for i, item in enumerate(scalars) if key.items() <= item.items()), None)
             if at is None:
                 return None
             node, pointer = node[at], f"{pointer}/{at}"
@@ -116,15 +119,10 @@ def _pointer(steps: Sequence[str], node: Any) -> str | None:
     return pointer
 
 
-def _with_protocol(item: Any) -> Mapping[str, Any]:
-    """Ports are known by their number and protocol, which has a default; what is no scalar is no key."""
-    return {"protocol": "TCP", **{key: value for key, value in item.items() if isinstance(value, str | int)}}
-
-
 def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
 def _from_the_end(pointer: str) -> tuple[tuple[int, str], ...]:
-    """Later items of a list first: a removal moves those that follow."""
+    """Return a sort key that puts later items of a list first, because a removal moves the items after it."""
     return tuple((-int(part), "") if part.isdigit() else (1, part) for part in pointer.split("/"))

@@ -10,15 +10,15 @@ from kvgate.api.base import Document
 from kvgate.api.v1alpha1 import InferenceDeployment
 
 OWNER_LABEL = f"{GROUP}/inferencedeployment"
-"""Joins pods, their metrics and the InferenceDeployment; its value is the name."""
+"""Label that joins pods, their metrics and the InferenceDeployment; its value is the name of the InferenceDeployment."""
 HASH_ANNOTATION = f"{GROUP}/render-hash"
-"""On a Deployment and a Service: of the whole manifest; on pods: of the pod template alone."""
+"""Annotation with the hash of the whole manifest on a Deployment and a Service, and of the pod template alone on pods."""
 PREDICTED_TOKENS_ANNOTATION = f"{GROUP}/predicted-kv-tokens"
-"""On the Deployment and not on its pods: a better prediction must not restart an engine."""
+"""Annotation of the Deployment. Its pods do not have it, because a better prediction must not restart an engine."""
 
 
 def selector(name: str) -> dict[str, str]:
-    """A Deployment's selector can never change: it follows from the name and nothing else."""
+    """Return the selector. A Deployment's selector can never change, so it depends on the name alone."""
     return {OWNER_LABEL: name}
 
 
@@ -33,39 +33,35 @@ def labels(name: str) -> dict[str, str]:
 
 
 def metadata(owner: InferenceDeployment) -> Document:
-    """Return the metadata of a child: it has its owner's name and is deleted with its owner."""
-    return {
-        "name": owner.name,
-        "namespace": owner.namespace,
-        "labels": labels(owner.name),
-        "ownerReferences": [_owner_reference(owner)],
-    }
-
-
-def _owner_reference(owner: InferenceDeployment) -> Document:
-    """Return the owner reference, without blockOwnerDeletion: that needs a right over the owner's finalizers on some clusters."""
-    return {
+    """Return the metadata of a child, which has its owner's name and is deleted with its owner."""
+    reference = {  # without blockOwnerDeletion: that needs a right over the owner's finalizers on some clusters
         "apiVersion": API_VERSION,
         "kind": KIND,
         "name": owner.name,
         "uid": str(owner.metadata.get("uid", "")),
         "controller": True,
     }
+    return {
+        "name": owner.name,
+        "namespace": owner.namespace,
+        "labels": labels(owner.name),
+        "ownerReferences": [reference],
+    }
 
 
 def is_owned_by(child: Mapping[str, Any], uid: str) -> bool:
-    """Labels can be copied by anybody; only the uid in the owner reference makes a child ours."""
+    """Return True for a child of the owner with this uid. Anybody can copy labels, so only the owner reference counts."""
     return any(owner.get("uid") == uid for owner in child.get("metadata", {}).get("ownerReferences", ()))
 
 
 def render_hash(manifest: Mapping[str, Any]) -> str:
-    """Hash the canonical JSON: 16 hexadecimal digits tell two renderings apart, and stay readable."""
+    """Hash the canonical JSON; 16 hexadecimal digits distinguish two renderings and stay readable."""
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def hashed(manifest: Document) -> Document:
-    """The manifest with its own hash in its annotations."""
+    """Return the manifest with its own hash in its annotations."""
     inner = manifest.get("metadata", {})
     annotations = {**inner.get("annotations", {}), HASH_ANNOTATION: render_hash(manifest)}
     return {**manifest, "metadata": {**inner, "annotations": annotations}}

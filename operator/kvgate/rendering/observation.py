@@ -1,4 +1,4 @@
-"""status.observed and the two conditions about it, from the reports of running pods; no clock, no calls."""
+"""status.observed and the conditions Observed and PredictionDrift, from the reports of running pods; no clock, no calls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from kvgate.budget.units import format_gib
 from kvgate.vllm.metric_names import EngineReading
 
 DRIFT_PERCENT = 5
-"""Beyond it a prediction counts as wrong."""
+"""Difference from the prediction, in either direction, beyond which the prediction counts as wrong."""
 
 Statement = tuple[ConditionType, bool | None, Reason, str]
 """Type, status, reason and message of one condition."""
@@ -21,11 +21,11 @@ Statement = tuple[ConditionType, bool | None, Reason, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunningEngine:
-    """A ready pod that has told its capacity."""
+    """A ready pod that has reported its capacity."""
 
     pod: str
     template_hash: str
-    """Hash of the pod template that it was made from."""
+    """Hash of the template that the pod was made from."""
     reading: EngineReading
     declared_image: str = ""
     """Image as the pod's spec names it."""
@@ -51,10 +51,10 @@ class Crash:
     reason: Reason
     message: str
     available_kv_cache_bytes: int | None = None
-    """Bytes that vLLM had found for the KV cache, where its refusal states them."""
+    """Bytes that vLLM had found for the KV cache, if its message states them."""
     declared_image: str = ""
     image: str = ""
-    """Image that ran, as for an Engine."""
+    """Image that ran, as for a RunningEngine."""
 
     @property
     def is_of_memory(self) -> bool:
@@ -63,37 +63,37 @@ class Crash:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:
-    """Observation of all pods of one InferenceDeployment; two are equal where the same capacities are reported, whatever the usage."""
+    """What all pods of one InferenceDeployment report. Two observations are equal if their capacities are, whatever the usage."""
 
     engines: tuple[RunningEngine, ...] = ()
     troubles: tuple[PodTrouble, ...] = ()
     crashes: tuple[Crash, ...] = ()
     remark: str = field(default="", compare=False)
-    """Reason why the report does not correct the next prediction."""
+    """Reason why the reports do not correct the next prediction; empty where they do."""
 
     @property
     def usage_ratio(self) -> float | None:
-        """The largest of all pods."""
-        told = (engine.reading.usage_ratio for engine in self.engines)
-        return max((usage for usage in told if usage is not None), default=None)
+        """The largest usage of all pods."""
+        usages = (engine.reading.usage_ratio for engine in self.engines)
+        return max((usage for usage in usages if usage is not None), default=None)
 
     def of(self, template_hash: str) -> tuple[RunningEngine, ...]:
-        """The engines of the current spec."""
+        """Return the engines of the current spec."""
         return tuple(engine for engine in self.engines if engine.template_hash == template_hash)
 
     def starts(self, template_hash: str) -> tuple[RunningEngine | Crash, ...]:
-        """Return the starts of the current spec that state how much memory became KV cache or would have."""
+        """Return the starts of the current spec that report how much memory became KV cache, or would have."""
         refused = (crash for crash in self.crashes if crash.available_kv_cache_bytes is not None)
         return *self.of(template_hash), *(crash for crash in refused if crash.template_hash == template_hash)
 
     def crash_of(self, template_hash: str) -> Crash | None:
-        """The first crash of the current spec, by the pod's name."""
+        """Return the first crash of the current spec, in the order of the pods' names."""
         return next((crash for crash in self.crashes if crash.template_hash == template_hash), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """An observation held against the budget."""
+    """An observation compared with the prediction."""
 
     pods: int = 0
     smallest: EngineReading | None = None
@@ -102,7 +102,7 @@ class Comparison:
     current_tokens: int | None = None
     """Capacity of the smallest engine of the current spec."""
     expected_tokens: int | None = None
-    """None, too, where the expectation is that there is no KV cache."""
+    """None also where no KV cache is expected."""
 
     @property
     def error(self) -> Fraction | None:
@@ -115,11 +115,13 @@ class Comparison:
 def compared(
     observation: Observation | None, budget: Budget | None, template_hash: str, expected: int | None
 ) -> Comparison:
-    """`budget` tells the layout of the cache, `template_hash` is that of what is rendered now and `expected` its prediction in tokens."""
+    """Compare an observation with `expected` tokens. `budget` has the layout of the cache; `template_hash` is that of the current spec."""
     if observation is None:
         return Comparison()
     smallest = min(
-        (engine.reading for engine in observation.engines), key=lambda told: _order(told, budget), default=None
+        (engine.reading for engine in observation.engines),
+        key=lambda reading: (capacity_tokens(reading, budget) or 0, reading.num_gpu_blocks),
+        default=None,
     )
     current = (capacity_tokens(engine.reading, budget) for engine in observation.of(template_hash))
     return Comparison(
@@ -131,12 +133,8 @@ def compared(
     )
 
 
-def _order(reading: EngineReading, budget: Budget | None) -> tuple[int, int]:
-    return capacity_tokens(reading, budget) or 0, reading.num_gpu_blocks
-
-
 def capacity_tokens(reading: EngineReading, budget: Budget | None) -> int | None:
-    """Return the tokens as vLLM's log counts them; before 0.24 they follow from the blocks, if the layout of the cache is known."""
+    """Return the tokens as vLLM's log counts them. Before vLLM 0.24 they are computed from the blocks, if the cache's layout is known."""
     if reading.kv_cache_size_tokens is not None:
         return reading.kv_cache_size_tokens
     cache = budget.kv_cache if budget else None
@@ -148,7 +146,7 @@ def capacity_tokens(reading: EngineReading, budget: Budget | None) -> int | None
 
 
 def observed_status(figures: Comparison, previous: Mapping[str, Any], now: str) -> Document | None:
-    """The time moves with the size alone; `previous` is what stood there before."""
+    """Return status.observed. Its time changes with the size alone; `previous` is the previous status.observed."""
     if figures.smallest is None:
         return None
     size: Document = {"numGpuBlocks": figures.smallest.num_gpu_blocks, "blockSize": figures.smallest.block_size}
@@ -165,7 +163,7 @@ def observed_status(figures: Comparison, previous: Mapping[str, Any], now: str) 
 
 
 def observed_statements(observation: Observation, figures: Comparison) -> list[Statement]:
-    """Observed and PredictionDrift."""
+    """Return the conditions Observed and PredictionDrift."""
     return [
         (ConditionType.OBSERVED, *_observed(observation, figures)),
         (ConditionType.PREDICTION_DRIFT, *_drift(figures, observation.remark)),
@@ -175,7 +173,7 @@ def observed_statements(observation: Observation, figures: Comparison) -> list[S
 def _observed(observation: Observation, figures: Comparison) -> tuple[bool | None, Reason, str]:
     if observation.troubles:
         first, more = observation.troubles[0], len(observation.troubles) - 1
-        message = f"pod {first.pod} {first.message}" + (f"; {more} more cannot be read" if more else "")
+        message = f"pod {first.pod} {first.message}" + (f"; {more} more pods cannot be read" if more else "")
         return False, first.reason, message
     if figures.smallest is None:
         return None, Reason.NO_READY_PODS, "no ready pod has been read"
@@ -187,12 +185,9 @@ def _observed(observation: Observation, figures: Comparison) -> tuple[bool | Non
 def _drift(figures: Comparison, remark: str) -> tuple[bool | None, Reason, str]:
     error = figures.error
     if error is None:
-        what = (
-            "nothing was predicted"
-            if figures.current_tokens is not None
-            else "no pod of the current spec has told its capacity"
-        )
-        return None, Reason.NOT_OBSERVED, what
+        is_observed = figures.current_tokens is not None
+        message = "nothing was predicted" if is_observed else "no pod of the current spec has reported its capacity"
+        return None, Reason.NOT_OBSERVED, message
     text = f"vLLM reports {figures.current_tokens:,} tokens, kvgate expects {figures.expected_tokens:,}: {_percent(error):+.1f} %"
     text += f"; {remark}" if remark else ""
     if abs(error) * 100 > DRIFT_PERCENT:

@@ -1,12 +1,14 @@
-"""The pod template: passes the restricted Pod Security Standard, asks for its GPU by product, waits as long as loading takes."""
+"""The pod template and vLLM's command line.
 
-from collections.abc import Iterator
+The pod passes the restricted Pod Security Standard, requests its GPU by product, and has as much time to start as loading may take.
+"""
+
 from contextlib import suppress
 
 from kvgate.api.base import Document, KeyRef
 from kvgate.api.quantity import format_bytes, plus_bytes
 from kvgate.api.status import Effective, Placement
-from kvgate.api.template import Amounts, EnvVar, Resources, Template
+from kvgate.api.template import Amounts, Resources, Template
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec, Model, Vllm
 from kvgate.budget.calibration import Scope
 from kvgate.budget.errors import UnknownVersion
@@ -20,91 +22,39 @@ from kvgate.vllm.settings import SPEC_SETTINGS
 from kvgate.vllm.variables import CACHE_MOUNT, FOLDERS
 
 MODEL_MOUNT = "/model"
-"""Folder of weights from a volume or an image in the container."""
+"""Folder of the weights in the container, where they come from a volume or an image."""
 GRACE_SECONDS = 120
-"""Time from the announcement of a pod's end to its kill; vLLM gets what the preStop pause and the exit leave of it."""
+"""Time from the announcement of a pod's end to its kill. vLLM gets what the preStop pause and its own exit leave of that."""
 SHUTDOWN_RESERVE_SECONDS = 20
-
-
-def command(model: Model) -> list[str]:
-    """`vllm serve MODEL`."""
-    return ["vllm", "serve", model_path(model)]
-
-
-def model_path(model: Model) -> str:
-    """A Hugging Face id, or the folder where a volume or an image is mounted."""
-    if model.source is None:
-        return model.name
-    claim = model.source.persistent_volume_claim
-    return f"{MODEL_MOUNT}/{claim.path}" if claim and claim.path else MODEL_MOUNT
-
-
-def arguments(spec: InferenceDeploymentSpec, effective: Effective) -> list[str]:
-    """Everything after the model, one option per item."""
-    return [
-        *_model_arguments(spec.model),
-        *_setting_arguments(spec.vllm, effective),
-        *_shutdown_arguments(spec.vllm),
-        *spec.vllm.extra_args,
-    ]
-
-
-def _model_arguments(model: Model) -> Iterator[str]:
-    if model.source is not None:
-        yield f"--served-model-name={model.name}"
-    elif model.revision is not None:
-        yield f"--revision={model.revision}"
-
-
-def _setting_arguments(vllm: Vllm, effective: Effective) -> Iterator[str]:
-    """One option for each field whose value is not its default. A switch has no value on the command line."""
-    values = {**dict(vllm), **dict(effective)}
-    for setting in SPEC_SETTINGS:
-        field = Vllm.model_fields.get(setting.name)
-        if field is None or (value := values[setting.name]) == field.default:
-            continue
-        if setting.is_switch:
-            yield setting.flag if value else f"--no-{setting.flag[2:]}"
-        else:
-            yield f"{setting.flag}={value}"
-
-
-def _shutdown_arguments(vllm: Vllm) -> Iterator[str]:
-    """Releases that can finish running requests get the time to do so."""
-    with suppress(UnknownVersion):
-        if accounting_of(vllm.version).shutdown_timeout:
-            yield f"--shutdown-timeout={GRACE_SECONDS - SHUTDOWN_RESERVE_SECONDS}"
-
-
 PORT = 8000
 CONTAINER = "vllm"
 HEALTH_PATH = "/health"
-"""Answered without an API key (vLLM guards /v1 and its like), and not before the weights are loaded: vLLM 0.6 to 0.33 listen
-only once the engine is up, so until then a connection is refused."""
+"""Path of the probes. vLLM answers it without an API key, which it requires for /v1 only, and not before the weights are loaded: vLLM 0.6
+to 0.33 listen only when the engine is up, so until then a connection is refused."""
 USER_ID = 2000
 """Not root; vLLM's images allow any user that has a HOME to write to."""
 PRE_STOP_SECONDS = 15
-"""Until every client has heard that the pod is leaving."""
+"""Time in which every client learns that the pod is leaving."""
 LOAD_BYTES_PER_SECOND = 150_000_000
-"""A slow download; faster ones only make the startup probe succeed earlier."""
+"""Speed of a slow download; with a faster one the startup probe succeeds earlier."""
 LOAD_BASE_SECONDS = 180
-"""Start of Python, compilation, CUDA graphs."""
+"""Time for the start of Python, the compilation and the CUDA graphs."""
 MIN_LOAD_SECONDS = 600
 MAX_LOAD_SECONDS = 3600
 LOAD_STEP_SECONDS = 300
-"""Load budgets are whole steps: a better estimate of the weights must not restart pods."""
+"""Load budgets are multiples of this, so that a better estimate of the weights does not restart pods."""
 STARTUP_PERIOD_SECONDS = 10
 
 IMAGES = {"nvidia": "vllm/vllm-openai", "amd": "vllm/vllm-openai-rocm"}
-"""vLLM's own images by vendor; for other vendors the spec must name one."""
+"""vLLM's own images by vendor; for other vendors the spec must name an image."""
 VLLM_ALONE = Trust.of(IMAGES.values(), Scope.NAMESPACE)
-"""Default of the rule about whose starts teach: images that are rendered where a spec names none."""
+"""Default rule about whose starts correct predictions: those of the images that are rendered where a spec names none."""
 PRODUCT_LABELS = {"nvidia": "nvidia.com/gpu.product", "amd": "amd.com/gpu.product-name"}
 """Node labels that name the GPU, by vendor."""
 
 
 def image_of(spec: InferenceDeploymentSpec, vendor: str) -> str | None:
-    """The spec's image, or vLLM's own of that release; None where vLLM publishes none for this vendor."""
+    """Return the spec's image, or vLLM's own of that release; None where vLLM publishes none for this vendor."""
     repository = IMAGES.get(vendor)
     tag = "v" + spec.vllm.version.removeprefix("v").replace("+", "-")  # 0.19.0+cu130 is published as v0.19.0-cu130
     return spec.vllm.image or (f"{repository}:{tag}" if repository else None)
@@ -113,18 +63,56 @@ def image_of(spec: InferenceDeploymentSpec, vendor: str) -> str | None:
 def pod_template(
     owner: InferenceDeployment, *, image: str, placement: Placement, effective: Effective, load_seconds: int
 ) -> Document:
-    """Return the pod template with its own hash as annotation: pods roll once per change, and never without one."""
+    """Return the pod template with its own hash as annotation, so that pods are replaced once per change and never without one."""
     template = owner.spec.template
-    container = _container(owner.spec, image, placement, effective, load_seconds)
+    volumes, mounts = _storage(owner.spec)
+    container = {**_container(owner.spec, image, placement, effective, load_seconds), "volumeMounts": mounts}
     body: Document = {
         "metadata": {
             "labels": {**(template.labels or {}), **labels(owner.name)},
             "annotations": dict(template.annotations or {}),
         },
-        "spec": {**_pod_settings(template, placement), "containers": [container], "volumes": _volumes(owner.spec)},
+        "spec": {**_pod_settings(template, placement), "containers": [container], "volumes": volumes},
     }
     body["metadata"]["annotations"][HASH_ANNOTATION] = render_hash(body)
     return body
+
+
+def command(model: Model) -> list[str]:
+    """Return `vllm serve MODEL`, as words: no shell ever sees it."""
+    return ["vllm", "serve", model_path(model)]
+
+
+def model_path(model: Model) -> str:
+    """Return the model's Hugging Face id, or the folder where a volume or an image is mounted."""
+    if model.source is None:
+        return model.name
+    claim = model.source.persistent_volume_claim
+    return f"{MODEL_MOUNT}/{claim.path}" if claim and claim.path else MODEL_MOUNT
+
+
+def arguments(spec: InferenceDeploymentSpec, effective: Effective) -> list[str]:
+    """Return everything after the model, one option per item; a setting with its default value is left out."""
+    found: list[str] = []
+    if spec.model.source is not None:
+        found.append(f"--served-model-name={spec.model.name}")
+    elif spec.model.revision is not None:
+        found.append(f"--revision={spec.model.revision}")
+    values = {**dict(spec.vllm), **dict(effective)}
+    for setting in SPEC_SETTINGS:
+        field = Vllm.model_fields.get(setting.name)
+        if field is None or (value := values[setting.name]) == field.default:
+            continue
+        if setting.is_switch:  # a switch has no value on the command line
+            found.append(setting.flag if value else f"--no-{setting.flag[2:]}")
+        else:
+            found.append(f"{setting.flag}={value}")
+    with suppress(UnknownVersion):
+        if accounting_of(
+            spec.vllm.version
+        ).shutdown_timeout:  # releases that can finish running requests get time for it
+            found.append(f"--shutdown-timeout={GRACE_SECONDS - SHUTDOWN_RESERVE_SECONDS}")
+    return [*found, *spec.vllm.extra_args]
 
 
 def load_budget_seconds(budget: Budget | None) -> int:
@@ -157,10 +145,17 @@ def _pod_settings(template: Template, placement: Placement) -> Document:
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "tolerations": _tolerations(template, placement),
+        "tolerations": [
+            {"key": placement.resource, "operator": "Exists", "effect": "NoSchedule"},
+            *(item.model_dump(by_alias=True, exclude_none=True) for item in template.tolerations or ()),
+        ],
     }
     if placement.gpu_labels and placement.vendor in PRODUCT_LABELS:
-        settings["affinity"] = _product_affinity(placement)
+        # Only nodes whose GPU is the one that was judged; shared GPUs (…-SHARED) have another label and never match.
+        wanted = {"key": PRODUCT_LABELS[placement.vendor], "operator": "In", "values": list(placement.gpu_labels)}
+        terms = [{"matchExpressions": [wanted]}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        settings["affinity"] = {"nodeAffinity": required}
     if template.node_selector:
         settings["nodeSelector"] = dict(template.node_selector)
     if template.image_pull_secrets:
@@ -168,19 +163,6 @@ def _pod_settings(template: Template, placement: Placement) -> Document:
     if template.priority_class_name:
         settings["priorityClassName"] = template.priority_class_name
     return settings
-
-
-def _product_affinity(placement: Placement) -> Document:
-    """Only nodes whose GPU is the one that was judged; shared GPUs (…-SHARED) have another label and never match."""
-    wanted = {"key": PRODUCT_LABELS[placement.vendor], "operator": "In", "values": list(placement.gpu_labels)}
-    terms = [{"matchExpressions": [wanted]}]
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-
-
-def _tolerations(template: Template, placement: Placement) -> list[Document]:
-    ours = {"key": placement.resource, "operator": "Exists", "effect": "NoSchedule"}
-    theirs = (item.model_dump(by_alias=True, exclude_none=True) for item in template.tolerations or ())
-    return [ours, *theirs]
 
 
 def _container(
@@ -204,7 +186,6 @@ def _container(
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": False,  # nvidia-cdi-hook writes to it
         },
-        "volumeMounts": _mounts(spec),
     }
 
 
@@ -218,28 +199,26 @@ def _probe(*, period: int, failures: int) -> Document:
 
 
 def _environment(spec: InferenceDeploymentSpec) -> list[Document]:
-    """Ours first; a variable of the template with the same name wins."""
-    ours: dict[str, Document] = {
+    """Return the variables, kvgate's first; a variable of the template with the same name replaces it."""
+    found: dict[str, Document] = {
         name: {"name": name, "value": value}
         for name, value in {
             "HOME": FOLDERS["HOME"],
-            "USER": "vllm",  # torch asks who it is; the user id has no name in the image
+            "USER": "vllm",  # torch asks for the user's name, and this user id has none in the image
             "HF_HOME": FOLDERS["HF_HOME"],
             "VLLM_CACHE_ROOT": FOLDERS["VLLM_CACHE_ROOT"],
         }.items()
     }
     if spec.model.source is not None:
-        ours["HF_HUB_OFFLINE"] = {"name": "HF_HUB_OFFLINE", "value": "1"}
+        found["HF_HUB_OFFLINE"] = {"name": "HF_HUB_OFFLINE", "value": "1"}
     if spec.model.token_secret_ref is not None:
-        ours["HF_TOKEN"] = _from_secret("HF_TOKEN", spec.model.token_secret_ref)
-    theirs = {variable.name: _variable(variable) for variable in spec.template.env or ()}
-    return list({**ours, **theirs}.values())
-
-
-def _variable(variable: EnvVar) -> Document:
-    if variable.secret_key_ref is not None:
-        return _from_secret(variable.name, variable.secret_key_ref)
-    return {"name": variable.name, "value": escaped(variable.value or "")}
+        found["HF_TOKEN"] = _from_secret("HF_TOKEN", spec.model.token_secret_ref)
+    for variable in spec.template.env or ():
+        if variable.secret_key_ref is not None:
+            found[variable.name] = _from_secret(variable.name, variable.secret_key_ref)
+        else:
+            found[variable.name] = {"name": variable.name, "value": escaped(variable.value or "")}
+    return list(found.values())
 
 
 def _from_secret(name: str, reference: KeyRef) -> Document:
@@ -247,7 +226,7 @@ def _from_secret(name: str, reference: KeyRef) -> Document:
 
 
 def _resources(spec: InferenceDeploymentSpec, placement: Placement) -> Document:
-    """GPUs follow from the parallel sizes; /dev/shm counts as the container's memory and comes on top."""
+    """Return the resources. The GPUs follow from the parallel sizes; /dev/shm counts as the container's memory and is added to it."""
     asked, shared = spec.template.resources or Resources(), shared_memory_bytes(spec)
     requests = _amounts(asked.requests, shared)
     limits = {**_amounts(asked.limits, shared), placement.resource: str(spec.vllm.num_gpus)}
@@ -261,29 +240,21 @@ def _amounts(amounts: Amounts | None, shared_bytes: int) -> Document:
     }
 
 
-def _mounts(spec: InferenceDeploymentSpec) -> list[Document]:
+def _storage(spec: InferenceDeploymentSpec) -> tuple[list[Document], list[Document]]:
+    """Return the volumes and their mounts: cache, shared memory, and the model where it is not downloaded."""
+    claim, source = spec.template.cache_claim_name, spec.model.source
+    cache = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
+    shared = {"emptyDir": {"medium": "Memory", "sizeLimit": format_bytes(shared_memory_bytes(spec))}}
+    volumes: list[Document] = [{"name": "cache", **cache}, {"name": "shm", **shared}]
     mounts: list[Document] = [
         {"name": "cache", "mountPath": CACHE_MOUNT},
         {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the path in the container
     ]
-    model: list[Document] = [{"name": "model", "mountPath": MODEL_MOUNT, "readOnly": True}]
-    return mounts + (model if spec.model.source is not None else [])
-
-
-def _volumes(spec: InferenceDeploymentSpec) -> list[Document]:
-    claim = spec.template.cache_claim_name
-    cache = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
-    shared = {"emptyDir": {"medium": "Memory", "sizeLimit": format_bytes(shared_memory_bytes(spec))}}
-    return [{"name": "cache", **cache}, {"name": "shm", **shared}, *_model_volumes(spec)]
-
-
-def _model_volumes(spec: InferenceDeploymentSpec) -> list[Document]:
-    source = spec.model.source
     if source is None:
-        return []
+        return volumes, mounts
     if source.image is not None:
-        return [{"name": "model", "image": {"reference": source.image.reference, "pullPolicy": "IfNotPresent"}}]
-    if source.persistent_volume_claim is not None:
-        claim = {"claimName": source.persistent_volume_claim.claim_name, "readOnly": True}
-        return [{"name": "model", "persistentVolumeClaim": claim}]
-    return []
+        volumes.append({"name": "model", "image": {"reference": source.image.reference, "pullPolicy": "IfNotPresent"}})
+    elif source.persistent_volume_claim is not None:
+        model = {"claimName": source.persistent_volume_claim.claim_name, "readOnly": True}
+        volumes.append({"name": "model", "persistentVolumeClaim": model})
+    return volumes, [*mounts, {"name": "model", "mountPath": MODEL_MOUNT, "readOnly": True}]

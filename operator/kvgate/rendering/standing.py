@@ -1,7 +1,7 @@
-"""The spec that was admitted last: made from an assessment, written to the status, read back, and rendered from.
+"""The spec that was admitted last: it is made from an assessment, written to the status, read from there, and rendered.
 
-A verdict stands for its spec: neither what is learnt or lost later, nor a restart, nor another catalogue moves a pod. Another spec is
-judged anew; where that one is refused, the last admitted one lives on.
+A verdict stands for its spec: neither later observations, nor a restart, nor another catalogue changes a pod. Another spec is judged anew;
+where it is refused, the last admitted spec keeps running.
 """
 
 import hashlib
@@ -22,7 +22,6 @@ from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.adjust import Knob
 from kvgate.budget.interval import Interval
-from kvgate.budget.ledger import Ledger
 from kvgate.judge.assess import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text
 from kvgate.rendering.pod import MAX_LOAD_SECONDS, MIN_LOAD_SECONDS
@@ -30,7 +29,7 @@ from kvgate.rendering.workload import Figures
 
 
 def budget_status(assessment: Assessment) -> Document | None:
-    """Return the budget of what is rendered, or of the spec as written where nothing is; None where a part of it is not known."""
+    """Return status.budget: of what is rendered, or of the spec as written where nothing is. None where a part of it is unknown."""
     budget = assessment.effective
     if budget is None or budget.kv_cache is None or budget.tightest is None:
         return None
@@ -39,6 +38,7 @@ def budget_status(assessment: Assessment) -> Document | None:
         return None
     adjusted = assessment.decision is Decision.ADMIT_ADJUSTED
     available, ledger = budget.tightest.available, budget.tightest.ledger
+    correction = ledger.correction if ledger else None
     status = BudgetStatus(
         verdict=(budget.verdict if adjusted else assessment.verdict).value,
         guarantee=demand.guarantee.value,
@@ -48,8 +48,14 @@ def budget_status(assessment: Assessment) -> Document | None:
         headroom_percent=floor(shares[1] * 100),
         capacity_tokens=budget.kv_cache.num_tokens(blocks.expected),
         max_concurrency=f"{float(budget.kv_cache.max_concurrency(blocks.expected)):.2f}",
-        observed_starts=_observed_starts(ledger),
-        ledger=_ledger(ledger) if ledger else None,
+        observed_starts=correction.starts if correction and correction.is_same_setting else None,
+        ledger=None
+        if ledger is None
+        else LedgerStatus(
+            total_bytes=ledger.total_bytes,
+            requested_bytes=ledger.requested_bytes,
+            **{f"{name}_bytes": term.expected for name, term in ledger.terms},
+        ),
     )
     dumped: Document = status.model_dump(by_alias=True, exclude_none=True)
     return dumped
@@ -59,38 +65,28 @@ def _bytes(interval: Interval) -> Bytes:
     return Bytes(low=interval.low, expected=interval.expected, high=interval.high)
 
 
-def _observed_starts(ledger: Ledger | None) -> int | None:
-    correction = ledger.correction if ledger else None
-    return correction.starts if correction and correction.is_same_setting else None
-
-
-def _ledger(ledger: Ledger) -> LedgerStatus:
-    terms = {f"{name}_bytes": term.expected for name, term in ledger.terms}
-    return LedgerStatus(total_bytes=ledger.total_bytes, requested_bytes=ledger.requested_bytes, **terms)
-
-
 MAX_SPEC_BYTES = 512 << 10
-"""Size of a spec's JSON, as it is stored, that is kept in the status."""
+"""Largest spec, as JSON in the API server's store, of which a copy is kept in the status."""
 MAX_OBJECT_BYTES = 1344 << 10
-"""Size of an object with the record of its spec: etcd takes 1.5 MiB, and the rest of the status needs some of it."""
+"""Largest object together with the copy of its spec: etcd takes 1.5 MiB, and the rest of the status needs some of them."""
 _MARKUP = re.compile("[<>&\u2028\u2029]")
-"""Characters that take six bytes each where the API server stores them: Go writes them as escapes, so that JSON is safe in HTML."""
+"""Characters that take six bytes each in the API server's store: Go escapes them, so that JSON is safe in HTML."""
 _UNSIGNED = ("digest", "budget")
-"""`budget` moves in when another generation is refused, and out when this one stands again."""
+"""Fields outside the digest. `budget` is added when another generation is refused, and removed when this one stands again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Admitted:
-    """A record, and the object as it was admitted."""
+    """The record of an admitted spec, and the object as it was admitted."""
 
     record: Standing
     owner: InferenceDeployment | None
-    """None where its spec was too large to be kept."""
+    """None where the spec was too large to be stored."""
     budget: Document | None
     """status.budget at the time of admission; None where it could not be computed."""
 
     def is_of(self, owner: InferenceDeployment, generation: int, config_digest: str | None) -> bool:
-        """True where this very spec was admitted: scaling needs no new verdict, and a deleted ConfigMap takes none away."""
+        """Return True where this very spec was admitted. Scaling needs no new verdict, and a deleted ConfigMap does not revoke one."""
         record = self.record
         if record.skip_reason != owner.skip_reason or (
             config_digest is not None and config_digest != record.config_digest
@@ -111,7 +107,7 @@ class Admitted:
         )
 
     def scaled(self, replicas: object) -> InferenceDeployment | None:
-        """The object as it was admitted, with as many replicas as are asked for now."""
+        """Return the object as it was admitted, with as many replicas as are requested now."""
         if self.owner is None:
             return None
         is_number = type(replicas) is int and 0 <= replicas <= 10_000
@@ -132,7 +128,7 @@ def standing_of(
     document: Mapping[str, Any], owner: InferenceDeployment, assessment: Assessment, figures: Figures, *,
     calibration_revision: int, config: object,
 ) -> Admitted:  # fmt: skip
-    """The record of a spec that is admitted now."""
+    """Return the record of a spec that is admitted now."""
     status, reason, message = accepted(assessment)
     changes = changes_text(assessment) if assessment.decision is Decision.ADMIT_ADJUSTED else None
     record = Standing(
@@ -157,7 +153,7 @@ def standing_of(
 
 
 def _has_room(document: Mapping[str, Any]) -> bool:
-    """True where the object can hold its spec a second time; else no status at all could be written."""
+    """Return True where the object can hold its spec a second time; without that check no status at all could be written."""
     spec_bytes = _stored_bytes(document["spec"])
     written_bytes = _stored_bytes({key: value for key, value in document.items() if key != "status"})
     return spec_bytes <= MAX_SPEC_BYTES and written_bytes + spec_bytes <= MAX_OBJECT_BYTES
@@ -169,20 +165,20 @@ def _stored_bytes(value: Any) -> int:
 
 
 def renewed(admitted: Admitted, document: Mapping[str, Any]) -> Admitted:
-    """The same for the present generation, which asks for the same; its budget stands in status.budget."""
+    """Return the record for the present generation, whose spec is the admitted one; its budget is in status.budget."""
     update = {"generation": document["metadata"].get("generation", 1), "budget": None}
     record = admitted.record.model_copy(update=update)
     return replace(admitted, record=_signed(record, document, admitted.budget))
 
 
 def with_budget(admitted: Admitted) -> Admitted:
-    """The same while status.budget is that of another generation."""
+    """Return the record with its own budget, while status.budget is that of another generation."""
     budget = BudgetStatus.from_document(admitted.budget) if admitted.budget else None
     return replace(admitted, record=admitted.record.model_copy(update={"budget": budget}))
 
 
 def _signed(record: Standing, document: Mapping[str, Any], budget: Document | None) -> Standing:
-    """Add the digest, which reveals accidental edits by others. It is no secret: whoever may write a status can forge it."""
+    """Add the digest, which reveals accidental edits by others. Whoever may write a status can forge it."""
     return record.model_copy(update={"digest": _digest(dumped(record), document, budget)})
 
 
@@ -193,16 +189,14 @@ def dumped(record: Standing) -> Document:
 
 
 def _digest(record: Document, document: Mapping[str, Any], budget: Document | None) -> str:
-    said = {key: value for key, value in record.items() if key not in _UNSIGNED}
-    return hashlib.sha256(_canonical([document["metadata"].get("uid", ""), budget, said])).hexdigest()
-
-
-def _canonical(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    signed = {key: value for key, value in record.items() if key not in _UNSIGNED}
+    value = [document["metadata"].get("uid", ""), budget, signed]
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_standing(document: Mapping[str, Any], status: Mapping[str, Any]) -> Admitted | None:
-    """Read the record from a status; None where nothing was admitted, or where kvgate cannot have written it."""
+    """Read the record from a status. Returns None where nothing was admitted, or where kvgate cannot have written the record."""
     written = status.get("standing")
     if not isinstance(written, Mapping):
         return None
@@ -211,20 +205,16 @@ def read_standing(document: Mapping[str, Any], status: Mapping[str, Any]) -> Adm
         owner = None if record.spec is None else parse_document({**document, "spec": record.spec})
     except (ValidationError, InvalidDocument):
         return None
-    said = dict(written)
-    for budget in _budgets(said, status):
-        if record.digest == _digest(said, document, budget) and _is_plausible(record, owner, document):
+    # Its budget is in the record, else in the status, or there is none and the status has another generation's.
+    budgets = (written["budget"],) if "budget" in written else (status.get("budget"), None)
+    for budget in budgets:
+        if record.digest == _digest(dict(written), document, budget) and _is_plausible(record, owner, document):
             return Admitted(record=record, owner=owner, budget=budget)
     return None
 
 
-def _budgets(record: Document, status: Mapping[str, Any]) -> tuple[Document | None, ...]:
-    """Return what its budget may be: that of the record, else that of the status, or none at all beside another generation's."""
-    return (record["budget"],) if "budget" in record else (status.get("budget"), None)
-
-
 def _is_plausible(record: Standing, owner: InferenceDeployment | None, document: Mapping[str, Any]) -> bool:
-    """True where the engine could have written it for this spec."""
+    """Return True where a verdict about this spec could have these figures."""
     return (
         record.generation <= document["metadata"].get("generation", 1)
         and MIN_LOAD_SECONDS <= record.load_seconds <= MAX_LOAD_SECONDS
@@ -239,7 +229,7 @@ def _resources() -> frozenset[str]:
 
 
 def _is_reachable(effective: Effective, spec: InferenceDeploymentSpec, *, is_adjusted: bool) -> bool:
-    """Never above what the spec says, and below it only where policy Adjust may go."""
+    """Return True where no value is above the spec's, and none is below it except where the policy Adjust allows that."""
     vllm, asked = spec.vllm, spec.admission.adjust
     may = frozenset(asked.knobs) if is_adjusted and spec.admission.policy == "Adjust" else frozenset()
     return (

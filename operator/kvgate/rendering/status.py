@@ -1,4 +1,4 @@
-"""Assessment and what is seen in the cluster → the status document; no clock, no calls."""
+"""The status document, from the assessment and the state of the cluster; no clock, no calls."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,42 +23,26 @@ from kvgate.rendering.observation import (
     observed_statements,
     observed_status,
 )
-from kvgate.rendering.rollout import Rollout, rollout_of
+from kvgate.rendering.rollout import WAITING, Obstacle, Rollout, progress, rollout_of
 from kvgate.rendering.standing import Admitted, budget_status, dumped
 from kvgate.rendering.workload import NotRendered, predicted_tokens
 from kvgate.rules import Finding
 
-OVER_QUOTA = "exceeded quota"
-"""Words of the API server's plugin ResourceQuota, which other controllers pass on."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Obstacle:
-    """Obstacle that kept the manifests from being applied."""
-
-    reason: Reason
-    message: str
-
-    @property
-    def is_transient(self) -> bool:
-        """It is tried again without anybody's doing."""
-        return self.reason is Reason.API_UNAVAILABLE
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreviousStatus:
-    """Status before this run: conditions keep their transition times, and old pods their effective values."""
+    """The status before this run. From it conditions keep their transition times, and old pods their effective values."""
 
     status: Mapping[str, Any]
-    """Status that we wrote last; where that is not known, the object's."""
+    """The status that this process wrote last; where that is not known, the object's."""
     generation: int
     now: str
     live: Mapping[str, Any] | None = None
-    """Status of the object, where somebody may have edited it; None: the same."""
+    """The status in the object, which somebody may have edited; None where it is the same."""
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Those that can still be read."""
+        """The previous conditions; none where one of them cannot be read."""
         try:
             return tuple(map(Condition.from_document, self.status.get("conditions", ())))
         except ValidationError:
@@ -75,7 +59,7 @@ class PreviousStatus:
 
 
 def previous_status(document: Mapping[str, Any], now: str, written: Mapping[str, Any] | None = None) -> PreviousStatus:
-    """Return the previous status of an object as the API server has it; `written` is the status that we wrote last."""
+    """Return the previous status of an object as the API server has it; `written` is the status that this process wrote last."""
     status = document.get("status")
     live = status if isinstance(status, Mapping) else {}
     return PreviousStatus(
@@ -101,10 +85,10 @@ def status_of(
     is_kept: bool = False,
     drift: str = "",
 ) -> Document:
-    """The whole status of an object that could be read; the hash is that of what is rendered.
+    """Return the whole status of an object that could be read.
 
-    `admitted` is what is rendered; `is_kept` says that it was admitted before, so that its verdict stands and the assessment of now
-    is not asked. `drift` says what differs from it for good.
+    `admitted` is the spec that is rendered, and `template_hash` the hash of its pods. `is_kept` means that it was admitted before, so that
+    its verdict stands and the present assessment does not count. `drift` reports differences that kvgate does not correct any more.
     """
     rollout = rollout_of(deployment) if deployment else Rollout(wanted=owner.spec.replicas)
     budget = None if left_out and admitted else assessment.effective
@@ -118,7 +102,7 @@ def status_of(
     )
     statements = [
         *verdict,
-        *_progress(left_out, obstacle, rollout, (crash.reason, crash_text(crash, budget)) if crash else None, admitted),
+        *progress(left_out, obstacle, rollout, (crash.reason, crash_text(crash, budget)) if crash else None, admitted),
         *_drifted(drift, before),
         *about_pods,
     ]
@@ -137,21 +121,29 @@ def status_of(
 def _verdict_of_now(
     assessment: Assessment, left_out: NotRendered | None, calibration_revision: int
 ) -> tuple[list[Statement], dict[str, object]]:
-    statements = [
-        (ConditionType.ACCEPTED, *accepted(assessment)),
-        (ConditionType.PREDICTED, *_predicted(assessment)),
-        (ConditionType.ADJUSTED, *_adjusted(assessment, left_out)),
+    """Return the conditions and the figures of the present assessment."""
+    admission, budget = accepted(assessment), budget_status(assessment)
+    if left_out is not None:
+        adjusted = (False, *_NOTHING_RENDERED)
+    elif assessment.decision is Decision.ADMIT_ADJUSTED:
+        adjusted = (True, Reason.ADJUSTED, changes_text(assessment))
+    else:
+        adjusted = (False, *_AS_WRITTEN)
+    statements: list[Statement] = [
+        (ConditionType.ACCEPTED, *admission),
+        (ConditionType.PREDICTED, *((True, *_LEDGER) if budget is not None else (False, *admission[1:]))),
+        (ConditionType.ADJUSTED, *adjusted),
     ]
     alternatives = [{"field": field_path(a.field), "value": str(a.value)} for a in assessment.alternatives]
     return statements, {
-        "budget": budget_status(assessment),
+        "budget": budget,
         "calibrationRevision": calibration_revision or None,
         "alternatives": alternatives or None,
     }
 
 
 def _standing_verdict(admitted: Admitted, before: PreviousStatus) -> tuple[list[Statement], dict[str, object]]:
-    """Return the verdict as of the admission; its alternatives are gone where another spec was judged meanwhile."""
+    """Return the conditions and figures of the admission; the alternatives are dropped where another spec was judged meanwhile."""
     record = admitted.record
     reason = Reason(record.reason) if record.reason in set(Reason) else Reason.AS_WRITTEN
     was_admitted = {"True": True, "Unknown": None}[record.accepted]
@@ -184,7 +176,7 @@ def invalid_status(
     admitted: Admitted | None = None,
     drift: str = "",
 ) -> Document:
-    """Return the status of an object that this release cannot read: all findings, and the pods that still run."""
+    """Return the status of an object that this release cannot read: all its findings, and the state of the pods that still run."""
     message = "; ".join(map(finding_text, findings))
     rollout = rollout_of(deployment) if deployment else Rollout()
     left_out = NotRendered(reason=Reason.INVALID_SPEC, message="the spec cannot be read")
@@ -193,8 +185,8 @@ def invalid_status(
     statements = [
         (ConditionType.ACCEPTED, False, Reason.INVALID_SPEC, message),
         (ConditionType.PREDICTED, False, Reason.INVALID_SPEC, left_out.message),
-        (ConditionType.ADJUSTED, False, Reason.NOT_RENDERED, "nothing was rendered for this spec"),
-        *_progress(left_out, obstacle, rollout, None, admitted),
+        (ConditionType.ADJUSTED, False, *_NOTHING_RENDERED),
+        *progress(left_out, obstacle, rollout, None, admitted),
         *_drifted(drift, before),
         *about_pods,
     ]
@@ -209,24 +201,24 @@ def invalid_status(
 
 
 def halted_status(obstacle: Obstacle, before: PreviousStatus) -> Document:
-    """Keep the previous status and mark it Stalled when the facts cannot be read."""
+    """Return the previous status, marked as Stalled, for an object whose facts cannot be read."""
     statements = [
-        (ConditionType.RECONCILING, False, obstacle.reason, _WAITING),
+        (ConditionType.RECONCILING, False, obstacle.reason, WAITING),
         (ConditionType.STALLED, True, obstacle.reason, obstacle.message),
     ]
     return {**before.status, "conditions": [_dumped(condition) for condition in before.renewed(statements)]}
 
 
 def failed_status(before: PreviousStatus, error: Exception) -> Document:
-    """Return the status of an object on which kvgate itself fails: a previous status of this generation stays."""
+    """Return the status of an object on which kvgate itself fails; the rest of a previous status of this generation stays."""
     message = (
-        f"kvgate failed on this object ({type(error).__name__}); what runs is left alone. The controller's log has the traceback: "
-        "please report it with this object. A change of the spec may help meanwhile"
+        f"kvgate failed on this object because of a defect ({type(error).__name__}); what runs keeps running. The controller's log has the "
+        "traceback: please report it with this object. Until it is repaired, a change of the spec may help"
     )
     is_of_now = before.status.get("observedGeneration") == before.generation
     statements: list[Statement] = [
         *([] if is_of_now else [(ConditionType.ACCEPTED, None, Reason.CANNOT_BE_JUDGED, message)]),
-        (ConditionType.RECONCILING, False, Reason.CANNOT_BE_JUDGED, _WAITING),
+        (ConditionType.RECONCILING, False, Reason.CANNOT_BE_JUDGED, WAITING),
         (ConditionType.STALLED, True, Reason.CANNOT_BE_JUDGED, message),
     ]
     conditions = [_dumped(condition) for condition in before.renewed(statements)]
@@ -234,7 +226,7 @@ def failed_status(before: PreviousStatus, error: Exception) -> Document:
 
 
 def is_changed(before: PreviousStatus, status: Document) -> bool:
-    """True where a write is due; fields that are not ours to write do not count."""
+    """Return True where the status must be written; fields that kvgate does not write do not count."""
     live = before.status if before.live is None else before.live
     return {key: value for key, value in live.items() if key in _OURS} != status
 
@@ -243,7 +235,7 @@ _OURS = frozenset(field.alias or name for name, field in InferenceDeploymentStat
 
 
 def status_patch(before: PreviousStatus, status: Document) -> Document:
-    """The JSON merge patch that makes the object say this; what somebody else added to our fields goes."""
+    """Return the JSON merge patch to this status; it removes what somebody else added to kvgate's fields."""
     live = before.status if before.live is None else before.live
     return _merge_patch({key: value for key, value in live.items() if key in _OURS}, status)
 
@@ -267,7 +259,7 @@ def _seen(
     expected: int | None,
     before: PreviousStatus,
 ) -> tuple[list[Statement], Document | None]:
-    """Conditions and status.observed; until somebody has looked, what was said before stays."""
+    """Return the conditions about the pods, and status.observed; until the pods were read, the previous ones stay."""
     previous = before.status.get("observed") or {}
     if observation is None and any(condition.type == ConditionType.OBSERVED for condition in before.conditions):
         return [], previous or None
@@ -291,91 +283,15 @@ def _counts(name: str, rollout: Rollout) -> Document:
     return {"replicas": rollout.existing, "readyReplicas": rollout.ready, "selector": "=".join(label)}
 
 
-def _predicted(assessment: Assessment) -> tuple[bool, Reason, str]:
-    if budget_status(assessment) is not None:
-        return True, *_LEDGER
-    _, reason, message = accepted(assessment)
-    return False, reason, message
-
-
-def _adjusted(assessment: Assessment, left_out: NotRendered | None) -> tuple[bool, Reason, str]:
-    if left_out is not None:
-        return False, Reason.NOT_RENDERED, "nothing was rendered for this spec"
-    if assessment.decision is Decision.ADMIT_ADJUSTED:
-        return True, Reason.ADJUSTED, changes_text(assessment)
-    return False, *_AS_WRITTEN
-
-
-_LEDGER = (Reason.LEDGER_COMPUTED, "the ledger stands in status.budget")
+_NOTHING_RENDERED = (Reason.NOT_RENDERED, "nothing was rendered for this spec")
+_LEDGER = (Reason.LEDGER_COMPUTED, "the memory ledger is in status.budget")
 _AS_WRITTEN = (Reason.AS_WRITTEN, "rendered as written")
-_WAITING = "waiting for a change by somebody"
 
 
 def _drifted(drift: str, before: PreviousStatus) -> list[Statement]:
-    """The condition is there from the first time on that something differed for good."""
+    """Return the condition Drifted, which exists from the first time that a difference stayed."""
     if drift:
         return [(ConditionType.DRIFTED, True, Reason.CORRECTION_UNDONE, drift)]
     if any(condition.type == ConditionType.DRIFTED for condition in before.conditions):
         return [(ConditionType.DRIFTED, False, Reason.AS_RENDERED, "Deployment and Service are as they were rendered")]
     return []
-
-
-def _progress(
-    left_out: NotRendered | None, obstacle: Obstacle | None, rollout: Rollout, crash: tuple[Reason, str] | None,
-    admitted: Admitted | None = None,
-) -> list[Statement]:  # fmt: skip
-    """The three conditions that `kubectl wait`, Helm and Flux look at."""
-    if left_out is not None and admitted is not None and admitted.owner is not None:
-        return _earlier(left_out, obstacle, rollout, admitted.record.generation)
-    if left_out is not None:
-        stale = f"; {rollout.existing} pods of an earlier spec were left alone" if rollout.existing else ""
-        return _halted(left_out.reason, left_out.message + stale, Reason.NOT_RENDERED)
-    if obstacle is not None and not obstacle.is_transient:
-        return _halted(obstacle.reason, obstacle.message, Reason.REPLICAS_NOT_READY)
-    if crash is not None and not rollout.is_complete:
-        return _halted(*crash, crash[0])
-    ready, reconciling, stalled = _rollout(rollout)
-    if obstacle is not None:
-        reconciling = (ConditionType.RECONCILING, True, obstacle.reason, obstacle.message)
-    return [ready, reconciling, stalled]
-
-
-def _earlier(left_out: NotRendered, obstacle: Obstacle | None, rollout: Rollout, generation: int) -> list[Statement]:
-    """The present generation is refused, and an earlier one stays in force: Ready speaks of the pods that run."""
-    reason = Reason.REPLICAS_READY if rollout.is_complete else Reason.REPLICAS_NOT_READY
-    ready = (
-        f"{rollout.available} of {rollout.wanted} replicas of generation {generation} are ready; this one is refused"
-    )
-    more = f"; {obstacle.message}" if obstacle else ""
-    _, reconciling, stalled = _halted(
-        left_out.reason, f"{left_out.message}; generation {generation} stays in force{more}", left_out.reason
-    )
-    return [(ConditionType.READY, rollout.is_complete, reason, ready), reconciling, stalled]
-
-
-def _rollout(rollout: Rollout) -> list[Statement]:
-    ready = f"{rollout.available} of {rollout.wanted} replicas are ready"
-    if rollout.is_complete:
-        return [
-            (ConditionType.READY, True, Reason.REPLICAS_READY, ready),
-            (ConditionType.RECONCILING, False, Reason.UP_TO_DATE, "all replicas are of the current spec"),
-            (ConditionType.STALLED, False, Reason.UP_TO_DATE, "nothing stands in the way"),
-        ]
-    if rollout.refused:
-        reason = Reason.QUOTA_EXCEEDED if OVER_QUOTA in rollout.refused else Reason.PODS_REFUSED
-    else:
-        reason = Reason.PROGRESS_DEADLINE_EXCEEDED if rollout.stuck else Reason.ROLLING_OUT
-    trouble = rollout.refused or rollout.stuck
-    return [
-        (ConditionType.READY, False, Reason.REPLICAS_NOT_READY, ready),
-        (ConditionType.RECONCILING, not trouble, reason, trouble or ready),
-        (ConditionType.STALLED, bool(trouble), reason, trouble or "nothing stands in the way"),
-    ]
-
-
-def _halted(reason: Reason, message: str, ready: Reason) -> list[Statement]:
-    return [
-        (ConditionType.READY, False, ready, message),
-        (ConditionType.RECONCILING, False, reason, _WAITING),
-        (ConditionType.STALLED, True, reason, message),
-    ]

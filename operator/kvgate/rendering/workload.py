@@ -1,4 +1,4 @@
-"""Spec and figures of its verdict → the manifests, or why there are none."""
+"""The Deployment and the Service of an InferenceDeployment, from its spec and the figures of its verdict, or why there are none."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from kvgate.rendering.pod import PORT, image_of, load_budget_seconds, pod_templa
 
 
 def service(owner: InferenceDeployment) -> Document:
-    """`http://NAME.NAMESPACE:8000`; the port says TCP, or server-side apply would list it twice."""
+    """Return the Service `http://NAME.NAMESPACE:8000`. Its port states TCP, because server-side apply would list it twice without."""
     port = {"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}
     return hashed({
         "apiVersion": "v1",
@@ -26,12 +26,12 @@ def service(owner: InferenceDeployment) -> Document:
 
 
 ROLLOUT_SLACK_SECONDS = 600
-"""On top of the load budget: scheduling and pulling the image."""
+"""Time on top of the load budget for scheduling the pod and pulling the image."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotRendered:
-    """Reason why nothing is rendered; pods that run already are left alone."""
+    """The reason why nothing is rendered; pods that run already keep running."""
 
     reason: Reason
     message: str
@@ -39,7 +39,7 @@ class NotRendered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rendered:
-    """Manifests that are applied for one InferenceDeployment."""
+    """The manifests of one InferenceDeployment."""
 
     deployment: Document
     service: Document
@@ -47,7 +47,7 @@ class Rendered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-    """All that is rendered from beside the spec."""
+    """All that the rendering needs beside the spec."""
 
     effective: Effective
     placement: Placement
@@ -58,7 +58,7 @@ class Figures:
 def render(
     owner: InferenceDeployment, assessment: Assessment, accelerator: Accelerator | None
 ) -> Rendered | NotRendered:
-    """Render what follows from a present verdict."""
+    """Render a spec with the figures of this verdict."""
     figures = figures_of_verdict(owner, assessment, accelerator)
     return figures if isinstance(figures, NotRendered) else rendered(owner, figures)
 
@@ -66,7 +66,7 @@ def render(
 def figures_of_verdict(
     owner: InferenceDeployment, assessment: Assessment, accelerator: Accelerator | None
 ) -> Figures | NotRendered:
-    """An unknown model is rendered as written; an unknown GPU cannot be placed."""
+    """Return the figures of a verdict. An unknown model is rendered as written; pods for an unknown GPU cannot be placed."""
     if assessment.decision is Decision.REFUSE:
         _, reason, message = accepted(assessment)
         return NotRendered(reason=reason, message=message)
@@ -88,10 +88,6 @@ def figures_of_verdict(
 
 def rendered(owner: InferenceDeployment, figures: Figures) -> Rendered:
     """Return the manifests that run the spec with these figures."""
-    return Rendered(deployment=_deployment(owner, figures), service=service(owner))
-
-
-def _deployment(owner: InferenceDeployment, figures: Figures) -> Document:
     template = pod_template(
         owner,
         image=image_of(owner.spec, figures.placement.vendor) or "",
@@ -101,7 +97,7 @@ def _deployment(owner: InferenceDeployment, figures: Figures) -> Document:
     )
     tokens = figures.predicted_tokens
     annotations = {"annotations": {PREDICTED_TOKENS_ANNOTATION: str(tokens)}} if tokens is not None else {}
-    return hashed({
+    deployment = hashed({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {**metadata(owner), **annotations},
@@ -117,9 +113,10 @@ def _deployment(owner: InferenceDeployment, figures: Figures) -> Document:
             "template": template,
         },
     })  # fmt: skip
+    return Rendered(deployment=deployment, service=service(owner))
 
 
 def predicted_tokens(assessment: Assessment) -> int | None:
-    """Expected size of the KV cache in tokens; None where it could not be computed."""
+    """Return the expected size of the KV cache in tokens; None where it could not be computed."""
     budget = assessment.effective
     return budget.num_tokens.expected if budget and budget.num_tokens else None

@@ -10,7 +10,8 @@ from kvgate.api.status import InferenceDeploymentStatus
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.controller.decision import assess_owner
 from kvgate.rendering.observation import Crash, Observation, PodTrouble, RunningEngine
-from kvgate.rendering.status import Obstacle, halted_status, invalid_status, is_changed, previous_status, status_of
+from kvgate.rendering.rollout import Obstacle
+from kvgate.rendering.status import halted_status, invalid_status, is_changed, previous_status, status_of
 from kvgate.rendering.workload import NotRendered, render
 from kvgate.vllm.metric_names import EngineReading
 from support.manifests import NOW, a_deployment, a_document, an_owner
@@ -256,7 +257,7 @@ def test_a_pod_that_cannot_be_read_is_told_beside_those_that_can() -> None:
     assert conditions(found)["Observed"] == ("False", "NotVLLM")
     assert found["observed"]["pods"] == 1
     (message,) = [c["message"] for c in found["conditions"] if c["type"] == "Observed"]
-    assert message == "pod b is nginx; do this; 1 more cannot be read"
+    assert message == "pod b is nginx; do this; 1 more pods cannot be read"
 
 
 @pytest.mark.parametrize("reason", [Reason.KV_CACHE_TOO_SMALL, Reason.OUT_OF_MEMORY, Reason.ENGINE_REFUSED_TO_START])
