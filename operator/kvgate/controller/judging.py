@@ -9,7 +9,8 @@ from kvgate.budget.model_shape import ModelShape
 from kvgate.controller.decision import Judged, assess_owner, judgements
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.facts import ConfigMissing
-from kvgate.runtime.workers import Limits, OutOfTime, Pool, WorkerLost
+from kvgate.runtime.pool import Pool
+from kvgate.runtime.worker import Limits, OutOfTime, WorkerLost
 
 LIMITS = Limits(workers=2, budget_seconds=10.0, max_waiting=256, memory_bytes=128 << 20)
 """The slowest InferenceDeployment of the catalogue takes a tenth of a second; a config.json that somebody wrote to be slow may take any

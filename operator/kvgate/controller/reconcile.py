@@ -32,7 +32,7 @@ from kvgate.rendering.status import (
     previous_status,
     status_patch,
 )
-from kvgate.runtime.workers import TurnedAway
+from kvgate.runtime.pool import TurnedAway
 
 _log = logging.getLogger(__name__)
 

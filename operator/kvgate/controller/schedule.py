@@ -19,7 +19,7 @@ from kvgate.controller.reconcile import Reconciler
 from kvgate.controller.starts import ObservedStarts
 from kvgate.rendering.labels import OWNER_LABEL
 from kvgate.runtime.background import Troubles, repeat
-from kvgate.runtime.workers import TurnedAway
+from kvgate.runtime.pool import TurnedAway
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")

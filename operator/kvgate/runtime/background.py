@@ -1,4 +1,4 @@
-"""Loops in the background of a process: no exception ends one, each is counted, and each cause is logged once."""
+"""Loops in the background of a process: no exception ends one, each exception is counted, and each cause is logged once."""
 
 import asyncio
 import logging
@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from traceback import extract_tb
 
 FIRST_RETRY_SECONDS = 1.0
-"""After a first failure; each further one doubles it, up to the interval of the loop."""
+"""Pause after a first failure; each further failure doubles it, up to the interval of the loop."""
 MAX_REMEMBERED = 4096
-"""Causes whose log lines are remembered; the oldest are forgotten, and would be logged again."""
+"""Causes that are remembered as logged; the oldest are forgotten, and would be logged again."""
 
 _log = logging.getLogger(__name__)
 _Cause = tuple[str, str, str]
-"""Loop, object, and the exception's type and place."""
+"""Loop, object, and the exception's type with the file and line that raised it."""
 
 
 class Troubles:
@@ -26,12 +26,14 @@ class Troubles:
         self._logged: OrderedDict[_Cause, None] = OrderedDict()
 
     def note(self, loop: str, error: Exception, *, about: str = "", expected: type[Exception] | tuple[()] = ()) -> None:
-        """Count it; log it unless the same was logged since that loop, or that object of it, last worked.
+        """Count an exception, and log it unless the same was logged since the loop (or this object of it) last worked.
 
         An expected kind of exception is logged without its traceback.
         """
         self._count(loop)
-        cause = (loop, about, f"{type(error).__name__} at {_place(error)}")
+        frames = extract_tb(error.__traceback__, limit=-1)
+        line = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
+        cause = (loop, about, f"{type(error).__name__} at {line}")
         if cause in self._logged:
             return
         self._logged[cause] = None
@@ -45,23 +47,17 @@ class Troubles:
         )  # fmt: skip
 
     def over(self, loop: str, *, about: str = "") -> None:
-        """It works: what fails from now on is news."""
+        """Note that the loop works, so that a failure from now on is logged again."""
         if self._logged:
             for cause in [cause for cause in self._logged if cause[:2] == (loop, about)]:
                 del self._logged[cause]
-
-
-def _place(error: Exception) -> str:
-    """File and line where it was raised."""
-    frames = extract_tb(error.__traceback__, limit=-1)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
 
 
 async def repeat(
     loop: str, step: Callable[[], Awaitable[object]], *, interval_seconds: float, troubles: Troubles, spread: float = 0.0,
     pauses_first: bool = False, expected: type[Exception] | tuple[()] = (),
 ) -> None:  # fmt: skip
-    """Run the step for ever, `interval_seconds` (± a share of it) apart; sooner after a failure, and then less and less so."""
+    """Run the step for ever, every `interval_seconds` (± the share `spread`). After a failure the pause is shorter, and then doubles."""
     failures = 0
     if pauses_first:
         await asyncio.sleep(_spread(interval_seconds, spread))

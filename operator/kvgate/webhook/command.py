@@ -19,7 +19,7 @@ from kvgate.metrics.listener import DEFAULT_LIMITS, Listener, PortLimits, listen
 from kvgate.rendering.pod import IMAGES, VLLM_ALONE
 from kvgate.runtime.background import Troubles, repeat
 from kvgate.runtime.service import calibration_options, log_as_json, stop_signal
-from kvgate.runtime.workers import Limits
+from kvgate.runtime.worker import Limits
 from kvgate.webhook.judging import LIMITS, WORKERS, ReviewWorkers, StartsFile, reviewing_pool
 from kvgate.webhook.server import Bodies, ReviewInstruments, Traffic, validation_app
 from kvgate.webhook.tls import Certificate, CertificateError, ClientNames

@@ -8,7 +8,8 @@ from pathlib import Path
 from kvgate.budget.calibration import Calibration
 from kvgate.calibration.records import Trust, read_records
 from kvgate.rendering.pod import VLLM_ALONE
-from kvgate.runtime.workers import Limits, Pool, WorkerLost
+from kvgate.runtime.pool import Pool
+from kvgate.runtime.worker import Limits, WorkerLost
 from kvgate.webhook.review import Answer, Mistake, answers
 
 WORKERS = 2

@@ -16,7 +16,8 @@ from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from kvgate.metrics import exporter, registry
-from kvgate.runtime.workers import NoAnswer, TaskFailed, TurnedAway
+from kvgate.runtime.pool import TurnedAway
+from kvgate.runtime.worker import NoAnswer, TaskFailed
 from kvgate.text.inert import inert_line
 from kvgate.webhook.review import Answer, Mistake
 

@@ -15,7 +15,8 @@ from kvgate.budget.calibration import Calibration, ObservedStart, Scope
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.plan import plan
 from kvgate.calibration.records import start_of_bytes
-from kvgate.runtime.workers import Limits, OutOfTime, Pool, TaskFailed, TurnedAway, WorkerLost
+from kvgate.runtime.pool import Pool, TurnedAway
+from kvgate.runtime.worker import Limits, OutOfTime, TaskFailed, WorkerLost
 from support.builders import new_request
 from support.worker_tasks import (
     broken,
