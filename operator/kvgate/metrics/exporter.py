@@ -1,5 +1,10 @@
-"""Fills the metrics: the figures of each InferenceDeployment, and the instruments of a process."""
+"""The metrics' values: the figures of each InferenceDeployment, their text, and the instruments of a process.
 
+The series of the InferenceDeployments are written here, because prometheus_client takes three times as long. All are gauges with names
+that every format can carry, so the formats differ by the line with the unit only.
+"""
+
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -13,7 +18,6 @@ from kvgate.api.base import Document
 from kvgate.api.status import Condition, Effective
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.interval import Interval
-from kvgate.budget.ledger import Ledger
 from kvgate.budget.plan import Budget
 from kvgate.judge.assess import Assessment, effective_values
 from kvgate.metrics import registry
@@ -28,15 +32,19 @@ _BOUND_NAMES = ("low", "expected", "high")
 class ObservedSample:
     """Figures that the ready pods of one InferenceDeployment reported."""
 
-    pods: int
+    pods: int | None
+    """None where nothing was observed."""
     capacity_tokens: int | None = None
     usage_ratio: float | None = None
     error_ratio: float | None = None
 
 
+_NOT_OBSERVED = ObservedSample(pods=None)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeploymentSample:
-    """The figures of one InferenceDeployment; None and empty where no budget can be given."""
+    """The figures of one InferenceDeployment; None or empty where there is no budget."""
 
     namespace: str
     name: str
@@ -54,11 +62,11 @@ class DeploymentSample:
     max_num_seqs: int | None = None
     gpus: int | None = None
     observed: ObservedSample | None = None
-    """None until the pods were looked at."""
+    """None until the pods were read."""
     gpu_memory_bytes: tuple[tuple[str, int], ...] = ()
     """(term, bytes) of the ledger."""
     conditions: tuple[tuple[str, str], ...] = ()
-    """(type, status), the current ones."""
+    """(type, status) of each current condition."""
 
 
 def sample_of(
@@ -69,29 +77,31 @@ def sample_of(
 ) -> DeploymentSample:
     """Return the figures of what is rendered."""
     spec, budget = deployment.spec, assessment.effective
-    asked = budget.request if budget else None
+    request = budget.request if budget else None
+    ledger = budget.tightest.ledger if budget and budget.tightest else None
+    terms = () if ledger is None else (("total", ledger.total_bytes), ("requested", ledger.requested_bytes))
     effective = effective_values(spec, assessment)
     figures = _figures(budget) if budget else {}
     return DeploymentSample(
         namespace=deployment.namespace,
         name=deployment.name,
         model=spec.model.name,
-        accelerator=asked.accelerator.name if asked else spec.accelerator.type,
-        kv_cache_dtype=asked.settings.kv_cache_dtype if asked else spec.vllm.kv_cache_dtype,
+        accelerator=request.accelerator.name if request else spec.accelerator.type,
+        kv_cache_dtype=request.settings.kv_cache_dtype if request else spec.vllm.kv_cache_dtype,
         policy=spec.admission.policy,
         demand_bytes=budget.demand_bytes if budget else None,
         max_model_len_tokens=effective.max_model_len,
         max_num_seqs=effective.max_num_seqs,
         gpus=spec.vllm.num_gpus * spec.replicas,
         observed=observed,
-        gpu_memory_bytes=_ledger_terms(budget.tightest.ledger if budget and budget.tightest else None),
+        gpu_memory_bytes=(*terms, *((name, term.expected) for name, term in (ledger.terms if ledger else ()))),
         conditions=tuple((condition.type, condition.status) for condition in conditions),
         **figures,
     )
 
 
 def as_admitted(sample: DeploymentSample, effective: Effective, budget: Document | None) -> DeploymentSample:
-    """Replace present figures by those of the admission where they differ: the verdict stands, and so does its promise."""
+    """Replace the present figures by those of the admission where they differ, because the verdict of the admission stands."""
     sample = replace(
         sample,
         kv_cache_dtype=effective.kv_cache_dtype,
@@ -100,7 +110,10 @@ def as_admitted(sample: DeploymentSample, effective: Effective, budget: Document
     )
     if budget is None:
         return sample
-    available, headroom = (_bounds_of(budget[key]) for key in ("availableKvCacheBytes", "headroomBytes"))
+    available, headroom = (
+        (budget[key]["low"], budget[key]["expected"], budget[key]["high"])
+        for key in ("availableKvCacheBytes", "headroomBytes")
+    )
     if (available, headroom) == (sample.capacity_bytes, sample.headroom_bytes):
         return sample
     shares = [bound / available[1] if available[1] > 0 else 0.0 for bound in available]
@@ -118,24 +131,19 @@ def as_admitted(sample: DeploymentSample, effective: Effective, budget: Document
             _share(headroom[2], available[2]),
         ),
         full_length_requests=(requests * shares[0], requests, requests * shares[2]),
-        gpu_memory_bytes=tuple((_snake(name.removesuffix("Bytes")), size) for name, size in ledger.items()),
+        gpu_memory_bytes=tuple(
+            (re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name.removesuffix("Bytes")), size)
+            for name, size in ledger.items()
+        ),
     )
-
-
-def _bounds_of(figures: Document) -> Bounds:
-    return figures["low"], figures["expected"], figures["high"]
 
 
 def _share(left: float, of: float) -> float:
     return max(-1.0, left / of) if of > 0 else -1.0
 
 
-def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
-
-
 def _figures(budget: Budget) -> dict[str, Bounds]:
-    """Everything that is an interval; nothing where the budget has a part without a formula."""
+    """Return all figures that are intervals; none where the budget has a part without a formula."""
     stage, tokens, headroom, shares = budget.tightest, budget.num_tokens, budget.headroom, budget.headroom_shares
     cache, pool = budget.kv_cache, budget.num_blocks
     if stage is None or tokens is None or headroom is None or shares is None or cache is None or pool is None:
@@ -153,18 +161,8 @@ def _bounds(interval: Interval, of: Callable[[int], float] = lambda value: value
     return of(interval.low), of(interval.expected), of(interval.high)
 
 
-def _ledger_terms(ledger: Ledger | None) -> tuple[tuple[str, int], ...]:
-    if ledger is None:
-        return ()
-    return (
-        ("total", ledger.total_bytes),
-        ("requested", ledger.requested_bytes),
-        *((name, term.expected) for name, term in ledger.terms),
-    )
-
-
 def series_of(sample: DeploymentSample) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
-    """(metric, labels after namespace and name, value): one item per series."""
+    """Yield (metric, labels after namespace and name, value) for each series."""
     info = (sample.model, sample.accelerator, sample.kv_cache_dtype, sample.policy)
     yield registry.DEPLOYMENT_INFO, info, 1
     intervals = (
@@ -177,13 +175,18 @@ def series_of(sample: DeploymentSample) -> Iterator[tuple[Metric, tuple[str, ...
     for metric, bounds in intervals:
         for bound, value in zip(_BOUND_NAMES, bounds or (), strict=False):
             yield metric, (bound,), value
+    observed = sample.observed or _NOT_OBSERVED
     figures = (
         (registry.KV_CACHE_DEMAND_BYTES, sample.demand_bytes),
         (registry.MAX_MODEL_LEN_TOKENS, sample.max_model_len_tokens),
         (registry.MAX_NUM_SEQS, sample.max_num_seqs),
         (registry.GPUS, sample.gpus),
+        (registry.OBSERVED_KV_CACHE_CAPACITY_TOKENS, observed.capacity_tokens),
+        (registry.OBSERVED_KV_CACHE_USAGE_RATIO, observed.usage_ratio),
+        (registry.OBSERVED_PODS, observed.pods),
+        (registry.PREDICTION_ERROR_RATIO, observed.error_ratio),
     )
-    for metric, figure in (*figures, *_observed(sample.observed)):
+    for metric, figure in figures:
         if figure is not None:
             yield metric, (), figure
     for term, value in sample.gpu_memory_bytes:
@@ -192,20 +195,9 @@ def series_of(sample: DeploymentSample) -> Iterator[tuple[Metric, tuple[str, ...
         yield registry.CONDITION, condition, 1
 
 
-def _observed(observed: ObservedSample | None) -> tuple[tuple[Metric, float | None], ...]:
-    if observed is None:
-        return ()
-    return (
-        (registry.OBSERVED_KV_CACHE_CAPACITY_TOKENS, observed.capacity_tokens),
-        (registry.OBSERVED_KV_CACHE_USAGE_RATIO, observed.usage_ratio),
-        (registry.OBSERVED_PODS, observed.pods),
-        (registry.PREDICTION_ERROR_RATIO, observed.error_ratio),
-    )
-
-
 def new_registry() -> CollectorRegistry:
-    """A registry with what both processes serve: the build, the catalogues, and the process's CPU and memory."""
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nobody reads
+    """Return a registry with what both processes serve: the build, the catalogues, and the process's CPU and memory."""
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # they would be a second series per counter
     into = CollectorRegistry()
     ProcessCollector(registry=into)
     gauge(registry.BUILD_INFO, into).labels(__version__).set(1)
@@ -216,17 +208,17 @@ def new_registry() -> CollectorRegistry:
 
 
 def counter(metric: Metric, into: CollectorRegistry) -> Counter:
-    """The instrument of a counter, registered."""
+    """Register a counter."""
     return Counter(metric.name, metric.help, metric.labels, registry=into)
 
 
 def gauge(metric: Metric, into: CollectorRegistry) -> Gauge:
-    """The instrument of a gauge, registered."""
+    """Register a gauge."""
     return Gauge(metric.name, metric.help, metric.labels, unit=metric.unit, registry=into)
 
 
 def histogram(metric: Metric, into: CollectorRegistry) -> Histogram:
-    """The instrument of a histogram, registered."""
+    """Register a histogram."""
     return Histogram(metric.name, metric.help, metric.labels, unit=metric.unit, buckets=metric.buckets, registry=into)
 
 
@@ -235,39 +227,35 @@ Samples = Mapping[tuple[str, str], DeploymentSample]
 
 
 class DeploymentSnapshot:
-    """The samples that were published last; an object that is not among them has no series at the next scrape."""
+    """The samples that were published last; an object without a sample has no series in the next scrape."""
 
     def __init__(self) -> None:
         self._samples: Samples = MappingProxyType({})
 
     def publish(self, samples: Samples) -> None:
-        """Swap the whole; a scrape sees the old one or the new one, never a mixture."""
+        """Replace all samples; a scrape sees the old ones or the new ones, never a mixture."""
         self._samples = MappingProxyType(dict(samples))
 
     def text(self, *, units: bool) -> str:
-        """Family by family, each in the order of the keys; `units` is OpenMetrics."""
-        lines = {metric.name: _head(metric, units=units) for metric in registry.PER_DEPLOYMENT}
+        """Return the text of all series, family by family, each in the order of the keys; `units` is for OpenMetrics."""
+        lines: dict[str, list[str]] = {}
+        for metric in registry.PER_DEPLOYMENT:
+            unit = [f"# UNIT {metric.name} {metric.unit}\n"] if units and metric.unit else []
+            head = [f"# HELP {metric.name} {metric.help}\n", f"# TYPE {metric.name} {metric.kind}\n"]
+            lines[metric.name] = [*head, *unit]
         for _, sample in sorted(self._samples.items()):
             for name, line in _lines(sample):
                 lines[name].append(line)
         return "".join(line for family in lines.values() for line in family)
 
 
-def _head(metric: Metric, *, units: bool) -> list[str]:
-    unit = [f"# UNIT {metric.name} {metric.unit}\n"] if units and metric.unit else []
-    return [f"# HELP {metric.name} {metric.help}\n", f"# TYPE {metric.name} {metric.kind}\n", *unit]
-
-
 def _lines(sample: DeploymentSample) -> Iterator[tuple[str, str]]:
     owner = f'namespace="{_escaped(sample.namespace)}",inferencedeployment="{_escaped(sample.name)}"'
     for metric, values, figure in series_of(sample):
         more = "".join([f',{name}="{_escaped(value)}"' for name, value in zip(metric.labels[2:], values, strict=True)])
-        yield metric.name, f"{metric.name}{{{owner}{more}}} {_number(figure)}\n"
+        number = repr(figure) if isfinite(figure) else floatToGoString(figure)  # type: ignore[no-untyped-call]
+        yield metric.name, f"{metric.name}{{{owner}{more}}} {number}\n"
 
 
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-def _number(value: float) -> str:
-    return repr(value) if isfinite(value) else str(floatToGoString(value))  # type: ignore[no-untyped-call]
