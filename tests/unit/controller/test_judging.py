@@ -5,9 +5,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from kvgate.runtime.pool import Pool
-from kvgate.runtime.worker import NoAnswer, Outcome, OutOfTime, WorkerLost
-
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import parse_document
 from kvgate.budget.calibration import NOTHING_OBSERVED
@@ -18,6 +15,8 @@ from kvgate.controller.decision import NO_CONFIG, Judged, assess_owner
 from kvgate.controller.judging import JudgeWorkers
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.assess import Decision
+from kvgate.runtime.pool import Pool
+from kvgate.runtime.worker import NoAnswer, Outcome, OutOfTime, WorkerLost
 from support.builders import new_llama_config
 from support.manifests import a_document
 
