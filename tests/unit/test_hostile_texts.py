@@ -28,7 +28,7 @@ from kvgate.documents.written import Written
 from kvgate.judge import facts
 from kvgate.manifests.judging.model_names import model_id
 from kvgate.manifests.judging.releases import version_of
-from kvgate.manifests.platforms.compose_variables import Interpolation
+from kvgate.manifests.platforms.compose import Interpolation
 from kvgate.manifests.platforms.helm_set import read_set
 from kvgate.manifests.pods.containers import is_simulator, is_vllm_image, names_other_server, starts_of, unwrapped
 from kvgate.shell.words import calculated, commands_of, split
@@ -362,7 +362,7 @@ def test_a_script_that_is_run_again_and_again_is_read_up_to_a_limit(script: str)
 
 NOT_ALONE = {
     "kvgate.text.expansion._REFERENCE": "it sees the text up to the last ), so that each one that begins also ends",
-    "kvgate.manifests.platforms.compose_variables._INTERPOLATED": "it sees the text up to the last }",
+    "kvgate.manifests.platforms.compose._INTERPOLATED": "it sees the text up to the last }",
     "kvgate.shell.words._BRACED": "it sees the text up to the last }",
 }
 """Patterns whose callers keep from them what would take long; each has a text of its own in the table above."""

@@ -1,97 +1,97 @@
-"""docker-compose: services that run vLLM."""
+"""docker-compose: services that run vLLM, with the variables of `.env` and `env_file`.
 
-from collections.abc import Iterator
-from dataclasses import replace
+Rules: docs.docker.com, "Interpolation" of the Compose file reference, and "Environment variables precedence".
+"""
 
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from kvgate.documents.bounded_files import read_text
+from kvgate.documents.reading import STDIN_NAME
 from kvgate.documents.written import NOTHING, Written, total
-from kvgate.manifests.platforms.compose_variables import (
-    Interpolation,
-    env_files,
-    interpolation_of,
-    read_variables,
-    variables_of_service,
-)
-from kvgate.manifests.pods.containers import Start, is_vllm_image, starts_of
+from kvgate.manifests.pods.containers import is_vllm_image, starts_of
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput
 from kvgate.manifests.pods.gpu_requests import visible_gpus
-from kvgate.shell.environment import takes_any_length
+from kvgate.shell.environment import Room, SharedRoom, takes_any_length
 from kvgate.vllm.arguments import is_open
 
 _FROM_DOTENV = "variables as .env has them, where the caller's environment does not set them"
+_PLAIN = r"(?P<dollar>\$)|(?P<plain>\w+)"
+_UNBRACED = re.compile(rf"\$(?:{_PLAIN})")
+_INTERPOLATED = re.compile(rf"\$(?:{_PLAIN}|\{{(?P<braced>\w+)(?:(?P<operator>:?[-?+])(?P<operand>[^}}]*))?\}})")
+"""`$$` for one `$`, `$NAME`, `${NAME}`, and with a default (`-`), a replacement (`+`) or a complaint (`?`); `:` for empty ones too."""
+_MAX_BYTES = 1 << 16
+"""Size of a file of variables."""
 
 
 def is_compose(given: ReaderInput) -> bool:
-    """Also where only `.env` names the image."""
+    """Return whether a service may run vLLM, also where only `.env` names its image."""
     if given.root.get("kind").is_set or not given.root.get("services").is_set:
         return False
     project = interpolation_of(given.document.file)
-    services = ((name, _with_values(service, project)) for name, service in given.root.get("services").fields())
-    return any(_mentions(service) or _is_built(name, service) for name, service in services)
+    for name, written in given.root.get("services").fields():
+        service = _with_values(written, project)
+        words = str([service.get(field).value for field in ("image", "command", "entrypoint")])
+        if "vllm" in words.lower() or _is_built(name, service):
+            return True
+    return False
 
 
-def _mentions(service: Written) -> bool:
-    words = str([service.get(name).value for name in ("image", "command", "entrypoint")])
-    return "vllm" in words.lower()
+def _with_values(service: Written, project: "Interpolation") -> Written:
+    return replace(service, value=project.filled(service.value))
 
 
 def _is_built(name: str, service: Written) -> bool:
-    """An image of vLLM that is built here and has no name but its service's; options alone are for vLLM's own program."""
+    """Return True for an image of vLLM that is built here and has no name but its service's; options alone are for vLLM's program."""
     is_nameless = service.get("build").is_set and not service.get("image").text
     command = service.get("command").text or next((word.text for word in service.get("command").items()), "")
     return is_nameless and is_vllm_image(name) and command.startswith("-")
 
 
 def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
-    """`entrypoint` and `command` are a container's command and args."""
-    project = interpolation_of(given.document.file)
-    for name, service in given.root.get("services").fields():
-        yield from _engines(given, name, service, project)
-
-
-def _with_values(service: Written, project: Interpolation) -> Written:
-    return replace(service, value=project.filled(service.value))
-
-
-def _engines(given: ReaderInput, name: str, written: Written, project: Interpolation) -> Iterator[FoundEngine]:
-    service = _with_values(written, project)
-    variables = variables_of_service(service, given.document.file, project, given.shared)
-    image = service.get("image")
-    is_built = _is_built(name, service)
-    own_program = is_built or is_vllm_image(image.text)
-    for start in starts_of(
-        service.get("entrypoint"),
-        service.get("command"),
-        variables,
-        image.text,
-        own_program=own_program,
-        shared=given.shared,
-    ):
-        yield FoundEngine(
-            platform=COMPOSE,
-            document=given.document,
-            root=given.root,
-            name=name,
-            path=service.path,
-            arguments=start.arguments,
-            image=image,
-            num_gpus=_gpus(service),
-            visible_gpus=visible_gpus(start, variables, service.get("entrypoint"), service.get("command")),
-            assumed=() if service == _with_values(written, Interpolation({})) else (_FROM_DOTENV,),
-            remarks=(
-                *start.remarks,
-                *_unread(service, start, given.document.file),
-                *_built(service, is_built=is_built),
-            ),
-            is_partial=is_built,
-            is_wrapped=start.is_wrapped,
-            takes_any_length=takes_any_length(variables),
-            has_shared_memory=_has_shared_memory(service),
-            shared_memory_path=service.path,
-        )
+    """Yield the engines of every service: `entrypoint` and `command` are a container's command and args."""
+    file, project = given.document.file, interpolation_of(given.document.file)
+    for name, written in given.root.get("services").fields():
+        service = _with_values(written, project)
+        variables = _variables_of_service(service, file, project, given.shared)
+        image, is_built = service.get("image"), _is_built(name, service)
+        entrypoint, command = service.get("entrypoint"), service.get("command")
+        own_program = is_built or is_vllm_image(image.text)
+        built = ((service.get("build").path, "the image is built here: what it adds to the options is not known"),)
+        is_from_dotenv = service != _with_values(written, Interpolation({}))
+        for start in starts_of(
+            entrypoint, command, variables, image.text, own_program=own_program, shared=given.shared
+        ):
+            # A file of variables matters where the command line has some that are not set elsewhere.
+            has_open_words = any(is_open(word.text) for word in start.arguments)
+            unread = _unread_files(service, file) if has_open_words else ()
+            yield FoundEngine(
+                platform=COMPOSE,
+                document=given.document,
+                root=given.root,
+                name=name,
+                path=service.path,
+                arguments=start.arguments,
+                image=image,
+                num_gpus=_gpus(service),
+                visible_gpus=visible_gpus(start, variables, entrypoint, command),
+                assumed=(_FROM_DOTENV,) if is_from_dotenv else (),
+                remarks=(*start.remarks, *unread, *(built if is_built else ())),
+                is_partial=is_built,
+                is_wrapped=start.is_wrapped,
+                takes_any_length=takes_any_length(variables),
+                has_shared_memory=_has_shared_memory(service),
+                shared_memory_path=service.path,
+            )
 
 
 def _has_shared_memory(service: Written) -> bool:
-    """More than 64 MiB: a size of its own, something mounted there, or that of the host or another container."""
+    """Return whether /dev/shm has more than 64 MiB: its own size, something mounted there, or that of the host or another container."""
     mounts = str([service.get(name).value for name in ("volumes", "tmpfs")])
     shared = service.get("ipc").text not in ("", "none", "private", "shareable")
     return service.get("shm_size").is_set or shared or "/dev/shm" in mounts  # noqa: S108 - the path in the container
@@ -105,30 +105,107 @@ def _gpus(service: Written) -> Written:
     requests = service.get("gpus").items() or [
         each for each in reserved if "gpu" in str(each.get("capabilities").value)
     ]
-    counts = [_count(request) for request in requests]
+    counts: list[Written] = []
+    for request in requests:
+        ids = request.get("device_ids")
+        names = [name for each in ids.items() for name in each.text.split(",")]  # Docker takes several in one text
+        is_known = "all" not in names and not any(map(is_open, names))
+        by_name = Written(value=len(names) if is_known else None, path=ids.path)
+        counts.append(by_name if names else request.get("count"))
     if len(counts) < 2:
         return counts[0] if counts else NOTHING
     return Written(value=total([count.count for count in counts]), path=counts[0].path)
 
 
-def _count(request: Written) -> Written:
-    """Devices by name, several in one text as Docker takes them, or so many of them."""
-    ids = request.get("device_ids")
-    if not ids.items():
-        return request.get("count")
-    names = [name for each in ids.items() for name in each.text.split(",")]
-    is_known = "all" not in names and not any(map(is_open, names))
-    return Written(value=len(names) if is_known else None, path=ids.path)
+def _unread_files(service: Written, file: str) -> Iterator[tuple[str, str]]:
+    for field_of_name, name in _env_files(service):
+        if _read_variables(file, name) is None:
+            yield field_of_name.path, f"{name} is not read: the variables that it sets are not known here"
 
 
-def _built(service: Written, *, is_built: bool) -> Iterator[tuple[str, str]]:
-    if is_built:
-        yield service.get("build").path, "the image is built here: what it adds to the options is not known"
+@dataclass(frozen=True, slots=True)
+class Interpolation:
+    """Fills in the variables that are known; the text that it adds is bounded."""
+
+    known: Mapping[str, str]
+    room: Room = field(default_factory=Room)
+
+    def filled(self, value: Any) -> Any:
+        """Return a value of the file with its variables; an unknown one is its default, else it stays as it is written."""
+        if isinstance(value, str):
+            if "$" not in value:
+                return value
+            # No brace is closed behind the last one: a search from each that opens there would take long.
+            end = value.rfind("}") + 1
+            return _INTERPOLATED.sub(self._text_for, value[:end]) + _UNBRACED.sub(self._text_for, value[end:])
+        if isinstance(value, list):
+            return [self.filled(item) for item in value]
+        if isinstance(value, Mapping):
+            return {name: self.filled(item) for name, item in value.items()}
+        return value
+
+    def _text_for(self, match: re.Match[str]) -> str:
+        found = match.groupdict(default="")
+        if found["dollar"]:
+            return "$"
+        text = self.known.get(found.get("braced") or found["plain"])
+        operator, operand = found.get("operator", ""), found.get("operand", "")
+        is_empty = text == "" and operator.startswith(":")
+        if operator.endswith("-") and (text is None or is_empty):
+            text = operand
+        elif operator.endswith("+") and text is not None:
+            text = "" if is_empty else operand
+        return text if text is not None and self.room.takes(text) else match[0]
 
 
-def _unread(service: Written, start: Start, file: str) -> Iterator[tuple[str, str]]:
-    """A file of variables matters where the command line has some that nobody else sets."""
-    if any(is_open(word.text) for word in start.arguments):
-        for field, name in env_files(service):
-            if read_variables(file, name) is None:
-                yield field.path, f"{name} is not read: the variables that it sets are not known here"
+def interpolation_of(file: str) -> Interpolation:
+    """Read the variables of `.env` beside the file, each of which may use those before it."""
+    known: dict[str, str] = {}
+    interpolation = Interpolation(known)
+    for name, value in (_read_variables(file, ".env") or {}).items():
+        known[name] = interpolation.filled(value)
+    return interpolation
+
+
+def _variables_of_service(
+    service: Written, file: str, project: Interpolation, shared: SharedRoom
+) -> dict[str, Written]:
+    """Return variables by name: those of env_file, later over earlier, then `environment`; None where only the caller knows the value."""
+    values: dict[str, Written] = {}
+    known = dict(project.known)
+    interpolation = Interpolation(known, project.room)
+    for entry, name_of_file in _env_files(service):
+        for name, text in (_read_variables(file, name_of_file) or {}).items():
+            shared.take(name, text)
+            known[name] = interpolation.filled(text)
+            values[name] = Written(value=known[name], path=entry.path)
+    environment = service.get("environment")
+    for name, value in environment.fields():
+        values[name] = Written(value=value.text if value.is_set else project.known.get(name), path=value.path)
+    for line in environment.items():
+        name, equals, text = line.text.partition("=")
+        values[name] = Written(value=text if equals else project.known.get(name), path=line.path)
+    return values
+
+
+def _env_files(service: Written) -> list[tuple[Written, str]]:
+    """Return (the entry of `env_file`, the name of the file); it is one name, or a list of names or of objects."""
+    named = service.get("env_file")
+    entries = named.items() or ([named] if named.is_set else [])
+    return [(entry, entry.text or entry.get("path").text) for entry in entries]
+
+
+@lru_cache(maxsize=64)
+def _read_variables(file: str, name: str) -> Mapping[str, str] | None:
+    """Read a file in the folder of the compose file or below; None where it is elsewhere, or cannot be read."""
+    if file == STDIN_NAME:
+        return None
+    try:
+        folder = Path(file).parent
+        text = read_text(folder / name, max_bytes=_MAX_BYTES, inside=folder)
+        from dotenv.parser import parse_stream  # few compose files have one beside them
+
+        # A line that is no assignment has no key or no value.
+        return {each.key: each.value for each in parse_stream(StringIO(text)) if each.key and each.value is not None}
+    except (OSError, ValueError):  # missing, refused, or no text
+        return None

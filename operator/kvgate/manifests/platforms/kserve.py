@@ -1,4 +1,4 @@
-"""KServe's InferenceService with its serving runtime."""
+"""KServe: an InferenceService with its serving runtime, and an LLMInferenceService with its base configurations."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -6,8 +6,9 @@ from typing import Any
 
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import as_options
-from kvgate.manifests.platforms.merged import merged
+from kvgate.manifests.pods.containers import is_simulator, names_other_server
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
+from kvgate.manifests.pods.gpu_requests import gpus_of
 from kvgate.manifests.pods.pod_engines import engines_of_container
 from kvgate.shell.environment import variables_of
 from kvgate.vllm.arguments import Argument
@@ -15,7 +16,8 @@ from kvgate.vllm.arguments import Argument
 _STORAGE_VARIABLE = "STORAGE_URI"
 """Variable of the model that KServe downloads for a user's own container."""
 _OWN_RUNTIMES = "kserve-"
-"""Beginning of the names of runtimes that KServe installs."""
+"""Beginning of the names of runtimes that KServe installs; they add nothing that decides."""
+_WORKER_SIZES = {"tensorParallelSize": "--tensor-parallel-size", "pipelineParallelSize": "--pipeline-parallel-size"}
 _SERVER_VALUES = frozenset({
     "--model-name", "--model-id", "--model-dir", "--model-revision", "--backend", "--task", "--http-port", "--grpc-port", "--workers",
     "--max-log-len", "--predictor-host", "--predictor-protocol", "--max-asyncio-workers", "--log-config-file", "--tensor-input-names",
@@ -29,49 +31,63 @@ _SERVER_SWITCHES = frozenset({
 _OTHER_BACKEND = "huggingface"
 """Backend of KServe's server without vLLM."""
 _SERVER_ALIASES = {"--max-length": "--max-model-len"}
+_PARALLELISM = {
+    "tensor": "--tensor-parallel-size",
+    "pipeline": "--pipeline-parallel-size",
+    "data": "--data-parallel-size",
+    "expert": "--enable-expert-parallel",
+}
+_CONFIG_KIND = "LLMInferenceServiceConfig"
+_MAIN = "main"
+_UNKNOWN = "what this starts is not understood: it is judged as vLLM without options"
+_KEYS = ("name", "mountPath", "containerPort")
+"""Fields that identify the items of a list."""
 
 
 def read_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
-    """A model with KServe's or a vLLM runtime, or a predictor with containers of its own."""
+    """Yield the engines of a model with KServe's or a vLLM runtime, or of a predictor with containers of its own."""
     predictor = given.root.get("spec", "predictor")
     model = predictor.get("model")
     if model.is_set:
-        yield from _of_model(given, predictor, model)
+        yield from _engines_of_model(given, predictor, model)
     for container in predictor.get("containers").items():
         storage = variables_of(container, given.config_data, shared=given.shared).get(_STORAGE_VARIABLE, NOTHING)
         for engine in engines_of_container(given, container, pod=predictor, platform="kserve"):
             yield replace(engine, model=storage)
 
 
-def _of_model(given: ReaderInput, predictor: Written, model: Written) -> Iterator[FoundEngine]:
-    runtime = _runtime(given, model.get("runtime").text)
-    base = _kserve_container(runtime)
-    container = Written(value=_under(base.value, model.value), path=model.path)
-    told = f"{model.get('modelFormat', 'name').text} {model.get('runtime').text}".lower()
-    is_server = "huggingface" in told and "vllm" not in told
-    if not (is_server or "vllm" in told or "huggingface" in told or runtime.is_set):
+def _engines_of_model(given: ReaderInput, predictor: Written, model: Written) -> Iterator[FoundEngine]:
+    named_runtime = model.get("runtime")
+    runtime = _runtime(given, named_runtime.text)
+    containers = runtime.get("spec", "containers").items()
+    named = (container for container in containers if container.get("name").text == "kserve-container")
+    base = next(named, containers[0] if containers else NOTHING)
+    container = Written(value=_over_runtime(base.value, model.value), path=model.path)
+    words_of_format = f"{model.get('modelFormat', 'name').text} {named_runtime.text}".lower()
+    is_server = "huggingface" in words_of_format and "vllm" not in words_of_format
+    if not (is_server or "vllm" in words_of_format or runtime.is_set):
         return
+    is_missing = named_runtime.text and not runtime.is_set and not named_runtime.text.startswith(_OWN_RUNTIMES)
+    message = f"ServingRuntime {named_runtime.text} is not in the input: what it adds is not known"
+    missing = ((named_runtime.path, message),) if is_missing else ()
+    stored = next((field for field in (model.get("storageUri"), model.get("storage", "path")) if field.is_set), NOTHING)
     for engine in engines_of_container(
         given, container, pod=predictor, platform="kserve", own_program=not runtime.is_set
     ):
         words = [_own_place(word, model, len(base.get("args").items())) for word in engine.arguments]
-        kept, named = _split_options(words)
-        storage = next(
-            (field for field in (model.get("storageUri"), model.get("storage", "path")) if field.is_set), NOTHING
-        )
-        wrapped = is_server or engine.is_wrapped
-        if wrapped and named.get("--backend", NOTHING).text == _OTHER_BACKEND:
+        kept, of_server = _split_options(words)
+        is_wrapped = is_server or engine.is_wrapped
+        if is_wrapped and of_server.get("--backend", NOTHING).text == _OTHER_BACKEND:
             continue
-        missing = tuple(_missing_runtime(model.get("runtime"), runtime))
         yield replace(
             engine,
             path=model.path,
-            arguments=(*_worker_sizes(predictor), *(kept if wrapped else words)),
-            model=named.get("--model-id", storage) if wrapped else storage,
-            model_name=named.get("--model-name", NOTHING),
+            arguments=(*as_options(predictor.get("workerSpec"), _WORKER_SIZES), *(kept if is_wrapped else words)),
+            model=of_server.get("--model-id", stored) if is_wrapped else stored,
+            model_name=of_server.get("--model-name", NOTHING),
             image=container.get("image"),
             num_pods=predictor.get("workerSpec", "pipelineParallelSize").count or 1,
-            is_wrapped=wrapped,
+            is_wrapped=is_wrapped,
             remarks=(*engine.remarks, *missing),
             is_partial=bool(missing),
             has_shared_memory=None,
@@ -79,37 +95,22 @@ def _of_model(given: ReaderInput, predictor: Written, model: Written) -> Iterato
 
 
 def _runtime(given: ReaderInput, name: str) -> Written:
-    """The serving runtime, where it is in the same input."""
+    """Return the serving runtime of a name, where it is in the same input."""
     kinds = ("ServingRuntime", "ClusterServingRuntime")
     return next((found for kind in kinds if name and (found := given.find(kind, name))), NOTHING)
 
 
-def _missing_runtime(name: Written, runtime: Written) -> Iterator[tuple[str, str]]:
-    """KServe's own ones add nothing that decides."""
-    if name.text and not runtime.is_set and not name.text.startswith(_OWN_RUNTIMES):
-        yield name.path, f"ServingRuntime {name.text} is not in the input: what it adds is not known"
-
-
-def _kserve_container(runtime: Written) -> Written:
-    containers = runtime.get("spec", "containers").items()
-    named = (container for container in containers if container.get("name").text == "kserve-container")
-    return next(named, containers[0] if containers else NOTHING)
-
-
-def _under(container: Any, model: Any) -> Any:
-    """The runtime's container with the model's fields; its arguments come first, the model's after them."""
+def _over_runtime(container: Any, model: Any) -> Any:
+    """Merge the model's fields over the runtime's container; the runtime's arguments come first, the model's after them."""
     if not isinstance(container, Mapping) or not isinstance(model, Mapping):
         return model
-    arguments = [word for side in (container, model) for word in _listed(side.get("args"))]
-    return {**merged(container, {key: value for key, value in model.items() if key != "args"}), "args": arguments}
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    sides = [side.get("args") for side in (container, model)]
+    arguments = [word for side in sides if isinstance(side, list) for word in side]
+    return {**_merged(container, {key: value for key, value in model.items() if key != "args"}), "args": arguments}
 
 
 def _own_place(word: Argument, model: Written, num_inherited: int) -> Argument:
-    """Words of the runtime stand at the field that names it; the model's own count from 0."""
+    """Give a word of the runtime the place of the field that names the runtime, and count the model's own words from 0."""
     head, _, rest = word.path.rpartition(".args[")
     index = rest.removesuffix("]")
     if head != model.path or not index.isdecimal():
@@ -118,13 +119,8 @@ def _own_place(word: Argument, model: Written, num_inherited: int) -> Argument:
     return replace(word, path=f"{head}.args[{own}]" if own >= 0 else model.get("runtime").path)
 
 
-def _worker_sizes(predictor: Written) -> Iterator[Argument]:
-    sizes = {"tensorParallelSize": "--tensor-parallel-size", "pipelineParallelSize": "--pipeline-parallel-size"}
-    yield from as_options(predictor.get("workerSpec"), sizes)
-
-
 def _split_options(arguments: Iterable[Argument]) -> tuple[list[Argument], dict[str, Written]]:
-    """(vLLM's words, values of the server's own options)."""
+    """Return (vLLM's words, the values of the server's own options)."""
     kept: list[Argument] = []
     own: dict[str, Written] = {}
     words = iter(arguments)
@@ -139,3 +135,119 @@ def _split_options(arguments: Iterable[Argument]) -> tuple[list[Argument], dict[
         elif name not in _SERVER_SWITCHES:
             kept.append(word)
     return kept, own
+
+
+def read_llm_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
+    """Yield the decode side, and prefill where it has a side of its own."""
+    value: Any = {}
+    missing: list[tuple[str, str]] = []
+    for reference in given.root.get("spec", "baseRefs").items():
+        name = reference.get("name")
+        base = given.find(_CONFIG_KIND, name.text)
+        if base:
+            value = _merged(value, _without_scripts(base.get("spec").value))
+        else:
+            missing.append((name.path, f"{_CONFIG_KIND} {name.text} is not in the input: what it adds is not known"))
+    spec = Written(value=_merged(value, given.root.get("spec").value), path="spec")
+    sides = {given.name: spec, f"{given.name} (prefill)": spec.get("prefill")}
+    for name_of_side, side in sides.items():
+        container = _main(_pod(side))
+        image = container.get("image").text
+        words = f"{spec.get('runtime').text} {image} {container.get('command').value}"
+        if side.is_set and not is_simulator(image) and not names_other_server(words):
+            yield _engine_of_side(given, spec, side, name_of_side, missing)
+
+
+def _engine_of_side(
+    given: ReaderInput, spec: Written, side: Written, name: str, missing: Iterable[tuple[str, str]]
+) -> FoundEngine:
+    pod = _pod(side)
+    container = _main(pod)
+    engines = engines_of_container(given, container, pod=pod, platform="kserve", own_program=True)
+    plain = FoundEngine(platform="kserve", document=given.document, root=given.root, name=name, path=side.path)
+    found = next(engines, plain)
+    is_unknown = found is plain and container.get("command").is_set
+    doubts = (*missing, *([(container.get("command").path, _UNKNOWN)] if is_unknown else []))
+    # KServe's own template, which mounts shared memory, lies under a container without an image or mounts of its own.
+    is_on_template = not found.image.text or not container.get("volumeMounts").is_set
+    return replace(
+        found,
+        name=name,
+        path=side.path,
+        arguments=(*as_options(side.get("parallelism"), _PARALLELISM), *_extras(spec), *found.arguments),
+        model=spec.get("model", "uri"),
+        model_name=spec.get("model", "name"),
+        remarks=(*found.remarks, *doubts),
+        is_partial=bool(doubts),
+        num_pods=_num_pods(side),
+        has_shared_memory=is_on_template or found.has_shared_memory,
+    )
+
+
+def _without_scripts(spec: Any) -> Any:
+    """Remove the commands of KServe's own configurations: they are templates around `vllm serve … $@`, whose parts are read instead."""
+    if isinstance(spec, Mapping):
+        kept = {key: value for key, value in spec.items() if key != "command" or "{{" not in str(value)}
+        return {key: _without_scripts(value) for key, value in kept.items()}
+    if isinstance(spec, list):
+        return [_without_scripts(item) for item in spec if not (isinstance(item, str) and "{{" in item)]
+    return spec
+
+
+def _pod(side: Written) -> Written:
+    """Return the leader's pod, where it has one of its own, else the workers'."""
+    return next((pod for pod in (side.get("template"), side.get("worker")) if _main(pod).is_set), side.get("template"))
+
+
+def _main(pod: Written) -> Written:
+    """Return the main container by its name, else the first one that requests GPUs, else the first."""
+    containers = pod.get("containers").items()
+    named = [container for container in containers if container.get("name").text == _MAIN]
+    with_gpus = [container for container in containers if gpus_of(container.get("resources"))[0].is_set]
+    return next(iter((*named, *with_gpus, *containers)), NOTHING)
+
+
+def _num_pods(side: Written) -> int:
+    """Count the pods: data parallel ranks beyond `dataLocal` are in further ones, and so are pipeline stages where there are workers."""
+    parallelism = side.get("parallelism")
+    data, local = parallelism.get("data").count, parallelism.get("dataLocal").count
+    if data and local:
+        return max(1, data // local)
+    return (parallelism.get("pipeline").count or 1) if side.get("worker").is_set else 1
+
+
+def _extras(spec: Written) -> Iterator[Argument]:
+    """Yield the options for adapters and the speculator, as the controller passes them to vLLM."""
+    lora = spec.get("model", "lora")
+    active = [adapter for adapter in lora.get("adapters").items() if adapter.get("disabled").value is not True]
+    if active:
+        ranks = lora.get("maxAdapters").count or len(active)
+        yield Argument(text="--enable-lora", path=lora.path)
+        yield Argument(text=f"--max-loras={ranks}", path=lora.get("maxAdapters").path)
+        yield from as_options(lora, {"maxRank": "--max-lora-rank"})
+    speculator = spec.get("speculator")  # its `config` is vLLM's speculative_config with every value as text
+    for name, field in speculator.get("config").fields():
+        yield Argument(text=f"--speculative-config.{name}={field.text}", path=field.path)
+    model = speculator.get("model", "uri").text.removeprefix("hf://")
+    if model:
+        yield Argument(text=f"--speculative-config.model={model}", path=speculator.get("model").path)
+
+
+def _merged(base: Any, own: Any) -> Any:
+    """Merge as Kubernetes' strategic merge does: own values win, items of one name are one item, own items come first."""
+    if isinstance(base, Mapping) and isinstance(own, Mapping):
+        return {**base, **{key: _merged(base.get(key), value) for key, value in own.items()}}
+    if isinstance(base, list) and isinstance(own, list) and (key := _identifying_key([*base, *own])):
+        named = {item[key]: item for item in base}
+        mine = [_merged(named.get(item[key]), item) for item in own]
+        taken = {item[key] for item in own}
+        return [*mine, *(item for item in base if item[key] not in taken)]
+    return base if own is None else own
+
+
+def _identifying_key(items: list[Any]) -> str | None:
+    """Return the field that every item has as a text; None where the lists are not merged item by item."""
+    for key in _KEYS:
+        if items and all(isinstance(item, Mapping) and isinstance(item.get(key), str) for item in items):
+            return key
+    return None

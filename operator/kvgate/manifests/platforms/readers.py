@@ -9,7 +9,6 @@ from kvgate.manifests.platforms import (
     flux,
     kaito,
     kserve,
-    kserve_llm,
     kubeai,
     llm_d,
     production_stack,
@@ -98,7 +97,7 @@ READERS: tuple[Reader, ...] = (
         kinds=("LLMInferenceService.serving.kserve.io",),
         words=("kserve", "vllm"),
         supporting=("LLMInferenceServiceConfig.serving.kserve.io",),
-        read=kserve_llm.read_llm_inference_service,
+        read=kserve.read_llm_inference_service,
     ),
     Reader(
         platform="kserve",
