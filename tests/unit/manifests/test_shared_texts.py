@@ -8,7 +8,7 @@ import pytest
 from kvgate.documents.written import Written
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import EnginesFound, find_engines
-from kvgate.manifests.platforms.helm_set import read_set
+from kvgate.manifests.platforms.charts import read_set
 from kvgate.manifests.pods.volumes import files_of
 from kvgate.shell.environment import OutOfRoom, SharedRoom, variables_of
 from kvgate.shell.words import commands_of

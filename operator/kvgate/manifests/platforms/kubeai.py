@@ -7,7 +7,7 @@ from typing import Any
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import words_of
-from kvgate.manifests.platforms.chart_values import dependencies
+from kvgate.manifests.platforms.charts import dependencies
 from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpus_of

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterator
 
 from kvgate.manifests.platforms import (
-    argo_cd,
     compose,
     dynamo,
-    flux,
+    gitops,
     kaito,
     kserve,
     kubeai,
@@ -14,7 +13,7 @@ from kvgate.manifests.platforms import (
     production_stack,
     ray_serve,
 )
-from kvgate.manifests.platforms.chart_values import Hand, handed_by_file, is_chart_file, read_handed
+from kvgate.manifests.platforms.charts import ChartInputs, is_chart_file, read_charts, values_of_file
 from kvgate.manifests.platforms.reader import Reader, name_of_kind, resource_of_kind
 from kvgate.manifests.pods import pod_engines
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput
@@ -77,8 +76,8 @@ CHARTS: tuple[Reader, ...] = (
 """Charts whose values are known; also where these stand inside something else."""
 
 
-def _through(hand: Hand) -> Callable[[ReaderInput], Iterator[FoundEngine]]:
-    return lambda given: read_handed(given, hand, CHARTS)
+def _charts_through(inputs: ChartInputs) -> Callable[[ReaderInput], Iterator[FoundEngine]]:
+    return lambda given: read_charts(given, inputs, CHARTS)
 
 
 READERS: tuple[Reader, ...] = (
@@ -219,7 +218,7 @@ READERS: tuple[Reader, ...] = (
         supporting=("ConfigMap",),
         bystanders=frozenset({"HelmRepository", "OCIRepository", "GitRepository"}),
         is_in_cluster=False,
-        read=_through(flux.handed_by_release),
+        read=_charts_through(gitops.values_of_release),
     ),
     Reader(
         platform="argo-cd",
@@ -228,7 +227,7 @@ READERS: tuple[Reader, ...] = (
         kinds=("Application.argoproj.io",),
         bystanders=frozenset({"AppProject"}),
         is_in_cluster=False,
-        read=_through(argo_cd.handed_by_application),
+        read=_charts_through(gitops.values_of_application),
     ),
     Reader(
         platform="argo-cd",
@@ -236,7 +235,7 @@ READERS: tuple[Reader, ...] = (
         reads=("the same",),
         kinds=("ApplicationSet.argoproj.io",),
         is_in_cluster=False,
-        read=_through(argo_cd.handed_by_application),
+        read=_charts_through(gitops.values_of_application),
     ),
     Reader(
         platform="helm",
@@ -244,7 +243,7 @@ READERS: tuple[Reader, ...] = (
         reads=("the same",),
         recognises=lambda given: not given.document.kind,
         supports=is_chart_file,
-        read=_through(handed_by_file),
+        read=_charts_through(values_of_file),
     ),
     Reader(
         platform="(other kinds)",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.manifests.platforms.helm_set import path_below, read_set, with_set
+from kvgate.manifests.platforms.charts import path_below, read_set, with_set
 
 
 @pytest.mark.parametrize(

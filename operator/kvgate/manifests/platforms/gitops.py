@@ -1,0 +1,124 @@
+"""Flux and Argo CD: the values that a HelmRelease, an Application or the template of an ApplicationSet passes to charts.
+
+Which values win: fluxcd.io, "Helm Releases", "Values"; argo-cd.readthedocs.io, "Helm", "Value Precedence".
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kvgate.documents.nodes import YamlError, value_of
+from kvgate.documents.written import NOTHING, Written
+from kvgate.manifests.platforms.charts import ChartInput, Remark, SetValue, may_set_more, path_below, read_set, with_set
+from kvgate.manifests.pods.engine_found import ReaderInput
+
+_REACHES_ENGINES = re.compile(r"containers|images|nodeSelector|affinity")
+"""Patches of anything else, such as labels and tolerations, change no number."""
+_KEY = "values.yaml"
+"""Key of the data where a reference names no other."""
+_SPECS = {"Application": ("spec",), "ApplicationSet": ("spec", "template", "spec")}
+"""Kind → the place of its sources."""
+_SOURCES = (("source",), ("sources", "*"))
+_MAX_PARAMETERS = 200
+"""Parameters of one source; nobody sets more."""
+
+
+def values_of_release(given: ReaderInput) -> Iterator[ChartInput]:
+    """Yield the values of a HelmRelease.
+
+    `values` win over `valuesFrom`, later references over earlier ones; those with a targetPath, and patches, win over all.
+    """
+    spec = given.root.get("spec")
+    own, referred, over = spec.get("values"), NOTHING, list[Remark]()
+    files = ((name, spec.get("chart", "spec", name)) for name in ("valuesFiles", "valuesFile"))
+    under = [(field.path, f"{name} are not read: they may set more") for name, field in files if field.is_set]
+    patches = spec.get("postRenderers")
+    if _REACHES_ENGINES.search(str(patches.value)):
+        over.append((patches.path, "postRenderers are not read: they may change what is rendered"))
+    for reference in spec.get("valuesFrom").items():
+        data = _data(given, reference)
+        if data is not None:
+            referred = Written(value=_merged(referred.value, data), path=reference.path)
+            continue
+        target = reference.get("targetPath").text
+        source = f"{reference.get('kind').text} {reference.get('name').text}"
+        wins = reference.get("targetPath").is_set or referred.is_set
+        if not target:
+            (over if wins else under).append(
+                (reference.path, f"values of {source} are not in the input: they may set more")
+            )
+        elif may_set_more(target):
+            (over if wins else under).append((reference.path, f"{target} is set from {source}, which is not read"))
+    path = own.path if own.is_set else referred.path
+    values = Written(value=_merged(referred.value, own.value or {}), path=path)
+    yield ChartInput(given=replace(given, values=values), under=tuple(under), over=tuple(over))
+
+
+def _data(given: ReaderInput, reference: Written) -> Mapping[str, Any] | None:
+    """Return the values in a ConfigMap of the input; None where they are not there."""
+    if reference.get("kind").text != "ConfigMap" or reference.get("targetPath").is_set:
+        return None
+    data = given.config_data(reference.get("name").text) or {}
+    text = data.get(reference.get("valuesKey").text or _KEY)
+    try:
+        read = value_of(text) if isinstance(text, str) else None
+    except YamlError:
+        return None
+    return read if isinstance(read, Mapping) else None
+
+
+def _merged(under: Any, over: Any) -> Any:
+    """Merge as Flux does: objects field by field, any other value as a whole, also null, by which Helm drops a field."""
+    if isinstance(under, Mapping) and isinstance(over, Mapping):
+        return {**under, **{name: _merged(under.get(name), value) for name, value in over.items()}}
+    return over
+
+
+def values_of_application(given: ReaderInput) -> Iterator[ChartInput]:
+    """Yield the values of every source of an Application; `sources` stand in for `source`.
+
+    Parameters win over values, and valuesObject over values.
+    """
+    above = _SPECS[given.document.kind]
+    given = given.with_texts_read(*((*above, *source, "helm", "values") for source in _SOURCES))
+    spec = given.root.get(*above)
+    helms = [source.get("helm") for source in spec.get("sources").items() or [spec.get("source")]]
+    sources = [(helm, list(_parameters(helm))) for helm in helms]
+    elsewhere = {
+        path_below(_values(helm).path, found): parameter.path
+        for helm, parameters in sources
+        for parameter, found in parameters
+        if found
+    }
+    given = replace(given, document=replace(given.document, elsewhere=elsewhere))
+    for helm, parameters in sources:
+        values, unread = _values(helm), helm.get("fileParameters").items()
+        for parameter, found in parameters:
+            if found:
+                values = replace(values, value=with_set(values.value, found))
+            else:
+                unread.append(parameter)
+        files = helm.get("valueFiles")
+        names = ((parameter.path, parameter.get("name").text) for parameter in unread)
+        yield ChartInput(
+            given=replace(given, values=values),
+            under=((files.path, "valueFiles are not read: they may set more"),) if files.is_set else (),
+            over=tuple(
+                (path, f"{name} is set here by a parameter, which is not read")
+                for path, name in names
+                if may_set_more(name)
+            ),
+        )
+
+
+def _values(helm: Written) -> Written:
+    return helm.get("valuesObject") if helm.get("valuesObject").is_set else helm.get("values")
+
+
+def _parameters(helm: Written) -> Iterator[tuple[Written, SetValue | None]]:
+    """Yield (a parameter, the value that it sets, or None where that is not read)."""
+    for index, parameter in enumerate(helm.get("parameters").items()):
+        name, text = parameter.get("name").text, parameter.get("value").text
+        as_text = parameter.get("forceString").value is True
+        yield parameter, read_set(name, text, as_text=as_text) if index < _MAX_PARAMETERS else None
