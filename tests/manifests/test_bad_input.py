@@ -274,7 +274,7 @@ def test_a_defect_in_one_of_ours_costs_that_object(tmp_path: Path, monkeypatch: 
         raise RecursionError("deep")
 
     ours = "apiVersion: kvgate.io/v1alpha1\nkind: InferenceDeployment\nmetadata: {name: x}\n"
-    monkeypatch.setattr("kvgate.manifests.inputs._add_subject", failing)
+    monkeypatch.setattr("kvgate.manifests.inputs._add_own", failing)
     (tmp_path / "two.yaml").write_text(f"{ours}---\n" + POD.replace("NAME", "good"))
     report = checked(tmp_path)
     the_good_one(report)

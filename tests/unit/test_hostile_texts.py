@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from kvgate.manifests.platforms.charts import read_set
 
 import kvgate
 from kvgate.cli.check.directives import directives
@@ -29,6 +28,7 @@ from kvgate.documents.written import Written
 from kvgate.judge import facts
 from kvgate.manifests.judging.model_names import model_id
 from kvgate.manifests.judging.releases import version_of
+from kvgate.manifests.platforms.charts import read_set
 from kvgate.manifests.platforms.compose import Interpolation
 from kvgate.manifests.pods.containers import is_simulator, is_vllm_image, names_other_server, starts_of, unwrapped
 from kvgate.shell.words import calculated, commands_of, split

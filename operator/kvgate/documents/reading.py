@@ -24,7 +24,7 @@ _TEMPLATE_HELP = "this looks like a Helm template; render it first: helm templat
 
 
 @record
-class Words:
+class WordsOfInterest:
     """Words by which a document is of interest; the text of any other is only checked to be YAML."""
 
     engine: Collection[str]
@@ -101,7 +101,7 @@ _Item = Document | Broken | PassedOver | None
 class _Reading:
     """The reading of one input: the words of interest, the folder that bounds it, and room for nodes."""
 
-    words: Words | None = None
+    words: WordsOfInterest | None = None
     """None: every document is made."""
     root: Path | None = None
     room: NodeRoom = field(default_factory=NodeRoom)
@@ -199,7 +199,7 @@ def _documents_of(items: Iterable[_Item]) -> Iterator[Document | Broken]:
     return (item for item in items if isinstance(item, Document | Broken))
 
 
-def read_relevant(paths: Iterable[str], words: Words, root: Path | None = None) -> Iterator[_Item]:
+def read_relevant(paths: Iterable[str], words: WordsOfInterest, root: Path | None = None) -> Iterator[_Item]:
     """Read the documents of every path, with None for each that is YAML and has none of these words.
 
     `root`: a path that is written below this folder must not lead out of it.

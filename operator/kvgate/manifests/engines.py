@@ -1,6 +1,6 @@
 """The engines of an input: every document of another platform through its reader, with what stands beside it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 
@@ -22,13 +22,13 @@ class EnginesFound:
 
     engines: list[FoundEngine] = field(default_factory=list)
     not_understood: list[Document] = field(default_factory=list)
-    """They speak of vLLM, and no reader finds an engine in them."""
+    """Documents that name vLLM, and in which no reader finds an engine."""
     broken: list[Broken] = field(default_factory=list)
     num_others: int = 0
 
 
 def find_engines(manifests: InputDocuments) -> EnginesFound:
-    """Every engine, in the order of the input."""
+    """Return every engine, in the order of the input."""
     found = EnginesFound()
     loaded = [(document, document.load()) for document in manifests.others]
     readable = [(document, Written(value=value)) for document, value in loaded if not isinstance(value, Broken)]
@@ -51,7 +51,7 @@ def find_engines(manifests: InputDocuments) -> EnginesFound:
 def _inputs(
     manifests: InputDocuments, readable: Sequence[tuple[Document, Written]]
 ) -> Callable[[Document, Written], ReaderInput]:
-    """Return what makes a reader's input of a document; all of them share one index and one room."""
+    """Return the function that makes a reader's input of a document; all inputs share one index of objects and one room."""
     objects: dict[_Key, Written] = {}
     for document, root in readable:
         metadata = root.get("metadata")
@@ -72,7 +72,8 @@ def _inputs(
             root=root,
             values=root,
             config_data=partial(manifests.config_data, namespace),
-            find=partial(_found, objects, namespace),
+            # Of the same namespace, else the first of any: KServe has its own objects in a namespace of its own.
+            find=lambda kind, name: objects.get((namespace, kind, name)) or objects.get(("", kind, name)),
             find_claim=partial(manifests.find_claim, namespace),
             collected=collected,
             shared=shared,
@@ -81,27 +82,22 @@ def _inputs(
     return input_of
 
 
-def _found(objects: Mapping[_Key, Written], namespace: str, kind: str, name: str) -> Written | None:
-    """Another object of the input: of the same namespace, else the first of any, for KServe has its own in one of its own."""
-    return objects.get((namespace, kind, name)) or objects.get(("", kind, name))
-
-
 def _add(found: EnginesFound, given: ReaderInput) -> None:
     engines = engines_in(given)
     if engines:
         found.engines += engines
-    elif not holds_no_engine(given) and _speaks_of_vllm(given.root.value):
+    elif not holds_no_engine(given) and _names_vllm(given.root.value):
         found.not_understood.append(given.document)
     else:
         found.num_others += 1
 
 
-def _speaks_of_vllm(value: object) -> bool:
-    """A value, not a name or a label, tells of vLLM."""
+def _names_vllm(value: object) -> bool:
+    """Return whether a value names vLLM; names of objects, labels and annotations do not count."""
     if isinstance(value, dict):
         return any(
-            _speaks_of_vllm(child) for key, child in value.items() if key not in ("metadata", "labels", "annotations")
+            _names_vllm(child) for key, child in value.items() if key not in ("metadata", "labels", "annotations")
         )
     if isinstance(value, list):
-        return any(map(_speaks_of_vllm, value))
+        return any(map(_names_vllm, value))
     return isinstance(value, str) and "vllm" in value.lower()

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvgate.api import GROUP, KIND
 from kvgate.documents.discovery import PassedOver, Why
 from kvgate.documents.positions import Broken, defect
-from kvgate.documents.reading import Document, Words, read_relevant
+from kvgate.documents.reading import Document, WordsOfInterest, read_relevant
 from kvgate.documents.written import Written
 from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
 from kvgate.manifests.platforms.readers import engine_words, supporting_kinds
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, words
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
     from kvgate.api.base import KeyRef
     from kvgate.api.v1alpha1 import InferenceDeployment
 
 NO_NAMESPACE = "default"
 """Namespace of objects that name none."""
 _CLAIM_KINDS = ("PersistentVolumeClaim", "ResourceClaim", "ResourceClaimTemplate")
-"""Kinds that pods refer to by name."""
+"""Kinds of claims that pods refer to by name."""
 
 
 @record
 class Subject:
-    """One InferenceDeployment as it was found."""
+    """One InferenceDeployment of the input, which is judged by its policy."""
 
     document: Document
     name: str
@@ -60,35 +60,37 @@ class InputDocuments:
     """Claims of volumes and of devices, by (namespace, kind, name)."""
 
     def config_data(self, namespace: str, name: str) -> Mapping[str, Any] | None:
-        """Data of a ConfigMap of the same input; one without a namespace goes where it is applied to."""
+        """Return the data of a ConfigMap of the same input; one without a namespace is applied to any."""
         return self.config_maps.get((namespace, name), self.config_maps.get((NO_NAMESPACE, name)))
 
     def find_claim(self, namespace: str, kind: str, name: str) -> Written | None:
-        """A claim of the same input, or a template of one; one without a namespace goes where it is applied to."""
+        """Return a claim of the same input, or a template of one; one without a namespace is applied to any."""
         return self.claims.get((namespace, kind, name), self.claims.get((NO_NAMESPACE, kind, name)))
 
     def lookup(self, namespace: str) -> ConfigLookup:
-        """Finds configFrom of an object in this namespace."""
-        return lambda reference: self._config_text(namespace, reference)
+        """Return the function that finds the text of configFrom for an object in this namespace."""
 
-    def _config_text(self, namespace: str, reference: KeyRef) -> str | ConfigMissing:
-        data = self.config_maps.get((namespace, reference.name))
-        if data is None:
-            return ConfigMissing(
-                message=f"ConfigMap {namespace}/{reference.name} is not among the files that are checked",
-                remediation="check it together with the ConfigMap, or give --model-config",
-            )
-        return text_of_key(reference, data)
+        def text_of(reference: KeyRef) -> str | ConfigMissing:
+            data = self.config_maps.get((namespace, reference.name))
+            if data is None:
+                return ConfigMissing(
+                    message=f"ConfigMap {namespace}/{reference.name} is not among the files that are checked",
+                    remediation="check it together with the ConfigMap, or give --model-config",
+                )
+            return text_of_key(reference, data)
+
+        return text_of
 
 
 def read_manifests(paths: Iterable[str], root: Path | None = None) -> InputDocuments:
-    """Read everything first: a ConfigMap may stand after the object that refers to it.
+    """Read all documents of the paths before any is judged: a ConfigMap may stand after the object that refers to it.
 
     `root`: a path that is written below this folder must not lead out of it.
     """
     found = InputDocuments()
-    words = Words(engine=engine_words(), exact=(GROUP, "List", *supporting_kinds()))  # a List is several documents
-    for item in read_relevant(paths, words, root):
+    # A List is several documents.
+    of_interest = WordsOfInterest(engine=engine_words(), exact=(GROUP, "List", *supporting_kinds()))
+    for item in read_relevant(paths, of_interest, root):
         if item is None:
             found.num_others += 1
         elif isinstance(item, PassedOver):
@@ -104,17 +106,21 @@ def read_manifests(paths: Iterable[str], root: Path | None = None) -> InputDocum
 
 
 def _add(found: InputDocuments, document: Document) -> None:
-    """A document to its kind."""
-    if document.kind == KIND and document.api_version.startswith(f"{GROUP}/"):
-        _add_subject(found, document)
-    elif document.api_version.startswith(f"{GROUP}/"):
-        found.broken.append(_unknown_kind(document))
-    elif document.kind == "ConfigMap":
+    """Add a document where its kind belongs."""
+    if document.api_version.startswith(f"{GROUP}/"):
+        _add_own(found, document)
+    elif document.kind in ("ConfigMap", *_CLAIM_KINDS):
         found.num_others += 1
-        _add_config_map(found, document)
-    elif document.kind in _CLAIM_KINDS:
-        found.num_others += 1
-        _add_claim(found, document)
+        value = document.load()
+        if isinstance(value, Mapping):
+            name, namespace = _identity(value)
+            data = value.get("data")
+            if document.kind == "ConfigMap":
+                found.config_maps[namespace, name] = data if isinstance(data, Mapping) else {}
+            else:
+                found.claims[namespace, document.kind, name] = Written(value=value)
+        elif document.kind == "ConfigMap":  # an unreadable claim changes no verdict
+            found.broken.append(value)
     elif document.mentions_engine or document.kind in supporting_kinds():
         found.others.append(document)
     else:
@@ -129,55 +135,38 @@ UNKNOWN_KIND = Rule(
 )
 
 
-def _unknown_kind(document: Document) -> Broken:
-    """A slip of the pen in `kind` must not pass for somebody else's object."""
-    finding = UNKNOWN_KIND.finding(
-        "kind",
-        words("{kind} is {given!r}; {group} has no such kind", given=document.kind, group=GROUP),
-        f"write kind: {KIND}",
-    )
-    return Broken(file=document.file, position=document.position_of("kind"), finding=finding)
-
-
-def _add_subject(found: InputDocuments, document: Document) -> None:
-    from kvgate.api.validation import InvalidDocument, parse_document, unknown_metadata
-
+def _add_own(found: InputDocuments, document: Document) -> None:
+    """Add an InferenceDeployment with the findings of its schema; a mistyped kind must not pass as another project's object."""
+    if document.kind != KIND:
+        message = words("{kind} is {given!r}; {group} has no such kind", given=document.kind, group=GROUP)
+        finding = UNKNOWN_KIND.finding("kind", message, f"write kind: {KIND}")
+        found.broken.append(Broken(file=document.file, position=document.position_of("kind"), finding=finding))
+        return
     value = document.load()
     if isinstance(value, Broken):
         found.broken.append(value)
         return
+    from kvgate.api.validation import InvalidDocument, parse_document, unknown_metadata
+
     name, namespace = _identity(value)
-    subject = Subject(document=document, name=name, namespace=namespace, deployment=None)
-    findings = unknown_metadata(value)
+    deployment, findings = None, unknown_metadata(value)
     try:
         deployment = parse_document(value)
-        subject = replace(subject, deployment=None if findings else deployment)
     except InvalidDocument as error:
         findings = (*findings, *error.findings)
     in_order = sorted(findings, key=lambda finding: document.position_of(finding.field).line)
-    found.subjects.append(replace(subject, findings=tuple(in_order)))
-
-
-def _add_config_map(found: InputDocuments, document: Document) -> None:
-    value = document.load()
-    if isinstance(value, Broken):
-        found.broken.append(value)
-        return
-    name, namespace = _identity(value)
-    data = value.get("data")
-    found.config_maps[namespace, name] = data if isinstance(data, Mapping) else {}
-
-
-def _add_claim(found: InputDocuments, document: Document) -> None:
-    """Add a claim; an unreadable part of it is nobody's engine."""
-    value = document.load()
-    if isinstance(value, Mapping):
-        name, namespace = _identity(value)
-        found.claims[namespace, document.kind, name] = Written(value=value)
+    subject = Subject(
+        document=document,
+        name=name,
+        namespace=namespace,
+        deployment=None if findings else deployment,
+        findings=tuple(in_order),
+    )
+    found.subjects.append(subject)
 
 
 def _identity(value: Mapping[str, Any]) -> tuple[str, str]:
-    """(name, namespace) as far as they are written."""
+    """Return (name, namespace), as far as they are written."""
     metadata = value.get("metadata")
     fields = metadata if isinstance(metadata, Mapping) else {}
     return str(fields.get("name") or ""), str(fields.get("namespace") or NO_NAMESPACE)

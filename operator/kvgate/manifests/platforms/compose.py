@@ -63,13 +63,23 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
         entrypoint, command = service.get("entrypoint"), service.get("command")
         own_program = is_built or is_vllm_image(image.text)
         built = ((service.get("build").path, "the image is built here: what it adds to the options is not known"),)
+        # More than 64 MiB: a size of its own, something mounted there, or that of the host or another container.
+        mounts = str([service.get(field).value for field in ("volumes", "tmpfs")])
+        has_shared_memory = (
+            service.get("shm_size").is_set
+            or service.get("ipc").text not in ("", "none", "private", "shareable")
+            or "/dev/shm" in mounts  # noqa: S108 - the path in the container
+        )
+        missing = [(entry.path, each) for entry, each in _env_files(service) if _read_variables(file, each) is None]
+        unread = [
+            (path, f"{each} is not read: the variables that it sets are not known here") for path, each in missing
+        ]
         is_from_dotenv = service != _with_values(written, Interpolation({}))
         for start in starts_of(
             entrypoint, command, variables, image.text, own_program=own_program, shared=given.shared
         ):
             # A file of variables matters where the command line has some that are not set elsewhere.
             has_open_words = any(is_open(word.text) for word in start.arguments)
-            unread = _unread_files(service, file) if has_open_words else ()
             yield FoundEngine(
                 platform=COMPOSE,
                 document=given.document,
@@ -81,20 +91,13 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
                 num_gpus=_gpus(service),
                 visible_gpus=visible_gpus(start, variables, entrypoint, command),
                 assumed=(_FROM_DOTENV,) if is_from_dotenv else (),
-                remarks=(*start.remarks, *unread, *(built if is_built else ())),
+                remarks=(*start.remarks, *(unread if has_open_words else ()), *(built if is_built else ())),
                 is_partial=is_built,
                 is_wrapped=start.is_wrapped,
                 takes_any_length=takes_any_length(variables),
-                has_shared_memory=_has_shared_memory(service),
+                has_shared_memory=has_shared_memory,
                 shared_memory_path=service.path,
             )
-
-
-def _has_shared_memory(service: Written) -> bool:
-    """Return whether /dev/shm has more than 64 MiB: its own size, something mounted there, or that of the host or another container."""
-    mounts = str([service.get(name).value for name in ("volumes", "tmpfs")])
-    shared = service.get("ipc").text not in ("", "none", "private", "shareable")
-    return service.get("shm_size").is_set or shared or "/dev/shm" in mounts  # noqa: S108 - the path in the container
 
 
 def _gpus(service: Written) -> Written:
@@ -115,12 +118,6 @@ def _gpus(service: Written) -> Written:
     if len(counts) < 2:
         return counts[0] if counts else NOTHING
     return Written(value=total([count.count for count in counts]), path=counts[0].path)
-
-
-def _unread_files(service: Written, file: str) -> Iterator[tuple[str, str]]:
-    for field_of_name, name in _env_files(service):
-        if _read_variables(file, name) is None:
-            yield field_of_name.path, f"{name} is not read: the variables that it sets are not known here"
 
 
 @dataclass(frozen=True, slots=True)

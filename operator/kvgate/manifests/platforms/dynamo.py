@@ -10,7 +10,7 @@ from kvgate.manifests.pods.pod_engines import engines_of_container, engines_of_p
 
 
 def read_graph(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Every service (v1alpha1) or component (v1beta1) with a worker that starts vLLM."""
+    """Yield the engines of every service (v1alpha1) or component (v1beta1) with a worker that starts vLLM."""
     for name, service in given.root.get("spec", "services").fields():
         yield from _service(given, name, service)
     for component in given.root.get("spec", "components").items():
@@ -20,7 +20,7 @@ def read_graph(given: ReaderInput) -> Iterator[FoundEngine]:
 
 
 def read_component(given: ReaderInput) -> Iterator[FoundEngine]:
-    """One service by itself."""
+    """Yield the engines of one service by itself."""
     yield from _service(given, given.root.get("spec", "serviceName").text, given.root.get("spec"))
 
 
@@ -35,7 +35,7 @@ def _service(given: ReaderInput, name: str, service: Written) -> Iterator[FoundE
 
 
 def _named(engine: FoundEngine, given: ReaderInput, name: str, service: Written) -> FoundEngine:
-    """Dynamo mounts shared memory unless it is switched off."""
+    """Name the engine after its service; Dynamo mounts shared memory unless it is switched off."""
     return replace(
         engine,
         name=f"{given.name} ({name})" if name else given.name,

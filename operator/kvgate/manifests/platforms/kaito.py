@@ -41,26 +41,26 @@ _PRESETS = {
     "gpt-oss-20b": "openai/gpt-oss-20b",
     "gpt-oss-120b": "openai/gpt-oss-120b",
 }
-"""Names of presets that are no Hugging Face ids (`supported_models.yaml`)."""
+"""Names of presets that are no Hugging Face ids, and their models (`supported_models.yaml`)."""
 _DEFAULTS = {"gpu-memory-utilization": "0.84", "max-model-len": "auto"}
 """Options that KAITO passes where the ConfigMap does not."""
 
 
 def read_workspace(given: ReaderInput) -> Iterator[FoundEngine]:
-    """`inference` and `resource` stand at the top."""
+    """Yield the engines of a Workspace, whose `inference` and `resource` stand at the top."""
     if given.root.get("metadata", "annotations", _RUNTIME).text != "transformers":
         yield from _engines(given, given.root.get("inference"), given.root.get("resource"))
 
 
 def read_inference_set(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Workspaces of one template."""
+    """Yield the engines of an InferenceSet, which makes Workspaces of one template."""
     template = given.root.get("spec", "template")
     if given.root.get("metadata", "annotations", _RUNTIME).text != "transformers":
         yield from _engines(given, template.get("inference"), template.get("resource"))
 
 
 def read_multi_role(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Prefill and decode are engines of their own."""
+    """Yield the engines of prefill and decode, each of which runs apart."""
     spec = given.root.get("spec")
     for role in spec.get("roles").items():
         name = f"{given.name} ({role.get('type').text})"
@@ -68,7 +68,7 @@ def read_multi_role(given: ReaderInput) -> Iterator[FoundEngine]:
 
 
 def _engines(given: ReaderInput, inference: Written, resource: Written) -> Iterator[FoundEngine]:
-    """A preset with its ConfigMap, or a pod template of the user's own."""
+    """Yield the engine of a preset with its ConfigMap, or those of the user's own pod template."""
     template = inference.get("template")
     if template.is_set:
         for engine in engines_of_pod(given, template.get("spec"), platform="kaito"):
@@ -105,7 +105,10 @@ def _preset(
 
 
 def _parallelism(model: str, hints: tuple[Hint, ...], num_nodes: int) -> tuple[dict[str, str], str]:
-    """Copies where a model takes less than half of one GPU, else all GPUs of a node for one; a stage per node."""
+    """Return (the sizes that KAITO adds, words about them).
+
+    A model that takes less than half of one GPU runs once per GPU; any other takes all GPUs of a node, and one stage per node.
+    """
     gpus = gpus_of_instance(hints)
     if gpus is None or (gpus == 1 and num_nodes == 1):
         return {}, ""
@@ -130,6 +133,7 @@ def _hints(resource: Written) -> Iterator[Hint]:
 
 
 def _config(given: ReaderInput, reference: Written) -> tuple[tuple[Argument, ...], tuple[tuple[str, str], ...]]:
+    """Return (the options in the ConfigMap, remarks where it cannot be read)."""
     if not reference.text:
         return (), ()
     text = (given.config_data(reference.text) or {}).get(_CONFIG_KEY)

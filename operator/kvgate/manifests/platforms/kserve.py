@@ -58,7 +58,8 @@ def read_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
 
 def _engines_of_model(given: ReaderInput, predictor: Written, model: Written) -> Iterator[FoundEngine]:
     named_runtime = model.get("runtime")
-    runtime = _runtime(given, named_runtime.text)
+    kinds = ("ServingRuntime", "ClusterServingRuntime") if named_runtime.text else ()
+    runtime = next((found for kind in kinds if (found := given.find(kind, named_runtime.text))), NOTHING)
     containers = runtime.get("spec", "containers").items()
     named = (container for container in containers if container.get("name").text == "kserve-container")
     base = next(named, containers[0] if containers else NOTHING)
@@ -92,12 +93,6 @@ def _engines_of_model(given: ReaderInput, predictor: Written, model: Written) ->
             is_partial=bool(missing),
             has_shared_memory=None,
         )
-
-
-def _runtime(given: ReaderInput, name: str) -> Written:
-    """Return the serving runtime of a name, where it is in the same input."""
-    kinds = ("ServingRuntime", "ClusterServingRuntime")
-    return next((found for kind in kinds if name and (found := given.find(kind, name))), NOTHING)
 
 
 def _over_runtime(container: Any, model: Any) -> Any:

@@ -1,8 +1,7 @@
 """KubeAI: Model with a resource profile, and the catalog of its models chart."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import NOTHING, Written
@@ -19,7 +18,7 @@ _CONFIG_MAP, _CONFIG_KEY = "kubeai-config", "system.yaml"
 
 
 def values_with_profiles(root: Written) -> Iterator[Written]:
-    """Those of KubeAI's own chart: a file, or what a HelmRelease hands over, and there under a dependency."""
+    """Yield the values of KubeAI's own chart: in a file or a HelmRelease, and there also under a dependency."""
     kind = root.get("kind").text
     if kind in ("", "HelmRelease"):
         values = root.get("spec", "values") if kind else root
@@ -28,12 +27,12 @@ def values_with_profiles(root: Written) -> Iterator[Written]:
 
 
 def has_profiles(root: Written) -> bool:
-    """Values of KubeAI itself: what its models refer to."""
+    """Return True for values of KubeAI itself, which its models refer to."""
     return any(values.get("modelServers").is_set for values in values_with_profiles(root))
 
 
 def is_catalog(root: Written) -> bool:
-    """Values of the models chart, or of KubeAI's with them inside."""
+    """Return True for values of the models chart, or of KubeAI's with these inside."""
     return any(_runs_vllm(model) for _, model in _catalog(root).fields())
 
 
@@ -47,21 +46,21 @@ def _runs_vllm(model: Written) -> bool:
 
 
 def read_catalog(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Every model that is switched on."""
+    """Yield the engines of the models that are switched on."""
     for name, model in _catalog(given.values).fields():
         if _runs_vllm(model) and model.get("enabled").value is True:
             yield _engine(given, model, name)
 
 
 def read_model(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Other engines than vLLM are not ours."""
+    """Yield the engine of a `Model` that runs vLLM."""
     spec = given.root.get("spec")
     if spec.get("engine").text in ("VLLM", ""):
         yield _engine(given, spec, given.name)
 
 
 def _engine(given: ReaderInput, spec: Written, name: str) -> FoundEngine:
-    """`resourceProfile: nvidia-gpu-l4:2` is two of what the profile names."""
+    """Make the engine of a model; `resourceProfile: nvidia-gpu-l4:2` is two times the profile."""
     written = spec.get("resourceProfile")
     profile_name, _, count = written.text.partition(":")
     profile, images = _profile(given, profile_name)
@@ -87,18 +86,14 @@ def _engine(given: ReaderInput, spec: Written, name: str) -> FoundEngine:
 
 
 def _profile(given: ReaderInput, name: str) -> tuple[Written, Written]:
-    """(the profile, images of vLLM) where values of KubeAI or its rendered ConfigMap are in the same input."""
-    rendered = _parsed((given.config_data(_CONFIG_MAP) or {}).get(_CONFIG_KEY))
+    """Return (the profile, images of vLLM), where values of KubeAI or its rendered ConfigMap are in the same input."""
+    text = (given.config_data(_CONFIG_MAP) or {}).get(_CONFIG_KEY)
+    try:
+        rendered = Written(value=value_of(text) if isinstance(text, str) else None)
+    except YamlError:
+        rendered = NOTHING
     for values in (*given.collected(values_with_profiles), rendered):
         profile = values.get("resourceProfiles", name)
         if profile.is_set:
             return profile, values.get("modelServers", "VLLM", "images")
     return NOTHING, NOTHING
-
-
-def _parsed(text: Any) -> Written:
-    try:
-        value = value_of(text) if isinstance(text, str) else None
-    except YamlError:
-        value = None
-    return Written(value=value if isinstance(value, Mapping) else None)

@@ -21,7 +21,14 @@ _RESOURCES = {
     "intel-gaudi": "habana.ai/gaudi",
     "google": "google.com/tpu",
 }
-"""`accelerator.type` → the resource that the chart asks for."""
+"""`accelerator.type` → the resource that the chart requests."""
+_SIZE_OPTIONS = {
+    "tensor": ("--tensor-parallel-size", "tensor"),
+    "data": ("--data-parallel-size", "data"),
+    "local": ("--data-parallel-size-local", "dataLocal"),
+}
+"""Size → (the option that the chart passes it in, the field of `parallelism`)."""
+_SIZE_VARIABLES = {"DP_SIZE": "data", "TP_SIZE": "tensor", "DP_SIZE_LOCAL": "local"}
 
 
 def is_values(root: Written) -> bool:
@@ -29,73 +36,70 @@ def is_values(root: Written) -> bool:
 
 
 def read_values(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Decode and prefill are engines of their own."""
+    """Yield the engines of decode and of prefill, each of which runs apart."""
     for side in ("decode", "prefill"):
         section = given.values.get(side)
         containers = [c for c in section.get("containers").items() if not is_simulator(c.get("image").text)]
         if not containers or section.get("create").value is False or section.get("replicas").value == 0:
             continue
-        yield from _engines(given, section, containers[0], side)
+        yield from _engines_of_side(given, section, containers[0], side)
 
 
-def _engines(given: ReaderInput, section: Written, container: Written, side: str) -> Iterator[FoundEngine]:
-    """`modelCommand` says who writes the command line; `custom` gets the sizes as variables."""
-    artifacts, sizes = given.values.get("modelArtifacts"), _sizes(section.get("parallelism"))
+def _engines_of_side(given: ReaderInput, section: Written, container: Written, side: str) -> Iterator[FoundEngine]:
+    """Yield the engines of one side. `modelCommand` says who writes the command line; `custom` gets the sizes as variables."""
+    artifacts, parallelism = given.values.get("modelArtifacts"), section.get("parallelism")
+    sizes = _sizes(parallelism)
     is_custom = container.get("modelCommand").text not in ("vllmServe", "imageDefault")
-    seen = container if not is_custom else _with_sizes(container, sizes)
+    added: tuple[Argument, ...] = ()
+    if is_custom:
+        model = NOTHING
+        seen = _with_sizes(container, sizes)
+    else:  # the chart passes sizes above 1; its own default of the uri is a template around the name
+        given_sizes = ((size, parallelism.get(field), flag) for size, (flag, field) in _SIZE_OPTIONS.items())
+        added = tuple(
+            Argument(text=f"{flag}={sizes[size]}", path=field.path)
+            for size, field, flag in given_sizes
+            if sizes[size] > 1
+        )
+        uri = artifacts.get("uri")
+        model = artifacts.get("name") if is_open(uri.text) or not uri.text else uri
+        seen = container
     pod = section.get("extraConfig") if section.get("extraConfig").is_set else section
+    mounts = (mount.get("mountPath").text for mount in container.get("volumeMounts").items())
+    has_shared_memory = section.get("hostIPC").value is True or "/dev/shm" in mounts  # noqa: S108 - the path in the container
     for engine in engines_of_container(given, seen, pod=pod, platform="llm-d", own_program=not is_custom):
-        added = () if is_custom else _arguments(section.get("parallelism"), sizes)
         gpus, assumed = _gpus(given, engine, sizes)
         yield replace(
             engine,
             name=f"{artifacts.get('name').text or given.values.get('routing', 'modelName').text} ({side})",
             path=section.path,
             arguments=(*added, *engine.arguments),
-            model=NOTHING if is_custom else _model(artifacts),
+            model=model,
             model_name=artifacts.get("name"),
             num_gpus=gpus,
             num_pods=sizes["workers"],
             hints=tuple(_hints(given, section, engine)),
             assumed=assumed,
             stores=_stores(artifacts, container),
-            has_shared_memory=_has_shared_memory(section, container),
+            has_shared_memory=has_shared_memory,
         )
 
 
 def _sizes(parallelism: Written) -> dict[str, int]:
-    """`data` = `dataLocal` × `workers`, whichever two are written."""
+    """Return the sizes by `data` = `dataLocal` × `workers`, of which any two may be written."""
     data, local, workers, tensor = (parallelism.get(name).count for name in ("data", "dataLocal", "workers", "tensor"))
     workers = workers or (max(1, data // local) if data and local else 1)
     data = data or (local or 1) * workers
     return {"data": data, "local": local or max(1, data // workers), "workers": workers, "tensor": tensor or 1}
 
 
-def _arguments(parallelism: Written, sizes: Mapping[str, int]) -> tuple[Argument, ...]:
-    """Sizes above 1, as the chart passes them."""
-    flags = {"tensor": "--tensor-parallel-size", "data": "--data-parallel-size", "local": "--data-parallel-size-local"}
-    fields = {"tensor": "tensor", "data": "data", "local": "dataLocal"}
-    return tuple(
-        Argument(text=f"{flag}={sizes[name]}", path=parallelism.get(fields[name]).path)
-        for name, flag in flags.items()
-        if sizes[name] > 1
-    )
-
-
 def _with_sizes(container: Written, sizes: Mapping[str, int]) -> Written:
-    """The chart sets these variables in every container; the user's own come before them."""
-    variables = {"DP_SIZE": "data", "TP_SIZE": "tensor", "DP_SIZE_LOCAL": "local"}
-    added = [{"name": name, "value": str(sizes[size])} for name, size in variables.items()]
+    """Add the variables that the chart sets in every container, behind the user's own."""
+    added = [{"name": name, "value": str(sizes[size])} for name, size in _SIZE_VARIABLES.items()]
     env = container.get("env").value
     own = env if isinstance(env, list) else []
     value = container.value if isinstance(container.value, Mapping) else {}
     return Written(value={**value, "env": [*own, *added]}, path=container.path)
-
-
-def _model(artifacts: Written) -> Written:
-    """The chart's own default is a template around the name."""
-    uri = artifacts.get("uri")
-    return artifacts.get("name") if is_open(uri.text) or not uri.text else uri
 
 
 def _gpus(given: ReaderInput, engine: FoundEngine, sizes: Mapping[str, int]) -> tuple[Written, tuple[str, ...]]:
@@ -108,32 +112,21 @@ def _gpus(given: ReaderInput, engine: FoundEngine, sizes: Mapping[str, int]) -> 
 
 
 def _hints(given: ReaderInput, section: Written, engine: FoundEngine) -> Iterator[Hint]:
+    """Yield the hints of the pod, then of `acceleratorTypes` and `accelerator`."""
     yield from engine.hints
     yield from node_hints(section)
-    yield from _labels(section.get("acceleratorTypes"))
-    yield from _labels(given.values.get("acceleratorTypes"))
+    for types in (section.get("acceleratorTypes"), given.values.get("acceleratorTypes")):
+        key, values = types.get("labelKey").text, types.get("labelValues")
+        for value in values.items():
+            yield Hint(name=key, value=value.text, path=value.path, one_of=values.path)
     kind = given.values.get("accelerator", "type")
     if kind.text in _RESOURCES:
         yield Hint(name="resource", value=_RESOURCES[kind.text], path=kind.path)
 
 
-def _labels(types: Written) -> Iterator[Hint]:
-    key, values = types.get("labelKey").text, types.get("labelValues")
-    for value in values.items():
-        yield Hint(name=key, value=value.text, path=value.path, one_of=values.path)
-
-
 def _stores(artifacts: Written, container: Written) -> tuple[Store, ...]:
-    """Return the volumes for the model; for one on the hub `size` limits the emptyDir that it is downloaded to."""
-    uri, size = artifacts.get("uri").text, artifacts.get("size")
-    is_downloaded = uri.startswith("hf://") and container.get("mountModelVolume").value is True
-    return (
-        (Store(name="the emptyDir of modelArtifacts.size", size=size),)
-        if is_downloaded and size.text not in ("", "0")
-        else ()
-    )
-
-
-def _has_shared_memory(section: Written, container: Written) -> bool:
-    mounts = (mount.get("mountPath").text for mount in container.get("volumeMounts").items())
-    return section.get("hostIPC").value is True or "/dev/shm" in mounts  # noqa: S108 - the path in the container
+    """Return the volume of the model; for one on the hub `size` limits the emptyDir that it is downloaded to."""
+    size = artifacts.get("size")
+    is_downloaded = artifacts.get("uri").text.startswith("hf://") and container.get("mountModelVolume").value is True
+    is_limited = is_downloaded and size.text not in ("", "0")
+    return (Store(name="the emptyDir of modelArtifacts.size", size=size),) if is_limited else ()

@@ -1,6 +1,6 @@
 """vLLM production-stack: the Helm chart's values, and the operator's VLLMRuntime.
 
-Fields and what becomes of them: github.com/vllm-project/production-stack, `deployment-vllm-multi.yaml` and
+Fields and their options: github.com/vllm-project/production-stack, `deployment-vllm-multi.yaml` and
 `vllmruntime_controller.go`.
 """
 
@@ -11,7 +11,7 @@ from kvgate.manifests.fields import FIELD_IGNORED, as_options, ignored_fields, w
 from kvgate.manifests.pods.accelerator_hints import affinity_hints, node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput, Store
 from kvgate.manifests.pods.gpu_requests import gpu_memory_of, gpus_of
-from kvgate.vllm.arguments import Argument, Located, Place, located
+from kvgate.vllm.arguments import Argument, Place, located
 
 _CONFIG = {
     "enableChunkedPrefill": "--enable-chunked-prefill",
@@ -25,7 +25,7 @@ _CONFIG = {
     "runner": "--runner",
     "convert": "--convert",
 }
-"""`vllmConfig` → what the chart's template writes, in its order."""
+"""Field of `vllmConfig` → the option that the chart's template writes, in its order."""
 _RAY_CONFIG = {**_CONFIG, "pipelineParallelSize": "--pipeline-parallel-size"}
 _CONFIG_FIELDS = frozenset({*_RAY_CONFIG, "extraArgs", "v0", "v1", "prometheusMultiprocDir"})
 _SPEC_FIELDS = frozenset({
@@ -48,7 +48,7 @@ def is_values(root: Written) -> bool:
 
 
 def read_values(given: ReaderInput) -> Iterator[FoundEngine]:
-    """One engine per entry of modelSpec that is not switched off."""
+    """Yield one engine per entry of modelSpec that is not switched off."""
     serving = given.values.get("servingEngineSpec")
     if serving.get("enableEngine").value is False:
         return
@@ -58,8 +58,18 @@ def read_values(given: ReaderInput) -> Iterator[FoundEngine]:
 
 
 def _engine(given: ReaderInput, serving: Written, spec: Written) -> FoundEngine:
-    config, is_ray = spec.get("vllmConfig"), spec.get("raySpec").is_set
-    gpus, hints = _gpus(spec)
+    config, resources, is_ray = spec.get("vllmConfig"), spec.get("resources"), spec.get("raySpec").is_set
+    if resources.is_set:  # they replace the simple fields
+        gpus, resource = gpus_of(resources)
+    else:
+        gpus, named = spec.get("requestGPU"), spec.get("requestGPUType")
+        resource = Hint(name="resource", value=named.text, path=named.path) if named.text else None
+    # `affinity` wins over `nodeSelectorTerms`.
+    nodes = node_hints(spec) if spec.get("affinity").is_set else affinity_hints(spec.get("nodeSelectorTerms"))
+    fields_of_memory = (spec.get("limitGPUMem"), spec.get("requestGPUMem"), gpu_memory_of(resources))
+    # The tag alone where the repository is the chart's.
+    repository, tag = spec.get("repository").text, spec.get("tag")
+    image = Written(value=f"{repository}:{tag.text}", path=tag.path) if repository and tag.text else tag
     probes = (serving.get(name) for name in ("startupProbe", "livenessProbe"))
     ignored = (
         *ignored_fields(spec, _SPEC_FIELDS, {*_CONFIG_FIELDS, *_POD_FIELDS}, _CHART),
@@ -78,10 +88,10 @@ def _engine(given: ReaderInput, serving: Written, spec: Written) -> FoundEngine:
             *_lmcache(spec.get("lmcacheConfig")),
         ),
         model=spec.get("modelURL"),
-        version=_image(spec),
+        version=image,
         num_gpus=NOTHING if is_ray else gpus,
-        gpu_memory=_shared_gpu(spec),
-        hints=(*hints, *_node(spec)),
+        gpu_memory=next((field for field in fields_of_memory if field.is_set), NOTHING),
+        hints=(*((resource,) if resource else ()), *nodes),
         findings=ignored,
         probes=tuple(probe for probe in probes if probe.is_set),
         has_shared_memory=config.get("tensorParallelSize").is_set,
@@ -90,44 +100,15 @@ def _engine(given: ReaderInput, serving: Written, spec: Written) -> FoundEngine:
     )
 
 
-def _image(spec: Written) -> Written:
-    """Repository and tag as one; the tag alone where the repository is the chart's."""
-    repository, tag = spec.get("repository").text, spec.get("tag")
-    return Written(value=f"{repository}:{tag.text}", path=tag.path) if repository and tag.text else tag
-
-
-def _gpus(spec: Written) -> tuple[Written, tuple[Hint, ...]]:
-    """`resources` replace the simple fields."""
-    if spec.get("resources").is_set:
-        gpus, hint = gpus_of(spec.get("resources"))
-        return gpus, (hint,) if hint else ()
-    return spec.get("requestGPU"), tuple(_resource(spec.get("requestGPUType")))
-
-
-def _resource(field: Written) -> Iterator[Hint]:
-    if field.text:
-        yield Hint(name="resource", value=field.text, path=field.path)
-
-
-def _shared_gpu(spec: Written) -> Written:
-    """MiB that HAMi gives of every GPU."""
-    named = spec.get("limitGPUMem") if spec.get("limitGPUMem").is_set else spec.get("requestGPUMem")
-    return named if named.is_set else gpu_memory_of(spec.get("resources"))
-
-
-def _node(spec: Written) -> Iterator[Hint]:
-    """`affinity` wins over `nodeSelectorTerms`."""
-    yield from node_hints(spec) if spec.get("affinity").is_set else affinity_hints(spec.get("nodeSelectorTerms"))
-
-
 def _lmcache(config: Written) -> Iterator[Argument]:
+    """Yield the option for LMCache, which chart and operator add where it is enabled."""
     if config.get("enabled").value is True:
         connector = '{"kv_connector":"LMCacheConnectorV1","kv_role":"kv_both"}'
         yield Argument(text=f"--kv-transfer-config={connector}", path=config.path)
 
 
 def _stores(spec: Written) -> tuple[Store, ...]:
-    """The chart mounts it at /data and keeps Hugging Face's cache there."""
+    """Return the volume at /data, where the chart keeps Hugging Face's cache."""
     size = spec.get("pvcStorage")
     limit = size.get("emptyDir", "sizeLimit")
     if size.text:
@@ -148,12 +129,14 @@ _RUNTIME_CONFIG = {
     "gpuMemoryUtilization": "--gpu-memory-utilization",
     "maxLoras": "--max-loras",
 }
+_ONLY_RESOURCE = "nvidia.com/gpu"
+"""The resource that the operator requests, whatever gpuType says."""
 _DEFAULT_CLAIM = "10Gi"
 """Default of storageConfig.size."""
 
 
 def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
-    """`VLLMRuntime`: model, vllmConfig and deploymentConfig side by side. The operator selects no nodes and mounts no /dev/shm."""
+    """Yield the engine of a `VLLMRuntime`. Its operator selects no nodes and mounts no /dev/shm."""
     spec = given.root.get("spec")
     config, deployment = spec.get("vllmConfig"), spec.get("deploymentConfig")
     arguments = (
@@ -163,6 +146,11 @@ def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
         *words_of(config.get("extraArgs")),
         *_lmcache(spec.get("lmCacheConfig")),
     )
+    gpu_type = deployment.get("resources", "gpuType")
+    message = f"the operator of production-stack requests nvidia.com/gpu, and not {gpu_type.text}"
+    is_ignored = gpu_type.text not in ("", _ONLY_RESOURCE)
+    at = Place(name="gpuType", path=gpu_type.path)
+    ignored = (located(FIELD_IGNORED, at, message),) if is_ignored else ()
     yield FoundEngine(
         platform="production-stack",
         document=given.document,
@@ -173,7 +161,7 @@ def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
         model=spec.get("model", "modelURL"),
         version=deployment.get("image", "name"),
         num_gpus=deployment.get("resources", "gpu"),
-        findings=tuple(_ignored_type(deployment.get("resources", "gpuType"))),
+        findings=ignored,
         has_shared_memory=False,
         shared_memory_path=config.path,
         stores=tuple(_runtime_store(spec)),
@@ -181,20 +169,14 @@ def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
 
 
 def _off_unless_on(config: Written) -> Iterator[Argument]:
-    """The operator switches both off where they are not written."""
+    """Yield the options by which the operator switches both features off where they are not written."""
     for name in ("enableChunkedPrefill", "enablePrefixCaching"):
         if not isinstance(config.get(name).value, bool):
             yield Argument(text=f"--no-{_RUNTIME_CONFIG[name][2:]}", path=config.path)
 
 
-def _ignored_type(field: Written) -> Iterator[Located]:
-    if field.text not in ("", "nvidia.com/gpu"):
-        message = f"the operator of production-stack asks for nvidia.com/gpu, and not for {field.text}"
-        yield located(FIELD_IGNORED, Place(name="gpuType", path=field.path), message)
-
-
 def _runtime_store(spec: Written) -> Iterator[Store]:
-    """The claim holds the weights where Hugging Face's cache is on it."""
+    """Yield the claim of storageConfig, where Hugging Face's cache is on it."""
     storage = spec.get("storageConfig")
     if storage.get("enabled").value is not True:
         return

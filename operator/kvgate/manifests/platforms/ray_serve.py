@@ -23,19 +23,19 @@ def is_llm_config(root: Written) -> bool:
 
 
 def read_serve_config(given: ReaderInput) -> Iterator[FoundEngine]:
-    """One engine per LLM config of every application."""
+    """Yield one engine per LLM config of every application."""
     for application in given.root.get("applications").items():
         for config in _configs(application):
             yield from _engine(given, config, application)
 
 
 def read_llm_config(given: ReaderInput) -> Iterator[FoundEngine]:
-    """A file that `llm_configs` names."""
+    """Yield the engine of a file that `llm_configs` names."""
     yield from _engine(given, given.root, NOTHING)
 
 
 def read_ray_service(given: ReaderInput) -> Iterator[FoundEngine]:
-    """`serveConfigV2` holds the same as text; GPUs are the workers'."""
+    """Yield the engines of `serveConfigV2`, which holds a serve configuration as text, on the GPUs of the workers."""
     given = given.with_texts_read(("spec", "serveConfigV2"))
     field = given.root.get("spec", "serveConfigV2")
     try:
@@ -51,12 +51,16 @@ def read_ray_service(given: ReaderInput) -> Iterator[FoundEngine]:
             remarks=(remark,),
         )
         return
-    workers = tuple(_worker_hints(given.root.get("spec", "rayClusterConfig")))
-    image = _worker_image(given.root.get("spec", "rayClusterConfig"))
+    cluster = given.root.get("spec", "rayClusterConfig")
+    workers = list(_gpu_workers(cluster))
+    hints = [hint for pod in workers for hint in node_hints(pod)]
+    pods = (*workers, cluster.get("headGroupSpec", "template", "spec"))
+    images = (container.get("image") for pod in pods for container in pod.get("containers").items())
+    image = next((image for image in images if image.text), NOTHING)
     for application in field.get("applications").items():
         for config in _configs(application):
             for engine in _engine(given, config, application):
-                yield replace(engine, hints=(*engine.hints, *workers), image=image)
+                yield replace(engine, hints=(*engine.hints, *hints), image=image)
 
 
 def _configs(application: Written) -> Iterator[Written]:
@@ -69,9 +73,11 @@ def _configs(application: Written) -> Iterator[Written]:
 
 
 def _engine(given: ReaderInput, config: Written, application: Written) -> Iterator[FoundEngine]:
-    """A config may stand in a file of its own, which is read as a document of the input."""
+    """Yield the engine of one LLM config; a config in a file of its own is read as a document of the input."""
     if config.get("llm_engine").text.lower() not in ("", "vllm"):
         return
+    bundles = config.get("placement_group_config", "bundles")
+    num_gpus = sum(bundle.get("GPU").count or 0 for bundle in bundles.items())
     loading, accelerator = config.get("model_loading_config"), config.get("accelerator_type")
     source = loading.get("model_source")
     source = source.get("bucket_uri") if source.get("bucket_uri").text else source
@@ -85,16 +91,16 @@ def _engine(given: ReaderInput, config: Written, application: Written) -> Iterat
         path=config.path,
         arguments=tuple(any_options(config.get("engine_kwargs"))),
         model=source if source.text else loading.get("model_id"),
-        version=_piped(config, application),
-        num_gpus=_bundled_gpus(config),
+        version=_release_of_packages(config, application),
+        num_gpus=Written(value=num_gpus, path=bundles.path) if num_gpus else NOTHING,
         hints=(hint,) if accelerator.text else (),
         remarks=elsewhere,
         is_wrapped=True,
     )
 
 
-def _piped(*fields: Written) -> Written:
-    """`vllm==0.11.0` among the packages that the application brings."""
+def _release_of_packages(*fields: Written) -> Written:
+    """Return the release in `vllm==0.11.0` among the packages of the runtime environment."""
     for field in fields:
         for package in field.get("runtime_env", "pip").items():
             if match := _PIPED.fullmatch(package.text.strip()):
@@ -102,25 +108,8 @@ def _piped(*fields: Written) -> Written:
     return NOTHING
 
 
-def _bundled_gpus(config: Written) -> Written:
-    """GPUs of a placement group, where one is written."""
-    bundles = config.get("placement_group_config", "bundles")
-    counts = [bundle.get("GPU").count or 0 for bundle in bundles.items()]
-    return Written(value=sum(counts), path=bundles.path) if any(counts) else NOTHING
-
-
-def _worker_hints(cluster: Written) -> Iterator[Hint]:
-    """Return hints about the nodes of the GPU workers."""
-    for pod in _gpu_workers(cluster):
-        yield from node_hints(pod)
-
-
-def _worker_image(cluster: Written) -> Written:
-    pods = [*_gpu_workers(cluster), cluster.get("headGroupSpec", "template", "spec")]
-    return next((c.get("image") for pod in pods for c in pod.get("containers").items() if c.get("image").text), NOTHING)
-
-
 def _gpu_workers(cluster: Written) -> Iterator[Written]:
+    """Yield the pods of the worker groups that request GPUs."""
     for group in cluster.get("workerGroupSpecs").items():
         pod = group.get("template", "spec")
         if any(gpus_of(container.get("resources"))[1] for container in pod.get("containers").items()):

@@ -1,8 +1,7 @@
 """A reader: how one kind of document becomes engines, and by which words, kinds and neighbours such a document is known."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 
-from kvgate.documents.reading import Document
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.record import record
 
@@ -38,14 +37,11 @@ class Reader:
 
     def takes(self, given: ReaderInput) -> bool:
         """Return whether this reader reads the document."""
-        return self.recognises(given) if self.recognises else _is_one_of(given.document, self.kinds)
-
-
-def _is_one_of(document: Document, kinds: Collection[str]) -> bool:
-    """Compare kind and group; an object without an apiVersion is taken for one of the group `apps`."""
-    group = document.api_version.partition("/")[0] or "apps"
-    written = (document.kind, "" if group == "v1" else group)
-    return any(kind.partition(".")[::2] == written for kind in kinds)
+        if self.recognises:
+            return self.recognises(given)
+        group = given.document.api_version.partition("/")[0] or "apps"  # also for an object without an apiVersion
+        written = (given.document.kind, "" if group == "v1" else group)
+        return any(kind.partition(".")[::2] == written for kind in self.kinds)
 
 
 def name_of_kind(kind: str) -> str:

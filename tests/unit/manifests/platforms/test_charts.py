@@ -1,4 +1,4 @@
-"""Values of known charts inside something else: whose they are, and whose they are not."""
+"""Values of known charts inside something else, and names and values of `helm --set`."""
 
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ import yaml
 
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import EnginesFound, find_engines
+from kvgate.manifests.platforms.charts import path_below, read_set, with_set
 from kvgate.manifests.pods.engine_found import FoundEngine
 
 STACK: dict[str, Any] = {
@@ -90,3 +91,41 @@ def test_values_of_a_known_chart_need_no_word_of_vllm(tmp_path: Path) -> None:
 def test_values_of_kubeai_itself_are_nothing_that_is_not_understood(tmp_path: Path) -> None:
     values = {"resourceProfiles": {"l4": {}}, "modelServers": {"VLLM": {"images": {"default": "vllm/vllm-openai"}}}}
     assert found(tmp_path, {"kubeai": values}).num_others == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("a", "x", {"a": "x"}),
+        ("a.b.c", "1", {"a": {"b": {"c": 1}}}),
+        ("a[1].b", "x", {"a": [None, {"b": "x"}]}),
+        ("a[0][1]", "x", {"a": [[None, "x"]]}),
+        (r"a.nvidia\.com/gpu\.product", "x", {"a": {"nvidia.com/gpu.product": "x"}}),
+        ("a", "true", {"a": True}),
+        ("a", "null", {"a": None}),
+        ("a", "0.9", {"a": "0.9"}),
+        ("a", "007", {"a": "007"}),
+        ("a", "-7", {"a": -7}),
+        ("a", "{x,1}", {"a": ["x", 1]}),
+        ("a", "", {"a": ""}),
+    ],
+)
+def test_one_value_is_set_as_helm_does(name: str, text: str, expected: Any) -> None:
+    given = read_set(name, text, as_text=False)
+    assert given
+    assert with_set(None, given) == expected
+
+
+def test_what_stands_there_stays_or_gives_way() -> None:
+    values = {"a": {"b": [1, {"c": 2}]}, "d": "text"}
+    changes = {"a.b[1].c": {"a": {"b": [1, {"c": "5"}]}, "d": "text"}, "d.e": {"a": values["a"], "d": {"e": "5"}}}
+    for name, expected in changes.items():
+        given = read_set(name, "5", as_text=True)
+        assert given
+        assert (with_set(values, given), path_below("values", given)) == (expected, f"values.{name}")
+    assert values == {"a": {"b": [1, {"c": 2}]}, "d": "text"}
+
+
+@pytest.mark.parametrize("name", ["", ".", "a.", "a..b", "[0]", "a[x]", "a[-1]", "a[1", "a]", "a[99999]", "a[0]b"])
+def test_other_names_are_none(name: str) -> None:
+    assert read_set(name, "x", as_text=False) is None
