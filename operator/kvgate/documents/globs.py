@@ -30,17 +30,14 @@ def steps_match(names: Sequence[str], globs: Sequence[str], *, with_contents: bo
     for name in names:
         if with_contents and len(globs) in places:
             return True
-        places = _reached({after for place in places for after in _after(place, name, globs)}, globs)
+        after = set[int]()
+        for place in places - {len(globs)}:
+            if globs[place] == ANY_FOLDERS:
+                after |= {place, place + 1} if place == len(globs) - 1 else {place}
+            elif _pattern(globs[place]).match(name):
+                after.add(place + 1)
+        places = _reached(after, globs)
     return len(globs) in places
-
-
-def _after(place: int, name: str, globs: Sequence[str]) -> tuple[int, ...]:
-    """Return the places that a name leads to from a place in the globs."""
-    if place == len(globs):
-        return ()
-    if globs[place] == ANY_FOLDERS:
-        return (place, place + 1) if place == len(globs) - 1 else (place,)
-    return (place + 1,) if _pattern(globs[place]).match(name) else ()
 
 
 def _reached(places: set[int], globs: Sequence[str]) -> set[int]:

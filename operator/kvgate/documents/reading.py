@@ -115,18 +115,15 @@ class _Reading:
             yield from self._of_file(given, guard)
         elif guard and not given.resolve().is_relative_to(guard.resolve()):
             yield _unreadable(path, Refused(f"it leads out of {guard.resolve()}"))
-        else:
-            yield from self._of_folder(given, guard or root_of(given))
-
-    def _of_folder(self, folder: Path, root: Path) -> Iterator[_Item]:
-        """Read the files of a folder; files that nobody named are read only where they lie in the repository."""
-        for found in files_below(folder, root):
-            if isinstance(found, PassedOver):
-                yield found
-            elif isinstance(found, OSError):
-                yield _unreadable(str(found.filename), found)
-            else:
-                yield from self._of_file(found, root)
+        else:  # files that are not named are read only where they lie in the repository
+            root = guard or root_of(given)
+            for found in files_below(given, root):
+                if isinstance(found, PassedOver):
+                    yield found
+                elif isinstance(found, OSError):
+                    yield _unreadable(str(found.filename), found)
+                else:
+                    yield from self._of_file(found, root)
 
     def _of_file(self, path: Path, inside: Path | None) -> Iterator[_Item]:
         try:
@@ -136,12 +133,14 @@ class _Reading:
             yield _unreadable(str(path), error)
 
     def of_stream(self, file: str, stream: BinaryIO) -> Iterator[_Item]:
-        index, waiting = 0, list[Comment]()
+        index, waiting, words = 0, list[Comment](), self.words
         try:
             for line_offset, text in texts(stream):
                 if isinstance(text, NotText):
                     yield _not_text(file, text)
-                elif not self._is_of_interest(text) and is_harmless(text):
+                    continue
+                has_word = words is None or any(word in text for word in words.exact) or self._mentions_engine(text)
+                if not has_word and is_harmless(text):
                     yield None
                     index, waiting = index + 1, []
                 elif isinstance(item := self._document(file, index, line_offset, text, waiting), Broken):
@@ -153,10 +152,6 @@ class _Reading:
                     waiting += comments_in(text, line_offset)
         except NotText as error:
             yield _not_text(file, error)
-
-    def _is_of_interest(self, text: str) -> bool:
-        words = self.words
-        return words is None or any(word in text for word in words.exact) or self._mentions_engine(text)
 
     def _mentions_engine(self, text: str) -> bool:
         in_small_letters = text.lower()

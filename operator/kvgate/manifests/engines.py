@@ -38,7 +38,14 @@ def find_engines(manifests: InputDocuments) -> EnginesFound:
             found.broken.append(value)
             continue
         try:
-            _add(found, input_of(document, Written(value=value)))
+            given = input_of(document, Written(value=value))
+            engines = engines_in(given)
+            if engines:
+                found.engines += engines
+            elif not holds_no_engine(given) and _names_vllm(value):
+                found.not_understood.append(document)
+            else:
+                found.num_others += 1
         except OutOfRoom as error:
             found.broken.append(
                 broken(document.file, document.position, str(error), "check parts of the input one by one")
@@ -80,16 +87,6 @@ def _inputs(
         )
 
     return input_of
-
-
-def _add(found: EnginesFound, given: ReaderInput) -> None:
-    engines = engines_in(given)
-    if engines:
-        found.engines += engines
-    elif not holds_no_engine(given) and _names_vllm(given.root.value):
-        found.not_understood.append(given.document)
-    else:
-        found.num_others += 1
 
 
 def _names_vllm(value: object) -> bool:

@@ -139,9 +139,16 @@ def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engine of a `VLLMRuntime`. Its operator selects no nodes and mounts no /dev/shm."""
     spec = given.root.get("spec")
     config, deployment = spec.get("vllmConfig"), spec.get("deploymentConfig")
+    # The operator switches both features off where they are not written.
+    switches = ("enableChunkedPrefill", "enablePrefixCaching")
+    off = [
+        Argument(text=f"--no-{_RUNTIME_CONFIG[name][2:]}", path=config.path)
+        for name in switches
+        if not isinstance(config.get(name).value, bool)
+    ]
     arguments = (
         *as_options(spec.get("model"), _RUNTIME_MODEL),
-        *_off_unless_on(config),
+        *off,
         *as_options(config, _RUNTIME_CONFIG),
         *words_of(config.get("extraArgs")),
         *_lmcache(spec.get("lmCacheConfig")),
@@ -166,13 +173,6 @@ def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
         shared_memory_path=config.path,
         stores=tuple(_runtime_store(spec)),
     )
-
-
-def _off_unless_on(config: Written) -> Iterator[Argument]:
-    """Yield the options by which the operator switches both features off where they are not written."""
-    for name in ("enableChunkedPrefill", "enablePrefixCaching"):
-        if not isinstance(config.get(name).value, bool):
-            yield Argument(text=f"--no-{_RUNTIME_CONFIG[name][2:]}", path=config.path)
 
 
 def _runtime_store(spec: Written) -> Iterator[Store]:

@@ -52,7 +52,10 @@ def read_ray_service(given: ReaderInput) -> Iterator[FoundEngine]:
         )
         return
     cluster = given.root.get("spec", "rayClusterConfig")
-    workers = list(_gpu_workers(cluster))
+    templates = (group.get("template", "spec") for group in cluster.get("workerGroupSpecs").items())
+    workers = [
+        pod for pod in templates if any(gpus_of(each.get("resources"))[1] for each in pod.get("containers").items())
+    ]
     hints = [hint for pod in workers for hint in node_hints(pod)]
     pods = (*workers, cluster.get("headGroupSpec", "template", "spec"))
     images = (container.get("image") for pod in pods for container in pod.get("containers").items())
@@ -106,11 +109,3 @@ def _release_of_packages(*fields: Written) -> Written:
             if match := _PIPED.fullmatch(package.text.strip()):
                 return Written(value=match[1], path=package.path)
     return NOTHING
-
-
-def _gpu_workers(cluster: Written) -> Iterator[Written]:
-    """Yield the pods of the worker groups that request GPUs."""
-    for group in cluster.get("workerGroupSpecs").items():
-        pod = group.get("template", "spec")
-        if any(gpus_of(container.get("resources"))[1] for container in pod.get("containers").items()):
-            yield pod

@@ -27,6 +27,8 @@ _KNOWN_VENDORS = ("nvidia.com", "amd.com", "gpu.intel.com", "habana.ai")
 _NAME = "accelerator"
 """A hint of a platform that names one of the catalogue."""
 _MEMORY_LABEL, _FAMILY_LABEL = "nvidia.com/gpu.memory", "nvidia.com/gpu.family"
+_CERTAINTY = {**dict.fromkeys(_PRODUCT_LABELS, 0), _NAME: 1, _MEMORY_LABEL: 4, _FAMILY_LABEL: 5, "resource": 6}
+"""Rank of the hints that name accelerators, the surest first; any other has 3."""
 _ALIASES = {
     "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
     "instanceType": "node.kubernetes.io/instance-type",
@@ -92,7 +94,7 @@ def _alternatives(hints: Sequence[Hint]) -> list[list[Hint]]:
 def _accelerators_of_one(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
     """Return the accelerators of one alternative: values of one list are alternatives; lists and labels, the surest first, narrow them."""
     found: dict[str, AcceleratorFound] = {}
-    in_order = sorted(hints, key=lambda hint: (_certainty(hint), hint.name, hint.one_of))
+    in_order = sorted(hints, key=lambda hint: (_CERTAINTY.get(hint.name, 3), hint.name, hint.one_of))
     for _, group in groupby(in_order, key=lambda hint: (hint.name, hint.one_of)):
         named = {each.name: AcceleratorFound(accelerator=each, hint=hint) for hint in group for each in _of_hint(hint)}
         both = {name: each for name, each in found.items() if name in named}
@@ -117,13 +119,6 @@ def gpus_of_instance(hints: Sequence[Hint]) -> int | None:
     """Return the GPUs of the instance type that the hints name; None where it comes with several numbers of them."""
     counts = {row[3] for hint in hints for row in _matching(hint) if row[3]}
     return int(counts.pop()) if len(counts) == 1 else None
-
-
-def _certainty(hint: Hint) -> int:
-    """Return the rank of a hint among those that name accelerators; the surest is 0."""
-    if hint.name in _PRODUCT_LABELS:
-        return 0
-    return {_NAME: 1, _MEMORY_LABEL: 4, _FAMILY_LABEL: 5, "resource": 6}.get(hint.name, 3)
 
 
 def _of_hint(hint: Hint) -> tuple[Accelerator, ...]:

@@ -102,7 +102,9 @@ def starts_of(
     if starts:
         lost = "is set, and neither command nor args take it: vLLM does not read it"
         remarks = tuple((variables[name].path, f"{name} {lost}") for name in unused)
-        is_on_ray = any(map(_starts_ray, commands))
+        # `ray start`, or the script of vLLM's image that does it.
+        programs = [[word.text.rpartition("/")[2] for word in line] for line in commands]
+        is_on_ray = any("multi-node-serving.sh" in line or ("ray", "start") in pairwise(line) for line in programs)
         starts = [replace(start, is_on_ray=is_on_ray, remarks=remarks) for start in _leaders(starts)]
     elif not command.is_set and (own_program or is_vllm_image(image)):
         rest = words[1:] if words and words[0].text == "serve" else words
@@ -138,12 +140,6 @@ def _after_program(words: list[Argument]) -> Start | None:
         if is_wrapped is not None:
             return Start(arguments=tuple(words[index + 1 :]), before=tuple(words[:index]), is_wrapped=is_wrapped)
     return None
-
-
-def _starts_ray(words: list[Argument]) -> bool:
-    """Return True for `ray start`, and for the script of vLLM's image that does it."""
-    texts = [word.text.rpartition("/")[2] for word in words]
-    return "multi-node-serving.sh" in texts or any(pair == ("ray", "start") for pair in pairwise(texts))
 
 
 def _leaders(starts: list[Start]) -> list[Start]:

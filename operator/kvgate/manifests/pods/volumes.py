@@ -49,8 +49,10 @@ def files_of(pod: Written, container: Written, config_data: ConfigData) -> FileT
     def text_at(path: str) -> str | None:
         if len(path) > _MAX_PATH_CHARACTERS:
             return None
-        top = next((folder for folder in _folders(path) if folder in mounts()), None)
-        if top is None:
+        top = path
+        while top and top not in mounts():
+            top = top.rpartition("/")[0]
+        if not top:
             return None
         config_map, keys, below = mounts()[top]
         name = "/".join(part for part in (below, path[len(top) + 1 :]) if part)
@@ -58,13 +60,6 @@ def files_of(pod: Written, container: Written, config_data: ConfigData) -> FileT
         return text if isinstance(text, str) else None
 
     return text_at
-
-
-def _folders(path: str) -> Iterator[str]:
-    """Yield the path itself and the folders above it, the innermost first."""
-    while path:
-        yield path
-        path = path.rpartition("/")[0]
 
 
 def has_shared_memory(pod: Written, container: Written) -> bool:
