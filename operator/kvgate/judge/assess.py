@@ -1,4 +1,4 @@
-"""assess(spec, facts) → Assessment: the one judgement behind the webhook, the controller and the command line."""
+"""assess(spec, facts) → Assessment: the one judgement that the webhook, the controller and the command line share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvgate.budget.interval import Verdict
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
 from kvgate.judge.facts import Facts
-from kvgate.judge.passed_through import NO_EXTRA_ARGS, read_environment, read_extra_args
+from kvgate.judge.passed_through import NO_EXTRA_ARGS, ExtraArgs, PodEnvironment, read_environment, read_extra_args
 from kvgate.record import record
 from kvgate.rules import BUDGET_RULES, Finding, Rule, Scope, Severity, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named
@@ -23,24 +23,22 @@ from kvgate.vllm.arguments import option_name
 from kvgate.vllm.settings import SPEC_SETTINGS, engine_settings, stretches_length, unmodelled_kinds
 from kvgate.vllm.variables import ALLOW_LONG
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
     from kvgate.api.status import Effective
-    from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Vllm
-
+    from kvgate.api.v1alpha1 import Adjust, InferenceDeploymentSpec, Vllm
 
 _BUDGET_FIELDS = tuple(setting for setting in SPEC_SETTINGS if setting.budget)
-
-
+"""Settings of spec.vllm that the budget reads."""
 _OF_THE_SPEC = frozenset(setting.name for setting in SPEC_SETTINGS) | {"config", "model_config"}
 
 
 def field_name(setting: str) -> str:
-    """The naming of an InferenceDeployment: the path of the setting's field, else the option that `extraArgs` takes."""
+    """Name a setting for the owner of an InferenceDeployment: by the path of its field, else by the option that `extraArgs` takes."""
     return field_path(setting) if setting in _OF_THE_SPEC else option_name(setting)
 
 
 class Decision(StrEnum):
-    """Decision that the policy makes of a verdict."""
+    """Decision that the admission policy makes of a verdict."""
 
     ADMIT = "Admit"
     ADMIT_WITH_WARNING = "AdmitWithWarning"
@@ -50,24 +48,24 @@ class Decision(StrEnum):
 
 @record
 class Assessment:
-    """The whole answer; doors translate it and decide nothing."""
+    """The whole answer. The doors translate it and decide nothing."""
 
     verdict: Verdict
     """Verdict on the spec as it is written."""
     decision: Decision = Decision.ADMIT
     findings: tuple[Finding, ...] = ()
     budget: Budget | None = None
-    """Budget as written; None where facts are missing."""
+    """Budget of the spec as it is written; None where facts are missing."""
     adjustment: Adjustment | None = None
     alternatives: tuple[Alternative, ...] = ()
     skip_reason: str | None = None
-    """The break-glass reason, where one is given."""
+    """Reason in the break-glass annotation, where one is given."""
     sought: tuple[Knob, ...] = ()
-    """The knobs that policy Adjust was allowed to turn; with no adjustment, none of their settings fits."""
+    """Knobs that policy Adjust was allowed to turn. If there is no adjustment, none of their settings fits."""
 
     @property
     def effective(self) -> Budget | None:
-        """The budget of what is rendered."""
+        """Budget of the settings that are rendered."""
         return self.adjustment.budget if self.adjustment and self.decision is Decision.ADMIT_ADJUSTED else self.budget
 
 
@@ -95,7 +93,7 @@ def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | No
 
 
 def undecided(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Assessment:
-    """The answer of a door whose time is over before there is a verdict: Unknown, which is never a refusal."""
+    """Answer Unknown, which is never a refusal, for a door whose time is over before there is a verdict."""
     message = "the assessment took longer than it may, and was stopped before there was a verdict"
     finding = ASSESSMENT_STOPPED.finding("model", message, _TAKE_THE_TIME)
     decision = _decide(Verdict.UNKNOWN, spec, None, skipped=skip_reason is not None)
@@ -111,15 +109,16 @@ _SEARCH_STOPPED = SEARCH_STOPPED.finding(
 
 
 def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Iterator[Assessment]:
-    """The verdict as soon as it is known, then the same with what would fit; each stands if there is no time for the next."""
+    """Yield the verdict as soon as it is known, then the same with changes that would fit. Each answer is complete by itself."""
     extra = read_extra_args(spec.vllm) if facts.knows_version else NO_EXTRA_ARGS
-    findings = tuple(named((*facts.findings, *extra.findings, *read_environment(spec).findings), field_name))
+    environment = read_environment(spec)
+    findings = tuple(named((*facts.findings, *extra.findings, *environment.findings), field_name))
     if facts.shape is None or facts.accelerator is None or not facts.knows_version:
         verdict = Verdict.DOES_NOT_FIT if error_rules(extra.findings) else Verdict.UNKNOWN
         decision = _decide(verdict, spec, None, skipped=skip_reason is not None)
         yield Assessment(verdict=verdict, decision=decision, findings=findings, skip_reason=skip_reason)
         return
-    request = _with_chosen_sequences(to_budget_request(spec, facts), spec)
+    request = _with_chosen_sequences(_request(spec, facts, extra, environment), spec)
     judged = judge(request, extra=findings, naming=field_name)
     about_bytes = is_about_bytes(judged)
     as_written = Assessment(
@@ -133,7 +132,7 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
     if not about_bytes:
         return
     searches = spec.admission.policy == "Adjust"
-    adjustment = _adjustment(judged, spec) if searches else None
+    adjustment = _adjustment(request, spec.admission.adjust) if searches else None
     yield replace(
         as_written,
         decision=_decide(judged.verdict, spec, adjustment, skipped=skip_reason is not None),
@@ -145,7 +144,7 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
 
 
 def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> Effective:
-    """Return the values that pods are rendered from: the judged ones, or the spec's own where nothing could be judged."""
+    """Return the values that the pods are rendered from: the judged ones, or the spec's own where nothing could be judged."""
     from kvgate.api.status import Effective
 
     budget = assessment.effective
@@ -162,7 +161,7 @@ def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> E
 
 
 def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Naming = option_name) -> Assessment:
-    """Judge a budget without a policy, as `kvgate explain` does; `naming` is that of the findings. Raises UnknownVersion."""
+    """Return budget, findings and verdict without a policy, as `kvgate explain` needs them. Raise UnknownVersion."""
     budget = plan(request)
     findings = (*extra, *named(judge_budget(budget), naming))
     return Assessment(
@@ -171,22 +170,24 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
 
 
 def is_about_bytes(judged: Assessment) -> bool:
-    """True where another length, GPU or number of sequences could help: not where vLLM refuses a setting anyway."""
+    """Return whether another length, GPU or number of sequences could help; it cannot where vLLM refuses a setting anyway."""
     return (
         judged.verdict in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT) and error_rules(judged.findings) <= BUDGET_RULES
     )
 
 
 def to_budget_request(spec: InferenceDeploymentSpec, facts: Facts) -> BudgetRequest:
-    """The spec in the engine's words; both facts must be there."""
+    """Translate a spec into the question that the budget answers. Raise ValueError where the shape or the accelerator is unknown."""
+    return _request(spec, facts, read_extra_args(spec.vllm), read_environment(spec))
+
+
+def _request(
+    spec: InferenceDeploymentSpec, facts: Facts, extra: ExtraArgs, environment: PodEnvironment
+) -> BudgetRequest:
     if facts.shape is None or facts.accelerator is None:
         raise ValueError("a budget needs a model and an accelerator")
-    declared, extra, environment = spec.workload, read_extra_args(spec.vllm), read_environment(spec)
-    values = {
-        **extra.values,
-        "max_model_len": spec.vllm.max_model_len,
-        ALLOW_LONG: environment.allows_any_length,
-    }
+    declared = spec.workload
+    values = {**extra.values, "max_model_len": spec.vllm.max_model_len, ALLOW_LONG: environment.allows_any_length}
     return BudgetRequest(
         shape=facts.shape,
         accelerator=facts.accelerator,
@@ -214,7 +215,7 @@ def _settings(vllm: Vllm, extra: Mapping[str, Any]) -> EngineSettings:
 
 
 def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec) -> BudgetRequest:
-    """maxNumSeqs omitted: the most that fit the guarantee, at most vLLM's default, and no fewer than the user's floor."""
+    """Choose maxNumSeqs where it is omitted: as many as fit the guarantee, at most vLLM's default, at least the user's floor."""
     if spec.vllm.max_num_seqs is not None:
         return request
     budget = plan(request)
@@ -227,22 +228,19 @@ def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec
     return request.with_settings(max_num_seqs=max(floor, solver.largest_max_num_seqs(request, at_most)))
 
 
-def _adjustment(judged: Assessment, spec: InferenceDeploymentSpec) -> Adjustment | None:
-    """Return the adjustment that policy Adjust makes; None where nothing within the limits fits, or vLLM refuses what would."""
-    if judged.budget is None:
-        return None
-    asked = spec.admission.adjust
+def _adjustment(request: BudgetRequest, asked: Adjust) -> Adjustment | None:
+    """Return the adjustment that policy Adjust makes; None where nothing within its limits fits, or vLLM refuses what would fit."""
     limits = AdjustLimits(
         knobs=asked.knobs, min_max_model_len=asked.min_max_model_len, min_max_num_seqs=asked.min_max_num_seqs
     )
-    adjustment = solver.adjust(judged.budget.request, limits)
+    adjustment = solver.adjust(request, limits)
     return adjustment if adjustment and not error_rules(judge_budget(adjustment.budget)) else None
 
 
 def _decide(
     verdict: Verdict, spec: InferenceDeploymentSpec, adjustment: Adjustment | None, *, skipped: bool
 ) -> Decision:
-    """The one place where a policy is applied; "cannot decide" is never "no"."""
+    """Apply the admission policy; nothing else does. A verdict that is Unknown is never a refusal."""
     if verdict is Verdict.FITS:
         return Decision.ADMIT
     if adjustment is not None and not skipped:

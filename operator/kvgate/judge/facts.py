@@ -20,14 +20,14 @@ from kvgate.hf_config.fields import parse_config_text
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
     from kvgate.api.base import KeyRef
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 
 
 @record
 class ConfigMissing:
-    """Reason why the text behind configFrom is missing."""
+    """Reason why there is no text behind configFrom."""
 
     message: str
     remediation: str
@@ -69,7 +69,7 @@ MODEL_CLASS_NOT_IN_RELEASE = Rule(
     explanation="It is a warning where the Transformers backend may serve the model.",
 )
 ConfigLookup = Callable[["KeyRef"], str | ConfigMissing]
-"""Way in which a door finds the text of a ConfigMap key: the cluster, files beside the one checked, or nowhere."""
+"""A door's way to the text of a ConfigMap key: it asks the cluster, reads files beside the one that is checked, or finds nothing."""
 
 
 @record
@@ -81,12 +81,12 @@ class Facts:
     knows_version: bool = True
     """True where the accounting of the release of vLLM is known."""
     calibration: Calibration = NOTHING_OBSERVED
-    """Starts that were observed elsewhere."""
+    """Starts of vLLM that were observed elsewhere."""
     findings: tuple[Finding, ...] = ()
 
 
 def gather(spec: InferenceDeploymentSpec, lookup: ConfigLookup, calibration: Calibration = NOTHING_OBSERVED) -> Facts:
-    """Look everything up; nothing here decides."""
+    """Look up everything that a verdict needs. Nothing here decides."""
     shape, model_findings = _shape(spec, lookup)
     accelerator, accelerator_findings = look_up_accelerator(spec.accelerator.type)
     version_findings = look_up_version(spec.vllm.version)
@@ -114,9 +114,10 @@ def _shape(spec: InferenceDeploymentSpec, lookup: ConfigLookup) -> tuple[ModelSh
 
 
 def text_of_key(reference: KeyRef, data: Mapping[str, Any], *, names_keys: bool = True) -> str | ConfigMissing:
-    """The text under the key, in the data of the ConfigMap that is referred to.
+    """Return the text under the key, from the data of the ConfigMap that is referred to.
 
-    `names_keys` is for readers who have the ConfigMap before them: whoever reads a status may not be allowed to see it.
+    `names_keys` lists the keys in the message. It is for readers who have the ConfigMap before them: whoever reads a status may
+    not be allowed to see its keys.
     """
     text = data.get(reference.key)
     if isinstance(text, str):
@@ -131,7 +132,7 @@ def text_of_key(reference: KeyRef, data: Mapping[str, Any], *, names_keys: bool 
 def look_up_model(
     name: str, *, quantization: str | None = None, dtype: str | None = None
 ) -> tuple[ModelShape | None, tuple[Finding, ...]]:
-    """A model of the catalogue; a finding with the nearest names where there is none."""
+    """Return the shape of a model of the catalogue, or a finding with the nearest names."""
     shape = _catalogue_shape(name, quantization, dtype)
     if shape is not None:
         return shape, ()
@@ -154,7 +155,7 @@ def _catalogue_shape(name: str, quantization: str | None, dtype: str | None) -> 
 def shape_of_text(
     text: str, *, name: str, where: str, quantization: str | None = None, dtype: str | None = None
 ) -> tuple[ModelShape | None, tuple[Finding, ...]]:
-    """The shape that a config.json's text describes; one finding per problem."""
+    """Return the shape that the text of a config.json describes, or one finding for each problem."""
     digest = sha256(text.encode(errors="surrogatepass")).digest()
     found = _SHAPES.get((digest, name, quantization, dtype))
     if found is None:
@@ -163,11 +164,16 @@ def shape_of_text(
         except ModelConfigError as error:
             found = error
         _SHAPES.put((digest, name, quantization, dtype), found, size=len(text))
-    return (found, ()) if isinstance(found, ModelShape) else (None, _config_findings(found, where))
+    if isinstance(found, ModelShape):
+        return found, ()
+    remedy = "give the config.json of the model as it is published"
+    return None, tuple(
+        INVALID_MODEL_CONFIG.finding("config", f"{where}: {problem}", remedy) for problem in found.problems
+    )
 
 
 class _ShapesByContent:
-    """Shapes of texts, without the texts: many objects may refer to one ConfigMap. The least recently used goes first."""
+    """Shapes by their texts, without the texts: many objects may refer to one ConfigMap. The least recently used is dropped first."""
 
     def __init__(self, most_characters: int) -> None:
         self._most_characters = most_characters
@@ -192,18 +198,12 @@ _SHAPES = _ShapesByContent(16_000_000)
 """A shape takes about as much memory as its text; the largest published text has 2.4 million characters."""
 
 
-def _config_findings(error: ModelConfigError, where: str) -> tuple[Finding, ...]:
-    """Return the findings about a config.json, one for each problem."""
-    return tuple(
-        INVALID_MODEL_CONFIG.finding(
-            "config", f"{where}: {problem}", "give the config.json of the model as it is published"
-        )
-        for problem in error.problems
-    )
+_MAX_LISTED = 6
+"""Accelerators that a message names at most; the rest is counted."""
 
 
 def look_up_accelerator(name: str) -> tuple[Accelerator | None, tuple[Finding, ...]]:
-    """An accelerator of the catalogue; a finding with the nearest names where there is none."""
+    """Return an accelerator of the catalogue, or a finding with the nearest names."""
     accelerator = catalogue.find_accelerator(name)
     if accelerator is not None:
         return accelerator, ()
@@ -211,18 +211,11 @@ def look_up_accelerator(name: str) -> tuple[Accelerator | None, tuple[Finding, .
     message = f"accelerator {name} is not in the catalogue"
     hint = f"did you mean {' or '.join(nearest)}?" if nearest else "`kvgate gpus` lists those that are"
     if len(meant) > 1:
-        message = f"accelerator {name} is one of {_listed(meant)}"
+        rest = len(meant) - _MAX_LISTED
+        last = f"{rest} more" if rest > 0 else meant[-1]
+        message = f"accelerator {name} is one of {', '.join(meant[:-1][:_MAX_LISTED])} and {last}"
         hint = "name the one that it is; `kvgate gpus` lists them with their memory"
     return None, (UNKNOWN_ACCELERATOR.finding("accelerator", message, hint),)
-
-
-_MAX_LISTED = 6
-"""Accelerators that a message names; the rest is counted."""
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    shown, rest = names[:_MAX_LISTED], len(names) - _MAX_LISTED
-    return f"{', '.join(shown)} and {rest} more" if rest > 0 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def look_up_version(version: str) -> tuple[Finding, ...]:
@@ -236,9 +229,10 @@ def look_up_version(version: str) -> tuple[Finding, ...]:
 
 
 def look_up_model_class(shape: ModelShape, version: str) -> tuple[Finding, ...]:
-    """Return the findings about a class that the release lacks, or lacks by now; empty between two releases that were read.
+    """Return the findings about a model class that the release does not have yet, or no longer has.
 
-    A class of plain full attention may still run through the Transformers backend: that is a warning.
+    Nothing is reported for a release between two that were read. A class of plain full attention may still run through the
+    Transformers backend: that is a warning.
     """
     known = catalogue.find_model_class(shape.architecture)
     if known is None or look_up_version(version):

@@ -1,4 +1,4 @@
-"""What a spec passes on to vLLM as it is written: extraArgs and template.env. Their settings, and the findings about them."""
+"""What a spec passes on to vLLM as it is written, extraArgs and template.env: the settings in them, and the findings about them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,12 @@ from kvgate.vllm.variables import (
     moving,
 )
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a short run needs neither pydantic (other platforms' manifests) nor the parser (no extraArgs)
     from kvgate.api.template import EnvVar
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Vllm
     from kvgate.vllm.arguments import Located
     from kvgate.vllm.parser import CommandLine
 
-
-REFERENCE = re.compile(r"\$\([A-Za-z_][-._A-Za-z0-9]*\)")
-"""Text that Kubernetes would replace in a pod of the user's own."""
 
 VARIABLE_NOT_EXPANDED = Rule(
     id="VariableNotExpanded",
@@ -62,46 +59,108 @@ SETTING_MOVES_MEMORY = Rule(
 
 def moves_memory(name: str) -> tuple[Words, Remedy]:
     """Message and remedy of SettingMovesMemory for a variable or an option."""
-    message = words("{name} changes how much GPU memory vLLM takes; the budget is that without it", name=name)
+    message = words("{name} changes how much GPU memory vLLM takes; the budget is computed without it", name=name)
     measured = do("set {kv_cache_memory_bytes} to what an engine with {name} has left", name=name)
     return message, any_one(do("leave {name} out", name=name), measured)
 
 
 @record
+class ExtraArgs:
+    """extraArgs as vLLM's parser reads them."""
+
+    values: Mapping[str, Any]
+    """Values by vLLM's names, as its parser types them."""
+    known: Mapping[str, Any]
+    """Values of the settings that the budget reads."""
+    given: frozenset[str] = frozenset()
+    """Names of all options that are written."""
+    findings: tuple[Finding, ...] = ()
+
+
+NO_EXTRA_ARGS = ExtraArgs(values={}, known={})
+
+
+def read_extra_args(vllm: Vllm) -> ExtraArgs:
+    """Read extraArgs for the release of the spec. An image of the user's own may take more than vLLM's. Raise UnknownVersion."""
+    if not vllm.extra_args:
+        return NO_EXTRA_ARGS
+    copies = vllm.data_parallel_size
+    return _read(vllm.extra_args, vllm.version, is_own_image=vllm.image is not None, data_parallel_size=copies)
+
+
+@lru_cache(maxsize=1024)
+def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data_parallel_size: int) -> ExtraArgs:
+    from kvgate.vllm.arguments import Argument
+    from kvgate.vllm.contradictions import contradictions
+    from kvgate.vllm.option_findings import problem_findings, repetitions
+    from kvgate.vllm.options import newest_read
+    from kvgate.vllm.parser import parse_arguments
+    from kvgate.vllm.pod_options import pod_problems
+
+    release = parse_patch(version)
+    model = Argument(text="model", path="")
+    arguments = [Argument(text=text, path=f"spec.vllm.extraArgs[{index}]") for index, text in enumerate(extra_args)]
+    line = parse_arguments([model, *arguments], release, is_literal=True)
+    values = with_speculation({name: option.value for name, option in line.given.items()})
+    known, problems = read_settings(values)
+    is_beyond = is_own_image or release > newest_read()
+    found = [
+        *problem_findings(line, is_beyond=is_beyond, is_stated=True),
+        *repetitions(line),
+        *_about_values(line, problems, Severity.WARNING if is_beyond else Severity.ERROR),
+        *contradictions(line),
+        *pod_problems(line, data_parallel_size=data_parallel_size),
+    ]
+    findings = [replace(each.finding, field=each.path or "extra_args") for each in (*found, *_about_memory(line))]
+    findings += [finding for word in arguments for finding in not_expanded(word.text, word.path)]
+    return ExtraArgs(values=values, known=known, given=line.names, findings=tuple(findings))
+
+
+def _about_values(line: CommandLine, problems: Mapping[str, Words], severity: Severity) -> Iterator[Located]:
+    """Report values that vLLM's parser takes, and that vLLM refuses after it."""
+    from kvgate.vllm.arguments import located
+
+    for name, problem in problems.items():
+        if option := line.given.get(name):
+            yield located(INVALID_SETTING, option, problem, "give a value that vLLM takes", severity=severity)
+
+
+def _about_memory(line: CommandLine) -> Iterator[Located]:
+    """Report settings that move GPU memory by an amount without a formula here."""
+    from kvgate.vllm.arguments import located
+
+    for setting in MENTIONED:
+        option = line.given.get(setting.name)
+        if option and option.value is not None and option.value not in setting.harmless:
+            yield located(SETTING_MOVES_MEMORY, option, *moves_memory(setting.flag))
+
+
+@record
 class PodEnvironment:
-    """Meaning of a pod's variables for its verdict."""
+    """Meaning of template.env for the verdict."""
 
     kinds: tuple[str, ...] = ()
-    """Features without a formula that they switch on."""
+    """Features without a formula that its variables switch on."""
     allows_any_length: bool = False
+    """vLLM takes any max_model_len."""
     findings: tuple[Finding, ...] = ()
 
 
 def read_environment(spec: InferenceDeploymentSpec) -> PodEnvironment:
-    """A value in a Secret is not known, and counts as one that changes something."""
+    """Read template.env. A value in a Secret is not known, and counts as one that changes something."""
     variables = spec.template.env or ()
     return PodEnvironment(
         kinds=tuple(row.kind for each in variables if (row := moving(each.name, _text(each))) and row.kind),
         allows_any_length=any(each.name == ALLOW_LONG and allows_any_length(each.value or "") for each in variables),
-        findings=tuple(found for index, each in enumerate(variables) for found in _findings(each, index)),
+        findings=tuple(found for index, each in enumerate(variables) for found in _about_variable(each, index)),
     )
-
-
-def not_expanded(text: str, path: str) -> Iterator[Finding]:
-    """Say that rendering escapes what looks like a reference to a variable."""
-    if reference := REFERENCE.search(text):
-        yield VARIABLE_NOT_EXPANDED.finding(
-            path,
-            f"{reference[0][:60]} reaches vLLM as it is written: nothing is replaced in what was judged",
-            any_one("write the value in its place", "put a secret into a variable of its own, by secretKeyRef"),
-        )
 
 
 def _text(variable: EnvVar) -> str | None:
     return None if variable.secret_key_ref is not None else variable.value or ""
 
 
-def _findings(variable: EnvVar, index: int) -> Iterator[Finding]:
+def _about_variable(variable: EnvVar, index: int) -> Iterator[Finding]:
     path, text = f"spec.template.env[{index}]", _text(variable)
     if text and looks_secret(variable.name, text):
         yield SECRET_IN_PLAIN_TEXT.finding(
@@ -124,74 +183,15 @@ def _findings(variable: EnvVar, index: int) -> Iterator[Finding]:
         yield SETTING_MOVES_MEMORY.finding(f"{path}.name", *moves_memory(variable.name))
 
 
-@record
-class ExtraArgs:
-    """Values by vLLM's names, as its parser types them; the settings among them that the budget reads; what is wrong."""
-
-    values: Mapping[str, Any]
-    known: Mapping[str, Any]
-    given: frozenset[str] = frozenset()
-    """Names of all settings that are written."""
-    findings: tuple[Finding, ...] = ()
+REFERENCE = re.compile(r"\$\([A-Za-z_][-._A-Za-z0-9]*\)")
+"""A reference to a variable, as Kubernetes would replace it in a pod that the user writes."""
 
 
-NO_EXTRA_ARGS = ExtraArgs(values={}, known={})
-
-
-def read_extra_args(vllm: Vllm) -> ExtraArgs:
-    """An image of one's own may take what vLLM's image of the release does not. Raises UnknownVersion."""
-    if not vllm.extra_args:
-        return NO_EXTRA_ARGS
-    copies = vllm.data_parallel_size
-    return _read(vllm.extra_args, vllm.version, is_own_image=vllm.image is not None, data_parallel_size=copies)
-
-
-@lru_cache(maxsize=1024)
-def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data_parallel_size: int) -> ExtraArgs:
-    from kvgate.vllm.arguments import Argument
-    from kvgate.vllm.contradictions import contradictions
-    from kvgate.vllm.option_findings import problem_findings, repetitions
-    from kvgate.vllm.options import newest_read
-    from kvgate.vllm.parser import parse_arguments
-    from kvgate.vllm.pod_options import pod_problems
-
-    release = parse_patch(version)
-    model = Argument(text="model", path="")
-    arguments = [Argument(text=text, path=f"spec.vllm.extraArgs[{index}]") for index, text in enumerate(extra_args)]
-    line = parse_arguments([model, *arguments], release, is_literal=True)
-    values = with_speculation({name: setting.value for name, setting in line.given.items()})
-    known, problems = read_settings(values)
-    is_beyond = is_own_image or release > newest_read()
-    told = [
-        *problem_findings(line, is_beyond=is_beyond, is_stated=True),
-        *repetitions(line),
-        *_unusable(line, problems, Severity.WARNING if is_beyond else Severity.ERROR),
-        *contradictions(line),
-        *pod_problems(line, data_parallel_size=data_parallel_size),
-    ]
-    told += _moving(line)
-    findings = (*map(_finding, told), *(found for word in arguments for found in not_expanded(word.text, word.path)))
-    return ExtraArgs(values=values, known=known, given=line.names, findings=findings)
-
-
-def _unusable(line: CommandLine, problems: Mapping[str, Words], severity: Severity) -> Iterator[Located]:
-    """Values that vLLM's parser takes, and what comes after it does not."""
-    from kvgate.vllm.arguments import located
-
-    for name, problem in problems.items():
-        if setting := line.given.get(name):
-            yield located(INVALID_SETTING, setting, problem, "give a value that vLLM takes", severity=severity)
-
-
-def _moving(line: CommandLine) -> Iterator[Located]:
-    """Settings that move GPU memory by an amount that no formula here knows."""
-    from kvgate.vllm.arguments import located
-
-    for setting in MENTIONED:
-        option = line.given.get(setting.name)
-        if option and option.value is not None and option.value not in setting.harmless:
-            yield located(SETTING_MOVES_MEMORY, option, *moves_memory(setting.flag))
-
-
-def _finding(each: Located) -> Finding:
-    return replace(each.finding, field=each.path or "extra_args")
+def not_expanded(text: str, path: str) -> Iterator[Finding]:
+    """Report a text that looks like a reference to a variable: rendering escapes it."""
+    if reference := REFERENCE.search(text):
+        yield VARIABLE_NOT_EXPANDED.finding(
+            path,
+            f"{reference[0][:60]} reaches vLLM as it is written: no variable is replaced in a text that was judged",
+            any_one("write the value in its place", "put a secret into a variable of its own, by secretKeyRef"),
+        )

@@ -1,4 +1,4 @@
-"""One what-if in vLLM's own words → Assessment: what `kvgate explain` asks, and what is asked for other people's manifests."""
+"""A what-if in vLLM's own words → Assessment. `kvgate explain`, `size` and `sweep` ask it, and manifests of other platforms."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -56,16 +56,16 @@ _NO_GPU = facts.UNKNOWN_ACCELERATOR.finding(
 
 
 class BadRequest(Unusable):
-    """A line that asks nothing that can be answered; the message names every problem."""
+    """A question that has no answer because of the values in it; the message names every problem."""
 
     def __init__(self, message: str, problems: Mapping[str, Words] = MappingProxyType({})) -> None:
         super().__init__(message)
         self.problems = problems
-        """Problems by the key that each is about."""
+        """Each problem by the name of its setting."""
 
 
 class UnknownFacts(ValueError):
-    """A model, GPU or release that is not known; nothing can be judged."""
+    """A model, GPU or release is not known, so that nothing can be judged."""
 
     def __init__(self, findings: tuple[Finding, ...]) -> None:
         super().__init__(
@@ -81,9 +81,9 @@ def assess_request(
     calibration: Calibration = NOTHING_OBSERVED,
     naming: Naming = option_name,
 ) -> Assessment:
-    """The verdict of one request. Raises BadRequest with all problems at once.
+    """Judge one what-if. Raise BadRequest with all problems at once.
 
-    `is_whole`: the values are all that vLLM is started with, so that the rest is its defaults. `naming`: of settings in findings.
+    `is_whole`: vLLM is started with these values alone, so that the rest is its defaults. `naming` names the settings in findings.
     """
     request, findings = read_request(values, guarantee=guarantee, is_whole=is_whole, naming=naming)
     if request is None:
@@ -98,7 +98,7 @@ def read_request(
     is_whole: bool = False,
     naming: Naming = option_name,
 ) -> tuple[BudgetRequest | None, tuple[Finding, ...]]:
-    """Read the values as one question, with the findings about it; None where a fact is missing."""
+    """Return the question that the values ask, and the findings about it. The question is None where a fact is missing."""
     values = with_speculation(values)
     known, problems = read_settings(values)
     if not problems and "model" not in known and "model_config" not in known:
@@ -132,7 +132,7 @@ def read_request(
 
 
 def _shape(known: Mapping[str, Any]) -> tuple[ModelShape | None, tuple[Finding, ...]]:
-    """Return the shape by the config's text, so that many requests about one model read it once."""
+    """Return the model's shape. A config is looked up by its text, so that many requests about one model read it once."""
     name, config = known.get("model", ""), known.get("model_config")
     quantization, dtype = known.get("quantization"), known.get("dtype")
     if config is None:
@@ -143,34 +143,27 @@ def _shape(known: Mapping[str, Any]) -> tuple[ModelShape | None, tuple[Finding, 
 
 
 def _accelerator(known: Mapping[str, Any]) -> tuple[Accelerator | None, tuple[Finding, ...]]:
-    """The catalogue's, with the memory that the request states; a nameless one where only the memory is known."""
+    """Return the catalogue's accelerator, with the memory that the request states; describe a GPU of which only the memory is known."""
     name, memory_bytes = known.get("gpu"), known.get("gpu_memory_bytes")
     accelerator, findings = facts.look_up_accelerator(name) if name else (None, (_NO_GPU,))
     if memory_bytes is None:
         return accelerator, findings
     if accelerator is None:
-        accelerator = _unnamed(name or "this GPU")
-        findings = (_unlisted(accelerator.name),)
+        # Vendor and capabilities are not known: the interval is wide, and nothing is refused because of them.
+        listed_as = name or "this GPU"
+        accelerator = Accelerator(
+            name=listed_as, product=listed_as, memory_bytes=0, memory_low_bytes=0, memory_high_bytes=0, compute_capability=None,
+            vendor="unknown",
+        )  # fmt: skip
+        message = "{name} is not in the catalogue: {gpu_memory_bytes} is used and its capabilities are not judged"
+        remedy = "`kvgate gpus` lists those that are known"
+        findings = (ACCELERATOR_NOT_LISTED.finding("gpu", words(message, name=listed_as), remedy),)
     exact = {"memory_bytes": memory_bytes, "memory_low_bytes": memory_bytes, "memory_high_bytes": memory_bytes}
     return replace(accelerator, **exact), findings
 
 
-def _unnamed(name: str) -> Accelerator:
-    """Vendor and capabilities are not known: the interval is wide, and nothing is refused for them."""
-    return Accelerator(
-        name=name, product=name, memory_bytes=0, memory_low_bytes=0, memory_high_bytes=0, compute_capability=None, vendor="unknown"
-    )  # fmt: skip
-
-
-def _unlisted(name: str) -> Finding:
-    message = words(
-        "{name} is not in the catalogue: {gpu_memory_bytes} is used and its capabilities are not judged", name=name
-    )
-    return ACCELERATOR_NOT_LISTED.finding("gpu", message, "`kvgate gpus` lists those that are known")
-
-
 def _remarks(values: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Finding]:
-    """Return remarks about assumptions, and about keys that were not understood."""
+    """Report the assumptions, and the settings that kvgate does not know."""
     if "vllm_version" not in known:
         message = words("no {vllm_version} is given: {release} is assumed", release=DEFAULT_VERSION)
         yield VERSION_ASSUMED.finding("vllm_version", message, do("give {vllm_version}"))

@@ -260,16 +260,16 @@ _ABOUT_LENGTH = frozenset({"rope_scaling", "rope_parameters", "rope_theta", "max
 
 def unmodelled_kinds(given: Mapping[str, Any]) -> tuple[str, ...]:
     """Name each feature without a formula that the values switch on."""
-    kinds = {each.name: each.unmodelled for each in _UNMODELLED if _is_set(given.get(each.name), each.harmless)}
+    kinds = {
+        setting.name: setting.unmodelled
+        for setting in _UNMODELLED
+        if (value := given.get(setting.name)) and value not in setting.harmless
+    }
     if given.get("max_model_len") not in (None, AUTO_MAX_MODEL_LEN, "auto", "-1"):
         kinds.pop("rope_scaling", None)
         if _is_about_length(given.get("hf_overrides")):
             kinds.pop("hf_overrides", None)
     return tuple(dict.fromkeys(kinds.values()))
-
-
-def _is_set(value: object, harmless: tuple[Any, ...]) -> bool:
-    return bool(value) and value not in harmless
 
 
 def _is_about_length(overrides: object) -> bool:
