@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.cli.assessment_json import Json, failed, to_json
 from kvgate.judge.what_if import BadRequest, assess_request
+from kvgate.rules.finding import vllm_name
 from kvgate.text.inert import inert_json, json_text
 
 MAX_LINE_BYTES = 5 << 20
@@ -44,7 +45,7 @@ def _answer(line: bytes, calibration: Calibration) -> str:
         if isinstance(value, float) and not isfinite(value):  # few programs can read 1e999: echo it as a text
             value = _written_identifier(line) or value
         identifier = json_text(value, is_compact=True)
-        return _written(identifier, to_json(None, assess_request(values, calibration=calibration)))
+        return _written(identifier, to_json(None, assess_request(values, calibration=calibration, naming=vllm_name)))
     except BadRequest as error:
         message = str(error)
     except RecursionError:

@@ -97,7 +97,7 @@ UNUSABLE = [
         ["--gpu", "H100"],
         "accelerator H100 is one of H100-SXM-80GB, H100-PCIe-80GB and H100-NVL-94GB",
     ),
-    (LOG.format(args=ARGS, gib=38.11), [], "neither gpu nor gpu_memory_bytes is given"),
+    (LOG.format(args=ARGS, gib=38.11), [], "neither --gpu nor --gpu-memory-bytes is given"),
     (
         LOG.format(args={**ARGS, "kv_cache_memory_bytes": 10**9}, gib=38.11),
         ["--gpu", "H100-SXM-80GB"],
@@ -107,7 +107,7 @@ UNUSABLE = [
     (
         LOG.format(args={**ARGS, "max_num_seqs": "many"}, gib=38.11),
         ["--gpu", "H100-SXM-80GB"],
-        "max_num_seqs is 'many'",
+        "--max-num-seqs is 'many'",
     ),
     (
         LOG.format(args={**ARGS, "model": "/models/x"}, gib=38.11),
@@ -148,7 +148,7 @@ def test_what_an_engine_serves_as_metrics_is_remembered_with_the_setting_that_is
     answer = json.loads(invoked(*EXPLAIN, "--calibration", str(into), "-o", "json").stdout)
     assert answer["kv_cache"]["num_blocks"] == 9700
     alone = invoked("calibrate", str(path))
-    assert (alone.exit_code, "model and model_config are missing" in alone.stderr) == (2, True)
+    assert (alone.exit_code, "--model and --model-config are missing" in alone.stderr) == (2, True)
     path.write_text(METRICS.format(tokens=0, blocks=0), encoding="utf-8")
     empty = invoked("calibrate", str(path), *ASKED)
     assert (empty.exit_code, "give all of what /metrics answers" in empty.stderr) == (2, True)

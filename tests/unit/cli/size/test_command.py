@@ -196,7 +196,7 @@ def test_the_exit_code_says_whether_something_fits(arguments: tuple[str, ...], c
         ),
         (("--guarantee", "Workload"), "guarantee Workload needs --peak-concurrency"),
         (("--guarantee", "FullContext"), "guarantee FullContext needs --max-num-seqs"),
-        (("--max-model-len", "long"), "max_model_len is 'long'"),
+        (("--max-model-len", "long"), "--max-model-len is 'long'"),
         (
             (
                 "--peak-concurrency",
@@ -224,7 +224,7 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     workload = ("--peak-concurrency", "x", "--prompt-tokens", "y")
     result = run("--gpus", "H999,foo", "--max-model-len", "long", *workload, "--prices", str(file))
     assert result.exit_code == 2
-    told = ("names 'H999'", "names 'foo'", "max_model_len is 'long'", "--peak-concurrency is 'x'", "--prompt-tokens is 'y'",
+    told = ("names 'H999'", "names 'foo'", "--max-model-len is 'long'", "--peak-concurrency is 'x'", "--prompt-tokens is 'y'",
             "needs --output-tokens", "L4 has the price -1", "T4 has the price '2 EUR'")  # fmt: skip
     assert [words for words in told if words not in result.output] == []
 

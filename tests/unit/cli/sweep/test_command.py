@@ -50,7 +50,7 @@ def test_the_chosen_point_is_marked_told_and_decides_the_exit_code() -> None:
 
 def test_refusals_are_told_once_each() -> None:
     lines = run(*QWEN, *SMALL, "--at", "65536,8").output.splitlines()
-    reason = "max_model_len 65536 is above the 40960 tokens of Qwen/Qwen3-32B-FP8; vLLM refuses it"
+    reason = "--max-model-len 65536 is above the 40960 tokens of Qwen/Qwen3-32B-FP8; vLLM refuses it"
     assert lines[10:] == ["", f"  x {reason}", "", "max_model_len 65536, max_num_seqs 8", f"DoesNotFit: {reason}"]
     many = run(*QWEN, "--x", "max_model_len=50000..90000+10000", "--y", "max_num_seqs=1").output
     assert "x 2 more reasons; --at max_model_len,max_num_seqs tells that of one point" in many
@@ -156,7 +156,7 @@ def test_a_png_without_matplotlib_says_what_to_install(monkeypatch: pytest.Monke
         (("--max-num-seqs", "4"), "max_num_seqs is an axis; leave out --max-num-seqs"),
         (("--at", "4096"), "write two values"),
         (("--at", "4096,x"), "max_num_seqs is 'x'"),
-        (("--gpu-memory-utilization", "2"), "gpu_memory_utilization is '2'"),
+        (("--gpu-memory-utilization", "2"), "--gpu-memory-utilization is '2'"),
     ],
 )
 def test_a_question_that_cannot_be_asked_is_named(arguments: tuple[str, ...], words: str) -> None:
@@ -174,7 +174,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         "max_model_len is 'b'",
         "max_num_seqs is 'c'",
         "--at is 'x'",
-        "gpu_memory_utilization is '2'",
+        "--gpu-memory-utilization is '2'",
     )
     assert [words for words in told if words not in result.output] == []
     result = run(*QWEN, "--at", "a,b")
