@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := PYTHONPATH=tools $(BIN)/python -m
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo observe test fuzz init check fix generate verify tools chart accuracy bench run vllm-release
+.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy bench run vllm-release
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ init: .venv/ready  ## virtual environment from the pinned requirements, with kvg
 
 check: .venv/ready  ## lint, types, layers and the fast tests; under a minute
 	$(BIN)/python tools/run_checks.py
+
+coverage: .venv/ready  ## lines of the pure rooms that no fast test runs; fails below 95 %
+	$(BIN)/pytest -q -n auto --dist loadfile -m "not slow" --cov --cov-report=term-missing:skip-covered tests/unit tests/contract tests/manifests tests/parity tests/rendering
 
 fix: .venv/ready  ## format, and mend what the linter can mend
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
