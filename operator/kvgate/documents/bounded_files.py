@@ -16,7 +16,7 @@ class Refused(OSError):
 
 
 def repository_of(folder: Path) -> Path | None:
-    """The nearest folder upward that holds `.git`, without links; None where there is none."""
+    """Return the nearest folder upward that holds `.git`, without links; None where there is none."""
     resolved = folder.resolve()
     return next((up for up in (resolved, *resolved.parents) if (up / _GIT).exists()), None)
 
@@ -60,7 +60,7 @@ def read_all(file: BinaryIO, *, max_bytes: int) -> bytes:
     """Read the rest of a file or a stream. Raises Refused where it is longer."""
     data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
-        raise Refused(f"it has more than {max_bytes} bytes, the most that is read of such a file")
+        raise Refused(f"it has more than {max_bytes} bytes, the limit for such a file")
     return data
 
 
@@ -89,4 +89,4 @@ def _target(path: Path, inside: Path, *, may_be_missing: bool = False) -> Path:
 
 def _check_kind(mode: int) -> None:
     if not stat.S_ISREG(mode):
-        raise Refused(f"it is {_KINDS.get(stat.S_IFMT(mode), 'a device')}, and no plain file")
+        raise Refused(f"it is {_KINDS.get(stat.S_IFMT(mode), 'a device')}, not a plain file")

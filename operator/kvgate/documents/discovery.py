@@ -42,7 +42,7 @@ class _IgnoreRule:
     depth: int
     """Depth of its folder below the root."""
     globs: Sequence[str]
-    """One for each step below that folder; a single one is for a name at any depth."""
+    """Globs, one for each step below that folder; a single glob is for a name at any depth."""
     is_name: bool
     only_folders: bool
     is_exception: bool
@@ -85,7 +85,7 @@ def _is_read(name: str) -> bool:
 
 
 def _passed_folder(path: Path, place: _Folder, *, is_of_chart: bool) -> PassedOver | None:
-    """Return None for a folder that is read; templates of a chart are no YAML before Helm fills them in."""
+    """Return the reason to skip a folder; None for one that is read. Templates of a chart are no YAML before Helm renders them."""
     if _is_ignored(place, path.name, is_folder=True):
         return PassedOver(why=Why.IGNORED)
     if path.name in _PACKAGES or (path / _ENVIRONMENT_FILE).is_file():
@@ -97,7 +97,7 @@ def _passed_folder(path: Path, place: _Folder, *, is_of_chart: bool) -> PassedOv
 
 
 def _first_place(folder: Path, root: Path) -> _Folder:
-    """Take the rules of the folders above, unless they name this one: somebody wants it read."""
+    """Collect the rules of the folders above. They do not count where they name the folder itself, because the user asks for it."""
     resolved, root = folder.resolve(), root.resolve()
     steps = resolved.relative_to(root).parts if resolved.is_relative_to(root) else ()
     place = _Folder(steps=(), rules=())
@@ -149,7 +149,7 @@ def _standard(step: str) -> str:
 
 
 def _is_ignored(place: _Folder, name: str, *, is_folder: bool) -> bool:
-    """Ask the rules; the last one that matches decides."""
+    """Apply the rules; the last one that matches decides."""
     names = (*place.steps, name)
     for rule in reversed(place.rules):
         is_about = is_folder or not rule.only_folders

@@ -124,7 +124,7 @@ def construct(node: yaml.Node) -> Any:
     aliased = nodes.count(node, 0) - len(nodes.sizes)
     if aliased > MAX_ALIASED_NODES:
         raise YamlError(
-            f"its aliases stand for {aliased} more nodes than are written", "write less with aliases", node.start_mark
+            f"its aliases stand for {aliased} more nodes than are written", "use fewer aliases", node.start_mark
         )
     try:
         return _Constructor().construct_document(node)
@@ -180,7 +180,7 @@ def _tag_of_plain(text: str) -> str:
 
 
 class _Loader(_Base):  # type: ignore[misc]
-    """Resolves tags as its base does, without what only other loaders use: this is asked once per node without a tag."""
+    """A loader that resolves tags as its base does, and leaves out the rest: `resolve` runs once per node without a tag."""
 
     room = NodeRoom()
 
@@ -249,7 +249,7 @@ def _check_depth(text: str, room: NodeRoom) -> None:
 
 
 def _too_deep(mark: yaml.Mark) -> YamlError:
-    return YamlError(f"nested deeper than {MAX_DEPTH} levels", "write it flatter", mark)
+    return YamlError(f"it is nested deeper than {MAX_DEPTH} levels", "use fewer levels", mark)
 
 
 class _Census:
@@ -263,7 +263,9 @@ class _Census:
             raise _too_deep(node.start_mark)
         if id(node) in self.sizes:
             if not self.sizes[id(node)]:
-                raise YamlError("an alias stands for a part that it is in", "remove the alias", node.start_mark)
+                raise YamlError(
+                    "an alias stands for a part that contains the alias", "remove the alias", node.start_mark
+                )
             return self.sizes[id(node)]
         self.sizes[id(node)] = 0
         children: list[yaml.Node] = []
@@ -283,7 +285,7 @@ def _check_keys(node: yaml.MappingNode) -> None:
             continue
         before = first.setdefault(key.value, key)
         if before is not key and key.value != "<<":
-            message = f"key {key.value} is written twice, on line {before.start_mark.line + 1} of the document before"
+            message = f"key {key.value} is written twice, first on line {before.start_mark.line + 1} of the document"
             raise YamlError(message, "keep one of them", key.start_mark)
 
 
@@ -298,7 +300,7 @@ class _Constructor(SafeConstructor):
             raise
         except Exception as error:  # of scalars: KeyError, IndexError, whatever their text leads to
             text = f"{node.value[:_SHORT]!r}" if isinstance(node, yaml.ScalarNode) else "this"
-            message = f"{text} is no value of type !!{node.tag.rpartition(':')[2]}"
+            message = f"{text} is not a value of type !!{node.tag.rpartition(':')[2]}"
             raise YamlError(message, "correct or quote it", node.start_mark) from error
 
 

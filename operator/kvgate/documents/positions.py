@@ -60,7 +60,7 @@ def defect(file: str, position: Position, error: Exception) -> Broken:
 
     at = extract_tb(error.__traceback__)[-1]
     message = f"kvgate failed on this: {type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
-    return broken(file, position, message, "report it with the document; all others are judged")
+    return broken(file, position, message, "report this with the document; all other documents are judged")
 
 
 def locate(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node]:

@@ -88,7 +88,9 @@ class Document:
         except YamlError as error:
             return _yaml_broken(error, self.file, self.line_offset, is_template=self.is_template)
         if isinstance(self.node, yaml.MappingNode) and not isinstance(value, Mapping):
-            wrong = YamlError(f"its tag {self.node.tag} makes no object of it", "remove the tag", self.node.start_mark)
+            wrong = YamlError(
+                f"its tag {self.node.tag} does not make an object", "remove the tag", self.node.start_mark
+            )
             return _yaml_broken(wrong, self.file, self.line_offset, is_template=self.is_template)
         return value
 
@@ -160,7 +162,7 @@ class _Reading:
     def _document(
         self, file: str, index: int, line_offset: int, text: str, waiting: list[Comment]
     ) -> Document | Broken | None:
-        """None where there is nothing but comments."""
+        """Make a document of a text; None where the text holds nothing but comments."""
         try:
             node = compose(text, self.room)
         except YamlError as error:

@@ -1,4 +1,4 @@
-"""The engines of an input: every document of another platform through its reader, with what stands beside it."""
+"""The engines of an input: each document of another platform goes to its reader, which may look up the others."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

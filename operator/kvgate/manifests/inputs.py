@@ -1,4 +1,4 @@
-"""The documents of one input: InferenceDeployments, objects that others look up by name, and all that may hold an engine."""
+"""The documents of one input: InferenceDeployments, objects that others look up by name, and documents that may hold an engine."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ _NAMED = re.compile(r"\$(?P<name>[A-Za-z_]\w*)")
 _BRACED = re.compile(rf"\$\{{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^}}]*))?\}}|{_NAMED.pattern}")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _WHOLE_ARRAY = re.compile(r"\$(?:[@*]|\{[@*]\}|\{(\w+)\[[@*]\]\})")
-"""Every word of the parameters, or of an array."""
+"""A variable that stands for all words of the parameters, or of an array."""
 _OPENS_ARRAY = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 """Text before the `(` of `NAME=(…)` and `NAME+=(…)`."""
 _DECLARATIONS = ("export", "declare", "local", "readonly", "env")
@@ -112,7 +112,7 @@ class _CommandReader:
     word_line: int = 0
     word_path: str = ""
     is_target: bool = False
-    """The next word is a file that output goes to."""
+    """True where the next word names a file for the output."""
     open_array: str = ""
     """The array whose words are being read."""
     room: Room = field(default_factory=Room)
@@ -130,7 +130,7 @@ class _CommandReader:
             self.word += text
 
     def takes_array(self, words: Sequence[Argument]) -> bool:
-        """Return whether there is room for the words; after the first list without room none is measured again."""
+        """Return whether there is room for the words; after the first array without room no other is measured."""
         if len(words) - 1 > self.room.left:
             return False
         fits = self.room.takes(" ".join(word.text for word in words))

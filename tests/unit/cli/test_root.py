@@ -80,7 +80,7 @@ def test_nothing_is_written_through_a_link_that_leads_out(checkout: Path, argume
         ("pipe", "it is a pipe"),
         (".git", "it is one of Git's own files"),
         ("deploy", "it is a folder"),
-        ("big", "the most that is read of such a file"),
+        ("big", "the limit for such a file"),
     ],
 )
 def test_what_a_configuration_names_is_a_plain_file_of_the_repository(

@@ -131,7 +131,7 @@ def test_one_broken_document_does_not_stop_the_others(tmp_path: Path) -> None:
     ("content", "words", "line"),
     [
         ("kind: A\nspec:\n  x: 1\n  x: 2\n", "key x is written twice", 4),
-        ("a: &a\n  b: *a\n", "an alias stands for a part that it is in", 1),
+        ("a: &a\n  b: *a\n", "an alias stands for a part that contains the alias", 1),
         ("a: 1\n[b]: c\n", "unhashable", 2),
         (f"a: {'9' * 5000}\n", "out of range", 1),
     ],

@@ -29,20 +29,20 @@ MAX_INDICES = 999
 """Sum of the indices of a name: each list on the way gets as many items."""
 
 Remark = tuple[str, str]
-"""(path, what stands there and is not read)."""
+"""(path, a sentence about a value there that is not read)."""
 Step = str | int
 
 
 @record
 class ChartInput:
-    """The values that an object or a file passes to a chart, and remarks on what else sets some."""
+    """The values that an object or a file passes to a chart, with remarks on other sources of values."""
 
     given: ReaderInput
-    """Its `values` are these."""
+    """The document, with these as its `values`."""
     under: tuple[Remark, ...] = ()
-    """These values win over it."""
+    """Other sources, over which these values win."""
     over: tuple[Remark, ...] = ()
-    """It wins over these values."""
+    """Other sources, which win over these values."""
 
 
 ChartInputs = Callable[[ReaderInput], Iterable[ChartInput]]

@@ -62,7 +62,7 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
         image, is_built = service.get("image"), _is_built(name, service)
         entrypoint, command = service.get("entrypoint"), service.get("command")
         own_program = is_built or is_vllm_image(image.text)
-        built = ((service.get("build").path, "the image is built here: what it adds to the options is not known"),)
+        built = ((service.get("build").path, "the image is built here: the options that it adds are not known"),)
         # More than 64 MiB: a size of its own, something mounted there, or that of the host or another container.
         mounts = str([service.get(field).value for field in ("volumes", "tmpfs")])
         has_shared_memory = (

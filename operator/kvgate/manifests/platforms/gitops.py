@@ -32,10 +32,10 @@ def values_of_release(given: ReaderInput) -> Iterator[ChartInput]:
     spec = given.root.get("spec")
     own, referred, over = spec.get("values"), NOTHING, list[Remark]()
     files = ((name, spec.get("chart", "spec", name)) for name in ("valuesFiles", "valuesFile"))
-    under = [(field.path, f"{name} are not read: they may set more") for name, field in files if field.is_set]
+    under = [(field.path, f"{name} is not read; it may set more values") for name, field in files if field.is_set]
     patches = spec.get("postRenderers")
     if _REACHES_ENGINES.search(str(patches.value)):
-        over.append((patches.path, "postRenderers are not read: they may change what is rendered"))
+        over.append((patches.path, "postRenderers is not read; it may change the rendered objects"))
     for reference in spec.get("valuesFrom").items():
         data = _data(given, reference)
         if data is not None:
@@ -46,7 +46,7 @@ def values_of_release(given: ReaderInput) -> Iterator[ChartInput]:
         wins = reference.get("targetPath").is_set or referred.is_set
         if not target:
             (over if wins else under).append(
-                (reference.path, f"values of {source} are not in the input: they may set more")
+                (reference.path, f"the values of {source} are not in the input; they may set more")
             )
         elif may_set_more(target):
             (over if wins else under).append((reference.path, f"{target} is set from {source}, which is not read"))
@@ -103,9 +103,9 @@ def values_of_application(given: ReaderInput) -> Iterator[ChartInput]:
         names = ((parameter.path, parameter.get("name").text) for parameter in unread)
         yield ChartInput(
             given=replace(given, values=values),
-            under=((files.path, "valueFiles are not read: they may set more"),) if files.is_set else (),
+            under=((files.path, "valueFiles is not read; it may set more values"),) if files.is_set else (),
             over=tuple(
-                (path, f"{name} is set here by a parameter, which is not read")
+                (path, f"{name} is set here by a parameter that is not read")
                 for path, name in names
                 if may_set_more(name)
             ),

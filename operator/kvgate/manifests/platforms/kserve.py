@@ -39,7 +39,7 @@ _PARALLELISM = {
 }
 _CONFIG_KIND = "LLMInferenceServiceConfig"
 _MAIN = "main"
-_UNKNOWN = "what this starts is not understood: it is judged as vLLM without options"
+_UNKNOWN = "this command is not understood: it is judged as vLLM without options"
 _KEYS = ("name", "mountPath", "containerPort")
 """Fields that identify the items of a list."""
 
@@ -69,7 +69,7 @@ def _engines_of_model(given: ReaderInput, predictor: Written, model: Written) ->
     if not (is_server or "vllm" in words_of_format or runtime.is_set):
         return
     is_missing = named_runtime.text and not runtime.is_set and not named_runtime.text.startswith(_OWN_RUNTIMES)
-    message = f"ServingRuntime {named_runtime.text} is not in the input: what it adds is not known"
+    message = f"ServingRuntime {named_runtime.text} is not in the input: the options that it adds are not known"
     missing = ((named_runtime.path, message),) if is_missing else ()
     stored = next((field for field in (model.get("storageUri"), model.get("storage", "path")) if field.is_set), NOTHING)
     for engine in engines_of_container(
@@ -142,7 +142,9 @@ def read_llm_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
         if base:
             value = _merged(value, _without_scripts(base.get("spec").value))
         else:
-            missing.append((name.path, f"{_CONFIG_KIND} {name.text} is not in the input: what it adds is not known"))
+            missing.append(
+                (name.path, f"{_CONFIG_KIND} {name.text} is not in the input: the options that it adds are not known")
+            )
     spec = Written(value=_merged(value, given.root.get("spec").value), path="spec")
     sides = {given.name: spec, f"{given.name} (prefill)": spec.get("prefill")}
     for name_of_side, side in sides.items():

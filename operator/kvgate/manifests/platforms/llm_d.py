@@ -108,7 +108,8 @@ def _gpus(given: ReaderInput, engine: FoundEngine, sizes: Mapping[str, int]) -> 
     if engine.num_gpus.is_set or kind == "cpu" or given.values.get("accelerator", "dra").value is True:
         return engine.num_gpus, ()
     count = sizes["tensor"] * sizes["local"]
-    return Written(value=count, path=engine.num_gpus.path), (f"{count} GPUs, as the chart asks for",)
+    words = f"{count} GPU{'' if count == 1 else 's'}, as the chart requests"
+    return Written(value=count, path=engine.num_gpus.path), (words,)
 
 
 def _hints(given: ReaderInput, section: Written, engine: FoundEngine) -> Iterator[Hint]:

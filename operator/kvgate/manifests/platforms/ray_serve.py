@@ -85,7 +85,11 @@ def _engine(given: ReaderInput, config: Written, application: Written) -> Iterat
     source = loading.get("model_source")
     source = source.get("bucket_uri") if source.get("bucket_uri").text else source
     hint = Hint(name="ray accelerator_type", value=accelerator.text, path=accelerator.path)
-    elsewhere = ((config.path, f"{config.text} is read where it is in the input"),) if config.text else ()
+    elsewhere = (
+        ((config.path, f"{config.text} is read as a document of its own, where it is in the input"),)
+        if config.text
+        else ()
+    )
     yield FoundEngine(
         platform="ray-serve",
         document=given.document,

@@ -36,6 +36,7 @@ _BYSTANDERS = frozenset({
     "Issuer", "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "Kustomization", "VirtualService", "DestinationRule",
     "EnvoyFilter",
 })  # fmt: skip
+"""Kinds of Kubernetes and of operators that people use with any platform."""
 _PARALLELISM = "parallelism: tensor, pipeline, data, dataLocal, expert"
 
 CHARTS: tuple[Reader, ...] = (
@@ -92,7 +93,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         platform="kserve",
         what="`LLMInferenceService` (serving.kserve.io), with every `LLMInferenceServiceConfig` of its baseRefs in the same input",
-        reads=("model: uri, name, lora", "speculator", _PARALLELISM, "template, worker: containers", "prefill: the same"),
+        reads=("model: uri, name, lora", "speculator", _PARALLELISM, "template, worker: containers", "prefill: the same fields"),
         kinds=("LLMInferenceService.serving.kserve.io",),
         words=("kserve", "vllm"),
         supporting=("LLMInferenceServiceConfig.serving.kserve.io",),
@@ -195,7 +196,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         platform="ray-serve",
         what="a file with one LLM config of Ray Serve (model_loading_config)",
-        reads=("the same",),
+        reads=("as in a Ray Serve configuration",),
         recognises=lambda given: ray_serve.is_llm_config(given.root),
         words=_RAY_WORDS,
         read=ray_serve.read_llm_config,
@@ -222,7 +223,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         platform="argo-cd",
-        what="`Application` (argoproj.io) of such a chart",
+        what="`Application` (argoproj.io) of a chart named here, or of an umbrella around one",
         reads=("source, sources: helm.valuesObject, helm.values, helm.parameters",),
         kinds=("Application.argoproj.io",),
         bystanders=frozenset({"AppProject"}),
@@ -232,7 +233,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         platform="argo-cd",
         what="the template of an `ApplicationSet` (argoproj.io)",
-        reads=("the same",),
+        reads=("as of an `Application`",),
         kinds=("ApplicationSet.argoproj.io",),
         is_in_cluster=False,
         read=_charts_through(gitops.values_of_application),
@@ -240,7 +241,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         platform="helm",
         what="values of an umbrella chart, with those of a chart named here under a dependency's name or alias, one or two levels deep",
-        reads=("the same",),
+        reads=("the fields of that chart",),
         recognises=lambda given: not given.document.kind,
         supports=is_chart_file,
         read=_charts_through(values_of_file),

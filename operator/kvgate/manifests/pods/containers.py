@@ -56,7 +56,7 @@ class Start:
     arguments: tuple[Argument, ...]
     """The words after `vllm serve`, or the program's name."""
     before: tuple[Argument, ...] = ()
-    """The words before that: variables that are set for it, other programs."""
+    """The words before that: variables that are set for the program, and other programs."""
     is_wrapped: bool = False
     """Another program takes the arguments and passes vLLM's on."""
     is_on_ray: bool = False
@@ -100,7 +100,7 @@ def starts_of(
     starts = [start for line in commands if (start := _after_program(line)) is not None]
     unused = _unused_variables(command, args, variables)
     if starts:
-        lost = "is set, and neither command nor args take it: vLLM does not read it"
+        lost = "is set, but neither command nor args use it, and vLLM itself does not read it"
         remarks = tuple((variables[name].path, f"{name} {lost}") for name in unused)
         # `ray start`, or the script of vLLM's image that does it.
         programs = [[word.text.rpartition("/")[2] for word in line] for line in commands]
@@ -159,10 +159,10 @@ class _Script:
     """A script that a shell runs."""
 
     at: Argument
-    """Its text, and where it stands."""
+    """The text of the script, with its place."""
     parameters: Sequence[Argument] = ()
     is_file: bool = False
-    """Its text stands elsewhere: its lines are not those of the field that names it."""
+    """True where the text stands elsewhere: its lines are not lines of the field that names the file."""
 
 
 def unwrapped(

@@ -1,4 +1,4 @@
-"""One vLLM engine in somebody's document: the words of its command line, and what it runs on."""
+"""One vLLM engine in a document, its command line and its hardware; and the input that readers make engines of."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -57,16 +57,16 @@ class ReaderInput:
 
 @record
 class Hint:
-    """Something that tells the accelerator: a node label, a resource name, a platform's own field."""
+    """A fact that names the accelerator: a node label, a resource name, a platform's own field."""
 
     name: str
     """`nvidia.com/gpu.product`, `cloud.google.com/gke-accelerator`, `resource`, `instance type` …"""
     value: str
     path: str
     term: int | None = None
-    """Number of the alternative: hints of one term go together; None where it holds for all."""
+    """Number of the alternative: hints of one term belong together; None for a hint of all alternatives."""
     one_of: str = ""
-    """Path of the list that the value stands in, one of which it is: several lists of one label hold together."""
+    """Path of the list that the value stands in; one value of a list holds, and several lists of one label hold together."""
 
 
 @record
@@ -77,7 +77,7 @@ class Store:
     """`PersistentVolumeClaim cache`, `emptyDir`, `storageConfig` …"""
     size: Written
     path: str = ""
-    """Path for findings about it, if it is not the size's."""
+    """Path for findings about the volume, where it is not that of the size."""
 
 
 @record
@@ -85,7 +85,7 @@ class FoundEngine:
     """An engine that a reader found in a document; there are several where prefill and decode are separate."""
 
     platform: str
-    """`deployment`, `production-stack`, `kserve` …: what a finding calls it."""
+    """Name of the platform in findings: `deployment`, `production-stack`, `kserve` …"""
     document: Document
     root: Written = NOTHING
     """The whole document."""
@@ -100,7 +100,7 @@ class FoundEngine:
     """Name of the model where `model` is only a place."""
     image: Written = NOTHING
     version: Written = NOTHING
-    """Release where it stands apart from the image's tag."""
+    """Release of vLLM, where a field other than the image has it."""
     num_gpus: Written = NOTHING
     """GPUs of one pod."""
     visible_gpus: Written = NOTHING
@@ -111,23 +111,23 @@ class FoundEngine:
     gpu_memory: Written = NOTHING
     """MiB of each GPU that the container may use, where a device plugin shares GPUs out (HAMi)."""
     remarks: tuple[tuple[str, str], ...] = ()
-    """(path, what was not understood there)."""
+    """(path, a sentence about something there that was not understood)."""
     is_partial: bool = False
-    """Something that the input does not hold may set more options."""
+    """True where something outside the input may set more options."""
     is_overridden: bool = False
-    """Something that the input does not hold may take the place of what is written."""
+    """True where something outside the input may replace values of the input."""
     findings: tuple[Located, ...] = ()
     """Findings of the reader itself."""
     assumed: tuple[str, ...] = ()
-    """Additions of the platform to what is written."""
+    """Sentences about options and numbers that the platform adds."""
     takes_any_length: bool = False
-    """vLLM's environment lets it take requests longer than the model was made for."""
+    """True where vLLM's environment allows requests longer than the model was made for."""
     is_wrapped: bool = False
-    """Another program takes the options and hands on vLLM's: one that vLLM does not know may be that program's."""
+    """True where another program takes the options and passes vLLM's on: an option that vLLM does not know may be that program's."""
     is_on_ray: bool = False
-    """Its container joins a Ray cluster first, whose GPUs vLLM takes where its own are too few."""
+    """True where the container joins a Ray cluster first, whose GPUs vLLM uses where its own are too few."""
     probes: tuple[Written, ...] = ()
-    """Probes that kill the container where it does not answer: startup, else liveness."""
+    """Probes that end a container which does not answer: startup, then liveness."""
     has_shared_memory: bool | None = None
     """True where /dev/shm has more than the container runtime's 64 MiB; None where it is not known."""
     shared_memory_path: str = ""
@@ -136,7 +136,7 @@ class FoundEngine:
 
     @property
     def is_in_a_pod(self) -> bool:
-        """Services of docker-compose have no nodes and no volumes of Kubernetes."""
+        """False for services of docker-compose, which have no nodes and no volumes of Kubernetes."""
         return self.platform != COMPOSE
 
     @property

@@ -255,11 +255,11 @@ def test_the_example_of_the_reference_is_valid() -> None:
 @pytest.mark.parametrize(
     ("text", "place", "words"),
     [
-        ("accelerator: L4-24GB\nfailOn: !!bool x\n", "2:9", "'x' is no value of type !!bool"),
-        ("accelerator: !!int ''\n", "1:14", "'' is no value of type !!int"),
+        ("accelerator: L4-24GB\nfailOn: !!bool x\n", "2:9", "'x' is not a value of type !!bool"),
+        ("accelerator: !!int ''\n", "1:14", "'' is not a value of type !!int"),
         (f"vllmVersion: 0b{'1' * 9000}\n", "1:14", "a number of 9002 characters"),
         (f"vllmVersion: 1{':59' * 3000}\n", "1:14", "a number of 9001 characters"),
-        ("!!str {=: x}\n", "1:1", "makes no object"),
+        ("!!str {=: x}\n", "1:1", "does not make an object"),
         ("? [a]\n: 1\n", "1:3", "unhashable"),
     ],
 )

@@ -92,7 +92,7 @@ def test_a_variable_with_arguments_is_for_the_image_that_takes_it() -> None:
     ]  # fmt: skip
     (by_hand,) = started(["vllm", "serve", "x"], env=env)
     assert words(by_hand) == ["x"]
-    assert "vLLM does not read it" in by_hand.remarks[0][1]
+    assert "vLLM itself does not read it" in by_hand.remarks[0][1]
     (by_reference,) = started(["sh", "-c", "vllm serve x $VLLM_ARGS"], env=env)
     assert words(by_reference) == ["x", "--seed", "1"]
     assert by_reference.remarks == ()
