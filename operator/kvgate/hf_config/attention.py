@@ -1,4 +1,4 @@
-"""Attention as config.json describes it: heads, widths, biases, and what a layer of it caches."""
+"""Attention as config.json describes it: heads, widths, biases and windows (vLLM 0.32, `ModelConfig`), and what a layer of it caches."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,13 @@ def attention_of(fields: Fields, known: Architecture, hidden_size: int) -> tuple
     """Return the cache of every layer's attention, and its weights."""
     num_heads = fields.count(*HEADS)
     if fields.has("kv_lora_rank"):
-        ranks = _latent_ranks(fields)
+        ranks = LatentRanks(
+            q_lora_rank=fields.optional_count("q_lora_rank") or None,
+            kv_lora_rank=fields.count("kv_lora_rank"),
+            qk_nope_head_dim=fields.count("qk_nope_head_dim"),
+            qk_rope_head_dim=fields.count("qk_rope_head_dim"),
+            v_head_dim=fields.count("v_head_dim", default=fields.count(*HIDDEN) // fields.count(*HEADS)),
+        )
         matrices = tuple(latent_attention(ranks, num_heads, hidden_size))
         if fields.text("model_type") in _LATENT_MODEL_TYPES:
             return latent_mixer(ranks, num_heads), matrices
@@ -37,7 +43,7 @@ def attention_of(fields: Fields, known: Architecture, hidden_size: int) -> tuple
 
 
 def full_attention(fields: Fields, hidden_size: int) -> FullAttention:
-    """Attention over everything before a token, with the heads that the config counts."""
+    """Return attention over everything before a token, with the heads that the config counts."""
     num_heads = fields.count(*HEADS)
     head_dim = fields.optional_count("head_dim", "hidden_size_per_head", "kv_channels") or hidden_size // num_heads
     if head_dim == 0 and not fields.problems:
@@ -46,58 +52,31 @@ def full_attention(fields: Fields, hidden_size: int) -> FullAttention:
 
 
 def _full(fields: Fields, num_heads: int, head_dim: int) -> FullAttention:
-    return FullAttention(num_heads=num_heads, num_kv_heads=_num_kv_heads(fields, num_heads), head_dim=head_dim)
+    """Heads of keys and values are the first key that is set (vLLM 0.32, `get_total_num_kv_heads`); Falcon's multi_query means one."""
+    if fields.text("model_type") == "falcon" and not fields.flag("new_decoder_architecture"):
+        num_kv_heads = 1 if fields.flag("multi_query") else num_heads
+    else:
+        keys = ("n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num", "num_attention_groups")
+        num_kv_heads = fields.count(*keys, default=num_heads)
+    return FullAttention(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim)
 
 
 def attention_matrices(fields: Fields, known: Architecture, mixer: FullAttention, hidden_size: int) -> Iterator[Matrix]:
-    """The projections, and the norms of queries and keys."""
+    """Yield the projections, and the norms of queries and keys."""
     bias = fields.flag(known.bias_key, default=known.qkv_bias) if known.bias_key else known.qkv_bias
     output_bias = (bias and known.output_bias_follows) if known.bias_key else known.output_bias
     yield from attention(mixer, hidden_size, qkv_bias=bias, output_bias=output_bias)
     if mixer.has_sinks:
         yield cut_vector("sinks", Units(count=mixer.num_heads))
     if known.attention_gate:
-        yield output_gate(mixer, hidden_size, per_head=known.attention_gate == "head")
+        width = 1 if known.attention_gate == "head" else mixer.head_dim
+        yield column_parallel("g_proj", Units(count=mixer.num_heads, width=width), columns=hidden_size)
     if known.head_norms and (not known.head_norm_key or fields.flag(known.head_norm_key)):
-        yield _head_norms(known, mixer)
-
-
-def output_gate(mixer: FullAttention, hidden_size: int, *, per_head: bool) -> Matrix:
-    """Gates what attention gives out, with one value for each head or for each element of it."""
-    return column_parallel(
-        "g_proj", Units(count=mixer.num_heads, width=1 if per_head else mixer.head_dim), columns=hidden_size
-    )
-
-
-def _head_norms(known: Architecture, mixer: FullAttention) -> Matrix:
-    spanned = (mixer.num_heads + mixer.num_kv_heads) * mixer.head_dim
-    if known.head_norms == "heads":
-        return cut_vector("qk_norm", Units(count=spanned))
-    return vector("qk_norm", spanned if known.head_norms == "whole" else 2 * mixer.head_dim)
-
-
-def _num_kv_heads(fields: Fields, num_heads: int) -> int:
-    """vLLM 0.32, `get_total_num_kv_heads`: the first key that is set; Falcon's multi_query means one head."""
-    if fields.text("model_type") == "falcon" and not fields.flag("new_decoder_architecture"):
-        return 1 if fields.flag("multi_query") else num_heads
-    return fields.count(
-        "n_head_kv",
-        "num_kv_heads",
-        "num_key_value_heads",
-        "multi_query_group_num",
-        "num_attention_groups",
-        default=num_heads,
-    )
-
-
-def _latent_ranks(fields: Fields) -> LatentRanks:
-    return LatentRanks(
-        q_lora_rank=fields.optional_count("q_lora_rank") or None,
-        kv_lora_rank=fields.count("kv_lora_rank"),
-        qk_nope_head_dim=fields.count("qk_nope_head_dim"),
-        qk_rope_head_dim=fields.count("qk_rope_head_dim"),
-        v_head_dim=fields.count("v_head_dim", default=fields.count(*HIDDEN) // fields.count(*HEADS)),
-    )
+        all_heads = (mixer.num_heads + mixer.num_kv_heads) * mixer.head_dim
+        if known.head_norms == "heads":
+            yield cut_vector("qk_norm", Units(count=all_heads))
+        else:
+            yield vector("qk_norm", all_heads if known.head_norms == "whole" else 2 * mixer.head_dim)
 
 
 SLIDING = "sliding_attention"
@@ -105,7 +84,7 @@ _FULL = frozenset({"full_attention", "attention"})
 
 
 def layer_windows(fields: Fields, known: Architecture, num_layers: int) -> tuple[int, ...]:
-    """Tokens that each layer looks back, 0 for all of them; `use_sliding_window: false` switches windows off."""
+    """Return the tokens that each layer looks back, 0 for all of them; `use_sliding_window: false` switches windows off."""
     window = fields.optional_count("sliding_window")
     if not window or not fields.flag("use_sliding_window", default=True):
         return (0,) * num_layers
@@ -114,7 +93,7 @@ def layer_windows(fields: Fields, known: Architecture, num_layers: int) -> tuple
 
 
 def sliding_layers(fields: Fields, known: Architecture, num_layers: int) -> tuple[bool, ...]:
-    """Return the layers that have a window, whatever its width: as `layer_types` lists them, else by the pattern of the class."""
+    """Return True for each layer with a window, whatever its width: as `layer_types` lists them, else by the pattern of the class."""
     if kinds := fields.per_layer("layer_types", num_layers):
         return tuple(kind == SLIDING for kind in kinds)
     first = fields.optional_count("max_window_layers")
@@ -128,5 +107,5 @@ def sliding_layers(fields: Fields, known: Architecture, num_layers: int) -> tupl
 
 
 def other_layer_types(fields: Fields) -> set[str]:
-    """Kinds of layers that are neither windowed nor full attention."""
+    """Return the words of `layer_types` that mean neither windowed nor full attention."""
     return {str(kind) for kind in fields.sequence("layer_types")} - _FULL - {SLIDING}

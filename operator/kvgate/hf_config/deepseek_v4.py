@@ -17,26 +17,25 @@ _SINK_HEADS = 64
 
 
 def deepseek_v4_stack(model: LanguageModel) -> Stack:
-    """Every layer attends to a window, most of them to compressed states before it."""
+    """Read DeepSeek-V4: every layer attends to a window, most of them to compressed states before it."""
     fields, hidden_size = model.fields, model.hidden_size
     ratios = fields.per_layer("compress_ratios", model.num_layers)
     if not all(isinstance(ratio, int) and 0 <= ratio <= LARGEST for ratio in ratios):
         fields.problems.append("compress_ratios holds something else than whole numbers")
         ratios = []
     layers = tuple(_layer(model, index, ratio) for index, ratio in enumerate(ratios or [0] * model.num_layers))
+    hc_head = _mixing("hc_head", fields, hidden_size, outputs=fields.count("hc_mult"), scales=1)
+    drafts = _drafts(model)
+    # one table for windows and one, of another base, for compressed states; in float32
+    positions, width = derived_max_model_len(fields), fields.count("qk_rope_head_dim")
+    table = RotaryCache(max_position=positions, rotary_dim=width, element_bytes=4)
     return Stack(
         layers=layers,
         last=(vector("norm", hidden_size),),
-        everywhere=(_mixing("hc_head", fields, hidden_size, outputs=fields.count("hc_mult"), scales=1),),
-        drafts=_drafts(model),
-        rotary=_tables(fields, len(set(map(bool, ratios or [0])))),
+        everywhere=(hc_head,),
+        drafts=drafts,
+        rotary=(table,) * len(set(map(bool, ratios or [0]))),
     )
-
-
-def _tables(fields: Fields, count: int) -> tuple[RotaryCache, ...]:
-    """One for windows and one, of another base, for compressed states; in float32."""
-    positions, width = derived_max_model_len(fields), fields.count("qk_rope_head_dim")
-    return (RotaryCache(max_position=positions, rotary_dim=width, element_bytes=4),) * count
 
 
 def _layer(model: LanguageModel, index: int, ratio: int, *, more: tuple[Matrix, ...] = ()) -> LayerShape:
@@ -49,18 +48,24 @@ def _layer(model: LanguageModel, index: int, ratio: int, *, more: tuple[Matrix, 
         index_head_dim=fields.count("index_head_dim"),
     )
     mlp = sparse_of(fields) or SparseMlp(num_experts=1, num_experts_per_token=1, intermediate_size=1)
-    matrices = (
-        *_attention(fields, mixer, hidden_size),
-        *_compressors(fields, mixer, hidden_size),
-        *_feed_forward(fields, mlp, hidden_size, by_token=index < fields.optional_count("num_hash_layers")),
-        *_connections(fields, hidden_size),
-        *more,
-    )
-    return model.formats.stored(index, LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=matrices))
+    matrices = [*_attention(fields, mixer, hidden_size), *_compressors(fields, mixer, hidden_size)]
+    # the first layers look a token's experts up in a table; the others route, with a corrected score
+    looks_up = index < fields.optional_count("num_hash_layers")
+    matrices += sparse_mlp(mlp, hidden_size, Router(bias=not looks_up))
+    if looks_up:
+        rows, columns = fields.count("vocab_size"), mlp.num_experts_per_token
+        matrices.append(replicated("tid2eid", rows, columns=columns, element_bytes=4))
+    # two norms, and what mixes the parallel residual streams before and after each block
+    streams = fields.count("hc_mult")
+    matrices.append(vector("layernorm", 2 * hidden_size))
+    for block in ("hc_attn", "hc_ffn"):
+        matrices.append(_mixing(block, fields, hidden_size, outputs=(2 + streams) * streams, scales=3))
+    shape = LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*matrices, *more))
+    return model.formats.stored(index, shape)
 
 
 def _attention(fields: Fields, mixer: CompressedAttention, hidden_size: int) -> Iterator[Matrix]:
-    """One latent vector serves as key and value; the output goes through low-rank projections, group by group."""
+    """Yield the projections: one latent vector serves as key and value; the output goes through low-rank projections by group."""
     rank, groups = fields.count("q_lora_rank"), fields.count("o_groups")
     heads, width = mixer.num_heads, mixer.head_dim
     yield cut_vector("attn_sink", Units(count=heads, least=_SINK_HEADS), element_bytes=4)
@@ -73,7 +78,7 @@ def _attention(fields: Fields, mixer: CompressedAttention, hidden_size: int) -> 
 
 
 def _compressors(fields: Fields, mixer: CompressedAttention, hidden_size: int) -> Iterator[Matrix]:
-    """Return the compressors of the layer's states, and of the keys by which an indexer chooses among them."""
+    """Yield the compressors of the layer's states, and of the keys by which an indexer chooses among them."""
     if mixer.ratio:
         yield from _compressor(mixer.ratio, mixer.head_dim, hidden_size)
     if mixer.ratio == _INDEXED_RATIO:
@@ -84,36 +89,21 @@ def _compressors(fields: Fields, mixer: CompressedAttention, hidden_size: int) -
 
 
 def _compressor(ratio: int, width: int, hidden_size: int) -> Iterator[Matrix]:
-    """Values and gates, with a bias for each position in a window."""
+    """Yield the projections to values and gates, with a bias for each position in a window, and their norm."""
     overlapping = 2 if ratio == _INDEXED_RATIO else 1
     yield vector("compressor_ape", ratio * overlapping * width, element_bytes=4)
     yield replicated("compressor_wkv_wgate", 2 * overlapping * width, columns=hidden_size)
     yield vector("compressor_norm", width)
 
 
-def _feed_forward(fields: Fields, mlp: SparseMlp, hidden_size: int, *, by_token: bool) -> Iterator[Matrix]:
-    """The first layers look a token's experts up; the others route, with a corrected score."""
-    yield from sparse_mlp(mlp, hidden_size, Router(bias=not by_token))
-    if by_token:
-        yield replicated("tid2eid", fields.count("vocab_size"), columns=mlp.num_experts_per_token, element_bytes=4)
-
-
-def _connections(fields: Fields, hidden_size: int) -> Iterator[Matrix]:
-    """Norms, and what mixes the parallel residual streams before and after each block."""
-    streams = fields.count("hc_mult")
-    yield vector("layernorm", 2 * hidden_size)
-    for block in ("hc_attn", "hc_ffn"):
-        yield _mixing(block, fields, hidden_size, outputs=(2 + streams) * streams, scales=3)
-
-
 def _mixing(name: str, fields: Fields, hidden_size: int, *, outputs: int, scales: int) -> Matrix:
-    """Function, base and scales of one hyper-connection."""
+    """Return the function, base and scales of one hyper-connection as one float32 vector."""
     inputs = fields.count("hc_mult") * hidden_size
     return vector(name, outputs * inputs + outputs + scales, element_bytes=4)
 
 
 def _drafts(model: LanguageModel) -> tuple[LayerShape, ...]:
-    """Layers of multi-token prediction attend to a window only, behind two projections (vLLM 0.32, `deepseek_v4_mtp.py`)."""
+    """Return the layers of multi-token prediction: a window only, behind two projections (vLLM 0.32, `deepseek_v4_mtp.py`)."""
     fields, hidden_size = model.fields, model.hidden_size
     more = (
         replicated("e_proj", hidden_size, columns=hidden_size),

@@ -1,4 +1,7 @@
-"""Gated delta nets beside gated softmax attention: Qwen3-Next and Qwen3.5 (vLLM 0.32, `QwenGatedDeltaNetAttention`)."""
+"""Delta nets beside attention: gated (GDN) in Qwen3-Next and Qwen3.5, Kimi's (KDA) beside MLA in Kimi-Linear and Kimi-K3.
+
+Read in vLLM 0.32: `QwenGatedDeltaNetAttention`, `kimi_linear.py` and `models/kimi_k3`.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,16 +29,22 @@ _LINEAR, _FULL = "linear_attention", "full_attention"
 
 
 def gdn_stack(model: LanguageModel) -> Stack:
-    """Delta nets, and softmax attention in every fourth layer or where `layer_types` has it."""
-    fields = model.fields
-    kinds = listed_kinds(fields, "layer_types", model.num_layers) or _kinds_of_interval(fields, model.num_layers)
-    known = {_LINEAR: _delta_net(fields, model.hidden_size), _FULL: gated_attention(fields, model.hidden_size)}
-    mlps = mlps_of(fields, model.known, model.num_layers)
-    return mixed_stack(model, parts_of(kinds, known), mlps, drafts=_drafts(model, known[_FULL], mlps[-1]))
+    """Read Qwen3-Next and Qwen3.5: softmax attention in every fourth layer, or where `layer_types` has it; GDN in the others."""
+    fields, hidden_size, num_layers = model.fields, model.hidden_size, model.num_layers
+    kinds = listed_kinds(fields, "layer_types", num_layers)
+    if not kinds:
+        interval = fields.count("full_attention_interval", default=4)
+        kinds = every(num_layers, interval, interval - 1, here=_FULL, elsewhere=_LINEAR)
+    known = {_LINEAR: _gated_delta_net(fields, hidden_size), _FULL: _gated_attention(fields, hidden_size)}
+    mlps = mlps_of(fields, model.known, num_layers)
+    return mixed_stack(model, parts_of(kinds, known), mlps, drafts=_qwen_drafts(model, known[_FULL], mlps[-1]))
 
 
-def _drafts(model: LanguageModel, full: Part, mlp: Mlp) -> tuple[LayerShape, ...]:
-    """Softmax layers that draft, behind one projection of embedding and hidden state (vLLM 0.32, `Qwen3NextMTP`, `Qwen3_5MTP`)."""
+def _qwen_drafts(model: LanguageModel, full: Part, mlp: Mlp) -> tuple[LayerShape, ...]:
+    """Return the softmax layers that draft, behind one projection of embedding and hidden state.
+
+    vLLM 0.32: `Qwen3NextMTP`, `Qwen3_5MTP`.
+    """
     hidden_size = model.hidden_size
     count = model.fields.count("mtp_num_hidden_layers", "num_nextn_predict_layers", default=1)
     layer = layer_of(model, full, mlp)
@@ -48,15 +57,11 @@ def _drafts(model: LanguageModel, full: Part, mlp: Mlp) -> tuple[LayerShape, ...
     return tuple(model.formats.stored(f"mtp.layers.{index}", layer) for index, layer in enumerate(layers))
 
 
-def _kinds_of_interval(fields: Fields, num_layers: int) -> list[str]:
-    interval = fields.count("full_attention_interval", default=4)
-    return every(num_layers, interval, interval - 1, here=_FULL, elsewhere=_LINEAR)
-
-
-def _delta_net(fields: Fields, hidden_size: int) -> Part:
+def _gated_delta_net(fields: Fields, hidden_size: int) -> Part:
+    """The gate z is as wide as the values; beta and decay are one number per value head."""
     keys = Units(count=fields.count("linear_num_key_heads"), width=fields.count("linear_key_head_dim"))
     values = Units(count=fields.count("linear_num_value_heads"), width=fields.count("linear_value_head_dim"))
-    taps = fields.count("linear_conv_kernel_dim")
+    taps, heads = fields.count("linear_conv_kernel_dim"), Units(count=values.count)
     mixer = RecurrentState(
         kind="GDN",
         conv=(keys, keys, values),
@@ -64,13 +69,7 @@ def _delta_net(fields: Fields, hidden_size: int) -> Part:
         state=Units(count=values.count, width=values.width * keys.width),
         state_dtype=state_dtype(fields, "mamba_ssm_dtype"),
     )
-    return mixer, _delta_net_matrices(keys, values, taps, hidden_size)
-
-
-def _delta_net_matrices(keys: Units, values: Units, taps: int, hidden_size: int) -> tuple[Matrix, ...]:
-    """The gate z and the values are as wide as each other; beta and decay are one number per value head."""
-    heads = Units(count=values.count)
-    return (
+    return mixer, (
         column_parallel("in_proj_qkvz", keys, keys, values, values, columns=hidden_size),
         column_parallel("in_proj_ba", heads, heads, columns=hidden_size),
         column_parallel("conv1d", keys, keys, values, columns=taps),
@@ -81,51 +80,43 @@ def _delta_net_matrices(keys: Units, values: Units, taps: int, hidden_size: int)
     )
 
 
-def gated_attention(fields: Fields, hidden_size: int) -> Part:
-    """Softmax attention whose output gate is made by a query projection of twice the width."""
+def _gated_attention(fields: Fields, hidden_size: int) -> Part:
+    """A query projection of twice the width makes the gate of the output too."""
     mixer = full_attention(fields, hidden_size)
-    gate = 2 if fields.flag("attn_output_gate", default=True) else 1
-    projections = attention(mixer, hidden_size, qkv_bias=fields.flag("attention_bias"), query_parts=gate)
+    parts = 2 if fields.flag("attn_output_gate", default=True) else 1
+    projections = attention(mixer, hidden_size, qkv_bias=fields.flag("attention_bias"), query_parts=parts)
     return mixer, (*projections, vector("qk_norm", 2 * mixer.head_dim))
 
 
 def kimi_stack(model: LanguageModel) -> Stack:
-    """KDA except where `full_attn_layers` (counted from 1) has MLA; experts after the first dense layers."""
+    """Read Kimi-Linear and Kimi-K3: MLA without positions where `full_attn_layers` (counted from 1) names the layer, else KDA."""
     fields, hidden_size = model.fields, model.hidden_size
     kda = fields.section("linear_attn_config")
     full = kda.layer_numbers("full_attn_layers")
-    mixers = {True: _kimi_latent(model), False: _delta_attention(kda, hidden_size)}
-    mlps = _kimi_mlps(model)
-    around = (vector("layernorm", 2 * hidden_size), *_residual_attention(fields, hidden_size, 2))
+    latent, latent_matrices = attention_of(fields, model.known, hidden_size)
+    if fields.flag("mla_use_output_gate"):  # Kimi-K3
+        heads = Units(count=fields.count(*HEADS), width=fields.count("v_head_dim"))
+        latent_matrices = (*latent_matrices, column_parallel("g_proj", heads, columns=hidden_size))
+    mixers = {True: (latent, latent_matrices), False: _kimi_delta_attention(kda, hidden_size)}
+    residual = _residual_attention(fields, hidden_size)
     layers = []
-    for index, mlp in enumerate(mlps):
+    for index, mlp in enumerate(_kimi_mlps(model)):
         mixer, own = mixers[index + 1 in full]
-        layer = LayerShape(
-            mixers=(mixer,), mlps=(mlp,), matrices=(*own, *_kimi_block(fields, mlp, hidden_size), *around)
-        )
-        layers.append(model.formats.stored(index, layer))
-    return stack(model, layers, last=tuple(_residual_attention(fields, hidden_size, 1)))
+        norms = (vector("layernorm", 2 * hidden_size), *residual, *residual)
+        matrices = (*own, *_kimi_block(fields, mlp, hidden_size), *norms)
+        layers.append(model.formats.stored(index, LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=matrices)))
+    return stack(model, layers, last=residual)
 
 
-def _residual_attention(fields: Fields, hidden_size: int, count: int) -> Iterator[Matrix]:
+def _residual_attention(fields: Fields, hidden_size: int) -> tuple[Matrix, ...]:
     """Kimi-K3 attends over the residuals of earlier blocks: a norm and a query vector each time."""
-    if fields.has("attn_res_block_size"):
-        for _ in range(count):
-            yield vector("res_norm", hidden_size)
-            yield vector("res_proj", hidden_size)
+    if not fields.has("attn_res_block_size"):
+        return ()
+    return vector("res_norm", hidden_size), vector("res_proj", hidden_size)
 
 
-def _kimi_latent(model: LanguageModel) -> Part:
-    """MLA; in Kimi-K3 with a gate of the output."""
-    fields, hidden_size = model.fields, model.hidden_size
-    mixer, matrices = attention_of(fields, model.known, hidden_size)
-    if not fields.flag("mla_use_output_gate"):
-        return mixer, matrices
-    heads = Units(count=fields.count(*HEADS), width=fields.count("v_head_dim"))
-    return mixer, (*matrices, column_parallel("g_proj", heads, columns=hidden_size))
-
-
-def _delta_attention(kda: Fields, hidden_size: int) -> Part:
+def _kimi_delta_attention(kda: Fields, hidden_size: int) -> Part:
+    """The decay gate f always, the output gate g where it is not of full rank, go through a bottleneck of one head."""
     head_dim = kda.count("head_dim")
     heads = Units(count=kda.count("num_heads"), width=head_dim)
     taps, full_rank = kda.count("short_conv_kernel_size"), kda.flag("use_full_rank_gate")
@@ -138,26 +129,28 @@ def _delta_attention(kda: Fields, hidden_size: int) -> Part:
         fixed_state_dtype=True,
         keeps_checkpoint=full_rank and kda.has("gate_lower_bound"),  # FlashKDA, whose gate is bounded
     )
-    return mixer, tuple(_delta_matrices(heads, taps, hidden_size, full_rank=full_rank))
-
-
-def _delta_matrices(heads: Units, taps: int, hidden_size: int, *, full_rank: bool) -> Iterator[Matrix]:
-    """The decay gate f always, the output gate g where it is not of full rank, go through a bottleneck of one head."""
-    yield column_parallel("qkv_proj", heads, heads, heads, columns=hidden_size)
+    gates = []
     for gate in ("f",) if full_rank else ("f", "g"):
-        yield replicated(f"{gate}_a_proj", heads.width, columns=hidden_size)
-        yield column_parallel(f"{gate}_b_proj", heads, columns=heads.width)
+        gates += [
+            replicated(f"{gate}_a_proj", head_dim, columns=hidden_size),
+            column_parallel(f"{gate}_b_proj", heads, columns=head_dim),
+        ]
     if full_rank:
-        yield column_parallel("g_proj", heads, columns=hidden_size)
-    yield column_parallel("b_proj", Units(count=heads.count), columns=hidden_size)
-    yield Matrix(name="conv1d", rows=(heads, heads, heads), columns=taps, cut=Cut.ROWS, element_bytes=4)
-    yield cut_vector("dt_bias", heads, element_bytes=4)
-    yield cut_vector("A_log", Units(count=heads.count), element_bytes=4)
-    yield vector("o_norm", heads.width)
-    yield row_parallel("o_proj", hidden_size, columns=heads.elements)
+        gates.append(column_parallel("g_proj", heads, columns=hidden_size))
+    return mixer, (
+        column_parallel("qkv_proj", heads, heads, heads, columns=hidden_size),
+        *gates,
+        column_parallel("b_proj", Units(count=heads.count), columns=hidden_size),
+        Matrix(name="conv1d", rows=(heads, heads, heads), columns=taps, cut=Cut.ROWS, element_bytes=4),
+        cut_vector("dt_bias", heads, element_bytes=4),
+        cut_vector("A_log", Units(count=heads.count), element_bytes=4),
+        vector("o_norm", head_dim),
+        row_parallel("o_proj", hidden_size, columns=heads.elements),
+    )
 
 
 def _kimi_mlps(model: LanguageModel) -> list[Mlp]:
+    """Experts stand in every layer after the first dense ones, or in every n-th."""
     fields, known = model.fields, model.known
     dense, num_experts = dense_of(fields, known), fields.optional_count("num_experts")
     if not num_experts:

@@ -1,9 +1,8 @@
 """Decoders that look at an encoder's states: Whisper in every layer, Llama 3.2 Vision in some."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-from kvgate.budget.matrix import Matrix, Units
+from kvgate.budget.matrix import Units
 from kvgate.budget.model_shape import CrossAttention, DenseMlp, FullAttention, LayerShape
 from kvgate.budget.units import round_up
 from kvgate.budget.weights import VOCABULARY_MULTIPLE
@@ -15,17 +14,20 @@ from kvgate.hf_config.layers import stack
 
 
 def cross_attention_of(mixer: FullAttention) -> CrossAttention:
-    """The same heads over the encoder's states."""
+    """Return the same heads over the encoder's states."""
     return CrossAttention(num_heads=mixer.num_heads, num_kv_heads=mixer.num_kv_heads, head_dim=mixer.head_dim)
 
 
 def whisper_stack(model: LanguageModel) -> Stack:
-    """The embedding is the head too, and whole on every rank; positions are learned."""
+    """Read Whisper's decoder: the embedding is the head too, and whole on every rank; positions are learned."""
     fields, width = model.fields, model.hidden_size
     num_heads = fields.count("decoder_attention_heads", "num_attention_heads")
     mixer = FullAttention(num_heads=num_heads, num_kv_heads=num_heads, head_dim=max(1, width // num_heads))
     mlp = DenseMlp(intermediate_size=fields.count("decoder_ffn_dim"), gated=False)
-    matrices = (*_twice(mixer, width), *dense_mlp(mlp, width, bias=True), vector("layernorm", 6 * width))
+    attending = tuple(
+        attention(mixer, width, qkv_bias=True, output_bias=True)
+    )  # over itself, and over the encoder's states
+    matrices = (*attending, *attending, *dense_mlp(mlp, width, bias=True), vector("layernorm", 6 * width))
     layer = LayerShape(mixers=(mixer, cross_attention_of(mixer)), mlps=(mlp,), matrices=matrices)
     first = (
         replicated("embed_tokens", fields.count("vocab_size"), columns=width),
@@ -35,14 +37,8 @@ def whisper_stack(model: LanguageModel) -> Stack:
     return stack(model, tuple(layers), first=first)
 
 
-def _twice(mixer: FullAttention, width: int) -> Iterator[Matrix]:
-    """Over itself, and over the encoder's states."""
-    for _ in range(2):
-        yield from attention(mixer, width, qkv_bias=True, output_bias=True)
-
-
 def mllama_stack(model: LanguageModel) -> Stack:
-    """`cross_attention_layers` look at the image instead of at the text; the embedding has 8 rows for images."""
+    """Read Llama 3.2 Vision: `cross_attention_layers` attend to the image instead of the text; the embedding has 8 rows for images."""
     fields, known, width = model.fields, model.known, model.hidden_size
     mixer, mlp = full_attention(fields, width), dense_of(fields, model.known)
     crossing = fields.layer_numbers("cross_attention_layers")
@@ -64,10 +60,7 @@ def mllama_stack(model: LanguageModel) -> Stack:
         for index in range(model.num_layers)
     )
     stored = tuple(model.formats.stored(index, layer) for index, layer in enumerate(layers))
-    return stack(model, stored, first=(_image_rows(fields.count("vocab_size"), width),))
-
-
-def _image_rows(vocab_size: int, width: int) -> Matrix:
-    """Count the rows of the longer embedding beyond the padded vocabulary."""
-    rows = round_up(vocab_size + 8, VOCABULARY_MULTIPLE) - round_up(vocab_size, VOCABULARY_MULTIPLE)
-    return column_parallel("embed_tokens", Units(count=rows), columns=width)
+    vocab_size = fields.count("vocab_size")
+    # rows of the longer embedding beyond the padded vocabulary
+    image_rows = round_up(vocab_size + 8, VOCABULARY_MULTIPLE) - round_up(vocab_size, VOCABULARY_MULTIPLE)
+    return stack(model, stored, first=(column_parallel("embed_tokens", Units(count=image_rows), columns=width),))

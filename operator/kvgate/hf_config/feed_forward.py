@@ -10,7 +10,7 @@ from kvgate.hf_config.fields import HIDDEN, Fields
 
 
 def mlps_of(fields: Fields, known: Architecture, num_layers: int) -> tuple[Mlp, ...]:
-    """One per layer; a width that no layer uses need not be in the config."""
+    """Return one block per layer; a width that no layer uses need not be in the config."""
     sparse = sparse_of(fields)
     if sparse is None:
         return (dense_of(fields, known),) * num_layers
@@ -22,25 +22,22 @@ def mlps_of(fields: Fields, known: Architecture, num_layers: int) -> tuple[Mlp, 
 
 
 def mlp_matrices(fields: Fields, known: Architecture, mlp: Mlp, hidden_size: int) -> Iterator[Matrix]:
-    """The weights of a block, with the biases of the model class."""
+    """Return the weights of a block, with the biases of the model class."""
     if isinstance(mlp, SparseMlp):
-        return sparse_mlp(mlp, hidden_size, _router(fields, known), bias=known.expert_bias)
+        router = Router(
+            bias=known.router_bias and fields.text("topk_method", default="noaux_tc") == "noaux_tc",
+            element_bytes=known.router_bytes_per_element,
+            shared_gate=known.shared_gate,
+            linear_bias=known.expert_bias,
+            fused_shared=known.fused_mlp,
+        )
+        return sparse_mlp(mlp, hidden_size, router, bias=known.expert_bias)
     bias = fields.flag(known.mlp_bias_key, default=known.mlp_bias) if known.mlp_bias_key else known.mlp_bias
     return dense_mlp(mlp, hidden_size, bias=bias, fused=known.fused_mlp)
 
 
-def _router(fields: Fields, known: Architecture) -> Router:
-    return Router(
-        bias=known.router_bias and fields.text("topk_method", default="noaux_tc") == "noaux_tc",
-        element_bytes=known.router_bytes_per_element,
-        shared_gate=known.shared_gate,
-        linear_bias=known.expert_bias,
-        fused_shared=known.fused_mlp,
-    )
-
-
 def dense_of(fields: Fields, known: Architecture) -> DenseMlp:
-    """The block of a layer without experts."""
+    """Return the block of a layer without experts."""
     default = None if known.gated_mlp else 4 * fields.count(*HIDDEN)
     size = fields.count(
         "intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner", "ff_intermediate_size", default=default
@@ -51,7 +48,7 @@ def dense_of(fields: Fields, known: Architecture) -> DenseMlp:
 
 
 def sparse_of(fields: Fields) -> SparseMlp | None:
-    """The experts of a layer that has them; None in a dense model."""
+    """Return the experts of a layer that has them; None in a dense model."""
     num_experts = fields.optional_count("num_experts", "n_routed_experts", "num_local_experts")
     if num_experts <= 1:
         return None
@@ -66,7 +63,10 @@ def sparse_of(fields: Fields) -> SparseMlp | None:
 
 
 def _sparse_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:
-    """Return the layers that hold experts: as they are listed, else after the dense prefix, at the sparse step, and not listed as dense."""
+    """Return True for each layer with experts.
+
+    A list decides; else experts stand after the dense prefix, at the sparse step, and not where a list names the layer dense.
+    """
     if kinds := fields.per_layer("mlp_layer_types", num_layers):
         return tuple(kind == "sparse" for kind in kinds)
     if isinstance(fields.values.get("moe_layer_freq"), list):

@@ -21,14 +21,22 @@ def gemma3_stack(model: LanguageModel) -> Stack:
 
 
 def gemma4_stack(model: LanguageModel) -> Stack:
-    """The last `num_kv_shared_layers` layers read the cache of the last layer of their type before them."""
+    """Read Gemma 4: the last `num_kv_shared_layers` layers read the cache of the last layer of their type before them."""
     attentions = _attentions(model)
-    mixers = shared_caches(attentions, model.fields.optional_count("num_kv_shared_layers"))
+    mixers = _shared_caches(attentions, model.fields.optional_count("num_kv_shared_layers"))
     layers = []
     for index, (attention, mixer) in enumerate(zip(attentions, mixers, strict=True)):
         shares = isinstance(mixer, SharedCache)
         mlps = _mlps(model.fields, widened=shares)
-        own = _queries(attention, model.hidden_size) if shares else _attention(model, attention)
+        if shares:  # a layer that reads another one's keys and values projects queries alone (vLLM 0.32)
+            queries = Units(count=attention.num_heads, width=attention.head_dim)
+            own = [
+                column_parallel("qkv_proj", queries, columns=model.hidden_size),
+                row_parallel("o_proj", model.hidden_size, columns=queries.elements),
+                vector("qk_norm", attention.head_dim),
+            ]
+        else:
+            own = [*attention_matrices(model.fields, model.known, attention, model.hidden_size)]
         matrices = (*own, *_around(model, mlps))
         layers.append(model.formats.stored(index, LayerShape(mixers=(mixer,), mlps=mlps, matrices=matrices)))
     whole = stack(model, layers)
@@ -50,8 +58,8 @@ def _attentions(model: LanguageModel) -> list[FullAttention]:
     return [replace(base, sliding_window=window) if window else full for window in windows]
 
 
-def shared_caches(attentions: Sequence[FullAttention], num_shared: int) -> list[Mixer]:
-    """The mixers of all layers, where the last ones read the cache of an earlier layer with the same window."""
+def _shared_caches(attentions: Sequence[FullAttention], num_shared: int) -> list[Mixer]:
+    """Return the mixers of all layers; the last `num_shared` read the cache of an earlier layer with the same window."""
     first = len(attentions) - num_shared
     targets = {attention.sliding_window: index for index, attention in enumerate(attentions[: max(0, first)])}
     return [
@@ -76,18 +84,6 @@ def _mlps(fields: Fields, *, widened: bool) -> tuple[Mlp, ...]:
     return (dense, sparse)
 
 
-def _attention(model: LanguageModel, attention: FullAttention) -> Iterator[Matrix]:
-    return attention_matrices(model.fields, model.known, attention, model.hidden_size)
-
-
-def _queries(attention: FullAttention, hidden_size: int) -> Iterator[Matrix]:
-    """A layer that reads another one's keys and values projects queries alone (vLLM 0.32)."""
-    queries = Units(count=attention.num_heads, width=attention.head_dim)
-    yield column_parallel("qkv_proj", queries, columns=hidden_size)
-    yield row_parallel("o_proj", hidden_size, columns=queries.elements)
-    yield vector("qk_norm", attention.head_dim)
-
-
 def _around(model: LanguageModel, mlps: tuple[Mlp, ...]) -> Iterator[Matrix]:
     hidden_size = model.hidden_size
     yield vector("layernorm", 4 * hidden_size)
@@ -95,7 +91,9 @@ def _around(model: LanguageModel, mlps: tuple[Mlp, ...]) -> Iterator[Matrix]:
         if isinstance(mlp, DenseMlp):
             yield from dense_mlp(mlp, hidden_size)
         else:
-            yield from _experts(mlp, hidden_size)
+            for matrix in sparse_mlp(mlp, hidden_size, Router()):
+                # experts stand beside the dense block, not in it, and checkpoints name them so
+                yield replace(matrix, name="layer_experts") if matrix.experts else matrix
             yield vector("router_scale", hidden_size + mlp.num_experts)
             yield vector("layernorm", 3 * hidden_size)
     if width := model.fields.optional_count("hidden_size_per_layer_input"):
@@ -104,14 +102,8 @@ def _around(model: LanguageModel, mlps: tuple[Mlp, ...]) -> Iterator[Matrix]:
         yield vector("layernorm", hidden_size)
 
 
-def _experts(mlp: SparseMlp, hidden_size: int) -> Iterator[Matrix]:
-    """They stand beside the dense block, not in it, and checkpoints name them so."""
-    for matrix in sparse_mlp(mlp, hidden_size, Router()):
-        yield replace(matrix, name="layer_experts") if matrix.experts else matrix
-
-
 def _embeddings_by_layer(model: LanguageModel) -> Iterator[Matrix]:
-    """A second embedding with a slice for every layer, and the projection of the first one to its width."""
+    """Yield a second embedding with a slice for every layer, and the projection of the first one to its width."""
     fields = model.fields
     width = fields.optional_count("hidden_size_per_layer_input")
     if not width:

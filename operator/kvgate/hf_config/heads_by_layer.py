@@ -6,13 +6,12 @@ from kvgate.budget.model_shape import DenseMlp, FullAttention, Mlp, SparseMlp
 from kvgate.hf_config.attention import full_attention, layer_windows
 from kvgate.hf_config.family import Gate, LanguageModel, Stack
 from kvgate.hf_config.feed_forward import mlps_of
-from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.layers import attention_stack
 from kvgate.hf_config.positions import rotary_tables
 
 
 def laguna_stack(model: LanguageModel) -> Stack:
-    """Query heads by layer; a gate for each head (`gating` true or per-head) or for each element."""
+    """Read Laguna: query heads by layer; a gate for each head (`gating` true or per-head) or for each element."""
     fields, num_layers = model.fields, model.num_layers
     base = full_attention(fields, model.hidden_size)
     heads = fields.counts_per_layer("num_attention_heads_per_layer", num_layers, default=base.num_heads)
@@ -32,7 +31,7 @@ def _gated(model: LanguageModel, gate: Gate) -> LanguageModel:
 
 
 def step_stack(model: LanguageModel) -> Stack:
-    """Layers of the type in `attention_other_setting` have its heads; experts where `moe_layers_enum` names the layer."""
+    """Read Step 3.5: layers of the type in `attention_other_setting` have its heads; `moe_layers_enum` names those with experts."""
     fields, num_layers = model.fields, model.num_layers
     base = full_attention(fields, model.hidden_size)
     other = fields.section("attention_other_setting")
@@ -40,18 +39,16 @@ def step_stack(model: LanguageModel) -> Stack:
     windows = layer_windows(fields, model.known, num_layers)
     mixers = []
     for index, window in enumerate(windows):
-        differs = bool(other.values) and bool(kinds) and kinds[index] == other.values.get("attention_type")
-        mixers.append(replace(_other_heads(other, base) if differs else base, sliding_window=window))
+        mixer = base
+        if other.values and kinds and kinds[index] == other.values.get("attention_type"):
+            mixer = FullAttention(
+                num_heads=other.count("num_attention_heads", default=base.num_heads),
+                num_kv_heads=other.count("num_attention_groups", default=base.num_kv_heads),
+                head_dim=other.count("head_dim", default=base.head_dim),
+            )
+        mixers.append(replace(mixer, sliding_window=window))
     gated = _gated(model, "head" if fields.flag("use_head_wise_attn_gate") else "")
     return attention_stack(gated, mixers, _step_mlps(model))
-
-
-def _other_heads(other: Fields, base: FullAttention) -> FullAttention:
-    return FullAttention(
-        num_heads=other.count("num_attention_heads", default=base.num_heads),
-        num_kv_heads=other.count("num_attention_groups", default=base.num_kv_heads),
-        head_dim=other.count("head_dim", default=base.head_dim),
-    )
 
 
 def _step_mlps(model: LanguageModel) -> tuple[Mlp, ...]:
@@ -69,7 +66,7 @@ def _step_mlps(model: LanguageModel) -> tuple[Mlp, ...]:
 
 
 def mimo_stack(model: LanguageModel) -> Stack:
-    """`hybrid_layer_pattern` 1: a window, with heads and widths of its own (`swa_…`)."""
+    """Read MiMo-V2: `hybrid_layer_pattern` 1 is a window, with heads and widths of its own (`swa_…`)."""
     fields = model.fields
     full = full_attention(fields, model.hidden_size)
     full = replace(full, v_head_dim=_narrower(fields.optional_count("v_head_dim"), full.head_dim))
@@ -89,12 +86,12 @@ def mimo_stack(model: LanguageModel) -> Stack:
 
 
 def _narrower(v_head_dim: int, head_dim: int) -> int:
-    """Values as wide as keys are no difference."""
+    """Return the width of values, 0 where it is that of keys."""
     return 0 if v_head_dim == head_dim else v_head_dim
 
 
 def llama4_stack(model: LanguageModel) -> Stack:
-    """Every layer with rotary positions attends within chunks; every n-th holds experts and one that all tokens pass."""
+    """Read Llama 4: layers with rotary positions attend within chunks; every n-th holds experts and one that all tokens pass."""
     fields, num_layers = model.fields, model.num_layers
     full = full_attention(fields, model.hidden_size)
     chunked = replace(full, chunk_size=fields.optional_count("attention_chunk_size"))
@@ -108,7 +105,7 @@ def llama4_stack(model: LanguageModel) -> Stack:
 
 
 def gpt_oss_stack(model: LanguageModel) -> Stack:
-    """Every layer has sinks; those with an even index a window, whatever `layer_types` says."""
+    """Read gpt-oss: every layer has sinks; those with an even index have a window, whatever `layer_types` says."""
     fields = model.fields
     full = replace(full_attention(fields, model.hidden_size), has_sinks=True)
     windowed = replace(full, sliding_window=fields.optional_count("sliding_window"))

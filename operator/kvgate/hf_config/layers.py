@@ -1,4 +1,4 @@
-"""The decoder layers of classes whose layers differ in nothing but their window and their feed-forward block."""
+"""Layers as one stack: those that differ in little (`uniform_stack`, `attention_stack`), and those of several kinds (`mixed_stack`)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from kvgate.budget.units import round_up
 from kvgate.budget.weights import VOCABULARY_MULTIPLE
 from kvgate.hf_config.attention import attention_matrices, attention_of, layer_windows, other_layer_types
 from kvgate.hf_config.blocks import column_parallel, replicated, vector
-from kvgate.hf_config.family import Architecture, LanguageModel, Stack
+from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import mlp_matrices, mlps_of
 from kvgate.hf_config.fields import Fields
 
@@ -36,32 +36,32 @@ _UNMODELLED_KEYS = {
 """Keys that mean a kind of cache that layers of one kind do not have."""
 
 
-def _asks_for(key: str, value: object) -> bool:
-    """A key that is set; MiniMax-M2 lists its layers as 1, which is softmax attention."""
-    softmax = key == "attn_type_list" and isinstance(value, list) and all(kind == 1 for kind in value)
-    return bool(value) and not softmax
-
-
 def unmodelled_mixer(fields: Fields) -> str | None:
-    """The kind of attention or state that is neither attention with or without a window nor MLA; None where there is none."""
+    """Name the attention or state that is neither attention with or without a window nor MLA; None where there is none."""
     for key, kind in _UNMODELLED_KEYS.items():
-        if _asks_for(key, fields.values.get(key)):
+        value = fields.values.get(key)
+        # MiniMax-M2 lists its layers as 1, which is softmax attention
+        is_softmax = key == "attn_type_list" and isinstance(value, list) and all(entry == 1 for entry in value)
+        if value and not is_softmax:
             return kind
     kinds = other_layer_types(fields)
     return f"{min(kinds).replace('_', ' ')} layers" if kinds else None
 
 
 def uniform_stack(model: LanguageModel) -> Stack:
-    """Layers that all attend with the same heads; a first few may be dense where the others hold experts."""
+    """Read layers that all attend with the same heads; a first few may be dense where the others hold experts."""
     fields, known, hidden_size = model.fields, model.known, model.hidden_size
     mixer, attention = attention_of(fields, known, hidden_size)
     windows = layer_windows(fields, known, model.num_layers)
-    attentions = [(_windowed(mixer, window), attention) for window in windows]
+    attentions = [
+        (replace(mixer, sliding_window=window) if window and isinstance(mixer, FullAttention) else mixer, attention)
+        for window in windows
+    ]
     return _stack_of(model, attentions, mlps_of(fields, known, model.num_layers))
 
 
 def headless_stack(model: LanguageModel) -> Stack:
-    """An embedding model of such layers: nothing after the last norm."""
+    """Read an embedding model of such layers, which has nothing after the last norm."""
     whole = uniform_stack(model)
     rows = round_up(model.fields.count("vocab_size"), VOCABULARY_MULTIPLE)
     embedding = column_parallel("embed_tokens", Units(count=rows), columns=model.hidden_size)
@@ -69,7 +69,7 @@ def headless_stack(model: LanguageModel) -> Stack:
 
 
 def attention_stack(model: LanguageModel, mixers: Sequence[FullAttention], mlps: Sequence[Mlp] = ()) -> Stack:
-    """Layers that may attend with heads of their own; `mlps` where the class reads its blocks in its own way."""
+    """Build layers that may attend with heads of their own; `mlps` where the class reads its blocks in its own way."""
     fields, known, hidden_size = model.fields, model.known, model.hidden_size
     matrices = {mixer: tuple(attention_matrices(fields, known, mixer, hidden_size)) for mixer in mixers}
     attentions = [(mixer, matrices[mixer]) for mixer in mixers]
@@ -80,31 +80,32 @@ def _stack_of(
     model: LanguageModel, attentions: Sequence[tuple[Mixer, tuple[Matrix, ...]]], mlps: Sequence[Mlp]
 ) -> Stack:
     fields, known, hidden_size = model.fields, model.known, model.hidden_size
-    norms = vector("layernorm", _norm_elements(fields, known, hidden_size))
+    # StableLM's parallel residual shares one norm between attention and feed-forward
+    shares_norm = fields.text("model_type") == "stablelm" and fields.flag("use_parallel_residual")
+    norms = vector("layernorm", (1 if shares_norm else known.norms) * hidden_size * (2 if known.norm_bias else 1))
     blocks = {mlp: tuple(mlp_matrices(fields, known, mlp, hidden_size)) for mlp in dict.fromkeys(mlps)}
     layers = [
         LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*attention, norms, *blocks[mlp]))
         for (mixer, attention), mlp in zip(attentions, mlps, strict=True)
     ]
-    return stack(
-        model,
-        [model.formats.stored(index, layer) for index, layer in enumerate(layers)],
-        first=_positions(fields, known, hidden_size),
-        drafts=_drafts(model, layers[-1]),
-    )
+    first: tuple[Matrix, ...] = ()
+    if known.learned_positions is not None:
+        rows = fields.count("max_position_embeddings", "n_positions") + known.learned_positions
+        first = (replicated("embed_positions", rows, columns=hidden_size),)
+    stored = [model.formats.stored(index, layer) for index, layer in enumerate(layers)]
+    return stack(model, stored, first=first, drafts=_drafts(model, layers[-1]))
 
 
 def _drafts(model: LanguageModel, last: LayerShape) -> tuple[LayerShape, ...]:
-    """Layers of multi-token prediction: the last one again behind a projection of two hidden states (vLLM 0.32, `glm4_moe_mtp.py`)."""
+    """Return the layers of multi-token prediction: the last one again behind a projection of two hidden states.
+
+    vLLM 0.32: `glm4_moe_mtp.py`.
+    """
     width = model.hidden_size
     more = (replicated("eh_proj", width, columns=2 * width), vector("mtp_norms", 3 * width))
     layer = replace(last, matrices=(*last.matrices, *more))
     count = min(model.fields.optional_count("num_nextn_predict_layers"), model.num_layers)
     return tuple(model.formats.stored(model.num_layers + index, layer) for index in range(count))
-
-
-def _windowed(mixer: Mixer, window: int) -> Mixer:
-    return replace(mixer, sliding_window=window) if window and isinstance(mixer, FullAttention) else mixer
 
 
 def stack(
@@ -115,25 +116,11 @@ def stack(
     last: tuple[Matrix, ...] = (),
     drafts: tuple[LayerShape, ...] = (),
 ) -> Stack:
-    """Layers with the norm before the head, on the stages where the class keeps it."""
+    """Return the layers with the norm before the head, on the stages where the class keeps it."""
     norm = vector("norm", model.hidden_size * (2 if model.known.norm_bias else 1))
     if End.NORM in model.known.ends_everywhere:
         return Stack(layers=tuple(layers), first=first, last=last, everywhere=(norm,), drafts=drafts)
     return Stack(layers=tuple(layers), first=first, last=(norm, *last), drafts=drafts)
-
-
-def _positions(fields: Fields, known: Architecture, hidden_size: int) -> tuple[Matrix, ...]:
-    """Learned positions, of models without rotary ones."""
-    if known.learned_positions is None:
-        return ()
-    rows = fields.count("max_position_embeddings", "n_positions") + known.learned_positions
-    return (replicated("embed_positions", rows, columns=hidden_size),)
-
-
-def _norm_elements(fields: Fields, known: Architecture, hidden_size: int) -> int:
-    """StableLM's parallel residual shares one norm between attention and feed-forward."""
-    norms = 1 if fields.text("model_type") == "stablelm" and fields.flag("use_parallel_residual") else known.norms
-    return norms * hidden_size * (2 if known.norm_bias else 1)
 
 
 Part = tuple[Mixer, tuple[Matrix, ...]]
@@ -143,42 +130,42 @@ Part = tuple[Mixer, tuple[Matrix, ...]]
 def mixed_stack(
     model: LanguageModel, parts: Sequence[Part], mlps: Sequence[Mlp], *, drafts: tuple[LayerShape, ...] = ()
 ) -> Stack:
-    """A mixer and a feed-forward block in every layer."""
+    """Build layers that each have a mixer and a feed-forward block."""
     made = {pair: layer_of(model, *pair) for pair in set(zip(parts, mlps, strict=True))}
     layers = (made[pair] for pair in zip(parts, mlps, strict=True))
     return stack(model, (model.formats.stored(index, layer) for index, layer in enumerate(layers)), drafts=drafts)
 
 
 def layer_of(model: LanguageModel, part: Part, mlp: Mlp) -> LayerShape:
-    """A mixer and a feed-forward block, a norm before each."""
+    """Return a mixer and a feed-forward block, a norm before each."""
     mixer, own = part
     block = mlp_matrices(model.fields, model.known, mlp, model.hidden_size)
     return LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*own, *block, vector("layernorm", 2 * model.hidden_size)))
 
 
 def parts_of(kinds: Sequence[str], known: Mapping[str, Part]) -> list[Part]:
-    """The part of every layer; a word that no class of 0.32 uses becomes a layer without a formula."""
+    """Return the part of every layer; a word that no class of 0.32 uses becomes a layer without a formula."""
     return [known.get(kind) or (UnmodelledLayer(kind=f"{kind.replace('_', ' ')} layers"), ()) for kind in kinds]
 
 
 def listed_kinds(fields: Fields, key: str, num_layers: int) -> list[str]:
-    """One word per decoder layer; empty where config.json lists none."""
+    """Return one word per decoder layer; empty where config.json lists none."""
     return [str(kind) for kind in fields.per_layer(key, num_layers)]
 
 
 def every(num_layers: int, period: int, offset: int, *, here: str, elsewhere: str) -> list[str]:
-    """One layer of each `period` is of another kind than the rest."""
+    """Return the kinds of all layers, where one layer of each `period` is of another kind than the rest."""
     return [here if index % period == offset else elsewhere for index in range(num_layers)]
 
 
 def count_or_auto(fields: Fields, *keys: str, auto: int) -> int:
-    """A number, or the one that transformers' config class computes for `auto` and for silence."""
+    """Return the number, or `auto`: transformers' config class computes it where the key is `auto` or missing."""
     value: Any = next((fields.values[key] for key in keys if fields.has(key)), "auto")
     return auto if value == "auto" else fields.count(*keys)
 
 
 def state_dtype(fields: Fields, key: str, *, default: str | None = None) -> str | None:
-    """The dtype of the recurrent state that config.json asks for; None: the model's."""
+    """Return the dtype of the recurrent state that config.json requests; None: the model's."""
     name = fields.text(key, default=default or "auto")
     if name == "auto":
         return None
