@@ -12,34 +12,34 @@ from kvgate.record import record
 
 
 def vector(name: str, elements: int, *, element_bytes: int | None = None) -> Matrix:
-    """A norm or another vector that every rank holds whole."""
+    """Return a norm or another vector that every rank holds whole."""
     return Matrix(name=name, rows=(Units(count=elements),), element_bytes=element_bytes)
 
 
 def cut_vector(name: str, *units: Units, element_bytes: int | None = None) -> Matrix:
-    """A vector that is dealt out with the heads or channels it belongs to."""
+    """Return a vector that is dealt out with the heads or channels it belongs to."""
     return Matrix(name=name, rows=units, cut=Cut.ROWS, element_bytes=element_bytes)
 
 
 def column_parallel(name: str, *rows: Units, columns: int, bias: bool = False, experts: int = 0) -> Matrix:
-    """Output features are dealt out."""
+    """Return a matrix whose output features are dealt out to the ranks."""
     return Matrix(name=name, rows=rows, columns=columns, cut=Cut.ROWS, bias=bias, experts=experts)
 
 
 def row_parallel(name: str, rows: int, *, columns: int, bias: bool = False, experts: int = 0) -> Matrix:
-    """Input features are dealt out."""
+    """Return a matrix whose input features are dealt out to the ranks."""
     return Matrix(name=name, rows=(Units(count=rows),), columns=columns, cut=Cut.COLUMNS, bias=bias, experts=experts)
 
 
 def replicated(name: str, rows: int, *, columns: int, bias: bool = False, element_bytes: int | None = None) -> Matrix:
-    """Every rank holds all of it."""
+    """Return a matrix that every rank holds whole."""
     return Matrix(name=name, rows=(Units(count=rows),), columns=columns, bias=bias, element_bytes=element_bytes)
 
 
 def attention(
     mixer: FullAttention, hidden_size: int, *, qkv_bias: bool = False, output_bias: bool = False, query_parts: int = 1
 ) -> Iterator[Matrix]:
-    """Fused q, k and v, and the output projection; `query_parts` is 2 where a gate of the output stands beside q."""
+    """Yield fused q, k and v, and the output projection; `query_parts` is 2 where a gate of the output stands beside q."""
     head, values = mixer.head_dim, mixer.v_head_dim or mixer.head_dim
     queries = Units(count=mixer.num_heads, width=query_parts * head)
     keys = Units(count=mixer.num_kv_heads, width=head)
@@ -60,7 +60,7 @@ class LatentRanks:
 
 
 def latent_attention(ranks: LatentRanks, num_heads: int, hidden_size: int) -> Iterator[Matrix]:
-    """The down projections and their norms are whole on every rank, the rest is cut by heads."""
+    """Yield MLA: the down projections and their norms are whole on every rank, the rest is cut by heads."""
     queries = Units(count=num_heads, width=ranks.qk_nope_head_dim + ranks.qk_rope_head_dim)
     if ranks.q_lora_rank:
         yield replicated("q_a_proj", ranks.q_lora_rank, columns=hidden_size)
@@ -85,7 +85,7 @@ def latent_mixer(ranks: LatentRanks, num_heads: int) -> LatentAttention:
 
 
 def dense_mlp(mlp: DenseMlp, hidden_size: int, *, bias: bool = False, fused: bool = True) -> Iterator[Matrix]:
-    """Gate and up, fused into one but for Laguna's, and down."""
+    """Yield gate and up, fused into one except in Laguna, and down."""
     yield from _up("gate_up_proj", mlp.intermediate_size, hidden_size, gated=mlp.gated, bias=bias, fused=fused)
     yield row_parallel("down_proj", hidden_size, columns=mlp.intermediate_size, bias=bias)
 
@@ -117,7 +117,7 @@ class Router:
 def sparse_mlp(
     mlp: SparseMlp, hidden_size: int, router: Router, *, bias: bool = False, least_width: int = 0
 ) -> Iterator[Matrix]:
-    """Experts are cut along their own width or dealt out whole; the shared part is an ordinary block."""
+    """Yield experts, which are cut along their own width or dealt out whole, their router, and the shared part, an ordinary block."""
     width = mlp.hidden_size or hidden_size
     inner = (Units(count=mlp.intermediate_size),) * (2 if mlp.gated else 1)
     up = column_parallel("experts", *inner, columns=width, bias=bias, experts=mlp.num_experts)

@@ -1,4 +1,4 @@
-"""Typed access to a config.json mapping: every problem is collected, none stops the reading."""
+"""config.json: its text with limits, the keys of its language model, and typed access that collects every problem and stops at none."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from kvgate.text.unicode import NOT_UNICODE, parsed_has_lone_surrogate
 HEADS = ("num_attention_heads", "n_head", "num_heads", "decoder_attention_heads")
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 LARGEST = 10**12
-"""No count in a config.json is larger: what is, is a mistake or an attack."""
+"""No count in a config.json is larger; a larger one is a mistake or an attack."""
 
 
 class ModelConfigError(ValueError):
@@ -22,128 +22,38 @@ class ModelConfigError(ValueError):
         self.problems = problems
 
 
-class Fields:
-    """A view of one mapping that remembers what was wrong with it."""
+MAX_CHARACTERS = 4_000_000
+"""The longest published config.json (MiniMax-M3-NVFP4: 22,422 modules by name) has 2.4 million."""
 
-    def __init__(self, values: Mapping[str, Any], *, name: str = "", problems: list[str] | None = None) -> None:
-        self.values = values
-        self.problems: list[str] = [] if problems is None else problems
-        self._prefix = f"{name}." if name else ""
-
-    def section(self, key: str) -> "Fields":
-        """The object under a key, empty where there is none; its problems are told here, with the key before them."""
-        return Fields(self.mapping(key), name=f"{self._prefix}{key}", problems=self.problems)
-
-    def over(self, defaults: Mapping[str, Any]) -> "Fields":
-        """The same with these values where nothing is set, as a config class of transformers fills in."""
-        known = {key: value for key, value in self.values.items() if value is not None}
-        return Fields({**defaults, **known}, name=self._prefix[:-1], problems=self.problems)
-
-    def count(self, *keys: str, default: int | None = None) -> int:
-        """The first of `keys` that is set, as a whole number above 0; a problem (and 1) where there is none."""
-        key, value = self._first(keys)
-        if value is None:
-            if default is not None:
-                return default
-            self.problems.append(f"{self._prefix}{' or '.join(keys)} is missing; copy the model's whole config.json")
-            return 1
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST:
-            self.problems.append(f"{self._prefix}{key} is {_shown(value)}; it must be a whole number above 0")
-            return 1
-        return value
-
-    def optional_count(self, *keys: str) -> int:
-        """Read a count, or 0 where nothing is set: null, 0 and absence mean the same here."""
-        key, value = self._first(keys)
-        if not value:
-            return 0
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST:
-            self.problems.append(f"{self._prefix}{key} is {_shown(value)}; it must be a whole number or null")
-            return 0
-        return value
-
-    def share(self, *keys: str, default: float = 1) -> float:
-        """The first of `keys` that is set, as a number above 0 and up to 1."""
-        key, value = self._first(keys)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-            self.problems.append(f"{self._prefix}{key} is {_shown(value)}; it must be a number above 0 and up to 1")
-            return 1
-        return value
-
-    def number(self, key: str, *, most: float) -> float:
-        """A number above 0 and up to `most`; a problem (and 1) where there is none."""
-        value = self.values.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
-            self.problems.append(
-                f"{self._prefix}{key} is {_shown(value)}; it must be a number above 0 and up to {most:g}"
-            )
-            return 1
-        return value
-
-    def flag(self, *keys: str, default: bool = False) -> bool:
-        """The first of `keys` that is set, as a truth value."""
-        _, value = self._first(keys)
-        return default if value is None else bool(value)
-
-    def mapping(self, *keys: str) -> Mapping[str, Any]:
-        """The first of `keys` that holds an object; empty where none does."""
-        return next((self.values[key] for key in keys if isinstance(self.values.get(key), Mapping)), {})
-
-    def sequence(self, key: str) -> list[Any]:
-        """A list; empty where there is none."""
-        value = self.values.get(key)
-        return list(value) if isinstance(value, list | tuple) else []
-
-    def per_layer(self, key: str, num_layers: int) -> list[Any]:
-        """A list with one entry per decoder layer; empty where there is none. Entries beyond the last layer are drafts'."""
-        entries = self.sequence(key)
-        if entries and len(entries) < num_layers:
-            self.problems.append(
-                f"{self._prefix}{key} has {len(entries)} entries for {num_layers} layers; each layer needs one"
-            )
-            return []
-        return entries[:num_layers]
-
-    def counts_per_layer(self, key: str, num_layers: int, *, default: int) -> tuple[int, ...]:
-        """Read whole numbers above 0 per layer; without a list every layer gets the default."""
-        entries = self.per_layer(key, num_layers) or [default] * num_layers
-        for entry in entries:
-            if isinstance(entry, bool) or not isinstance(entry, int) or not 0 < entry <= LARGEST:
-                self.problems.append(
-                    f"{self._prefix}{key} has {_shown(entry)}; every entry must be a whole number above 0"
-                )
-                return (default,) * num_layers
-        return tuple(entries)
-
-    def layer_numbers(self, key: str) -> frozenset[int]:
-        """A list of numbers of layers; empty where there is none."""
-        entries = self.sequence(key)
-        wrong = [entry for entry in entries if isinstance(entry, bool) or not isinstance(entry, int)]
-        if wrong:
-            self.problems.append(
-                f"{self._prefix}{key} has {_shown(wrong[0])}; every entry must be the number of a layer"
-            )
-            return frozenset()
-        return frozenset(entries)
-
-    def text(self, *keys: str, default: str = "") -> str:
-        """The first of `keys` that is set, as text."""
-        _, value = self._first(keys)
-        return default if value is None else str(value)
-
-    def has(self, key: str) -> bool:
-        """True where the key is set to something other than null."""
-        return self.values.get(key) is not None
-
-    def _first(self, keys: tuple[str, ...]) -> tuple[str, Any]:
-        return next(((key, self.values[key]) for key in keys if self.values.get(key) is not None), (keys[0], None))
+_FLOAT = "__float__"
+"""Key by which transformers writes numbers that JSON does not have: {"__float__": "Infinity"} (`PreTrainedConfig`)."""
+_SPECIAL = {"Infinity": inf, "-Infinity": -inf, "NaN": nan}
 
 
-def _shown(value: Any) -> str:
-    text = repr(value) if not isinstance(value, int) or abs(value) <= LARGEST else "a number beyond 10^12"
-    return text if len(text) <= 60 else f"{text[:57]}…"
+def parse_config_text(text: str) -> dict[str, Any]:
+    """Return the object as Python reads JSON: with `Infinity`, `-Infinity` and `NaN`, which published configs hold.
+
+    Raises ModelConfigError for what is too long, not JSON, not an object, nested too deeply, or not Unicode.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise ModelConfigError((f"it has {len(text)} characters; a config.json has less than {MAX_CHARACTERS}",))
+    try:
+        config = json.loads(text.removeprefix("\ufeff"), object_hook=_special_float if f'"{_FLOAT}"' in text else None)
+        is_too_deep = is_nested_beyond(config, MAX_DEPTH)
+        is_unicode = is_too_deep or not parsed_has_lone_surrogate(text, config)
+    except (ValueError, RecursionError) as error:
+        raise ModelConfigError((f"it is not JSON ({error})",)) from None
+    if not isinstance(config, dict):
+        raise ModelConfigError((f"it is JSON of type {type(config).__name__}, not an object",))
+    if is_too_deep:
+        raise ModelConfigError((f"it is nested deeper than {MAX_DEPTH} levels; a config.json has less than ten",))
+    if not is_unicode:
+        raise ModelConfigError((NOT_UNICODE,))
+    return config
+
+
+def _special_float(found: dict[str, Any]) -> Any:
+    return _SPECIAL.get(str(found[_FLOAT]), found) if found.keys() == {_FLOAT} else found
 
 
 _PATHS = (("text_config",), ("thinker_config", "text_config"), ("llm_config",), ("language_config",))
@@ -168,7 +78,7 @@ _TEXT_DEFAULTS: dict[str, Mapping[str, Any]] = {
 
 
 def language_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """config.json with the keys of its language model before those around it; null inside means that the outer key counts."""
+    """Return config.json with the keys of its language model before those around it; where one is null inside, the outer key counts."""
     nested = next((part for path in _PATHS if (part := _at(config, path))), {})
     model_type = nested.get("model_type")
     defaults = _TEXT_DEFAULTS.get(model_type, {}) if isinstance(model_type, str) else {}
@@ -177,43 +87,132 @@ def language_keys(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _at(config: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
-    """The object at the end of a path; empty where there is none."""
+    """Return the object at the end of a path; empty where there is none."""
     here: Any = config
     for key in path:
         here = here.get(key) if isinstance(here, Mapping) else None
     return here if isinstance(here, Mapping) else {}
 
 
-MAX_CHARACTERS = 4_000_000
-"""The longest published config.json (MiniMax-M3-NVFP4: 22,422 modules by name) has 2.4 million."""
+class Fields:
+    """A view of one mapping that remembers what was wrong with it."""
+
+    def __init__(self, values: Mapping[str, Any], *, name: str = "", problems: list[str] | None = None) -> None:
+        self.values = values
+        self.problems: list[str] = [] if problems is None else problems
+        self._prefix = f"{name}." if name else ""
+
+    def section(self, key: str) -> "Fields":
+        """Return the object under a key, empty where there is none; its problems are collected here, with the key before them."""
+        return Fields(self.mapping(key), name=f"{self._prefix}{key}", problems=self.problems)
+
+    def over(self, defaults: Mapping[str, Any]) -> "Fields":
+        """Return the same with these values where nothing is set, as a config class of transformers fills in."""
+        known = {key: value for key, value in self.values.items() if value is not None}
+        return Fields({**defaults, **known}, name=self._prefix[:-1], problems=self.problems)
+
+    def count(self, *keys: str, default: int | None = None) -> int:
+        """Return the first of `keys` that is set, as a whole number above 0; where none is, collect a problem and return 1."""
+        key, value = self._first(keys)
+        if value is None:
+            if default is not None:
+                return default
+            self.problems.append(f"{self._prefix}{' or '.join(keys)} is missing; copy the model's whole config.json")
+            return 1
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST:
+            self.problems.append(f"{self._prefix}{key} is {_shown(value)}; it must be a whole number above 0")
+            return 1
+        return value
+
+    def optional_count(self, *keys: str) -> int:
+        """Return a count, or 0 where nothing is set: null, 0 and absence mean the same here."""
+        key, value = self._first(keys)
+        if not value:
+            return 0
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST:
+            self.problems.append(f"{self._prefix}{key} is {_shown(value)}; it must be a whole number or null")
+            return 0
+        return value
+
+    def share(self, *keys: str, default: float = 1) -> float:
+        """Return the first of `keys` that is set, as a number above 0 and up to 1."""
+        key, value = self._first(keys)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+            self.problems.append(f"{self._prefix}{key} is {_shown(value)}; it must be a number above 0 and up to 1")
+            return 1
+        return value
+
+    def number(self, key: str, *, most: float) -> float:
+        """Return a number above 0 and up to `most`; where it is none, collect a problem and return 1."""
+        value = self.values.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+            self.problems.append(
+                f"{self._prefix}{key} is {_shown(value)}; it must be a number above 0 and up to {most:g}"
+            )
+            return 1
+        return value
+
+    def flag(self, *keys: str, default: bool = False) -> bool:
+        """Return the first of `keys` that is set, as a truth value."""
+        _, value = self._first(keys)
+        return default if value is None else bool(value)
+
+    def mapping(self, *keys: str) -> Mapping[str, Any]:
+        """Return the first of `keys` that holds an object; empty where none does."""
+        return next((self.values[key] for key in keys if isinstance(self.values.get(key), Mapping)), {})
+
+    def sequence(self, key: str) -> list[Any]:
+        """Return a list; empty where there is none."""
+        value = self.values.get(key)
+        return list(value) if isinstance(value, list | tuple) else []
+
+    def per_layer(self, key: str, num_layers: int) -> list[Any]:
+        """Return a list with one entry per decoder layer; empty where there is none. Entries beyond the last layer are for drafts."""
+        entries = self.sequence(key)
+        if entries and len(entries) < num_layers:
+            self.problems.append(
+                f"{self._prefix}{key} has {len(entries)} entries for {num_layers} layers; each layer needs one"
+            )
+            return []
+        return entries[:num_layers]
+
+    def counts_per_layer(self, key: str, num_layers: int, *, default: int) -> tuple[int, ...]:
+        """Return a whole number above 0 for each layer; without a list every layer gets the default."""
+        entries = self.per_layer(key, num_layers) or [default] * num_layers
+        for entry in entries:
+            if isinstance(entry, bool) or not isinstance(entry, int) or not 0 < entry <= LARGEST:
+                self.problems.append(
+                    f"{self._prefix}{key} has {_shown(entry)}; every entry must be a whole number above 0"
+                )
+                return (default,) * num_layers
+        return tuple(entries)
+
+    def layer_numbers(self, key: str) -> frozenset[int]:
+        """Return the numbers of the layers in a list; empty where there is none."""
+        entries = self.sequence(key)
+        wrong = [entry for entry in entries if isinstance(entry, bool) or not isinstance(entry, int)]
+        if wrong:
+            self.problems.append(
+                f"{self._prefix}{key} has {_shown(wrong[0])}; every entry must be the number of a layer"
+            )
+            return frozenset()
+        return frozenset(entries)
+
+    def text(self, *keys: str, default: str = "") -> str:
+        """Return the first of `keys` that is set, as text."""
+        _, value = self._first(keys)
+        return default if value is None else str(value)
+
+    def has(self, key: str) -> bool:
+        """True where the key is set to something other than null."""
+        return self.values.get(key) is not None
+
+    def _first(self, keys: tuple[str, ...]) -> tuple[str, Any]:
+        return next(((key, self.values[key]) for key in keys if self.values.get(key) is not None), (keys[0], None))
 
 
-_FLOAT = "__float__"
-"""Key by which transformers writes numbers that JSON does not have: {"__float__": "Infinity"} (`PreTrainedConfig`)."""
-_SPECIAL = {"Infinity": inf, "-Infinity": -inf, "NaN": nan}
-
-
-def parse_config_text(text: str) -> dict[str, Any]:
-    """The object as Python reads JSON: with `Infinity`, `-Infinity` and `NaN`, which published configs hold.
-
-    Raises ModelConfigError for what is too long, not JSON, not an object, nested too deeply, or not Unicode.
-    """
-    if len(text) > MAX_CHARACTERS:
-        raise ModelConfigError((f"it has {len(text)} characters; a config.json has less than {MAX_CHARACTERS}",))
-    try:
-        config = json.loads(text.removeprefix("\ufeff"), object_hook=_special_float if f'"{_FLOAT}"' in text else None)
-        is_too_deep = is_nested_beyond(config, MAX_DEPTH)
-        is_unicode = is_too_deep or not parsed_has_lone_surrogate(text, config)
-    except (ValueError, RecursionError) as error:
-        raise ModelConfigError((f"it is not JSON ({error})",)) from None
-    if not isinstance(config, dict):
-        raise ModelConfigError((f"it is JSON of type {type(config).__name__}, not an object",))
-    if is_too_deep:
-        raise ModelConfigError((f"it is nested deeper than {MAX_DEPTH} levels; a config.json has less than ten",))
-    if not is_unicode:
-        raise ModelConfigError((NOT_UNICODE,))
-    return config
-
-
-def _special_float(found: dict[str, Any]) -> Any:
-    return _SPECIAL.get(str(found[_FLOAT]), found) if found.keys() == {_FLOAT} else found
+def _shown(value: Any) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) <= LARGEST else "a number beyond 10^12"
+    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -1,6 +1,9 @@
-"""Mamba mixers: their weights as vLLM 0.32 declares them (`MambaMixer`, `MambaMixer2`), and what they cache."""
+"""Mamba mixers (vLLM 0.32: `MambaMixer`, `MambaMixer2`) and the classes that have them.
 
-from collections.abc import Iterable, Iterator
+Alone in Mamba and Codestral; with attention in Jamba, Granite 4, Bamba and Falcon-H1.
+"""
+
+from collections.abc import Iterable
 from typing import Any
 
 from kvgate.budget.matrix import Cut, Matrix, Units
@@ -29,7 +32,7 @@ class Mamba1:
 
 
 def mamba1(dims: Mamba1, hidden_size: int) -> Part:
-    """A state of `state_size` numbers per channel."""
+    """Return the mixer, whose state has `state_size` numbers per channel, and its weights."""
     channels = Units(count=dims.inner_size)
     mixer = RecurrentState(
         kind="Mamba1",
@@ -37,19 +40,17 @@ def mamba1(dims: Mamba1, hidden_size: int) -> Part:
         conv_taps=dims.conv_kernel - 1,
         state=Units(count=dims.inner_size, width=dims.state_size),
     )
-    return mixer, tuple(_mamba1_matrices(dims, channels, hidden_size))
-
-
-def _mamba1_matrices(dims: Mamba1, channels: Units, hidden_size: int) -> Iterator[Matrix]:
-    yield column_parallel("in_proj", channels, channels, columns=hidden_size, bias=dims.bias)
-    yield column_parallel("conv1d", channels, columns=dims.conv_kernel, bias=dims.conv_bias)
-    yield row_parallel("x_proj", dims.dt_rank + 2 * dims.state_size, columns=dims.inner_size)
-    yield column_parallel("dt_proj", channels, columns=dims.dt_rank, bias=True)
-    yield Matrix(name="A", rows=(channels,), columns=dims.state_size, cut=Cut.ROWS, element_bytes=4)
-    yield cut_vector("D", channels)
-    if dims.norms:
-        yield vector("mixer_norms", dims.dt_rank + 2 * dims.state_size)
-    yield row_parallel("out_proj", hidden_size, columns=dims.inner_size, bias=dims.bias)
+    projected = dims.dt_rank + 2 * dims.state_size
+    return mixer, (
+        column_parallel("in_proj", channels, channels, columns=hidden_size, bias=dims.bias),
+        column_parallel("conv1d", channels, columns=dims.conv_kernel, bias=dims.conv_bias),
+        row_parallel("x_proj", projected, columns=dims.inner_size),
+        column_parallel("dt_proj", channels, columns=dims.dt_rank, bias=True),
+        Matrix(name="A", rows=(channels,), columns=dims.state_size, cut=Cut.ROWS, element_bytes=4),
+        cut_vector("D", channels),
+        *((vector("mixer_norms", projected),) if dims.norms else ()),
+        row_parallel("out_proj", hidden_size, columns=dims.inner_size, bias=dims.bias),
+    )
 
 
 @record
@@ -69,7 +70,10 @@ class Mamba2:
 
 
 def mamba2(dims: Mamba2, hidden_size: int) -> Part:
-    """A state of head_dim × state_size numbers per head; B and C are shared by the heads of a group."""
+    """Return the mixer, whose state has head_dim × state_size numbers per head, and its weights.
+
+    The heads of a group share B and C.
+    """
     inner = Units(count=dims.num_heads, width=dims.head_dim)
     groups = Units(count=dims.n_groups, width=dims.state_size)
     mixer = RecurrentState(
@@ -80,26 +84,23 @@ def mamba2(dims: Mamba2, hidden_size: int) -> Part:
         state_dtype=dims.state_dtype,
         keeps_checkpoint=True,
     )
-    return mixer, tuple(_mamba2_matrices(dims, inner, groups, hidden_size))
-
-
-def _mamba2_matrices(dims: Mamba2, inner: Units, groups: Units, hidden_size: int) -> Iterator[Matrix]:
     heads = Units(count=dims.num_heads)
-    yield column_parallel("in_proj", inner, inner, groups, groups, heads, columns=hidden_size, bias=dims.bias)
-    yield column_parallel("conv1d", inner, groups, groups, columns=dims.conv_kernel, bias=dims.conv_bias)
-    yield cut_vector("A", heads, element_bytes=4)
-    yield cut_vector("D", heads)
-    yield cut_vector("dt_bias", heads)
-    if dims.has_norm:
-        yield cut_vector("mixer_norm", inner)
-    yield row_parallel("out_proj", hidden_size, columns=inner.elements, bias=dims.bias)
+    return mixer, (
+        column_parallel("in_proj", inner, inner, groups, groups, heads, columns=hidden_size, bias=dims.bias),
+        column_parallel("conv1d", inner, groups, groups, columns=dims.conv_kernel, bias=dims.conv_bias),
+        cut_vector("A", heads, element_bytes=4),
+        cut_vector("D", heads),
+        cut_vector("dt_bias", heads),
+        *((cut_vector("mixer_norm", inner),) if dims.has_norm else ()),
+        row_parallel("out_proj", hidden_size, columns=inner.elements, bias=dims.bias),
+    )
 
 
 _MAMBA, _ATTENTION = "mamba", "attention"
 
 
 def mamba_stack(model: LanguageModel) -> Stack:
-    """Mamba and Falcon-Mamba: a mixer and one norm per layer, no feed-forward blocks."""
+    """Read Mamba and Falcon-Mamba: a mixer and one norm per layer, no feed-forward blocks."""
     fields = model.fields
     inner = fields.optional_count("intermediate_size") or fields.count("expand", default=2) * model.hidden_size
     dims = Mamba1(
@@ -114,7 +115,7 @@ def mamba_stack(model: LanguageModel) -> Stack:
 
 
 def mamba2_stack(model: LanguageModel) -> Stack:
-    """Mamba2 and Codestral-Mamba."""
+    """Read Mamba2 and Codestral-Mamba: a mixer and one norm per layer."""
     fields = model.fields
     dims = Mamba2(
         num_heads=fields.count("num_heads"),
@@ -139,7 +140,7 @@ def _dt_rank(fields: Fields, key: str, hidden_size: int) -> int:
 
 
 def jamba_stack(model: LanguageModel) -> Stack:
-    """One attention layer per period, experts in every second layer; the offsets are config.json's."""
+    """Read Jamba: one attention layer per period, experts in every second layer; the offsets are config.json's."""
     fields, hidden_size = model.fields, model.hidden_size
     dims = Mamba1(
         inner_size=fields.count("mamba_expand", default=2) * hidden_size,
@@ -152,7 +153,10 @@ def jamba_stack(model: LanguageModel) -> Stack:
     )
     known = {_MAMBA: mamba1(dims, hidden_size), _ATTENTION: attention_of(fields, model.known, hidden_size)}
     kinds = _periodic(fields, "attn_layer", model.num_layers, defaults=(8, 4), here=_ATTENTION, elsewhere=_MAMBA)
-    return mixed_stack(model, parts_of(kinds, known), _jamba_mlps(model))
+    dense = dense_of(fields, model.known)
+    sparse = sparse_of(fields) or dense
+    holders = _periodic(fields, "expert_layer", model.num_layers, defaults=(2, 1), here="experts", elsewhere="dense")
+    return mixed_stack(model, parts_of(kinds, known), [sparse if kind == "experts" else dense for kind in holders])
 
 
 def _periodic(
@@ -163,15 +167,8 @@ def _periodic(
     return every(num_layers, period, offset, here=here, elsewhere=elsewhere)
 
 
-def _jamba_mlps(model: LanguageModel) -> list[Mlp]:
-    fields, dense = model.fields, dense_of(model.fields, model.known)
-    sparse = sparse_of(fields) or dense
-    holders = _periodic(fields, "expert_layer", model.num_layers, defaults=(2, 1), here="experts", elsewhere="dense")
-    return [sparse if kind == "experts" else dense for kind in holders]
-
-
 def _mamba2_of(fields: Fields, hidden_size: int, *, conv_bias: bool, has_norm: bool = True) -> Mamba2:
-    """The keys that Granite 4, Bamba and Falcon-H1 have in common."""
+    """Read the keys that Granite 4, Bamba and Falcon-H1 have in common."""
     num_heads = fields.count("mamba_n_heads", default=128)
     inner = fields.optional_count("mamba_d_ssm") or fields.count("mamba_expand", default=2) * hidden_size
     return Mamba2(
@@ -187,35 +184,30 @@ def _mamba2_of(fields: Fields, hidden_size: int, *, conv_bias: bool, has_norm: b
 
 
 def granite_hybrid_stack(model: LanguageModel) -> Stack:
-    """Granite 4: experts and a shared block beside them in every layer; the small ones have the shared block only."""
+    """Read Granite 4: experts and a shared block beside them in every layer; the small ones have the shared block only."""
     fields, hidden_size = model.fields, model.hidden_size
     dims = _mamba2_of(fields, hidden_size, conv_bias=fields.flag("mamba_conv_bias", default=True))
     known = {_MAMBA: mamba2(dims, hidden_size), _ATTENTION: attention_of(fields, model.known, hidden_size)}
     kinds = listed_kinds(fields, "layer_types", model.num_layers) or [_MAMBA] * model.num_layers
-    mlps, blocks = _granite_blocks(fields, hidden_size)
+    shared, num_experts = fields.optional_count("shared_intermediate_size"), fields.optional_count("num_local_experts")
+    mlp: Mlp = DenseMlp(intermediate_size=shared)
+    if num_experts:
+        mlp = SparseMlp(
+            num_experts=num_experts,
+            num_experts_per_token=fields.count("num_experts_per_tok", default=1),
+            intermediate_size=fields.count("intermediate_size"),
+            shared_intermediate_size=shared,
+        )
+    block = sparse_mlp(mlp, hidden_size, Router()) if isinstance(mlp, SparseMlp) else dense_mlp(mlp, hidden_size)
+    around = (*block, vector("layernorm", 2 * hidden_size))
     layers = (
-        LayerShape(mixers=(mixer,), mlps=mlps, matrices=(*own, *blocks, vector("layernorm", 2 * hidden_size)))
-        for mixer, own in parts_of(kinds, known)
+        LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*own, *around)) for mixer, own in parts_of(kinds, known)
     )
     return stack(model, (model.formats.stored(index, layer) for index, layer in enumerate(layers)))
 
 
-def _granite_blocks(fields: Fields, hidden_size: int) -> tuple[tuple[Mlp, ...], tuple[Matrix, ...]]:
-    shared, num_experts = fields.optional_count("shared_intermediate_size"), fields.optional_count("num_local_experts")
-    if not num_experts:
-        dense = DenseMlp(intermediate_size=shared)
-        return (dense,), tuple(dense_mlp(dense, hidden_size))
-    sparse = SparseMlp(
-        num_experts=num_experts,
-        num_experts_per_token=fields.count("num_experts_per_tok", default=1),
-        intermediate_size=fields.count("intermediate_size"),
-        shared_intermediate_size=shared,
-    )
-    return (sparse,), tuple(sparse_mlp(sparse, hidden_size, Router()))
-
-
 def bamba_stack(model: LanguageModel) -> Stack:
-    """Mamba2 with attention at the indices that config.json lists."""
+    """Read Bamba: Mamba2, with attention at the indices that config.json lists."""
     fields, hidden_size = model.fields, model.hidden_size
     dims = _mamba2_of(fields, hidden_size, conv_bias=fields.flag("mamba_conv_bias", default=True))
     known = {_MAMBA: mamba2(dims, hidden_size), _ATTENTION: attention_of(fields, model.known, hidden_size)}
@@ -226,7 +218,7 @@ def bamba_stack(model: LanguageModel) -> Stack:
 
 
 def falcon_h1_stack(model: LanguageModel) -> Stack:
-    """Attention and Mamba2 side by side in every layer."""
+    """Read Falcon-H1: attention and Mamba2 side by side in every layer."""
     fields, hidden_size = model.fields, model.hidden_size
     dims = _mamba2_of(
         fields,

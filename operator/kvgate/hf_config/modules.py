@@ -119,7 +119,7 @@ class ModuleList:
 
     @classmethod
     def of(cls, entries: Iterable[str], num_layers: int) -> "ModuleList":
-        """Raises UnknownFormat for an expression that RE2 cannot run, or that is none, and for lists that take too long."""
+        """Sort the entries of a list. Raises UnknownFormat for an expression that RE2 cannot run and for a list that takes too long."""
         names: set[str] = set()
         globs: set[str] = set()
         expressions: set[str] = set()
@@ -128,7 +128,9 @@ class ModuleList:
         for entry in entries:
             if entry.startswith("re:"):
                 expressions.add(entry[3:])
-            elif (found := _IN_LAYER.fullmatch(entry)) and _is_text(found["before"]):
+            elif (found := _IN_LAYER.fullmatch(entry)) and _TEXT_PARTS.issuperset(
+                (found["before"] or "model").split(".")
+            ):
                 tail, layer = found["tail"] or "", int(found["layer"])
                 (layer_globs if "*" in tail else layer_names).setdefault(layer, set()).add(_checked(tail))
             else:
@@ -149,37 +151,31 @@ class ModuleList:
         """True where the list names a module of a layer by any of its names."""
         tails = MODULES.get(module, ())
         if isinstance(place, str):
-            return any(self._has(f"{place}.{tail}") for tail in tails)
+            names = [f"{place}.{tail}" for tail in tails]
+            return any(self._names_any(_runs(name)) or self._has_pattern(name) for name in names)
         if self._has_by_name(place, module):
             return True
         globs = self.layer_globs.get(place, ())
-        return any(_glob(f"{glob}.*").match(f"{tail}.") for tail in tails for glob in globs) or (
-            self._has_patterns and any(self._has_pattern(f"model.layers.{place}.{tail}") for tail in tails)
-        )
+        if any(_compiled(f"{glob}.*").match(f"{tail}.") for tail in tails for glob in globs):
+            return True
+        has_patterns = bool(self.globs or self.expressions)
+        return has_patterns and any(self._has_pattern(f"model.layers.{place}.{tail}") for tail in tails)
 
     def _has_by_name(self, layer: int, module: str) -> bool:
         of_layer = self.layer_names.get(layer)
         if of_layer and ("" in of_layer or not of_layer.isdisjoint(_beginnings(module))):
             return True
         if not self.names_number:
-            return not self.names.isdisjoint(_numberless_runs(module))
-        return any(not self.names.isdisjoint(_runs(f"model.layers.{layer}.{tail}")) for tail in MODULES.get(module, ()))
+            return self._names_any(_numberless_runs(module))
+        return any(self._names_any(_runs(f"model.layers.{layer}.{tail}")) for tail in MODULES.get(module, ()))
 
-    def _has(self, name: str) -> bool:
-        return (bool(self.names) and not self.names.isdisjoint(_runs(name))) or self._has_pattern(name)
-
-    @property
-    def _has_patterns(self) -> bool:
-        return bool(self.globs or self.expressions)
+    def _names_any(self, runs: Iterable[str]) -> bool:
+        return bool(self.names) and not self.names.isdisjoint(runs)
 
     def _has_pattern(self, name: str) -> bool:
         return any(pattern.match(f".{name}.") for pattern in self.globs) or any(
             pattern.match(name) for pattern in self.expressions
         )
-
-
-def _is_text(before: str | None) -> bool:
-    return before is None or _TEXT_PARTS.issuperset(before.split("."))
 
 
 def _checked(entry: str) -> str:
@@ -189,28 +185,28 @@ def _checked(entry: str) -> str:
 
 
 def _runs(name: str) -> Iterator[str]:
-    """Every run of whole components: `a.b.c` → a, a.b, a.b.c, b, b.c, c."""
+    """Yield every run of whole components: `a.b.c` → a, a.b, a.b.c, b, b.c, c."""
     parts = name.split(".")
     return (".".join(parts[i:j]) for i in range(len(parts)) for j in range(i + 1, len(parts) + 1))
 
 
 @cache
 def _numberless_runs(module: str) -> frozenset[str]:
-    """Runs of `model.layers.N.…`, for each of the module's names, without those that hold the number."""
+    """Return the runs of `model.layers.N.…`, for each of the module's names, without those that hold the number."""
     after = (run for tail in MODULES.get(module, ()) for run in _runs(tail))
     return frozenset(("model", "model.layers", "layers", *after))
 
 
 @cache
 def _beginnings(module: str) -> frozenset[str]:
-    """Runs of components from the first one on, for each of the module's names in a layer."""
+    """Return the runs of components from the first one on, for each of the module's names in a layer."""
     names = (tail.split(".") for tail in MODULES.get(module, ()))
     return frozenset(".".join(parts[:i]) for parts in names for i in range(1, len(parts) + 1))
 
 
 @lru_cache(maxsize=4096)
-def _glob(text: str) -> re.Pattern[str]:
-    """Linear: the standard library translates every `*` to a group that never gives back what it took."""
+def _compiled(text: str) -> re.Pattern[str]:
+    """Compile a glob, which runs in linear time: each `*` becomes a group that never gives back what it took."""
     return re.compile(translate(text))
 
 
@@ -221,7 +217,11 @@ def _expressions(texts: tuple[str, ...], num_layers: int) -> tuple[Pattern, ...]
 
     options = re2.Options()
     options.max_mem, options.log_errors = _MAX_PROGRAM_BYTES, False
-    plain = [_plain(text) for text in texts]
+    # names of the language model as vLLM's text models have them
+    plain = [
+        text.replace("model\\.language_model\\.", "model\\.").replace("language_model\\.model\\.", "model\\.")
+        for text in texts
+    ]
     patterns = []
     for text, each in zip(texts, plain, strict=True):
         try:
@@ -238,13 +238,11 @@ def _expressions(texts: tuple[str, ...], num_layers: int) -> tuple[Pattern, ...]
         return tuple(patterns)
 
 
-def _plain(text: str) -> str:
-    """The expression for names as vLLM's text models have them."""
-    return text.replace("model\\.language_model\\.", "model\\.").replace("language_model\\.model\\.", "model\\.")
-
-
 def _check(expression: str) -> None:
-    """vLLM runs expressions by Python's `re`: what that refuses, or might read otherwise than RE2, raises ValueError or re.error."""
+    """Refuse an expression that Python's `re`, which vLLM uses, refuses or may read otherwise than RE2.
+
+    Raises ValueError or re.error.
+    """
     if len(expression) > MAX_EXPRESSION:
         raise ValueError(f"{len(expression)} characters")
     try:

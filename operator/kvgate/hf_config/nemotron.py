@@ -1,6 +1,6 @@
-"""Nemotron-H and Nemotron 3: one part per layer, either a mixer or a feed-forward block (vLLM 0.32, `nemotron_h.py`)."""
+"""Nemotron-H and Nemotron 3, whose layers are either a mixer or a feed-forward block (vLLM 0.32, `nemotron_h.py`), and Nemotron-NAS."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kvgate.budget.matrix import Matrix, Units
@@ -19,15 +19,22 @@ _LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
 
 
 def nemotron_stack(model: LanguageModel) -> Stack:
-    """A layer per letter; a letter that 0.32 does not know becomes a layer without a formula."""
-    pattern = _pattern(model.fields, model.num_layers)
+    """Read Nemotron-H: a layer per letter; a letter that 0.32 does not know becomes a layer without a formula."""
+    fields, num_layers = model.fields, model.num_layers
+    pattern = _spelled(fields, "hybrid_override_pattern", "layers_block_type")
+    if pattern and len(pattern) != num_layers:
+        fields.problems.append(
+            f"hybrid_override_pattern has {len(pattern)} entries for {num_layers} layers; each layer needs one"
+        )
+    if len(pattern) != num_layers:
+        pattern = ["M"] * num_layers
     made = {letter: _layer(model, letter) for letter in set(pattern)}
     layers = (model.formats.stored(index, made[letter]) for index, letter in enumerate(pattern))
     return stack(model, layers, drafts=_drafts(model))
 
 
 def _drafts(model: LanguageModel) -> tuple[LayerShape, ...]:
-    """The layers of one step of multi-token prediction (vLLM 0.32, `NemotronHMTP`); the first fuses, the last has a norm."""
+    """Return the layers of one step of multi-token prediction (vLLM 0.32, `NemotronHMTP`); the first fuses, the last has a norm."""
     fields, hidden_size = model.fields, model.hidden_size
     if not fields.optional_count("num_nextn_predict_layers"):
         return ()
@@ -45,18 +52,8 @@ def _drafts(model: LanguageModel) -> tuple[LayerShape, ...]:
     return tuple(model.formats.stored(f"mtp.layers.{index}", layer) for index, layer in enumerate(layers))
 
 
-def _pattern(fields: Fields, num_layers: int) -> list[str]:
-    """One letter per layer, from `hybrid_override_pattern` or `layers_block_type`."""
-    letters = _spelled(fields, "hybrid_override_pattern", "layers_block_type")
-    if letters and len(letters) != num_layers:
-        fields.problems.append(
-            f"hybrid_override_pattern has {len(letters)} entries for {num_layers} layers; each layer needs one"
-        )
-    return letters if len(letters) == num_layers else ["M"] * num_layers
-
-
 def _spelled(fields: Fields, pattern_key: str, list_key: str) -> list[str]:
-    """Letters of a pattern, or of the list of words that newer configs have; empty where there is neither."""
+    """Return one letter per layer, of a pattern or of the list of words that newer configs have; empty where there is neither."""
     if pattern := fields.text(pattern_key):
         return list(pattern)
     return [_LETTERS.get(str(word), str(word)) for word in fields.sequence(list_key)]
@@ -78,12 +75,16 @@ def _layer(model: LanguageModel, letter: str) -> LayerShape:
             return LayerShape(mlps=(dense,), matrices=(*block, norm))
         case "E":
             sparse = _sparse(fields)
-            return LayerShape(mlps=(sparse,), matrices=(*_sparse_matrices(sparse, hidden_size), norm))
+            experts = [*sparse_mlp(sparse, hidden_size, Router(bias=True, computes_in_float32=True))]
+            if sparse.hidden_size:
+                experts.append(replicated("fc1_latent_proj", sparse.hidden_size, columns=hidden_size))
+                experts.append(replicated("fc2_latent_proj", hidden_size, columns=sparse.hidden_size))
+            return LayerShape(mlps=(sparse,), matrices=(*experts, norm))
     return LayerShape(mixers=(UnmodelledLayer(kind=f"layers of kind {letter[:40]}"),))
 
 
 def _mamba2(fields: Fields) -> Mamba2:
-    """The state is kept in float32 unless config.json says something else (vLLM 0.32, `NemotronHForCausalLMConfig`)."""
+    """The state is float32 unless config.json says something else (vLLM 0.32, `NemotronHForCausalLMConfig`)."""
     return Mamba2(
         num_heads=fields.count("mamba_num_heads"),
         head_dim=fields.count("mamba_head_dim"),
@@ -97,7 +98,7 @@ def _mamba2(fields: Fields) -> Mamba2:
 
 
 def _sparse(fields: Fields) -> SparseMlp:
-    """Experts without a gate; in Super and Ultra they work in a narrower, latent space."""
+    """Experts have no gate; in Super and Ultra they work in a narrower, latent space."""
     shared = fields.optional_count("moe_shared_expert_intermediate_size") * fields.optional_count("n_shared_experts")
     return SparseMlp(
         num_experts=fields.count("n_routed_experts"),
@@ -109,61 +110,46 @@ def _sparse(fields: Fields) -> SparseMlp:
     )
 
 
-def _sparse_matrices(sparse: SparseMlp, hidden_size: int) -> Iterator[Matrix]:
-    yield from sparse_mlp(sparse, hidden_size, Router(bias=True, computes_in_float32=True))
-    if sparse.hidden_size:
-        yield replicated("fc1_latent_proj", sparse.hidden_size, columns=hidden_size)
-        yield replicated("fc2_latent_proj", hidden_size, columns=sparse.hidden_size)
-
-
 def nemotron_nas_stack(model: LanguageModel) -> Stack:
-    """Heads by `n_heads_in_group`, feed-forward width by `ffn_mult`; a part that does nothing has no norm either."""
+    """Read Nemotron-NAS, whose layers each have a block of their own in `block_configs`, or none (`no_op`).
+
+    A block names heads by `n_heads_in_group` and the feed-forward width by `ffn_mult`; a part that does nothing has no norm either.
+    """
     blocks = model.fields.per_layer("block_configs", model.num_layers)
     if not blocks:
         return uniform_stack(model)
     base = full_attention(model.fields, model.hidden_size)
-    layers = (
-        model.formats.stored(index, _nas_layer(model, base, _section(model, block, index)))
-        for index, block in enumerate(blocks)
-    )
-    return stack(model, tuple(layers))
-
-
-def _section(model: LanguageModel, block: object, index: int) -> Fields:
-    values = block if isinstance(block, Mapping) else {}
-    return Fields(values, name=f"block_configs[{index}]", problems=model.fields.problems)
+    layers = []
+    for index, block in enumerate(blocks):
+        values = block if isinstance(block, Mapping) else {}
+        section = Fields(values, name=f"block_configs[{index}]", problems=model.fields.problems)
+        layers.append(model.formats.stored(index, _nas_layer(model, base, section)))
+    return stack(model, layers)
 
 
 def _nas_layer(model: LanguageModel, base: FullAttention, block: Fields) -> LayerShape:
+    fields, known, hidden_size = model.fields, model.known, model.hidden_size
     attention, ffn = block.section("attention"), block.section("ffn")
-    mixers = _nas_mixers(attention, base)
-    mlps = () if ffn.flag("no_op") else (_nas_mlp(ffn, model.hidden_size),)
-    return LayerShape(mixers=mixers, mlps=mlps, matrices=tuple(_nas_matrices(model, mixers, mlps)))
-
-
-def _nas_mixers(attention: Fields, base: FullAttention) -> tuple[Mixer, ...]:
-    if attention.flag("no_op"):
-        return ()
-    if attention.flag("replace_with_linear"):
-        return (UnmodelledLayer(kind="attention replaced by a linear layer"),)
-    num_kv_heads = max(1, base.num_heads // attention.count("n_heads_in_group"))
-    return (replace(base, num_kv_heads=num_kv_heads),)
+    mixers: tuple[Mixer, ...] = ()
+    mlps: tuple[Mlp, ...] = ()
+    matrices: list[Matrix] = []
+    norm = vector("layernorm", hidden_size)
+    if attention.flag("replace_with_linear") and not attention.flag("no_op"):
+        mixers = (UnmodelledLayer(kind="attention replaced by a linear layer"),)
+    elif not attention.flag("no_op"):
+        mixer = replace(base, num_kv_heads=max(1, base.num_heads // attention.count("n_heads_in_group")))
+        mixers = (mixer,)
+        matrices += [*attention_matrices(fields, known, mixer, hidden_size), norm]
+    if not ffn.flag("no_op"):
+        mlp = _nas_mlp(ffn, hidden_size)
+        mlps = (mlp,)
+        matrices += [*mlp_matrices(fields, known, mlp, hidden_size), norm]
+    return LayerShape(mixers=mixers, mlps=mlps, matrices=tuple(matrices))
 
 
 def _nas_mlp(ffn: Fields, hidden_size: int) -> DenseMlp:
-    """vLLM 0.32, `_ffn_mult_to_intermediate_size`: two thirds of the multiple, rounded up to 256."""
+    """Two thirds of the multiple, rounded up to 256 (vLLM 0.32, `_ffn_mult_to_intermediate_size`)."""
     if not ffn.has("ffn_mult"):
         return DenseMlp(intermediate_size=ffn.count("intermediate_size"))
     width = int(2 * ffn.number("ffn_mult", most=1000) * hidden_size / 3)
     return DenseMlp(intermediate_size=round_up(max(1, width), 256))
-
-
-def _nas_matrices(model: LanguageModel, mixers: tuple[Mixer, ...], mlps: tuple[Mlp, ...]) -> Iterator[Matrix]:
-    fields, known, hidden_size = model.fields, model.known, model.hidden_size
-    for mixer in mixers:
-        if isinstance(mixer, FullAttention):
-            yield from attention_matrices(fields, known, mixer, hidden_size)
-            yield vector("layernorm", hidden_size)
-    for mlp in mlps:
-        yield from mlp_matrices(fields, known, mlp, hidden_size)
-        yield vector("layernorm", hidden_size)

@@ -1,4 +1,4 @@
-"""The longest context a model claims (vLLM 0.32, `_get_and_verify_max_len`)."""
+"""Positions: the longest context that a model claims (vLLM 0.32, `_get_and_verify_max_len`), and the rotary tables for them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,13 +19,13 @@ _UNSCALED = ("su", "longrope", "llama3", "mrope", "default", "proportional")
 
 
 def rope_scaling(fields: Fields) -> tuple[Any, Mapping[str, Any]]:
-    """(kind, settings) of the rope scaling; older configs call the kind `type`."""
+    """Return (kind, settings) of the rope scaling; older configs call the kind `type`."""
     scaling = fields.mapping("rope_scaling", "rope_parameters")
     return scaling.get("rope_type", scaling.get("type")), scaling
 
 
 def derived_max_model_len(fields: Fields, *, default: int = DEFAULT_MAX_MODEL_LEN) -> int:
-    """Tokens; rope scaling multiplies where vLLM multiplies."""
+    """Return the longest context in tokens; rope scaling multiplies where vLLM multiplies."""
     lengths = [length for key in _LENGTH_KEYS if (length := fields.optional_count(key))]
     length = min(lengths, default=default)
     kind, scaling = rope_scaling(fields)
@@ -35,13 +35,13 @@ def derived_max_model_len(fields: Fields, *, default: int = DEFAULT_MAX_MODEL_LE
 
 
 def default_max_model_len(fields: Fields) -> int:
-    """LongRoPE: the length before scaling, lest short sequences suffer; 0 where the derived length is the default."""
+    """Return LongRoPE's length before scaling, which is better for short sequences; 0 where the derived length is the default."""
     kind, _ = rope_scaling(fields)
     return (fields.optional_count("original_max_position_embeddings") or 0) if kind in ("longrope", "su") else 0
 
 
 def scaled_length(fields: Fields, length: int, kind: str, scaling: Mapping[str, Any]) -> int:
-    """yarn starts from the length before scaling; the others multiply what the config says."""
+    """Return the scaled length: yarn starts from the length before scaling, the others multiply what the config states."""
     factor = scaling.get("factor", 1)
     if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor <= MAX_FACTOR:
         fields.problems.append(f"the factor of rope scaling is {factor!r}; it must be a number above 0")
@@ -60,7 +60,7 @@ _WHOLE_HEADS = "proportional"
 
 
 def rotary_tables(fields: Fields, known: Architecture, hidden_size: int) -> tuple[RotaryCache, ...]:
-    """One for the whole model, or one by kind of layer; models with other positions have none."""
+    """Return one cosine and sine table for the whole model, or one by kind of layer; models with other positions have none."""
     positions = fields.optional_count("max_position_embeddings", "n_positions", "seq_length")
     nope = fields.text("position_embedding_type") == "nope" or not known.positions
     if known.learned_positions is not None or nope or not positions:

@@ -84,16 +84,18 @@ def read_quantization(config: Mapping[str, Any], num_layers: int, *, expert_dtyp
     config = _flat(config)
     method = _method(config)
     rules = _rules(method, config, num_layers, expert_dtype)
+    # the head is quantised only where a list names it, or GPTQ's flag says so
+    named = (rule.format for rule in rules if rule.modules is not None and rule.modules.names & _HEADS)
     return Quantization(
         rules=rules,
         exceptions=_exceptions(config, num_layers),
-        cache_scales=_cache_scales(method, config),
-        head=_head(rules, config),
+        cache_scales=_cache_scales(method, has_scheme=kv_cache_scheme(config) is not None),
+        head=next(named, rules[0].format if config.get("lm_head") is True else None),
     )
 
 
-def of_argument(method: str) -> Quantization:
-    """`--quantization METHOD` on a plain checkpoint, which is converted while it is loaded. Raises UnknownFormat."""
+def requested_quantization(method: str) -> Quantization:
+    """Return what `--quantization METHOD` does to a plain checkpoint: it is converted while it is loaded. Raises UnknownFormat."""
     stored = _ONLINE.get(method)
     if stored is None:
         raise UnknownFormat(f"quantization {method} of an unquantised checkpoint")
@@ -101,7 +103,7 @@ def of_argument(method: str) -> Quantization:
 
 
 def kv_cache_scheme(config: object) -> str | None:
-    """The cache dtype that `auto` becomes: ModelOpt and compressed-tensors checkpoints may say so."""
+    """Return the cache dtype that `auto` becomes where a ModelOpt or compressed-tensors checkpoint states one."""
     if not isinstance(config, Mapping):
         return None
     config = _flat(config)
@@ -113,13 +115,13 @@ def kv_cache_scheme(config: object) -> str | None:
 
 
 def _flat(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The content of a hf_quant_config.json has its settings under `quantization`, and who wrote it beside them."""
+    """Return one mapping: a hf_quant_config.json has its settings under `quantization`, and its producer beside them."""
     nested = config.get("quantization")
     return {**config, **nested} if isinstance(nested, Mapping) else config
 
 
 def _method(config: Mapping[str, Any]) -> str:
-    """ModelOpt's older exports do not name it."""
+    """Return the method; ModelOpt's older exports do not name it, but their producer."""
     producer = config.get("producer")
     made_by = str(producer.get("name", "")) if isinstance(producer, Mapping) else ""
     return str(config.get("quant_method") or made_by).lower()
@@ -144,7 +146,7 @@ def _rules(method: str, config: Mapping[str, Any], num_layers: int, expert_dtype
 
 
 def _listed(config: Mapping[str, Any], num_layers: int) -> tuple[FormatRule, ...]:
-    """`quantized_layers`: every module by name, with its algorithm."""
+    """Read `quantized_layers`, which names every module with its algorithm."""
     layers = config.get("quantized_layers")
     if not isinstance(layers, Mapping):
         return ()
@@ -158,7 +160,7 @@ def _listed(config: Mapping[str, Any], num_layers: int) -> tuple[FormatRule, ...
 
 
 def _groups(config: Mapping[str, Any], num_layers: int) -> tuple[FormatRule, ...]:
-    """compressed-tensors: `Linear` is every linear layer, other targets are names or expressions."""
+    """Read the groups of compressed-tensors: `Linear` is every linear layer, other targets are names or expressions."""
     groups = list((config.get("config_groups") or {}).values())
     if not groups or (config.get("sparsity_config") or {}).get("format") not in (None, "dense"):
         raise UnknownFormat("compressed-tensors without groups, or with sparse weights")
@@ -179,7 +181,7 @@ def _exceptions(config: Mapping[str, Any], num_layers: int) -> ModuleList:
 
 
 def _overrides(config: Mapping[str, Any]) -> list[str]:
-    """Modules that GPTQ (`dynamic`) and auto-round (`extra_config`) leave alone; other formats of single ones are unknown."""
+    """Return the modules that GPTQ (`dynamic`) and auto-round (`extra_config`) leave alone; other formats of single ones are unknown."""
     names = []
     for name in config.get("dynamic") or {}:
         if not str(name).startswith("-:"):
@@ -198,18 +200,11 @@ _STATIC_SCALES = tuple(Matrix(name="kv_scales", rows=(Units(count=3),), element_
 """Scales where compressed-tensors has a scheme for the cache (Laguna-XS.2-FP8: 18 bytes in 6 elements)."""
 
 
-def _cache_scales(method: str, config: Mapping[str, Any]) -> tuple[Matrix, ...]:
-    has_scheme = kv_cache_scheme(config) is not None
+def _cache_scales(method: str, *, has_scheme: bool) -> tuple[Matrix, ...]:
     if method == "compressed-tensors" and has_scheme:
         return _STATIC_SCALES
     always = method in ("fp8", "compressed-tensors")
     return _PLAIN_SCALES if always or (has_scheme and method.startswith("modelopt")) else ()
-
-
-def _head(rules: tuple[FormatRule, ...], config: Mapping[str, Any]) -> WeightFormat | None:
-    """Only where a list names it, or GPTQ's flag says so."""
-    named = (rule.format for rule in rules if rule.modules is not None and rule.modules.names & _HEADS)
-    return next(named, rules[0].format if config.get("lm_head") is True else None)
 
 
 class ModuleFormats:
@@ -220,22 +215,18 @@ class ModuleFormats:
         self._seen: dict[tuple[LayerShape, tuple[WeightFormat | None, ...]], LayerShape] = {}
 
     def stored(self, place: Place, layer: LayerShape) -> LayerShape:
-        """The layer with the format of each of its matrices; norms, routers and exceptions stay plain."""
+        """Return the layer with the format of each of its matrices; norms, routers and exceptions stay plain."""
         kinds = dict.fromkeys(matrix.name for matrix in layer.matrices)
         found = {name: self._format_of(place, name) for name in kinds}
         key = (layer, tuple(found.values()))
         if key not in self._seen:
             matrices = (replace(matrix, format=found[matrix.name]) for matrix in layer.matrices)
-            self._seen[key] = replace(layer, matrices=(*matrices, *self._scales(layer)))
+            caching = sum(isinstance(mixer, FullAttention | SharedCache | CrossAttention) for mixer in layer.mixers)
+            scales = self.quantization.cache_scales * caching if self.quantization else ()
+            self._seen[key] = replace(layer, matrices=(*matrices, *scales))
         return self._seen[key]
 
     def _format_of(self, place: Place, module: str) -> WeightFormat | None:
         if self.quantization is None or module not in MODULES or self.quantization.exceptions.has(place, module):
             return None
         return next((rule.format for rule in self.quantization.rules if rule.applies(place, module)), None)
-
-    def _scales(self, layer: LayerShape) -> tuple[Matrix, ...]:
-        if self.quantization is None:
-            return ()
-        count = sum(isinstance(mixer, FullAttention | SharedCache | CrossAttention) for mixer in layer.mixers)
-        return self.quantization.cache_scales * count

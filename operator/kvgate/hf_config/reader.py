@@ -20,8 +20,8 @@ from kvgate.hf_config.quantization import (
     ModuleFormats,
     Quantization,
     kv_cache_scheme,
-    of_argument,
     read_quantization,
+    requested_quantization,
 )
 
 MAX_LAYERS = 1024
@@ -33,7 +33,7 @@ _ENCODER_KEYS = ("vision_config", "audio_config", "vision_tower", "visual", "img
 def read_config(
     config: Mapping[str, Any], *, name: str = "", quantization: str | None = None, dtype: str | None = None
 ) -> ModelShape:
-    """The shape that vLLM would build; kinds without a formula stand in it by name, they are not errors.
+    """Return the shape that vLLM would build; kinds without a formula stand in it by name, they are not errors.
 
     `quantization` and `dtype` are vLLM's arguments where the user sets them. Raises ModelConfigError with all problems
     at once.
@@ -65,7 +65,7 @@ def _unmodelled_kind(architecture: str, family: Family | None, fields: Fields, *
 
 
 def _unmodelled_shape(fields: Fields, name: str, architecture: str, kind: str) -> ModelShape:
-    """Only what can be said without a formula: how many layers and heads, and how long a context."""
+    """Return what is known without a formula: how many layers and heads, and how long a context."""
     num_layers = fields.optional_count("num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers") or 1
     nothing = LayerShape(mixers=(UnmodelledLayer(kind=kind),))
     return ModelShape(
@@ -89,7 +89,7 @@ def _quantization(fields: Fields, asked: str | None) -> tuple[Quantization | Non
     expert_dtype = fields.text("expert_dtype", default="fp4" if fields.text("model_type") == "deepseek_v4" else "")
     try:
         declared = read_quantization(_declared(fields), _num_layers(Fields(fields.values)), expert_dtype=expert_dtype)
-        return declared or (of_argument(asked) if asked else None), ()
+        return declared or (requested_quantization(asked) if asked else None), ()
     except UnknownFormat as error:
         return None, (str(error),)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
