@@ -82,15 +82,17 @@ def modelopt(config: Mapping[str, Any]) -> WeightFormat:
 
 
 def compressed_tensors(group: Mapping[str, Any]) -> WeightFormat:
-    """One of the `config_groups`."""
+    """Read one of the `config_groups`."""
     weights, activations = group.get("weights") or {}, group.get("input_activations") or {}
     kind, bits, strategy = weights.get("type"), weights.get("num_bits"), weights.get("strategy")
     size = max(0, int(weights.get("group_size") or 0))
-    form = (
-        _FLOATS.get((bits, strategy, size))
-        if kind == "float"
-        else _integers(bits, strategy, quantizes_activations=bool(activations))
-    )
+    form: FormatName | None = None
+    if kind == "float":
+        form = _FLOATS.get((bits, strategy, size))
+    elif activations:
+        form = "int8-channel" if (bits, strategy) in ((8, "channel"), (8, "tensor")) else None
+    elif strategy in ("group", "channel"):
+        form = _PACKED_INTEGERS.get(bits)
     if form is None:
         raise UnknownFormat(f"compressed-tensors {kind or 'without weights'} {bits or ''} {strategy or ''}".strip())
     rows, columns = map(int, weights.get("block_structure") or (0, 0))
@@ -117,14 +119,7 @@ _FLOATS: dict[tuple[Any, Any, int], FormatName] = {
     (4, "group", 32): "mxfp4",
 }
 """(bits, strategy, group size) → format."""
-
-
-def _integers(bits: Any, strategy: Any, *, quantizes_activations: bool) -> FormatName | None:
-    if quantizes_activations:
-        return "int8-channel" if (bits, strategy) in ((8, "channel"), (8, "tensor")) else None
-    if strategy not in ("group", "channel"):
-        return None
-    return {4: "int4-packed", 8: "int8-packed"}.get(bits)  # type: ignore[return-value]
+_PACKED_INTEGERS: dict[Any, FormatName] = {4: "int4-packed", 8: "int8-packed"}
 
 
 def _bits(config: Mapping[str, Any]) -> Any:

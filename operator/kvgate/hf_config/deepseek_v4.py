@@ -25,7 +25,15 @@ def deepseek_v4_stack(model: LanguageModel) -> Stack:
         ratios = []
     layers = tuple(_layer(model, index, ratio) for index, ratio in enumerate(ratios or [0] * model.num_layers))
     hc_head = _mixing("hc_head", fields, hidden_size, outputs=fields.count("hc_mult"), scales=1)
-    drafts = _drafts(model)
+    # layers of multi-token prediction attend to a window only, behind two projections (vLLM 0.32, `deepseek_v4_mtp.py`)
+    more = (
+        replicated("e_proj", hidden_size, columns=hidden_size),
+        replicated("h_proj", hidden_size, columns=hidden_size),
+        vector("mtp_norms", 3 * hidden_size),
+        hc_head,
+    )
+    count = min(fields.optional_count("num_nextn_predict_layers"), model.num_layers)
+    drafts = tuple(_layer(model, model.num_layers + i, 0, more=more) for i in range(count))
     # one table for windows and one, of another base, for compressed states; in float32
     positions, width = derived_max_model_len(fields), fields.count("qk_rope_head_dim")
     table = RotaryCache(max_position=positions, rotary_dim=width, element_bytes=4)
@@ -100,16 +108,3 @@ def _mixing(name: str, fields: Fields, hidden_size: int, *, outputs: int, scales
     """Return the function, base and scales of one hyper-connection as one float32 vector."""
     inputs = fields.count("hc_mult") * hidden_size
     return vector(name, outputs * inputs + outputs + scales, element_bytes=4)
-
-
-def _drafts(model: LanguageModel) -> tuple[LayerShape, ...]:
-    """Return the layers of multi-token prediction: a window only, behind two projections (vLLM 0.32, `deepseek_v4_mtp.py`)."""
-    fields, hidden_size = model.fields, model.hidden_size
-    more = (
-        replicated("e_proj", hidden_size, columns=hidden_size),
-        replicated("h_proj", hidden_size, columns=hidden_size),
-        vector("mtp_norms", 3 * hidden_size),
-        _mixing("hc_head", fields, hidden_size, outputs=fields.count("hc_mult"), scales=1),
-    )
-    count = min(fields.optional_count("num_nextn_predict_layers"), model.num_layers)
-    return tuple(_layer(model, model.num_layers + i, 0, more=more) for i in range(count))

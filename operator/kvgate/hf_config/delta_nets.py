@@ -35,9 +35,14 @@ def gdn_stack(model: LanguageModel) -> Stack:
     if not kinds:
         interval = fields.count("full_attention_interval", default=4)
         kinds = every(num_layers, interval, interval - 1, here=_FULL, elsewhere=_LINEAR)
-    known = {_LINEAR: _gated_delta_net(fields, hidden_size), _FULL: _gated_attention(fields, hidden_size)}
+    attending = full_attention(fields, hidden_size)
+    # a query projection of twice the width makes the gate of the output too
+    query_parts = 2 if fields.flag("attn_output_gate", default=True) else 1
+    projections = attention(attending, hidden_size, qkv_bias=fields.flag("attention_bias"), query_parts=query_parts)
+    full: Part = (attending, (*projections, vector("qk_norm", 2 * attending.head_dim)))
+    known = {_LINEAR: _gated_delta_net(fields, hidden_size), _FULL: full}
     mlps = mlps_of(fields, model.known, num_layers)
-    return mixed_stack(model, parts_of(kinds, known), mlps, drafts=_qwen_drafts(model, known[_FULL], mlps[-1]))
+    return mixed_stack(model, parts_of(kinds, known), mlps, drafts=_qwen_drafts(model, full, mlps[-1]))
 
 
 def _qwen_drafts(model: LanguageModel, full: Part, mlp: Mlp) -> tuple[LayerShape, ...]:
@@ -80,14 +85,6 @@ def _gated_delta_net(fields: Fields, hidden_size: int) -> Part:
     )
 
 
-def _gated_attention(fields: Fields, hidden_size: int) -> Part:
-    """A query projection of twice the width makes the gate of the output too."""
-    mixer = full_attention(fields, hidden_size)
-    parts = 2 if fields.flag("attn_output_gate", default=True) else 1
-    projections = attention(mixer, hidden_size, qkv_bias=fields.flag("attention_bias"), query_parts=parts)
-    return mixer, (*projections, vector("qk_norm", 2 * mixer.head_dim))
-
-
 def kimi_stack(model: LanguageModel) -> Stack:
     """Read Kimi-Linear and Kimi-K3: MLA without positions where `full_attn_layers` (counted from 1) names the layer, else KDA."""
     fields, hidden_size = model.fields, model.hidden_size
@@ -98,7 +95,11 @@ def kimi_stack(model: LanguageModel) -> Stack:
         heads = Units(count=fields.count(*HEADS), width=fields.count("v_head_dim"))
         latent_matrices = (*latent_matrices, column_parallel("g_proj", heads, columns=hidden_size))
     mixers = {True: (latent, latent_matrices), False: _kimi_delta_attention(kda, hidden_size)}
-    residual = _residual_attention(fields, hidden_size)
+    residual: tuple[Matrix, ...] = ()
+    if fields.has(
+        "attn_res_block_size"
+    ):  # Kimi-K3 attends over the residuals of earlier blocks: a norm and a query vector each time
+        residual = (vector("res_norm", hidden_size), vector("res_proj", hidden_size))
     layers = []
     for index, mlp in enumerate(_kimi_mlps(model)):
         mixer, own = mixers[index + 1 in full]
@@ -106,13 +107,6 @@ def kimi_stack(model: LanguageModel) -> Stack:
         matrices = (*own, *_kimi_block(fields, mlp, hidden_size), *norms)
         layers.append(model.formats.stored(index, LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=matrices)))
     return stack(model, layers, last=residual)
-
-
-def _residual_attention(fields: Fields, hidden_size: int) -> tuple[Matrix, ...]:
-    """Kimi-K3 attends over the residuals of earlier blocks: a norm and a query vector each time."""
-    if not fields.has("attn_res_block_size"):
-        return ()
-    return vector("res_norm", hidden_size), vector("res_proj", hidden_size)
 
 
 def _kimi_delta_attention(kda: Fields, hidden_size: int) -> Part:

@@ -79,19 +79,18 @@ _TEXT_DEFAULTS: dict[str, Mapping[str, Any]] = {
 
 def language_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return config.json with the keys of its language model before those around it; where one is null inside, the outer key counts."""
-    nested = next((part for path in _PATHS if (part := _at(config, path))), {})
+    nested: Mapping[str, Any] = {}
+    for path in _PATHS:
+        here: Any = config
+        for key in path:
+            here = here.get(key) if isinstance(here, Mapping) else None
+        if isinstance(here, Mapping) and here:
+            nested = here
+            break
     model_type = nested.get("model_type")
     defaults = _TEXT_DEFAULTS.get(model_type, {}) if isinstance(model_type, str) else {}
     inner = {**defaults, **nested}
     return {**config, **{key: value for key, value in inner.items() if value is not None or key not in config}}
-
-
-def _at(config: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
-    """Return the object at the end of a path; empty where there is none."""
-    here: Any = config
-    for key in path:
-        here = here.get(key) if isinstance(here, Mapping) else None
-    return here if isinstance(here, Mapping) else {}
 
 
 class Fields:

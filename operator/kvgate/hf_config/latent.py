@@ -1,6 +1,5 @@
 """Attention that caches a latent vector, or picks tokens by an indexer: DeepSeek-V2 to V3.2 and their kin, GLM-5, MiniMax-M3."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from kvgate.budget.matrix import Matrix, Units
@@ -42,18 +41,18 @@ def _layer(
     if isinstance(mixer, LatentAttention) and fields.has("index_topk"):
         width = fields.count("index_head_dim")
         mixer = replace(mixer, is_sparse=True, index_head_dim=width if is_indexed else 0)
-        indexer = tuple(_indexer(fields, width, hidden_size)) if is_indexed else ()
+        if (
+            is_indexed
+        ):  # whole on every rank; its keys and head weights are one matrix, never quantised (vLLM 0.32, `Indexer`)
+            heads = fields.count("index_n_heads")
+            indexer = (
+                replicated("indexer_wq_b", heads * width, columns=fields.count("q_lora_rank")),
+                replicated("indexer_wk_weights_proj", width + heads, columns=hidden_size),
+                vector("indexer_k_norm", 2 * width, element_bytes=4),
+            )
     norms = vector("layernorm", 2 * hidden_size)
     matrices = (*attention, *indexer, norms, *mlp_matrices(fields, model.known, mlp, hidden_size), *more)
     return model.formats.stored(index, LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=matrices))
-
-
-def _indexer(fields: Fields, width: int, hidden_size: int) -> Iterator[Matrix]:
-    """Yield an indexer, whole on every rank; its keys and head weights are one matrix, never quantised (vLLM 0.32, `Indexer`)."""
-    heads = fields.count("index_n_heads")
-    yield replicated("indexer_wq_b", heads * width, columns=fields.count("q_lora_rank"))
-    yield replicated("indexer_wk_weights_proj", width + heads, columns=hidden_size)
-    yield vector("indexer_k_norm", 2 * width, element_bytes=4)
 
 
 def _indexed_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:

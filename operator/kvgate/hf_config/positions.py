@@ -1,6 +1,6 @@
 """Positions: the longest context that a model claims (vLLM 0.32, `_get_and_verify_max_len`), and the rotary tables for them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kvgate.budget.model_shape import MROPE_POSITIONS, RotaryCache
@@ -66,20 +66,14 @@ def rotary_tables(fields: Fields, known: Architecture, hidden_size: int) -> tupl
     if known.learned_positions is not None or nope or not positions:
         return ()
     width = fields.optional_count("qk_rope_head_dim", "head_dim") or hidden_size // fields.count(*HEADS)
-    return tuple(_tables(fields, known, positions, width))
-
-
-def _tables(fields: Fields, known: Architecture, positions: int, width: int) -> Iterator[RotaryCache]:
     by_layers = {kind: rope for kind, rope in fields.mapping("rope_parameters").items() if isinstance(rope, Mapping)}
-    for kind, rope in by_layers.items():
-        full_width = fields.optional_count("global_head_dim") if kind == "full_attention" else 0
-        yield _table(fields, known, rope, positions, full_width or width)
     if by_layers:
-        return
-    rope = rope_scaling(fields)[1]
-    yield _table(fields, known, rope, positions, width)
+        widths = {"full_attention": fields.optional_count("global_head_dim") or width}
+        return tuple(_table(fields, known, by_layers[kind], positions, widths.get(kind, width)) for kind in by_layers)
+    table = _table(fields, known, rope_scaling(fields)[1], positions, width)
     if fields.text("model_type").startswith("gemma3"):  # windows turn without scaling
-        yield _table(fields, known, {}, positions, width)
+        return (table, _table(fields, known, {}, positions, width))
+    return (table,)
 
 
 def _table(fields: Fields, known: Architecture, rope: Mapping[str, Any], positions: int, width: int) -> RotaryCache:

@@ -173,25 +173,21 @@ def _groups(config: Mapping[str, Any], num_layers: int) -> tuple[FormatRule, ...
 
 
 def _exceptions(config: Mapping[str, Any], num_layers: int) -> ModuleList:
+    """Read the modules that keep the model dtype, those of GPTQ (`dynamic`) and auto-round (`extra_config`) too."""
     keys = (key for key in _EXCEPTION_KEYS if key != "ignore" or _method(config) != "fp8")
     entries: Any = next((config[key] for key in keys if config.get(key)), [])
     if not isinstance(entries, list | tuple):
         raise UnknownFormat("a list of unquantised modules that is not a list")
-    return ModuleList.of([*map(str, entries), *_overrides(config)], num_layers)
-
-
-def _overrides(config: Mapping[str, Any]) -> list[str]:
-    """Return the modules that GPTQ (`dynamic`) and auto-round (`extra_config`) leave alone; other formats of single ones are unknown."""
-    names = []
+    names = [*map(str, entries)]
     for name in config.get("dynamic") or {}:
-        if not str(name).startswith("-:"):
+        if not str(name).startswith("-:"):  # a format of its own for some modules
             raise UnknownFormat("gptq with several formats")
         names.append(f"re:{name[2:]}")
     for name, entry in (config.get("extra_config") or {}).items():
         if int(entry.get("bits", 16)) < 16:
             raise UnknownFormat("auto-round with several formats")
         names.append(str(name))
-    return names
+    return ModuleList.of(names, num_layers)
 
 
 _PLAIN_SCALES = (Matrix(name="kv_scales", rows=(Units(count=4),)),)
