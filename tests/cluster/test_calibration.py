@@ -154,7 +154,9 @@ def test_a_config_map_that_somebody_broke_is_told_where_it_matters_and_stays_as_
         blocks = int(objects.get("infd", "fourth")["status"]["budget"]["capacityTokens"]) // BLOCK_SIZE
         with reporting(objects, "fourth", blocks * 92 // 100):
             message = objects.wait_for("fourth", "PredictionDrift", "True")
-        assert f"not stored: ConfigMap default/{CONFIG_MAP}, key starts.jsonl, line 4: no JSON object" in message
+        assert (
+            f"not stored: ConfigMap default/{CONFIG_MAP}, key starts.jsonl, line 4: it is not a JSON object" in message
+        )
         assert door.count_of('kvgate_calibration_starts{state="unreadable"}') == 1
         assert door.count_of('kvgate_calibration_starts{state="used"}') == 2, "the other lines are used"
     assert kept(objects) == broken

@@ -11,8 +11,7 @@ from pydantic_core import ErrorDetails
 
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.rules.finding import Finding, Rule, Scope, SettingName, Severity, words
-from kvgate.text.nesting import MAX_DEPTH, is_nested_beyond
-from kvgate.text.unicode import NOT_UNICODE, has_lone_surrogate
+from kvgate.text.json_values import MAX_DEPTH, NOT_UNICODE, has_lone_surrogate, is_nested_beyond
 
 MAX_FINDINGS = 50
 """Errors of one document that are told; the last says how many there are beyond."""

@@ -1,4 +1,4 @@
-"""Observed starts as text that can be kept, exported and committed: a header, then one JSON object per line.
+"""Observed starts as text that is kept, exported and committed: a header, then one JSON object per line.
 
 The controller keeps it in a ConfigMap, `kvgate calibrate` writes the same into a file, and every door reads it. In a cluster a start
 teaches only where its image is trusted.
@@ -29,19 +29,19 @@ from kvgate.record import record
 
 FORMAT_VERSION = 2
 OLD_FORMAT_VERSION = 1
-"""It did not say whose a start was: its starts are read as of unknown origin."""
+"""It stated no origin: its starts are read with an unknown one."""
 HEADER = {"format": "kvgate-calibration", "version": FORMAT_VERSION}
 MAX_STARTS = 600
-"""A ConfigMap holds 1 MiB, a start takes about 900 bytes and with the longest names 1500; the oldest of the namespace that has the most
-go first."""
+"""A ConfigMap holds 1 MiB; a start takes about 900 bytes, and 1500 with the longest names. The oldest start of the namespace with the
+most starts is dropped first."""
 MAX_STARTS_OF_A_SETTING = 8
 MAX_PROBLEMS = 20
-"""After so many broken lines a text is given up: it is something else."""
+"""Broken lines after which reading stops: the text is something else."""
 MAX_LINE_BYTES = 4096
 MAX_TEXT_BYTES = (MAX_STARTS + 1) * MAX_LINE_BYTES
 """Size of a file of starts, with its header."""
 MAX_FIGURE = 1 << 50
-"""A PiB; beyond the range of float nothing could even be told of it."""
+"""A PiB, in bytes; a figure beyond the range of float could not even be formatted."""
 LOG_ROUNDING_BYTES = gib(0.005)
 """Logs print GiB with two decimals."""
 MAX_NAME = 253
@@ -68,7 +68,7 @@ _TEXTS = {"namespace": MAX_NAME, "owner": MAX_NAME, "pod": MAX_NAME, "image": MA
 
 @record
 class Records:
-    """Starts in a text, and problems of lines that could not be read."""
+    """The starts in a text, and the problems of lines that could not be read."""
 
     starts: tuple[ObservedStart, ...] = ()
     problems: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Records:
 
 
 def repository_of(image: str) -> str:
-    """The repository of an image, with its registry as a container runtime writes it: `docker.io/vllm/vllm-openai`."""
+    """Return the repository of an image, with its registry as a container runtime writes it: `docker.io/vllm/vllm-openai`."""
     name = image.rpartition("://")[2].partition("@")[0]
     folder, slash, last = name.rpartition("/")
     name = f"{folder}{slash}{last.partition(':')[0]}"
@@ -93,7 +93,7 @@ def repository_of(image: str) -> str:
 
 @record
 class Trust:
-    """Rule about whose starts teach in a cluster."""
+    """The rule which starts in a cluster may correct verdicts."""
 
     images: tuple[str, ...]
     """Repositories without tag, `*` for any part; as `repository_of` writes them."""
@@ -101,13 +101,24 @@ class Trust:
 
     @classmethod
     def of(cls, patterns: Iterable[str], scope: str) -> "Trust":
-        """An empty pattern stands for no image. Raises ValueError that names the pattern and what is wrong with it."""
-        return cls(images=tuple(map(_repository_pattern, filter(None, patterns))), scope=Scope(scope))
+        """Read patterns; an empty one stands for no image. Raises ValueError that names the pattern and what is wrong with it."""
+        images = []
+        for pattern in filter(None, patterns):
+            if "@" in pattern or ":" in pattern.rpartition("/")[2]:
+                raise ValueError(
+                    f"{pattern!r} names a tag or a digest; give the repository alone, such as vllm/vllm-openai"
+                )
+            if not _PATTERN.fullmatch(pattern):
+                raise ValueError(
+                    f"{pattern!r} is not a repository; give one such as vllm/vllm-openai or registry.example/team/*"
+                )
+            images.append(pattern if pattern.startswith("*") else repository_of(pattern))
+        return cls(images=tuple(images), scope=Scope(scope))
 
     def distrust(self, declared: str, ran: str) -> str:
-        """Return why a pod's start does not teach: the image in its spec and the one that the runtime reports must both be trusted.
+        """Return why a pod's start teaches nothing; empty where it may teach.
 
-        Empty where they are.
+        Both the image in its spec and the one that the runtime reports must be trusted.
         """
         if not ran.rpartition("://")[2].partition("@")[1]:
             return f"the container runtime does not report which image ran (imageID {ran!r}): the start teaches nothing"
@@ -128,16 +139,8 @@ class Trust:
         return any(fnmatchcase(repository, pattern) for pattern in self.images)
 
 
-def _repository_pattern(pattern: str) -> str:
-    if "@" in pattern or ":" in pattern.rpartition("/")[2]:
-        raise ValueError(f"{pattern!r} names a tag or a digest; give the repository alone, such as vllm/vllm-openai")
-    if not _PATTERN.fullmatch(pattern):
-        raise ValueError(f"{pattern!r} is no repository; give one such as vllm/vllm-openai or registry.example/team/*")
-    return pattern if pattern.startswith("*") else repository_of(pattern)
-
-
 def read_records(text: str) -> Records:
-    """Every line that can be read; a line that cannot is named and costs no other."""
+    """Read every line that can be read; a line that cannot is reported as a problem and costs no other."""
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if not lines:
         return Records()
@@ -151,7 +154,7 @@ def read_records(text: str) -> Records:
         except ValueError as error:
             problems.append(f"line {number}: {error}")
         if len(problems) == MAX_PROBLEMS:
-            problems.append(f"line {number} is not the last of {len(lines)}: what follows was not read")
+            problems.append(f"line {number} is not the last of {len(lines)}: the lines after it were not read")
             break
     if len(starts) > MAX_STARTS:
         problems.append(f"{len(starts)} starts; the newest {MAX_STARTS} are used")
@@ -159,42 +162,46 @@ def read_records(text: str) -> Records:
 
 
 def write_records(starts: Iterable[ObservedStart]) -> str:
-    """The text of them; reading it back gives the same starts."""
-    lines = [json.dumps(HEADER), *(json.dumps(_object(start)) for start in starts)]
+    """Return the starts as text; reading it back gives the same starts."""
+    lines = [json.dumps(HEADER)]
+    for start in starts:
+        bounds = start.predicted
+        written = {
+            **asdict(start.key),
+            **{name: getattr(start, name) for name in _FIGURES},
+            "predicted_bytes": [bounds.low, bounds.expected, bounds.high],
+            "source": start.source,
+            "origin": start.origin.value,
+            **{name: getattr(start, name) for name in _TEXTS if getattr(start, name)},
+        }
+        lines.append(json.dumps(written))
     return "\n".join(lines) + "\n"
 
 
 def with_start(
     starts: tuple[ObservedStart, ...], start: ObservedStart, *, revision: int = 0
 ) -> tuple[ObservedStart, ...]:
-    """The starts and a new one, under this revision or the next; the same object where it says nothing new, or no more than enough do.
+    """Return the starts with a new one, under this revision or the next; the same object where the new one adds nothing.
 
-    The same figure of a second pod is news: two pods are believed where one is not. No namespace can push another's starts out before
-    it has more of them.
+    The same figure of a second pod adds something: two pods are believed where one is not. Starts of one setting, and of pods of one
+    namespace or of none, are compared. No namespace can push another's starts out before it has more of them.
     """
-    alike = [known for known in starts if _is_comparable(known, start)]
+    setting = (start.key, start.origin, start.namespace)
+    alike = [known for known in starts if (known.key, known.origin, known.namespace) == setting]
     same = [known for known in alike if abs(known.overhead_bytes - start.overhead_bytes) <= start.resolution_bytes]
     if any(known.pod == start.pod for known in same) or len({known.pod for known in same}) >= MIN_WITNESSES:
         return starts
     is_full = len(alike) >= MAX_STARTS_OF_A_SETTING
     is_witnessed = start.origin is Origin.STATED or len({known.pod for known in alike}) >= MIN_WITNESSES
     if is_full and is_witnessed and Calibration(starts=(*alike, start)).state(start) is not StartState.CONTRADICTORY:
-        return starts  # it would only push out a start that a verdict stands on
-    dropped = alike[0] if is_full else _most_expendable(starts) if len(starts) >= MAX_STARTS else None
+        return starts  # it would only push out a start that a verdict depends on
+    dropped = alike[0] if is_full else None
+    if len(starts) >= MAX_STARTS and not is_full:  # the oldest of the namespace that has the most starts
+        counts = Counter(known.namespace for known in starts)
+        dropped = max(starts, key=lambda known: (counts[known.namespace], -known.revision))
     kept = tuple(known for known in starts if known is not dropped)
     newest = max((known.revision for known in starts), default=0)
     return (*kept, replace(start, revision=max(revision, newest + 1)))
-
-
-def _is_comparable(known: ObservedStart, start: ObservedStart) -> bool:
-    """True for starts of one setting, and of pods of one namespace or of none."""
-    return (known.key, known.origin, known.namespace) == (start.key, start.origin, start.namespace)
-
-
-def _most_expendable(starts: tuple[ObservedStart, ...]) -> ObservedStart:
-    """The oldest of the namespace that has the most starts."""
-    counts = Counter(start.namespace for start in starts)
-    return max(starts, key=lambda start: (counts[start.namespace], -start.revision))
 
 
 def start_of_blocks(
@@ -204,21 +211,17 @@ def start_of_blocks(
     stage = budget.tightest
     if stage is None or not stage.bytes_per_block:
         return None
-    size = _block_bytes(budget, stage.bytes_per_block, block_size)
+    # attention backends choose the block: the engine's may have another size than the expected one
+    size, groups = stage.bytes_per_block, budget.kv_cache.groups if budget.kv_cache else ()
+    if block_size and len(groups) == 1 and groups[0].spec.block_size:
+        size = size * block_size // groups[0].spec.block_size
     return start_of_bytes(budget, num_gpu_blocks * size + size // 2, resolution_bytes=size // 2, source=source)
-
-
-def _block_bytes(budget: Budget, expected_bytes: int, block_size: int | None) -> int:
-    """Attention backends choose the block: the engine's may be another than the one that was expected."""
-    groups = budget.kv_cache.groups if budget.kv_cache else ()
-    expected = groups[0].spec.block_size if len(groups) == 1 else None
-    return expected_bytes * block_size // expected if expected and block_size else expected_bytes
 
 
 def start_of_bytes(
     budget: Budget, available_kv_cache_bytes: int, *, resolution_bytes: int = LOG_ROUNDING_BYTES, source: str
 ) -> ObservedStart | None:
-    """The same of a figure in bytes, as a start-up log has it."""
+    """Make a start of a figure in bytes, as a start-up log has it."""
     stage = budget.tightest
     if stage is None or stage.ledger is None or budget.request.settings.gives_cache_memory:
         return None
@@ -229,7 +232,7 @@ def start_of_bytes(
 
 
 def unused_text(calibration: Calibration, start: ObservedStart) -> str | None:
-    """Return the reason, for people, why a start corrects nothing; None where it does."""
+    """Return the reason, for people, why a start corrects nothing; None where it corrects something."""
     state, key = calibration.state(start), start.key
     if state is StartState.USED:
         return None
@@ -237,15 +240,13 @@ def unused_text(calibration: Calibration, start: ObservedStart) -> str | None:
     seen = f"{format_gib(start.available_kv_cache_bytes)} of KV cache"
     if state is StartState.IMPLAUSIBLE:
         expected = format_gib(start.predicted.expected)
-        return (
-            f"{what} reported {seen} where {expected} was expected: not used; is it another setting, or a shared GPU?"
-        )
+        return f"{what} reported {seen} where {expected} was expected: it is not used; is it another setting, or a shared GPU?"
     consequence = "none is used" if calibration.scope is None else "it makes verdicts less certain and moves none"
-    return f"{what} reported {seen}, other starts of the setting something else: {consequence}; remove those that are wrong"
+    return f"{what} reported {seen}, other starts of the same setting reported something else: {consequence}; remove those that are wrong"
 
 
 def unused_texts(calibration: Calibration) -> Iterator[str]:
-    """The same of all its starts."""
+    """Yield the reasons of all starts that correct nothing."""
     return filter(None, (unused_text(calibration, start) for start in calibration.starts))
 
 
@@ -255,34 +256,22 @@ def _header_problem(line: str) -> str:
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict) or header.get("format") != HEADER["format"]:
-        return f"this is no calibration: the first line must be {json.dumps(HEADER)}"
+        return f"this is not a calibration file: the first line must be {json.dumps(HEADER)}"
     if header.get("version") not in (OLD_FORMAT_VERSION, FORMAT_VERSION):
         return f"version is {header.get('version')!r}; this release reads versions {OLD_FORMAT_VERSION} and {FORMAT_VERSION}"
     return ""
 
 
-def _object(start: ObservedStart) -> dict[str, Any]:
-    bounds = start.predicted
-    return {
-        **asdict(start.key),
-        **{name: getattr(start, name) for name in _FIGURES},
-        "predicted_bytes": [bounds.low, bounds.expected, bounds.high],
-        "source": start.source,
-        "origin": start.origin.value,
-        **{name: getattr(start, name) for name in _TEXTS if getattr(start, name)},
-    }
-
-
 def _start(line: str, version: int) -> ObservedStart:
-    """Raises ValueError that names the first thing that is wrong."""
+    """Read one line. Raises ValueError that names the first thing that is wrong."""
     if len(line) > MAX_LINE_BYTES:
-        raise ValueError(f"{len(line)} characters; a start has at most {MAX_LINE_BYTES}")
+        raise ValueError(f"the line has {len(line)} characters; a start has at most {MAX_LINE_BYTES}")
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"no JSON object: {error}") from None
+        raise ValueError(f"it is not a JSON object: {error}") from None
     if not isinstance(found, dict):
-        raise ValueError("no JSON object")  # noqa: TRY004 - one kind of error for all that a line can have wrong
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - one kind of error for all that a line can have wrong
     low, expected, high = _predicted(found)
     key = StartKey(**{name: _typed(found, name, kind) for name, kind in _KEY_TYPES.items()})
     figures: dict[str, Any] = {name: _figure(found, name) for name in _FIGURES}
@@ -323,7 +312,7 @@ def _predicted(found: Mapping[str, Any]) -> list[int]:
 
 
 def _figure(found: Mapping[str, Any], name: str) -> int:
-    """Only what became of the budget may be below 0: it may have been overdrawn."""
+    """Return a figure in bytes; only the memory left for the KV cache may be below 0, where it was overdrawn."""
     value: int = _typed(found, name, int)
     least = -MAX_FIGURE if name == "available_kv_cache_bytes" else 0
     if not least <= value <= MAX_FIGURE:

@@ -35,12 +35,13 @@ def gdn_stack(model: LanguageModel) -> Stack:
     if not kinds:
         interval = fields.count("full_attention_interval", default=4)
         kinds = every(num_layers, interval, interval - 1, here=_FULL, elsewhere=_LINEAR)
+    linear = _gated_delta_net(fields, hidden_size)
     attending = full_attention(fields, hidden_size)
     # a query projection of twice the width makes the gate of the output too
     query_parts = 2 if fields.flag("attn_output_gate", default=True) else 1
     projections = attention(attending, hidden_size, qkv_bias=fields.flag("attention_bias"), query_parts=query_parts)
     full: Part = (attending, (*projections, vector("qk_norm", 2 * attending.head_dim)))
-    known = {_LINEAR: _gated_delta_net(fields, hidden_size), _FULL: full}
+    known = {_LINEAR: linear, _FULL: full}
     mlps = mlps_of(fields, model.known, num_layers)
     return mixed_stack(model, parts_of(kinds, known), mlps, drafts=_qwen_drafts(model, full, mlps[-1]))
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from math import inf, nan
 from typing import Any
 
-from kvgate.text.nesting import MAX_DEPTH, is_nested_beyond
-from kvgate.text.unicode import NOT_UNICODE, parsed_has_lone_surrogate
+from kvgate.text.json_values import MAX_DEPTH, NOT_UNICODE, is_nested_beyond, parsed_has_lone_surrogate
 
 HEADS = ("num_attention_heads", "n_head", "num_heads", "decoder_attention_heads")
 HIDDEN = ("hidden_size", "n_embd", "d_model")

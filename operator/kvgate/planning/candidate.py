@@ -1,4 +1,4 @@
-"""One way to serve a model: so many replicas of an engine on so many GPUs, what the engine says of it, and what it costs."""
+"""One way to serve a model: replicas of an engine on a number of GPUs, its verdict, and what it costs."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -12,7 +12,7 @@ from kvgate.budget.units import format_gib
 from kvgate.judge.assess import Assessment
 from kvgate.record import record
 from kvgate.rules import BUDGET_RULES
-from kvgate.rules.finding import Finding, Severity, error_rules
+from kvgate.rules.finding import Severity, error_rules
 from kvgate.rules.memory import WEIGHTS_TOO_LARGE
 from kvgate.rules.support import UNMODELLED_KIND
 
@@ -21,7 +21,7 @@ _ORDER = (Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.UNKNOWN, Verdict.DOES_NOT_F
 
 @record
 class Candidate:
-    """Judged is one replica with its share of the requests; all replicas are alike."""
+    """Equal replicas of one engine; one of them is judged with its share of the requests."""
 
     assessment: Assessment
     budget: Budget
@@ -29,15 +29,15 @@ class Candidate:
     share: int
     """Requests of one replica at the same time."""
     surely: int
-    """The most requests whose guarantee fits one replica even at the low end."""
+    """The most requests whose guarantee one replica meets even at the low end of its interval."""
     price: Fraction | None
     """Price of a GPU per hour."""
     beyond: str = ""
-    """The limit of the question that it breaks."""
+    """The limit of the question that it breaks, in words; empty where it breaks none."""
 
     @property
     def verdict(self) -> Verdict:
-        """Verdict; a candidate that breaks a limit of the question does not fit."""
+        """Verdict of the engine; a candidate that breaks a limit of the question does not fit."""
         return Verdict.DOES_NOT_FIT if self.beyond else self.assessment.verdict
 
     @property
@@ -76,7 +76,7 @@ class Candidate:
 
     @property
     def is_refused(self) -> bool:
-        """True where vLLM refuses the setting, whatever memory there is."""
+        """True where vLLM refuses a setting, whatever memory there is."""
         return bool(error_rules(self.assessment.findings) - BUDGET_RULES)
 
 
@@ -98,7 +98,11 @@ def rank(candidate: Candidate) -> tuple[object, ...]:
 
 
 def closeness(candidate: Candidate) -> tuple[object, ...]:
-    """Among those that fail: a limit of ours, then bytes (the longest request, the larger engine), then refusals (the smaller)."""
+    """Rank candidates that fail, the closest last.
+
+    Closest are those that only break a limit of the question; then those short of bytes (by the longest request that starts, then the
+    larger engine); then those that vLLM refuses (the smaller engine).
+    """
     bytes_decide = candidate.verdict is Verdict.DOES_NOT_FIT and not candidate.is_refused
     num_gpus = candidate.parallelism.num_gpus
     return (
@@ -110,7 +114,7 @@ def closeness(candidate: Candidate) -> tuple[object, ...]:
 
 
 def why_not(candidate: Candidate) -> str:
-    """Return in a few words, with the numbers, why it is not a certain answer; empty where it fits."""
+    """Return in a few words, with the numbers, why the candidate is not a certain answer; empty where it fits."""
     if candidate.beyond or candidate.verdict is Verdict.FITS:
         return candidate.beyond
     told = [f for f in candidate.assessment.findings if f.severity is not Severity.INFO]
@@ -120,13 +124,9 @@ def why_not(candidate: Candidate) -> str:
         return refused[0].message
     if any(f.rule == WEIGHTS_TOO_LARGE for f in errors):
         return _weights_too_large(candidate.budget)
-    return _short(candidate.budget) or _unknown(told)
-
-
-def _unknown(findings: list[Finding]) -> str:
-    """The kind that has no formula, before anything else that there is to say."""
-    ordered = sorted(findings, key=lambda finding: finding.rule != UNMODELLED_KIND)
-    return ordered[0].message if ordered else ""
+    # a kind without a formula goes before any other finding
+    others = sorted(told, key=lambda finding: finding.rule != UNMODELLED_KIND)
+    return _missing(candidate.budget) or next((finding.message for finding in others), "")
 
 
 def _weights_too_large(budget: Budget) -> str:
@@ -140,24 +140,20 @@ def _weights_too_large(budget: Budget) -> str:
     )
 
 
-def _short(budget: Budget) -> str:
+def _missing(budget: Budget) -> str:
     """Return the missing bytes per GPU: at the high end, or at the low end where it may fit."""
-    demand, stage, usable = budget.demand_bytes, budget.tightest, budget.usable_blocks
-    if demand is None or stage is None or usable is None or budget.demand is None:
+    demand, stage, usable = budget.demand, budget.tightest, budget.usable_blocks
+    if budget.demand_bytes is None or stage is None or usable is None or demand is None:
         return ""
+    needed = f"{demand.requests} requests need"
+    if demand.is_for_sequences:
+        needed = f"a state for each of {budget.resolved.max_num_seqs} sequences (max_num_seqs) needs"
+    elif demand.requests == 1 or demand.blocks == demand.startup_blocks:
+        needed = f"one request of {budget.resolved.max_model_len} tokens needs"
     size = stage.bytes_per_block
     end, word = (usable.high, "at least") if budget.verdict is Verdict.DOES_NOT_FIT else (usable.low, "up to")
-    missing = demand - max(0, end) * size
+    missing = budget.demand_bytes - max(0, end) * size
     return (
-        f"KV cache {word} {format_gib(missing)} too small: {_asked(budget)} {format_gib(demand)} of "
+        f"KV cache {word} {format_gib(missing)} too small: {needed} {format_gib(budget.demand_bytes)} of "
         f"{format_gib(max(0, usable.expected) * size)} per GPU"
     )
-
-
-def _asked(budget: Budget) -> str:
-    demand = budget.demand
-    if demand is not None and demand.is_for_sequences:
-        return f"a state for each of {budget.resolved.max_num_seqs} sequences (max_num_seqs) needs"
-    if demand is None or demand.requests == 1 or demand.blocks == demand.startup_blocks:
-        return f"one request of {budget.resolved.max_model_len} tokens needs"
-    return f"{demand.requests} requests need"

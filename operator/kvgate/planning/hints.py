@@ -14,11 +14,11 @@ HOST_MEMORY = (
     "host memory is never counted as GPU memory: --cpu-offload-gb moves weights there and slows every token down, "
     "--kv-offloading-size keeps evicted blocks there for later requests and makes no room for running ones"
 )
-"""Offloading is a lever of its own."""
+"""Note on offloading, which no verdict counts."""
 
 
 def hints(question: Question, candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """About the cheapest answer; where there is none, about what comes closest."""
+    """Return hints about the cheapest answer; where there is none, about the candidate that comes closest."""
     best = next((c for c in candidates if c.verdict is Verdict.FITS), None)
     return tuple(_cheaper(question, best, candidates)) if best else tuple(_possible(question, candidates))
 
@@ -44,12 +44,12 @@ def _cheaper(question: Question, best: Candidate, candidates: Sequence[Candidate
 
 
 def _fewest(candidates: Iterable[Candidate]) -> float:
-    """GPUs of what fits; more than any answer has where nothing does."""
+    """Return the fewest GPUs of a candidate that fits; infinity where none does."""
     return min((c.num_gpus for c in candidates if c.verdict is Verdict.FITS), default=inf)
 
 
 def cheaper_perhaps(best: Candidate, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidate that may fit and costs less than the best; by GPUs where a price is not known."""
+    """Return the candidates that may fit and cost less than the best; GPUs are counted where a price is not known."""
     return [c for c in candidates if c.verdict is Verdict.MAY_NOT_FIT and _costs_less(c, best)]
 
 
@@ -60,7 +60,7 @@ def _costs_less(candidate: Candidate, than: Candidate) -> bool:
 
 
 def _possible(question: Question, candidates: Sequence[Candidate]) -> Iterator[str]:
-    """Return the changes of the question that would give an answer."""
+    """Yield the changes of the question that would give an answer."""
     held = max(candidates, key=lambda c: (c.surely * c.replicas, -c.num_gpus), default=None)
     if held and held.surely:
         most = held.surely * max(1, question.max_gpus // held.parallelism.num_gpus)
@@ -69,21 +69,18 @@ def _possible(question: Question, candidates: Sequence[Candidate]) -> Iterator[s
     longest = max(candidates, key=lambda c: (not c.is_refused, c.longest, -c.num_gpus), default=None)
     if longest and longest.longest and not longest.is_refused:
         yield f"the longest request that starts for sure has {longest.longest} tokens, on {_name(longest)}"
-    elif fewer := _fewer_sequences(candidates):
-        yield fewer
+        return
+    # fewer sequences, where their states are what does not fit
+    tight = [c for c in candidates if not c.is_refused and c.budget.demand and c.budget.demand.is_for_sequences]
+    started = [(largest_max_num_seqs(c.budget.request, c.budget.resolved.max_num_seqs), c) for c in tight]
+    sequences, candidate = max(started, key=lambda pair: pair[0], default=(0, None))
+    if sequences and candidate:
+        yield f"--max-num-seqs {sequences} starts for sure, on {_name(candidate)}"
     elif any(c.verdict is Verdict.DOES_NOT_FIT and not c.is_refused for c in candidates):
         yield "the weights leave no room: use a quantised checkpoint, larger GPUs, or more of them (--max-gpus)"
 
 
-def _fewer_sequences(candidates: Sequence[Candidate]) -> str:
-    """Suggest fewer sequences where their states do not fit; else nothing."""
-    tight = [c for c in candidates if not c.is_refused and c.budget.demand and c.budget.demand.is_for_sequences]
-    most = [(largest_max_num_seqs(c.budget.request, c.budget.resolved.max_num_seqs), c) for c in tight]
-    sequences, candidate = max(most, key=lambda pair: pair[0], default=(0, None))
-    return f"--max-num-seqs {sequences} starts for sure, on {_name(candidate)}" if sequences and candidate else ""
-
-
 def _name(candidate: Candidate, replicas: int | None = None) -> str:
-    """`4 × H100-SXM-80GB`."""
+    """Return the GPUs as text: `4 × H100-SXM-80GB`."""
     replicas = replicas or candidate.replicas
     return f"{replicas * candidate.parallelism.num_gpus} × {candidate.accelerator.name}"

@@ -5,7 +5,7 @@ from dataclasses import field, replace
 from fractions import Fraction
 
 from kvgate.budget.capacity import largest
-from kvgate.budget.hardware import Accelerator, Parallelism
+from kvgate.budget.hardware import Accelerator
 from kvgate.budget.interval import Verdict
 from kvgate.budget.plan import plan
 from kvgate.budget.request import BudgetRequest, Guarantee
@@ -42,7 +42,7 @@ class Question:
 
     @property
     def concurrency(self) -> int:
-        """Requests that all replicas together must hold; one, where only starting is asked for."""
+        """Requests that all replicas together must hold; one where the engines only have to start."""
         workload, guarantee = self.request.workload, self.request.guarantee
         if guarantee is Guarantee.WORKLOAD and workload is not None:
             return workload.peak_concurrency
@@ -52,7 +52,7 @@ class Question:
 def size(
     question: Question, *, every: bool = False, progress: Callable[[int, int], None] = lambda _done, _total: None
 ) -> tuple[Candidate, ...]:
-    """The best of each accelerator, or `every` candidate: what fits, then what may fit, then the rest."""
+    """Return the best candidates of each accelerator, or `every` candidate: those that fit, then those that may fit, then the rest."""
     found = _search(question, NODE, every=every, progress=progress)
     if question.max_gpus > max(NODE) and not any(candidate.verdict in _NOT_NO for candidate in found):
         found = _search(question, (*NODE, *NODES), every=every, progress=progress)
@@ -65,31 +65,35 @@ def _search(
     candidates: list[Candidate] = []
     for number, accelerator in enumerate(question.accelerators, start=1):
         found = list(candidates_on(question, accelerator, counts=counts, every=every))
-        candidates += found if every else _best(found)
+        if not every:  # the cheapest that fits, and what may fit with fewer GPUs; else the candidate that comes closest
+            best = sorted((c for c in found if c.verdict is Verdict.FITS), key=rank)[:1]
+            may_fit = sorted((c for c in found if c.verdict is Verdict.MAY_NOT_FIT), key=rank)[:1]
+            best += [c for c in may_fit if not best or c.num_gpus < best[0].num_gpus]
+            found = best or [max(found, key=closeness)]
+        candidates += found
         progress(number, len(question.accelerators))
     return candidates
-
-
-def _best(found: list[Candidate]) -> list[Candidate]:
-    """The cheapest that fits, and what may fit with fewer GPUs; where there is neither, what comes closest."""
-    kept = sorted((c for c in found if c.verdict is Verdict.FITS), key=rank)[:1]
-    may_fit = sorted((c for c in found if c.verdict is Verdict.MAY_NOT_FIT), key=rank)[:1]
-    kept += [c for c in may_fit if not kept or c.num_gpus < kept[0].num_gpus]
-    return kept or [max(found, key=closeness)]
 
 
 def candidates_on(
     question: Question, accelerator: Accelerator, *, counts: tuple[int, ...] = NODE, every: bool = False
 ) -> Iterator[Candidate]:
-    """Cache dtypes × engines of one accelerator × as many replicas as are needed."""
+    """Yield cache dtypes × engines of one accelerator × as many replicas as are needed."""
     request = replace(question.request, accelerator=accelerator)
     for dtype in _different_dtypes(request, question.kv_cache_dtypes):
-        engines = engine_sizes(request.with_settings(kv_cache_dtype=dtype), counts)
-        yield from _with_engines(question, engines, every=every)
+        # small engines first; once one holds everything alone, larger ones only cost more
+        for engine in engine_sizes(request.with_settings(kv_cache_dtype=dtype), counts):
+            if engine.settings.parallelism.num_gpus > question.max_gpus:
+                break
+            found = list(_with_replicas(question, engine))
+            yield from found
+            settled = any(c.verdict is Verdict.FITS and c.replicas == 1 for c in found) and not every
+            if settled or found[-1].verdict is Verdict.UNKNOWN:
+                break
 
 
 def _different_dtypes(request: BudgetRequest, names: Iterable[str]) -> Iterator[str]:
-    """Drop names that mean the same format as an earlier one."""
+    """Yield the names, without those that mean the same format as an earlier one."""
     seen = set()
     for name in names:
         kv_cache = plan(request.with_settings(kv_cache_dtype=name)).kv_cache
@@ -99,36 +103,22 @@ def _different_dtypes(request: BudgetRequest, names: Iterable[str]) -> Iterator[
         seen.add(formatted)
 
 
-def _with_engines(question: Question, engines: Iterable[BudgetRequest], *, every: bool) -> list[Candidate]:
-    """Small engines first; once one holds everything alone, larger ones only cost more."""
-    found: list[Candidate] = []
-    for request in engines:
-        if request.settings.parallelism.num_gpus > question.max_gpus:
-            break
-        found += _with_replicas(question, request)
-        settled = any(c.verdict is Verdict.FITS and c.replicas == 1 for c in found) and not every
-        if settled or found[-1].verdict is Verdict.UNKNOWN:
-            break
-    return found
-
-
 def engine_sizes(request: BudgetRequest, counts: tuple[int, ...] = NODE) -> Iterator[BudgetRequest]:
-    """Tensor parallelism where the model can be cut so, else fewer ranks and more stages; one GPU where it has no neighbours."""
-    accelerator = request.accelerator
+    """Yield an engine of each number of GPUs; one GPU alone where the device has no neighbours (a slice, unified memory).
+
+    Tensor parallelism comes first, then fewer ranks and more stages. Where the model refuses every cut, the first one is judged, so
+    that the engine reports why.
+    """
+    accelerator, base = request.accelerator, request.settings.parallelism
     for count in counts[:1] if accelerator.is_slice or accelerator.unified_memory else counts:
-        yield request.with_settings(parallelism=_cut(request, count))
-
-
-def _cut(request: BudgetRequest, count: int) -> Parallelism:
-    """An engine of `count` GPUs; where the model refuses every cut, the engine says why."""
-    base = request.settings.parallelism
-    tensors = [tensor for tensor in reversed(NODE) if tensor <= count]
-    cuts = [replace(base, tensor=tensor, pipeline=count // tensor) for tensor in tensors]
-    return next((cut for cut in cuts if not parallelism_refusals(request.shape, cut)), cuts[0])
+        tensors = [tensor for tensor in reversed(NODE) if tensor <= count]
+        cuts = [replace(base, tensor=tensor, pipeline=count // tensor) for tensor in tensors]
+        possible = (cut for cut in cuts if not parallelism_refusals(request.shape, cut))
+        yield request.with_settings(parallelism=next(possible, cuts[0]))
 
 
 def _with_replicas(question: Question, request: BudgetRequest) -> Iterator[Candidate]:
-    """Return the replicas that certainly hold all requests, and fewer that may; or one that does not."""
+    """Yield the replicas that certainly hold all requests, and fewer that may hold them; or one replica that holds none."""
     alone = assess.judge(_with_share(request, 1), extra=question.findings)
     total = question.concurrency
     if alone.verdict not in _MAY_FIT:
@@ -164,7 +154,7 @@ def _candidate(
 
 
 def _with_share(request: BudgetRequest, share: int) -> BudgetRequest:
-    """One replica with its share of the requests; it runs no more at the same time, unless the user says so."""
+    """Return one replica with its share of the requests; it runs no more at the same time, unless the user sets max_num_seqs."""
     if request.guarantee is Guarantee.FULL_CONTEXT:
         return request.with_settings(max_num_seqs=share)
     if request.guarantee is not Guarantee.WORKLOAD or request.workload is None:
@@ -175,7 +165,7 @@ def _with_share(request: BudgetRequest, share: int) -> BudgetRequest:
 
 
 def _most(request: BudgetRequest, total: int, verdicts: tuple[Verdict, ...]) -> int:
-    """The most requests that one replica holds with one of the verdicts; 0 if not even one."""
+    """Return the most requests that one replica holds with one of the verdicts; 0 where it does not hold one."""
     if request.guarantee is Guarantee.STARTUP:
         return int(plan(request).verdict in verdicts)
     asked = plan(_with_share(request, total))

@@ -1,6 +1,6 @@
-"""Two settings against each other: what the engine says of every pair, and where memory runs out."""
+"""Two settings against each other: the verdict of every pair of values, and where memory runs out."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -9,7 +9,6 @@ from kvgate.budget.interval import Interval, Verdict
 from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee
 from kvgate.judge import assess
-from kvgate.judge.assess import Assessment
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.sweep_axes import Axis
 from kvgate.record import record
@@ -17,7 +16,7 @@ from kvgate.rules import BUDGET_RULES
 from kvgate.rules.finding import Finding, Severity
 
 SEARCHED = ("max_num_seqs", "max_model_len")
-"""Settings whose demand only grows with them: between two values that are asked, the last that fits is searched exactly."""
+"""Settings whose demand only grows with them: the last value that fits is searched exactly, also between two given values."""
 _ENGINE = frozenset(each.name for each in fields(EngineSettings))
 
 
@@ -34,7 +33,7 @@ class Cell:
     available: Interval | None
     """Bytes for the KV cache of one GPU."""
     message: str
-    """The first error or warning."""
+    """The first error or warning; empty where there is none."""
 
     @property
     def share(self) -> float | None:
@@ -46,12 +45,12 @@ class Cell:
 
 @record
 class Edge:
-    """Edge of one column: the largest values of the other setting, within the axis; 0 where not even the least fits."""
+    """Edge of one column: the largest values of the other setting within the axis; 0 where not even the smallest fits."""
 
     fits: int
-    """Even at the low end."""
+    """Largest value that fits even at the low end of the interval."""
     may_fit: int
-    """At the high end."""
+    """Largest value that fits at the high end."""
 
 
 @record
@@ -84,18 +83,23 @@ def sweep(
     at: tuple[int, int] | None = None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Sweep:
-    """Ask for every pair. Raises BadRequest, and UnknownFacts where nothing can be judged."""
+    """Judge every pair. Raises BadRequest, and UnknownFacts where nothing can be judged."""
     columns = []
     for number in range(len(x.values)):
         columns.append(_column(values, x, number, y, guarantee))
         progress(number + 1, len(x.values))
     request, findings = _request({**values, x.name: x.values[0], y.name: y.values[0]}, guarantee)
-    searches = y.name in SEARCHED and y.is_numeric
+    edges = []
+    for value in x.values if y.name in SEARCHED and y.is_numeric else ():
+        last, _ = _request({**values, x.name: value, y.name: y.values[-1]}, guarantee)
+        fits = _largest(last, y, (Verdict.FITS,))
+        may_fit = _largest(last, y, (Verdict.FITS, Verdict.MAY_NOT_FIT), at_least=max(1, fits)) or fits
+        edges.append(Edge(fits=fits, may_fit=may_fit))
     return Sweep(
         x=x,
         y=y,
         rows=tuple(zip(*columns, strict=True)),
-        edges=tuple(_edge(values, x, number, y, guarantee) for number in range(len(x.values))) if searches else None,
+        edges=tuple(edges) or None,
         guarantee=guarantee,
         findings=findings,
         request=request,
@@ -111,7 +115,7 @@ def _request(values: Mapping[str, Any], guarantee: Guarantee) -> tuple[BudgetReq
 
 
 def _column(values: Mapping[str, Any], x: Axis, number: int, y: Axis, guarantee: Guarantee) -> list[Cell]:
-    """Settings of the engine are turned on the request of the column; others are read anew."""
+    """Return the cells of one column: settings of the engine are changed on the column's request, others are read again."""
     column = {**values, x.name: x.values[number]}
     if y.name not in _ENGINE:
         return [_cell(*_request({**column, y.name: value}, guarantee)) for value in y.values]
@@ -122,18 +126,15 @@ def _column(values: Mapping[str, Any], x: Axis, number: int, y: Axis, guarantee:
 def _cell(request: BudgetRequest, findings: tuple[Finding, ...]) -> Cell:
     assessment = assess.judge(request, extra=findings)
     budget = assessment.budget
+    errors = [finding for finding in assessment.findings if finding.severity is Severity.ERROR]
     return Cell(
         verdict=assessment.verdict,
         by_memory=budget.verdict if budget else Verdict.UNKNOWN,
-        refusal=next((f.message for f in _errors(assessment) if f.rule not in BUDGET_RULES), ""),
+        refusal=next((f.message for f in errors if f.rule not in BUDGET_RULES), ""),
         demand_bytes=budget.demand_bytes if budget else None,
         available=_available(budget) if budget else None,
         message=next((f.message for f in assessment.findings if f.severity is not Severity.INFO), ""),
     )
-
-
-def _errors(assessment: Assessment) -> Iterator[Finding]:
-    return (finding for finding in assessment.findings if finding.severity is Severity.ERROR)
 
 
 def _available(budget: Budget) -> Interval | None:
@@ -145,16 +146,8 @@ def _available(budget: Budget) -> Interval | None:
     return Interval(low=low, expected=expected, high=high)
 
 
-def _edge(values: Mapping[str, Any], x: Axis, number: int, y: Axis, guarantee: Guarantee) -> Edge:
-    request, _ = _request({**values, x.name: x.values[number], y.name: y.values[-1]}, guarantee)
-    fits = _largest(request, y, (Verdict.FITS,))
-    return Edge(
-        fits=fits, may_fit=_largest(request, y, (Verdict.FITS, Verdict.MAY_NOT_FIT), at_least=max(1, fits)) or fits
-    )
-
-
 def _largest(request: BudgetRequest, y: Axis, verdicts: tuple[Verdict, ...], *, at_least: int = 1) -> int:
-    """Within the axis, by the bytes alone, as `adjust.largest_max_num_seqs` searches."""
+    """Return the largest value within the axis by the bytes alone, as `adjust.largest_max_num_seqs` searches it."""
     top, budget = y.values[-1], plan(request)
     guess = top
     if budget.usable_blocks and budget.demand:
@@ -169,7 +162,7 @@ def _largest(request: BudgetRequest, y: Axis, verdicts: tuple[Verdict, ...], *, 
 
 
 def with_guarantee(values: Mapping[str, Any], x: Axis, y: Axis, asked: Guarantee | None) -> Guarantee:
-    """FullContext where sequences are part of the question: demand is then so many requests of max_model_len."""
+    """Return the requested guarantee, else FullContext where max_num_seqs is given: demand is then so many requests of max_model_len."""
     if asked is not None:
         return asked
     counts = "max_num_seqs" in (x.name, y.name) or values.get("max_num_seqs") is not None

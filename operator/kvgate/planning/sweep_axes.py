@@ -1,6 +1,6 @@
 """The two axes of a sweep: a setting and its values, as written on the command line."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -45,11 +45,15 @@ def label(value: Any) -> str:
 
 
 def parse_axis(text: str) -> Axis:
-    """`KNOB=a,b,c`, `KNOB=a..b` by doubling, `KNOB=a..b+step`. Raises Unusable with everything that is wrong."""
+    """Read `KNOB=a,b,c`, `KNOB=a..b` by doubling, `KNOB=a..b+step`. Raises Unusable with everything that is wrong."""
     name, equals, written = text.partition("=")
     name = name.strip().lstrip("-").replace("-", "_")
     if name not in SWEPT:
-        raise Unusable(f"{name!r} is not a setting that can be swept; {_instead_of(name)}")
+        import difflib
+
+        nearest = difflib.get_close_matches(name, SWEPT, n=2)
+        instead = f"write {' or '.join(nearest)}" if nearest else f"choose from {', '.join(SWEPT)}"
+        raise Unusable(f"{name!r} is not a setting that can be swept; {instead}")
     if not equals or not written.strip():
         raise Unusable(f"{name} has no values; write {name}=a,b,c, {name}=a..b for doubling, or {name}=a..b+step")
     problems = ValueProblems()
@@ -58,30 +62,23 @@ def parse_axis(text: str) -> Axis:
     return axis_of(name, [value for part in parts for value in part])
 
 
-def _instead_of(name: str) -> str:
-    import difflib
-
-    nearest = difflib.get_close_matches(name, SWEPT, n=2)
-    return f"write {' or '.join(nearest)}" if nearest else f"choose from {', '.join(SWEPT)}"
-
-
 def axis_of(name: str, values: Sequence[Any]) -> Axis:
-    """Each value once; numbers in order. Raises Unusable."""
+    """Return the axis with each value once, numbers in order. Raises Unusable."""
     axis = Axis(name=name, values=tuple(dict.fromkeys(values)))
     if len(axis.values) > MAX_VALUES:
-        raise Unusable(f"{name} has {len(axis.values)} values; {MAX_VALUES} are the most")
+        raise Unusable(f"{name} has {len(axis.values)} values; at most {MAX_VALUES} are allowed")
     return Axis(name=name, values=tuple(sorted(axis.values))) if axis.is_numeric else axis
 
 
 def with_value(axis: Axis, text: str) -> tuple[Axis, int]:
-    """The axis with one more value, unless it has it, and where that is. Raises Unusable."""
+    """Return the axis with one more value, unless it has it, and the index of that value. Raises Unusable."""
     value = read_value(SWEPT[axis.name], text)
     extended = axis_of(axis.name, [*axis.values, value])
     return extended, extended.values.index(value)
 
 
 def read_value(setting: Setting, text: str) -> Any:
-    """One value, with the setting's name where it cannot be used."""
+    """Return one value. Raises Unusable, which names the setting."""
     value = _TRUTHS.get(text.strip().lower(), text) if setting.is_switch else text.strip()
     try:
         return setting.read(value)
@@ -97,21 +94,14 @@ def _values(setting: Setting, part: str) -> list[Any]:
     low, high = read_value(setting, first), read_value(setting, last)
     width = read_value(setting, step) if plus else low
     if not all(map(_is_number, (low, high, width))) or low > high:
-        raise Unusable(f"{setting.name}={part}: a range needs two numbers, the smaller first, and its step another")
-    return list(_steps(low, high, width) if plus else _doubled(low, high))
-
-
-def _steps(low: Any, high: Any, step: Any) -> Iterator[Any]:
-    """Up to the last that is within the range."""
-    count = (high - low) // step + 1
-    if count > MAX_VALUES:
-        raise Unusable(f"a range of {count} values; {MAX_VALUES} are the most")
-    yield from (low + number * step for number in range(int(count)))
-
-
-def _doubled(low: Any, high: Any) -> Iterator[Any]:
-    """Both ends are among them."""
+        raise Unusable(f"{setting.name}={part}: a range needs two numbers, the smaller first, and a number as its step")
+    if plus:
+        count = (high - low) // width + 1
+        if count > MAX_VALUES:
+            raise Unusable(f"{setting.name}={part}: the range has {count} values; at most {MAX_VALUES} are allowed")
+        return [low + number * width for number in range(int(count))]
+    doubled = []
     while low < high:
-        yield low
+        doubled.append(low)
         low *= 2
-    yield high
+    return [*doubled, high]

@@ -1,50 +1,58 @@
 """The text of a vLLM server's `/metrics` → EngineReading, for every release that `vllm/metric_names.py` knows; pure.
 
-Names come with a colon or, by a fault of prometheus-client 0.23 and later when OpenMetrics is asked for, with an underscore.
+Names have a colon or, by a fault of prometheus-client 0.23 and later when OpenMetrics is requested, an underscore.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import NoReturn
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from kvgate.vllm.metric_names import CACHE_CONFIG_INFO, KV_CACHE_USAGE, EngineMetric, EngineReading
 
 MAX_QUOTED = 60
-"""Characters of what a server says that are repeated in an error."""
+"""Characters of a server's text that an error repeats."""
 
 MAX_LINES_BYTES = 1 << 16
-"""Bytes of one metric's lines; an engine's capacity takes 2 KB. What is read here is kept, and parsed while everybody waits."""
+"""Bytes of one metric's lines; an engine's capacity takes 2 KB. These lines are kept in memory, and parsing them blocks the event loop."""
 
 
 class NotAnEngine(ValueError):
-    """These are not vLLM's metrics, or vLLM was told to keep them to itself."""
+    """Metrics that are not vLLM's, or of a vLLM that is set to report none."""
 
 
 class UnreadableMetrics(ValueError):
-    """vLLM's metrics, of which the capacity cannot be told; the message names what is wrong."""
+    """vLLM's metrics without a readable capacity; the message names what is wrong."""
 
 
 _SIZE = "kv_cache_size_tokens"
 _Sample = tuple[Mapping[str, str], float]
 """Labels and value."""
+_ANY_OF_VLLM = re.compile(rb"^vllm[:_]", re.MULTILINE)
 
 
 def read_engine(exposition: bytes) -> EngineReading:
-    """Raises NotAnEngine, UnreadableMetrics. A megabyte costs no more than its few lines that matter."""
+    """Return what an engine reports. Raises NotAnEngine, UnreadableMetrics. Only the few lines that matter are parsed."""
     info = _bounded(exposition, CACHE_CONFIG_INFO)
+    if not info and _ANY_OF_VLLM.search(exposition):
+        raise UnreadableMetrics(f"has metrics of vLLM, and no {CACHE_CONFIG_INFO.names[0].name} among them")
     if not info:
-        _complain_of_no_info(exposition)
-    usages = _samples(_bounded(exposition, KV_CACHE_USAGE), KV_CACHE_USAGE)
-    return replace(_capacity(info), usage_ratio=max((_ratio(value) for _, value in usages), default=None))
+        lines = exposition[:4096].decode(errors="replace").splitlines()
+        names = (re.split(r"[ {]", line, maxsplit=1)[0] for line in lines if line.strip() and not line.startswith("#"))
+        raise NotAnEngine(f"has no metrics of vLLM; the first one is {_quoted(next(names, 'none at all'))}")
+    usages = [value for _, value in _samples(_bounded(exposition, KV_CACHE_USAGE), KV_CACHE_USAGE)]
+    if not all(
+        0 <= value <= 1 for value in usages
+    ):  # the message has no value, so that it is not logged anew for each; NaN fails too
+        raise UnreadableMetrics(f"{KV_CACHE_USAGE.names[0].name} is not between 0 and 1")
+    return replace(_capacity(info), usage_ratio=max(usages, default=None))
 
 
 @lru_cache(maxsize=512)
 def _capacity(info: bytes) -> EngineReading:
-    """Remembered: it never changes while an engine lives, and its forty labels are most of the work."""
+    """Return the capacity; it is cached, because it never changes while an engine lives and its forty labels are most of the work."""
     told = [labels for labels, _ in _samples(info, CACHE_CONFIG_INFO)]
     sizes = [_count(labels, _SIZE) for labels in told if labels.get(_SIZE, "None") != "None"]
     engines = {labels.get("engine", "0") for labels in told}
@@ -77,7 +85,7 @@ def _bounded(exposition: bytes, metric: EngineMetric) -> bytes:
 
 
 def _lines_of(exposition: bytes, metric: EngineMetric) -> Iterator[bytes]:
-    """Searched for by their beginnings: a pattern would look at every line, which takes thirty times as long."""
+    """Yield the lines of a metric, found by their beginnings: a pattern would look at every line, which takes thirty times as long."""
     text = b"\n" + exposition + b"\n"
     for name in metric.names:
         for written in (name.name, name.name.replace(":", "_")):
@@ -90,24 +98,8 @@ def _lines_of(exposition: bytes, metric: EngineMetric) -> Iterator[bytes]:
                 start = text.find(beginning, start + 1)
 
 
-_ANY_OF_VLLM = re.compile(rb"^vllm[:_]", re.MULTILINE)
-
-
-def _complain_of_no_info(exposition: bytes) -> NoReturn:
-    if _ANY_OF_VLLM.search(exposition):
-        raise UnreadableMetrics(f"has metrics of vLLM, and no {CACHE_CONFIG_INFO.names[0].name} among them")
-    first = next(iter(_names(exposition)), "none at all")
-    raise NotAnEngine(f"has no metrics of vLLM; the first one is {_quoted(first)}")
-
-
-def _names(exposition: bytes) -> Iterable[str]:
-    for line in exposition[:4096].decode(errors="replace").splitlines():
-        if line.strip() and not line.startswith("#"):
-            yield re.split(r"[ {]", line, maxsplit=1)[0]
-
-
 def _count(labels: Mapping[str, str], name: str) -> int:
-    """A label that is a whole number above 0; twelve digits are more than any memory holds."""
+    """Return a label that is a whole number above 0; twelve digits are more than any memory holds."""
     text = labels.get(name)
     if text is None:
         raise UnreadableMetrics(
@@ -116,12 +108,6 @@ def _count(labels: Mapping[str, str], name: str) -> int:
     if not re.fullmatch(r"[0-9]{1,12}", text) or not int(text):
         raise UnreadableMetrics(f"{name} is {_quoted(text)} and not a number above 0")
     return int(text)
-
-
-def _ratio(value: float) -> float:
-    if not 0 <= value <= 1:  # NaN is not, either; without the value, so that nothing is written for each new one
-        raise UnreadableMetrics(f"{KV_CACHE_USAGE.names[0].name} is not between 0 and 1")
-    return value
 
 
 def _quoted(text: str) -> str:

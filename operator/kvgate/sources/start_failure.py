@@ -35,7 +35,7 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartFailure:
-    """The cause in vLLM's words, and its figures where it told them; GiB are printed with one or two decimals."""
+    """The cause in vLLM's words, and the figures that it reports; GiB are printed with one or two decimals."""
 
     kind: FailureKind
     sentence: str
@@ -122,25 +122,18 @@ _PATTERNS = (
 
 
 def recognise(text: str) -> StartFailure | None:
-    """None where the text tells of no failure that is known here; a plain crash of another program is none."""
-    found = [(kind, match) for kind, pattern in _PATTERNS if (match := _last(pattern, text))]
+    """Return the failure; None where the text reports none that is known here, such as the plain crash of another program."""
+    matches = [(kind, list(pattern.finditer(text))) for kind, pattern in _PATTERNS]
+    found = [(kind, of_kind[-1]) for kind, of_kind in matches if of_kind]
     causes = [(kind, match) for kind, match in found if kind is not _WRAPPER]
     if not found:
         return None
     kind, match = max(causes or found, key=lambda cause: cause[1].end())
     figures: dict[str, int] = {}
-    for other, told in sorted(found, key=lambda cause: cause[1].end()):
+    for other, match_of_other in sorted(found, key=lambda cause: cause[1].end()):
         if other is kind:
-            figures |= _figures(told)
+            figures |= (_figure(name, value) for name, value in match_of_other.groupdict().items() if value)
     return StartFailure(kind=kind, sentence=_sentence(text, match), **figures)
-
-
-def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    return max(pattern.finditer(text), key=lambda match: match.end(), default=None)
-
-
-def _figures(match: re.Match[str]) -> dict[str, int]:
-    return dict(_figure(name, value) for name, value in match.groupdict().items() if value)
 
 
 def _figure(name: str, value: str) -> tuple[str, int]:
@@ -156,7 +149,7 @@ _PREFIX = re.compile(r".*(?:Error|Exception|Value error)(?::|,) |.*\] ")
 
 
 def _sentence(text: str, match: re.Match[str]) -> str:
-    """The whole sentence around the phrase, without what vLLM's log sets before it."""
+    """Return the whole sentence around the phrase, without the prefix of vLLM's log."""
     start = text.rfind("\n", 0, match.start()) + 1
     if prefix := _PREFIX.match(text, start, match.start()):
         start = prefix.end()

@@ -1,8 +1,9 @@
-"""A vLLM start-up log, any release from 0.6 to 0.33: what was asked for, and what the start found.
+"""A vLLM start-up log, any release from 0.6 to 0.33: the arguments of the start, and what it found.
 
 Sizes are those that vLLM prints, GiB with one to four decimals, also where V0 writes GB; each rank prints its own.
 """
 
+import ast
 import re
 from collections import defaultdict
 from collections.abc import Mapping
@@ -10,23 +11,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvgate.budget.units import gib
-from kvgate.sources.printed_arguments import printed_arguments, prints_arguments
 from kvgate.sources.start_failure import StartFailure, recognise
 
 MAX_LOG_CHARACTERS = 32 * 2**20
 MAX_LINE_CHARACTERS = 64 * 1024
 """The longest line that a start prints holds its arguments, some 10,000 characters; longer ones, such as logged prompts, are cut."""
 _PREFIX_CHARACTERS = 4096
-"""Before the words of a line that name its process; what stands further in the line names none."""
+"""Characters at the start of a line that may name its process; text further in the line names none."""
 
 
 class UnusableLog(ValueError):
-    """No start can be read from it; the message says why and what to do."""
+    """A log that no start can be read from; the message says why and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankMemory:
-    """Figures of one process about its GPU; of repeated ones the least KV cache and the most of all others count."""
+    """Figures that one process reports about its GPU; of repeated ones the least KV cache and the most of all others count."""
 
     process: str = ""
     """The name in front of its lines, `Worker_TP1 pid=77`; empty where the release or the log's reader left it out."""
@@ -121,16 +121,28 @@ _MARKS = (
 _READY = re.compile(r"Application startup complete|Available routes are:")
 _PROCESS = re.compile(r"\((\w[\w =-]{0,40}? pid=\d{1,9}[^)\n]{0,60})\)")
 _COLOUR = re.compile(r"\x1b\[[\d;]{0,12}m")
+_PRINTED = re.compile(r"non-default args: (?=\{)|\bargs: (?=Namespace\()")
+"""Before the arguments: a dictionary; until 0.8 the whole namespace of the parser."""
+_OBJECT = re.compile(r"<[^<>{}\n]{0,200}>")
+"""`<function serve at 0x7f…>`, which is not Python."""
 
 
 def read_startup_log(text: str) -> StartupLog:
-    """The last start in it; UnusableLog where there is none, or nothing on the KV cache."""
+    """Return the last start in a log. Raises UnusableLog where there is none, or nothing about its KV cache."""
     _check_text(text)
     starts = _starts(_with_short_lines(_COLOUR.sub("", text)))
     log = _read(starts[-1], len(starts))
-    if log.refusal is None and not _tells_of_kv_cache(log):
-        raise UnusableLog(_nothing(log))
-    return log
+    caches = (log.num_gpu_blocks, log.kv_cache_tokens, log.max_concurrency)
+    if log.refusal or any(cache is not None for cache in caches):
+        return log
+    if any(rank.available_kv_cache_bytes is not None for rank in log.ranks):
+        return log
+    if log.vllm_version is None and not log.arguments and not log.ranks:
+        raise UnusableLog("no line of a vLLM start is in it; give the log of the vLLM container from its first line")
+    raise UnusableLog(
+        "no line says how large the KV cache is, nor why there is none: the log ends before that, or VLLM_LOGGING_LEVEL hides "
+        "it; give the log up to `Maximum concurrency for … tokens per request`, at level INFO"
+    )
 
 
 def _check_text(text: str) -> None:
@@ -141,16 +153,16 @@ def _check_text(text: str) -> None:
             f"the log holds {len(text)} characters, more than {MAX_LOG_CHARACTERS}; give the start of the server, `head -n 5000`"
         )
     if "\0" in text or text.count("\ufffd") > len(text) // 100:
-        raise UnusableLog("this is no text; give the log as the container printed it, unpacked")
+        raise UnusableLog("the log is not text; give it as the container printed it, unpacked")
 
 
 def _with_short_lines(text: str) -> str:
-    """Cut lines that no start prints. Arguments are not cut, because half of them would be others. Raises UnusableLog."""
+    """Cut lines longer than any that a start prints. Arguments are not cut: half of them would be others. Raises UnusableLog."""
     lines = text.split("\n")
     for index, line in enumerate(lines):
         if len(line) > MAX_LINE_CHARACTERS:
             lines[index] = line[:MAX_LINE_CHARACTERS]
-            if prints_arguments(lines[index]):
+            if _PRINTED.search(lines[index]):
                 raise UnusableLog(
                     f"line {index + 1} holds the arguments of vLLM and {len(line)} characters, more than {MAX_LINE_CHARACTERS}; "
                     "take that line out and give the options themselves"
@@ -158,43 +170,31 @@ def _with_short_lines(text: str) -> str:
     return "\n".join(lines)
 
 
-def _nothing(log: StartupLog) -> str:
-    if log.vllm_version is None and not log.arguments and not log.ranks:
-        return "no line of a vLLM start is in it; give the log of the vLLM container from its first line"
-    return (
-        "no line says how large the KV cache is, nor why there is none: the log ends before that, or VLLM_LOGGING_LEVEL hides "
-        "it; give the log up to `Maximum concurrency for … tokens per request`, at level INFO"
-    )
-
-
-def _tells_of_kv_cache(log: StartupLog) -> bool:
-    ranks = (rank.available_kv_cache_bytes for rank in log.ranks)
-    return any(value is not None for value in (log.num_gpu_blocks, log.kv_cache_tokens, log.max_concurrency, *ranks))
-
-
 def _starts(text: str) -> list[str]:
-    """Cut where a process prints for the second time what it prints once, or where figures stand before it."""
+    """Return the text of each start: cut where a process prints its mark a second time, or where figures stand before the first."""
     marks = next(filter(None, (list(mark.finditer(text)) for mark in _MARKS)), [])
     seen: set[str] = set()
     cuts = [0]
     for mark in marks:
         process = _process(text, mark.start()).partition(" pid=")[0]
-        if process in seen or (not seen and _tells_anything(text[: mark.start()])):
+        before = text[: mark.start()]
+        if process in seen or (not seen and any(pattern.search(before) for _, pattern in (*_MEMORY, *_COUNTS))):
             cuts.append(text.rfind("\n", 0, mark.start()) + 1)
             seen.clear()
         seen.add(process)
     return [text[begin:end] for begin, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
 
 
-def _tells_anything(text: str) -> bool:
-    return any(pattern.search(text) for _, pattern in (*_MEMORY, *_COUNTS))
-
-
 def _read(text: str, starts: int) -> StartupLog:
-    arguments, unread = printed_arguments(text)
+    arguments, unread = _printed_arguments(text)
     version, model = _VERSION.search(text), _MODEL.search(text)
     ready = _READY.search(text)
-    counts = _counts(text)
+    counts: dict[
+        str, float
+    ] = {}  # the least of all engines; blocks that were set by hand replace those that were found
+    for name, pattern in _COUNTS:
+        if found := [float(match[1].replace(",", "")) for match in pattern.finditer(text)]:
+            counts[name] = min(found)
     named = arguments.get("model") or arguments.get("model_tag") or (model[1] if model else None)
     return StartupLog(
         vllm_version=version[1] if version else None,
@@ -215,34 +215,57 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _counts(text: str) -> dict[str, float]:
-    """The least of all engines; blocks that were set by hand replace those that were found."""
-    counts: dict[str, float] = {}
-    for name, pattern in _COUNTS:
-        if found := [float(match[1].replace(",", "")) for match in pattern.finditer(text)]:
-            counts[name] = min(found)
-    return counts
-
-
 def _ranks(text: str) -> tuple[RankMemory, ...]:
-    told: dict[str, dict[str, int]] = {}
+    """Return the figures of each process; the first pattern that a process prints decides, by the least KV cache or the most of others."""
+    figures: dict[str, dict[str, int]] = {}
     for name, pattern in _MEMORY:
+        sizes = defaultdict(list)
+        for match in pattern.finditer(text):
+            sizes[_process(text, match.start())].append(gib(float(match[match.lastindex or 0])))
         decides = min if name == "available_kv_cache_bytes" else max
-        for process, sizes in _sizes(pattern, text).items():
-            told.setdefault(process, {}).setdefault(name, decides(sizes))
-    return tuple(RankMemory(process=process, **sizes) for process, sizes in sorted(told.items()))
-
-
-def _sizes(pattern: re.Pattern[str], text: str) -> dict[str, list[int]]:
-    sizes = defaultdict(list)
-    for match in pattern.finditer(text):
-        sizes[_process(text, match.start())].append(gib(float(match[match.lastindex or 0])))
-    return sizes
+        for process, printed in sizes.items():
+            figures.setdefault(process, {}).setdefault(name, decides(printed))
+    return tuple(RankMemory(process=process, **sizes) for process, sizes in sorted(figures.items()))
 
 
 def _process(text: str, position: int) -> str:
+    """Return the process that its line names in front of a position; empty where it names none."""
     start = text.rfind("\n", max(0, position - _PREFIX_CHARACTERS), position) + 1
     if not start and position > _PREFIX_CHARACTERS:
         return ""
     found = _PROCESS.search(text, start, min(position, start + 200))
     return found[1] if found else ""
+
+
+def _printed_arguments(text: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Return the arguments that vLLM prints when it starts, read without running them, and the names of those that are no plain values.
+
+    Arguments that are None are left out.
+    """
+    values: dict[str, Any] = {}
+    unread: list[str] = []
+    for name, node in _entries(text):
+        try:
+            value = ast.literal_eval(node)
+        except (ValueError, TypeError):
+            unread.append(name)
+            continue
+        if value is not None:
+            values[name] = value
+    return values, tuple(unread)
+
+
+def _entries(text: str) -> list[tuple[str, ast.expr]]:
+    printed = _PRINTED.search(text)
+    if printed is None:
+        return []
+    line = text[printed.end() :].partition("\n")[0]
+    expression = line[: max(line.rfind("}"), line.rfind(")")) + 1]
+    try:
+        tree = ast.parse(_OBJECT.sub("object()", expression), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    if isinstance(tree, ast.Call):
+        return [(keyword.arg, keyword.value) for keyword in tree.keywords if keyword.arg]
+    pairs = zip(tree.keys, tree.values, strict=True) if isinstance(tree, ast.Dict) else ()
+    return [(key.value, value) for key, value in pairs if isinstance(key, ast.Constant) and isinstance(key.value, str)]

@@ -1,4 +1,4 @@
-"""`$(NAME)` in a container's command, args and env values, as the kubelet replaces it, and how a text is kept from it.
+"""`$(NAME)` in a container's command, args and env values: expanded as the kubelet does it, or escaped.
 
 The rules are those of Kubernetes 1.36, `Expand` in third_party/forked/golang/expansion/expand.go. The text is read once from the left:
 
@@ -19,7 +19,7 @@ _REFERENCE = re.compile(r"\$(\$|\(([^)]*)\))")
 
 
 def expanded(text: str, value_of: Callable[[str], str | None]) -> str:
-    """The text that a container gets; `value_of` a name without a value is None."""
+    """Return the text that a container gets; `value_of` returns None for a name without a value."""
 
     def replaced(match: re.Match[str]) -> str:
         if match[1] == "$":
@@ -35,5 +35,5 @@ def expanded(text: str, value_of: Callable[[str], str | None]) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text that a container gets as `text`, whatever variables it has: a `$` that follows another one counts too."""
+    """Return a text that a container gets as `text`, whatever variables it has: each `$` is doubled, also one behind another."""
     return text.replace("$", "$$")

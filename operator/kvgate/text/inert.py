@@ -1,4 +1,4 @@
-"""Text of other people → text that does nothing where it is printed: in a terminal, a log of CI, an event, a report.
+"""Make text of other people inert: it does nothing where it is printed, in a terminal, a CI log, an event or a report.
 
 Names, paths, reasons and architectures come from manifests that anybody may have written. Every writer passes them through this
 module; media with a syntax of their own (Markdown, XML, HTML, workflow commands) escape what is left.
@@ -23,7 +23,7 @@ _NON_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 
 
 def inert(text: str) -> str:
-    """One field on one line: what is not seen, moves a cursor or begins a line is written as an escape (`\\x1b`, `\\n`, `\\u202e`).
+    """Return one field on one line: what is not seen, moves a cursor or begins a line becomes an escape (`\\x1b`, `\\n`, `\\u202e`).
 
     Those are all characters that Unicode does not call printable (controls, marks of direction, zero width, lone surrogates,
     separators of lines and paragraphs), and the beginnings of commands that a log of CI obeys.
@@ -34,15 +34,15 @@ def inert(text: str) -> str:
 
 
 def inert_line(line: str) -> str:
-    """A whole line of output: as a field, and no command of GitHub's runner."""
+    """Return a whole line of output: inert as a field is, and no command of GitHub's runner."""
     line = inert(line)
     return f"{start[1]}\\x3a{line[start.end() :]}" if (start := _COMMAND.match(line)) else line
 
 
 def inert_values(value: Any) -> Any:
-    """The same value with every text in it inert, keys too: for reports whose readers print what is in them.
+    """Return the same value with every text in it inert, keys too, for reports whose readers print what is in them.
 
-    What JSON has no form for is its text.
+    A value that JSON has no form for becomes its text.
     """
     if value is None or isinstance(value, bool | int | float):
         return value
@@ -52,17 +52,17 @@ def inert_values(value: Any) -> Any:
 
 
 def inert_json(value: Any, *, indent: int | None = None, is_compact: bool = False) -> str:
-    """A report in strict JSON, every text in it inert."""
+    """Return a report in strict JSON, every text in it inert."""
     text = json_text(value, indent=indent, is_compact=is_compact)
     is_plain = "\\" not in text and '"::' not in text and '" ' not in text  # most are: nothing had to be escaped
     return text if is_plain else json_text(inert_values(value), indent=indent, is_compact=is_compact)
 
 
 def json_text(value: Any, *, indent: int | None = None, is_compact: bool = False) -> str:
-    """JSON in ASCII that every reader takes.
+    """Return JSON in ASCII that every reader takes.
 
-    Numbers that JSON does not have are the texts "Infinity", "-Infinity" and "NaN"; half of a sign beyond 16 bits, which is no
-    Unicode, is the text of its escape.
+    Numbers that JSON does not have become the texts "Infinity", "-Infinity" and "NaN"; half of a surrogate pair, which is no
+    Unicode character, becomes the text of its escape.
     """
     separators = (",", ":") if is_compact else None
     try:

@@ -17,8 +17,7 @@ from kvgate.judge import summary
 from kvgate.judge.assess import Assessment, Decision, assessments, undecided
 from kvgate.judge.facts import ConfigMissing, Facts, gather
 from kvgate.text.inert import inert_line
-from kvgate.text.nesting import MAX_DEPTH, is_nested_beyond
-from kvgate.text.unicode import NOT_UNICODE, parsed_has_lone_surrogate
+from kvgate.text.json_values import MAX_DEPTH, NOT_UNICODE, is_nested_beyond, parsed_has_lone_surrogate
 
 REVIEW_API_VERSION = "admission.k8s.io/v1"
 REVIEW_KIND = "AdmissionReview"

@@ -32,13 +32,13 @@ def test_nothing_is_a_calibration_without_starts() -> None:
 
 
 BROKEN = [
-    ("no json", "no JSON object"),
-    ("[1]", "no JSON object"),
+    ("no json", "it is not a JSON object"),
+    ("[1]", "it is not a JSON object"),
     ('{"architecture": 3}', "predicted_bytes is None"),
     ('{"predicted_bytes": [3, 2, 1]}', "must not fall"),
     ('{"predicted_bytes": [1, 2, 3], "architecture": 3}', "architecture is 3; it must be of type str"),
     ("x" * 5000, "5000 characters"),
-    ("[" * 4000, "no JSON object"),
+    ("[" * 4000, "it is not a JSON object"),
 ]
 
 
@@ -57,7 +57,9 @@ def test_a_text_of_broken_lines_is_given_up_after_a_few() -> None:
     header = write_records(()).rstrip()
     records = read_records(header + "\nbroken" * 100_000)
     assert len(records.problems) == MAX_PROBLEMS + 1
-    assert records.problems[-1] == f"line {MAX_PROBLEMS + 1} is not the last of 100001: what follows was not read"
+    assert (
+        records.problems[-1] == f"line {MAX_PROBLEMS + 1} is not the last of 100001: the lines after it were not read"
+    )
 
 
 @pytest.mark.parametrize("name", ["requested_bytes", "tensor_parallel_size", "vllm_version", "enforce_eager"])
@@ -73,7 +75,7 @@ def test_every_figure_has_its_type(name: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("header", "told"),
     [
-        ("{}", "this is no calibration"), ("kvgate", "this is no calibration"), ("[]", "this is no calibration"),
+        ("{}", "this is not a calibration file"), ("kvgate", "this is not a calibration file"), ("[]", "this is not a calibration file"),
         (json.dumps({**HEADER, "version": 3}), "version is 3; this release reads versions 1 and 2"),
     ],
 )  # fmt: skip
@@ -129,7 +131,7 @@ def test_why_a_start_is_not_used_is_told_in_words() -> None:
     assert unused_text(Calibration(starts=(fine,)), fine) is None
     contradictory = unused_text(Calibration(starts=(fine, other)), fine) or ""
     assert "serving/a of Qwen3ForCausalLM on H100-SXM-80GB, vLLM 0.33.0 reported" in contradictory
-    assert "other starts of the setting something else: none is used" in contradictory
+    assert "other starts of the same setting reported something else: none is used" in contradictory
     assert "is it another setting, or a shared GPU?" in (unused_text(Calibration(starts=(odd,)), odd) or "")
 
 
@@ -304,7 +306,7 @@ def test_only_what_was_declared_and_ran_from_a_trusted_repository_teaches(declar
     ("pattern", "told"),
     [
         ("vllm/vllm-openai:v1", "names a tag or a digest"), ("a@sha256:1", "names a tag or a digest"),
-        ("a b", "is no repository"), ("Vllm/x", "is no repository"),
+        ("a b", "is not a repository"), ("Vllm/x", "is not a repository"),
     ],
 )  # fmt: skip
 def test_a_pattern_that_names_no_repository_is_an_error(pattern: str, told: str) -> None:

@@ -18,7 +18,7 @@ from kvgate.judge.facts import (
     shape_of_text,
 )
 from kvgate.rules import Severity
-from kvgate.text.nesting import MAX_DEPTH
+from kvgate.text.json_values import MAX_DEPTH
 from support.builders import new_document, new_layer, new_llama_config, new_model_shape
 
 FROM_MAP = {"name": "my/model", "configFrom": {"configMapKeyRef": {"name": "configs", "key": "config.json"}}}

@@ -158,7 +158,7 @@ def test_a_start_that_is_kept_and_not_used_is_told(tmp_path: Path) -> None:
     path = a_log(tmp_path, 5.0)
     done = invoked("calibrate", str(path), "--gpu", "H100-SXM-80GB")
     assert done.exit_code == 0
-    assert "5.00 GiB of KV cache where 38.76 GiB was expected: not used" in done.stderr
+    assert "5.00 GiB of KV cache where 38.76 GiB was expected: it is not used" in done.stderr
 
 
 def test_a_missing_file_and_a_broken_target_are_told(tmp_path: Path, log: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_missing_file_and_a_broken_target_are_told(tmp_path: Path, log: Path) 
     broken.write_text("nothing of ours\n", encoding="utf-8")
     done = invoked("calibrate", str(log), "--gpu", "H100-SXM-80GB", "--into", str(broken))
     assert (done.exit_code, broken.read_text()) == (2, "nothing of ours\n")
-    assert "line 1: this is no calibration" in done.stderr
+    assert "line 1: this is not a calibration file" in done.stderr
     explained = invoked(*EXPLAIN, "--calibration", str(broken))
     assert explained.exit_code == 2
     assert "write it again with `kvgate calibrate`" in explained.stderr

@@ -8,7 +8,7 @@ from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.facts import shape_of_text
-from kvgate.text.unicode import has_lone_surrogate, parsed_has_lone_surrogate
+from kvgate.text.json_values import has_lone_surrogate, parsed_has_lone_surrogate
 from support.builders import new_document
 
 HALF = chr(0xD800)

@@ -1,0 +1,43 @@
+"""JSON values that other people wrote: nested no deeper than a limit, and Unicode, so that they can be sent and stored.
+
+JSON may escape half of a surrogate pair (`"\\ud800"`), which is no character.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+MAX_DEPTH = 64
+"""Levels of a document. The fields that an API server manages take twenty; code that walks a document recurses."""
+
+
+def is_nested_beyond(value: Any, levels: int) -> bool:
+    """Return True where objects and lists are nested deeper than so many levels; this function does not recurse."""
+    level = [value]
+    for _ in range(levels + 1):
+        parts = [
+            each.values() if isinstance(each, Mapping) else each for each in level if isinstance(each, Mapping | list)
+        ]
+        level = [child for part in parts for child in part if isinstance(child, Mapping | list)]
+        if not level:
+            return False
+    return True
+
+
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+NOT_UNICODE = "it holds half of a surrogate pair, which is no Unicode character"
+
+
+def has_lone_surrogate(value: Any) -> bool:
+    """Return True where any text of a JSON value, keys included, holds half of a surrogate pair."""
+    try:
+        json.dumps(value, ensure_ascii=False, default=str, skipkeys=True).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def parsed_has_lone_surrogate(text: str, value: Any) -> bool:
+    """Return the same for a value parsed from a JSON text; it is searched only where the text has such an escape or character."""
+    return (not text.isascii() or _ESCAPED_SURROGATE.search(text) is not None) and has_lone_surrogate(value)
