@@ -7,9 +7,9 @@ KIND = "InferenceDeployment"
 PLURAL = "inferencedeployments"
 SHORT_NAME = "infd"
 SKIP_BUDGET_ANNOTATION = "kvgate.io/skip-budget"
-"""Break-glass: its value is the reason; the budget is computed and told, and does not decide."""
+"""Break-glass annotation with the reason as its value: the budget is computed and reported, and does not decide."""
 FIELD_MANAGER = "kvgate"
-"""Under which the API server notes what we wrote, and what admission webhooks added to it."""
+"""Name under which the API server records the fields that we wrote, and those that admission webhooks added to them."""
 
 _ELSEWHERE = {
     "model": "spec.model.name",
@@ -22,7 +22,7 @@ _ELSEWHERE = {
     "extra_args": "spec.vllm.extraArgs",
     "environment": "spec.template.env",
 }
-"""Subjects of findings whose path is not `spec.vllm` and their name."""
+"""Subjects of findings whose path is not `spec.vllm.` and their name."""
 
 
 def field_path(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Base of all API types: camelCase outside, snake_case inside, frozen, no unknown fields, rules over several fields."""
+"""Base of all API types. They are camelCase outside and snake_case inside, frozen, take no unknown fields, and have rules over fields."""
 
 import ast
 import inspect
@@ -16,7 +16,7 @@ from kvgate.api.quantity import MAX_QUANTITY_LENGTH, QUANTITY_PATTERN, parse_qua
 
 
 def attribute_docstrings(model: type) -> dict[str, str]:
-    """Field → the text under it; of the class itself, not of its bases."""
+    """Return the text below each field of a class, read from its source; fields of its bases are left out."""
     (definition,) = ast.parse(inspect.getsource(model)).body
     if not isinstance(definition, ast.ClassDef):
         return {}
@@ -33,21 +33,21 @@ def attribute_docstrings(model: type) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class CelRule:
-    """One rule of an object; `rule` and `holds` say the same, and a test on a real API server holds them to it."""
+    """A rule over several fields: in CEL for the API server, in Python for the command line. A test on a real API server compares both."""
 
     rule: str
-    """CEL; `self` is the object as it is written, camelCase."""
+    """The rule in CEL; `self` is the object as it is written, in camelCase."""
     message: str
-    """The requirement in plain words; the value is not repeated."""
+    """The requirement in plain words, without the value."""
     holds: Callable[[Any], bool]
-    """The same on the parsed object."""
+    """The same rule on the parsed object."""
     field_path: str = ""
-    """The field to blame, `.extraArgs`; empty: the object itself."""
+    """The field that is wrong, such as `.extraArgs`; empty: the object itself."""
     culprits: Callable[[Any], Iterable[str]] = lambda _: ()
-    """The wrong parts by name, for the command line: CEL cannot name them."""
+    """Names of the wrong parts, for the command line: CEL cannot name them."""
 
-    def told(self, value: Any) -> str:
-        """The message, with the culprits."""
+    def broken_by(self, value: Any) -> str:
+        """Return the message, with the names of the wrong parts."""
         named = ", ".join(self.culprits(value))
         return f"{self.message}: {named}" if named else self.message
 
@@ -58,7 +58,7 @@ class CelRule:
 
 
 class ApiModel(BaseModel):
-    """Base of every object in a spec or status; the docstring under a field is its description in the CRD."""
+    """Base of every object in a spec or status. The text below a field is its description in the CRD."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -72,16 +72,18 @@ class ApiModel(BaseModel):
 
     @classmethod
     def from_document(cls, document: Any) -> Self:
-        """The object that a document describes, by the names of the CRD alone; `model_validate` would take Python's names too.
+        """Return the object that a document describes. Only the CRD's names count; `model_validate` would take Python's names too.
 
-        The API server prunes `max_model_len`: who reads it here would judge another object than the one that is stored.
+        The API server drops the unknown field `max_model_len`. A reader that took it would judge another object than the stored one.
         """
         return cls.model_validate(document, by_alias=True, by_name=False)
 
     def broken_rules(self, path: str = "") -> Iterator[tuple[str, str]]:
-        """(path, message) of every rule of this object, and of those inside it, that does not hold."""
+        """Yield (path, message) of every rule that does not hold, of this object and of those inside it."""
         yield from (
-            (f"{path}{rule.field_path}".lstrip("."), rule.told(self)) for rule in self.cel_rules if not rule.holds(self)
+            (f"{path}{rule.field_path}".lstrip("."), rule.broken_by(self))
+            for rule in self.cel_rules
+            if not rule.holds(self)
         )
         for name, field in type(self).model_fields.items():
             value, inside = getattr(self, name), f"{path}.{field.alias or name}".lstrip(".")
@@ -106,7 +108,7 @@ class ApiModel(BaseModel):
 
 DnsName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 Switch = Annotated[bool, Field(strict=True)]
-"""True or false and nothing that looks like it, as the API server has it."""
+"""True or false, and no text or number in their place, as the API server requires."""
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 ParallelSize = Annotated[int, Field(strict=True, ge=1, le=1024)]
 Tokens = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]
@@ -118,13 +120,13 @@ IMAGE_PATTERN = (
     rf"{_PATH_PART}(/{_PATH_PART})*(:[A-Za-z0-9_][-.A-Za-z0-9_]{{0,127}})?"
     r"(@(sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}))?$"
 )
-"""References of images that container runtimes take (github.com/distribution/reference): the kubelet gets nothing else."""
+"""References of images as container runtimes take them (github.com/distribution/reference)."""
 ImageReference = Annotated[str, Field(min_length=1, max_length=1024, pattern=IMAGE_PATTERN)]
 FreeForm = WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 
 
 def _quantity(value: Any) -> int | str:
-    """Take a quantity as the API server does: a whole number, or text."""
+    """Read a quantity as the API server does: from a whole number, or from text."""
     if type(value) not in (int, str) or parse_quantity(value) is None:
         raise PydanticCustomError("quantity", "It must be a quantity of 0 or more, such as 4, 500m, 1.5Gi or 2e9")
     quantity: int | str = value
@@ -141,7 +143,7 @@ Quantity = Annotated[
         "minimum": 0,
     }),
 ]  # fmt: skip
-"""An amount of a resource; text has the pattern and its length, and numbers the minimum."""
+"""An amount of a resource. Pattern and length are the limits of a text, the minimum is that of a number."""
 
 
 def _distinct(items: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Pydantic models → the structural schema of a CustomResourceDefinition; what cannot be expressed raises, with its path."""
+"""Pydantic models → the structural schema of a CustomResourceDefinition. A type that cannot be expressed raises, with its path."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ _UNTYPED = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields"
 
 
 class NotStructural(ValueError):
-    """The model cannot be expressed as a structural schema; the message names the path."""
+    """A model cannot be expressed as a structural schema; the message names the path."""
 
 
 class _Generator(GenerateJsonSchema):
@@ -46,7 +46,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def structural_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The schema with references resolved and only keywords that apiextensions/v1 knows. Raises NotStructural."""
+    """Return the schema with references resolved, and with keywords of apiextensions/v1 only. Raise NotStructural."""
     schema = model.model_json_schema(schema_generator=_Generator)
     return _structural(schema, schema.pop("$defs", {}), model.__name__, ())
 
@@ -121,7 +121,7 @@ _COLUMNS = [
 
 
 def custom_resource_definition() -> dict[str, Any]:
-    """The CRD as it is committed under crds/ and installed by the chart."""
+    """Return the CRD as it is committed under crds/ and installed by the chart."""
     schema = structural_schema(InferenceDeployment)
     schema["properties"]["status"] = structural_schema(InferenceDeploymentStatus)
     schema["properties"].update(apiVersion={"type": "string"}, kind={"type": "string"}, metadata={"type": "object"})

@@ -1,4 +1,4 @@
-"""Kubernetes quantities: read, added to, compared, and written as the API server would (`resource.ParseQuantity`)."""
+"""Kubernetes quantities: reading, adding, comparing and writing them as the API server does (`resource.ParseQuantity`)."""
 
 import re
 from fractions import Fraction
@@ -8,11 +8,11 @@ from kvgate.budget.units import GIB, KIB, MIB
 QUANTITY_PATTERN = r"^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([numk]|[MGTPE]i?|Ki|[eE][-+]?[0-9]+)?$"
 """Quantities that the API server takes for cpu and memory: no minus sign, because no request is below 0."""
 MAX_QUANTITY_LENGTH = 32
-"""Characters; the largest number that counts has 19 digits."""
+"""Characters of a quantity at most; the largest number that counts has 19 digits."""
 MAX_VALUE = (1 << 63) - 1
-"""The API server takes larger quantities for this one."""
+"""The API server stores larger quantities as this one."""
 _MAX_EXPONENT = 2 * MAX_QUANTITY_LENGTH
-"""Powers of ten beyond which every text of that length is 0, the smallest or the largest quantity: none is ever computed."""
+"""Largest power of ten that is computed. Beyond it, a text of that length is 0, the smallest or the largest quantity."""
 _FACTORS = {
     "": Fraction(1), "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "k": Fraction(1000),
     **{unit: Fraction(1000) ** power for power, unit in enumerate("MGTPE", start=2)},
@@ -21,7 +21,7 @@ _FACTORS = {
 
 
 def parse_quantity(text: object) -> Fraction | None:
-    """`1.5Gi` → 1610612736; None for what is not a quantity, and for what is below 0. Rounded up to a billionth, as it is stored."""
+    """Return 1610612736 for `1.5Gi`, rounded up to a billionth, as it is stored. None: it is no quantity, or it is below 0."""
     written = str(text)
     match = re.fullmatch(QUANTITY_PATTERN, written) if len(written) <= MAX_QUANTITY_LENGTH else None
     if match is None or isinstance(text, bool):
@@ -44,7 +44,7 @@ def _rounded_up(value: Fraction, parts: int) -> Fraction:
 
 
 def is_same_amount(one: object, other: object) -> bool:
-    """True for equal amounts of a container's resources, which the API server keeps in thousandths, rounded up: `0.0001` is `1m`."""
+    """Return whether two amounts of a resource are equal as the API server keeps them: in thousandths, rounded up (`0.0001` is `1m`)."""
     first, second = parse_quantity(one), parse_quantity(other)
     if first is None or second is None:
         return False
@@ -60,7 +60,7 @@ def format_bytes(value_bytes: int) -> str:
 
 
 def plus_bytes(text: object, extra_bytes: int) -> str:
-    """A memory quantity with more on top, rounded up to whole bytes."""
+    """Add bytes to a memory quantity, rounded up to whole bytes."""
     value = parse_quantity(text)
     if value is None:
         raise ValueError(f"{text!r} is not a quantity")

@@ -1,4 +1,7 @@
-"""Status that kvgate writes: conditions, effective values, the budget, and alternatives that would fit."""
+"""The status that kvgate writes: conditions, effective values, the budget, and changes that would fit.
+
+The text below a field is its description in the CRD, which `kubectl explain` prints.
+"""
 
 from typing import Annotated, Literal
 
@@ -21,14 +24,14 @@ class Condition(ApiModel):
     last_transition_time: Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
     """When the status last changed."""
     observed_generation: int | None = None
-    """Generation of the spec that it speaks of."""
+    """Generation of the spec that the condition is about."""
 
 
 class Effective(ApiModel):
     """The values that the pods are rendered from."""
 
     max_model_len: int | None = None
-    """Longest request; absent where vLLM decides."""
+    """Longest request in tokens, prompt and output together; absent where vLLM decides."""
     max_num_seqs: int | None = None
     """Requests that run at the same time; absent where vLLM decides."""
     kv_cache_dtype: str
@@ -36,82 +39,82 @@ class Effective(ApiModel):
 
 
 class Bytes(ApiModel):
-    """A prediction in bytes."""
+    """A prediction in bytes, as an interval."""
 
     low: int
-    """The least value."""
+    """Low end of the interval."""
     expected: int
-    """The expected value."""
+    """Expected value."""
     high: int
-    """The largest value."""
+    """High end of the interval."""
 
 
 class LedgerStatus(ApiModel):
-    """Bytes of the tightest GPU, as expected."""
+    """Memory of the tightest GPU in bytes, expected values."""
 
     total_bytes: int
-    """Memory of the GPU."""
+    """Memory of the GPU in bytes."""
     requested_bytes: int
-    """Bytes that gpuMemoryUtilization allows."""
+    """Bytes that vLLM may use: the share gpuMemoryUtilization of the memory."""
     weights_bytes: int
-    """Weights as loaded."""
+    """Bytes of the weights as loaded."""
     peak_activation_bytes: int
-    """Peak of the profile run."""
+    """Bytes of the activations at the peak of the profile run."""
     non_torch_bytes: int
-    """Driver and NCCL."""
+    """Bytes that the driver and NCCL take."""
     cuda_graph_bytes: int
-    """Reserve for CUDA graphs."""
+    """Bytes that are reserved for CUDA graphs."""
 
 
 class BudgetStatus(ApiModel):
-    """Memory and demand per GPU of the tightest rank."""
+    """Memory and demand of one GPU, that of the tightest rank."""
 
     verdict: Literal["Fits", "MayNotFit", "DoesNotFit", "Unknown"]
-    """Verdict on the effective values, or on the spec as written where it is refused."""
+    """Verdict on the effective values, or on the spec as it is written where that is refused."""
     guarantee: str
-    """The guarantee that must fit."""
+    """Guarantee that must fit."""
     demand_bytes: int
-    """Bytes that the guarantee needs."""
+    """Bytes of KV cache that the guarantee needs."""
     available_kv_cache_bytes: Bytes
-    """Bytes that the KV cache gets."""
+    """Bytes that are left for the KV cache."""
     headroom_bytes: Bytes
-    """Bytes that are left beyond the demand; negative where it does not fit."""
+    """Bytes of KV cache beyond the demand; negative where the demand does not fit."""
     headroom_percent: int
-    """Expected headroom as a share of the expected KV cache."""
+    """Expected headroom in percent of the expected KV cache."""
     capacity_tokens: int
-    """Expected KV cache size in tokens, as vLLM prints it."""
+    """Expected size of the KV cache in tokens, as vLLM prints it."""
     max_concurrency: str
-    """Expected full-length requests at once, a decimal string."""
+    """Requests of maxModelLen tokens that the expected KV cache holds at once, a decimal string."""
     observed_starts: int | None = None
-    """Starts of this setting that were observed before and that availableKvCacheBytes follows; absent where there were none."""
+    """Number of earlier starts with the same settings that availableKvCacheBytes follows; absent where there were none."""
     ledger: LedgerStatus | None = None
-    """The GPU's memory term by term; kvCacheMemoryBytes bypasses it."""
+    """Memory of the GPU, term by term. kvCacheMemoryBytes bypasses it."""
 
 
 class AlternativeStatus(ApiModel):
-    """One single change that would fit."""
+    """One single change with which the deployment would fit."""
 
     field: str
-    """Setting, by its path in the spec."""
+    """Path of the setting in the spec."""
     value: str
-    """Its largest or next value that fits."""
+    """Largest or next value of the setting that fits."""
 
 
 class ObservedStatus(ApiModel):
-    """Report of running vLLM about its KV cache; of several pods the smallest counts."""
+    """KV cache that running pods report. Of several pods, the smallest one counts."""
 
     kv_cache_capacity_tokens: int | None = None
-    """Size in tokens, as vLLM prints it; absent where an old release tells blocks alone of a model that kvgate does not know."""
+    """Size in tokens, as vLLM prints it; absent where an old release reports only blocks, of a model that kvgate does not know."""
     num_gpu_blocks: int
-    """Blocks of one engine."""
+    """Number of KV cache blocks of one engine."""
     block_size: int
-    """Tokens of a block."""
+    """Tokens of one block."""
     pods: int
-    """Ready pods that have told."""
+    """Number of ready pods that reported."""
     prediction_error_percent: str | None = None
-    """Observed / expected - 1 in percent, a decimal string; of the pods of the current spec."""
+    """Observed size / expected size - 1 in percent, a decimal string. Only pods of the current spec count."""
     observed_time: Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
-    """When the size last changed."""
+    """Time at which the size last changed."""
 
 
 class Placement(ApiModel):
@@ -120,7 +123,7 @@ class Placement(ApiModel):
     vendor: Annotated[str, Field(max_length=63)]
     """Maker of the GPU."""
     resource: Annotated[str, Field(max_length=253)]
-    """Extended resource that the container asks for."""
+    """Extended resource that the container requests."""
     gpu_labels: Annotated[tuple[Annotated[str, Field(max_length=63)], ...], Field(max_length=64)] = ()
     """Values of the vendor's node label that mean this GPU."""
 
@@ -131,67 +134,67 @@ class Standing(ApiModel):
     model_config = ConfigDict(extra="ignore")  # a later release may have written more
 
     generation: Annotated[int, Field(ge=1)]
-    """The newest generation that it was admitted as."""
+    """Newest generation of the object with which this spec was admitted."""
     decision: Literal["Admit", "AdmitWithWarning", "AdmitAdjusted"]
-    """Decision of the policy."""
+    """Decision of the admission policy."""
     accepted: Literal["True", "Unknown"]
     """Status of the condition Accepted."""
     reason: Annotated[str, Field(min_length=1, max_length=128)]
-    """Its reason."""
+    """Reason of the condition Accepted."""
     message: Annotated[str, Field(max_length=4096)]
-    """Its message."""
+    """Message of the condition Accepted."""
     changes: Annotated[str, Field(max_length=4096)] | None = None
-    """Changes by policy Adjust."""
+    """Changes that the policy Adjust made."""
     skip_reason: Annotated[str, Field(max_length=256)] | None = None
-    """The reason in the annotation kvgate.io/skip-budget."""
+    """Reason in the annotation kvgate.io/skip-budget."""
     config_digest: Annotated[str, Field(max_length=64)] | None = None
     """SHA-256 of the text behind configFrom; absent where there was none."""
     calibration_revision: Annotated[int, Field(ge=0)] | None = None
-    """The newest observed start that was known; absent where there was none."""
+    """Number of the newest observed start that was known; absent where there was none."""
     effective: Effective
     """The values that the pods are rendered from."""
     placement: Placement
-    """Rules by which the pods find their GPU, as the catalogue had them."""
+    """Rules by which the pods find their GPU, as the catalogue had them at that time."""
     load_seconds: Annotated[int, Field(ge=1, le=86_400)]
-    """Seconds that a start may take."""
+    """Seconds that the start of a pod may take."""
     predicted_tokens: Annotated[int, Field(ge=0)] | None = None
     """Expected size of the KV cache in tokens."""
     budget: BudgetStatus | None = None
-    """Its budget, while status.budget is that of a later generation, which is refused."""
+    """Budget of this spec, where status.budget is that of a later generation which is refused."""
     spec: Annotated[Document, WithJsonSchema({
         "type": "object", "x-kubernetes-preserve-unknown-fields": True, "x-kubernetes-map-type": "atomic",
     })] | None = None  # fmt: skip
-    """The spec; absent where it is larger than 512 KiB, or where the object has no room for it a second time."""
+    """The spec itself; absent where it is larger than 512 KiB, or where the object has no room for it a second time."""
     digest: Annotated[str, Field(max_length=64)]
-    """SHA-256 of all this and the object's uid: what somebody else wrote here is judged anew."""
+    """SHA-256 of all fields here and of the object's uid. If somebody else changes them, kvgate judges the spec anew."""
 
 
 class InferenceDeploymentStatus(ApiModel):
-    """Findings, decision and observations of kvgate."""
+    """Verdict, decision and observations of kvgate."""
 
     model_config = ConfigDict(extra="ignore")  # later releases may write more
 
     observed_generation: int | None = None
-    """Generation of the spec that the status speaks of."""
+    """Generation of the spec that the status is about."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra={
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
     })] | None = None  # fmt: skip
-    """Accepted, Predicted, Adjusted, Ready, Reconciling, Stalled, Observed, PredictionDrift."""
+    """Conditions of the types Accepted, Predicted, Adjusted, Ready, Reconciling, Stalled, Drifted, Observed and PredictionDrift."""
     effective: Effective | None = None
     """The values that the pods are rendered from."""
     budget: BudgetStatus | None = None
-    """The ledger and the demand."""
+    """Memory of the GPU and the demand."""
     calibration_revision: int | None = None
-    """The newest observed start that was known when this generation was judged; absent where there was none."""
+    """Number of the newest observed start that was known when this generation was judged; absent where there was none."""
     alternatives: Annotated[tuple[AlternativeStatus, ...], Field(max_length=16)] | None = None
-    """Single changes that would fit, where it does not."""
+    """Single changes with which the deployment would fit, where it does not fit."""
     observed: ObservedStatus | None = None
-    """Report of running pods; absent while there is none."""
+    """KV cache that running pods report; absent while no pod reports."""
     replicas: int | None = None
-    """Pods that exist."""
+    """Number of pods that exist."""
     ready_replicas: int | None = None
-    """Pods that are ready."""
+    """Number of pods that are ready."""
     selector: str | None = None
     """Label selector of the pods, for the scale subresource."""
     standing: Standing | None = None
-    """The spec that was admitted last, from which the pods are rendered whatever became of the spec since."""
+    """The spec that was admitted last. The pods are rendered from it, even where a later spec is refused."""

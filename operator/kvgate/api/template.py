@@ -1,4 +1,4 @@
-"""spec.template: the part of the pod template that is the user's to choose."""
+"""spec.template: the part of the pod template that is the user's to choose. kvgate renders everything else."""
 
 import re
 from collections.abc import Iterable
@@ -14,15 +14,15 @@ class Toleration(ApiModel):
     """A toleration of the pods, as in a pod spec."""
 
     key: Annotated[str, Field(max_length=317)] | None = None
-    """Taint key."""
+    """Key of the taint. Default: every key."""
     operator: Literal["Exists", "Equal"] | None = None
-    """Relation to the value."""
+    """Equal compares the value, Exists takes any. Default: Equal."""
     value: Annotated[str, Field(max_length=63)] | None = None
-    """Taint value."""
+    """Value of the taint."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """Taint effect."""
+    """Effect of the taint. Default: every effect."""
     toleration_seconds: Annotated[int, Field(strict=True)] | None = None
-    """Seconds that the pod stays after a NoExecute taint."""
+    """Seconds that the pod stays after a NoExecute taint. Default: for ever."""
 
 
 def _reserved(variables: ReservedVariables) -> CelRule:
@@ -50,13 +50,13 @@ class EnvVar(ApiModel):
     name: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
     """Name of the variable."""
     value: Annotated[str, Field(max_length=4096)] | None = None
-    """Its value, which the process gets as it is written: `$(NAME)` is not replaced."""
+    """Value of the variable. The process gets it as it is written: `$(NAME)` is not replaced."""
     secret_key_ref: KeyRef | None = None
     """Key of a Secret in the same namespace, instead of a value."""
 
 
 RESERVED_KEY = r"^([-a-z0-9.]*[.])?(kubernetes[.]io|k8s[.]io|kvgate[.]io)/"
-"""Label and annotation keys that are not a user's to set on pods; RE2 syntax, so that CEL and Python agree."""
+"""Keys of labels and annotations that a user must not set on pods; RE2 syntax, so that CEL and Python agree."""
 
 
 def _sets_reserved_key(keys: Iterable[str] | None) -> bool:
@@ -67,27 +67,27 @@ Labels = Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_
 
 
 class Amounts(ApiModel):
-    """Quantities of what a container may ask for beside GPUs."""
+    """Quantities of the resources of a container, beside GPUs."""
 
     cpu: Quantity | None = None
-    """Cores."""
+    """CPU cores, such as 4 or 500m."""
     memory: Quantity | None = None
-    """Bytes; /dev/shm comes on top."""
+    """Memory in bytes, such as 64Gi. kvgate adds the size of /dev/shm."""
     ephemeral_storage: Annotated[Quantity | None, Field(alias="ephemeral-storage")] = None
-    """Bytes on the node's disk."""
+    """Space on the node's disk in bytes, such as 20Gi."""
 
 
 class Resources(ApiModel):
-    """CPU and memory of the vLLM container; GPUs follow from the parallel sizes."""
+    """CPU and memory of the vLLM container. The number of GPUs follows from the parallel sizes."""
 
     requests: Amounts | None = None
-    """Amounts that the scheduler sets aside."""
+    """Amounts that the scheduler reserves on the node."""
     limits: Amounts | None = None
-    """Amounts that the container may use."""
+    """Amounts that the container may use at most."""
 
 
 class Template(ApiModel):
-    """The part of the pod template that is the user's to choose; everything else is rendered by kvgate."""
+    """Part of the pod template that is yours to choose; kvgate renders everything else."""
 
     cel_rules: ClassVar = (
         CelRule(
@@ -105,22 +105,22 @@ class Template(ApiModel):
     )
 
     labels: Labels | None = None
-    """Further labels of the pods."""
+    """Labels of the pods, beside those of kvgate."""
     annotations: Labels | None = None
-    """Further annotations of the pods."""
+    """Annotations of the pods, beside those of kvgate."""
     resources: Resources | None = None
-    """CPU and memory."""
+    """CPU and memory of the vLLM container."""
     node_selector: Labels | None = None
-    """Further node labels that are required."""
+    """Labels that a node must have, beside those for the GPU."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=32)] | None = None
-    """Further tolerations."""
+    """Tolerations of the pods, beside the one for the GPU."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=64, json_schema_extra={
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
     }), Distinct] | None = None  # fmt: skip
-    """Further environment variables; those that choose other GPUs, libraries, programs or weights are refused."""
+    """Environment variables of the vLLM container. kvgate refuses those that choose other GPUs, libraries, programs or weights."""
     image_pull_secrets: Annotated[tuple[DnsName, ...], Field(max_length=8)] | None = None
-    """Names of Secrets for the image registry."""
+    """Names of Secrets with the credentials of the image registry."""
     cache_claim_name: DnsName | None = None
-    """PersistentVolumeClaim for downloads and compiled kernels; omitted: an empty folder per pod."""
+    """PersistentVolumeClaim for downloads and compiled kernels. Default: an empty folder for each pod."""
     priority_class_name: DnsName | None = None
-    """PriorityClass of the pods."""
+    """Name of the PriorityClass of the pods."""

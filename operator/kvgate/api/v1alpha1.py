@@ -1,4 +1,7 @@
-"""InferenceDeployment, kvgate.io/v1alpha1: what a user writes. What kvgate writes back stands in status.py."""
+"""The kind InferenceDeployment of kvgate.io/v1alpha1, as a user writes it. template.py has the pod template, status.py what kvgate writes.
+
+The text below a field is its description in the CRD, which `kubectl explain` prints.
+"""
 
 import re
 from typing import Annotated, ClassVar, Literal
@@ -28,41 +31,41 @@ from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.vllm.pod_options import OWNED_FLAG_PATTERN, SECRET_FLAG_PATTERN, SECRET_FLAGS, owned_flag, secret_flag
 
 MAX_NAME_LENGTH = 45
-"""So that `<name>-kvgate-xxxxx` fits the 63 characters of a pod's host name."""
+"""Characters of a name: `<name>-kvgate-xxxxx` must fit the 63 characters of a pod's host name."""
 
 Policy = Literal["Reject", "Adjust", "Warn"]
 Text = Annotated[str, Field(min_length=1, max_length=253)]
 
 
 class ConfigFrom(ApiModel):
-    """Place of the model's config.json, for models that the catalogue does not know."""
+    """Place of the model's config.json, for a model that the catalogue does not know."""
 
     config_map_key_ref: KeyRef
-    """A ConfigMap key that holds the model's config.json."""
+    """Key of a ConfigMap in the same namespace; its text is the config.json of the model."""
 
 
 FOLDER_PATTERN = r"^[A-Za-z0-9_][-._A-Za-z0-9]*(/+[.]?[-_A-Za-z0-9][-._A-Za-z0-9]*)*/*$"
-"""A path below the root of a volume: no part of it is `..`; RE2 syntax."""
+"""A path below the root of a volume, in RE2 syntax: no part of it is `..`."""
 
 
 class PersistentVolumeClaimSource(ApiModel):
-    """Weights on a volume."""
+    """A volume that holds the weights."""
 
     claim_name: DnsName
-    """Name of the PersistentVolumeClaim."""
+    """Name of a PersistentVolumeClaim in the same namespace."""
     path: Annotated[str, Field(max_length=1024, pattern=FOLDER_PATTERN)] | None = None
-    """Folder of the model on the volume; omitted: its root."""
+    """Folder of the model on the volume, relative to its root. Default: the root."""
 
 
 class ImageSource(ApiModel):
-    """Weights in an OCI image, mounted as an image volume."""
+    """An OCI image that holds the weights; it is mounted as an image volume."""
 
     reference: ImageReference
-    """Image reference."""
+    """Reference of the image, such as registry.example.com/models/qwen3:1."""
 
 
 class ModelSource(ApiModel):
-    """Source of the weights; omitted: the Hugging Face hub."""
+    """Place that the weights are loaded from."""
 
     cel_rules: ClassVar = (
         CelRule(
@@ -73,9 +76,9 @@ class ModelSource(ApiModel):
     )
 
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
-    """Weights on a PersistentVolumeClaim."""
+    """A PersistentVolumeClaim that holds the weights."""
     image: ImageSource | None = None
-    """Weights in an OCI image."""
+    """An OCI image that holds the weights."""
 
 
 class Model(ApiModel):
@@ -84,26 +87,26 @@ class Model(ApiModel):
     name: Annotated[
         str, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9][-._A-Za-z0-9]*(/[A-Za-z0-9][-._A-Za-z0-9]*)?$")
     ]
-    """Hugging Face id, such as Qwen/Qwen3-8B; the catalogue knows its shape, or configFrom says it."""
+    """Hugging Face id, such as Qwen/Qwen3-8B. kvgate takes the shape of the model from its catalogue, or from configFrom."""
     revision: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[-._/A-Za-z0-9]+$")] | None = None
-    """Branch, tag or commit of the model repository."""
+    """Branch, tag or commit of the model repository. Default: its main branch."""
     config_from: ConfigFrom | None = None
-    """The model's config.json; wins over the catalogue."""
+    """The config.json of the model. It wins over the catalogue."""
     source: ModelSource | None = None
-    """Source of the weights; omitted: the Hugging Face hub."""
+    """Place that the weights are loaded from. Default: the Hugging Face hub."""
     token_secret_ref: KeyRef | None = None
-    """Key of a Secret with a Hugging Face token; the pod reads it, kvgate never does."""
+    """Key of a Secret that holds a Hugging Face token. The pod reads it; kvgate never does."""
 
 
 class Accelerator(ApiModel):
-    """The GPU that it runs on."""
+    """The GPU that the deployment runs on."""
 
     type: Text
-    """A name of the accelerator catalogue (H100-SXM-80GB), or the driver's product name (NVIDIA H100 80GB HBM3)."""
+    """Name of the GPU in the accelerator catalogue (H100-SXM-80GB), or its product name in the driver (NVIDIA H100 80GB HBM3)."""
 
 
 class Vllm(ApiModel):
-    """vLLM's own settings, under vLLM's names."""
+    """Settings of vLLM, under vLLM's own names."""
 
     cel_rules: ClassVar = (
         CelRule(
@@ -137,45 +140,45 @@ class Vllm(ApiModel):
     )
 
     version: Annotated[str, Field(max_length=64, pattern=r"^v?[0-9]+\.[0-9]+([-.+a-zA-Z0-9]*)$")] = DEFAULT_VERSION
-    """Release of vLLM: decides defaults and accounting, and the image unless one is named."""
+    """Release of vLLM, such as 0.33.0. It decides the defaults and the memory accounting, and the image where none is named."""
     image: ImageReference | None = None
-    """Container image; omitted: vLLM's own image of this version, where a `+` becomes the `-` of its tags (0.19.0+cu130: v0.19.0-cu130)."""
+    """Container image. Default: vLLM's image of this version; a `+` in the version is a `-` in its tag (0.19.0+cu130: v0.19.0-cu130)."""
     max_model_len: Tokens | None = None
-    """Longest request, prompt and output together; omitted: the model's own maximum."""
+    """Longest request in tokens, prompt and output together. Default: the model's own maximum."""
     max_num_seqs: Count | None = None
-    """Requests that run at the same time; omitted: as many as fit the guarantee, at most vLLM's default."""
+    """Requests that run at the same time. Default: as many as fit the guarantee, and at most vLLM's default."""
     max_num_batched_tokens: Tokens | None = None
-    """Tokens of one forward pass; omitted: vLLM's default for this version and GPU."""
+    """Tokens of one forward pass at most. Default: vLLM's default for this version and GPU."""
     kv_cache_dtype: Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9_]+$")] = "auto"
-    """Format of the KV cache (auto, fp8, bfloat16 …); fp8 weights alone do not make it fp8."""
+    """Format of the KV cache: auto, fp8, bfloat16 … auto is the format of the model; with fp8 weights alone the cache is not fp8."""
     dtype: Literal["auto", "bfloat16", "float16", "float32", "half", "float"] = "auto"
-    """Format of weights and activations that are not quantised."""
+    """Format of the weights and activations that are not quantised."""
     quantization: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[-_a-z0-9]+$")] | None = None
-    """Quantise an unquantised checkpoint while loading (fp8); omitted: as the checkpoint says."""
+    """Quantisation of an unquantised checkpoint while it is loaded, such as fp8. Default: as the checkpoint says."""
     gpu_memory_utilization: GpuShare | None = None
-    """Share of each GPU's memory that vLLM may use, as a decimal string; omitted: vLLM's default for this version."""
+    """Share of each GPU's memory that vLLM may use: a decimal string above 0, up to 1, such as "0.9". Default: vLLM's for this version."""
     tensor_parallel_size: ParallelSize = 1
-    """GPUs that share every layer."""
+    """Number of GPUs that share every layer, 1 to 1024."""
     pipeline_parallel_size: ParallelSize = 1
-    """Stages that share the layers."""
+    """Number of stages that share the layers, 1 to 1024."""
     data_parallel_size: ParallelSize = 1
-    """Replicas of the attention within one engine."""
+    """Number of replicas of the attention within one engine, 1 to 1024."""
     decode_context_parallel_size: ParallelSize = 1
-    """Ranks that deal out the KV cache of a request between them."""
+    """Number of tensor parallel ranks that share the KV cache of one request, 1 to 1024. They need no further GPUs."""
     prefill_context_parallel_size: ParallelSize = 1
-    """GPUs that share a prompt, each with its own copy of the weights; above 1 no budget can be given."""
+    """Number of GPUs that share a prompt, 1 to 1024, each with its own copy of the weights. Above 1, no budget can be computed."""
     enable_expert_parallel: Switch = False
-    """Deal experts out whole instead of cutting each."""
+    """Give every GPU whole experts instead of a part of each."""
     block_size: Annotated[int, Field(strict=True, ge=1, le=16384)] | None = None
-    """Tokens of a KV cache block; omitted: vLLM's default."""
+    """Tokens of one KV cache block, 1 to 16384. Default: vLLM's for this model and GPU."""
     enforce_eager: Switch = False
-    """Run without CUDA graphs."""
+    """Run the model without CUDA graphs."""
     enable_prefix_caching: Switch | None = None
-    """Share the cache of equal prefixes; omitted: vLLM's default."""
+    """Keep the cache of equal prefixes once. Default: vLLM's for this version and model."""
     kv_cache_memory_bytes: Annotated[int, Field(strict=True, ge=1, le=1 << 50)] | None = None
-    """KV cache memory per GPU in bytes; bypasses gpuMemoryUtilization, as in vLLM."""
+    """KV cache memory of each GPU in bytes. gpuMemoryUtilization then has no effect, as in vLLM."""
     extra_args: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=32)] = ()
-    """Further arguments for vLLM, one per item; refused are those that a field owns, and what vLLM of this version refuses."""
+    """Further arguments for vLLM, one per item. kvgate refuses options that a field owns, and those that vLLM of this version refuses."""
 
     @property
     def num_gpus(self) -> int:
@@ -185,7 +188,7 @@ class Vllm(ApiModel):
 
 
 class Workload(ApiModel):
-    """Load that the deployment is expected to serve at its peak."""
+    """Load that the deployment serves at its peak."""
 
     cel_rules: ClassVar = (
         CelRule(
@@ -199,15 +202,15 @@ class Workload(ApiModel):
     peak_concurrency: Count
     """Requests that run at the same time."""
     prompt_tokens: Tokens
-    """Prompt tokens of a request."""
+    """Tokens of the prompt of one request."""
     output_tokens: Tokens
-    """Generated tokens of a request."""
+    """Tokens that are generated for one request."""
     shared_prefix_tokens: Annotated[int, Field(strict=True, ge=0, le=100_000_000)] = 0
-    """Prompt tokens that all requests share, such as a system prompt; counted once."""
+    """Tokens at the beginning of the prompt that all requests share, such as a system prompt. They are counted once."""
 
 
 class Adjust(ApiModel):
-    """Limits within which kvgate may change settings to make it fit."""
+    """Limits within which kvgate may change settings so that the deployment fits."""
 
     knobs: Annotated[
         tuple[Knob, ...],
@@ -217,27 +220,27 @@ class Adjust(ApiModel):
         Knob.MAX_NUM_SEQS,
         Knob.MAX_MODEL_LEN,
     )
-    """Settings that may change, in the order in which you would rather change them."""
+    """Settings that may change; the first is the one that you would rather change."""
     min_max_model_len: Tokens = 1
-    """Floor for maxModelLen."""
+    """Least value of maxModelLen, in tokens."""
     min_max_num_seqs: Count = 1
-    """Floor for maxNumSeqs."""
+    """Least value of maxNumSeqs."""
 
 
 class Admission(ApiModel):
-    """Reaction of kvgate when it does not fit."""
+    """Reaction of kvgate to a deployment that does not fit."""
 
     policy: Policy = "Reject"
-    """Reject refuses, Adjust renders smaller values that fit, Warn renders as written and says so."""
+    """Reject refuses the deployment, Adjust renders smaller values that fit, Warn renders it as it is written and warns."""
     guarantee: Guarantee | None = None
-    """Demand that must fit: Startup (one request of maxModelLen), Workload, FullContext (maxNumSeqs of them); omitted: Workload
-    if a workload is declared, else FullContext."""
+    """Demand that must fit: Startup is one request of maxModelLen tokens, Workload is spec.workload, FullContext is maxNumSeqs requests
+    of maxModelLen tokens. Default: Workload if there is one, else FullContext."""
     adjust: Adjust = Adjust.model_construct()
-    """Limits of policy Adjust."""
+    """Limits of the policy Adjust."""
 
 
 class InferenceDeploymentSpec(ApiModel):
-    """The wanted deployment: a model on a GPU with vLLM's settings, and a guarantee."""
+    """The deployment as it should be: a model, a GPU, settings of vLLM, and a guarantee."""
 
     cel_rules: ClassVar = (
         CelRule(
@@ -251,17 +254,17 @@ class InferenceDeploymentSpec(ApiModel):
     model: Model
     """The model that is served."""
     accelerator: Accelerator
-    """The GPU that it runs on."""
+    """The GPU that the deployment runs on."""
     vllm: Vllm = Vllm.model_construct()
-    """vLLM's settings."""
+    """Settings of vLLM."""
     workload: Workload | None = None
-    """Load that it is expected to serve."""
+    """Load that the deployment serves at its peak; the guarantee Workload needs it."""
     admission: Admission = Admission.model_construct()
-    """Reaction of kvgate when it does not fit."""
+    """Reaction of kvgate to a deployment that does not fit."""
     replicas: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 1
-    """Engines that run side by side; each has the whole budget."""
+    """Number of engines that run side by side. Each of them has the whole budget to itself."""
     template: Template = Template.model_construct()
-    """The part of the pod template that is the user's to choose."""
+    """Part of the pod template that is yours to choose; kvgate renders everything else."""
 
 
 class InferenceDeployment(ApiModel):
@@ -286,7 +289,7 @@ class InferenceDeployment(ApiModel):
     kind: Literal["InferenceDeployment"]
     metadata: Annotated[Document, FreeForm] = {}  # noqa: RUF012 - pydantic copies defaults
     spec: InferenceDeploymentSpec
-    """The wanted deployment."""
+    """The deployment as it should be."""
 
     @property
     def name(self) -> str:
@@ -298,7 +301,7 @@ class InferenceDeployment(ApiModel):
 
     @property
     def skip_reason(self) -> str | None:
-        """The reason in the break-glass annotation; None where it is not set or empty."""
+        """Return the reason in the break-glass annotation; None where it is not set or empty."""
         annotations = self.metadata.get("annotations")
         reason = annotations.get(SKIP_BUDGET_ANNOTATION) if isinstance(annotations, dict) else None
         return " ".join(reason.split())[:256] or None if isinstance(reason, str) else None  # a warning is one line
