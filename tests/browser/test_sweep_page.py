@@ -9,7 +9,7 @@ from kvgate.budget.adjust import largest_max_num_seqs
 from kvgate.budget.request import Guarantee
 from kvgate.budget.units import format_gib
 from kvgate.cli.sweep.heatmap import svg
-from kvgate.cli.sweep.heatmap_page import page as page_of
+from kvgate.cli.sweep.page import page as page_of
 from kvgate.judge.what_if import read_request
 from kvgate.planning.sweep import Sweep, sweep
 from kvgate.planning.sweep_axes import parse_axis

@@ -13,7 +13,7 @@ from kvgate.budget.adjust import largest_max_model_len, largest_max_num_seqs
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee
 from kvgate.budget.units import cdiv
-from kvgate.cli.sweep.heatmap_grid import boundary
+from kvgate.cli.sweep.heatmap import boundary
 from kvgate.judge import assess
 from kvgate.judge.what_if import read_request
 from kvgate.planning.candidate import rank

@@ -284,7 +284,7 @@ def test_a_name_that_is_no_unicode_is_in_every_report(tmp_path: Path) -> None:
 OWN_JSON = {
     "check/ignoring.py": "a baseline, a file for people to review, in their own signs; its texts are inert",
     "reports/wording.py": "defaults of vLLM, from kvgate's own table",
-    "sweep/heatmap_page.py": "within a page, in the page's own signs; its texts are inert",
+    "sweep/page.py": "within a page, in the page's own signs; its texts are inert",
     "kubectl.py": "handed to kvgate check",
 }
 """Modules that write JSON by themselves, and why that reaches no terminal."""

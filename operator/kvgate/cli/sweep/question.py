@@ -1,4 +1,4 @@
-"""The options of `kvgate sweep` as two axes and the point that is marked."""
+"""Options of `kvgate sweep` → two axes, the point that is marked, and the judged cells."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,49 +14,45 @@ from kvgate.vllm.values import Unusable, ValueProblems
 
 _SHORTEST = 1024
 """Tokens at the start of the default axis."""
-_LENGTHS = Axis(name="max_model_len", values=())
-"""Until the model is known."""
 _SEQUENCES = "max_num_seqs=1..256"
 _UNREAD = Axis(name="", values=())
+"""An axis that cannot be read, and is reported."""
 
 
 def swept(values: Mapping[str, Any], *, progress: Callable[[int, int], None] = lambda _done, _total: None) -> Sweep:
-    """Raises Unusable with everything that is wrong with the options, and UnknownFacts."""
+    """Read the options and judge every cell. Raises Unusable with everything that is wrong with the options, and UnknownFacts."""
     values = dict(values)
     x_text, y_text, at, named = (values.pop(key, None) for key in ("x", "y", "at", "guarantee"))
     problems = ValueProblems(problem.worded(option_name) for problem in read_settings(values)[1].values())
     y = problems.read_or(_UNREAD, parse_axis, y_text or _SEQUENCES)
-    x = problems.read_or(_UNREAD, parse_axis, x_text) if x_text else _LENGTHS
-    problems.read_or(None, _check, values, x, y)
-    pair = problems.read_or(None, _pair, at, x, y) if at is not None else None
+    # Without --x the values of max_model_len follow when the model is known.
+    x = problems.read_or(_UNREAD, parse_axis, x_text) if x_text else Axis(name="max_model_len", values=())
+    problems.read_or(None, _check_axes, values, x, y)
+    texts = problems.read_or((), _point, at, x, y) if at is not None else ()
     problems.check()
-    x = x if x_text else _lengths(values, y)
+    if not x_text:
+        request, findings = read_request({**values, y.name: str(y.values[0])})
+        if request is None:
+            raise UnknownFacts(findings)
+        longest = request.shape.max_model_len or plan(request).resolved.max_model_len
+        x = parse_axis(f"max_model_len={min(_SHORTEST, longest)}..{longest}")
     point = None
-    if pair is not None:
-        (x, column), (y, row) = with_value(x, pair[0]), with_value(y, pair[1])
+    if texts:
+        (x, column), (y, row) = (with_value(axis, text) for axis, text in zip((x, y), texts, strict=True))
         point = column, row
     guarantee = with_guarantee(values, x, y, Guarantee(named) if named else None)
     return sweep(values, x, y, guarantee=guarantee, at=point, progress=progress)
 
 
-def _lengths(values: Mapping[str, Any], y: Axis) -> Axis:
-    """Up to the model's own longest request, or what is asked for."""
-    request, findings = read_request({**values, y.name: str(y.values[0])})
-    if request is None:
-        raise UnknownFacts(findings)
-    longest = request.shape.max_model_len or plan(request).resolved.max_model_len
-    return parse_axis(f"max_model_len={min(_SHORTEST, longest)}..{longest}")
-
-
-def _check(values: Mapping[str, Any], x: Axis, y: Axis) -> None:
+def _check_axes(values: Mapping[str, Any], x: Axis, y: Axis) -> None:
     if x.name == y.name != "":
         raise Unusable(f"both axes are {x.name}; give two settings")
     if given := [axis.name for axis in (x, y) if axis.name in values]:
         raise Unusable(f"{given[0]} is an axis; leave out --{given[0].replace('_', '-')}")
 
 
-def _pair(at: str, x: Axis, y: Axis) -> tuple[str, str]:
-    """Two values that the axes can take."""
+def _point(at: str, x: Axis, y: Axis) -> tuple[str, ...]:
+    """Read --at as two values that the axes can take. Raises Unusable."""
     first, comma, second = at.partition(",")
     if not comma:
         raise Unusable(f"--at is {at!r}; write two values, the first of --x, the second of --y: 32768,16")

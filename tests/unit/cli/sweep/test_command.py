@@ -53,7 +53,7 @@ def test_refusals_are_told_once_each() -> None:
     reason = "--max-model-len 65536 is above the 40960 tokens of Qwen/Qwen3-32B-FP8; vLLM refuses it"
     assert lines[10:] == ["", f"  x {reason}", "", "max_model_len 65536, max_num_seqs 8", f"DoesNotFit: {reason}"]
     many = run(*QWEN, "--x", "max_model_len=50000..90000+10000", "--y", "max_num_seqs=1").output
-    assert "x 2 more reasons; --at max_model_len,max_num_seqs tells that of one point" in many
+    assert "x 2 more reasons; --at max_model_len,max_num_seqs shows the reason at one point" in many
 
 
 def test_csv_has_a_row_for_every_pair_and_json_the_same_cells() -> None:

@@ -1,10 +1,11 @@
-"""A sweep as one HTML page that loads nothing: the picture, the numbers of each cell under pointer and keys, the exact edge."""
+"""A sweep as one HTML page that loads nothing: the picture, the numbers of a cell for pointer and arrow keys, the exact edge."""
 
 import json
-from collections.abc import Iterator
+from dataclasses import replace
 
-from kvgate.cli.sweep.heatmap import STYLE, drawing, escaped
-from kvgate.cli.sweep.words import cell_lines, edge_of, subtitle, title
+from kvgate.cli.sweep.drawing import escaped, svg_text
+from kvgate.cli.sweep.heatmap import STYLE, heat_map
+from kvgate.cli.sweep.report import cell_lines, edge_of, subtitle, title
 from kvgate.planning.sweep import Sweep
 from kvgate.text.inert import inert
 
@@ -66,7 +67,25 @@ picture.addEventListener("keydown", (event) => {
 
 
 def page(swept: Sweep) -> str:
-    """The text of the page."""
+    """Write the text of the page."""
+    picture = svg_text(replace(heat_map(swept, has_tips=False), style=""))
+    texts = [
+        ["\n".join(map(inert, cell_lines(swept, column, row))) for column in range(len(swept.x.values))]
+        for row in range(len(swept.y.values))
+    ]
+    # No end tag can hide in a name.
+    cells = json.dumps(texts, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    boundary = []
+    if swept.edges is not None:
+        x, y = escaped(swept.x.name), escaped(swept.y.name)
+        boundary += [
+            f"<details><summary>The boundary in numbers: {escaped(subtitle(swept))}</summary><table>",
+            f"<tr><th>{x}</th><th>{y} fits up to</th><th>may fit up to</th></tr>",
+        ]
+        for column, text in enumerate(swept.x.labels):
+            fits, may_fit = edge_of(swept, column)
+            boundary.append(f"<tr><td>{escaped(text)}</td><td>{fits}</td><td>{may_fit}</td></tr>")
+        boundary.append("</table></details>")
     lines = [
         "<!DOCTYPE html>",
         '<html lang="en">',
@@ -76,34 +95,11 @@ def page(swept: Sweep) -> str:
         '<link rel="icon" href="data:,">',
         f"<title>{escaped(title(swept))}</title>",
         f"<style>{STYLE}{_STYLE}</style>",
-        drawing(swept, style="", titles=False).replace(
-            'role="img"', 'role="application" tabindex="0" aria-describedby="tip"', 1
-        ),
+        picture.replace('role="img"', 'role="application" tabindex="0" aria-describedby="tip"', 1),
         '<div id="tip" role="status" aria-live="polite" hidden></div>',
-        *_edges(swept),
-        f'<script type="application/json" id="cells">{_cells(swept)}</script>',
+        *boundary,
+        f'<script type="application/json" id="cells">{cells}</script>',
         f"<script>{_SCRIPT}</script>",
         "</html>",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _cells(swept: Sweep) -> str:
-    """Rows of columns; no end tag can hide in it."""
-    texts = [
-        ["\n".join(map(inert, cell_lines(swept, column, row))) for column in range(len(swept.x.values))]
-        for row in range(len(swept.y.values))
-    ]
-    return json.dumps(texts, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _edges(swept: Sweep) -> Iterator[str]:
-    """The boundary as numbers."""
-    if swept.edges is None:
-        return
-    yield f"<details><summary>The boundary in numbers: {escaped(subtitle(swept))}</summary><table>"
-    yield f"<tr><th>{escaped(swept.x.name)}</th><th>{escaped(swept.y.name)} fits up to</th><th>may fit up to</th></tr>"
-    for column, text in enumerate(swept.x.labels):
-        fits, may_fit = edge_of(swept, column)
-        yield f"<tr><td>{escaped(text)}</td><td>{fits}</td><td>{may_fit}</td></tr>"
-    yield "</table></details>"
