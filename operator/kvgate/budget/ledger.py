@@ -97,10 +97,10 @@ def _joint(*half_widths: int) -> int:
     return isqrt(sum(width * width for width in half_widths))
 
 
-def ledger_of(request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Ledger:
+def ledger_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Ledger:
     """Return the ledger of any rank of the pipeline stage first ≤ i < last, as observed starts correct it."""
-    run = run_of(request, settings, accounting, stage)
-    ledger = _by_formula(run, request, settings)
+    run = run_of(request, resolved, accounting, stage)
+    ledger = _by_formula(run, request, resolved)
     if not request.calibration.starts:
         return ledger
     correction = request.calibration.correction(
@@ -113,12 +113,12 @@ def ledger_of(request: BudgetRequest, settings: Resolved, accounting: Accounting
 
 
 def observed_start(
-    request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int], *,
+    request: BudgetRequest, resolved: Resolved, accounting: Accounting, stage: tuple[int, int], *,
     available_kv_cache_bytes: int, resolution_bytes: int, source: str,
 ) -> ObservedStart:  # fmt: skip
     """Return the record of a start of this rank that reported so many bytes, with the prediction of the formulas alone."""
-    run = run_of(request, settings, accounting, stage)
-    ledger = _by_formula(run, request, settings)
+    run = run_of(request, resolved, accounting, stage)
+    ledger = _by_formula(run, request, resolved)
     spread = _start_to_start(run, ledger.requested_bytes - ledger.available.expected)
     return ObservedStart(
         key=_key_of(run, request, ledger),
@@ -180,8 +180,8 @@ def _start_to_start(run: Run, overhead_bytes: int) -> StartToStart:
     )
 
 
-def _by_formula(run: Run, request: BudgetRequest, settings: Resolved) -> Ledger:
-    accelerator, share = request.accelerator, settings.gpu_memory_utilization
+def _by_formula(run: Run, request: BudgetRequest, resolved: Resolved) -> Ledger:
+    accelerator, share = request.accelerator, resolved.gpu_memory_utilization
     # other drivers report another total memory; there are no logs of new releases, and few of other vendors
     spread = max(
         accelerator.memory_high_bytes - accelerator.memory_bytes,

@@ -11,7 +11,7 @@ from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.record import record
 
 AUTO_MAX_MODEL_LEN = -1
-"""`--max-model-len auto`: the longest that fits (vLLM 0.14+)."""
+"""`--max-model-len auto`: the longest length that fits (vLLM 0.14+)."""
 
 
 class Guarantee(StrEnum):
@@ -22,7 +22,7 @@ class Guarantee(StrEnum):
     WORKLOAD = "Workload"
     """The declared peak concurrency at the declared tokens per request."""
     FULL_CONTEXT = "FullContext"
-    """max_num_seqs requests of max_model_len: no preemption, ever."""
+    """max_num_seqs requests of max_model_len: vLLM never preempts one."""
 
 
 @record
@@ -33,7 +33,7 @@ class Workload:
     prompt_tokens: int
     output_tokens: int
     shared_prefix_tokens: int = 0
-    """Prompt tokens that all requests share; prefix caching keeps them once."""
+    """Prompt tokens that all requests share, and which prefix caching keeps once."""
 
     @property
     def request_tokens(self) -> int:
@@ -50,7 +50,7 @@ class Speculation:
 
     @property
     def uses_own_layers(self) -> bool:
-        """Multi-token prediction: what drafts is part of the checkpoint (`mtp`, `deepseek_mtp` …)."""
+        """True for multi-token prediction, whose draft layers are part of the checkpoint (`mtp`, `deepseek_mtp` …)."""
         return self.method == "mtp" or self.method.endswith("_mtp")
 
     @property
@@ -60,7 +60,7 @@ class Speculation:
 
 
 GRAPH_MODES = ("NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
-"""`cudagraph_mode`: of whole steps, of the pieces between attention layers, or both."""
+"""Values of `cudagraph_mode`: graphs of whole steps, of the pieces between attention layers, or both."""
 
 
 @record
@@ -71,9 +71,9 @@ class GraphSettings:
     capture_sizes: tuple[int, ...] | None = None
     max_capture_size: int | None = None
     every_small_size: bool = False
-    """Up to 32, as performance mode interactivity has it; else 1, 2, 4 and steps of 8."""
+    """True for every size up to 32, as in performance mode interactivity; else 1, 2, 4 and steps of 8."""
     compiles: bool | None = None
-    """True where torch.compile is used, which captured pieces need; None: as the optimisation level says."""
+    """True where torch.compile is used, which captured pieces need; None: the optimisation level decides."""
 
 
 DEFAULT_GRAPHS = GraphSettings()
@@ -88,62 +88,62 @@ class EngineSettings:
     max_num_batched_tokens: int | None = None
     gpu_memory_utilization: Fraction | None = None
     dtype: str = "auto"
-    """The dtype as requested; the shape has the one that results."""
+    """The dtype as the user sets it; the shape has the dtype that results."""
     kv_cache_dtype: str = "auto"
     block_size: int | None = None
     enforce_eager: bool = False
     enable_prefix_caching: bool | None = None
     kv_cache_memory_bytes: int | None = None
-    """Per rank; bypasses the ledger, as in vLLM."""
+    """Bytes of the KV cache per rank; they bypass the ledger, as in vLLM."""
     num_gpu_blocks_override: int | None = None
-    """Blocks of the pool, whatever memory there is."""
+    """Blocks of the pool, however much memory there is."""
     disable_hybrid_kv_cache_manager: bool = False
-    """Windows and chunks are kept whole, as full attention is."""
+    """True where windows and chunks are kept whole, as full attention is."""
     async_scheduling: bool | None = None
     enable_chunked_prefill: bool | None = None
-    """False: a whole prompt must fit into one batch."""
+    """False where a whole prompt must fit into one batch."""
     kv_cache_dtype_skip_layers: tuple[str, ...] = ()
     """Layers that keep the model dtype: indices, or `sliding_window`."""
     mamba_cache_mode: str | None = None
-    """`none` or `align`; None: by prefix caching."""
+    """`none` or `align`; None: prefix caching decides."""
     mamba_block_size: int | None = None
-    """Tokens of a block of states that are kept once; it moves no bytes."""
+    """Tokens of a block of states that are kept once; it changes no bytes."""
     mamba_cache_dtype: str = "auto"
     mamba_ssm_cache_dtype: str = "auto"
     speculation: Speculation | None = None
     allow_deprecated_quantization: bool = False
     language_model_only: bool = False
-    """Images and sounds are refused; their encoders are not run, and not loaded by releases that can leave them out."""
+    """True where vLLM refuses images and sounds: it does not run their encoders, and releases that can leave them out do not load them."""
     skip_mm_profiling: bool = False
-    """Encoders are loaded and run, but no memory is kept for that."""
+    """True where encoders are loaded and run, but no memory is kept for that."""
     limit_mm_per_prompt: tuple[tuple[str, int], ...] = ()
-    """(modality, items of a prompt at most); 0 is for one modality what language_model_only is for all."""
+    """(modality, most items of a prompt); 0 does for one modality what language_model_only does for all."""
     mm_encoder_tp_mode: str = "weights"
     """`weights`: tensor parallelism cuts encoders; `data`: every rank holds them whole."""
     graphs: GraphSettings = DEFAULT_GRAPHS
     optimization_level: int | None = None
-    """`-O0` to `-O3`: what the compilation config leaves open; None: 2."""
+    """`-O0` to `-O3`, which decide what the compilation config leaves open; None: 2."""
     performance_mode: str = "balanced"
-    """`throughput` doubles the batch limits that nobody chooses; `interactivity` captures more CUDA graphs of small batches."""
+    """`throughput` doubles the default batch limits; `interactivity` captures more CUDA graphs of small batches."""
     parallelism: Parallelism = SINGLE_GPU
 
     @property
     def gives_cache_memory(self) -> bool:
-        """True where bytes or blocks are given, so that what a ledger leaves does not decide."""
+        """True where the user gives bytes or blocks, so that the ledger does not decide."""
         return self.kv_cache_memory_bytes is not None or self.num_gpu_blocks_override is not None
 
     def takes(self, modality: str) -> bool:
-        """True where prompts may hold such items."""
+        """True where prompts may hold items of a modality."""
         return not self.language_model_only and dict(self.limit_mm_per_prompt).get(modality, 1) > 0
 
 
 DEFAULT_SETTINGS = EngineSettings()
-"""Nothing set: vLLM decides everything."""
+"""No argument is set: vLLM decides everything."""
 
 
 @record
 class BudgetRequest:
-    """One question; every answer keeps it."""
+    """One question; every answer keeps its question."""
 
     shape: ModelShape
     accelerator: Accelerator
@@ -152,17 +152,16 @@ class BudgetRequest:
     guarantee: Guarantee = Guarantee.STARTUP
     workload: Workload | None = None
     weights_bytes: int | None = None
-    """Per rank, where it is known better than by formula."""
+    """Bytes of the weights per rank, where the user knows them better than the formulas."""
     unmodelled_settings: tuple[str, ...] = ()
-    """Arguments that move memory in a way without a formula here (LoRA, offloading of weights)."""
+    """Arguments that change memory in a way without a formula here (LoRA, offloading of weights)."""
     is_stretched: bool = False
-    """The model's own longest request does not bind: its config is overridden, or vLLM is told to take longer ones."""
-
+    """True where the model's own longest request does not bind: the user overrides its config, or lets vLLM take longer requests."""
     is_whole: bool = False
-    """Nothing was left out: what is None is vLLM's default, not something that nobody told us."""
+    """True where nothing was left out, so that None means vLLM's default and not a missing fact."""
     calibration: Calibration = NOTHING_OBSERVED
-    """Starts that were observed; they correct what the formulas say."""
+    """Observed starts, which correct the prediction of the formulas."""
 
     def with_settings(self, **changes: object) -> "BudgetRequest":
-        """The same question with other arguments: how what-ifs are asked."""
+        """Return the same question with other arguments, as what-ifs need it."""
         return replace(self, settings=replace(self.settings, **changes))  # type: ignore[arg-type]

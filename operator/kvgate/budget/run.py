@@ -101,7 +101,7 @@ class Run:
         return self.max_num_batched_tokens * self.shape.hidden_size * self.element_bytes
 
 
-def run_of(request: BudgetRequest, settings: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Run:
+def run_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Run:
     """Return the profile run of a request on any rank of the pipeline stage first ≤ i < last."""
     asked, shape = request.settings, built_shape(request.shape, accounting, request.settings)
     items = (item.modality for encoder in request.shape.encoders for item in encoder.items)
@@ -112,11 +112,11 @@ def run_of(request: BudgetRequest, settings: Resolved, accounting: Accounting, s
         accounting=accounting,
         parallelism=asked.parallelism,
         # lengths that take the same memory become one length, so that what-ifs about the context ask for the same run again
-        max_model_len=min(settings.max_model_len, _longest_that_counts(shape)),
-        max_num_seqs=settings.max_num_seqs,
-        max_num_batched_tokens=settings.max_num_batched_tokens,
+        max_model_len=min(resolved.max_model_len, _longest_that_counts(shape)),
+        max_num_seqs=resolved.max_num_seqs,
+        max_num_batched_tokens=resolved.max_num_batched_tokens,
         enforce_eager=asked.enforce_eager,
-        graphs=settings.graphs,
+        graphs=resolved.graphs,
         modalities=() if asked.skip_mm_profiling else modalities,
         takes_embeddings=bool(modalities),
         draft_tokens=asked.speculation.num_speculative_tokens if asked.speculation else 0,

@@ -1,50 +1,51 @@
-"""vLLM's arguments as it runs them: defaults, and the limits that they put on each other."""
+"""vLLM's arguments as it runs them: defaults, and the limits that arguments set to each other."""
 
 from dataclasses import replace
 from fractions import Fraction
 
 from kvgate.budget.model_shape import CrossAttention, FullAttention, ModelShape, RecurrentState
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
-from kvgate.budget.versions import Accounting, BatchLimits
+from kvgate.budget.versions import Accounting
 from kvgate.record import record
 
 _DRAFTS_ON_GPU = frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash", "ngram_gpu"})
-"""Ways of drafting that the next batch need not wait for on the CPU; asynchronous scheduling stays on with them."""
-
-
+"""Methods of drafting for which the next batch need not wait on the CPU, so that asynchronous scheduling stays on."""
 V0_LONGEST_WHOLE_PROMPT = 32 * 1024
 """V0 cuts prompts in chunks of 2048 tokens where the context may be longer than this (0.6 and 0.7, `EngineArgs`)."""
 
 
 @record
 class Resolved:
-    """The settings as vLLM runs them, defaults filled in."""
+    """The settings as vLLM runs them, with defaults filled in."""
 
     max_model_len: int
     max_num_seqs: int
     max_num_batched_tokens: int
     gpu_memory_utilization: Fraction
     default_max_num_seqs: int
-    """Value that vLLM takes for this release and GPU where nobody sets one."""
+    """Value that vLLM takes for this release and GPU where the user sets none."""
     enable_prefix_caching: bool = True
     caches_states: bool = False
-    """Recurrent states are kept for prefixes too."""
+    """True where recurrent states are kept for prefixes too."""
     graphs_hold_states: bool = False
-    """Full CUDA graphs over recurrent states, as every release captures unasked that checks them: vLLM refuses more sequences than
-    the pool has blocks."""
+    """True for full CUDA graphs over recurrent states: vLLM then refuses more sequences than the pool has blocks. Every release that
+    checks this captures such graphs by default."""
     in_flight_tokens: int = 0
-    """Tokens of the batches that are computed at the same time."""
+    """Tokens of the batches that vLLM computes at the same time."""
     graphs: GraphSettings = DEFAULT_GRAPHS
 
 
 def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved:
-    """vLLM's defaults and their mutual limits (0.32, `EngineArgs._set_default_max_num_seqs_and_batched_tokens_args`)."""
-    asked, limits = request.settings, _batch_limits(request, accounting)
+    """Apply vLLM's defaults and their mutual limits (0.32, `EngineArgs._set_default_max_num_seqs_and_batched_tokens_args`)."""
+    asked, limits = request.settings, accounting.batch_limits(request.accelerator)
+    # throughput mode doubles the limits before they bound each other
+    factor = 2 if accounting.performance_modes and asked.performance_mode == "throughput" else 1
+    default_seqs = factor * limits.max_num_seqs
     max_model_len = _max_model_len(request, accounting)
-    batched = asked.max_num_batched_tokens or limits.max_num_batched_tokens
+    batched = asked.max_num_batched_tokens or factor * limits.max_num_batched_tokens
     if asked.max_num_batched_tokens is None and accounting.batched_tokens_cover_model_len:
         batched = max(max_model_len, 2048) if max_model_len <= V0_LONGEST_WHOLE_PROMPT else 2048
-    seqs = asked.max_num_seqs or limits.max_num_seqs
+    seqs = asked.max_num_seqs or default_seqs
     if asked.max_num_batched_tokens is None:
         whole_prompts = asked.enable_chunked_prefill is False
         batched = max(batched, max_model_len) if whole_prompts else batched
@@ -60,7 +61,7 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
         max_num_seqs=seqs,
         max_num_batched_tokens=batched,
         gpu_memory_utilization=asked.gpu_memory_utilization or accounting.gpu_memory_utilization,
-        default_max_num_seqs=min(limits.max_num_seqs, batched),
+        default_max_num_seqs=min(default_seqs, batched),
         enable_prefix_caching=prefixes,
         caches_states=prefixes and request.shape.is_hybrid and asked.mamba_cache_mode != "none",
         graphs_hold_states=request.shape.is_hybrid and accounting.checks_state_blocks and captures_whole_steps,
@@ -69,38 +70,25 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
     )
 
 
-def _batch_limits(request: BudgetRequest, accounting: Accounting) -> BatchLimits:
-    """Return the batch limits of the release and the GPU; they are doubled for throughput before they bound each other."""
-    limits = accounting.batch_limits(request.accelerator)
-    if not accounting.performance_modes or request.settings.performance_mode != "throughput":
-        return limits
-    return BatchLimits(max_num_batched_tokens=2 * limits.max_num_batched_tokens, max_num_seqs=2 * limits.max_num_seqs)
-
-
 def _graphs(asked: EngineSettings, accounting: Accounting) -> GraphSettings:
-    """Return the requested graphs, with those that other options add (0.17, `VllmConfig._set_cudagraph_sizes`)."""
-    graphs = _graphs_of_level(asked, accounting)
-    is_fine = accounting.performance_modes and asked.performance_mode == "interactivity"
-    return replace(graphs, every_small_size=True) if is_fine else graphs
+    """Return the graphs that the user requests, with those that other options add (0.17, `VllmConfig._set_cudagraph_sizes`).
 
-
-def _graphs_of_level(asked: EngineSettings, accounting: Accounting) -> GraphSettings:
-    """The level fills in what the compilation config leaves open (0.12 to 0.33, `VllmConfig.__post_init__`).
-
-    Pieces that are asked for at level 0 need the compilation asked for too: vLLM captures nothing where it has none.
+    The optimisation level fills in what the compilation config leaves open (0.12 to 0.33, `VllmConfig.__post_init__`). At level 0
+    pieces need compilation, which the user must request as well: vLLM captures no pieces without it.
     """
     graphs = asked.graphs
     if asked.optimization_level == 0:
         compiles, mode = graphs.compiles is True, graphs.mode or "NONE"
         lacks_pieces = "PIECEWISE" in mode and not compiles
-        return replace(graphs, mode="NONE" if lacks_pieces else mode, compiles=compiles)
-    if asked.optimization_level == 1 and accounting.graphs_by_level:
-        return replace(graphs, mode=graphs.mode or "PIECEWISE")
-    return graphs
+        graphs = replace(graphs, mode="NONE" if lacks_pieces else mode, compiles=compiles)
+    elif asked.optimization_level == 1 and accounting.graphs_by_level:
+        graphs = replace(graphs, mode=graphs.mode or "PIECEWISE")
+    is_fine = accounting.performance_modes and asked.performance_mode == "interactivity"
+    return replace(graphs, every_small_size=True) if is_fine else graphs
 
 
 def uncut_item_tokens(request: BudgetRequest) -> int:
-    """Tokens of the largest image or video where its tokens attend both ways, so that no batch may cut it; 0 where some may."""
+    """Tokens of the largest image or video that no batch may cut, because its tokens attend both ways; 0 where a batch may cut it."""
     both_ways = any(isinstance(mixer, FullAttention) and mixer.sees_images_both_ways for mixer in request.shape.mixers)
     if not both_ways or request.settings.language_model_only:
         return 0
@@ -108,7 +96,7 @@ def uncut_item_tokens(request: BudgetRequest) -> int:
 
 
 def _max_model_len(request: BudgetRequest, accounting: Accounting) -> int:
-    """Return the requested length; else, and as the start of the search for `auto`, the model's own (`get_and_verify_max_len`)."""
+    """Return the requested length, or else the model's own, from which `auto` begins to search (`get_and_verify_max_len`)."""
     asked, shape = request.settings.max_model_len, request.shape
     if asked is not None and asked != AUTO_MAX_MODEL_LEN:
         return asked
@@ -117,7 +105,8 @@ def _max_model_len(request: BudgetRequest, accounting: Accounting) -> int:
 
 
 def caches_prefixes(shape: ModelShape, asked: EngineSettings, accounting: Accounting) -> bool:
-    """On by default since V1, for hybrids later; off for models of recurrent states alone, and beside an encoder."""
+    """True where vLLM caches prefixes: by default since V1, for hybrids later; never for encoder-decoders, nor by default for models of
+    recurrent states alone."""
     if any(isinstance(mixer, CrossAttention) for mixer in shape.mixers):
         return False
     if asked.enable_prefix_caching is not None:
@@ -132,14 +121,11 @@ def max_concurrent_batches(shape: ModelShape, asked: EngineSettings, accounting:
     pipeline = asked.parallelism.pipeline
     if not accounting.reserves_batches_in_flight:
         return 1
-    if not _schedules_ahead(asked):
+    schedules_ahead = asked.async_scheduling
+    if schedules_ahead is None:
+        schedules_ahead = asked.speculation is None or asked.speculation.method in _DRAFTS_ON_GPU
+    if not schedules_ahead:
         return pipeline
     if accounting.uses_v2_runner(shape.architecture, is_dense=shape.is_dense):
         return pipeline + 1
     return 2 if pipeline == 1 else pipeline
-
-
-def _schedules_ahead(asked: EngineSettings) -> bool:
-    if asked.async_scheduling is not None:
-        return asked.async_scheduling
-    return asked.speculation is None or asked.speculation.method in _DRAFTS_ON_GPU
