@@ -1,4 +1,4 @@
-"""A start-up log or a `/metrics` file and the settings that it does not tell → an observed start."""
+"""A start-up log or a `/metrics` file, and the settings that it does not hold → an observed start."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,29 +11,34 @@ from kvgate.documents.bounded_files import Refused, read_file
 from kvgate.judge.what_if import BadRequest, read_request
 from kvgate.rules.finding import Severity
 from kvgate.sources.engine_metrics import NotAnEngine, UnreadableMetrics, read_engine
-from kvgate.sources.startup_log import StartupLog, UnusableLog, read_startup_log
+from kvgate.sources.startup_log import UnusableLog, read_startup_log
 from kvgate.vllm.metric_names import CACHE_CONFIG_INFO
 
 MAX_FILE_BYTES = 32 << 20
-"""Size of a log or a `/metrics` file; a start prints less than one MiB."""
+"""Largest log or `/metrics` file; a start prints less than one MiB."""
 _METRICS = tuple(name.name.replace(":", sign) for name in CACHE_CONFIG_INFO.names for sign in ":_")
-"""Names by which a `/metrics` file differs from a log."""
+"""Names of metrics that are in every `/metrics` file, and in no log."""
 
 
 class Unusable(ValueError):
-    """Nothing can be remembered of it; the message says why and what to do."""
+    """The file holds no start that can be remembered; the message says why and what to do."""
 
 
 def observed_in(path: Path, given: Mapping[str, Any]) -> tuple[ObservedStart, str]:
-    """The start, and what to know of it; raises Unusable. What is given wins over what the file says."""
-    text = _read(path)
+    """Return the start and a remark about it. Settings that are given win over those in the file. Raises Unusable."""
+    try:
+        text = read_file(path, max_bytes=MAX_FILE_BYTES, inside=None).decode(errors="replace")
+    except Refused as error:
+        raise Unusable(f"{error}; give the start of the server, `head -n 5000`") from None
+    except OSError as error:
+        raise Unusable(f"it cannot be read: {error.strerror or error}") from None
     if any(name in text for name in _METRICS):
         return _of_metrics(text, given, path.name), ""
     return _of_log(text, given, path.name)
 
 
 def _of_metrics(text: str, given: Mapping[str, Any], source: str) -> ObservedStart:
-    """Metrics tell the cache and not the setting."""
+    """Read the size of the cache; metrics do not hold the settings that led to it."""
     try:
         reading = read_engine(text.encode())
     except (NotAnEngine, UnreadableMetrics) as error:
@@ -44,12 +49,21 @@ def _of_metrics(text: str, given: Mapping[str, Any], source: str) -> ObservedSta
 
 
 def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedStart, str]:
+    """Read the settings, and the memory or the blocks of the cache."""
     try:
         log = read_startup_log(text)
     except UnusableLog as error:
         raise Unusable(str(error)) from None
-    budget = _budget({**_asked(log), **given})
-    available_bytes = _available_bytes(log)
+    rank = log.tightest
+    facts = {
+        "model": log.model,
+        "vllm_version": log.vllm_version,
+        "gpu_memory_bytes": rank.total_bytes if rank else None,
+    }
+    budget = _budget({**log.arguments, **{key: value for key, value in facts.items() if value is not None}, **given})
+    available_bytes = rank.available_kv_cache_bytes if rank else None
+    if available_bytes is None and log.refusal:
+        available_bytes = log.refusal.available_bytes
     if available_bytes is not None:
         start = start_of_bytes(budget, available_bytes, source=source)
     elif log.num_gpu_blocks is not None:
@@ -57,34 +71,6 @@ def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedS
     else:
         raise Unusable("it says neither the memory nor the blocks of the KV cache; give a log at level INFO")
     return _kept(start, budget), f"the last of {log.starts} starts in it counts" if log.starts > 1 else ""
-
-
-def _read(path: Path) -> str:
-    try:
-        data = read_file(path, max_bytes=MAX_FILE_BYTES, inside=None)
-    except Refused as error:
-        raise Unusable(f"{error}; give the start of the server, `head -n 5000`") from None
-    except OSError as error:
-        raise Unusable(f"it cannot be read: {error.strerror or error}") from None
-    return data.decode(errors="replace")
-
-
-def _asked(log: StartupLog) -> dict[str, Any]:
-    """The request keys that the log tells."""
-    rank = log.tightest
-    told = {
-        "model": log.model,
-        "vllm_version": log.vllm_version,
-        "gpu_memory_bytes": rank.total_bytes if rank else None,
-    }
-    return {**log.arguments, **{key: value for key, value in told.items() if value is not None}}
-
-
-def _available_bytes(log: StartupLog) -> int | None:
-    rank = log.tightest
-    if rank is not None and rank.available_kv_cache_bytes is not None:
-        return rank.available_kv_cache_bytes
-    return log.refusal.available_bytes if log.refusal else None
 
 
 def _budget(values: dict[str, Any]) -> Budget:
@@ -95,8 +81,10 @@ def _budget(values: dict[str, Any]) -> Budget:
     missing = [f"{f.message}; {f.remediation}" for f in findings if f.severity is not Severity.INFO]
     if request is None:
         raise Unusable("; ".join(missing))
-    if not values.get("gpu"):  # its memory, which a log may tell, is no name by which the next start is found
-        raise Unusable("it does not tell which GPU; give --gpu and a name that `kvgate gpus` lists")
+    if not values.get(
+        "gpu"
+    ):  # the memory of the GPU, which a log may hold, does not identify the GPU of the next start
+        raise Unusable("it does not name the GPU; give --gpu and a name that `kvgate gpus` lists")
     return plan(request)
 
 
@@ -105,6 +93,6 @@ def _kept(start: ObservedStart | None, budget: Budget) -> ObservedStart:
         return start
     if budget.request.settings.gives_cache_memory:
         raise Unusable(
-            "the KV cache was given by hand (kv_cache_memory_bytes or num_gpu_blocks_override): nothing was predicted"
+            "the size of the KV cache was set (kv_cache_memory_bytes or num_gpu_blocks_override): nothing was predicted"
         )
     raise Unusable(f"no formula for {', '.join(budget.unmodelled) or 'this model'}: there is no prediction to correct")

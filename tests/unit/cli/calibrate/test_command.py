@@ -101,7 +101,7 @@ UNUSABLE = [
     (
         LOG.format(args={**ARGS, "kv_cache_memory_bytes": 10**9}, gib=38.11),
         ["--gpu", "H100-SXM-80GB"],
-        "was given by hand",
+        "the size of the KV cache was set",
     ),
     (LOG.format(args={**ARGS, "enable_lora": True}, gib=38.11), ["--gpu", "H100-SXM-80GB"], "no formula for LoRA"),
     (
@@ -212,7 +212,7 @@ def test_the_memory_of_a_gpu_is_not_its_name(tmp_path: Path) -> None:
     path.write_text(path.read_text() + "(Worker pid=5) Free memory on device (78.5/79.19 GiB) on startup is fine\n")
     done = invoked("calibrate", str(path))
     assert (done.exit_code, len(done.stdout.splitlines())) == (2, 1)
-    assert "does not tell which GPU; give --gpu" in done.stderr
+    assert "does not name the GPU; give --gpu" in done.stderr
 
 
 def test_a_file_that_cannot_be_written_is_named(log: Path, tmp_path: Path) -> None:
