@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 from kvgate.budget.interval import Interval
-from kvgate.budget.plan import Budget
-from kvgate.budget.units import GIB
+from kvgate.budget.ledger import Ledger
+from kvgate.budget.units import GIB, format_gib
+from kvgate.cli.sweep.drawing import Box, Line, Picture, Shape, Words, svg_text
 from kvgate.judge.what_if import assess_request
 
 TARGET = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "ledger.svg"
@@ -29,7 +29,7 @@ TOP, ROW, BAR = 52, 40, 24
 STYLE = """
   .page { fill: #ffffff; } text { font: 13px system-ui, sans-serif; fill: #1f2328; } .small { font-size: 11px; fill: #59636e; }
   .guide { stroke: #8c959f; stroke-width: 1; stroke-dasharray: 2 3; } .whole { fill: #d1d9e0; }
-  .spread { stroke: #1f2328; stroke-width: 1.5; }
+  .spread { stroke: #1f2328; stroke-width: 1.5; fill: none; }
   .weights { fill: #4269d0; } .activation { fill: #d9920a; } .other { fill: #e0563f; } .graphs { fill: #9467bd; } .cache { fill: #2f9e44; }
   .request { fill: #2f9e44; opacity: .55; }
   @media (prefers-color-scheme: dark) {
@@ -41,122 +41,97 @@ STYLE = """
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One bar: from and to in bytes, what stands left and right of it."""
+    """One bar: its name, its ends in bytes, and the text to the right of it."""
 
     name: str
-    colour: str
+    look: str
     start: int
     end: int
-    figure: str
     remark: str = ""
     spread: Interval | None = None
+    """Range in which the end of the bar may lie, in bytes."""
 
 
 def picture() -> str:
-    """The SVG's text; the same for the same answer."""
+    """Return the text of the SVG; the same for the same answer."""
     budget = assess_request(QUESTION).budget
     if budget is None or budget.tightest is None or budget.tightest.ledger is None or budget.kv_cache is None:
         raise SystemExit("the example of the picture has no ledger")
-    rows, total = list(_rows(budget)), budget.tightest.ledger.total_bytes
-    height = TOP + len(rows) * ROW + 40
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="title">',
-        f'<title id="title">{escape(_title(budget))}</title>',
-        f"<style>{STYLE}</style>",
-        f'<rect class="page" width="{WIDTH}" height="{height}" rx="6"/>',
-        _text(16, 26, _title(budget)),
-        *_guides(rows, total),
-        *(line for index, row in enumerate(rows) for line in _bar(row, index, total)),
-        *_requests(budget, len(rows), total),
-        "</svg>",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _title(budget: Budget) -> str:
-    return f"{budget.request.shape.name} on one {budget.request.accelerator.name}, vLLM {budget.request.vllm_version}"
-
-
-def _rows(budget: Budget) -> Iterator[Row]:
-    """Each term is taken from the right end of what is left."""
-    ledger = budget.tightest.ledger if budget.tightest else None
-    if ledger is None:
-        return
-    yield Row(name="GPU memory", colour="whole", start=0, end=ledger.total_bytes, figure=_gib(ledger.total_bytes))
+    title = f"{budget.request.shape.name} on one {budget.request.accelerator.name}, vLLM {budget.request.vllm_version}"
+    ledger, kv_cache = budget.tightest.ledger, budget.kv_cache
     share = f"× {float(budget.resolved.gpu_memory_utilization):g}"
+    rows = list(_rows(ledger, share))
+    shapes: list[Shape] = [Words(x=16, y=26, text=title)]
+    # Guides lead from the end of a bar to the next one, so that the eye sees what is left.
+    for index, row in enumerate(rows[1:-1], start=1):
+        x = _x(row.start if row.name.startswith("−") else row.end, ledger)
+        shapes.append(Line(strokes=((x, _top(index) + BAR, 0, ROW - BAR),), look="guide"))
+    for index, row in enumerate(rows):
+        shapes += _bar(row, _top(index), ledger)
+    # Whole requests of max_model_len lie side by side under the cache that holds them.
+    top, size, blocks = _top(len(rows)), kv_cache.request_bytes, budget.num_blocks.expected if budget.num_blocks else 0
+    shapes.append(Words(x=16, y=top + 17, text="full requests"))
+    for number in range(budget.tightest.available.expected // size):
+        start, end = _x(number * size, ledger) + 1, _x((number + 1) * size, ledger) - 1
+        shapes.append(Box(x=start, y=top, width=_tenth(end - start), height=BAR, look="request", radius=2))
+    requests = f"{float(kv_cache.max_concurrency(blocks)):.2f} × {format_gib(size)}"
+    shapes += _remarks(top, requests, f"of {budget.resolved.max_model_len} tokens each")
+    drawn = Picture(
+        name="ledger",
+        title=title,
+        width=WIDTH,
+        height=_top(len(rows)) + 40,
+        shapes=tuple((shape,) for shape in shapes),
+        style=STYLE,
+        hatches={},
+    )
+    return svg_text(drawn) + "\n"
+
+
+def _rows(ledger: Ledger, share: str) -> Iterator[Row]:
+    """Return the whole GPU, and then each term, which is taken from the right end of what is left."""
     left = ledger.requested_bytes
-    yield Row(name="requested", colour="whole", start=0, end=left, figure=_gib(left), remark=share)
+    yield Row(name="GPU memory", look="whole", start=0, end=ledger.total_bytes)
+    yield Row(name="requested", look="whole", start=0, end=left, remark=share)
     names = ("− weights", "− peak activation", "− non-torch", "− CUDA graphs")
-    for name, colour, line in zip(names, ("weights", "activation", "other", "graphs"), ledger.lines, strict=True):
+    for name, look, line in zip(names, ("weights", "activation", "other", "graphs"), ledger.lines, strict=True):
         size = line.amount.expected
-        yield Row(name=name, colour=colour, start=left - size, end=left, figure=_gib(size), remark=_range(line.amount))
+        yield Row(name=name, look=look, start=left - size, end=left, remark=_range(line.amount))
         left -= size
-    available = ledger.available
     yield Row(
-        name="= KV cache",
-        colour="cache",
-        start=0,
-        end=left,
-        figure=_gib(left),
-        remark=_range(available),
-        spread=available,
+        name="= KV cache", look="cache", start=0, end=left, remark=_range(ledger.available), spread=ledger.available
     )
 
 
-def _requests(budget: Budget, index: int, total: int) -> Iterator[str]:
-    """Whole requests of max_model_len, side by side under the cache that holds them."""
-    kv_cache = budget.kv_cache
-    if kv_cache is None or budget.tightest is None:
-        return
-    size, top = kv_cache.request_bytes, _top(index)
-    count = budget.tightest.available.expected // size
-    yield _text(16, top + 17, "full requests")
-    for number in range(count):
-        start, end = _x(number * size, total) + 1, _x((number + 1) * size, total) - 1
-        yield f'<rect class="request" x="{start:.1f}" y="{top}" width="{end - start:.1f}" height="{BAR}" rx="2"/>'
-    printed = (
-        f"{float(kv_cache.max_concurrency(budget.num_blocks.expected if budget.num_blocks else 0)):.2f} × {_gib(size)}"
-    )
-    yield _text(WIDTH - RIGHT + 16, top + 11, printed)
-    yield _text(WIDTH - RIGHT + 16, top + 25, f"of {budget.resolved.max_model_len} tokens each", small=True)
-
-
-def _bar(row: Row, index: int, total: int) -> Iterator[str]:
-    top, start, end = _top(index), _x(row.start, total), _x(row.end, total)
-    yield _text(16, top + 17, row.name)
-    yield f'<rect class="{row.colour}" x="{start:.1f}" y="{top}" width="{max(end - start, 1.0):.1f}" height="{BAR}" rx="2"/>'
+def _bar(row: Row, top: int, ledger: Ledger) -> Iterator[Shape]:
+    start, end = _x(row.start, ledger), _x(row.end, ledger)
+    yield Words(x=16, y=top + 17, text=row.name)
+    yield Box(x=start, y=top, width=max(_tenth(end - start), 1), height=BAR, look=row.look, radius=2)
     if row.spread is not None:
-        low, high = _x(row.spread.low, total), _x(row.spread.high, total)
-        ends = "".join(f"M{end:.1f} {top + 5}v{BAR - 10}" for end in (low, high))
-        yield f'<path class="spread" fill="none" d="{ends}M{low:.1f} {top + BAR // 2}H{high:.1f}"/>'
-    yield _text(WIDTH - RIGHT + 16, top + (11 if row.remark else 17), row.figure)
-    if row.remark:
-        yield _text(WIDTH - RIGHT + 16, top + 25, row.remark, small=True)
+        low, high = _x(row.spread.low, ledger), _x(row.spread.high, ledger)
+        ends = tuple((x, top + 5, 0.0, BAR - 10.0) for x in (low, high))
+        yield Line(strokes=(*ends, (low, top + BAR // 2, _tenth(high - low), 0)), look="spread")
+    yield from _remarks(top, format_gib(row.end - row.start), row.remark)
 
 
-def _guides(rows: list[Row], total: int) -> Iterator[str]:
-    """From the end of each bar to the next one, so that the eye sees what is left."""
-    for index, row in enumerate(rows[1:], start=1):
-        left = _x(row.start if row.name.startswith("−") else row.end, total)
-        if index + 1 < len(rows):
-            yield f'<path class="guide" d="M{left:.1f} {_top(index) + BAR}V{_top(index + 1)}"/>'
-
-
-def _text(x: float, y: float, text: str, *, small: bool = False) -> str:
-    style = ' class="small"' if small else ""
-    return f'<text{style} x="{x:g}" y="{y:g}">{escape(text)}</text>'
+def _remarks(top: int, figure: str, remark: str) -> Iterator[Words]:
+    """Return the figure to the right of a bar, and the remark below it."""
+    x = WIDTH - RIGHT + 16
+    yield Words(x=x, y=top + (11 if remark else 17), text=figure)
+    if remark:
+        yield Words(x=x, y=top + 25, text=remark, look="small")
 
 
 def _top(index: int) -> int:
     return TOP + index * ROW
 
 
-def _x(size: int, total: int) -> float:
-    return LEFT + (WIDTH - LEFT - RIGHT) * size / total
+def _x(size: int, ledger: Ledger) -> float:
+    return _tenth(LEFT + (WIDTH - LEFT - RIGHT) * size / ledger.total_bytes)
 
 
-def _gib(size: int) -> str:
-    return f"{size / GIB:.2f} GiB"
+def _tenth(pixels: float) -> float:
+    return round(pixels, 1)
 
 
 def _range(amount: Interval) -> str:
