@@ -1,4 +1,4 @@
-"""What most tests of a control plane begin with."""
+"""The beginning of most tests of a control plane: the plane, a controller, and the objects that it serves."""
 
 from collections.abc import Iterator
 
@@ -6,12 +6,29 @@ import pytest
 
 from controlplane.plane import ControlPlane
 from support.assets import require_assets
-from support.inference import install
+from support.doors import Door, running
+from support.inference import Objects, install
+
+CONTROLLER_OPTIONS = ("--metrics-host=127.0.0.1", "--resync-seconds=2", "--observe-seconds=1")
 
 
 @pytest.fixture(scope="module")
 def plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
-    """One for the tests of a file, with the CRD and nodes with GPUs on paper."""
+    """One control plane for the tests of a file, with the CRD and nodes that have GPUs on paper."""
     with ControlPlane(require_assets(pytestconfig)) as plane:
         install(plane)
         yield plane
+
+
+@pytest.fixture(scope="module")
+def door(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Door]:
+    """One controller for the tests of a file, with the file's OPTIONS if it has any."""
+    options = getattr(request.module, "OPTIONS", CONTROLLER_OPTIONS)
+    with running("controller", *options, kubeconfig=plane.kubeconfig) as door:
+        yield door
+
+
+@pytest.fixture
+def objects(plane: ControlPlane, door: Door) -> Objects:
+    """The objects that the controller serves."""
+    return Objects(plane=plane)

@@ -60,7 +60,13 @@ def test_the_declared_rights_are_enough(plane: ControlPlane, objects: Objects) -
         plane.apply(inference_deployment("allowed"))
         objects.wait_for("allowed", "Ready", "True")
         assert objects.events("allowed") == [("Normal", "Fits")]
-        time.sleep(3)  # a resync
+
+        def num_lists() -> int:
+            asked = (e for e in plane.audit() if e.user.endswith(":enough"))
+            return sum((e.verb, e.resource) == ("list", "inferencedeployments") for e in asked)
+
+        before = num_lists()
+        wait_until(lambda: num_lists() > before, "a resync more")
     refused = [e for e in plane.audit() if e.user.endswith(":enough") and e.code == 403]
     assert [(e.verb, e.resource, e.subresource) for e in refused] == []
 
@@ -133,7 +139,7 @@ def test_an_outage_of_the_api_server_is_survived(plane: ControlPlane, objects: O
         plane.apply(inference_deployment("survivor"))
         objects.wait_for("survivor", "Ready", "True")
         plane.stop_apiserver()
-        time.sleep(12)  # longer than it may write without a confirmation of its Lease
+        time.sleep(12)  # time is the subject: longer than it may write without a confirmation of its Lease
         assert process.poll() is None
         assert answers(port, "/livez")
         plane.start_apiserver()

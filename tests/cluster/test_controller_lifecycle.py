@@ -1,8 +1,6 @@
 """The controller as users run it, on a real control plane: what becomes of an InferenceDeployment."""
 
 import json
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,25 +8,13 @@ import pytest
 from controlplane.plane import ControlPlane
 from controlplane.programs import ControlPlaneError, wait_until
 from kvgate.text.expansion import expanded
-from support.doors import Door, running
+from support.doors import Door
 from support.inference import Objects, inference_deployment
 
 pytestmark = pytest.mark.cluster
 
-OPTIONS = ("--metrics-host=127.0.0.1", "--resync-seconds=2", "--observe-seconds=1")
 TOO_MANY = {"maxNumSeqs": 64}
 """Full-length requests of Qwen3-8B: an H100 holds nine."""
-
-
-@pytest.fixture(scope="module")
-def door(plane: ControlPlane) -> Iterator[Door]:
-    with running("controller", *OPTIONS, kubeconfig=plane.kubeconfig) as door:
-        yield door
-
-
-@pytest.fixture
-def objects(plane: ControlPlane, door: Door) -> Objects:
-    return Objects(plane=plane)
 
 
 def args(deployment: dict[str, Any]) -> list[str]:
@@ -263,7 +249,13 @@ def test_a_name_that_is_used_again_gets_children_of_its_own(plane: ControlPlane,
 def test_a_settled_cluster_is_not_written_to(objects: Objects) -> None:
     written = objects.settle()
     assert written > 20, "the audit log must have seen the tests above"
-    time.sleep(6)  # three resyncs
+
+    def num_lists() -> int:
+        asked = (e for e in objects.plane.audit() if e.user_agent.startswith("kvgate-controller"))
+        return sum((e.verb, e.resource) == ("list", "inferencedeployments") for e in asked)
+
+    before = num_lists()
+    wait_until(lambda: num_lists() >= before + 3, "three resyncs more")
     assert len(objects.writes()) == written
 
 

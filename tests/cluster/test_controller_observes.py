@@ -1,18 +1,16 @@
 """The controller asks real pod addresses on a real control plane: kwok's pods are on the loopback, where a fake vLLM answers."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from controlplane.plane import ControlPlane
 from controlplane.programs import wait_until
 from fleet.fake_vllm import Engine, serving
 from kvgate.rendering.pod import PORT
 from support.crash_log import crashed
-from support.doors import Door, running
+from support.doors import Door
 from support.inference import Objects, crash, inference_deployment
 
 pytestmark = pytest.mark.cluster
@@ -24,17 +22,6 @@ TOO_LONG = (
     "ValueError: To serve at least one request with the models's max seq len (40960), (5.62 GiB KV cache is needed, which is "
     "larger than the available KV cache memory (3.50 GiB). Try increasing `gpu_memory_utilization`.\n"
 )
-
-
-@pytest.fixture(scope="module")
-def door(plane: ControlPlane) -> Iterator[Door]:
-    with running("controller", *OPTIONS, kubeconfig=plane.kubeconfig) as door:
-        yield door
-
-
-@pytest.fixture
-def objects(plane: ControlPlane, door: Door) -> Objects:
-    return Objects(plane=plane)
 
 
 def ready(objects: Objects, name: str, **spec: Any) -> int:

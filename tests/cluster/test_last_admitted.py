@@ -1,7 +1,6 @@
 """What was admitted last lives on, on a real control plane: after a refused edit, against drift and edits, and across restarts."""
 
 import json
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -9,26 +8,13 @@ import pytest
 
 from controlplane.plane import ControlPlane
 from controlplane.programs import wait_until
-from support.doors import Door, running
 from support.inference import Objects, inference_deployment, without_times
 
 pytestmark = pytest.mark.cluster
 
-OPTIONS = ("--metrics-host=127.0.0.1", "--resync-seconds=2", "--observe-seconds=1")
 TOO_MANY = {"maxNumSeqs": 64}
 """Full-length requests of Qwen3-8B: an H100 holds nine."""
 LABEL = "kvgate.io/inferencedeployment"
-
-
-@pytest.fixture(scope="module")
-def door(plane: ControlPlane) -> Iterator[Door]:
-    with running("controller", *OPTIONS, kubeconfig=plane.kubeconfig) as door:
-        yield door
-
-
-@pytest.fixture
-def objects(plane: ControlPlane, door: Door) -> Objects:
-    return Objects(plane=plane)
 
 
 def container(objects: Objects, name: str) -> dict[str, Any]:

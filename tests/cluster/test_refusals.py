@@ -1,7 +1,6 @@
 """Who refuses is named: the role, a quota, a policy of the cluster; and what no release can read stops nobody else."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,23 +8,10 @@ import pytest
 from controlplane.plane import ControlPlane
 from controlplane.programs import wait_until
 from fleet.doors import answers
-from support.doors import Door, running
+from support.doors import Door
 from support.inference import Objects, inference_deployment
 
 pytestmark = pytest.mark.cluster
-
-OPTIONS = ("--metrics-host=127.0.0.1", "--resync-seconds=2", "--observe-seconds=1")
-
-
-@pytest.fixture(scope="module")
-def door(plane: ControlPlane) -> Iterator[Door]:
-    with running("controller", *OPTIONS, kubeconfig=plane.kubeconfig) as door:
-        yield door
-
-
-@pytest.fixture
-def objects(plane: ControlPlane, door: Door) -> Objects:
-    return Objects(plane=plane)
 
 
 def quota(plane: ControlPlane, namespace: str, **hard: str) -> None:

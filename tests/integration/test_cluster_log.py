@@ -11,6 +11,7 @@ from kubernetes.aio.client import Configuration
 from kvgate.cluster import client
 from kvgate.cluster.client import LOG_BYTES, Cluster
 from kvgate.cluster.errors import ApiError, Forbidden, NotFound, Rejected, Unavailable
+from support.waiting import until
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -68,9 +69,7 @@ async def test_a_node_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
-        while request.transport is not None:
-            await response.write(b"")
-            await client.asyncio.sleep(0.01)
+        await until(lambda: request.transport is None)
         return response
 
     with pytest.raises(Unavailable, match=r"no answer within 0\.05 s"):

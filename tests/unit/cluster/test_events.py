@@ -9,6 +9,7 @@ from kvgate.cluster.errors import NotFound
 from kvgate.cluster.events import EventRecorder, Notice
 from support.hostile import TEXTS
 from support.manifests import a_document
+from support.waiting import Clock
 
 
 class FakeCluster:
@@ -26,18 +27,6 @@ class FakeCluster:
             raise NotFound("patch", kind.resource, "expired")
         self.merged.append(body)
         return body
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from kvgate.controller import kopf_thread
 from kvgate.controller.leadership import WRITE_SECONDS
 from kvgate.controller.memory import Memory
 from kvgate.controller.state import Options, Process
+from support.waiting import turns
 
 BLOCKED_SECONDS = 0.05
 
@@ -18,9 +19,9 @@ async def test_a_loop_that_was_blocked_woke_up_that_late(monkeypatch: pytest.Mon
     monkeypatch.setattr(kopf_thread, "BEAT_SECONDS", 0.0)
     process = Process(options=Options(metrics_host="127.0.0.1", metrics_port=0))
     beat = asyncio.create_task(kopf_thread._beat(process, Memory(process.deployments, process.starts)))
-    await asyncio.sleep(0)
+    await turns()
     time.sleep(BLOCKED_SECONDS)  # noqa: ASYNC251 - that is the point
-    await asyncio.sleep(0)
+    await turns()
     beat.cancel()
     lag_seconds = process.registry.get_sample_value("kvgate_event_loop_lag_seconds")
     assert lag_seconds is not None
@@ -65,7 +66,7 @@ async def test_the_heartbeat_survives_metrics_that_cannot_be_published(monkeypat
     monkeypatch.setattr(kopf_thread, "BEAT_SECONDS", 0.0)
     beat = asyncio.create_task(kopf_thread._beat(process, memory))
     await third.wait()
-    await asyncio.sleep(0)
+    await turns()
     beat.cancel()
     assert process.health.livez()[0]
     assert process.registry.get_sample_value("kvgate_background_errors_total", {"loop": "beat"}) >= 3

@@ -19,6 +19,7 @@ from kvgate.runtime.pool import Pool
 from kvgate.runtime.worker import NoAnswer, Outcome, OutOfTime, WorkerLost
 from support.builders import new_llama_config
 from support.manifests import a_document
+from support.waiting import turns
 
 CONFIG_FROM = {"configMapKeyRef": {"name": "x", "key": "config.json"}}
 
@@ -56,7 +57,7 @@ async def test_what_takes_too_long_is_unknown_with_a_reason_and_no_other_namespa
         await asyncio.gather(*(judge(an_owner(name), NO_CONFIG, NOTHING_OBSERVED) for name in ("a", "b")))  # imports
         pool._limits = replace(judging.LIMITS, budget_seconds=0.08)
         waiting = [asyncio.create_task(judge(slow, text, NOTHING_OBSERVED)) for _ in range(4)]
-        await asyncio.sleep(0)
+        await turns()
         victim = await judge(an_owner("victim"), NO_CONFIG, NOTHING_OBSERVED)
         assert victim.assessment.verdict is not Verdict.UNKNOWN
         assert sum(task.done() for task in waiting) < 4

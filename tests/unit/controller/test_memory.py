@@ -5,20 +5,9 @@ import pytest
 from kvgate.api.conditions import Reason
 from kvgate.controller.memory import MAX_CORRECTIONS, REFUSED_SECONDS, WINDOW_SECONDS, Corrections
 from kvgate.rendering.rollout import Obstacle
+from support.waiting import Clock
 
 ENV, IMAGE = ("hash-1", "/spec/env/0"), ("hash-1", "spec.image")
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

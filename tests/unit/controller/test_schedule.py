@@ -10,6 +10,7 @@ from kvgate.controller import schedule
 from kvgate.controller.decision import Awaited
 from kvgate.controller.schedule import WorkQueue
 from kvgate.runtime.background import Troubles
+from support.waiting import until
 
 KEY = ("serving", "qwen")
 CONFIG = Awaited(uid="uid-1", generation=1, message="ConfigMap x does not exist")
@@ -89,8 +90,7 @@ async def test_what_is_forbidden_is_logged_with_verb_and_resource_and_tried_agai
     await queue.reconcile(KEY)
     assert caplog.records[0].fields["verb"] == "patch"  # type: ignore[attr-defined]
     assert caplog.records[0].fields["resource"] == "deployments.apps"  # type: ignore[attr-defined]
-    await asyncio.sleep(0.1)
-    assert calls == [KEY, KEY]
+    await until(lambda: calls == [KEY, KEY])
     queue.close()
 
 
@@ -99,8 +99,7 @@ async def test_an_enqueued_key_is_tried_until_it_succeeds(monkeypatch: pytest.Mo
     run, calls = ending(error(Unavailable), error(Conflict))
     queue = new(run)
     queue.enqueue(KEY)
-    await asyncio.sleep(0.1)
-    assert calls == [KEY] * 3
+    await until(lambda: calls == [KEY] * 3)
     queue.close()
 
 
@@ -116,7 +115,7 @@ async def test_many_triggers_at_once_are_one_run() -> None:
     queue = new(run)
     for _ in range(50):
         queue.enqueue(KEY)
-    await asyncio.sleep(0.05)
+    await until(lambda: not queue._timers and not queue._tasks)
     assert calls == [KEY]
     queue.close()
 

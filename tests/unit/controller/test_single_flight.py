@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from kvgate.controller.schedule import SingleFlight
+from support.waiting import turns
 
 
 class Runs:
@@ -27,18 +28,13 @@ class Runs:
         return self.begun[key]
 
 
-async def spin() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
 async def test_triggers_during_a_run_become_one_more_run() -> None:
     runs = Runs()
     flight = SingleFlight(runs, limit=16)
     first = asyncio.create_task(flight("a"))
-    await spin()
+    await turns(10)
     later = [asyncio.create_task(flight("a")) for _ in range(20)]
-    await spin()
+    await turns(10)
     assert runs.begun["a"] == 1
     runs.gate.set()
     assert await first == 1
@@ -50,7 +46,7 @@ async def test_keys_run_side_by_side_up_to_the_limit() -> None:
     runs = Runs()
     flight = SingleFlight(runs, limit=3)
     tasks = [asyncio.create_task(flight(f"key-{n}")) for n in range(10)]
-    await spin()
+    await turns(10)
     assert runs.active.total() == 3
     runs.gate.set()
     await asyncio.gather(*tasks)
@@ -62,9 +58,9 @@ async def test_triggers_that_wait_for_a_place_are_one_run() -> None:
     runs = Runs()
     flight = SingleFlight(runs, limit=1)
     blocker = asyncio.create_task(flight("other"))
-    await spin()
+    await turns(10)
     waiting = [asyncio.create_task(flight("a")) for _ in range(5)]
-    await spin()
+    await turns(10)
     runs.gate.set()
     await asyncio.gather(blocker, *waiting)
     assert runs.begun["a"] == 1
@@ -74,7 +70,7 @@ async def test_a_failure_reaches_everybody_who_waits_and_the_next_run_begins_ane
     outcomes = iter([OSError("down"), 7])
 
     async def run(_: str) -> int:
-        await asyncio.sleep(0)
+        await turns()
         outcome = next(outcomes)
         if isinstance(outcome, OSError):
             raise outcome
@@ -90,7 +86,7 @@ async def test_a_caller_that_gives_up_does_not_stop_the_run_of_the_others() -> N
     runs = Runs()
     flight = SingleFlight(runs, limit=1)
     impatient, patient = asyncio.create_task(flight("a")), asyncio.create_task(flight("a"))
-    await spin()
+    await turns(10)
     impatient.cancel()
     with pytest.raises(asyncio.CancelledError):
         await impatient

@@ -18,6 +18,7 @@ from kvgate.controller.starts import KEY, ConfigMapName, ObservedStarts
 from kvgate.rendering.observation import Crash
 from support.manifests import an_owner
 from support.starts import a_pods_start, a_start
+from support.waiting import turns
 
 IMAGE = "docker.io/vllm/vllm-openai@sha256:12"
 PLACE = ConfigMapName(namespace="kvgate-system", name="kvgate-calibration")
@@ -81,11 +82,11 @@ class SlowCluster(FakeCluster):
 
     async def find(self, kind: Kind, namespace: str, name: str) -> Document | None:
         found = await super().find(kind, namespace, name)
-        await asyncio.sleep(0)
+        await turns()
         return found
 
     async def apply(self, kind: Kind, body: Document) -> Document:
-        await asyncio.sleep(0)
+        await turns()
         return await super().apply(kind, body)
 
 

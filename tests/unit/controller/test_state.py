@@ -3,18 +3,7 @@
 import pytest
 
 from kvgate.controller.state import Health
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+from support.waiting import Clock
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import contextlib
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from aiohttp import web
 
 from controlplane.certificates import write_certificates
 from kvgate.metrics.listener import Listener, PortLimits, listen, listening_beside
+from support.waiting import turns, until
 
 SHORT = 0.15
 LONG = PortLimits(connections=4, handshake_seconds=20, headers_seconds=20, request_seconds=20, idle_seconds=20)
@@ -45,9 +46,7 @@ class Port:
         return reader, writer
 
     async def has(self, num_connections: int) -> None:
-        async with asyncio.timeout(5):
-            while self.listener.num_connections != num_connections:  # noqa: ASYNC110 - what is waited for has no event
-                await asyncio.sleep(0.01)
+        await until(lambda: self.listener.num_connections == num_connections)
 
 
 @contextlib.asynccontextmanager
@@ -68,7 +67,7 @@ async def open_port(limits: PortLimits, tls: ssl.SSLContext | None = None, **opt
         for writer in port.writers:
             writer.transport.abort()
         await port.listener.cleanup()
-        await asyncio.sleep(0)
+        await turns()
 
 
 async def is_closed(reader: asyncio.StreamReader) -> bool:
@@ -106,7 +105,7 @@ async def test_headers_that_trickle_in_are_closed_in_time_too() -> None:
             if closed.done():
                 break
             writer.write(bytes([byte]))
-            await asyncio.sleep(SHORT / 10)
+            await asyncio.sleep(SHORT / 10)  # time is the subject: one byte at a time
         assert await closed
         assert time.monotonic() - started < 10 * SHORT
 
@@ -140,7 +139,7 @@ async def test_a_slow_answer_is_not_cut_by_the_other_limits() -> None:
         port.gate.clear()
         reader, writer = await port.connect()
         writer.write(REQUEST)
-        await asyncio.sleep(2 * SHORT)
+        await asyncio.sleep(2 * SHORT)  # time is the subject: longer than the other limits
         port.gate.set()
         assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
 
@@ -237,9 +236,3 @@ async def test_it_listens_on_every_address_of_a_name() -> None:
                 url = f"http://127.0.0.1:{port.listener.addresses[0][1]}/"
                 async with client.get(url) as response:
                     assert await response.text() == "fine"
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not holds():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.01)

@@ -84,8 +84,10 @@ def test_sigterm_lets_a_review_finish_and_ends_with_0(process: Process, new_revi
     assert json.loads(idle.getresponse().read())["response"]["allowed"] is True
     slow.putrequest("POST", "/validate")
     slow.putheader("Content-Length", str(len(body)))
-    slow.endheaders(body[:100])
-    time.sleep(0.1)  # its headers are read
+    slow.putheader("Expect", "100-continue")
+    slow.endheaders()
+    assert slow.sock.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n", "its headers are read"
+    slow.send(body[:100])
     process.popen.send_signal(signal.SIGTERM)
     readyz = f"http://127.0.0.1:{process.ports['metrics_port']}/readyz"
     deadline = time.monotonic() + 5

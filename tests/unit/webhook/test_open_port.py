@@ -21,6 +21,7 @@ from kvgate.webhook.command import Beat, Options, serving
 from kvgate.webhook.judging import ReviewWorkers, namespace_in
 from kvgate.webhook.review import Answer, Mistake, answers, review
 from kvgate.webhook.server import Bodies, ReviewInstruments, Traffic, validation_app
+from support.waiting import turns, until
 
 NewReview = Callable[..., dict[str, Any]]
 MIB = 1 << 20
@@ -69,18 +70,12 @@ async def open_door(
         for writer in door.writers:
             writer.transport.abort()
         await listener.cleanup()
-        await asyncio.sleep(0)
+        await turns()
 
 
 async def status_of(reader: asyncio.StreamReader) -> int:
     async with asyncio.timeout(5):
         return int((await reader.readline()).split()[1])
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not holds():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.01)
 
 
 async def test_a_body_that_does_not_end_is_answered_and_its_connection_closed() -> None:
@@ -266,9 +261,11 @@ async def test_with_a_client_ca_only_its_clients_are_answered_and_a_new_ca_is_re
                 async with session.get(f"http://127.0.0.1:{ports['metrics_port']}/{probe}") as response:
                     assert response.status == 200
         ca.write_bytes((stranger / "ca.crt").read_bytes())
-        async with asyncio.timeout(10):
-            while await answer_to(secret, ports["port"], new_review, stranger) != 200:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.02)
+
+        async def is_trusted() -> bool:
+            return await answer_to(secret, ports["port"], new_review, stranger) == 200
+
+        await until(is_trusted)
         assert await answer_to(secret, ports["port"], new_review, secret) is None
 
 

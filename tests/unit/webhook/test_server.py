@@ -22,6 +22,7 @@ from kvgate.metrics.listener import listen
 from kvgate.webhook.command import Options, serving
 from kvgate.webhook.server import MAX_BODY_BYTES, Bodies, ReviewInstruments, Traffic, validation_app
 from kvgate.webhook.tls import Certificate, CertificateError
+from support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -93,12 +94,6 @@ def on_disk(secret: Path) -> bytes:
     return ssl.PEM_cert_to_DER_cert((secret / "tls.crt").read_text())
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not holds():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(POLL_SECONDS)
-
-
 async def test_reviews_are_answered_counted_and_timed(secret: Path, new_review: NewReview) -> None:
     async with open_door(secret) as door:
         assert await door.get("/readyz") == (200, "ok\n")
@@ -143,10 +138,12 @@ async def test_a_client_that_leaves_early_is_no_defect_of_ours(
 ) -> None:
     context = ssl.create_default_context(cafile=secret / "ca.crt")
     async with open_door(secret) as door:
-        _, writer = await asyncio.open_connection("localhost", door.port, ssl=context)
-        writer.write(b"POST /validate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n{")
+        reader, writer = await asyncio.open_connection("localhost", door.port, ssl=context)
+        head = b"POST /validate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\nExpect: 100-continue\r\n\r\n"
+        writer.write(head)
+        assert b"100 Continue" in await reader.readline(), "the door waits for the body"
+        writer.write(b"{")
         await writer.drain()
-        await asyncio.sleep(POLL_SECONDS)
         if abort:
             writer.transport.abort()
         else:
@@ -203,8 +200,11 @@ async def test_a_stopping_door_sends_its_clients_elsewhere_and_still_answers(
     async with aiohttp.ClientSession(connector=trusting(secret)) as client:
         door = Door(ports, client)
         stopping = asyncio.create_task(stack.aclose())
-        await asyncio.sleep(0.1)
-        assert await door.get("/readyz") == (503, "reviews are not accepted yet, or no longer\n")
+
+        async def is_leaving() -> bool:
+            return await door.get("/readyz") == (503, "reviews are not accepted yet, or no longer\n")
+
+        await until(is_leaving)
         async with client.post(door.reviews, json=new_review()) as response:
             assert (response.status, response.headers["Connection"]) == (200, "close")
         await stopping
@@ -225,7 +225,7 @@ async def test_tls_below_1_2_is_refused(secret: Path) -> None:
 
 
 async def test_a_new_certificate_is_served_without_losing_a_request(
-    secret: Path, tmp_path: Path, new_review: NewReview
+    secret: Path, tmp_path: Path, new_review: NewReview, caplog: pytest.LogCaptureFixture
 ) -> None:
     renewed = tmp_path / "renewed"
     renewed.mkdir()
@@ -242,12 +242,16 @@ async def test_a_new_certificate_is_served_without_losing_a_request(
         for _ in range(3):
             tasks.create_task(keep_asking(door))
         await until(lambda: len(answers) > 10)
-        for name in ("tls.crt", "tls.key"):  # not at once: for a moment they do not match
-            shutil.copy(renewed / name, secret / name)
-            await asyncio.sleep(3 * POLL_SECONDS)
+        shutil.copy(renewed / "tls.crt", secret / "tls.crt")
+        await until(lambda: "the old one stays" in caplog.text)  # the files do not match for a moment
+        shutil.copy(renewed / "tls.key", secret / "tls.key")
+
+        async def is_renewed() -> bool:
+            return await served_certificate(door.port) == on_disk(renewed)
+
+        await until(is_renewed)
         before = len(answers)
         await until(lambda: len(answers) > before + 10)
-        assert await served_certificate(door.port) == on_disk(renewed)
         done.set()
     assert set(answers) == {(200, True)}
 
@@ -260,13 +264,20 @@ async def test_the_metrics_tell_when_the_certificate_ends(secret: Path) -> None:
 
 
 async def test_a_broken_new_certificate_keeps_the_old_one_and_is_logged_once(
-    secret: Path, caplog: pytest.LogCaptureFixture
+    secret: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = on_disk(secret)
+    before, looks, reload = on_disk(secret), [], Certificate.reload
+
+    def counted(certificate: Certificate) -> bool:
+        looks.append(reload(certificate))
+        return looks[-1]
+
+    monkeypatch.setattr(Certificate, "reload", counted)
     async with open_door(secret) as door:
         (secret / "tls.crt").write_text("not a certificate")
         await until(lambda: "the old one stays" in caplog.text)
-        await asyncio.sleep(5 * POLL_SECONDS)
+        first = len(looks)
+        await until(lambda: len(looks) > first + 5)
         assert await served_certificate(door.port) == before
         assert await door.get("/readyz") == (200, "ok\n")
     assert caplog.text.count("the old one stays") == 1
