@@ -88,7 +88,7 @@ def stuck(labels: str, owner: Mapping[str, str], name: str) -> Scene:
         ),
         labels={**owner, "pod": "chat-0", "engine": "0"},
         summary=f"An engine of {name} generates nothing while requests wait",
-        description="Pod chat-0: 4 requests wait, and for 10 minutes it has read no prompt and generated no token.",
+        description="In pod chat-0 4 requests wait. For 10 minutes it has read no prompt and generated no token.",
     )
 
 
@@ -99,16 +99,16 @@ SCENES = (
         innocent=({HEADROOM: always("0")}, {REFUSED: always("1")}, {GPUS: always("0")}),
         labels=OWNER,
         summary="serving/chat runs with less KV cache than its guarantee needs",
-        description="The predicted headroom is -25% of the KV cache, and the InferenceDeployment was admitted all the same:"
-        " expect preemptions, or engines that do not start.",
+        description="The predicted headroom is -25% of the KV cache, but the InferenceDeployment was admitted."
+        " Expect preemptions, or engines that do not start.",
     ),
     Scene(
         alert="KvgateHeadroomLow",
         series={HEADROOM: changing("0.5", "0.0625")},
         innocent=({HEADROOM: always("-0.25")}, {HEADROOM: always("0.125")}),
         labels=OWNER,
-        summary="serving/chat has little KV cache to spare",
-        description="The predicted headroom is 6.25% of the KV cache: what is guaranteed fits, more requests or longer ones do not.",
+        summary="serving/chat has little KV cache left",
+        description="The predicted headroom is 6.25% of the KV cache. The guarantee fits; more requests or longer ones do not.",
     ),
     *(
         Scene(
@@ -116,8 +116,8 @@ SCENES = (
             series={ERROR: changing("0.0625", ratio)},
             innocent=({ERROR: always("-0.0625")},),
             labels=OWNER,
-            summary="kvgate is wrong about serving/chat",
-            description=f"vLLM's KV cache differs from the prediction by {percent}; below 0 kvgate promised more than there is.",
+            summary="The prediction for serving/chat is wrong",
+            description=f"vLLM's KV cache differs from the prediction by {percent}. Below 0, vLLM has less than kvgate predicted.",
         )
         for ratio, percent in (("-0.25", "-25%"), ("0.125", "12.5%"))
     ),
@@ -128,15 +128,15 @@ SCENES = (
         needs=frozenset({PREEMPTIONS, HEADROOM}),
         innocent=({HEADROOM: always("0.125")}, {PREEMPTIONS: always("900")}),
         labels=OWNER,
-        summary="serving/chat preempts requests although KV cache was to be left over",
-        description="30 requests per minute lose their KV cache and are computed again; the predicted headroom is above 20%.",
+        summary="serving/chat preempts requests although KV cache should be left",
+        description="30 requests per minute lose their KV cache and are computed again, although the predicted headroom is above 20%.",
     ),
     Scene(
         alert="KvgateNotAccepted",
         series={REFUSED: "_x10 1x29 stale"},
         labels=OWNER,
         summary="serving/chat is refused and not rendered",
-        description="Its condition Accepted is False: nothing runs for the current spec; what was admitted before goes on.",
+        description="Its condition Accepted is False. Nothing runs for the current spec; the spec that was admitted before keeps running.",
     ),
     Scene(
         alert="KvgateNoLeader",
@@ -144,8 +144,8 @@ SCENES = (
         fires_without_all=True,
         innocent=({'kvgate_leader{instance="b"}': always("1")},),
         labels={},
-        summary="No kvgate controller acts",
-        description="InferenceDeployments are not reconciled, and the alerts about them have no figures.",
+        summary="No kvgate controller is the leader",
+        description="InferenceDeployments are not reconciled, and the alerts about them have no data.",
     ),
     Scene(
         alert="KvgateNoWebhook",
@@ -153,7 +153,7 @@ SCENES = (
         fires_without_all=True,
         labels={},
         summary="No kvgate webhook answers",
-        description="No webhook is scraped; while none runs, InferenceDeployments cannot be created and their specs not changed.",
+        description="No webhook is scraped. While none runs, InferenceDeployments cannot be created and their specs cannot be changed.",
     ),
     Scene(
         alert="KvgateWebhookErrors",
@@ -162,7 +162,7 @@ SCENES = (
         innocent=({ERRORS: always("0")},),
         labels={},
         summary="The kvgate webhook fails to judge InferenceDeployments",
-        description="25% of the admission reviews end in HTTP 500, and the API server refuses what they were about.",
+        description="25% of the admission reviews end without a verdict (HTTP 429, 500 or 503), and the API server refuses their objects.",
     ),
     Scene(
         alert="KvgateWebhookSlow",
@@ -176,15 +176,15 @@ SCENES = (
         innocent=({f'{BUCKET}{{le="0.5"}}': "0+60x59 stale"},),
         labels={},
         summary="The kvgate webhook is slow",
-        description="One admission review in a hundred takes 995ms or longer; the API server waits 5 s.",
+        description="One admission review in a hundred takes 995ms or longer. The API server waits 5 s.",
     ),
     Scene(
         alert="KvgateCertificateExpiring",
         series={EXPIRY: "9000000x9 600600+60x89 9000000x19 stale"},
         bad_minutes=90,
         labels={},
-        summary="The certificate of the kvgate webhook is about to end",
-        description="It ends in 6d 22h 40m 0s; after that InferenceDeployments cannot be created and their specs not changed.",
+        summary="The certificate of the kvgate webhook expires soon",
+        description="It expires in 6d 22h 40m 0s. After that InferenceDeployments cannot be created and their specs cannot be changed.",
     ),
     stuck(_O, OWNER, "serving/chat"),
     stuck('namespace="legacy",workload="qwen"', OTHER, "legacy/qwen"),
@@ -196,8 +196,8 @@ SCENES = (
         innocent=({READY: "_x60"},),
         labels={**OWNER, "pod": "chat-0", "instance": "10.0.0.7:8000", "job": "vllm"},
         summary="Prometheus cannot scrape pods of serving/chat",
-        description="10.0.0.7:8000 does not answer Prometheus although all replicas are ready: usage, waiting requests and"
-        " preemptions of it are unknown.",
+        description="10.0.0.7:8000 does not answer Prometheus although all replicas are ready. Its usage, waiting requests and"
+        " preemptions are unknown.",
     ),
     Scene(
         alert="KvgatePodsNotObserved",
@@ -206,13 +206,13 @@ SCENES = (
         innocent=({OBSERVED: always("1")}, {GPUS: always("0")}),
         labels=OWNER,
         summary="The controller cannot observe serving/chat",
-        description="All replicas are ready, and of none the KV cache is known: the prediction is not held against reality.",
+        description="All replicas are ready, but the KV cache of none is known, so the prediction is not compared with reality.",
     ),
     Scene(
         alert="KvgateCalibrationUnused",
         series={CONTRADICTORY: changing("0", "2")},
         labels={"state": "contradictory"},
-        summary="Observed starts are kept that correct no prediction",
-        description="2 recorded starts are contradictory.",
+        summary="Some stored starts correct no prediction",
+        description="2 stored starts are contradictory, so kvgate does not use them.",
     ),
 )

@@ -1,6 +1,6 @@
-"""Every metric once, as data: the collectors, the documentation, the alerts and the dashboards read it from here.
+"""All metrics as data, for the collectors, the documentation, the alerts and the dashboards.
 
-No colons: in Prometheus those belong to recording rules.
+Names have no colons, which in Prometheus belong to recording rules.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Metric:
 
 OWNER_LABELS = ("namespace", "inferencedeployment")
 """Labels of every metric of one InferenceDeployment; pod and uid are never labels."""
-_PER_GPU = "per GPU of the tightest rank, as rendered or, where nothing is, as written"
+_PER_GPU = "per GPU of the tightest rank, as rendered, or as written where nothing is rendered"
 
 
 def _owned(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
@@ -40,7 +40,7 @@ def _owned(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
 
 DEPLOYMENT_INFO = _owned(
     "kvgate_deployment_info",
-    "Always 1; what the InferenceDeployment asks for, in its labels.",
+    "Always 1; the labels are what the InferenceDeployment requests.",
     "model",
     "accelerator",
     "kv_cache_dtype",
@@ -66,7 +66,7 @@ KV_CACHE_HEADROOM_BYTES = _owned(
 )
 KV_CACHE_HEADROOM_RATIO = _owned(
     "kvgate_kv_cache_headroom_ratio",
-    f"Headroom as a share of the expected KV cache, {_PER_GPU}; at least -1, which also stands for no KV cache at all.",
+    f"Headroom as a share of the expected KV cache, {_PER_GPU}; at least -1, which is also the value where there is no KV cache.",
     "bound",
     unit="ratio",
 )
@@ -83,7 +83,7 @@ FULL_LENGTH_REQUESTS = _owned(
 )
 MAX_MODEL_LEN_TOKENS = _owned("kvgate_max_model_len_tokens", "Longest request, as rendered.", unit="tokens")
 MAX_NUM_SEQS = _owned("kvgate_max_num_seqs", "Requests that one engine runs at the same time, as rendered.")
-GPUS = _owned("kvgate_gpus", "GPUs that all wanted replicas take together.")
+GPUS = _owned("kvgate_gpus", "GPUs that all wanted replicas need together.")
 OBSERVED_KV_CACHE_CAPACITY_TOKENS = _owned(
     "kvgate_observed_kv_cache_capacity_tokens",
     "KV cache that vLLM reports, in tokens of one engine: the smallest of all ready pods.",
@@ -97,7 +97,7 @@ OBSERVED_KV_CACHE_USAGE_RATIO = _owned(
 OBSERVED_PODS = _owned("kvgate_observed_pods", "Ready pods whose capacity is known.")
 PREDICTION_ERROR_RATIO = _owned(
     "kvgate_prediction_error_ratio",
-    "Observed / expected KV cache capacity - 1; below 0 where kvgate had promised more than there is.",
+    "Observed / expected KV cache capacity - 1; below 0 where vLLM has less than kvgate predicted.",
     unit="ratio",
 )
 CONDITION = _owned("kvgate_condition", "1 for the current status of each condition.", "type", "status")
@@ -123,7 +123,10 @@ PER_DEPLOYMENT = (
 """Served by the controller; at most 40 series per InferenceDeployment."""
 
 BUILD_INFO = Metric(
-    name="kvgate_build_info", kind=MetricType.GAUGE, help="Always 1; the running release.", labels=("version",)
+    name="kvgate_build_info",
+    kind=MetricType.GAUGE,
+    help="Always 1; the label is the running release.",
+    labels=("version",),
 )
 CATALOGUE_ENTRIES = Metric(
     name="kvgate_catalogue_entries",
@@ -134,18 +137,18 @@ CATALOGUE_ENTRIES = Metric(
 ADMISSION_REVIEWS = Metric(
     name="kvgate_admission_reviews_total",
     kind=MetricType.COUNTER,
-    help="Answered admission reviews, by decision (Invalid: the schema refused), policy and operation.",
+    help="Answered admission reviews, by decision (Invalid: the schema refused the object), policy and operation.",
     labels=("decision", "policy", "operation"),
 )
 ADMISSION_ERRORS = Metric(
     name="kvgate_admission_errors_total",
     kind=MetricType.COUNTER,
-    help="Admission reviews answered with HTTP 500 because of a defect of kvgate.",
+    help="Admission reviews without a verdict, because of a defect of kvgate or because no worker was free.",
 )
 ADMISSION_REVIEW_DURATION = Metric(
     name="kvgate_admission_review_duration_seconds",
     kind=MetricType.HISTOGRAM,
-    help="From the first byte of an admission review's body to its answer.",
+    help="Time from the first byte of an admission review's body to its answer.",
     unit="seconds",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
 )
@@ -168,43 +171,43 @@ API_REQUESTS = Metric(
 LEADER = Metric(
     name="kvgate_leader",
     kind=MetricType.GAUGE,
-    help="1 in the controller that holds its Lease; 0 while it waits, or could not confirm it for 10 s.",
+    help="1 in the controller that holds its Lease; 0 in one that waits, or that could not confirm the Lease for 10 s.",
 )
 BACKGROUND_ERRORS = Metric(
     name="kvgate_background_errors_total",
     kind=MetricType.COUNTER,
-    help="Exceptions that a loop in the background survived, by loop; the log has each cause once.",
+    help="Exceptions in background loops, which continue, by loop; the log has each cause once.",
     labels=("loop",),
 )
 EVENT_LOOP_LAG = Metric(
     name="kvgate_event_loop_lag_seconds",
     kind=MetricType.GAUGE,
-    help="How late the reconciling event loop last woke up.",
+    help="Delay with which the reconciling event loop last woke up.",
     unit="seconds",
 )
 POD_SCRAPES = Metric(
     name="kvgate_pod_scrapes_total",
     kind=MetricType.COUNTER,
-    help="Scrapes of vLLM pods, by result (read, or what was wrong).",
+    help="Scrapes of vLLM pods, by result (read, or the kind of failure).",
     labels=("result",),
 )
 POD_SCRAPE_DURATION = Metric(
     name="kvgate_pod_scrape_duration_seconds",
     kind=MetricType.HISTOGRAM,
-    help="Time of one scrape of a vLLM pod, its parsing included.",
+    help="Time of one scrape of a vLLM pod, the parsing included.",
     unit="seconds",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
 CALIBRATION_STARTS = Metric(
     name="kvgate_calibration_starts",
     kind=MetricType.GAUGE,
-    help="Observed starts that correct predictions, and those that are kept but not used, by state.",
+    help="Observed starts, by state: those that correct predictions, and those that are stored but not used.",
     labels=("state",),
 )
 CERTIFICATE_EXPIRY = Metric(
     name="kvgate_webhook_certificate_expiry_timestamp_seconds",
     kind=MetricType.GAUGE,
-    help="When the certificate that the webhook serves ends, in seconds since 1970.",
+    help="Expiry of the certificate that the webhook serves, in seconds since 1970.",
     unit="seconds",
 )
 
@@ -225,6 +228,6 @@ PER_PROCESS = (
     CALIBRATION_STARTS,
     CERTIFICATE_EXPIRY,
 )
-"""A process's own: the webhook serves those of admission, the controller those of reconciling."""
+"""Metrics of a process itself: the webhook serves those of admission, the controller those of reconciling."""
 
 METRICS = (*PER_DEPLOYMENT, *PER_PROCESS)

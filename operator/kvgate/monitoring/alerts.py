@@ -1,4 +1,4 @@
-"""Alerts: each means that somebody has something to do, and its runbook says what."""
+"""Alerts, each with a runbook that says what to do, and all rules in the form in which Prometheus and its operator read them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,6 @@ from kvgate.monitoring.queries import (
     PREDICTION_ERROR_MAX,
     RECORDING_RULES,
     SERVED_BY,
-    RecordingRule,
     condition,
     owned,
     present,
@@ -38,7 +37,7 @@ _SAME_OWNER = f"on ({', '.join(OWNER_LABELS)})"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alert:
-    """An alert: its expression, the time for which it must hold, and the words for people."""
+    """An alert: its expression, the time for which it must hold, and its texts."""
 
     name: str
     when: str
@@ -53,30 +52,30 @@ class Alert:
 _REFUSED = condition(ConditionType.ACCEPTED, "False")
 _READY = condition(ConditionType.READY, "True")
 _WITHOUT_REPLICAS = f"{owned(registry.GPUS)} == 0"
-"""Scaled to nothing: Ready, and nothing runs."""
+"""InferenceDeployments without replicas: they are Ready although nothing runs."""
 _HEADROOM, _ERROR = queries.HEADROOM.name, queries.PREDICTION_ERROR.name
 _UP_OF_OWNED = select("up", present(OWNER_LABELS[1]))
-"""Prometheus' own metric of each target; the scrape configuration gives it the label."""
+"""Prometheus' own metric of each target; the scrape configuration adds the label."""
 _ENGINE = (*SERVED_BY, "pod", "engine")
 
 HEADROOM_NEGATIVE = Alert(
     name="KvgateHeadroomNegative",
-    when="the expected KV cache is smaller than what is guaranteed, and it runs all the same",
+    when="the expected KV cache is smaller than the guarantee needs, but the InferenceDeployment was admitted",
     expression=f"{_HEADROOM} < 0 unless {_SAME_OWNER} {_REFUSED} unless {_SAME_OWNER} {_WITHOUT_REPLICAS}",
     holds_for="5m",
     severity="critical",
     summary=f"{_OWNER} runs with less KV cache than its guarantee needs",
-    description=f"The predicted headroom is {_PERCENT} of the KV cache, and the InferenceDeployment was admitted all the same:"
-    " expect preemptions, or engines that do not start.",
+    description=f"The predicted headroom is {_PERCENT} of the KV cache, but the InferenceDeployment was admitted."
+    " Expect preemptions, or engines that do not start.",
 )
 LITTLE_HEADROOM = Alert(
     name="KvgateHeadroomLow",
-    when="what is guaranteed fits with less than 10 % to spare",
+    when="the guarantee fits, but less than 10 % of the KV cache is left",
     expression=f"{_HEADROOM} >= 0 < {HEADROOM_LOW}",
     holds_for="15m",
     severity="info",
-    summary=f"{_OWNER} has little KV cache to spare",
-    description=f"The predicted headroom is {_PERCENT} of the KV cache: what is guaranteed fits, more requests or longer ones do not.",
+    summary=f"{_OWNER} has little KV cache left",
+    description=f"The predicted headroom is {_PERCENT} of the KV cache. The guarantee fits; more requests or longer ones do not.",
 )
 PREDICTION_WRONG = Alert(
     name="KvgatePredictionWrong",
@@ -84,18 +83,18 @@ PREDICTION_WRONG = Alert(
     expression=f"{_ERROR} > {PREDICTION_ERROR_MAX} or {_ERROR} < -{PREDICTION_ERROR_MAX}",
     holds_for="15m",
     severity="warning",
-    summary=f"kvgate is wrong about {_OWNER}",
-    description=f"vLLM's KV cache differs from the prediction by {_PERCENT}; below 0 kvgate promised more than there is.",
+    summary=f"The prediction for {_OWNER} is wrong",
+    description=f"vLLM's KV cache differs from the prediction by {_PERCENT}. Below 0, vLLM has less than kvgate predicted.",
 )
 UNEXPECTED_PREEMPTIONS = Alert(
     name="KvgateUnexpectedPreemptions",
-    when="requests are preempted although 20 % was to be left over",
+    when="requests are preempted although 20 % of the KV cache should be left",
     expression=f"{SECONDS_PER_MINUTE} * {queries.PREEMPTIONS.name} > 0 and {_SAME_OWNER} {_HEADROOM} > {HEADROOM_AMPLE}",
     holds_for="10m",
     severity="warning",
-    summary=f"{_OWNER} preempts requests although KV cache was to be left over",
-    description='{{ printf "%.3g" $value }} requests per minute lose their KV cache and are computed again; the predicted headroom'
-    f" is above {HEADROOM_AMPLE:.0%}.",
+    summary=f"{_OWNER} preempts requests although KV cache should be left",
+    description='{{ printf "%.3g" $value }} requests per minute lose their KV cache and are computed again, although the predicted'
+    f" headroom is above {HEADROOM_AMPLE:.0%}.",
 )
 NOT_ACCEPTED = Alert(
     name="KvgateNotAccepted",
@@ -104,16 +103,16 @@ NOT_ACCEPTED = Alert(
     holds_for="10m",
     severity="warning",
     summary=f"{_OWNER} is refused and not rendered",
-    description="Its condition Accepted is False: nothing runs for the current spec; what was admitted before goes on.",
+    description="Its condition Accepted is False. Nothing runs for the current spec; the spec that was admitted before keeps running.",
 )
 NO_LEADER = Alert(
     name="KvgateNoLeader",
-    when="no controller acts, or none is scraped",
+    when="no controller is the leader, or none is scraped",
     expression=f"absent({registry.LEADER.name} == 1)",
     holds_for="5m",
     severity="critical",
-    summary="No kvgate controller acts",
-    description="InferenceDeployments are not reconciled, and the alerts about them have no figures.",
+    summary="No kvgate controller is the leader",
+    description="InferenceDeployments are not reconciled, and the alerts about them have no data.",
 )
 NO_WEBHOOK = Alert(
     name="KvgateNoWebhook",
@@ -122,16 +121,17 @@ NO_WEBHOOK = Alert(
     holds_for="5m",
     severity="critical",
     summary="No kvgate webhook answers",
-    description="No webhook is scraped; while none runs, InferenceDeployments cannot be created and their specs not changed.",
+    description="No webhook is scraped. While none runs, InferenceDeployments cannot be created and their specs cannot be changed.",
 )
 WEBHOOK_ERRORS = Alert(
     name="KvgateWebhookErrors",
-    when="more than 1 % of the reviews end in HTTP 500",
+    when="more than 1 % of the reviews end without a verdict",
     expression=f"{queries.ADMISSION_ERRORS.name} > {ADMISSION_ERRORS_MAX}",
     holds_for="10m",
     severity="warning",
     summary="The kvgate webhook fails to judge InferenceDeployments",
-    description=f"{_PERCENT} of the admission reviews end in HTTP 500, and the API server refuses what they were about.",
+    description=f"{_PERCENT} of the admission reviews end without a verdict (HTTP 429, 500 or 503), and the API server refuses"
+    " their objects.",
 )
 WEBHOOK_SLOW = Alert(
     name="KvgateWebhookSlow",
@@ -140,21 +140,21 @@ WEBHOOK_SLOW = Alert(
     holds_for="10m",
     severity="warning",
     summary="The kvgate webhook is slow",
-    description="One admission review in a hundred takes {{ $value | humanizeDuration }} or longer; the API server waits 5 s.",
+    description="One admission review in a hundred takes {{ $value | humanizeDuration }} or longer. The API server waits 5 s.",
 )
 CERTIFICATE_EXPIRING = Alert(
     name="KvgateCertificateExpiring",
-    when="the webhook's certificate ends within 14 days",
+    when="the webhook's certificate expires within 14 days",
     expression=f"min({registry.CERTIFICATE_EXPIRY.name}) - time() < {CERTIFICATE_MIN_DAYS * SECONDS_PER_DAY}",
     holds_for="1h",
     severity="warning",
-    summary="The certificate of the kvgate webhook is about to end",
-    description="It ends in {{ $value | humanizeDuration }}; after that InferenceDeployments cannot be created and their specs not"
-    " changed.",
+    summary="The certificate of the kvgate webhook expires soon",
+    description="It expires in {{ $value | humanizeDuration }}. After that InferenceDeployments cannot be created and their specs cannot"
+    " be changed.",
 )
 ENGINE_STUCK = Alert(
     name="KvgateEngineStuck",
-    when="requests wait, no prompt is read and no token generated, in pods without an InferenceDeployment too",
+    when="requests wait, but no prompt is read and no token generated; also for pods without an InferenceDeployment",
     expression=(
         f"{summed(metric_names.REQUESTS_WAITING, _ENGINE)} > 0"
         f" and {summed_rate(metric_names.GENERATION_TOKENS, _ENGINE)} == 0"
@@ -163,8 +163,8 @@ ENGINE_STUCK = Alert(
     holds_for="5m",
     severity="critical",
     summary=f"An engine of {_SERVER} generates nothing while requests wait",
-    description="Pod {{ $labels.pod }}: {{ $value | humanize }} requests wait, and for 10 minutes it has read no prompt and"
-    " generated no token.",
+    description="In pod {{ $labels.pod }} {{ $value | humanize }} requests wait. For 10 minutes it has read no prompt and generated"
+    " no token.",
 )
 PODS_NOT_SCRAPED = Alert(
     name="KvgatePodsNotScraped",
@@ -173,8 +173,8 @@ PODS_NOT_SCRAPED = Alert(
     holds_for="15m",
     severity="warning",
     summary=f"Prometheus cannot scrape pods of {_OWNER}",
-    description="{{ $labels.instance }} does not answer Prometheus although all replicas are ready: usage, waiting requests and"
-    " preemptions of it are unknown.",
+    description="{{ $labels.instance }} does not answer Prometheus although all replicas are ready. Its usage, waiting requests and"
+    " preemptions are unknown.",
 )
 PODS_NOT_OBSERVED = Alert(
     name="KvgatePodsNotObserved",
@@ -186,16 +186,16 @@ PODS_NOT_OBSERVED = Alert(
     holds_for="15m",
     severity="warning",
     summary=f"The controller cannot observe {_OWNER}",
-    description="All replicas are ready, and of none the KV cache is known: the prediction is not held against reality.",
+    description="All replicas are ready, but the KV cache of none is known, so the prediction is not compared with reality.",
 )
 CALIBRATION_UNUSED = Alert(
     name="KvgateCalibrationUnused",
-    when="observed starts are contradictory, implausible, of an image that is not trusted, or unreadable",
+    when="observed starts are stored but not used: contradictory, implausible, untrusted or unreadable",
     expression=f"max by (state) ({select(registry.CALIBRATION_STARTS.name, unlike('state', 'used'))}) > 0",
     holds_for="15m",
     severity="warning",
-    summary="Observed starts are kept that correct no prediction",
-    description="{{ $value | humanize }} recorded starts are {{ $labels.state }}.",
+    summary="Some stored starts correct no prediction",
+    description="{{ $value | humanize }} stored starts are {{ $labels.state }}, so kvgate does not use them.",
 )
 
 ALERTS = (
@@ -227,31 +227,20 @@ SEVERITIES = {
 
 
 def rule_groups(runbooks: str = RUNBOOKS) -> dict[str, Any]:
-    """Recorded first, because the alerts read what was recorded."""
-    return {
-        "groups": [
-            {
-                "name": "kvgate",
-                "rules": [*map(_recorded, RECORDING_RULES), *(_alerting(alert, runbooks) for alert in ALERTS)],
-            }
-        ]
-    }
-
-
-def _recorded(rule: RecordingRule) -> dict[str, Any]:
-    return {"record": rule.name, "expr": rule.expression}
-
-
-def _alerting(alert: Alert, runbooks: str) -> dict[str, Any]:
-    """The one place that names the runbook, so that no alert is without."""
-    return {
-        "alert": alert.name,
-        "expr": alert.expression,
-        "for": alert.holds_for,
-        "labels": {"severity": alert.severity},
-        "annotations": {
-            "summary": alert.summary,
-            "description": alert.description,
-            "runbook_url": f"{runbooks}/{alert.name}.md",
-        },
-    }
+    """Return the rules in one group. The recording rules come first, because the alerts read them."""
+    recorded = [{"record": rule.name, "expr": rule.expression} for rule in RECORDING_RULES]
+    alerting = [
+        {
+            "alert": alert.name,
+            "expr": alert.expression,
+            "for": alert.holds_for,
+            "labels": {"severity": alert.severity},
+            "annotations": {
+                "summary": alert.summary,
+                "description": alert.description,
+                "runbook_url": f"{runbooks}/{alert.name}.md",
+            },
+        }
+        for alert in ALERTS
+    ]
+    return {"groups": [{"name": "kvgate", "rules": [*recorded, *alerting]}]}

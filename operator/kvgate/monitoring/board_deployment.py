@@ -43,7 +43,7 @@ TERMS = (
     ("non_torch", "non-torch", RED),
     ("cuda_graph", "CUDA graphs", PURPLE),
 )
-"""(term of the ledger, its name, colour), from the bottom up; the KV cache comes on top."""
+"""(term of the ledger, its name, colour), from bottom to top; the KV cache is above them."""
 NOT_PREDICTED = "not predicted"
 NOT_OBSERVED = "not observed"
 NO_VLLM = "no vLLM metrics"
@@ -55,7 +55,7 @@ def _interval(metric: registry.Metric) -> list[Query]:
 
 
 def header() -> stat.Panel:
-    """Panels that say in words which deployment this is."""
+    """Return the panel that names the deployment and its settings."""
     about = About(
         title="", unit="", width=24, height=2, no_value="no such InferenceDeployment",
         description="Model, accelerator, format of the KV cache and policy of the InferenceDeployment.",
@@ -65,24 +65,23 @@ def header() -> stat.Panel:
 
 
 def numbers() -> list[stat.Panel]:
-    """The largest workload that fits, and how good the prediction was."""
+    """Return the figures: the largest workload that fits, and the error of the prediction."""
     return figures(
         3,
         Figure(
             title="Headroom", unit="percentunit", expr=ask.HEADROOM, no_value=NOT_PREDICTED,
             thresholds=TIGHT,
-            description="Expected KV cache beyond what the guarantee needs, as a share of it.",
+            description="Expected KV cache beyond what the guarantee needs, as a share of the expected KV cache.",
         ),
         Figure(
             title="Prediction error", unit="percentunit", expr=ask.PREDICTION_ERROR, no_value=NOT_OBSERVED,
             thresholds=WRONG,
-            description="Observed / expected KV cache − 1; below 0 where vLLM has less than kvgate had promised.",
+            description="Observed / expected KV cache − 1; below 0 where vLLM has less than kvgate predicted.",
         ),
         Figure(
             title="Full-length requests", unit="none", expr=ask.bound(registry.FULL_LENGTH_REQUESTS, "low"),
             no_value=NOT_PREDICTED,
-            description="Requests of max_model_len tokens that one engine holds at once, at the low end of the prediction: "
-            "so many always fit.",
+            description="Requests of max_model_len tokens that one engine holds at once, at the low end of the prediction.",
         ),
         Figure(
             title="Longest request", unit="locale", expr=ask.chosen(registry.MAX_MODEL_LEN_TOKENS), no_value=BY_VLLM,
@@ -94,7 +93,7 @@ def numbers() -> list[stat.Panel]:
         ),
         Figure(
             title="GPUs", unit="none", expr=ask.GPUS, no_value=NOT_PREDICTED,
-            description="GPUs that all wanted replicas take together.",
+            description="GPUs that all wanted replicas need together.",
         ),
         Figure(
             title="Pods observed", unit="none", expr=ask.chosen(registry.OBSERVED_PODS), no_value=NOT_OBSERVED,
@@ -109,11 +108,12 @@ def numbers() -> list[stat.Panel]:
 
 
 def ledger() -> timeseries.Panel:
-    """Terms and KV cache as bars, what was requested as a line above them."""
+    """Return the ledger: its terms and the KV cache as bars, the requested memory as a line."""
     about = About(
         title="Memory of one GPU", unit="bytes", width=12, height=10, no_value=NOT_PREDICTED,
-        description="The predicted ledger of the tightest rank: weights, peak activation, non-torch, CUDA graphs and KV cache together "
-        "are what was requested, total × gpu_memory_utilization. Where bars stand above that line, it does not fit.",
+        description="The predicted ledger of the tightest rank. Weights, peak activation, non-torch memory, CUDA graphs and KV cache "
+            "together "
+        "are the requested memory: total × gpu_memory_utilization. Where the bars are above that line, it does not fit.",
     )  # fmt: skip
     terms = [
         Query(expr=ask.chosen(registry.GPU_MEMORY_BYTES, equals("term", term)), legend=name) for term, name, _ in TERMS
@@ -129,22 +129,22 @@ def ledger() -> timeseries.Panel:
 
 
 def capacity() -> timeseries.Panel:
-    """The interval, and where reality lies in it."""
+    """Return the predicted interval of the KV cache, with the observed size."""
     about = About(
         title="KV cache: predicted and observed", unit="short", width=12, height=10, no_value=NOT_PREDICTED,
-        description="Tokens that one engine's KV cache holds. The band is the predicted interval; observed is the smallest of all ready "
-        "pods, as vLLM reports it.",
+        description="Tokens that one engine's KV cache holds. The band is the predicted interval. Observed is the smallest KV cache of "
+        "all ready pods, as vLLM reports it.",
     )  # fmt: skip
     observed = Query(expr=ask.chosen(registry.OBSERVED_KV_CACHE_CAPACITY_TOKENS), legend="observed")
     return graph(about, [*_interval(registry.KV_CACHE_CAPACITY_TOKENS), observed], *BOUNDS, least=None)
 
 
 def usage() -> timeseries.Panel:
-    """The share of the KV cache in use by each pod, beside the share that the guarantee would use."""
+    """Return the share of the KV cache that each pod uses, beside the share that the guarantee needs."""
     about = About(
         title="KV cache in use, and demand", unit="percentunit", width=12, height=9, no_value=NO_VLLM,
-        description="Share of its KV cache that requests hold, per pod. Demand: what the guarantee needs, as a share of the expected KV "
-        "cache; above 100 % it does not fit. vLLM preempts where a pod reaches 100 %.",
+        description="Share of its KV cache that requests hold, per pod. Demand is what the guarantee needs, as a share of the expected KV "
+        "cache; above 100 % it does not fit. vLLM preempts requests of a pod that reaches 100 %.",
     )  # fmt: skip
     used = f"max by (pod) ({ask.gauge(metric_names.KV_CACHE_USAGE)})"
     queries = [Query(expr=used, legend="{{pod}}"), Query(expr=ask.DEMAND_SHARE, legend="demand")]
@@ -152,24 +152,27 @@ def usage() -> timeseries.Panel:
 
 
 def headroom() -> timeseries.Panel:
-    """Headroom in bytes, with its interval."""
+    """Return the headroom in bytes, with its interval."""
     about = About(
         title="Headroom", unit="bytes", width=12, height=9, no_value=NOT_PREDICTED,
-        description="Predicted KV cache per GPU beyond what the guarantee needs. It fits where the low end is not below 0.",
+        description="Predicted KV cache per GPU beyond what the guarantee needs. It certainly fits where the low end is at least 0.",
         thresholds=((None, RED), (0, GREEN)),
     )  # fmt: skip
     return graph(about, _interval(registry.KV_CACHE_HEADROOM_BYTES), *BOUNDS[:3])
 
 
 def load() -> list[timeseries.Panel]:
-    """Requests, and what the KV cache does to them."""
-    slots = f"{ask.chosen(registry.MAX_NUM_SEQS)} * {_engines()}"
+    """Return the panels about requests, preemptions and the prefix cache."""
+    owners = ", ".join(registry.OWNER_LABELS)
+    num_engines = f"count by ({owners}) ({ask.gauge(metric_names.REQUESTS_RUNNING)})"
+    slots = f"{ask.chosen(registry.MAX_NUM_SEQS)} * {num_engines}"
     return [
         graph(
             About(
                 title="Requests", unit="none", width=8, height=8, no_value=NO_VLLM,
-                description="Running and waiting requests of all pods; slots: max_num_seqs × engines. Requests that wait below the slots "
-                "wait for KV cache.",
+                description="Running and waiting requests of all pods. Slots are max_num_seqs × engines: requests that wait although "
+                    "fewer run "
+                "than there are slots wait for KV cache.",
             ),
             [
                 Query(expr=ask.summed(ask.gauge(metric_names.REQUESTS_RUNNING)), legend="running"),
@@ -182,35 +185,29 @@ def load() -> list[timeseries.Panel]:
         graph(
             About(
                 title="Preemptions", unit=A_MINUTE, width=8, height=8, no_value=NO_VLLM,
-                description="Requests per minute that vLLM threw out of the KV cache and will compute again, per pod.",
+                description="Requests per minute that lost their KV cache and will be computed again, per pod.",
             ),
             [Query(expr=f"{ask.PER_MINUTE} * {ask.summed(ask.per_second(metric_names.PREEMPTIONS), 'pod')}", legend="{{pod}}")],
         ),
         graph(
             About(
                 title="Prefix cache", unit="percentunit", width=8, height=8, no_value="no request looked for a prefix",
-                description="Share of the tokens looked for that were found in the prefix cache, all pods together.",
+                description="Share of the tokens that vLLM looked up in its prefix cache and found there, for all pods together.",
             ),
             [Query(expr=ask.PREFIX_HIT_RATIO, legend="hit ratio")], Look(series="hit ratio", colour=PURPLE), legend=False,
         ),
     ]  # fmt: skip
 
 
-def _engines() -> str:
-    """Engines that report, of each InferenceDeployment."""
-    owners = ", ".join(registry.OWNER_LABELS)
-    return f"count by ({owners}) ({ask.gauge(metric_names.REQUESTS_RUNNING)})"
-
-
 def users() -> list[timeseries.Panel]:
-    """Latencies and queues that users feel."""
+    """Return the panels about what users notice."""
     waits = ask.per_second(metric_names.TIME_TO_FIRST_TOKEN, suffix="_bucket")
     tokens = (("prompt", metric_names.PROMPT_TOKENS, BLUE), ("generated", metric_names.GENERATION_TOKENS, GREEN))
     return [
         graph(
             About(
                 title="Time to first token", unit="s", width=8, height=8, no_value="no request was answered",
-                description="From the arrival of a request to its first token, all pods together: median and 99th percentile.",
+                description="Time from the arrival of a request to its first token: median and 99th percentile of all pods together.",
             ),
             [Query(expr=quantile(share, (), waits), legend=name) for name, share in (("p50", 0.5), ("p99", 0.99))],
             Look(series="p50", colour=BLUE), Look(series="p99", colour=ORANGE),
@@ -218,8 +215,8 @@ def users() -> list[timeseries.Panel]:
         graph(
             About(
                 title="Tokens per second", unit="short", width=8, height=8, no_value=NO_VLLM,
-                description="Prompt tokens computed and tokens generated per second, all pods together. "
-                "None generated while requests wait: vLLM hangs.",
+                description="Prompt tokens that were computed and tokens that were generated per second, for all pods together. "
+                "If none are generated while requests wait, vLLM hangs.",
             ),
             [Query(expr=ask.summed(ask.per_second(metric)), legend=name) for name, metric, _ in tokens],
             *(Look(series=name, colour=colour) for name, _, colour in tokens),
@@ -228,10 +225,10 @@ def users() -> list[timeseries.Panel]:
 
 
 def conditions() -> statetimeline.Panel:
-    """All conditions over time."""
+    """Return all conditions over time."""
     about = About(
         title="Conditions", unit="", width=8, height=8, no_value="no such InferenceDeployment",
-        description="Conditions in the status of the InferenceDeployment: what holds, what does not, what is unknown.",
+        description="Conditions in the status of the InferenceDeployment, and whether each is true, false or unknown.",
     )  # fmt: skip
     neutral = texts({"1": ("True", BLUE), "0": ("False", GREY), "-1": ("Unknown", ORANGE)})
     good = texts({"1": ("True", GREEN), "0": ("False", RED), "-1": ("Unknown", ORANGE)})

@@ -41,14 +41,14 @@ NOT_OBSERVED = "nothing observed yet"
 NO_VLLM = "no vLLM metrics"
 UNUSED = (
     "GPUs × (1 − the highest share of the KV cache that requests held at once in the time range, on the fullest pod). "
-    "A share of the KV cache of all replicas is the same share of the replicas, so this is how many GPUs the range would not "
-    "have missed for memory. It says nothing about computing power, and prefixes that are cached but not held count as unused: "
-    "choose a range with the peak of the week in it before acting on it."
+    "A share of the KV cache of all replicas is the same share of the replicas: that many GPUs were not needed for memory. "
+    "It says nothing about computing power, and cached prefixes that no request holds count as unused. "
+    "Choose a time range that contains the peak of the week before you remove GPUs."
 )
 
 
 def overview() -> list[stat.Panel]:
-    """The line of figures."""
+    """Return the line of figures."""
     return figures(
         4,
         Figure(
@@ -57,7 +57,7 @@ def overview() -> list[stat.Panel]:
         ),
         Figure(
             title="Refused", unit="none", expr=ask.REFUSED, no_value=NO_DEPLOYMENT, thresholds=BAD_ABOVE_ZERO,
-            description="InferenceDeployments with Accepted=False: nothing is rendered for them until the spec fits.",
+            description="InferenceDeployments with Accepted=False. Their present spec is not rendered until it fits.",
         ),
         Figure(
             title="Drifting", unit="none", expr=ask.DRIFTING, no_value=NO_DEPLOYMENT, thresholds=ODD_ABOVE_ZERO,
@@ -66,7 +66,7 @@ def overview() -> list[stat.Panel]:
         ),
         Figure(
             title="GPUs", unit="none", expr=ask.summed(ask.GPUS), no_value=NO_DEPLOYMENT,
-            description="GPUs that all wanted replicas take together.",
+            description="GPUs that all wanted replicas need together.",
         ),
         Figure(
             title="GPUs with unused KV cache", unit="none", expr=ask.summed(ask.UNUSED_GPUS), no_value=NOT_OBSERVED,
@@ -75,13 +75,13 @@ def overview() -> list[stat.Panel]:
         Figure(
             title="Preemptions", unit=A_MINUTE, expr=ask.summed(ask.PREEMPTIONS), no_value=NO_VLLM, decimals=1,
             thresholds=((None, GREEN), (1, ORANGE), (10, RED)),
-            description="Requests per minute that vLLM threw out of the KV cache and will compute again.",
+            description="Requests per minute that lost their KV cache and will be computed again.",
         ),
     )  # fmt: skip
 
 
 def every_deployment() -> table.Panel:
-    """One row each, with the way to its own dashboard."""
+    """Return the table of all deployments; each row links to the dashboard of its deployment."""
     namespace, name = OWNER_LABELS
     link = deployment_url(OF_ROW)
     columns = (
@@ -109,28 +109,32 @@ def every_deployment() -> table.Panel:
     )
     about = About(
         title="All deployments", unit="", width=24, height=9, no_value=NO_DEPLOYMENT,
-        description="A row per InferenceDeployment. Headroom: expected KV cache beyond what the guarantee needs, as a share of it. "
-        "Prediction error: observed / expected KV cache − 1. In use: the fullest pod. Empty: not predicted, or not observed.",
+        description="One row per InferenceDeployment. Headroom is the expected KV cache beyond what the guarantee needs, as a share of the "
+            "expected "
+        "KV cache. Prediction error is observed / expected KV cache − 1. KV cache in use is that of the fullest pod. A field is "
+            "empty where "
+        "nothing was predicted or observed.",
     )  # fmt: skip
     return rows(about, queries, columns, hidden=("Value #A", "Value #B"))
 
 
 def predictions() -> list[timeseries.Panel]:
-    """Headroom, and how wrong it was."""
+    """Return the panels of the headroom and of the prediction's error."""
     link = deployment_url(OF_SERIES)
     return [
         graph(
             About(
                 title="Headroom", unit="percentunit", width=12, height=8, thresholds=TIGHT, no_value="nothing predicted",
-                description="Expected KV cache beyond what the guarantee needs, as a share of it; below 0 it does not fit. "
-                "Without those that are refused.",
+                description="Expected KV cache beyond what the guarantee needs, as a share of the expected KV cache; below 0 it does "
+                    "not fit. "
+                "Refused InferenceDeployments are left out.",
             ),
             [Query(expr=ask.HEADROOM_OF_ACCEPTED, legend=OWNER)], link=link,
         ),
         graph(
             About(
                 title="Prediction error", unit="percentunit", width=12, height=8, thresholds=WRONG, no_value=NOT_OBSERVED,
-                description="Observed / expected KV cache − 1. Below 0 vLLM has less than kvgate had promised. "
+                description="Observed / expected KV cache − 1. Below 0, vLLM has less than kvgate predicted. "
                 f"Beyond ±{PREDICTION_ERROR_MAX:.0%} an alert fires.",
             ),
             [Query(expr=ask.PREDICTION_ERROR, legend=OWNER)], link=link, least=None,
@@ -139,7 +143,7 @@ def predictions() -> list[timeseries.Panel]:
 
 
 def pressure() -> list[timeseries.Panel | bargauge.Panel]:
-    """Who is full, and who takes GPUs for nothing."""
+    """Return the panels about deployments that are full, and about GPUs that are not needed."""
     link = deployment_url(OF_SERIES)
     return [
         graph(
@@ -152,7 +156,7 @@ def pressure() -> list[timeseries.Panel | bargauge.Panel]:
         graph(
             About(
                 title="Preemptions", unit=A_MINUTE, width=8, height=8, no_value=NO_VLLM,
-                description="Requests per minute that vLLM threw out of the KV cache and will compute again, all pods together.",
+                description="Requests per minute that lost their KV cache and will be computed again, for all pods together.",
             ),
             [Query(expr=ask.PREEMPTIONS, legend=OWNER)], link=link,
         ),
@@ -167,15 +171,15 @@ def pressure() -> list[timeseries.Panel | bargauge.Panel]:
 
 
 def without_owner() -> list[stat.Panel | timeseries.Panel]:
-    """vLLM pods that are scraped, and that no InferenceDeployment stands for."""
+    """Return the panels about vLLM pods that are scraped and belong to no InferenceDeployment."""
     workload = "{{namespace}} / {{workload}} {{model_name}}"
     all_owned = "every vLLM pod belongs to an InferenceDeployment"
-    joined = "Told by their labels: the pods of an InferenceDeployment carry its name, these do not."
+    joined = "They are recognised by their labels: the pods of an InferenceDeployment have its name in a label, these do not."
     return [
         figure(
             About(
                 title="Pods of others", unit="none", width=4, height=7, no_value="none",
-                description=f"vLLM pods that nobody wrote an InferenceDeployment for. {joined}",
+                description=f"vLLM pods without an InferenceDeployment. {joined}",
             ),
             Query(expr=ask.OWNERLESS_PODS),
         ),
@@ -189,7 +193,7 @@ def without_owner() -> list[stat.Panel | timeseries.Panel]:
         graph(
             About(
                 title="Preemptions of others", unit=A_MINUTE, width=10, height=7, no_value=all_owned,
-                description=f"Requests per minute that were thrown out of the KV cache. {joined}",
+                description=f"Requests per minute that lost their KV cache. {joined}",
             ),
             [Query(expr=ask.OWNERLESS_PREEMPTIONS, legend=workload)],
         ),

@@ -24,7 +24,7 @@ from kvgate.monitoring.panels import (
 from kvgate.monitoring.queries import CERTIFICATE_MIN_DAYS
 
 INVALID = "Invalid"
-"""A decision of the webhook's own: the schema refused."""
+"""The webhook's own decision where the schema refuses."""
 NOTHING = "nothing is scraped"
 NO_WEBHOOK = "no webhook is scraped"
 NO_CONTROLLER = "no controller is scraped"
@@ -32,10 +32,10 @@ QUANTILES = (("p50", 0.5, BLUE), ("p99", 0.99, ORANGE))
 
 
 def numbers() -> list[stat.Panel]:
-    """The line of figures, and the release in words."""
+    """Return the line of figures, with the release as text."""
     release = About(
         title="Release", unit="", width=4, height=3, no_value=NOTHING,
-        description="Releases that run; more than one while an upgrade is under way.",
+        description="Releases that run. There is more than one during an upgrade.",
     )  # fmt: skip
     return [
         words(release, Query(expr=ask.process_worst(registry.BUILD_INFO, "version"), legend="{{version}}")),
@@ -43,17 +43,18 @@ def numbers() -> list[stat.Panel]:
             4,
             Figure(
                 title="Leaders", unit="none", expr=ask.summed(ask.process_worst(registry.LEADER, "pod")), no_value=NO_CONTROLLER,
-                thresholds=((None, RED), (1, GREEN), (2, RED)), description="Controllers that act, by their pods: exactly one.",
+                thresholds=((None, RED), (1, GREEN), (2, RED)), description="Controllers that hold a Lease, counted by pod. There must be "
+                    "exactly one.",
             ),
             Figure(
                 title="Certificate", unit=DAYS, expr=ask.CERTIFICATE_DAYS, no_value=NO_WEBHOOK, decimals=0,
                 thresholds=((None, RED), (CERTIFICATE_MIN_DAYS, GREEN)),
-                description="Until the certificate that the webhook serves ends, on the replica where it ends first.",
+                description="Time until the certificate of the webhook expires, on the replica where it expires first.",
             ),
             Figure(
                 title="Defects", unit="none", expr=ask.DEFECTS, no_value=NO_WEBHOOK, decimals=0,
                 thresholds=((None, GREEN), (1, RED)),
-                description="Admission reviews in the time range that were answered with HTTP 500.",
+                description="Admission reviews in the time range that ended without a verdict (HTTP 429, 500 or 503).",
             ),
             *(
                 Figure(
@@ -74,44 +75,46 @@ def _over_time(
 
 
 def _latency(title: str, description: str, none: str, metric: Metric) -> timeseries.Panel:
-    """Median and 99th percentile."""
+    """Return a panel with the median and the 99th percentile of a histogram."""
     queries = [Query(expr=ask.process_quantile(metric, share), legend=name) for name, share, _ in QUANTILES]
     looks = tuple(Look(series=name, colour=colour) for name, _, colour in QUANTILES)
     return _over_time(title, description, "s", none, *queries, looks=looks)
 
 
 def admission() -> list[timeseries.Panel]:
-    """The webhook."""
+    """Return the panels of the webhook."""
     decisions = (
         (Decision.ADMIT, GREEN), (Decision.ADMIT_WITH_WARNING, YELLOW), (Decision.ADMIT_ADJUSTED, BLUE),
         (Decision.REFUSE, ORANGE), (INVALID, RED),
     )  # fmt: skip
     return [
         _over_time(
-            "Admission reviews", "Answered reviews per second, by decision; Invalid: the schema refused.", "reqps", NO_WEBHOOK,
+            "Admission reviews", "Answered reviews per second, by decision. Invalid means that the schema refused "
+                "the object.", "reqps", NO_WEBHOOK,
             Query(expr=ask.process_rate(registry.ADMISSION_REVIEWS, "decision"), legend="{{decision}}"),
             looks=tuple(Look(series=name, colour=colour) for name, colour in decisions),
         ),
         _latency(
-            "Time of a review", "From the first byte of a review's body to its answer. The API server waits for it.",
-            "no review was asked for", registry.ADMISSION_REVIEW_DURATION,
+            "Time of a review", "Time from the first byte of a review's body to its answer. The API server waits for the answer.",
+            "no reviews", registry.ADMISSION_REVIEW_DURATION,
         ),
         _over_time(
-            "Defects", "Reviews per second that were answered with HTTP 500 because of a defect of kvgate.", "reqps", NO_WEBHOOK,
+            "Defects", "Reviews per second that ended without a verdict (HTTP 429, 500 or 503).", "reqps", NO_WEBHOOK,
             Query(expr=ask.process_rate(registry.ADMISSION_ERRORS), legend="errors"), looks=(Look(series="errors", colour=RED),),
         ),
     ]  # fmt: skip
 
 
 def reconciling() -> list[timeseries.Panel]:
-    """The controller and the API server."""
+    """Return the panels of the controller and its API requests."""
     return [
         _over_time(
             "Reconciles", "Finished reconciles per second, by result.", "ops", NO_CONTROLLER,
             Query(expr=ask.process_rate(registry.RECONCILES, "result"), legend="{{result}}"),
         ),
         _latency(
-            "Time of a reconcile", "API requests included.", "nothing was reconciled", registry.RECONCILE_DURATION,
+            "Time of a reconcile", "Time of one reconcile, its API requests "
+                "included.", "nothing was reconciled", registry.RECONCILE_DURATION,
         ),
         _over_time(
             "API requests", "Requests per second to the Kubernetes API, by verb and HTTP status.", "reqps", NO_CONTROLLER,
@@ -121,27 +124,30 @@ def reconciling() -> list[timeseries.Panel]:
 
 
 def observing() -> list[timeseries.Panel]:
-    """The reader of vLLM's metrics, and what it learns."""
+    """Return the panels of the reads of vLLM's metrics, and of what is learnt from them."""
     return [
         _over_time(
-            "Pod scrapes", "Scrapes of vLLM pods per second, by result: read, or what was wrong.", "ops", "no pod is scraped",
+            "Pod scrapes", "Scrapes of vLLM pods per second, by result: `read`, or the kind of failure.", "ops", "no pod is scraped",
             Query(expr=ask.process_rate(registry.POD_SCRAPES, "result"), legend="{{result}}"),
         ),
         _latency(
-            "Time of a scrape", "Of one vLLM pod, its parsing included.", "no pod is scraped", registry.POD_SCRAPE_DURATION,
+            "Time of a scrape", "Time of one scrape of a vLLM pod, the parsing "
+                "included.", "no pod is scraped", registry.POD_SCRAPE_DURATION,
         ),
         _over_time(
-            "Starts that calibrate", "Observed starts that correct predictions, and those that are kept but not used, by state.", "none",
+            "Starts that calibrate", "Observed starts by state: those that correct predictions, and those that are stored but "
+                "not used.", "none",
             "nothing observed yet", Query(expr=ask.process_worst(registry.CALIBRATION_STARTS, "state"), legend="{{state}}"),
         ),
     ]  # fmt: skip
 
 
 def processes() -> list[timeseries.Panel]:
-    """Each pod of kvgate."""
+    """Return the panels of kvgate's own pods."""
     return [
         _over_time(
-            "Event-loop lag", "How late the reconciling loop last woke up: above a second something blocks it.", "s", NO_CONTROLLER,
+            "Event-loop lag", "Delay with which the reconciling event loop last woke up. Above one second, something "
+                "blocks it.", "s", NO_CONTROLLER,
             Query(expr=ask.process_worst(registry.EVENT_LOOP_LAG, "pod"), legend="{{pod}}"),
         ),
         _over_time(

@@ -1,4 +1,4 @@
-"""The three Grafana dashboards, put together from their panels; `kvgate generate` writes them into the chart."""
+"""The three Grafana dashboards, made of their panels; `kvgate generate` writes them into the chart."""
 
 from collections.abc import Iterable, Mapping
 
@@ -20,9 +20,11 @@ def dashboard_json(uid: str) -> str:
 
 
 def fleet() -> Dashboard:
-    """All deployments."""
+    """Return the dashboard of all deployments."""
     board = _board(
-        FLEET, "All InferenceDeployments: which are tight, wrong, refused or idle; and vLLM pods that nobody declared."
+        FLEET,
+        "All InferenceDeployments: which have little KV cache left, a wrong prediction, a refused spec or unused GPUs; and vLLM pods "
+        "without one.",
     )
     return _filled(
         _with_variables(board, many=True),
@@ -37,10 +39,8 @@ def fleet() -> Dashboard:
 
 
 def deployment() -> Dashboard:
-    """One deployment."""
-    board = _board(
-        DEPLOYMENT, "One InferenceDeployment: predicted against observed KV cache, and what load does to it."
-    )
+    """Return the dashboard of one deployment."""
+    board = _board(DEPLOYMENT, "One InferenceDeployment: its predicted and observed KV cache, and its load.")
     return _filled(
         _with_variables(board, many=False),
         {
@@ -58,8 +58,8 @@ def deployment() -> Dashboard:
 
 
 def processes() -> Dashboard:
-    """kvgate itself."""
-    board = _board(PROCESSES, "kvgate's own processes: admission, reconciling, observing, and the pods themselves.")
+    """Return the dashboard of kvgate itself."""
+    board = _board(PROCESSES, "kvgate's own processes: admission, reconciling, observing, and their resources.")
     return _filled(
         board.with_variable(datasource()),
         {

@@ -4,7 +4,7 @@ from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS, Metric
 from kvgate.monitoring import queries
-from kvgate.monitoring.queries import aggregate, engine, equals, owned, present, quantile, rate, select
+from kvgate.monitoring.queries import aggregate, any_name, equals, owned, present, quantile, rate, select
 from kvgate.vllm import metric_names
 from kvgate.vllm.metric_names import EngineMetric
 
@@ -16,42 +16,42 @@ PER_MINUTE = 60
 
 
 def chosen(metric: Metric, *matchers: str, by: tuple[str, ...] = OWNER_LABELS) -> str:
-    """One series per chosen InferenceDeployment."""
+    """Return one series per chosen InferenceDeployment."""
     return owned(metric, *CHOSEN, *matchers, by=by)
 
 
 def bound(metric: Metric, name: str) -> str:
-    """`low`, `expected` or `high` of a prediction."""
+    """Return one bound of a prediction: `low`, `expected` or `high`."""
     return chosen(metric, equals("bound", name))
 
 
 def gauge(metric: EngineMetric, *matchers: str) -> str:
-    """vLLM's gauge; one series per engine."""
-    return engine(metric, lambda name: select(name, *(matchers or CHOSEN)))
+    """Return vLLM's gauge, one series per engine."""
+    return any_name(metric, lambda name: select(name, *(matchers or CHOSEN)))
 
 
 def per_second(metric: EngineMetric, *matchers: str, suffix: str = "") -> str:
-    """vLLM's counter, or the buckets of its histogram, as rates."""
-    return engine(metric, lambda name: rate(select(name + suffix, *(matchers or CHOSEN)), RATE_INTERVAL))
+    """Return the rate of vLLM's counter, or of the buckets of its histogram."""
+    return any_name(metric, lambda name: rate(select(name + suffix, *(matchers or CHOSEN)), RATE_INTERVAL))
 
 
 def summed(expression: str, *by: str) -> str:
-    """The sum; of everything where no label is kept."""
+    """Return the sum by these labels; without labels the sum of everything."""
     return aggregate("sum", by, expression)
 
 
 def process_rate(metric: Metric, *by: str) -> str:
-    """A counter of kvgate's own processes."""
+    """Return the rate of a counter of kvgate's own processes."""
     return summed(rate(metric.name, RATE_INTERVAL), *by)
 
 
 def process_quantile(metric: Metric, share: float) -> str:
-    """A histogram of kvgate's own processes."""
+    """Return a quantile of a histogram of kvgate's own processes."""
     return quantile(share, (), rate(f"{metric.name}_bucket", RATE_INTERVAL))
 
 
 def process_worst(metric: Metric, *by: str) -> str:
-    """The largest of kvgate's own processes."""
+    """Return the largest value of kvgate's own processes."""
     return aggregate("max", by, metric.name)
 
 
@@ -61,12 +61,12 @@ def of_kvgate(expression: str) -> str:
 
 
 def catalogue(kind: str) -> str:
-    """Entries of a catalogue, of the newest release that runs."""
+    """Return the number of entries of a catalogue, of the release that has most."""
     return aggregate("max", (), select(registry.CATALOGUE_ENTRIES.name, equals("catalogue", kind)))
 
 
 def condition(type_: ConditionType, status: str) -> str:
-    """1 where the condition of a chosen InferenceDeployment has this status."""
+    """Return a query that is 1 where the condition of a chosen InferenceDeployment has this status."""
     return queries.condition(type_, status, *CHOSEN)
 
 
@@ -78,7 +78,7 @@ GPUS = chosen(registry.GPUS)
 HEADROOM_OF_ACCEPTED = f"{HEADROOM} unless {condition(ConditionType.ACCEPTED, 'False')}"
 CAPACITY_BYTES = bound(registry.KV_CACHE_CAPACITY_BYTES, "expected")
 DEMAND_SHARE = f"{chosen(registry.KV_CACHE_DEMAND_BYTES)} / ({CAPACITY_BYTES} > 0)"
-"""Share of the demand; the guard keeps a missing KV cache from being an infinite share."""
+"""The demand as a share of the expected KV cache; `> 0` avoids an infinite share where there is none."""
 
 PREEMPTIONS = f"{PER_MINUTE} * {summed(per_second(metric_names.PREEMPTIONS), *OWNER_LABELS)}"
 PREFIX_HIT_RATIO = f"{summed(per_second(metric_names.PREFIX_CACHE_HITS))} / ({summed(per_second(metric_names.PREFIX_CACHE_QUERIES))} > 0)"
@@ -88,16 +88,16 @@ REFUSED = f"count({condition(ConditionType.ACCEPTED, 'False')}) or 0 * {DEPLOYME
 DRIFTING = f"count({condition(ConditionType.PREDICTION_DRIFT, 'True')}) or 0 * {DEPLOYMENTS}"
 _PEAK = f"max_over_time({select(registry.OBSERVED_KV_CACHE_USAGE_RATIO.name, *CHOSEN)}[{RANGE}])"
 UNUSED_GPUS = f"{GPUS} * (1 - {aggregate('max', OWNER_LABELS, _PEAK)})"
-"""A share of the KV cache of all replicas is the same share of the replicas."""
+"""GPUs that are not needed for memory: an unused share of the KV cache of all replicas is the same share of their GPUs."""
 
 _OWNERLESS = (NAMESPACE, equals(OWNER_LABELS[1], ""))
 _OWNED = (NAMESPACE, present(OWNER_LABELS[1]))
 WORKLOAD = ("namespace", "workload", "model_name")
-"""Labels that stand in for an InferenceDeployment where there is none; `workload` comes with our scrape configuration."""
+"""Labels used instead of an InferenceDeployment where there is none; our scrape configuration adds `workload`."""
 
 
 def ownerless(by_engine: str) -> str:
-    """A pod that is scraped twice, once without our label, is still ours."""
+    """Leave out pods that are scraped a second time with our label: those belong to an InferenceDeployment."""
     ours = gauge(metric_names.KV_CACHE_USAGE, *_OWNED)
     return f"({by_engine}) unless on ({', '.join(POD)}) ({ours})"
 

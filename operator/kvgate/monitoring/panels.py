@@ -1,4 +1,4 @@
-"""Looks of our panels by kind; grafana-foundation-sdk writes Grafana's JSON."""
+"""The kinds of panels, and the variables and links of the dashboards; grafana-foundation-sdk writes Grafana's JSON."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -58,12 +58,12 @@ GREEN, ORANGE, RED, BLUE, GREY, PURPLE, YELLOW = (
     "#2f9e44", "#e8890c", "#d6336c", "#4269d0", "#8c959f", "#9467bd", "#d9b310",
 )  # fmt: skip
 A_MINUTE, DAYS = "suffix: / min", "suffix: days"
-"""Grafana's own units turn a hundred of them into hours and weeks."""
+"""Units of our own, because Grafana's would turn a hundred of them into hours or weeks."""
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 AnyPanel = TypeVar("AnyPanel", timeseries.Panel, stat.Panel, bargauge.Panel, table.Panel, statetimeline.Panel)
 Thresholds = tuple[tuple[float | None, str], ...]
-"""(from, colour), the lowest from None."""
+"""(lower bound, colour) of each step; the lowest bound is None."""
 
 
 TIGHT: Thresholds = ((None, RED), (0, ORANGE), (queries.HEADROOM_LOW, GREEN))
@@ -93,7 +93,7 @@ class About:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Query:
-    """One expression, and how its series are called."""
+    """One expression, and the name of its series."""
 
     expr: str
     legend: str = ""
@@ -101,7 +101,7 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
-    """One series by its name, where it is not to look like all others."""
+    """The look of one series, given by its name, where it differs from that of all others."""
 
     series: str
     colour: str
@@ -110,7 +110,7 @@ class Look:
     """A line over stacked bars."""
     width: int | None = None
     fill_down_to: str = ""
-    """The series that its area ends at."""
+    """The series at which its area ends."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +129,7 @@ class Column:
 
 
 def described(panel: AnyPanel, about: About) -> AnyPanel:
-    """Title, description, unit, size, thresholds, and what stands there without data."""
+    """Set title, description, unit, size, thresholds, and the text without data."""
     panel.title(about.title).description(about.description).span(about.width).height(about.height)
     panel.no_value(about.no_value).datasource(DATASOURCE).thresholds(_thresholds(about.thresholds))
     if about.unit:
@@ -140,7 +140,7 @@ def described(panel: AnyPanel, about: About) -> AnyPanel:
 
 
 def asking(panel: AnyPanel, queries: Iterable[Query], *, instant: bool = False) -> AnyPanel:
-    """The queries by the letters A, B, …: over the range, or at its end."""
+    """Add the queries under the letters A, B, …: over the time range, or at its end."""
     for letter, query in zip("ABCDEFGHIJ", queries, strict=False):
         target = prometheus.Dataquery().expr(query.expr).ref_id(letter).datasource(DATASOURCE)
         target.legend_format(query.legend or "__auto")
@@ -149,7 +149,7 @@ def asking(panel: AnyPanel, queries: Iterable[Query], *, instant: bool = False) 
 
 
 def figure(about: About, query: Query, *, colour: BigValueColorMode = BigValueColorMode.VALUE) -> stat.Panel:
-    """One number, coloured by its thresholds."""
+    """Return a panel with one number, coloured by its thresholds."""
     panel = asking(described(stat.Panel(), about), [query], instant=True)
     panel.color_scheme(dashboard.FieldColor().mode(FieldColorModeId.THRESHOLDS))
     return panel.reduce_options(_last()).graph_mode(BigValueGraphMode.NONE).color_mode(colour)
@@ -169,7 +169,7 @@ class Figure:
 
 
 def figures(width: int, *wanted: Figure) -> list[stat.Panel]:
-    """A line of numbers, each this wide."""
+    """Return a line of numbers, each with this width."""
     return [
         figure(
             About(
@@ -183,12 +183,12 @@ def figures(width: int, *wanted: Figure) -> list[stat.Panel]:
 
 
 def words(about: About, query: Query) -> stat.Panel:
-    """The legend of the series as text; its value says nothing."""
+    """Return a panel that shows the legend of a series as text and not its value."""
     return figure(about, query, colour=BigValueColorMode.NONE).text_mode(BigValueTextMode.NAME)
 
 
 def bars(about: About, query: Query, *, link: str = "") -> bargauge.Panel:
-    """One horizontal bar per series."""
+    """Return a panel with one horizontal bar per series."""
     panel = asking(described(bargauge.Panel(), about), [query], instant=True)
     panel.color_scheme(dashboard.FieldColor().mode(FieldColorModeId.THRESHOLDS))
     panel.reduce_options(_last()).orientation(VizOrientation.HORIZONTAL).display_mode(BarGaugeDisplayMode.BASIC).min(0)
@@ -198,7 +198,7 @@ def bars(about: About, query: Query, *, link: str = "") -> bargauge.Panel:
 def graph(
     about: About, queries: Iterable[Query], *looks: Look, legend: bool = True, link: str = "", least: float | None = 0
 ) -> timeseries.Panel:
-    """Lines over time; thresholds other than the lowest are dashed lines."""
+    """Return a panel of lines over time; thresholds other than the lowest are dashed lines."""
     panel = asking(described(timeseries.Panel(), about), queries)
     panel.line_width(2).fill_opacity(6).show_points(VisibilityMode.NEVER).span_nulls(span_nulls=False)
     panel.tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI).sort(SortOrder.DESCENDING))
@@ -219,7 +219,7 @@ def graph(
 
 
 def stacked(about: About, queries: Iterable[Query], *looks: Look, most_bars: int) -> timeseries.Panel:
-    """Bars over time, on top of each other; the legend is a table of the last values."""
+    """Return a panel of stacked bars over time; the legend is a table of the last values."""
     panel = graph(about, queries, *looks)
     panel.draw_style(GraphDrawStyle.BARS).fill_opacity(85).line_width(0).max_data_points(most_bars)
     panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A")).bar_width_factor(0.9)
@@ -235,7 +235,7 @@ def stacked(about: About, queries: Iterable[Query], *looks: Look, most_bars: int
 def states(
     about: About, query: Query, meanings: ValueMap, exceptions: Iterable[tuple[str, ValueMap]]
 ) -> statetimeline.Panel:
-    """One band per series, coloured by what its values mean; exceptions have meanings of their own."""
+    """Return a panel with one band per series, coloured by the meaning of its values; `exceptions` have meanings of their own."""
     panel = asking(described(statetimeline.Panel(), about), [query]).mappings([meanings])
     panel.merge_values(merge_values=True).show_value(VisibilityMode.AUTO).row_height(0.8)
     panel.legend(common.VizLegendOptions().show_legend(show_legend=False))
@@ -246,7 +246,7 @@ def states(
 
 
 def rows(about: About, queries: Iterable[Query], columns: tuple[Column, ...], *, hidden: Iterable[str]) -> table.Panel:
-    """A table with a row per label set that the queries share."""
+    """Return a table with one row per set of labels that the queries share."""
     panel = asking(described(table.Panel(), about), queries, instant=True).show_header(show_header=True)
     for target in panel.build().targets or []:
         target.format_val = PromQueryFormat.TABLE  # type: ignore[attr-defined]
@@ -264,7 +264,7 @@ def rows(about: About, queries: Iterable[Query], columns: tuple[Column, ...], *,
 
 
 def texts(named: dict[str, tuple[str, str]]) -> ValueMap:
-    """Value → (text, colour)."""
+    """Return the mapping from values to (text, colour)."""
     return ValueMap(
         options={
             value: ValueMappingResult(text=text, color=colour, index=index)
@@ -324,18 +324,18 @@ def _link(url: str) -> dashboard.DashboardLink:
 
 TITLES = {FLEET: "kvgate / Fleet", DEPLOYMENT: "kvgate / Deployment", PROCESSES: "kvgate / kvgate itself"}
 EVERYTHING = dict(zip(OWNER_LABELS, (".*", ".+"), strict=True))
-"""Patterns that stand for all values: engines without a namespace count, those without an owner have queries of their own."""
+"""Patterns for all values. Engines without a namespace are included; those without an InferenceDeployment have queries of their own."""
 OF_ROW = "${{__data.fields.{}}}"
 OF_SERIES = "${{__field.labels.{}}}"
 
 
 def datasource() -> dashboard.DatasourceVariable:
-    """Variable that chooses the Prometheus."""
+    """Return the variable that chooses the Prometheus."""
     return dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus")
 
 
 def owner_variables(*, many: bool) -> tuple[dashboard.QueryVariable, dashboard.QueryVariable]:
-    """Namespace, and InferenceDeployment out of it; `many`: several or all may be chosen."""
+    """Return the variables for the namespace and for an InferenceDeployment in it; with `many`, several or all may be chosen."""
     first, second = OWNER_LABELS
     return _values(first, many=many), _values(second, NAMESPACE, many=many)
 
@@ -351,13 +351,13 @@ def _values(label: str, *matchers: str, many: bool) -> dashboard.QueryVariable:
 
 
 def deployment_url(form: str) -> str:
-    """To the Deployment dashboard of one InferenceDeployment; `form` says where a label of the row or series stands."""
+    """Return the link to the dashboard of one InferenceDeployment; `form` is Grafana's syntax for a label of the row or series."""
     chosen = "&".join(f"var-{label}={form.format(label)}" for label in OWNER_LABELS)
     return f"/d/{DEPLOYMENT}?${{datasource:queryparam}}&{chosen}&${{__url_time_range}}"
 
 
 def links(uid: str) -> list[Builder[DashboardLink]]:
-    """To the other dashboards, with the data source and the time range; `All` of one is no value of another."""
+    """Return the links to the other dashboards, with the data source and the time range; `All` of one is no value of another."""
     return [
         dashboard.DashboardLink(TITLES[other].removeprefix("kvgate / "))
         .type(DashboardLinkType.LINK).icon("dashboard").url(f"/d/{other}?${{datasource:queryparam}}")

@@ -1,6 +1,6 @@
-"""Targets of scraping and the origin of their labels: written once, for a plain Prometheus and for its operator.
+"""The targets of Prometheus and the origin of their labels, for a plain Prometheus and for its operator.
 
-Pods are discovered with the labels of `kubernetes_sd_configs` (role pod); whoever finds targets in another way gives them these.
+Pods are discovered with the labels of `kubernetes_sd_configs` (role pod). Another kind of discovery must give its targets the same labels.
 """
 
 import re
@@ -12,12 +12,12 @@ from kvgate.api import GROUP
 from kvgate.metrics.registry import OWNER_LABELS
 
 Discovery = Callable[[str], Mapping[str, Any]]
-"""Job → where its targets come from, in the words of the configuration file."""
+"""Returns the discovery of a job's targets, in the form of the configuration file."""
 
 OWNER_POD_LABEL = f"{GROUP}/{OWNER_LABELS[1]}"
 """Label of every pod that kvgate renders."""
 OTHER_PORT = 8000
-"""vLLM's own, where nobody chose another."""
+"""vLLM's default port."""
 
 
 _DEFAULTS = {"regex": "(.*)", "target_label": "", "replacement": "$1", "action": "replace"}
@@ -25,7 +25,7 @@ _DEFAULTS = {"regex": "(.*)", "target_label": "", "replacement": "$1", "action":
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Relabeling:
-    """One rule; the defaults are Prometheus' own."""
+    """One relabeling rule, with Prometheus' own defaults."""
 
     source: tuple[str, ...]
     regex: str = "(.*)"
@@ -34,8 +34,8 @@ class Relabeling:
     action: str = "replace"
 
     def fields(self) -> dict[str, Any]:
-        """Fields in the spelling of the configuration file, without those that are empty."""
-        said = {
+        """Return the fields in the spelling of the configuration file, without those that have their default."""
+        values = {
             "regex": self.regex,
             "target_label": self.target,
             "replacement": self.replacement,
@@ -43,11 +43,11 @@ class Relabeling:
         }
         return {
             "source_labels": list(self.source),
-            **{name: value for name, value in said.items() if value != _DEFAULTS[name]},
+            **{name: value for name, value in values.items() if value != _DEFAULTS[name]},
         }
 
     def camel_case(self) -> dict[str, Any]:
-        """Fields in the spelling of the operator's resources."""
+        """Return the fields in the spelling of the operator's resources."""
         return {re.sub("_(.)", lambda letter: letter[1].upper(), name): value for name, value in self.fields().items()}
 
 
@@ -67,7 +67,7 @@ def _meta(name: str) -> str:
 
 
 def _pod_label(name: str, kind: str = "label") -> str:
-    """The name that discovery gives to a label of a pod."""
+    """Return the name that the discovery gives to a label of a pod."""
     return _meta(f"pod_{kind}_{re.sub('[^a-zA-Z0-9_]', '_', name)}")
 
 
@@ -99,7 +99,7 @@ KVGATE = Job(
     ),
     honor_labels=True,
 )
-"""Both processes. Their own labels win: `namespace` is the InferenceDeployment's, not the controller's."""
+"""kvgate's two processes. Labels in their metrics are kept: `namespace` is that of the InferenceDeployment, not of the controller."""
 ENGINES = Job(
     name="vllm",
     chosen=(_keep(_OWNER_PRESENT, "true"), _keep(_PORT_NAME, "http"), *_POD),
@@ -124,20 +124,20 @@ OTHER_ENGINES = Job(
     ),
     metric_relabelings=(_WITH_COLONS,),
 )
-"""Pods of vLLM without an InferenceDeployment, told apart by the first of these labels that they have, or by their name."""
+"""Pods of vLLM without an InferenceDeployment. Their workload is the first of these labels that they have, else the name of the pod."""
 
 JOBS = (KVGATE, ENGINES, OTHER_ENGINES)
 
 
 def in_kubernetes(_job: str) -> Mapping[str, Any]:
-    """Prometheus asks the API server; it needs get, list and watch of pods."""
+    """Return the discovery by the API server; Prometheus needs get, list and watch of pods."""
     return {"kubernetes_sd_configs": [{"role": "pod"}]}
 
 
 def scrape_configuration(
     discovery: Discovery, *, interval: str = "30s", rule_files: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """A whole configuration of Prometheus, 2 or 3."""
+    """Return a whole configuration of Prometheus 2 or 3."""
     return {
         "global": {"scrape_interval": interval, "evaluation_interval": interval},
         "rule_files": list(rule_files),

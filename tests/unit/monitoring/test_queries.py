@@ -1,7 +1,7 @@
 """The words that PromQL is put together from."""
 
 from kvgate.metrics import registry
-from kvgate.monitoring.queries import aggregate, engine, equals, owned, quantile, select
+from kvgate.monitoring.queries import aggregate, any_name, equals, owned, quantile, select
 from kvgate.vllm import metric_names
 
 
@@ -12,7 +12,7 @@ def test_a_metric_of_an_inferencedeployment_is_one_series_for_each() -> None:
 
 
 def test_every_name_that_vllm_gave_a_metric_is_asked_for_the_newest_first() -> None:
-    assert engine(metric_names.KV_CACHE_USAGE, lambda name: select(name, equals("pod", "a"))) == (
+    assert any_name(metric_names.KV_CACHE_USAGE, lambda name: select(name, equals("pod", "a"))) == (
         'vllm:kv_cache_usage_perc{pod="a"} or vllm:gpu_cache_usage_perc{pod="a"}'
     )
 
