@@ -1,4 +1,4 @@
-"""Words of a command line and settings read from them, each with the place that it is written at."""
+"""Words of a command line, the options that are read from them, and findings; each with the place that it is written at."""
 
 from __future__ import annotations
 

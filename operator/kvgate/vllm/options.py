@@ -1,6 +1,6 @@
-"""Every option of `vllm serve` by release: names, types, choices, defaults; one table for reading and for rendering.
+"""Every option of `vllm serve` by release: names, types, choices, defaults, and the defaults that differ between two releases.
 
-Releases are those that were read. What lies between two of them may be as either: nothing is held against it that one of them takes.
+Releases are those that were read. A release between two of them may be as either: kvgate takes what one of them takes.
 """
 
 import json
@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from kvgate.budget.request import BudgetRequest, EngineSettings
-from kvgate.budget.settings import Resolved, resolve_settings
+from kvgate.budget.settings import resolve_settings
 from kvgate.budget.versions import accounting_of, parse_patch
 from kvgate.record import record
 
 _TABLE = Path(__file__).parent / "data" / "options.json"
 Patch = tuple[int, int, int]
-"""(0, 11, 1): options come and go with patch releases too."""
+"""A release such as (0, 11, 1): options come and go with patch releases too."""
 History = tuple[tuple[Patch, Any], ...]
-"""(since, value), oldest first."""
+"""Pairs (since, value), oldest first."""
 
 
 @record
@@ -33,10 +33,10 @@ class Option:
     """vLLM's name of the setting."""
     since: Patch
     absent_in: Patch | None
-    """The last release read without it before it came; None: the oldest had it."""
+    """The last release that was read before the option came; None: the oldest one has it."""
     until: Patch | None
     removed_in: Patch | None
-    """The first release read without it again."""
+    """The first release that was read after the option went."""
     types: History
     choices: History
     defaults: History
@@ -47,7 +47,7 @@ class Option:
     replacement: str
 
     def is_in(self, release: Patch) -> bool | None:
-        """None where the release lies between one with it and one without."""
+        """Return whether a release has the option; None: it lies between one with the option and one without."""
         if release >= self.since:
             if self.removed_in is None or self.until is None or release <= self.until:
                 return True
@@ -55,11 +55,11 @@ class Option:
         return False if self.absent_in is not None and release <= self.absent_in else None
 
     def types_in(self, release: Patch) -> tuple[str, ...]:
-        """`int`, `bool`, `json`, `int(1k,1K)|auto` …; `str(a-B)` is any spelling of a_b; a trailing `?` takes the text None as null."""
+        """Return types such as `int`, `json`, `int(1k,1K)|auto`. `str(a-B)` takes any spelling of a_b; with `?` at the end None is null."""
         return tuple(str(kind or "str") for kind in _as_of(self.types, release)) or ("str",)
 
     def choices_in(self, release: Patch) -> tuple[str, ...]:
-        """Empty where any text will do."""
+        """Return the values that the option takes; empty: any text."""
         lists = _as_of(self.choices, release)
         return tuple(dict.fromkeys(str(choice) for each in lists for choice in each)) if all(lists) else ()
 
@@ -74,20 +74,18 @@ class Option:
 
 
 def _as_of(history: History, release: Patch) -> tuple[Any, ...]:
-    """Return the values that it may have in the release."""
-    values = [_at(history, read) for read in read_around(release)] if history else []
-    return tuple(value for index, value in enumerate(values) if value not in values[:index])
-
-
-def _at(history: History, release: Patch) -> Any:
-    """The value of the release; before the first entry, the first one."""
-    known = [value for since, value in history if since <= release]
-    return known[-1] if known else history[0][1]
+    """Return the values that a history may have in a release."""
+    values = []
+    for read in read_around(release) if history else ():
+        known = [value for since, value in history if since <= read] or [history[0][1]]
+        if known[-1] not in values:
+            values.append(known[-1])
+    return tuple(values)
 
 
 @lru_cache(maxsize=64)
 def read_around(release: Patch) -> tuple[Patch, ...]:
-    """The releases that were read on both sides of it; itself where it is one of them, or beyond them all."""
+    """Return the releases on both sides that were read; the release itself where it was read, or lies beyond them all."""
     read = [parse_patch(each) for each in releases_read()]
     index = bisect_left(read, release)
     is_between = 0 < index < len(read) and read[index] != release
@@ -102,18 +100,18 @@ def _table() -> Mapping[str, Any]:
 
 @lru_cache(maxsize=1)
 def releases_read() -> tuple[str, ...]:
-    """The releases behind the table, oldest first."""
+    """Return the releases that the table was read from, oldest first."""
     return tuple(_table()["about"]["releases"])
 
 
 def newest_read() -> Patch:
-    """Return the newest release that was read; new options and values of later ones are not known."""
+    """Return the newest release that was read. Options and values that came later are not known."""
     return parse_patch(releases_read()[-1])
 
 
 @lru_cache(maxsize=1)
 def options() -> Mapping[str, Option]:
-    """All options by their long name."""
+    """Return all options by their long name."""
     return {row["flag"]: _option(row) for row in _table()["options"]}
 
 
@@ -141,14 +139,14 @@ def _history(row: Mapping[str, Any], key: str) -> History:
 
 
 def _neighbour(release: str, step: int) -> Patch | None:
-    """The release read before (or after) another one."""
+    """Return the release that was read before another one, or after it."""
     index = releases_read().index(release) + step
     return parse_patch(releases_read()[index]) if 0 <= index < len(releases_read()) else None
 
 
 @lru_cache(maxsize=64)
 def spellings(release: Patch) -> Mapping[str, Option]:
-    """Every spelling, short ones and `--no-…` included, of the options that the release has or may have."""
+    """Return every name, short ones and `--no-…` included, of the options that the release has or may have."""
     names: dict[str, Option] = {}
     for option in options().values():
         if option.is_in(release) is False:
@@ -162,13 +160,13 @@ def spellings(release: Patch) -> Mapping[str, Option]:
 _RESOLVED = (
     "gpu_memory_utilization", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching",
 )  # fmt: skip
-"""Settings whose default vLLM makes at start, from the GPU and the model: its parser shows none, or only the first word."""
+"""Settings whose default vLLM computes when it starts, from the GPU and the model: its parser has none, or only a placeholder."""
 _ABOUT_MEMORY = frozenset(field.name for field in fields(EngineSettings))
 
 
 @record
 class ChangedDefault:
-    """One option with its default in two releases; None where vLLM has none and decides at start."""
+    """One option with its default in two releases. None: vLLM has no default and decides when it starts."""
 
     flag: str
     before: Any
@@ -180,44 +178,29 @@ def changed_defaults(
 ) -> tuple[ChangedDefault, ...]:
     """Return the changed defaults from one release to another, those that move memory first.
 
-    `is_set` are the settings, by vLLM's names, that the engine gives; `request` is what it asks of the newer release, where that is
-    known: with it come the defaults that depend on GPU and model. Raises UnknownVersion.
+    `is_set` are the settings, by vLLM's names, that the engine gives. `request` is its question for the newer release, where that is
+    known: the defaults that depend on GPU and model come with it. Raise UnknownVersion.
     """
-    resolved = dict(_resolved(before, after, request)) if request else {}
-    stated = (_stated(option, before, after) for option in options().values() if option.dest not in resolved)
-    found = [*resolved.values(), *stated]
+    resolved = dict(_resolved_changes(before, after, request)) if request else {}
+    stated = (_stated_change(option, before, after) for option in options().values() if option.dest not in resolved)
     names = {option.flag: option.dest for option in options().values()}
-    told = [each for each in found if each and names[each.flag] not in is_set and not _is_same(each)]
-    return tuple(sorted(told, key=lambda each: names[each.flag] not in _ABOUT_MEMORY))
+    found = [each for each in (*resolved.values(), *stated) if each and names[each.flag] not in is_set]
+    return tuple(sorted(found, key=lambda each: names[each.flag] not in _ABOUT_MEMORY))
 
 
-def _resolved(before: str, after: str, request: BudgetRequest) -> Iterator[tuple[str, ChangedDefault | None]]:
-    """The same question to both releases: what differs is the release's own."""
-    olds, news = (_settings_in(release, request) for release in (before, after))
+def _resolved_changes(before: str, after: str, request: BudgetRequest) -> Iterator[tuple[str, ChangedDefault | None]]:
+    """Resolve the same question for both releases: the differences are those of the releases."""
+    sides = []
+    for release in (before, after):
+        around = (".".join(map(str, read)) for read in read_around(parse_patch(release)))
+        sides.append([resolve_settings(request, accounting_of(read)) for read in around])
     flags = {option.dest: option.flag for option in options().values()}
     for name in _RESOLVED:
-        old, new = ([_plain(getattr(each, name)) for each in side] for side in (olds, news))
+        old, new = ([getattr(each, name) for each in side] for side in sides)
         yield name, _changed(flags[name], old, new)
 
 
-def _settings_in(release: str, request: BudgetRequest) -> list[Resolved]:
-    """Return the settings as a release may resolve them."""
-    around = (".".join(map(str, read)) for read in read_around(parse_patch(release)))
-    return [resolve_settings(request, accounting_of(read)) for read in around]
-
-
-def _plain(value: Any) -> Any:
-    return float(value) if isinstance(value, Fraction) else value
-
-
-def _changed(flag: str, olds: Sequence[Any], news: Sequence[Any]) -> ChangedDefault | None:
-    """None where one of them may be several: it changed between two releases that were read."""
-    if any(value != values[0] for values in (olds, news) for value in values):
-        return None
-    return ChangedDefault(flag=flag, before=olds[0], after=news[0])
-
-
-def _stated(option: Option, before: str, after: str) -> ChangedDefault | None:
+def _stated_change(option: Option, before: str, after: str) -> ChangedDefault | None:
     """Return the change by the parsers' defaults; None where one lacks the option, or takes it without an effect."""
     old, new = parse_patch(before), parse_patch(after)
     is_dying = any(option.deprecated_since and option.deprecated_since <= release for release in (old, new))
@@ -226,7 +209,12 @@ def _stated(option: Option, before: str, after: str) -> ChangedDefault | None:
     return _changed(option.flag, option.defaults_in(old), option.defaults_in(new))
 
 
-def _is_same(changed: ChangedDefault) -> bool:
-    """Nothing at all is written in several ways: null, an empty text, no keys."""
-    old, new = changed.before, changed.after
-    return old == new or all(value is None or value in ("", [], {}) for value in (old, new))
+def _changed(flag: str, olds: Sequence[Any], news: Sequence[Any]) -> ChangedDefault | None:
+    """Compare two defaults. None: they are the same, or one of them changed between two releases that were read."""
+    if any(value != values[0] for values in (olds, news) for value in values):
+        return None
+    old, new = (float(value) if isinstance(value, Fraction) else value for value in (olds[0], news[0]))
+    # Parsers write nothing at all in several ways: null, an empty text, no keys.
+    if old == new or all(value is None or value in ("", [], {}) for value in (old, new)):
+        return None
+    return ChangedDefault(flag=flag, before=old, after=new)

@@ -1,13 +1,15 @@
-"""A command line of `vllm serve` → options, as vLLM's own parser reads it: the last duplicate wins, `_` means `-`, unique
-beginnings, `--flag=value`, `--flag.key value`, `12k`, `auto`, JSON.
+"""A command line of `vllm serve` → its options, as vLLM's own parser reads them.
 
-Every option keeps the place that it was written at; what the parser would refuse is a problem there.
+The last of several equal options wins, `_` means `-`, unique beginnings of names are taken, and so are `--flag=value`,
+`--flag.key value`, `12k`, `auto` and JSON. Every option keeps the place that it was written at; a word that the parser would refuse
+is a problem there.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 
 from kvgate.record import record
@@ -29,35 +31,35 @@ from kvgate.vllm.tool_parsers import refused_parsers
 _GATHERED = ("middleware",)
 """Options that may be given several times, each time for one more."""
 MAX_PROBLEMS = 50
-"""Problems that are reported of one command line."""
+"""Problems that are reported for one command line."""
 
 
 @dataclass(slots=True)
 class CommandLine:
-    """Options and words that were read so far."""
+    """The options and words that were read so far."""
 
     is_literal: bool = False
-    """Nobody fills in variables: `$(NAME)` and `{{ .Field }}` are texts like any others."""
+    """True: nobody fills in variables, so that `$(NAME)` and `{{ .Field }}` are texts like any others."""
     given: dict[str, GivenOption] = field(default_factory=dict)
-    """Settings by vLLM's name; the last one wins."""
+    """Options by vLLM's name; the last one wins."""
     unknown: dict[str, GivenOption] = field(default_factory=dict)
-    """Settings whose value holds a variable that nobody knows here."""
+    """Options whose value contains a variable that is not known here."""
     positionals: list[Argument] = field(default_factory=list)
     open_words: list[Argument] = field(default_factory=list)
-    """Variables that stand alone, and a file of options: they may be any options, or none."""
+    """Variables that are words of their own, and files of options: they may be any options, or none."""
     problems: list[ArgumentProblem] = field(default_factory=list)
     num_more_problems: int = 0
-    """Beyond those that are told."""
+    """Number of problems beyond MAX_PROBLEMS."""
     repeated: dict[str, GivenOption] = field(default_factory=dict)
-    """Settings that a later one of the same name replaced; the first of each."""
+    """The first of several options of the same name, which a later one replaced."""
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of all settings that are given, whether their value is known or not."""
+        """Names of all options that are given, whether their value is known or not."""
         return frozenset({*self.given, *self.unknown})
 
     def put(self, setting: GivenOption) -> None:
-        """The last one wins; keys of one JSON option that are given one by one are joined, and come after all else."""
+        """Add an option: the last one wins. Keys of a JSON option that are given one by one are joined, and win over the whole object."""
         before = self.given.get(setting.name)
         if before and before.is_part and not setting.is_part:
             self.repeated.setdefault(setting.name, setting)
@@ -72,12 +74,12 @@ class CommandLine:
         self.given[setting.name] = setting
 
     def put_unknown(self, setting: GivenOption) -> None:
-        """It replaces what was known before."""
+        """Add an option without a known value; it replaces an earlier one."""
         self.given.pop(setting.name, None)
         self.unknown[setting.name] = setting
 
     def complain(self, problem: Callable[..., ArgumentProblem], *about: Any) -> None:
-        """A line of a hundred thousand words has as many problems; a few tell as much, and the rest is not worded."""
+        """Add a problem. Beyond MAX_PROBLEMS they are only counted, because a line of a hundred thousand words has as many."""
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(problem(*about))
         else:
@@ -85,7 +87,7 @@ class CommandLine:
 
 
 def _joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """`a.b` and `a.c` of two words are one object, two `a.b+` one list."""
+    """Join the values of two words: `a.b` and `a.c` make one object, two `a.b+` make one list."""
     joined = dict(before)
     for key, value in after.items():
         old = joined.get(key)
@@ -98,20 +100,20 @@ def _joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Words:
-    """The words that are left."""
+    """The words that are not read yet."""
 
     words: Sequence[Argument]
     next: int = 0
 
     def take(self) -> Argument | None:
-        """The next one; None at the end."""
+        """Return the next word; None at the end."""
         if self.next >= len(self.words):
             return None
         self.next += 1
         return self.words[self.next - 1]
 
     def take_value(self) -> Argument | None:
-        """The next one unless it is an option; no name of one has a space in it."""
+        """Return the next word unless it is an option; no option has a space in its name."""
         if self.next >= len(self.words):
             return None
         text = self.words[self.next].text
@@ -119,7 +121,7 @@ class _Words:
 
 
 def parse_arguments(arguments: Sequence[Argument], release: Patch, *, is_literal: bool = False) -> CommandLine:
-    """Read the words after `vllm serve`."""
+    """Read the words after `vllm serve`. `is_literal`: nobody fills in variables."""
     line, words = CommandLine(is_literal=is_literal), _Words(words=arguments)
     while (word := words.take()) is not None:
         if _is_flag(word.text):
@@ -158,25 +160,18 @@ def _read_option(word: Argument, words: _Words, release: Patch, line: CommandLin
 
 
 def find_option(name: str, release: Patch) -> Option | tuple[str, ...] | None:
-    """The option; several names where a beginning is ambiguous; None where there is none."""
+    """Return the option of a name, the names of several where a beginning is ambiguous, or None."""
     known, name = spellings(release), canonical(name)
     if name in known:
         return known[name]
     if name.startswith("--") and len(name) < 4:
         return None
-    matches = {known[spelling].flag for spelling in _beginning(name, release)}
+    spelled = _sorted_spellings(release)
+    beginning = takewhile(lambda spelling: spelling.startswith(name), spelled[bisect_left(spelled, name) :])
+    matches = {known[spelling].flag for spelling in beginning}
     if len(matches) == 1:
         return options()[matches.pop()]
     return tuple(sorted(matches)) or None
-
-
-def _beginning(name: str, release: Patch) -> Iterator[str]:
-    """Spellings that begin so."""
-    spelled = _sorted_spellings(release)
-    for spelling in spelled[bisect_left(spelled, name) :]:
-        if not spelling.startswith(name):
-            return
-        yield spelling
 
 
 @lru_cache(maxsize=64)
@@ -185,14 +180,14 @@ def _sorted_spellings(release: Patch) -> tuple[str, ...]:
 
 
 def _attached(name: str, release: Patch) -> tuple[str, str] | None:
-    """`-O3`, `-qfp8`: an option of one letter with its value in one word; `-tp2` is none."""
+    """Split an option of one letter from its value: `-O3`, `-qfp8`. `-tp2` is no such word."""
     short = name[:2]
     return (short, name[2:]) if short != "--" and short in spellings(release) else None
 
 
 @record
 class _Given:
-    """An option as it is written."""
+    """One option as it is written."""
 
     word: Argument
     option: Option
@@ -215,7 +210,7 @@ class _Given:
 
 
 def _read_value(given: _Given, words: _Words, release: Patch, line: CommandLine) -> None:
-    """Read by the first of the option's types that takes the words; else report the problem of the last type."""
+    """Read the value by the first of the option's types that takes the words; else report the problem of the last type."""
     start, refusal = words.next, None
     for kind in given.option.types_in(release):
         words.next = start
@@ -227,7 +222,7 @@ def _read_value(given: _Given, words: _Words, release: Patch, line: CommandLine)
 
 
 def _read_as(kind: str, given: _Given, words: _Words, release: Patch, line: CommandLine) -> tuple[Any, ...] | None:
-    """Puts the setting; what there is to complain of where the type does not take the words."""
+    """Add the option to the line. Return the problem where the type does not take the words."""
     word, option = given.word, given.option
     if takes_no_value(kind) or given.is_negative:
         line.put(given.setting(value=not given.is_negative, text=word.text, at=word))
@@ -251,7 +246,7 @@ def _read_as(kind: str, given: _Given, words: _Words, release: Patch, line: Comm
 
 
 def _taken(given: _Given, kind: str, words: _Words) -> list[Argument]:
-    """The words that are the option's value, each with its place; that of a key may look like an option."""
+    """Return the words that are the option's value, each with its place. The value of a key may look like an option."""
     if given.attached is not None:
         return [replace(given.word, text=given.attached)]
     if given.key:
@@ -266,12 +261,11 @@ def _taken(given: _Given, kind: str, words: _Words) -> list[Argument]:
 
 
 def _is_flag(text: str) -> bool:
-    return text.startswith("-") and len(text) > 1 and not _is_number(text)
-
-
-def _is_number(text: str) -> bool:
+    """Return whether a word begins as an option does, and is no negative number."""
+    if not text.startswith("-") or len(text) == 1:
+        return False
     try:
         float(text)
     except ValueError:
-        return False
-    return True
+        return True
+    return False
