@@ -20,3 +20,12 @@ class UnmodelledKind(BudgetError):
     def __init__(self, kind: str) -> None:
         super().__init__(kind)
         self.kind = kind
+
+
+class UnmodelledValue(UnmodelledKind):
+    """The value of a setting has no formula here."""
+
+    def __init__(self, setting: str, value: object) -> None:
+        super().__init__(f"{setting} {value}")
+        self.setting = setting
+        self.value = str(value)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from kvgate.budget.errors import UnmodelledKind
+from kvgate.budget.errors import UnmodelledValue
 from kvgate.budget.hardware import Accelerator
 from kvgate.budget.model_shape import (
     DTYPE_BYTES,
@@ -144,7 +144,7 @@ def resolve(name: str, *, model_dtype: str, checkpoint_scheme: str | None = None
     if name in _FORMATS:
         keys, values = _FORMATS[name]
         return KVCacheDtype(name=name, keys=keys, values=values)
-    raise UnmodelledKind(f"kv_cache_dtype {name}")
+    raise UnmodelledValue("kv_cache_dtype", name)
 
 
 def cache_dtype_of(shape: ModelShape, accelerator: Accelerator, asked: str, accounting: Accounting) -> KVCacheDtype:

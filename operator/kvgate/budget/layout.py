@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 
 from kvgate.budget.capacity import KVCache
-from kvgate.budget.errors import UnmodelledKind
+from kvgate.budget.errors import UnmodelledKind, UnmodelledValue
 from kvgate.budget.hardware import stage_sizes
 from kvgate.budget.kv_cache_dtype import HYBRID_MLA_BLOCK_SIZE, cache_dtype_of, kernel_block_size
 from kvgate.budget.kv_cache_groups import Cache, Groups, bytes_per_block, form_groups, without_local_caches
@@ -80,7 +80,7 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
     shape, asked, speculation = request.shape, request.settings, request.settings.speculation
     if asked.parallelism.prefill_context > 1:
         # its ranks hold a request whole or in parts, which depends on the release and on the other sizes
-        raise UnmodelledKind(f"prefill_context_parallel_size {asked.parallelism.prefill_context}")
+        raise UnmodelledValue("prefill_context_parallel_size", asked.parallelism.prefill_context)
     if asked.mamba_cache_mode not in (None, "none", "align"):
         raise UnmodelledKind(f"mamba_cache_mode {asked.mamba_cache_mode}")
     dtype = cache_dtype_of(shape, request.accelerator, asked.kv_cache_dtype, accounting)

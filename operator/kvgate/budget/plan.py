@@ -4,7 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from kvgate.budget.capacity import Demand, KVCache, demand_of
-from kvgate.budget.errors import UnmodelledKind
+from kvgate.budget.errors import UnmodelledKind, UnmodelledValue
 from kvgate.budget.interval import Interval, Verdict, verdict_of
 from kvgate.budget.layout import Layout, lay_out
 from kvgate.budget.ledger import Ledger, ledger_of
@@ -39,6 +39,8 @@ class Budget:
     resolved: Resolved
     unmodelled: tuple[str, ...] = ()
     """Kinds without a formula; if there are any, the verdict is Unknown, unless the user gave the KV memory."""
+    unmodelled_value: tuple[str, str] | None = None
+    """(vLLM's name, value) of the setting whose value has no formula; its kind is among `unmodelled`."""
     kv_cache: KVCache | None = None
     stages: tuple[Stage, ...] = ()
     demand: Demand | None = None
@@ -115,12 +117,17 @@ def plan(request: BudgetRequest) -> Budget:
     speculation = request.settings.speculation
     lacks_drafts = speculation is not None and speculation.uses_own_layers and not request.shape.draft_layers
     drafts = ("drafts by layers that the config does not describe",) if lacks_drafts else ()
-    unmodelled = (*request.shape.unmodelled_kinds, *drafts, *request.unmodelled_settings)
+    unmodelled = (*request.shape.unmodelled_kinds, *drafts, *request.unmodelled_settings, *request.unmodelled_variables)
     try:
         kv_cache, layout = lay_out(request, resolved, accounting)
     except UnmodelledKind as missing:
-        kinds = tuple(dict.fromkeys((*unmodelled, missing.kind)))
-        return Budget(request=request, accounting=accounting, resolved=resolved, unmodelled=kinds)
+        return Budget(
+            request=request,
+            accounting=accounting,
+            resolved=resolved,
+            unmodelled=tuple(dict.fromkeys((*unmodelled, missing.kind))),
+            unmodelled_value=(missing.setting, missing.value) if isinstance(missing, UnmodelledValue) else None,
+        )
     stages = _stages(request, resolved, accounting, layout, modelled=not unmodelled)
     pool = _pool(stages, keeps_something=bool(kv_cache.groups)) if stages else None
     if request.settings.max_model_len == AUTO_MAX_MODEL_LEN and pool is not None:

@@ -155,6 +155,8 @@ class BudgetRequest:
     """Bytes of the weights per rank, where the user knows them better than the formulas."""
     unmodelled_settings: tuple[str, ...] = ()
     """Arguments that change memory in a way without a formula here (LoRA, offloading of weights)."""
+    unmodelled_variables: tuple[str, ...] = ()
+    """Environment variables that do."""
     is_stretched: bool = False
     """True where the model's own longest request does not bind: the user overrides its config, or lets vLLM take longer requests."""
     is_whole: bool = False

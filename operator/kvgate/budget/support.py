@@ -47,7 +47,7 @@ def kv_cache_dtype_refusal(
         return None
     if name not in accounting.kv_cache_dtypes:
         known = ", ".join(sorted(accounting.kv_cache_dtypes))
-        return f"this vLLM release has no kv_cache_dtype {name}; it knows {known}"
+        return f"this vLLM release does not have it; it has {known}"
     mixers = shape.mixers
     if name in DTYPE_BYTES or any(isinstance(mixer, UnmodelledLayer | CompressedAttention) for mixer in mixers):
         return None
@@ -89,7 +89,7 @@ def block_size_refusal(shape: ModelShape, accelerator: Accelerator, asked: int) 
         multiple = SPARSE_BLOCK_SIZE
     if asked % multiple == 0:
         return None
-    return f"block_size {asked} is no multiple of {multiple}; no attention kernel of this model takes it on {accelerator.name}"
+    return f"{asked} is no multiple of {multiple}; no attention kernel of this model takes it on {accelerator.name}"
 
 
 def cache_refusals(request: BudgetRequest) -> Iterator[tuple[str, str]]:
@@ -202,7 +202,7 @@ def _context_refusals(shape: ModelShape, parallelism: Parallelism) -> Iterator[s
     if context == 1 or parallelism.prefill_context > 1:
         return
     if tensor % context:
-        yield f"{context} does not divide tensor_parallel_size {tensor}"
+        yield f"{context} does not divide the {tensor} tensor parallel ranks"
     if any(isinstance(mixer, CompressedAttention) or getattr(mixer, "sliding_window", 0) for mixer in shape.mixers):
         yield "vLLM does not divide the tokens of a sliding window over ranks"
     if any(isinstance(mixer, FullAttention) and mixer.sees_images_both_ways for mixer in shape.mixers):

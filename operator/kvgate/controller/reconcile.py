@@ -286,7 +286,9 @@ def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator
             continue
         reasons.add(condition.reason)
         good = (
-            kind is ConditionType.ACCEPTED and condition.status == "True" and condition.reason in ("Fits", "Adjusted")
+            kind is ConditionType.ACCEPTED
+            and condition.status == "True"
+            and condition.reason in (Reason.FITS, Reason.ADJUSTED)
         )
         yield Notice(
             kind="Normal" if good else "Warning",

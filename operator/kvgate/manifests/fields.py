@@ -21,14 +21,21 @@ def as_option(field: Written, flag: str) -> Iterator[Argument]:
         option = options().get(flag)
         is_negatable = option is not None and any(value for _, value in option.negatable)
         if field.value or is_negatable:
-            yield Argument(text=flag if field.value else f"--no-{flag[2:]}", path=field.path)
+            yield Argument(text=flag if field.value else f"--no-{flag[2:]}", path=field.path, is_field=True)
     elif isinstance(field.value, Mapping) or any(isinstance(item.value, Mapping | list) for item in field.items()):
-        yield Argument(text=f"{flag}={json.dumps(field.value, default=str)}", path=field.path)
+        yield Argument(text=f"{flag}={json.dumps(field.value, default=str)}", path=field.path, is_field=True)
     elif isinstance(field.value, list) and field.value:
-        yield Argument(text=flag, path=field.path)
-        yield from (Argument(text=item.text, path=item.path) for item in field.items())
+        yield Argument(text=flag, path=field.path, is_field=True)
+        yield from (Argument(text=item.text, path=item.path, is_field=True) for item in field.items())
     elif field.text:
-        yield Argument(text=f"{flag}={field.text}", path=field.path)
+        yield Argument(text=f"{flag}={field.text}", path=field.path, is_field=True)
+
+
+def option_paths(fields: Written, flags: Mapping[str, str]) -> dict[str, str]:
+    """Return where the platform reads each setting, written or not, by vLLM's names; empty where it has no such fields here."""
+    if not fields.is_set:
+        return {}
+    return {flag.lstrip("-").replace("-", "_"): f"{fields.path}.{name}" for name, flag in flags.items()}
 
 
 def any_options(fields: Written) -> Iterator[Argument]:

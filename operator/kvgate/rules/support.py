@@ -10,6 +10,7 @@ from kvgate.rules.finding import (
     Finding,
     Rule,
     Scope,
+    SettingName,
     Severity,
     any_one,
     change,
@@ -21,9 +22,6 @@ from kvgate.rules.finding import (
 _WEIGHT_CAPABILITY = {"fp8": (7, 5), "awq": (7, 5), "modelopt": (7, 5), "mxfp4": (8, 0)}
 """The least compute capability by quantisation method; methods that are not here run on all that vLLM runs on."""
 _BFLOAT16_CAPABILITY = (8, 0)
-_PREFILL_CONTEXT = "prefill_context_parallel_size"
-_SETTINGS = ("kv_cache_dtype", _PREFILL_CONTEXT)
-"""Settings that a kind without a formula begins with."""
 
 UNMODELLED_KIND = Rule(
     id="UnmodelledKind",
@@ -37,19 +35,27 @@ UNMODELLED_KIND = Rule(
 def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
     """Kinds of layers, caches, weights or features without a formula: Unknown, never a guess."""
     is_refused = kv_cache_dtype_refusal_of(budget) is not None
+    setting, value = budget.unmodelled_value or ("", "")
+    fields = {
+        **dict.fromkeys(budget.request.unmodelled_settings, "extra_args"),
+        **dict.fromkeys(budget.request.unmodelled_variables, "environment"),
+        f"{setting} {value}": setting,
+    }
     for kind in budget.unmodelled:
-        setting = kind.partition(" ")[0]
-        if is_refused and setting == "kv_cache_dtype":
+        field = fields.get(kind, "model")
+        if is_refused and field == "kv_cache_dtype":
             continue
-        field = setting if setting in _SETTINGS else "model"
-        if kind in budget.request.unmodelled_settings:  # variables are named, and options are not
-            field = "environment" if kind.startswith("VLLM_") else "extra_args"
         measure = do("start it once and measure")
         known = do("set {kv_cache_memory_bytes} if you know what a GPU has left")
+        is_value = field == setting
         yield UNMODELLED_KIND.finding(
             field,
-            f"{budget.request.shape.name}: {kind} is not modelled, so no budget can be given",
-            measure if field == _PREFILL_CONTEXT else any_one(known, measure),
+            words(
+                "{model}: {kind} is not modelled, so no budget can be given",
+                model=budget.request.shape.name,
+                kind=words("{setting} {value}", setting=SettingName(setting), value=value) if is_value else kind,
+            ),
+            measure if field == "prefill_context_parallel_size" else any_one(known, measure),
         )
 
 

@@ -23,6 +23,8 @@ class Argument:
     path: str
     line: int = 0
     """Lines below the first one, where the field is a text of several."""
+    is_field: bool = False
+    """A platform makes it of a field of its own: whoever writes the manifest knows the path, and not the option."""
 
 
 @record
@@ -38,6 +40,8 @@ class GivenOption:
     line: int = 0
     is_part: bool = False
     """One key of an option that is an object: `--flag.key`."""
+    is_field: bool = False
+    """It is a field of a platform, as the argument says."""
 
 
 def is_open(text: str) -> bool:

@@ -206,6 +206,7 @@ class _Given:
             path=at.path,
             line=at.line,
             is_part=bool(self.key) and isinstance(value, dict),
+            is_field=at.is_field,
         )
 
 

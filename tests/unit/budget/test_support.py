@@ -30,10 +30,10 @@ LLAMA, DEEPSEEK = "meta-llama/Llama-3.1-8B-Instruct", "deepseek-ai/DeepSeek-V3"
         ("fp8_ds_mla", DEEPSEEK, H100, "0.32.0", "sparse MLA"),
         ("fp8_ds_mla", LLAMA, H100, "0.32.0", "sparse MLA"),
         ("bfloat16", LLAMA, T4, "0.32.0", ""),
-        ("bfloat16", LLAMA, H100, "0.10.0", "has no kv_cache_dtype bfloat16"),
-        ("octave_k3v4", LLAMA, H100, "0.32.0", "has no kv_cache_dtype octave_k3v4"),
-        ("fp16", LLAMA, H100, "0.32.0", "has no kv_cache_dtype fp16"),
-        ("", LLAMA, H100, "0.32.0", "has no kv_cache_dtype"),
+        ("bfloat16", LLAMA, H100, "0.10.0", "this vLLM release does not have it"),
+        ("octave_k3v4", LLAMA, H100, "0.32.0", "this vLLM release does not have it"),
+        ("fp16", LLAMA, H100, "0.32.0", "this vLLM release does not have it"),
+        ("", LLAMA, H100, "0.32.0", "this vLLM release does not have it"),
     ],
 )
 def test_a_cache_dtype(name: str, model: str, gpu: str, version: str, refused: str) -> None:

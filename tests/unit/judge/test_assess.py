@@ -232,7 +232,7 @@ def test_ranks_that_share_a_prompt_are_counted_and_leave_the_verdict_open(vllm: 
     assert result.budget.request.settings.parallelism.num_gpus == 4
     (finding,) = [each for each in result.findings if each.rule.id == "UnmodelledKind"]
     assert finding.field == "prefill_context_parallel_size"
-    assert "prefill_context_parallel_size 2 is not modelled" in finding.message
+    assert "spec.vllm.prefillContextParallelSize 2 is not modelled" in finding.message
 
 
 @pytest.mark.parametrize(

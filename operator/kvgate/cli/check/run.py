@@ -136,7 +136,7 @@ def _engine_item(engine: FoundEngine, workload: Workload | None, given: GivenFac
         name=engine.name,
         namespace=engine.namespace,
         platform=engine.platform,
-        verdict=judged.verdict.value,
+        verdict=judged.verdict,
         accelerator=judged.accelerator,
         vllm_version=judged.vllm_version,
         assumed=judged.assumed,

@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from kvgate.api.conditions import Reason
+from kvgate.budget.interval import Verdict
 from kvgate.cli.exits import Exit
 from kvgate.documents.discovery import Why
 from kvgate.documents.reading import STDIN_NAME
@@ -36,9 +37,9 @@ class JudgedDeployment:
         return self.assessment.decision if self.assessment else Decision.REFUSE
 
     @property
-    def verdict(self) -> str | None:
+    def verdict(self) -> Verdict | None:
         """None where the object is not valid, so that there is nothing to judge."""
-        return self.assessment.verdict.value if self.assessment else None
+        return self.assessment.verdict if self.assessment else None
 
     @property
     def reason(self) -> tuple[Reason, str]:
@@ -110,7 +111,7 @@ class Item:
     name: str
     namespace: str
     platform: str
-    verdict: str | None
+    verdict: Verdict | None
     """None where there is nothing to judge."""
     accelerator: str | None = None
     vllm_version: str | None = None
@@ -165,11 +166,11 @@ class Item:
 
     @property
     def _does_not_pass(self) -> bool:
-        return self.deployment.decision is Decision.REFUSE if self.deployment else self.verdict == "DoesNotFit"
+        return self.deployment.decision is Decision.REFUSE if self.deployment else self.verdict is Verdict.DOES_NOT_FIT
 
     @property
     def is_decided(self) -> bool:
-        return self._does_not_pass or self.verdict not in (None, "Unknown")
+        return self._does_not_pass or self.verdict not in (None, Verdict.UNKNOWN)
 
     @property
     def title(self) -> str:

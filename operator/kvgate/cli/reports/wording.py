@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kvgate.budget.interval import Verdict
 from kvgate.budget.units import format_gib
 from kvgate.cli.reports.report import Capacity, Item, Report
 from kvgate.documents.discovery import Why
@@ -23,10 +24,10 @@ _DECISIONS = {
     Decision.REFUSE: ("refused", "red"),
 }
 _STARTS = {
-    "Fits": ("starts", "green"),
-    "MayNotFit": ("may not start", "yellow"),
-    "DoesNotFit": ("does not start", "red"),
-    "Unknown": ("not decided", "yellow"),
+    Verdict.FITS: ("starts", "green"),
+    Verdict.MAY_NOT_FIT: ("may not start", "yellow"),
+    Verdict.DOES_NOT_FIT: ("does not start", "red"),
+    Verdict.UNKNOWN: ("not decided", "yellow"),
     None: ("not understood", "cyan"),
 }
 _PLURALS = {"starts": "start", "does not start": "do not start"}

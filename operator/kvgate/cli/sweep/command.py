@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from kvgate.budget.interval import Verdict
 from kvgate.cli.exits import Exit
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import is_terminal, progress_of, show, show_bytes, show_error
@@ -23,7 +24,12 @@ _OUTPUTS = {
 """Output → module and function that write it."""
 _SUFFIXES = {**{f".{name}": name for name in _OUTPUTS}, ".txt": "text", ".htm": "html"}
 """End of the name of a file → output."""
-_EXITS = {"Fits": Exit.FITS, "MayNotFit": Exit.FITS, "DoesNotFit": Exit.FINDINGS, "Unknown": Exit.UNDECIDED}
+_EXITS = {
+    Verdict.FITS: Exit.FITS,
+    Verdict.MAY_NOT_FIT: Exit.FITS,
+    Verdict.DOES_NOT_FIT: Exit.FINDINGS,
+    Verdict.UNKNOWN: Exit.UNDECIDED,
+}
 
 
 @click.command()
@@ -77,4 +83,4 @@ def sweep(output: str | None, file: Path | None, **values: Any) -> None:
         raise click.UsageError("a png is not for a terminal; give --file")
     else:
         show_bytes(content)
-    sys.exit(_EXITS[result.chosen.verdict.value] if result.chosen else Exit.FITS)
+    sys.exit(_EXITS[result.chosen.verdict] if result.chosen else Exit.FITS)

@@ -75,7 +75,8 @@ def ask_budget(facts: EngineFacts, line: CommandLine, version: str) -> tuple[Ass
         assessment = assess_request(values, is_whole=True, calibration=facts.calibration)
         told = [*assessment.findings, *_oversubscription(assessment, facts.workload)]
     except BadRequest as error:
-        return None, [_invalid(engine, line, name, problem) for name, problem in error.problems.items()]
+        as_written = sorted(error.problems, key=[*line.given, *error.problems].index)
+        return None, [_invalid(engine, line, name, error.problems[name]) for name in as_written]
     except ModelConfigError as error:
         return None, [_invalid(engine, line, "", str(error))]
     placed = [_placed(facts, line, finding) for finding in _of_this_door(told, facts)]

@@ -20,7 +20,7 @@ from kvgate.rules.finding import Rule, Scope, Severity, any_one
 from kvgate.vllm.arguments import Located, Place, located, option_name
 from kvgate.vllm.contradictions import TOOL_CALL_PARSER_MISSING, contradictions
 from kvgate.vllm.options import newest_read
-from kvgate.vllm.parser import parse_arguments
+from kvgate.vllm.parser import CommandLine, parse_arguments
 
 _OF_THE_SERVER = (TOOL_CALL_PARSER_MISSING,)
 """Contradictions that vLLM's API server refuses, not its engine."""
@@ -58,9 +58,20 @@ class JudgedEngine:
     """Assumptions about facts that the manifest does not state."""
 
 
+@record
+class EngineNames:
+    """The naming of an engine's manifest: the path of a platform's own field, else the option."""
+
+    paths: tuple[tuple[str, str], ...]
+
+    def __call__(self, setting: str) -> str:
+        return dict(self.paths).get(setting) or option_name(setting)
+
+
 def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     """The Startup verdict, with oversubscription as a warning; of both ends where the release is not known."""
-    model = find_model(list(_names(engine)))
+    line = parse_arguments(engine.arguments, newest_read())
+    model = find_model(list(_names(engine, line)))
     releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
     chosen = choose(engine, defaults.accelerator)
     facts = EngineFacts(
@@ -80,16 +91,18 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
             softened = tuple(each.softened() for each in judged.findings)
             judged = replace(judged, verdict=Verdict.MAY_NOT_FIT, findings=softened)
     notes = (*engine.assumed, model.assumed if model else "", releases.assumed, *chosen.assumed)
+    given = [*line.unknown.values(), *line.given.values()]
+    written = {option.name: option.path if option.is_field else "" for option in given}
+    names = EngineNames(paths=tuple({**engine.option_paths, **written}.items()))
     return replace(
         judged,
-        findings=tuple(each.named(option_name) for each in judged.findings),
+        findings=tuple(each.named(names) for each in judged.findings),
         assumed=tuple(note for note in notes if note),
     )
 
 
-def _names(engine: FoundEngine) -> Iterator[Named]:
+def _names(engine: FoundEngine, line: CommandLine) -> Iterator[Named]:
     """Return the possible names of the model, the surest first: vLLM 0.10+ puts --model where the word without an option stands."""
-    line = parse_arguments(engine.arguments, newest_read())
     yield Named(text=engine.model.text, path=engine.model.path)
     if setting := line.given.get("model"):
         yield Named(text=setting.text, path=setting.path)

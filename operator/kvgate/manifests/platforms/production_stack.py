@@ -7,7 +7,7 @@ Fields and their options: github.com/vllm-project/production-stack, `deployment-
 from collections.abc import Iterator
 
 from kvgate.documents.written import NOTHING, Written
-from kvgate.manifests.fields import FIELD_IGNORED, as_options, ignored_fields, words_of
+from kvgate.manifests.fields import FIELD_IGNORED, as_options, ignored_fields, option_paths, words_of
 from kvgate.manifests.pods.accelerator_hints import affinity_hints, node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput, Store
 from kvgate.manifests.pods.gpu_requests import gpu_memory_of, gpus_of
@@ -97,6 +97,7 @@ def _engine(given: ReaderInput, serving: Written, spec: Written) -> FoundEngine:
         has_shared_memory=config.get("tensorParallelSize").is_set,
         shared_memory_path=config.path,
         stores=_stores(spec),
+        option_paths=option_paths(config, _RAY_CONFIG if is_ray else _CONFIG),
     )
 
 
@@ -172,6 +173,7 @@ def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
         has_shared_memory=False,
         shared_memory_path=config.path,
         stores=tuple(_runtime_store(spec)),
+        option_paths=option_paths(config, _RUNTIME_CONFIG),
     )
 
 

@@ -1,7 +1,7 @@
 """One vLLM engine in a document, its command line and its hardware; and the input that readers make engines of."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
 
 import yaml
 
@@ -133,6 +133,8 @@ class FoundEngine:
     shared_memory_path: str = ""
     """Path for a finding about it."""
     stores: tuple[Store, ...] = ()
+    option_paths: Mapping[str, str] = field(default_factory=dict)
+    """Paths of the platform's own fields for options, by vLLM's names; findings name a setting by them."""
 
     @property
     def is_in_a_pod(self) -> bool:
