@@ -11,7 +11,7 @@ from kvgate.budget.units import format_gib
 from kvgate.cli.sweep.heatmap import svg
 from kvgate.cli.sweep.page import page as page_of
 from kvgate.judge.what_if import read_request
-from kvgate.planning.sweep import Sweep, sweep
+from kvgate.planning.sweep import Sweep, judge_pairs
 from kvgate.planning.sweep_axes import parse_axis
 from support.browser import Page, browsing
 from support.pictures import require_browser
@@ -33,7 +33,7 @@ CONTRAST = """(() => {
 @pytest.fixture(scope="module")
 def swept() -> Sweep:
     """24 lengths, two of them above the model's, × 40."""
-    return sweep(VALUES, parse_axis(LENGTHS), parse_axis(SEQUENCES), guarantee=Guarantee.FULL_CONTEXT, at=(7, 9))
+    return judge_pairs(VALUES, parse_axis(LENGTHS), parse_axis(SEQUENCES), guarantee=Guarantee.FULL_CONTEXT, at=(7, 9))
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ def test_no_text_leaves_the_picture_or_covers_another(
     fixed = {**VALUES, "max_num_batched_tokens": 4096, "gpu_memory_utilization": "0.85", "max_num_seqs": 8}
     values = {key: value for key, value in fixed.items() if key not in (axes[0].name, axes[1].name)}
     file = tmp_path / "sweep.svg"
-    file.write_text(svg(sweep(values, *axes, guarantee=Guarantee.FULL_CONTEXT, at=(1, 1))), encoding="utf-8")
+    file.write_text(svg(judge_pairs(values, *axes, guarantee=Guarantee.FULL_CONTEXT, at=(1, 1))), encoding="utf-8")
     with browsing(require_browser(pytestconfig), tmp_path / "profile") as opened:
         opened.open(file)
         page, *texts = opened.value(

@@ -7,7 +7,7 @@ import pytest
 
 from controlplane.plane import ControlPlane
 from controlplane.programs import ControlPlaneError, wait_until
-from kvgate.text.expansion import expanded
+from kvgate.text.expansion import expand_references
 from support.doors import Door
 from support.inference import Objects, inference_deployment
 
@@ -57,9 +57,9 @@ def test_a_users_text_and_the_build_of_a_release_pass_the_api_server_as_they_are
     assert container["image"] == "vllm/vllm-openai:v0.33.0-cu130"
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "4"}
     assert container["startupProbe"]["httpGet"]["path"] == "/health"
-    words = [expanded(word, lambda _: "replaced") for word in container["args"]]
+    words = [expand_references(word, lambda _: "replaced") for word in container["args"]]
     assert f"--chat-template={text}" in words
-    values = {each["name"]: expanded(each.get("value", ""), lambda _: "replaced") for each in container["env"]}
+    values = {each["name"]: expand_references(each.get("value", ""), lambda _: "replaced") for each in container["env"]}
     assert values["GREETING"] == text
     assert objects.condition("texts", "Accepted")[:2] == ("Unknown", "UnmodelledKind")
 

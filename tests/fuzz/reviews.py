@@ -24,7 +24,7 @@ from kvgate.cli.reports.report import Report
 from kvgate.controller import decision as pure
 from kvgate.rendering.status import previous_status
 from kvgate.rendering.workload import Rendered, render
-from kvgate.text.expansion import expanded
+from kvgate.text.expansion import expand_references
 from kvgate.webhook.review import INVALID, ReviewError, review
 
 TESTS = Path(__file__).parents[1]
@@ -233,7 +233,9 @@ def _expands(manifests: Rendered) -> Iterator[str]:
     for container in (*pod.get("initContainers", ()), *pod["containers"]):
         words = [*container.get("command", ()), *container.get("args", ())]
         words += [variable["value"] for variable in container.get("env", ()) if "value" in variable]
-        yield from (f"the kubelet expands {word!r}" for word in words if EXPANDED in expanded(word, lambda _: EXPANDED))
+        yield from (
+            f"the kubelet expands {word!r}" for word in words if EXPANDED in expand_references(word, lambda _: EXPANDED)
+        )
 
 
 def _checked(case: Case, folder: Path, decisions: dict[str, str]) -> Iterator[str]:

@@ -17,8 +17,8 @@ from kvgate.cli.sweep.heatmap import boundary
 from kvgate.judge import assess
 from kvgate.judge.what_if import read_request
 from kvgate.planning.candidate import rank
-from kvgate.planning.size import Question, size
-from kvgate.planning.sweep import Sweep, sweep
+from kvgate.planning.size import Question, find_candidates
+from kvgate.planning.sweep import Sweep, judge_pairs
 from kvgate.planning.sweep_axes import axis_of
 from support.builders import catalogue_shape, new_request, new_workload
 
@@ -45,7 +45,7 @@ values = st.fixed_dictionaries(
 
 
 def swept(given: dict[str, Any], x: list[int], y: list[int]) -> Sweep:
-    return sweep(given, axis_of("max_model_len", x), axis_of("max_num_seqs", y), guarantee=Guarantee.FULL_CONTEXT)
+    return judge_pairs(given, axis_of("max_model_len", x), axis_of("max_num_seqs", y), guarantee=Guarantee.FULL_CONTEXT)
 
 
 @given(values, lengths, sequences)
@@ -91,7 +91,7 @@ def test_a_longer_context_never_holds_more(given: dict[str, Any], x: list[int], 
 def test_the_edge_of_lengths_is_the_longest_that_fits(given: dict[str, Any], count: int, y: list[int]) -> None:
     asked = {**given, "max_num_seqs": count}
     axes = axis_of("tensor_parallel_size", [1, 2]), axis_of("max_model_len", y)
-    result = sweep(
+    result = judge_pairs(
         {k: v for k, v in asked.items() if k != "tensor_parallel_size"}, *axes, guarantee=Guarantee.FULL_CONTEXT
     )
     for tensor, edge in zip((1, 2), result.edges or (), strict=True):
@@ -124,7 +124,7 @@ def questions(draw: st.DrawFn) -> Question:
 @given(question=questions(), every=st.booleans())
 @settings(max_examples=30)
 def test_every_candidate_is_what_the_engine_says_of_it(question: Question, *, every: bool) -> None:
-    found = size(question, every=every)
+    found = find_candidates(question, every=every)
     assert {candidate.accelerator.name for candidate in found} == {a.name for a in question.accelerators}
     for candidate in found:
         again = assess.judge(candidate.budget.request, extra=question.findings)
@@ -140,7 +140,7 @@ def test_every_candidate_is_what_the_engine_says_of_it(question: Question, *, ev
 @given(questions())
 @settings(max_examples=30)
 def test_one_replica_less_would_not_do(question: Question) -> None:
-    for candidate in size(question):
+    for candidate in find_candidates(question):
         if candidate.verdict is not Verdict.FITS or candidate.replicas == 1:
             continue
         share = cdiv(question.concurrency, candidate.replicas - 1)
@@ -153,8 +153,8 @@ def test_one_replica_less_would_not_do(question: Question) -> None:
 @given(question=questions(), every=st.booleans())
 @settings(max_examples=30)
 def test_the_order_is_certain_and_cheap_first(question: Question, *, every: bool) -> None:
-    found = size(question, every=every)
-    assert found == size(replace(question, accelerators=question.accelerators[::-1]), every=every)
+    found = find_candidates(question, every=every)
+    assert found == find_candidates(replace(question, accelerators=question.accelerators[::-1]), every=every)
     assert list(found) == sorted(found, key=rank)
     priced = [c.cost for c in found if c.verdict is Verdict.FITS and c.cost is not None]
     assert priced == sorted(priced)
@@ -163,9 +163,9 @@ def test_the_order_is_certain_and_cheap_first(question: Question, *, every: bool
 @given(questions())
 @settings(max_examples=20)
 def test_what_is_shown_is_the_best_of_all_candidates(question: Question) -> None:
-    shown = {c.accelerator.name: c for c in reversed(size(question)) if c.verdict is Verdict.FITS}
+    shown = {c.accelerator.name: c for c in reversed(find_candidates(question)) if c.verdict is Verdict.FITS}
     cheapest: dict[str, int] = {}
-    for candidate in size(question, every=True):
+    for candidate in find_candidates(question, every=True):
         if candidate.verdict is Verdict.FITS:
             name = candidate.accelerator.name
             cheapest[name] = min(candidate.num_gpus, cheapest.get(name, candidate.num_gpus))
@@ -178,7 +178,7 @@ def test_a_question_without_answer_says_what_comes_closest() -> None:
         accelerators=tuple(a for a in catalogue.accelerators() if a.name == "T4-16GB"),
         max_gpus=8,
     )
-    (only,) = size(question)
+    (only,) = find_candidates(question)
     assert only.verdict is Verdict.DOES_NOT_FIT
     assert only.num_gpus == 8
     assert pytest.approx(float(only.full_requests)) == 0

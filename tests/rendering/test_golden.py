@@ -15,7 +15,7 @@ from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.controller.decision import assess_owner, config_text
 from kvgate.rendering.status import previous_status, status_of
 from kvgate.rendering.workload import NotRendered, Rendered, render
-from kvgate.text.expansion import expanded
+from kvgate.text.expansion import expand_references
 
 FOLDER = Path(__file__).parent
 CASES = sorted(path.stem for path in (FOLDER / "input").glob("*.yaml"))
@@ -65,7 +65,11 @@ def test_no_text_of_a_container_depends_on_a_variable(case: str) -> None:
         pod = document.get("spec", {}).get("template", {}).get("spec", {})
         for container in pod.get("containers", ()):
             texts = [*container["command"], *container["args"], *(each.get("value", "") for each in container["env"])]
-            assert [text for text in texts if expanded(text, lambda _: "a") != expanded(text, lambda _: "b")] == []
+            assert [
+                text
+                for text in texts
+                if expand_references(text, lambda _: "a") != expand_references(text, lambda _: "b")
+            ] == []
             assert "subPathExpr" not in str(container)
 
 

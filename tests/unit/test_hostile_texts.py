@@ -138,7 +138,7 @@ FUNCTIONS: dict[str, tuple[Callable[[str], object], dict[str, Callable[[int], st
         },
     ),
     "Kubernetes' variables": (
-        lambda text: expansion.expanded(text, lambda _: None),
+        lambda text: expansion.expand_references(text, lambda _: None),
         {
             "$(": repeated("$("),
             "$(a": repeated("$(a"),

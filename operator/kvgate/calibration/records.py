@@ -78,7 +78,7 @@ class Records:
         return Calibration(starts=self.starts)
 
 
-def repository_of(image: str) -> str:
+def image_repository(image: str) -> str:
     """Return the repository of an image, with its registry as a container runtime writes it: `docker.io/vllm/vllm-openai`."""
     name = image.rpartition("://")[2].partition("@")[0]
     folder, slash, last = name.rpartition("/")
@@ -96,7 +96,7 @@ class Trust:
     """The rule which starts in a cluster may correct verdicts."""
 
     images: tuple[str, ...]
-    """Repositories without tag, `*` for any part; as `repository_of` writes them."""
+    """Repositories without tag, `*` for any part; as `image_repository` writes them."""
     scope: Scope = Scope.NAMESPACE
 
     @classmethod
@@ -112,7 +112,7 @@ class Trust:
                 raise ValueError(
                     f"{pattern!r} is not a repository; give one such as vllm/vllm-openai or registry.example/team/*"
                 )
-            images.append(pattern if pattern.startswith("*") else repository_of(pattern))
+            images.append(pattern if pattern.startswith("*") else image_repository(pattern))
         return cls(images=tuple(images), scope=Scope(scope))
 
     def distrust(self, declared: str, ran: str) -> str:
@@ -124,7 +124,7 @@ class Trust:
             return f"the container runtime does not report which image ran (imageID {ran!r}): the start teaches nothing"
         for image in (declared, ran):
             if not self._allows(image):
-                return f"image {repository_of(image)} is not among calibration.images: its starts teach nothing"
+                return f"image {image_repository(image)} is not among calibration.images: its starts teach nothing"
         return ""
 
     def calibration(self, starts: Iterable[ObservedStart]) -> Calibration:
@@ -135,7 +135,7 @@ class Trust:
         return start.origin is not Origin.POD or self._allows(start.image)
 
     def _allows(self, image: str) -> bool:
-        repository = repository_of(image)
+        repository = image_repository(image)
         return any(fnmatchcase(repository, pattern) for pattern in self.images)
 
 

@@ -1,4 +1,4 @@
-"""The two catalogues: models and accelerators. Data files of our own, read once; never the network."""
+"""Look up models, model classes and accelerators in data files of our own, which are read once; never the network."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def _read(path: Path) -> Any:
 
 
 def accelerators_json() -> str:
-    """The entries of accelerators.yaml, one a line: every start reads them, in a fiftieth of the time."""
+    """Return the entries of accelerators.yaml as JSON, one a line: every start reads it, which takes a fiftieth of the time."""
     entries = _read(_DATA / "accelerators.yaml")["accelerators"]
     lines = ",\n".join(json.dumps(entry, default=str, ensure_ascii=False) for entry in entries)
     return f"[\n{lines}\n]\n"
@@ -49,7 +49,7 @@ def _accelerator_entries() -> tuple[Mapping[str, Any], ...]:
 
 @lru_cache(maxsize=1)
 def accelerators() -> tuple[Accelerator, ...]:
-    """All accelerators, in the order of the data file."""
+    """Return all accelerators, in the order of the data file."""
     return tuple(_accelerator(entry) for entry in _accelerator_entries())
 
 
@@ -77,13 +77,13 @@ def _accelerator(entry: Mapping[str, Any]) -> Accelerator:
 
 @lru_cache(maxsize=1)
 def driver_memory_mib() -> Mapping[str, int]:
-    """Short name → what `nvidia-smi` and the node label `nvidia.com/gpu.memory` say, more than a process sees."""
+    """Return short name → MiB that `nvidia-smi` and the node label `nvidia.com/gpu.memory` report, more than a process sees."""
     return {e["name"]: e["nvml_memory_mib"] for e in _accelerator_entries() if "nvml_memory_mib" in e}
 
 
 @lru_cache(maxsize=1)
 def _accelerator_names() -> dict[str, Accelerator]:
-    """Every name an accelerator answers to, by its letters and digits: short, product, label, alias."""
+    """Return the accelerators by the letters and digits of each of their names: short, product, label, alias."""
     return {_letters(name): accelerator for accelerator, names in _named_accelerators() for name in names}
 
 
@@ -94,7 +94,7 @@ def _named_accelerators() -> tuple[tuple[Accelerator, tuple[str, ...]], ...]:
 
 
 def _letters(name: str) -> str:
-    """`RTX-4090`, `rtx_4090` and `RTX4090` are one name."""
+    """Return the letters and digits of a name: `RTX-4090`, `rtx_4090` and `RTX4090` are one name."""
     return "".join(filter(str.isalnum, name)).lower()
 
 
@@ -113,7 +113,7 @@ _PROFILE = re.compile(r"\d+g(?:\.\d+gb)?")
 
 @lru_cache(maxsize=256)
 def accelerators_meant(name: str) -> tuple[str, ...]:
-    """Short names of all accelerators that a shorter name means, such as A100; slices only for a name of a slice."""
+    """Return the short names of all accelerators that a name such as A100 may mean; slices only for a name of a slice."""
     words = _words(name)
     wants_slice = any(word == "mig" or _PROFILE.fullmatch(word) for word in words)
     return tuple(
@@ -129,7 +129,7 @@ def _words(name: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def _runs_of_names() -> tuple[tuple[Accelerator, frozenset[str]], ...]:
-    """The words of every name and what neighbours of them make together: `rtx`, `4090`, `rtx4090`."""
+    """Return the words of every name, alone and joined with their neighbours: `rtx`, `4090`, `rtx4090`."""
     return tuple(
         (a, frozenset(run for name in names for run in _runs(_words(name)))) for a, names in _named_accelerators()
     )
@@ -141,7 +141,7 @@ def _runs(words: tuple[str, ...]) -> Iterable[str]:
 
 @lru_cache(maxsize=256)
 def nearest_accelerators(name: str) -> tuple[str, ...]:
-    """Short names of up to three accelerators that the user may have meant: those that it names, or that begin so, or look alike."""
+    """Return the short names of up to three accelerators that the user may have meant: named, beginning alike, or looking alike."""
     written = "".join(_words(name))
     begun = [
         accelerator.name
@@ -163,7 +163,7 @@ def _shared_beginning(one: str, other: str) -> int:
 
 
 def _close_matches(name: str, names: Iterable[str], *, n: int, cutoff: float) -> list[str]:
-    """Imported late: only those who mistyped pay."""
+    """Return the nearest names; difflib is imported late, because only a mistyped name needs it."""
     from difflib import get_close_matches
 
     return get_close_matches(name, names, n=n, cutoff=cutoff)
@@ -171,14 +171,14 @@ def _close_matches(name: str, names: Iterable[str], *, n: int, cutoff: float) ->
 
 @record
 class ModelClass:
-    """When vLLM's registry had a class; each is a release that was read, empty where there is none."""
+    """The releases in which vLLM's registry had a class; each is a release that was read, empty where there is none."""
 
     absent_in: str
-    """The last one before the class came."""
+    """The last release before the class came."""
     since: str
     until: str
     removed_in: str
-    """The first one without it again."""
+    """The first release without it again."""
 
 
 @lru_cache(maxsize=1)
@@ -192,20 +192,20 @@ def _model_classes() -> dict[str, ModelClass]:
 
 
 def find_model_class(architecture: str) -> ModelClass | None:
-    """None for a class that every release has, or that none is known to have."""
+    """Return the releases of a class; None where every release has it, or none is known to have it."""
     return _model_classes().get(architecture)
 
 
 @lru_cache(maxsize=1)
 def model_names() -> tuple[str, ...]:
-    """Names of all models, sorted ignoring case; one file each, so that looking one up reads one file."""
+    """Return the names of all models, sorted ignoring case; each has a file of its own, so that a look-up reads one file."""
     stems = (path.name.removesuffix(".yaml") for path in (_DATA / "models").iterdir() if path.name.endswith(".yaml"))
     return tuple(sorted((stem.replace("--", "/", 1) for stem in stems), key=str.lower))
 
 
 @lru_cache(maxsize=512)
 def load_model(name: str) -> ModelEntry:
-    """The entry of a name that model_names lists."""
+    """Return the entry of a name that `model_names` lists."""
     entry = _read(_DATA / "models" / f"{name.replace('/', '--', 1)}.yaml")
     return ModelEntry(
         name=entry["name"],
@@ -231,13 +231,13 @@ def _canonical_names() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _aliases() -> dict[str, str]:
-    """Only read where a name is not canonical: it opens every file."""
+    """Return alias → name; this opens every file, so it is used only where a name is not canonical."""
     return {alias.lower(): name for name in model_names() for alias in load_model(name).aliases}
 
 
 @lru_cache(maxsize=256)
 def nearest_models(name: str) -> tuple[str, ...]:
-    """Names of the models that the user may have meant; the part after the slash counts for more than the organisation."""
+    """Return the models that the user may have meant; the part after the slash counts for more than the organisation."""
     names = {**_canonical_names(), **_aliases()}
     wanted = name.strip().lower()
     by_base = {key.rpartition("/")[2]: canonical for key, canonical in names.items()}

@@ -16,7 +16,7 @@ from kvgate.vllm.values import Unusable, ValueProblems, exact_decimal
 _DATA = Path(__file__).parent / "data" / "prices.yaml"
 _NO_PRICE = ("", Fraction(0))
 MAX_PRICES = 1000
-"""Entries of a file: the nearest name is looked for with each that is in no catalogue, which takes milliseconds."""
+"""Entries of a file; each name that is not in the catalogue is compared with all that are, which takes milliseconds."""
 
 
 class BadPrices(Unusable):
@@ -35,7 +35,7 @@ class Prices:
 
 @lru_cache(maxsize=1)
 def list_prices() -> Prices:
-    """On-demand list prices, each with its source and date in the data file."""
+    """Return on-demand list prices, each with its source and date in the data file."""
     data = _parsed(_DATA.read_text(encoding="utf-8"))
     dates = sorted(str(entry["date"]) for entry in data["lists"])
     providers = dict.fromkeys(entry["provider"] for entry in data["lists"])
@@ -49,7 +49,7 @@ def list_prices() -> Prices:
 
 
 def read_prices(text: str, *, where: str) -> Prices:
-    """A file of the user's: accelerator → price, and perhaps `currency`. Raises BadPrices with everything that is wrong."""
+    """Read a file of the user's: accelerator → price, and perhaps `currency`. Raises BadPrices with everything that is wrong."""
     data = dict(_parsed(text))
     if len(data) > MAX_PRICES:
         raise BadPrices(f"it has {len(data)} entries; write at most {MAX_PRICES}")
@@ -75,7 +75,7 @@ def _parsed(text: str) -> Mapping[str, Any]:
 
 
 def _check_once(names: Sequence[str]) -> None:
-    """An accelerator has more than one name."""
+    """Refuse two prices of one accelerator, which may have been written under two of its names."""
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise BadPrices(f"{', '.join(twice)}: more than one price; write one")
 

@@ -14,8 +14,8 @@ from kvgate.budget.plan import Budget
 from kvgate.calibration.records import (
     Records,
     Trust,
+    image_repository,
     read_records,
-    repository_of,
     start_of_blocks,
     start_of_bytes,
     unused_text,
@@ -130,7 +130,7 @@ class ObservedStarts:
         distrust = self._trust.distrust(seen.declared_image, seen.image)
         if distrust:
             return distrust
-        image = repository_of(seen.image) + "@" + seen.image.rpartition("@")[2]
+        image = image_repository(seen.image) + "@" + seen.image.rpartition("@")[2]
         start = replace(
             start, origin=Origin.POD, namespace=owner.namespace, owner=owner.name, pod=seen.pod, image=image
         )

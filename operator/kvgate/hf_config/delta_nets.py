@@ -23,7 +23,7 @@ from kvgate.hf_config.blocks import (
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import dense_of, mlps_of
 from kvgate.hf_config.fields import HEADS, Fields
-from kvgate.hf_config.layers import Part, every, layer_of, listed_kinds, mixed_stack, parts_of, stack, state_dtype
+from kvgate.hf_config.layers import Part, every, layer_of, listed_kinds, mixed_stack, parts_by_layer, stack, state_dtype
 
 _LINEAR, _FULL = "linear_attention", "full_attention"
 
@@ -43,7 +43,7 @@ def gdn_stack(model: LanguageModel) -> Stack:
     full: Part = (attending, (*projections, vector("qk_norm", 2 * attending.head_dim)))
     known = {_LINEAR: linear, _FULL: full}
     mlps = mlps_of(fields, model.known, num_layers)
-    return mixed_stack(model, parts_of(kinds, known), mlps, drafts=_qwen_drafts(model, full, mlps[-1]))
+    return mixed_stack(model, parts_by_layer(kinds, known), mlps, drafts=_qwen_drafts(model, full, mlps[-1]))
 
 
 def _qwen_drafts(model: LanguageModel, full: Part, mlp: Mlp) -> tuple[LayerShape, ...]:

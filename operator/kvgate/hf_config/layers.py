@@ -143,7 +143,7 @@ def layer_of(model: LanguageModel, part: Part, mlp: Mlp) -> LayerShape:
     return LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*own, *block, vector("layernorm", 2 * model.hidden_size)))
 
 
-def parts_of(kinds: Sequence[str], known: Mapping[str, Part]) -> list[Part]:
+def parts_by_layer(kinds: Sequence[str], known: Mapping[str, Part]) -> list[Part]:
     """Return the part of every layer; a word that no class of 0.32 uses becomes a layer without a formula."""
     return [known.get(kind) or (UnmodelledLayer(kind=f"{kind.replace('_', ' ')} layers"), ()) for kind in kinds]
 

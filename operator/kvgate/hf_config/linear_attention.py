@@ -20,7 +20,7 @@ from kvgate.hf_config.blocks import (
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import dense_of, sparse_of
 from kvgate.hf_config.fields import HEADS, Fields
-from kvgate.hf_config.layers import every, listed_kinds, mixed_stack, parts_of, stack
+from kvgate.hf_config.layers import every, listed_kinds, mixed_stack, parts_by_layer, stack
 
 _LINEAR, _SOFTMAX = "0", "1"
 """The names of both kinds in `attn_type_list`."""
@@ -52,7 +52,7 @@ def minimax_stack(model: LanguageModel) -> Stack:
     norms = vector("layernorm", 2 * hidden_size)
     layers = (
         LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*own, *block, norms))
-        for mixer, own in parts_of(kinds, known)
+        for mixer, own in parts_by_layer(kinds, known)
     )
     return stack(model, (model.formats.stored(index, layer) for index, layer in enumerate(layers)))
 
@@ -96,7 +96,7 @@ def bailing_stack(model: LanguageModel) -> Stack:
     router = Router(bias=fields.flag("moe_router_enable_expert_bias"), element_bytes=router_bytes)
     norms = vector("layernorm", 2 * hidden_size)
     layers = []
-    for index, (mixer, own) in enumerate(parts_of(kinds, known)):
+    for index, (mixer, own) in enumerate(parts_by_layer(kinds, known)):
         mlp: Mlp = dense
         block = dense_mlp(dense, hidden_size, bias=bias)
         if sparse and index >= prefix:
@@ -143,7 +143,7 @@ def short_conv_stack(model: LanguageModel) -> Stack:
     num_dense = fields.optional_count("num_dense_layers") if sparse else num_layers
     dense = _lfm_dense(fields, adjusts=sparse is None) if num_dense else None
     mlps = [dense if dense and index < num_dense else sparse or dense for index in range(num_layers)]
-    return mixed_stack(model, parts_of(kinds, known), mlps)  # type: ignore[arg-type]
+    return mixed_stack(model, parts_by_layer(kinds, known), mlps)  # type: ignore[arg-type]
 
 
 def _lfm_dense(fields: Fields, *, adjusts: bool) -> DenseMlp:

@@ -13,7 +13,7 @@ from kvgate.hf_config.blocks import Router, column_parallel, cut_vector, dense_m
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import dense_of, sparse_of
 from kvgate.hf_config.fields import Fields
-from kvgate.hf_config.layers import Part, count_or_auto, every, listed_kinds, mixed_stack, parts_of, stack
+from kvgate.hf_config.layers import Part, count_or_auto, every, listed_kinds, mixed_stack, parts_by_layer, stack
 from kvgate.record import record
 
 
@@ -156,7 +156,9 @@ def jamba_stack(model: LanguageModel) -> Stack:
     dense = dense_of(fields, model.known)
     sparse = sparse_of(fields) or dense
     holders = _periodic(fields, "expert_layer", model.num_layers, defaults=(2, 1), here="experts", elsewhere="dense")
-    return mixed_stack(model, parts_of(kinds, known), [sparse if kind == "experts" else dense for kind in holders])
+    return mixed_stack(
+        model, parts_by_layer(kinds, known), [sparse if kind == "experts" else dense for kind in holders]
+    )
 
 
 def _periodic(
@@ -201,7 +203,8 @@ def granite_hybrid_stack(model: LanguageModel) -> Stack:
     block = sparse_mlp(mlp, hidden_size, Router()) if isinstance(mlp, SparseMlp) else dense_mlp(mlp, hidden_size)
     around = (*block, vector("layernorm", 2 * hidden_size))
     layers = (
-        LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*own, *around)) for mixer, own in parts_of(kinds, known)
+        LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*own, *around))
+        for mixer, own in parts_by_layer(kinds, known)
     )
     return stack(model, (model.formats.stored(index, layer) for index, layer in enumerate(layers)))
 
@@ -214,7 +217,7 @@ def bamba_stack(model: LanguageModel) -> Stack:
     here: Iterable[Any] = fields.sequence("attn_layer_indices")
     kinds = [_ATTENTION if index in here else _MAMBA for index in range(model.num_layers)]
     dense: Mlp = dense_of(fields, model.known)
-    return mixed_stack(model, parts_of(kinds, known), [dense] * model.num_layers)
+    return mixed_stack(model, parts_by_layer(kinds, known), [dense] * model.num_layers)
 
 
 def falcon_h1_stack(model: LanguageModel) -> Stack:

@@ -49,7 +49,7 @@ class Question:
         return plan(self.request).resolved.max_num_seqs if guarantee is Guarantee.FULL_CONTEXT else 1
 
 
-def size(
+def find_candidates(
     question: Question, *, every: bool = False, progress: Callable[[int, int], None] = lambda _done, _total: None
 ) -> tuple[Candidate, ...]:
     """Return the best candidates of each accelerator, or `every` candidate: those that fit, then those that may fit, then the rest."""

@@ -74,7 +74,7 @@ class Sweep:
         return self.rows[self.at[1]][self.at[0]] if self.at else None
 
 
-def sweep(
+def judge_pairs(
     values: Mapping[str, Any],
     x: Axis,
     y: Axis,

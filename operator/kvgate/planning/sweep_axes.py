@@ -72,12 +72,12 @@ def axis_of(name: str, values: Sequence[Any]) -> Axis:
 
 def with_value(axis: Axis, text: str) -> tuple[Axis, int]:
     """Return the axis with one more value, unless it has it, and the index of that value. Raises Unusable."""
-    value = read_value(SWEPT[axis.name], text)
+    value = read_swept_value(SWEPT[axis.name], text)
     extended = axis_of(axis.name, [*axis.values, value])
     return extended, extended.values.index(value)
 
 
-def read_value(setting: Setting, text: str) -> Any:
+def read_swept_value(setting: Setting, text: str) -> Any:
     """Return one value. Raises Unusable, which names the setting."""
     value = _TRUTHS.get(text.strip().lower(), text) if setting.is_switch else text.strip()
     try:
@@ -89,10 +89,10 @@ def read_value(setting: Setting, text: str) -> Any:
 def _values(setting: Setting, part: str) -> list[Any]:
     first, dots, rest = part.partition("..")
     if not dots:
-        return [read_value(setting, part)]
+        return [read_swept_value(setting, part)]
     last, plus, step = rest.partition("+")
-    low, high = read_value(setting, first), read_value(setting, last)
-    width = read_value(setting, step) if plus else low
+    low, high = read_swept_value(setting, first), read_swept_value(setting, last)
+    width = read_swept_value(setting, step) if plus else low
     if not all(map(_is_number, (low, high, width))) or low > high:
         raise Unusable(f"{setting.name}={part}: a range needs two numbers, the smaller first, and a number as its step")
     if plus:

@@ -17,7 +17,7 @@ from kvgate.budget.units import GIB, cdiv
 from kvgate.budget.versions import accounting_of
 from kvgate.calibration.records import Trust
 from kvgate.rendering.labels import HASH_ANNOTATION, labels, render_hash
-from kvgate.text.expansion import escaped
+from kvgate.text.expansion import escape_references
 from kvgate.vllm.settings import SPEC_SETTINGS
 from kvgate.vllm.variables import CACHE_MOUNT, FOLDERS
 
@@ -171,8 +171,8 @@ def _container(
     return {
         "name": CONTAINER,
         "image": image,
-        "command": [escaped(word) for word in command(spec.model)],
-        "args": [escaped(word) for word in arguments(spec, effective)],
+        "command": [escape_references(word) for word in command(spec.model)],
+        "args": [escape_references(word) for word in arguments(spec, effective)],
         "env": _environment(spec),
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
         "resources": _resources(spec, placement),
@@ -217,7 +217,7 @@ def _environment(spec: InferenceDeploymentSpec) -> list[Document]:
         if variable.secret_key_ref is not None:
             found[variable.name] = _from_secret(variable.name, variable.secret_key_ref)
         else:
-            found[variable.name] = {"name": variable.name, "value": escaped(variable.value or "")}
+            found[variable.name] = {"name": variable.name, "value": escape_references(variable.value or "")}
     return list(found.values())
 
 

@@ -99,4 +99,4 @@ def expanded(text: str, values: Mapping[str, Written], room: Room) -> str:
         is_known = known is not None and known.value is not None
         return known.text if known and is_known and room.takes(known.text) else None
 
-    return expansion.expanded(text, value_of)
+    return expansion.expand_references(text, value_of)

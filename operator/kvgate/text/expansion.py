@@ -18,7 +18,7 @@ _REFERENCE = re.compile(r"\$(\$|\(([^)]*)\))")
 """Parts of a text that change; the other rules of the table leave it as it is, and hide no `$` from this pattern."""
 
 
-def expanded(text: str, value_of: Callable[[str], str | None]) -> str:
+def expand_references(text: str, value_of: Callable[[str], str | None]) -> str:
     """Return the text that a container gets; `value_of` returns None for a name without a value."""
 
     def replaced(match: re.Match[str]) -> str:
@@ -34,6 +34,6 @@ def expanded(text: str, value_of: Callable[[str], str | None]) -> str:
     return _REFERENCE.sub(replaced, text[:end]) + text[end:].replace("$$", "$")
 
 
-def escaped(text: str) -> str:
+def escape_references(text: str) -> str:
     """Return a text that a container gets as `text`, whatever variables it has: each `$` is doubled, also one behind another."""
     return text.replace("$", "$$")

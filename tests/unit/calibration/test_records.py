@@ -12,8 +12,8 @@ from kvgate.calibration.records import (
     MAX_STARTS,
     MAX_STARTS_OF_A_SETTING,
     Trust,
+    image_repository,
     read_records,
-    repository_of,
     unused_text,
     with_start,
     write_records,
@@ -274,8 +274,8 @@ IMAGES = [
 
 @pytest.mark.parametrize(("image", "repository"), IMAGES, ids=[image for image, _ in IMAGES])
 def test_a_repository_is_named_as_the_runtime_names_it(image: str, repository: str) -> None:
-    assert repository_of(image) == repository
-    assert repository_of(repository) == repository
+    assert image_repository(image) == repository
+    assert image_repository(repository) == repository
 
 
 TRUST = Trust.of(["vllm/vllm-openai", "registry.example/team/*"], "Namespace")

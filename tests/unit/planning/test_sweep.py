@@ -8,7 +8,7 @@ import pytest
 from kvgate.budget.interval import Interval, Verdict
 from kvgate.budget.request import Guarantee
 from kvgate.judge.what_if import UnknownFacts, assess_request
-from kvgate.planning.sweep import sweep, with_guarantee
+from kvgate.planning.sweep import judge_pairs, with_guarantee
 from kvgate.planning.sweep_axes import MAX_VALUES, parse_axis, with_value
 from kvgate.vllm.settings import SWEPT
 from kvgate.vllm.values import Unusable
@@ -74,14 +74,14 @@ def test_a_point_beside_the_axis_is_added_to_it() -> None:
 def test_the_longest_context_that_fits_keeps_its_place_and_has_no_edge() -> None:
     lengths = parse_axis("max_model_len=4K,auto,2K")
     assert lengths.labels == ("4096", "auto", "2048")
-    result = sweep(QWEN, parse_axis("max_num_seqs=1,2"), lengths, guarantee=Guarantee.FULL_CONTEXT)
+    result = judge_pairs(QWEN, parse_axis("max_num_seqs=1,2"), lengths, guarantee=Guarantee.FULL_CONTEXT)
     assert result.edges is None
 
 
 def test_a_share_is_swept_with_all_its_digits() -> None:
     shares = parse_axis("gpu_memory_utilization=0.8123456789,0.9")
     assert shares.labels == ("0.8123456789", "0.9")
-    rows = sweep(QWEN, shares, parse_axis("max_model_len=4K"), guarantee=Guarantee.STARTUP).rows
+    rows = judge_pairs(QWEN, shares, parse_axis("max_model_len=4K"), guarantee=Guarantee.STARTUP).rows
     assert [cell.verdict for cell in rows[0]] == [Verdict.FITS, Verdict.FITS]
 
 
@@ -110,7 +110,7 @@ def test_full_context_is_asked_where_sequences_are_part_of_the_question() -> Non
 def test_every_cell_is_what_the_engine_answers_to_its_pair(x: str, y: str) -> None:
     """Asked one by one, as `kvgate explain` would be."""
     values = {**QWEN, "max_num_seqs": 4} if "max_num_seqs" not in y else QWEN
-    result = sweep(values, parse_axis(x), parse_axis(y), guarantee=Guarantee.FULL_CONTEXT)
+    result = judge_pairs(values, parse_axis(x), parse_axis(y), guarantee=Guarantee.FULL_CONTEXT)
     for row, second in zip(result.rows, result.y.values, strict=True):
         for cell, first in zip(row, result.x.values, strict=True):
             pair = {result.x.name: first, result.y.name: second}
@@ -121,7 +121,7 @@ def test_every_cell_is_what_the_engine_answers_to_its_pair(x: str, y: str) -> No
 
 
 def test_the_numbers_of_a_cell_make_its_verdict() -> None:
-    result = sweep(
+    result = judge_pairs(
         QWEN,
         parse_axis("max_model_len=2k..40k+2k"),
         parse_axis("max_num_seqs=1..20+1"),
@@ -138,7 +138,7 @@ def test_the_numbers_of_a_cell_make_its_verdict() -> None:
 
 
 def test_a_refusal_is_told_apart_from_memory() -> None:
-    result = sweep(
+    result = judge_pairs(
         QWEN, parse_axis("max_model_len=4096,65536"), parse_axis("max_num_seqs=1"), guarantee=Guarantee.FULL_CONTEXT
     )
     fits, refused = result.rows[0]
@@ -148,7 +148,7 @@ def test_a_refusal_is_told_apart_from_memory() -> None:
 
 
 def test_there_is_no_exact_edge_between_names() -> None:
-    result = sweep(
+    result = judge_pairs(
         QWEN, parse_axis("max_model_len=4096"), parse_axis("kv_cache_dtype=auto,fp8"), guarantee=Guarantee.STARTUP
     )
     assert result.edges is None
@@ -157,19 +157,19 @@ def test_there_is_no_exact_edge_between_names() -> None:
 def test_nothing_is_drawn_of_a_model_that_is_not_known() -> None:
     axes = parse_axis("max_model_len=1"), parse_axis("max_num_seqs=1")
     with pytest.raises(UnknownFacts, match="UnknownModel: model nobody/nothing is not in the catalogue"):
-        sweep({**QWEN, "model": "nobody/nothing"}, *axes, guarantee=Guarantee.STARTUP)
+        judge_pairs({**QWEN, "model": "nobody/nothing"}, *axes, guarantee=Guarantee.STARTUP)
 
 
 def test_progress_is_told_column_by_column() -> None:
     told: list[tuple[int, int]] = []
     axes = parse_axis("max_model_len=1K,2K,4K"), parse_axis("max_num_seqs=1,2")
-    sweep(QWEN, *axes, guarantee=Guarantee.FULL_CONTEXT, progress=lambda done, total: told.append((done, total)))
+    judge_pairs(QWEN, *axes, guarantee=Guarantee.FULL_CONTEXT, progress=lambda done, total: told.append((done, total)))
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_where_the_weights_leave_nothing_nothing_is_available() -> None:
     axes = parse_axis("gpu=T4-16GB"), parse_axis("max_num_seqs=1")
     values = {key: value for key, value in QWEN.items() if key != "gpu"}
-    ((cell,),) = sweep(values, *axes, guarantee=Guarantee.FULL_CONTEXT).rows
+    ((cell,),) = judge_pairs(values, *axes, guarantee=Guarantee.FULL_CONTEXT).rows
     assert cell.available == Interval.exactly(0)
     assert cell.share is None

@@ -13,7 +13,7 @@ from kvgate.controller.decision import assess_owner
 from kvgate.rendering.labels import HASH_ANNOTATION, PREDICTED_TOKENS_ANNOTATION
 from kvgate.rendering.pod import image_of, load_budget_seconds
 from kvgate.rendering.workload import Rendered, render
-from kvgate.text.expansion import expanded
+from kvgate.text.expansion import expand_references
 from support.manifests import an_owner
 
 H100 = next(each for each in catalogue.accelerators() if each.name == "H100-SXM-80GB")
@@ -129,8 +129,10 @@ VARIABLES = {"A": "value", "VLLM_API_KEY": "secret", "": "nothing"}
 def received(**spec: Any) -> tuple[list[str], dict[str, str]]:
     """(Words, variables) that the process gets once the kubelet has expanded them."""
     vllm = container(**spec)
-    words = [expanded(word, VARIABLES.get) for word in (*vllm["command"], *vllm["args"])]
-    return words, {each["name"]: expanded(each["value"], VARIABLES.get) for each in vllm["env"] if "value" in each}
+    words = [expand_references(word, VARIABLES.get) for word in (*vllm["command"], *vllm["args"])]
+    return words, {
+        each["name"]: expand_references(each["value"], VARIABLES.get) for each in vllm["env"] if "value" in each
+    }
 
 
 @given(

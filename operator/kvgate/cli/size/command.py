@@ -78,7 +78,7 @@ def size(output: str, prices: BinaryIO | None, *, every: bool, **values: Any) ->
     from kvgate.cli.size.question import asked
     from kvgate.cli.size.report import csv_report, json_report, text_report
     from kvgate.judge.what_if import UnknownFacts
-    from kvgate.planning.size import size as find
+    from kvgate.planning.size import find_candidates
 
     try:
         question, costs = asked(given_settings(values), prices)
@@ -87,7 +87,7 @@ def size(output: str, prices: BinaryIO | None, *, every: bool, **values: Any) ->
     except UnknownFacts as error:
         show_error(str(error))
         sys.exit(Exit.UNDECIDED)
-    candidates = find(question, every=every, progress=progress_of("accelerators"))
+    candidates = find_candidates(question, every=every, progress=progress_of("accelerators"))
     if output == "text":
         show(text_report(question, candidates, costs, every=every))
     else:

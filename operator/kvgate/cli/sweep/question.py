@@ -6,8 +6,8 @@ from typing import Any
 from kvgate.budget.plan import plan
 from kvgate.budget.request import Guarantee
 from kvgate.judge.what_if import UnknownFacts, read_request
-from kvgate.planning.sweep import Sweep, sweep, with_guarantee
-from kvgate.planning.sweep_axes import Axis, parse_axis, read_value, with_value
+from kvgate.planning.sweep import Sweep, judge_pairs, with_guarantee
+from kvgate.planning.sweep_axes import Axis, parse_axis, read_swept_value, with_value
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.settings import SWEPT, read_settings
 from kvgate.vllm.values import Unusable, ValueProblems
@@ -41,7 +41,7 @@ def swept(values: Mapping[str, Any], *, progress: Callable[[int, int], None] = l
         (x, column), (y, row) = (with_value(axis, text) for axis, text in zip((x, y), texts, strict=True))
         point = column, row
     guarantee = with_guarantee(values, x, y, Guarantee(named) if named else None)
-    return sweep(values, x, y, guarantee=guarantee, at=point, progress=progress)
+    return judge_pairs(values, x, y, guarantee=guarantee, at=point, progress=progress)
 
 
 def _check_axes(values: Mapping[str, Any], x: Axis, y: Axis) -> None:
@@ -59,6 +59,6 @@ def _point(at: str, x: Axis, y: Axis) -> tuple[str, ...]:
     problems = ValueProblems()
     for axis, text in ((x, first), (y, second)):
         if axis.name:
-            problems.read_or(None, read_value, SWEPT[axis.name], text)
+            problems.read_or(None, read_swept_value, SWEPT[axis.name], text)
     problems.check()
     return first, second
