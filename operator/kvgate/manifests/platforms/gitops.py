@@ -10,7 +10,7 @@ from typing import Any
 
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import NOTHING, Written
-from kvgate.manifests.platforms.charts import ChartInput, Remark, SetValue, may_set_more, path_below, read_set, with_set
+from kvgate.manifests.platforms.charts import ChartInput, Remark, may_set_more, path_below, read_set, with_set
 from kvgate.manifests.pods.engine_found import ReaderInput
 
 _REACHES_ENGINES = re.compile(r"containers|images|nodeSelector|affinity")
@@ -83,42 +83,28 @@ def values_of_application(given: ReaderInput) -> Iterator[ChartInput]:
     above = _SPECS[given.document.kind]
     given = given.with_texts_read(*((*above, *source, "helm", "values") for source in _SOURCES))
     spec = given.root.get(*above)
-    helms = [source.get("helm") for source in spec.get("sources").items() or [spec.get("source")]]
-    sources = [(helm, list(_parameters(helm))) for helm in helms]
-    elsewhere = {
-        path_below(_values(helm).path, found): parameter.path
-        for helm, parameters in sources
-        for parameter, found in parameters
-        if found
-    }
-    given = replace(given, document=replace(given.document, elsewhere=elsewhere))
-    for helm, parameters in sources:
-        values, unread = _values(helm), helm.get("fileParameters").items()
-        for parameter, found in parameters:
+    elsewhere: dict[str, str] = {}
+    inputs: list[ChartInput] = []
+    for source in spec.get("sources").items() or [spec.get("source")]:
+        helm = source.get("helm")
+        values = helm.get("valuesObject") if helm.get("valuesObject").is_set else helm.get("values")
+        unread = helm.get("fileParameters").items()
+        for index, parameter in enumerate(helm.get("parameters").items()):
+            name, text = parameter.get("name").text, parameter.get("value").text
+            as_text = parameter.get("forceString").value is True
+            found = read_set(name, text, as_text=as_text) if index < _MAX_PARAMETERS else None
             if found:
+                elsewhere[path_below(values.path, found)] = parameter.path
                 values = replace(values, value=with_set(values.value, found))
             else:
                 unread.append(parameter)
         files = helm.get("valueFiles")
+        under = ((files.path, "valueFiles is not read; it may set more values"),) if files.is_set else ()
         names = ((parameter.path, parameter.get("name").text) for parameter in unread)
-        yield ChartInput(
-            given=replace(given, values=values),
-            under=((files.path, "valueFiles is not read; it may set more values"),) if files.is_set else (),
-            over=tuple(
-                (path, f"{name} is set here by a parameter that is not read")
-                for path, name in names
-                if may_set_more(name)
-            ),
-        )
-
-
-def _values(helm: Written) -> Written:
-    return helm.get("valuesObject") if helm.get("valuesObject").is_set else helm.get("values")
-
-
-def _parameters(helm: Written) -> Iterator[tuple[Written, SetValue | None]]:
-    """Yield (a parameter, the value that it sets, or None where that is not read)."""
-    for index, parameter in enumerate(helm.get("parameters").items()):
-        name, text = parameter.get("name").text, parameter.get("value").text
-        as_text = parameter.get("forceString").value is True
-        yield parameter, read_set(name, text, as_text=as_text) if index < _MAX_PARAMETERS else None
+        over = [
+            (path, f"{name} is set here by a parameter that is not read") for path, name in names if may_set_more(name)
+        ]
+        inputs.append(ChartInput(given=replace(given, values=values), under=under, over=tuple(over)))
+    document = replace(given.document, elsewhere=elsewhere)
+    for each in inputs:
+        yield replace(each, given=replace(each.given, document=document))

@@ -98,7 +98,9 @@ def starts_of(
     words = [*_words(command, variables), *_words(args, variables)]
     commands = list(unwrapped(words, variables, file_text, shared=shared))
     starts = [start for line in commands if (start := _after_program(line)) is not None]
-    unused = _unused_variables(command, args, variables)
+    # Variables that hold arguments, and that neither command nor args name.
+    written = [command.text, args.text, *(word.text for field in (command, args) for word in field.items())]
+    unused = [name for name in _ARGUMENT_VARIABLES if name in variables and not any(name in text for text in written)]
     if starts:
         lost = "is set, but neither command nor args use it, and vLLM itself does not read it"
         remarks = tuple((variables[name].path, f"{name} {lost}") for name in unused)
@@ -146,12 +148,6 @@ def _leaders(starts: list[Start]) -> list[Start]:
     """Drop the ranks of an engine whose first one is there, and repeated starts."""
     leaders = [start for start in starts if not any(word.text == "--headless" for word in start.arguments)]
     return list({tuple(word.text for word in start.arguments): start for start in leaders or starts}.values())
-
-
-def _unused_variables(command: Written, args: Written, variables: Mapping[str, Written]) -> list[str]:
-    """Return the variables that hold arguments, and that neither command nor args name."""
-    written = [command.text, args.text, *(word.text for field in (command, args) for word in field.items())]
-    return [name for name in _ARGUMENT_VARIABLES if name in variables and not any(name in text for text in written)]
 
 
 @record
