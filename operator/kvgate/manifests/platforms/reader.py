@@ -23,7 +23,7 @@ class Reader:
     words: tuple[str, ...] = ("vllm",)
     """Words in small letters. A document with an engine of this reader has one of them; a text without any is not looked at."""
     kinds: tuple[str, ...] = ()
-    """Kinds of the objects that it reads."""
+    """Kinds of the objects that it reads; where `recognises` decides, those that `kubectl kvgate` lists for it."""
     recognises: Callable[[ReaderInput], bool] | None = None
     """The test of a document whose kind does not decide, such as a file of Helm values; None: the kinds decide."""
     supporting: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 """READERS: every reader of a platform's documents, and what follows from all of them together."""
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
 from kvgate.manifests.platforms import (
     compose,
@@ -79,6 +80,11 @@ CHARTS: tuple[Reader, ...] = (
 
 def _charts_through(inputs: ChartInputs) -> Callable[[ReaderInput], Iterator[FoundEngine]]:
     return lambda given: read_charts(given, inputs, CHARTS)
+
+
+def _has_engines_in_containers(given: ReaderInput) -> bool:
+    """Return whether an object holds an engine itself; a supporting one counts where another object refers to it."""
+    return given.document.kind not in supporting_kinds() and any(True for _ in pod_engines.read_pod_templates(given))
 
 
 READERS: tuple[Reader, ...] = (
@@ -251,11 +257,12 @@ READERS: tuple[Reader, ...] = (
         what="any other object with a list of containers somewhere, such as a `RayCluster`, a `DisaggregatedSet` or a Knative `Service`",
         reads=_POD_FIELDS,
         kinds=("PodCliqueSet.grove.io", "PodCliqueScalingGroup.grove.io", "PodClique.grove.io", "RayCluster.ray.io"),
-        recognises=lambda given: not _is_supporting(given) and next(pod_engines.read_pod_templates(given), None) is not None,
+        recognises=_has_engines_in_containers,
         supporting=_POD_SUPPORT,
         read=pod_engines.read_pod_templates,
     ),
 )  # fmt: skip
+"""The first one that takes a document reads it."""
 _KNATIVE = "serving.knative.dev/"
 """Group of another `Service`, which holds containers and is no bystander."""
 
@@ -269,14 +276,9 @@ def engines_in(given: ReaderInput) -> tuple[FoundEngine, ...]:
 def holds_no_engine(given: ReaderInput) -> bool:
     """Return whether a document stands beside engines and never holds one, so that it may name vLLM without a finding."""
     document = given.document
-    is_bystander = any(document.kind in reader.bystanders for reader in READERS)
-    if (is_bystander or _is_supporting(given)) and not document.api_version.startswith(_KNATIVE):
+    if document.kind in supporting_kinds() | _bystanders() and not document.api_version.startswith(_KNATIVE):
         return True
     return any(reader.supports(given) for reader in READERS if reader.supports)
-
-
-def _is_supporting(given: ReaderInput) -> bool:
-    return given.document.kind in supporting_kinds()
 
 
 def engine_words() -> tuple[str, ...]:
@@ -284,15 +286,20 @@ def engine_words() -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for reader in READERS for word in reader.words))
 
 
+@cache
 def supporting_kinds() -> frozenset[str]:
     """Kinds, without groups, of the objects that readers look up."""
     return frozenset(name_of_kind(kind) for reader in READERS for kind in reader.supporting)
 
 
+@cache
+def _bystanders() -> frozenset[str]:
+    return frozenset().union(*(reader.bystanders for reader in READERS))
+
+
 def resources_in_cluster() -> tuple[str, ...]:
     """Resources that may run vLLM, that stand between such an object and its pods, or that readers look up."""
     listed = [reader for reader in READERS if reader.is_in_cluster]
-    kinds = [kind for reader in listed for kind in reader.kinds] + [
-        kind for reader in listed for kind in reader.supporting
-    ]
-    return tuple(dict.fromkeys(map(resource_of_kind, kinds)))
+    own = [kind for reader in listed for kind in reader.kinds]
+    supporting = [kind for reader in listed for kind in reader.supporting]
+    return tuple(dict.fromkeys(map(resource_of_kind, own + supporting)))
