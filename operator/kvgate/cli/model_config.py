@@ -55,7 +55,7 @@ def _read(path: Path, inside: Path | None) -> ModelConfig:
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is no JSON: {error}") from None
+        raise BadInput(f"{path} is not JSON: {error}") from None
     except ModelConfigError as error:
         raise BadInput(f"{path}: {error}") from None
     return ModelConfig(text=text, where=str(path))

@@ -93,7 +93,7 @@ def with_engine_facts(*, found_from: str) -> Decorator:
     """Add the options for facts that manifests do not state; `found_from` says where the search for .kvgate.yaml begins."""
     options = (
         click.option("--model-config", metavar="FILE", type=GIVEN_FILE,
-                     help="The config.json for models that are not in the catalogue and have no configFrom."),
+                     help="The config.json of models that are not in the catalogue and have no configFrom."),
         click.option("--accelerator", metavar="NAME", help="The GPU, for manifests that do not state it; `kvgate gpus` lists the names."),
         click.option("--vllm-version", metavar="VERSION", callback=_release,
                      help="The release of vLLM, for manifests whose image does not state it."),

@@ -49,17 +49,18 @@ def fruitless(assessment: Assessment) -> str:
 
 
 def _way_out(assessment: Assessment, errors: Sequence[Finding]) -> str:
-    changes = ", ".join(map(alternative_text, assessment.alternatives))
-    if changes:
-        return f". Would fit: {changes}"
+    if assessment.alternatives:
+        return f". Would fit: {alternatives_text(assessment.alternatives)}"
     return f". To fix it: {errors[0].remediation}" if errors and errors[0].remediation else ""
 
 
-def alternative_text(alternative: Alternative) -> str:
-    """`maxModelLen 19376`."""
-    if alternative.field == "accelerator":
-        return str(alternative.value)
-    return f"{field_path(alternative.field).rpartition('.')[2]} {alternative.value}"
+def alternatives_text(alternatives: Sequence[Alternative]) -> str:
+    """Return `maxModelLen 19376`, or `any one of maxModelLen 19376, maxNumSeqs 8`."""
+    changes = [
+        f"{'accelerator' if each.field == 'accelerator' else field_path(each.field).rpartition('.')[2]} {each.value}"
+        for each in alternatives
+    ]
+    return f"any one of {', '.join(changes)}" if len(changes) > 1 else "".join(changes)
 
 
 def correction_text(correction: Correction) -> str:

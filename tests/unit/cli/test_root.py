@@ -153,8 +153,8 @@ def test_several_reports_of_one_run(checkout: Path, tmp_path: Path) -> None:
     assert result.stdout.startswith("::error file=pod.yaml")
     assert "### kvgate" in summary.read_text()
     assert "only one can go to standard output" in check(checkout, "-o", "github", "-o", "json", ".").stderr
-    assert "is none of text, json" in check(checkout, "-o", "jsn", ".").stderr
-    assert "is none of text, json" in check(checkout, "-o", "json=", ".").stderr
+    assert "is not a format. Use any one of: text, json" in check(checkout, "-o", "jsn", ".").stderr
+    assert "is not a format. Use any one of: text, json" in check(checkout, "-o", "json=", ".").stderr
 
 
 @pytest.mark.parametrize("output", ["sarif", "junit", "gitlab"])

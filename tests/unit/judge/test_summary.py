@@ -10,7 +10,7 @@ from kvgate.judge.summary import (
     MAX_REFUSAL,
     MAX_WARNING,
     accepted,
-    alternative_text,
+    alternatives_text,
     changes_text,
     refusal,
     shortened,
@@ -58,7 +58,7 @@ def test_the_way_out_survives_a_long_reason() -> None:
 def test_a_refusal_tells_errors_only_and_the_numbers() -> None:
     text = refusal(assessed(TOO_LARGE))
     assert "needs 5.62 GiB" in text
-    assert "Would fit: maxModelLen" in text
+    assert "Would fit: any one of maxModelLen" in text
     assert "\n" not in text
     assert refusal(assessed(REFUSED)).endswith(". To fix it: set spec.vllm.tensorParallelSize to one of 1, 2, 4, 8, 16")
 
@@ -111,11 +111,16 @@ def test_a_reason_with_line_breaks_stays_one_line() -> None:
     [
         (Alternative(field="max_model_len", value=512), "maxModelLen 512"),
         (Alternative(field="kv_cache_dtype", value="fp8"), "kvCacheDtype fp8"),
-        (Alternative(field="accelerator", value="H100-SXM-80GB"), "H100-SXM-80GB"),
+        (Alternative(field="accelerator", value="H100-SXM-80GB"), "accelerator H100-SXM-80GB"),
     ],
 )
 def test_an_alternative_is_written_as_the_spec_writes_it(alternative: Alternative, text: str) -> None:
-    assert alternative_text(alternative) == text
+    assert alternatives_text([alternative]) == text
+
+
+def test_several_alternatives_are_marked_as_such() -> None:
+    several = [Alternative(field="max_model_len", value=512), Alternative(field="max_num_seqs", value=2)]
+    assert alternatives_text(several) == "any one of maxModelLen 512, maxNumSeqs 2"
 
 
 def test_without_an_adjustment_there_are_no_changes() -> None:

@@ -55,23 +55,34 @@ def _outputs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> Seq
     for text in given:
         name, to_file, file = text.partition("=")
         if name not in FORMATS or (to_file and not file):
-            raise click.BadParameter(f"{text!r} is none of {', '.join(FORMATS)}, nor one of them with =FILE.")
+            raise click.BadParameter(
+                f"{text!r} is not a format. Use any one of: {', '.join(FORMATS)}; =FILE may follow."
+            )
         outputs.append(Output(format=name, file=Path(file) if to_file else None))
     if sum(output.file is None for output in outputs) > 1:
-        raise click.BadParameter(f"{' and '.join(given)}: only one can go to standard output; give the others =FILE.")
+        raise click.BadParameter(f"{' and '.join(given)}: only one can go to standard output. Add =FILE to the others.")
     return outputs
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @with_engine_facts(found_from="PATH")
-@click.option("--baseline", metavar="FILE", type=GIVEN_FILE, help="Known findings, which do not count.")
-@click.option("--write-baseline", metavar="FILE", type=_FILE, help="Write all findings of this run to such a file.")
 @click.option(
-    "--fail-on", type=click.Choice(["error", "warning"]), help="The least severity for exit code 1; default: error."
+    "--baseline",
+    metavar="FILE",
+    type=GIVEN_FILE,
+    help="Known findings, which do not count: a file that --write-baseline wrote.",
 )
 @click.option(
-    "--nothing-is-fine", is_flag=True, help="Exit code 0 where no vLLM engine is found: for hooks and pipelines."
+    "--write-baseline", metavar="FILE", type=_FILE, help="Write the findings of this run to FILE, for --baseline."
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning"]),
+    help="Least severity that makes the exit code 1; default: error.",
+)
+@click.option(
+    "--nothing-is-fine", is_flag=True, help="Exit with code 0 where no vLLM engine is found: for hooks and pipelines."
 )
 @click.option(
     "--root",
@@ -79,7 +90,7 @@ def _outputs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> Seq
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     is_eager=True,
     callback=_enter,
-    help="Run in DIR, and read nothing outside it through links, .kvgate.yaml or a manifest.",
+    help="Run in DIR, and let no link, .kvgate.yaml or manifest lead to a file outside it.",
 )
 @click.option(
     "-o",
@@ -89,7 +100,7 @@ def _outputs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> Seq
     default=["text"],
     metavar="FORMAT[=FILE]",
     callback=_outputs,
-    help=f"Format of the report, to standard output or a FILE; may be repeated: {', '.join(FORMATS)}.",
+    help=f"Format of the report, any one of: {', '.join(FORMATS)}. With =FILE it is written to FILE. May be repeated.",
 )
 def check(
     paths: tuple[str, ...],
@@ -101,10 +112,11 @@ def check(
 ) -> None:
     """Judge every vLLM engine in PATH: files, folders, or - for standard input.
 
-    An InferenceDeployment is judged by its policy, an engine in any other manifest or in Helm values by whether vLLM would start.
-    ConfigMaps in the same input are read where something refers to them.
+    An InferenceDeployment is judged by its admission policy. An engine in any other manifest, or in Helm values, is judged by
+    whether vLLM would start. ConfigMaps in the same input are read where something refers to them.
 
-    Exit code: 0 no engine is refused, 1 one is, or a document beside the engines cannot be read, 2 no engine could be judged.
+    Exit code: 0 no engine is refused, 1 an engine is refused, or a document beside the engines cannot be read, 2 no engine could be
+    judged.
     """
     given = Options(**options)
     report = report_or_exit(paths, given)

@@ -20,7 +20,7 @@ _KEYS = {
 }
 _REQUIRED = ("peakConcurrency", "promptTokens", "outputTokens")
 _RULES = re.compile(r"\s*\w+(?:\s*,\s*[A-Z]\w*)*")
-_COUNT = re.compile(r"[1-9][0-9]{0,8}")
+_COUNT, _MAX_COUNT = re.compile(r"[1-9][0-9]{0,8}"), 999_999_999
 _FORMS = any_one(
     "write # kvgate:ignore RULE reason",
     "write # kvgate:workload peakConcurrency=8 promptTokens=2000 outputTokens=500",
@@ -80,33 +80,40 @@ def directives(document: Document) -> Iterator[Directive]:
         elif word == "workload":
             yield _workload(comment, rest, at_head=at_head)
         else:
-            yield _problem(COMMENT_NOT_UNDERSTOOD, comment, f"kvgate:{word} is not understood", _FORMS)
+            yield _problem(
+                COMMENT_NOT_UNDERSTOOD, comment, f"kvgate:{word} is neither kvgate:ignore nor kvgate:workload", _FORMS
+            )
 
 
 def _ignore(comment: Comment, rest: str, *, at_head: bool) -> Directive:
     named = _RULES.match(rest)
     if named is None:
-        return _problem(COMMENT_NOT_UNDERSTOOD, comment, "kvgate:ignore names no rule", _FORMS)
+        return _problem(COMMENT_NOT_UNDERSTOOD, comment, "kvgate:ignore is not followed by the id of a rule", _FORMS)
     rules, reason = tuple(re.split(r"[,\s]+", named[0].strip())), rest[named.end() :].strip(" :,-—")
     if not reason:
         names = ",".join(rules)
         message = f"kvgate:ignore {names} gives no reason, so nothing is ignored"
-        return _problem(IGNORE_WITHOUT_REASON, comment, message, f"write why: # kvgate:ignore {names} because …")
+        return _problem(IGNORE_WITHOUT_REASON, comment, message, f"add a reason: # kvgate:ignore {names} because …")
     return Ignore(comment=comment, rules=rules, reason=reason, in_whole_document=at_head)
 
 
 def _workload(comment: Comment, rest: str, *, at_head: bool) -> Directive:
     """Read the workload, or report everything that is wrong with it in one finding."""
     given = dict(word.partition("=")[::2] for word in re.split(r"[,\s]+", rest.strip()) if word)
-    wrong = [f"{key} is not understood" for key in given if key not in _KEYS]
+    wrong = [f"{key} is none of its keys ({', '.join(_KEYS)})" for key in given if key not in _KEYS]
     wrong += [f"{key} is missing" for key in _REQUIRED if key not in given]
-    wrong += [f"{key} is {value!r}" for key, value in given.items() if key in _KEYS and not _COUNT.fullmatch(value)]
+    wrong += [
+        f"{key} is {value!r}, which is not a whole number from 1 to {_MAX_COUNT}"
+        for key, value in given.items()
+        if key in _KEYS and not _COUNT.fullmatch(value)
+    ]
     if not wrong:
         workload = Workload(**{_KEYS[key]: int(value) for key, value in given.items()})
         if workload.shared_prefix_tokens <= workload.prompt_tokens:
             return WorkloadComment(comment=comment, workload=workload, in_whole_document=at_head)
-        wrong.append("sharedPrefixTokens is above promptTokens")
-    return _problem(COMMENT_NOT_UNDERSTOOD, comment, f"kvgate:workload: {', '.join(wrong)}", _FORMS)
+        prefix, prompt = workload.shared_prefix_tokens, workload.prompt_tokens
+        wrong.append(f"sharedPrefixTokens is {prefix}, above promptTokens, which is {prompt}")
+    return _problem(COMMENT_NOT_UNDERSTOOD, comment, f"kvgate:workload: {'; '.join(wrong)}", _FORMS)
 
 
 def _problem(rule: Rule, comment: Comment, message: str, remedy: str | Remedy) -> Problem:

@@ -142,7 +142,9 @@ def find_config(paths: Sequence[str], root: Path | None = None) -> Path | None:
     found = dict.fromkeys(filter(None, (_nearest_config(path, root) for path in paths)))
     if len(found) > 1:
         names = " and ".join(map(str, found))
-        raise BadInput(f"the paths have different configurations, {names}: check them apart, or give --config")
+        raise BadInput(
+            f"the paths have different configurations, {names}; check each path alone, or choose one with --config"
+        )
     return next(iter(found), None)
 
 

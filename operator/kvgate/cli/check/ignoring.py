@@ -33,8 +33,8 @@ IGNORE_UNUSED = Rule(
 )
 _WORKLOAD_ELSEWHERE = COMMENT_NOT_UNDERSTOOD.finding(
     "",
-    "kvgate:workload is for manifests of other platforms; an InferenceDeployment has a field for it",
-    "write spec.workload",
+    "kvgate:workload has no effect on an InferenceDeployment, which has a field for its workload",
+    "state the workload in spec.workload",
 )
 BASELINE_VERSION = 1
 MAX_BASELINE_BYTES = 16 << 20
@@ -103,9 +103,9 @@ def _unused(rule: str, hints: _Hints) -> Finding:
     from kvgate.cli.rule_catalogue import RULES
 
     remedy = any_one(
-        "remove it",
-        "put it on the line of the finding or the one above",
-        "put it before the document, for all of it",
+        "remove the comment",
+        "move the comment to the line of the finding, or to the line above",
+        "move the comment before the document, to ignore the rule in all of it",
     )
     if rule not in RULES:
         hints.left -= 1
@@ -179,9 +179,9 @@ def read_baseline(path: Path, *, inside: Path | None) -> frozenset[str]:
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path} is no JSON: {error}") from None
+        raise BadInput(f"{path} is not JSON: {error}") from None
     is_current = isinstance(value, dict) and value.get("version") == BASELINE_VERSION
     rows: Any = value.get("findings") if is_current else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) and "fingerprint" in row for row in rows):
-        raise BadInput(f"{path} is no baseline of version {BASELINE_VERSION}; write it again with --write-baseline")
+        raise BadInput(f"{path} is not a baseline of version {BASELINE_VERSION}; write it again with --write-baseline")
     return frozenset(str(row["fingerprint"]) for row in rows)

@@ -50,7 +50,7 @@ MAX_ENTRIES = 1000
 
 
 def is_release(text: str) -> bool:
-    """It has the form of one: `0.33.0`, `v0.9.0rc1`."""
+    """Return True if the text has the form of a release: `0.33.0`, `v0.9.0rc1`."""
     return re.fullmatch(_RELEASE, text) is not None
 
 
@@ -69,9 +69,9 @@ class Mapping(ApiModel):
     """Facts about some engines that their manifests do not state."""
 
     paths: Paths = ()
-    """Files: globs below the folder of this file. A folder stands for all that is in it."""
+    """Files, as globs below the folder of this file. A folder stands for everything in it."""
     selector: Selector | None = None
-    """Objects. With paths, both must match."""
+    """Objects. Where paths are given too, both must match."""
     accelerator: Text | None = None
     """A name that `kvgate gpus` lists."""
     vllm_version: Release | None = None
@@ -79,7 +79,7 @@ class Mapping(ApiModel):
     workload: Workload | None = None
     """Peak load of the engines; where it does not fit, that is a warning."""
     config_json: Annotated[Text | None, Field(alias="modelConfig")] = None
-    """The config.json of models that are not in the catalogue; a path from the folder of this file."""
+    """The config.json of models that are not in the catalogue; a path relative to the folder of this file."""
 
 
 class IgnoredRule(ApiModel):
@@ -88,28 +88,28 @@ class IgnoredRule(ApiModel):
     rule: Text
     """Its id, as `kvgate rules` lists it."""
     reason: Text
-    """Why, for those who read the report."""
+    """Reason, for those who read the report."""
     paths: Paths = ()
-    """Only in these files; everywhere where none are given."""
+    """Only in these files; in all files where none are given."""
 
 
 class Config(ApiModel):
-    """Everything is optional; the command line wins over this file, and what a manifest says wins over both."""
+    """Everything is optional. The command line wins over this file, and what a manifest states wins over both."""
 
     accelerator: Text | None = None
-    """A name that `kvgate gpus` lists, for manifests that do not say what they run on."""
+    """A name that `kvgate gpus` lists, for manifests that do not state what they run on."""
     vllm_version: Release | None = None
-    """The release of vLLM, for manifests whose image does not say it."""
+    """The release of vLLM, for manifests whose image does not state it."""
     config_json: Annotated[Text | None, Field(alias="modelConfig")] = None
-    """The config.json of models that are not in the catalogue; a path from the folder of this file."""
+    """The config.json of models that are not in the catalogue; a path relative to the folder of this file."""
     calibration: Text | None = None
-    """Observed starts that `kvgate calibrate` wrote; a path from the folder of this file."""
+    """Observed starts that `kvgate calibrate` wrote; a path relative to the folder of this file."""
     fail_on: Literal["error", "warning"] | None = None
-    """Severity from which on the exit code is 1."""
+    """Least severity that makes the exit code 1."""
     ignore: Annotated[tuple[IgnoredRule, ...], Field(max_length=MAX_ENTRIES)] = ()
-    """Rules whose findings are told as ignored and do not count."""
+    """Rules whose findings are reported as ignored and do not count."""
     mappings: Annotated[tuple[Mapping, ...], Field(max_length=MAX_ENTRIES)] = ()
-    """Mappings for some engines; of several that match, the first one that has the fact counts."""
+    """Facts about some engines; of several mappings that match an engine, the first one that states a fact counts."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def read_repository_config(path: Path, *, inside: Path | None = None, root: Path
     if isinstance(value, Broken):
         raise BadInput(problems=[placed_broken(value)])
     if others:
-        raise BadInput(f"{path} holds {len(documents)} documents; write one, without a line ---")
+        raise BadInput(f"{path} has {len(documents)} documents; a configuration is one document: remove each line ---")
     problems: list[Finding] = []
     try:
         config = Config.from_document(value)
@@ -172,9 +172,12 @@ def read_repository_config(path: Path, *, inside: Path | None = None, root: Path
         problems += schema_findings(error, Config, "see docs/reference/config.md")
     problems += islice(_problems(Written(value=value), ConfigFile(path, Config(), root)), MAX_PROBLEMS + 1)
     if problems:
-        cut = f"more than {MAX_PROBLEMS} mistakes: the first are shown" if len(problems) > MAX_PROBLEMS else ""
+        cut = f"more than {MAX_PROBLEMS} mistakes: the first {MAX_PROBLEMS} are shown"
         shown = [replace(finding, rule=INVALID_CONFIG) for finding in problems[:MAX_PROBLEMS]]
-        raise BadInput(cut, problems=[placed_in(document, Located(finding=f, path=f.field)) for f in shown])
+        raise BadInput(
+            cut if len(problems) > MAX_PROBLEMS else "",
+            problems=[placed_in(document, Located(finding=f, path=f.field)) for f in shown],
+        )
     return ConfigFile(path, config, root)
 
 
@@ -186,14 +189,18 @@ def _problems(root: Written, file: ConfigFile) -> Iterator[Finding]:
     for entry in root.get("ignore").items()[:MAX_ENTRIES]:
         rule = entry.get("rule")
         if rule.text and rule.text not in RULES:
-            yield _problem(rule, f" is {rule.text}, which is no rule", rule_hint(rule.text))
+            yield _problem(rule, f" is {rule.text}, which is not the id of a rule", rule_hint(rule.text))
     for mapping in root.get("mappings").items()[:MAX_ENTRIES]:
         yield from _value_problems(mapping, file)
         if not mapping.get("paths").is_set and not mapping.get("selector").is_set:
-            yield _problem(mapping, " is for no engine", any_one("add paths", "add a selector"))
+            yield _problem(
+                mapping,
+                " has neither paths nor selector, so it is for no engine",
+                any_one("add paths", "add selector", "add both"),
+            )
         if isinstance(mapping.value, dict) and not mapping.value.keys() - {"paths", "selector"}:
-            remedy = "add accelerator, vllmVersion, workload or modelConfig"
-            yield _problem(mapping, " says nothing", remedy)
+            remedy = "add at least one of: accelerator, vllmVersion, workload, modelConfig"
+            yield _problem(mapping, " states no fact about its engines", remedy)
 
 
 def _value_problems(node: Written, file: ConfigFile) -> Iterator[Finding]:
@@ -210,11 +217,11 @@ def _value_problems(node: Written, file: ConfigFile) -> Iterator[Finding]:
         try:
             read_model_config(file.folder / config.value, inside=file.root)
         except BadInput as error:
-            remedy = "give the path of a config.json, from the folder of this file"
+            remedy = "give the path of a config.json, relative to the folder of .kvgate.yaml"
             yield _problem(config, f": {error}", remedy)
 
 
 def _problem(at: Written, predicate: str | Words, remedy: str | Remedy) -> Finding:
-    """A finding whose sentence begins with the field; `predicate` is the rest of it."""
+    """Make a finding whose sentence begins with the field; `predicate` is the rest of the sentence."""
     message = words("{subject}{predicate}", subject=SettingName(at.path), predicate=predicate)
     return INVALID_CONFIG.finding(at.path, message, remedy)

@@ -26,9 +26,9 @@ from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.finding import Severity, any_one
 from kvgate.vllm.arguments import Located
 
-_NO_ENGINE = "this is about vLLM, and kvgate finds no engine in it"
-_NO_ENGINE_HELP = any_one("check what it is rendered to", "check the object that runs the engine")
-_VALUES_HELP = "if these are values of a chart, render it: helm template CHART | kvgate check -"
+_NO_ENGINE = "this document mentions vLLM, but kvgate finds no engine in it"
+_NO_ENGINE_HELP = any_one("check the manifests that it is rendered to", "check the object that runs the engine")
+_VALUES_HELP = "if these are the values of a chart, render the chart: helm template CHART | kvgate check -"
 
 
 def run(paths: Sequence[str], options: Options) -> Report:

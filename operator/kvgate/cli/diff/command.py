@@ -25,10 +25,10 @@ DIFFERENCE_FORMATS = ("text", "markdown", "json")
 def diff(old: str, new: str, output: str, **options: Any) -> None:
     """Judge two files or folders, OLD and NEW, and show what changes for every engine: verdict, KV cache, concurrency, headroom.
 
-    Where an engine moves to another release of vLLM, it also lists options that the engine does not set and whose default changes.
+    Where an engine moves to another release of vLLM, the report lists the options that the engine does not set and whose default
+    changes. An engine of OLD and one of NEW are the same if file, path and name say so.
 
-    Engines of both sides are matched by file, path and name. Exit code: 0 nothing got worse, 1 an engine that is new or did start
-    would not start now, 2 no engine could be judged.
+    Exit code: 0 nothing got worse, 1 an engine that started before, or is new, would not start, 2 no engine could be judged.
     """
     if old == new == STDIN:
         raise click.UsageError("only one of OLD and NEW can be standard input")

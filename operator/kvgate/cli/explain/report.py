@@ -14,7 +14,7 @@ from kvgate.budget.units import GIB, format_gib
 from kvgate.cli.assessment_json import to_json
 from kvgate.cli.terminal import Line, Styled, text_of
 from kvgate.judge.assess import Assessment, is_about_bytes
-from kvgate.judge.summary import alternative_text, correction_text
+from kvgate.judge.summary import alternatives_text, correction_text
 from kvgate.text.inert import inert_json
 
 _COLOURS = {
@@ -86,7 +86,7 @@ def _report(assessment: Assessment) -> Iterator[Line]:
     if budget is not None and is_about_bytes(assessment):
         found = adjust.alternatives(budget.request, catalogue.accelerators())
         if found:
-            yield f"  would fit: {', '.join(map(alternative_text, found))}"
+            yield f"  would fit: {alternatives_text(found)}"
 
 
 def _title(budget: Budget) -> Iterator[str]:

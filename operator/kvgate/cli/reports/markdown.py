@@ -94,7 +94,7 @@ def _notes(changes: Sequence[Change]) -> Iterator[str]:
             defaults = map(default_change, change.changed_defaults)
             listed = ", ".join(f"{code(flag)} {cell(default)}" for flag, default in defaults)
             release = cell(release_change(change))
-            yield f"- {cell(change.item.title)}: {release} has other defaults for options that are not set: {listed}"
+            yield f"- {cell(change.item.title)}: {release} changes the defaults of options that are not set: {listed}"
     errors = (
         (change, placed)
         for change in changes

@@ -19,10 +19,10 @@ from kvgate.cli.reports.wording import (
 )
 from kvgate.cli.terminal import Line, Styled, text_of
 from kvgate.judge.assess import Decision
-from kvgate.judge.summary import alternative_text, changes_text, fruitless, shortened
+from kvgate.judge.summary import alternatives_text, changes_text, fruitless, shortened
 from kvgate.text.inert import inert
 
-if TYPE_CHECKING:  # `kvgate check` has none
+if TYPE_CHECKING:
     from kvgate.cli.reports.difference import Change, Difference
 
 MAX_SENTENCE = 700
@@ -60,7 +60,7 @@ def _decision_lines(deployment: JudgedDeployment) -> Iterator[str]:
     assessment = deployment.assessment
     if assessment is None:
         if deployment.subject.document.is_template:
-            yield "      it holds {{ }}: if it is a Helm template, render it first: helm template CHART | kvgate check -"
+            yield "      the document contains {{ }}; if it is a Helm template, render it: helm template CHART | kvgate check -"
         return
     if searched := fruitless(assessment):
         yield f"  {searched}"
@@ -69,7 +69,7 @@ def _decision_lines(deployment: JudgedDeployment) -> Iterator[str]:
     if deployment.decision is Decision.ADMIT_ADJUSTED:
         yield f"  adjusted: {changes_text(assessment)}"
     elif assessment.alternatives:
-        yield f"  would fit: {', '.join(map(alternative_text, assessment.alternatives))}"
+        yield f"  would fit: {alternatives_text(assessment.alternatives)}"
 
 
 def _finding_lines(findings: Sequence[Placed]) -> Iterator[Line]:
@@ -118,7 +118,7 @@ def _change_lines(change: Change) -> Iterator[Line]:
     if assumed := assumptions(change):
         yield f"  {'assumed':<{width}}  {assumed}"
     if change.changed_defaults:
-        yield f"  {release_change(change)} has other defaults for options that are not set:"
+        yield f"  {release_change(change)} changes the defaults of options that are not set:"
         rows = list(map(default_change, change.changed_defaults))
         flag_width = max(len(flag) for flag, _ in rows)
         for flag, default in rows:

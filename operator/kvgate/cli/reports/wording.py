@@ -13,7 +13,7 @@ from kvgate.cli.reports.report import Capacity, Item, Report
 from kvgate.documents.discovery import Why
 from kvgate.judge.assess import Decision
 
-if TYPE_CHECKING:  # `kvgate check` has none
+if TYPE_CHECKING:
     from kvgate.cli.reports.difference import Change, Difference
     from kvgate.vllm.options import ChangedDefault
 
@@ -54,7 +54,8 @@ def summary(report: Report) -> str:
     if report.num_ignored:
         parts.append(f"{_counted(report.num_ignored, 'finding')} ignored")
     if report.num_unneeded:
-        parts.append(f"{report.num_unneeded} of the baseline no longer needed")
+        entries, verb = ("entry", "is") if report.num_unneeded == 1 else ("entries", "are")
+        parts.append(f"{report.num_unneeded} {entries} of the baseline {verb} no longer needed")
     return "; ".join([*parts, *passed_over(report)])
 
 
@@ -140,12 +141,10 @@ def difference_summary(difference: Difference) -> str:
     """Count the changes, and those for the worse."""
     kinds = [change.kind for change in difference.changes]
     counts = [f"{kinds.count(kind)} {kind}" for kind in ("changed", "new", "removed", "unchanged") if kind in kinds]
-    parts = [f"{_counted(len(kinds), 'engine')}: {', '.join(counts)}" if kinds else "no vLLM engine in either"]
+    parts = [f"{_counted(len(kinds), 'engine')}: {', '.join(counts)}" if kinds else "no vLLM engine in OLD or NEW"]
     worse = sum(change.is_worse for change in difference.changes)
     if worse:
-        parts.append(
-            f"{worse} that would not start, or would be refused, and {'was' if worse == 1 else 'were'} not before"
-        )
+        parts.append(f"{worse} got worse: {'it' if worse == 1 else 'they'} would now not start, or be refused")
     if difference.unreadable:
-        parts.append(f"{len(difference.unreadable)} could not be read")
+        parts.append(f"{_counted(len(difference.unreadable), 'document')} could not be read")
     return "; ".join(parts)

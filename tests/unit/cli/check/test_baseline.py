@@ -53,7 +53,7 @@ def test_what_is_new_counts(folder: Path, before: str, after: str) -> None:
 def test_what_is_mended_is_told_as_no_longer_needed(folder: Path) -> None:
     run("--write-baseline", "known.json")
     (folder / "pod.yaml").write_text(MISTAKEN_POD.replace("    - --no-such-option\n", ""))
-    assert "1 of the baseline no longer needed" in run("--baseline", "known.json").stdout
+    assert "1 entry of the baseline is no longer needed" in run("--baseline", "known.json").stdout
 
 
 def test_it_is_written_one_finding_a_line_in_a_stable_order(folder: Path) -> None:

@@ -115,12 +115,12 @@ def test_without_a_reason_nothing_is_ignored() -> None:
     [
         ("kvgate:ignore KVCacheToSmall we know", "did you mean KVCacheTooSmall?"),
         ("kvgate:ignore Xyzzy we know", "`kvgate rules` lists the rules"),
-        ("kvgate:ignore TooFewGpus we know", "remove it"),
-        ("kvgate:ignore", "names no rule"),
-        ("kvgate:skip it", "kvgate:skip is not understood"),
-        ("kvgate:workload peakConcurrency=0 prompt=1", "prompt is not understood, promptTokens is missing, outputTokens is missing"),
-        ("kvgate:workload peakConcurrency=0 promptTokens=1 outputTokens=1", "peakConcurrency is '0'"),
-        ("kvgate:workload peakConcurrency=1 promptTokens=1 outputTokens=1 sharedPrefixTokens=2", "above promptTokens"),
+        ("kvgate:ignore TooFewGpus we know", "remove the comment"),
+        ("kvgate:ignore", "not followed by the id of a rule"),
+        ("kvgate:skip it", "kvgate:skip is neither kvgate:ignore nor kvgate:workload"),
+        ("kvgate:workload peakConcurrency=0 prompt=1", "; promptTokens is missing; outputTokens is missing; "),
+        ("kvgate:workload peakConcurrency=0 promptTokens=1 outputTokens=1", "is '0', which is not a whole number from 1 to 999999999"),
+        ("kvgate:workload peakConcurrency=1 promptTokens=1 outputTokens=1 sharedPrefixTokens=2", "is 2, above promptTokens, which is 1"),
     ],
 )  # fmt: skip
 def test_a_comment_that_does_nothing_says_what_to_do(comment: str, told: str) -> None:
@@ -210,4 +210,4 @@ def test_each_object_of_a_list_has_the_workload_that_stands_in_it() -> None:
 def test_an_object_of_ours_says_its_workload_itself() -> None:
     (document,) = checked(f"# {WORKLOAD}\n{OURS}", 1)["documents"]
     assert document["findings"][-1]["rule"] == "CommentNotUnderstood"
-    assert document["findings"][-1]["remediation"] == "write spec.workload"
+    assert document["findings"][-1]["remediation"] == "state the workload in spec.workload"

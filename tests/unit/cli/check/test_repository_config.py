@@ -204,7 +204,7 @@ def test_everything_that_is_wrong_is_told_at_once_with_line_value_and_what_to_do
         told[int(line)] = told.get(int(line), "") + text
     expected = {
         1: "did you mean accelerator?", 2: "'info'", 3: "0.33", 7: "reason is ''", 4: "none.json cannot be read",
-        8: "did you mean ThinHeadroom?", 11: "H100-80GB-SXM9 is not in the catalogue", 12: "says nothing", 14: "outputTokens",
+        8: "did you mean ThinHeadroom?", 11: "H100-80GB-SXM9 is not in the catalogue", 12: "states no fact", 14: "outputTokens",
     }  # fmt: skip
     assert {line for line, text in expected.items() if text not in told.get(line, "")} == set()
 
@@ -223,7 +223,7 @@ def test_a_second_document_is_told_and_not_passed_over(folder: Path) -> None:
     configure(folder, "failOn: warning\n---\nfailOn: error\n")
     result = run()
     assert result.exit_code == 2
-    assert ".kvgate.yaml holds 2 documents" in result.stderr
+    assert ".kvgate.yaml has 2 documents" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_a_value_that_yaml_cannot_hold_is_told_at_its_place(folder: Path, text: 
 def test_a_configuration_with_thousands_of_mistakes_shows_the_first(tmp_path: Path) -> None:
     path = tmp_path / ".kvgate.yaml"
     path.write_text("ignore:\n" + "- {rule: IdleGpu, reason: x}\n" * 900, encoding="utf-8")
-    with pytest.raises(BadInput, match="more than 100 mistakes: the first are shown") as caught:
+    with pytest.raises(BadInput, match="more than 100 mistakes: the first 100 are shown") as caught:
         read_repository_config(path)
     assert len(caught.value.problems) == 100
 

@@ -106,7 +106,7 @@ def test_the_table_shows_before_and_after(tmp_path: Path) -> None:
     assert "Fits, starts → DoesNotFit, does not start" in row
     assert re.search(r"[\d,]+ → [\d,]+ \(-\d\d %\)", row)
     assert re.search(r"GiB → -?[\d.]+ GiB", row)
-    assert "2 engines: 1 changed, 1 unchanged; 1 that would not start" in text
+    assert "2 engines: 1 changed, 1 unchanged; 1 got worse: it would now not start, or be refused" in text
     assert "- ❌ `x.yaml:9` **KVCacheTooSmall** " in text
     assert "qwen" not in text
 
@@ -141,7 +141,7 @@ def test_another_release_brings_its_defaults(tmp_path: Path) -> None:
     assert engine["change"] == "changed"
     assert (engine["before"]["vllm_version"], engine["after"]["vllm_version"]) == ("0.19.1", "0.20.0")
     assert {"option": "--gpu-memory-utilization", "before": 0.9, "after": 0.92} in engine["changed_defaults"]
-    told = "vLLM 0.19.1 → 0.20.0 has other defaults for options that are not set:"
+    told = "vLLM 0.19.1 → 0.20.0 changes the defaults of options that are not set:"
     text = run(str(tmp_path / "old"), str(tmp_path / "new")).stdout
     assert re.search(rf"{told}\n    --gpu-memory-utilization +0\.9 → 0\.92\n", text)
     markdown = run(str(tmp_path / "old"), str(tmp_path / "new"), "-o", "markdown").stdout
@@ -211,7 +211,7 @@ def test_what_could_not_be_read_is_told_of_either_tree_and_once_where_it_is_so_i
     assert files == ["old/c.yaml", "new/b.yaml"]
     result = run(str(tmp_path / "nowhere"), str(tmp_path / "new" / "a.yaml"))
     assert "nowhere:1:1: error Unreadable cannot be read: No such file" in result.stdout
-    assert result.stdout.endswith("1 engine: 1 new; 1 could not be read\n")
+    assert result.stdout.endswith("1 engine: 1 new; 1 document could not be read\n")
 
 
 def test_standard_input_can_be_one_side_only() -> None:
