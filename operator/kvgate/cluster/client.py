@@ -1,4 +1,4 @@
-"""The few requests that the controller makes, each with a time limit and errors of our own."""
+"""The few requests that the controller makes, each with a time limit and kvgate's own errors."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -16,21 +16,21 @@ from kvgate.cluster.connection import USER_AGENT, RequestObserver, always, reque
 from kvgate.cluster.errors import NotFound, Unavailable, error_of
 
 REQUEST_TIMEOUT_SECONDS = 30.0
-"""Time limit of every request: a handler that waits for ever holds up its object for ever."""
+"""Time limit of every request. Without it, a request that hangs would block its object for ever."""
 PAGE_SIZE = 500
-"""Objects of one page of a list."""
+"""Objects on one page of a list."""
 
 LOG_LINES = 400
-"""vLLM's traceback of two processes is some hundred lines, the cause among the first."""
+"""Lines of a log that are read. The traceback of vLLM's two processes has some hundred lines, with the cause among the first."""
 LOG_BYTES = 1 << 16
 LOG_TIMEOUT_SECONDS = 5.0
-"""A log comes from the pod's node, and a node may hang."""
+"""Time limit of a log, which comes from the pod's node; a node may hang."""
 _CHUNK_BYTES = 1 << 14
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """A kind of object; these few never change, so nothing is discovered and nothing is cached in files."""
+    """A kind of object. The few kinds here never change, so nothing is discovered and nothing is cached in files."""
 
     group: str
     version: str
@@ -39,11 +39,11 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """Name of the resource in RBAC and error messages: `deployments.apps`."""
+        """Name of the resource in RBAC and in error messages, such as `deployments.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str | None, name: str | None = None) -> str:
-        """Return the path of one object, of all in a namespace, or of all."""
+        """Return the path of one object, of all objects in a namespace, or of all objects."""
         base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         place = f"/namespaces/{namespace}" if namespace else ""
         return f"{base}{place}/{self.plural}" + (f"/{name}" if name else "")
@@ -60,7 +60,7 @@ EVENTS = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events"
 
 
 class Cluster:
-    """A connection; use it in the event loop that made it, and close it there."""
+    """A connection to the API server; it is used and closed in the event loop that made it."""
 
     def __init__(
         self, configuration: Configuration, observe: RequestObserver, *, may_write: Callable[[], bool] = always
@@ -80,7 +80,7 @@ class Cluster:
         await self._client.close()
 
     async def find(self, kind: Kind, namespace: str, name: str) -> Document | None:
-        """The object, or None."""
+        """Return the object, or None where there is none."""
         try:
             return await self._send("get", kind.resource, "get", kind.path(namespace, name))
         except NotFound:
@@ -89,7 +89,7 @@ class Cluster:
     async def list(
         self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
     ) -> AsyncIterator[Document]:
-        """Page by page, so that a large cluster is never one answer. Raises NotFound where the kind is not installed."""
+        """Yield the objects page by page, so that no answer is too large. Raises NotFound where the kind is not installed."""
         following: str | None = None
         while following != "":
             page = await self._send(
@@ -101,16 +101,19 @@ class Cluster:
             following = page["metadata"].get("continue", "")
 
     async def probe(self, kind: Kind, namespace: str | None = None) -> None:
-        """List a single object: raises what listing would raise."""
+        """List a single object, which raises what a whole list would raise."""
         await self._send("list", kind.resource, "get", kind.path(namespace), limit=1)
 
     async def apply(self, kind: Kind, body: Document) -> Document:
-        """Server-side apply; fields that others set and we do not stay theirs."""
+        """Apply on the server side; fields that others set and kvgate does not remain theirs."""
         metadata = body["metadata"]
-        return await self._apply(kind.resource, kind.path(metadata["namespace"], metadata["name"]), body)
+        return await self._send(
+            "patch", kind.resource, "patch", kind.path(metadata["namespace"], metadata["name"]), body=body,
+            content_type="application/apply-patch+yaml", field_manager=FIELD_MANAGER, force_conflicts=True,
+        )  # fmt: skip
 
     async def patch_status(self, kind: Kind, metadata: Document, status: Document) -> Document:
-        """A JSON merge patch of the status of this very object: null removes what somebody else added. Never creates the object."""
+        """Send a JSON merge patch of the status of this very object (the same uid); null removes a field. It never creates the object."""
         path = kind.path(metadata["namespace"], metadata["name"])
         body = {"metadata": {"uid": metadata["uid"]}, "status": status}
         return await self._send(
@@ -119,7 +122,7 @@ class Cluster:
         )  # fmt: skip
 
     async def remove(self, kind: Kind, metadata: Document, paths: Sequence[str]) -> Document:
-        """Fields by their JSON pointers, of this very version of the object; raises Conflict where it is another one by now."""
+        """Remove fields by their JSON pointers. Raises Conflict where the object has another version by now."""
         version = {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]}
         removals = [{"op": "remove", "path": path} for path in paths]
         return await self._send(
@@ -128,30 +131,24 @@ class Cluster:
         )  # fmt: skip
 
     async def create(self, kind: Kind, body: Document, *, timeout_seconds: float = REQUEST_TIMEOUT_SECONDS) -> Document:
-        """Raises Conflict where the name is taken."""
+        """Create an object. Raises Conflict where the name is taken."""
         path = kind.path(body["metadata"]["namespace"])
         return await self._send("create", kind.resource, "post", path, body=body, timeout_seconds=timeout_seconds)
 
     async def update(self, kind: Kind, body: Document, *, timeout_seconds: float = REQUEST_TIMEOUT_SECONDS) -> Document:
-        """The whole object, which must still have the resourceVersion that was read; raises Conflict where it has not."""
+        """Replace an object. Raises Conflict where it no longer has the resourceVersion that was read."""
         path = kind.path(body["metadata"]["namespace"], body["metadata"]["name"])
         return await self._send("update", kind.resource, "put", path, body=body, timeout_seconds=timeout_seconds)
 
     async def merge(self, kind: Kind, namespace: str, name: str, body: Document) -> Document:
-        """A JSON merge patch."""
+        """Send a JSON merge patch."""
         path = kind.path(namespace, name)
         return await self._send(
             "patch", kind.resource, "patch", path, body=body, content_type="application/merge-patch+json"
         )
 
-    async def _apply(self, resource: str, path: str, body: Document) -> Document:
-        return await self._send(
-            "patch", resource, "patch", path, body=body, content_type="application/apply-patch+yaml",
-            field_manager=FIELD_MANAGER, force_conflicts=True,
-        )  # fmt: skip
-
     async def log(self, namespace: str, pod: str, container: str, *, of_previous: bool) -> str:
-        """The last lines of a container, or of the one before its last restart."""
+        """Return the last lines of a container's log, or of the log before its last restart."""
         query = {"container": container, "previous": str(of_previous).lower()}
         limits = {"tailLines": LOG_LINES, "limitBytes": LOG_BYTES}
         return str(
@@ -170,7 +167,7 @@ class Cluster:
         self, verb: str, resource: str, method: str, path: str, read: Callable[[Any], Awaitable[Any]], *,
         timeout_seconds: float = REQUEST_TIMEOUT_SECONDS, **parameters: Any,
     ) -> Any:  # fmt: skip
-        """The one gate to the API server."""
+        """Send a request and read its answer; all requests of this class pass here."""
         limit = aiohttp.ClientTimeout(total=timeout_seconds)
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -187,7 +184,7 @@ class Cluster:
 
 
 async def _log_text(answer: aiohttp.ClientResponse) -> str:
-    """Never more than was asked for: a node's word is not trusted."""
+    """Read a log, but at most LOG_BYTES: a node may send more than was requested."""
     body = bytearray()
     async with answer:
         async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):

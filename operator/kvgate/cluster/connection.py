@@ -1,4 +1,4 @@
-"""Address of the API server and our identity: as kubectl finds them, else as a pod finds them."""
+"""The address of the API server and kvgate's identity, found in the way of kubectl, or else in the way of a pod."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ from kubernetes.aio.client.rest import RESTClientObject
 from kvgate.cluster.errors import NoConfiguration
 
 RequestObserver = Callable[[str, str], None]
-"""Called with (verb, code) once per answered request; code is `error` where no answer came."""
+"""Called with (verb, code) once per request; the code is `error` where no answer came."""
 USER_AGENT = "kvgate-controller"
 
 _READING = ("GET", "HEAD", "OPTIONS")
@@ -30,7 +30,7 @@ _KEEPALIVE = (
     (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
     (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 20_000),  # milliseconds
 )
-"""The kernel ends a connection that a load balancer dropped silently within 25 s; names, because not every system has all."""
+"""Options with which the kernel ends, within 25 s, a connection that a load balancer dropped silently. Not every system has all of them."""
 
 
 async def load_configuration(kubeconfig: str | None) -> Configuration:
@@ -54,7 +54,7 @@ def _default_kubeconfig() -> str | None:
 
 
 def tls_of(configuration: Configuration) -> ssl.SSLContext:
-    """Return the TLS context as the client itself would make it."""
+    """Return the TLS context that the client itself would make."""
     context: ssl.SSLContext = RESTClientObject(configuration).ssl_context
     return context
 
@@ -62,7 +62,7 @@ def tls_of(configuration: Configuration) -> ssl.SSLContext:
 async def watch_session(
     configuration: Configuration, observe: RequestObserver, *, may_write: Callable[[], bool]
 ) -> aiohttp.ClientSession:
-    """A session for long watches: authenticated, counted, and quick to notice a dead connection."""
+    """Return a session for long watches. It is authenticated and counted, and it soon notices a dead connection."""
     token = await configuration.get_api_key_with_prefix("BearerToken")
     if token and " " not in token:
         token = f"Bearer {token}"
@@ -85,18 +85,18 @@ def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 
 def always() -> bool:
-    """The gate of those who need no Lease."""
+    """Allow all writes, for those who need no Lease."""
     return True
 
 
 class MayNotWrite(aiohttp.ClientConnectionError):
-    """The gate is shut; a connection error, so that kopf tries again later as it does in an outage."""
+    """The gate is shut. This is a connection error, so that kopf tries again later as it does in an outage."""
 
 
 def request_trace(observe: RequestObserver, may_write: Callable[[], bool]) -> aiohttp.TraceConfig:
-    """Counts every request of a session, the watches of kopf as well, and lets none write while the gate is shut.
+    """Return a trace that counts every request of a session, kopf's watches included, and lets none write while the gate is shut.
 
-    The gate is asked when a request is made and again when its first byte is about to leave: it may have waited for a connection.
+    The gate is checked when a request is made, and again before its first byte leaves, because it may have waited for a connection.
     """
     trace = aiohttp.TraceConfig()
 

@@ -1,4 +1,4 @@
-"""Errors of requests; the client's own exceptions end here.
+"""Errors of requests, into which the client's own exceptions are translated.
 
 ClusterError
 ├── NoConfiguration     no kubeconfig, and not in a cluster
@@ -17,7 +17,7 @@ import re
 
 
 class ClusterError(Exception):
-    """Base of everything this package raises."""
+    """Base of all errors of this package."""
 
 
 class NoConfiguration(ClusterError):
@@ -25,7 +25,7 @@ class NoConfiguration(ClusterError):
 
 
 class ApiError(ClusterError):
-    """`verb` and `resource` as RBAC names them; `message` in the server's words."""
+    """A request failed; `verb` and `resource` are RBAC's names, and `message` is the server's."""
 
     def __init__(self, verb: str, resource: str, message: str) -> None:
         super().__init__(f"{verb} {resource}: {message}")
@@ -35,31 +35,31 @@ class ApiError(ClusterError):
 
 
 class Unavailable(ApiError):
-    """No answer that counts."""
+    """There was no usable answer; the same request may succeed later."""
 
 
 class Conflict(ApiError):
-    """Read again, decide again."""
+    """The object has changed: read it again and decide again."""
 
 
 class Forbidden(ApiError):
-    """Needs a change by an administrator: our role lacks a rule."""
+    """kvgate's role lacks a rule; an administrator must add it."""
 
 
 class OverQuota(Forbidden):
-    """Needs room in a ResourceQuota."""
+    """A ResourceQuota has no room."""
 
 
 class Denied(Forbidden):
-    """Needs a change of what was sent, or of a policy that is not ours."""
+    """Admission control of the cluster refuses; either the object or the policy must change."""
 
 
 class NotFound(ApiError):
-    """The object, or its whole kind."""
+    """The object, or its whole kind, does not exist."""
 
 
 class Rejected(ApiError):
-    """Needs a change of what was sent."""
+    """The API server rejects the object; the same request will never succeed."""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
@@ -73,7 +73,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def error_of(verb: str, resource: str, status: int | None, body: object) -> ApiError:
-    """The exception for an answer; no status means that there was none."""
+    """Return the exception for an answer; without a status there was no answer."""
     kind = Unavailable if not status or status >= 500 else _BY_STATUS.get(status, Rejected)
     message = _message(body) or f"HTTP status {status}"
     return (_of_403(message) if kind is Forbidden else kind)(verb, resource, message)
@@ -84,15 +84,18 @@ _NO_RULE = re.compile(r'\bUser "[^"]*" cannot [a-z]+ resource |^forbidden: User 
 
 
 def _of_403(message: str) -> type[Forbidden]:
-    """The API server marks no 403 by anything but its words, those of the authorizer and those of the plugin ResourceQuota are fixed
-    (k8s.io/apiserver, `responsewriters.ForbiddenMessage`; `resourcequota.CheckRequest`): the rest is somebody's admission control."""
+    """Return the kind of a 403, which the API server tells by the message alone.
+
+    The messages of the authorizer and of the ResourceQuota plugin are fixed (k8s.io/apiserver, `responsewriters.ForbiddenMessage`;
+    `resourcequota.CheckRequest`); all others come from admission control.
+    """
     if _QUOTA.search(message):
         return OverQuota
     return Forbidden if _NO_RULE.search(message) else Denied
 
 
 def _message(body: object) -> str:
-    """The message of a metav1.Status, or the text as it came."""
+    """Return the message of a metav1.Status, or the text as it came."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else str(body or "")
     try:
         return str(json.loads(text)["message"])

@@ -1,4 +1,4 @@
-"""Events of events.k8s.io/v1: the same one again is counted, not repeated, and no object gets a flood of them."""
+"""Events of events.k8s.io/v1. A repeated event is counted instead of written again, and the number of events of an object is limited."""
 
 import hashlib
 import os
@@ -16,16 +16,16 @@ from kvgate.text.inert import inert_line
 
 CONTROLLER = "kvgate.io/controller"
 MAX_NOTE_BYTES = 1024
-"""The API server refuses longer ones, and counts bytes of UTF-8."""
+"""Longest note that the API server accepts, in bytes of UTF-8."""
 MAX_WORD_BYTES = 128
-"""The same for reason, action and reportingInstance."""
+"""Longest reason, action and reportingInstance."""
 BURST = 5
 SECONDS_PER_EVENT = 10.0
-"""Interval of one object's events: five at once, then one in ten seconds."""
+"""Time between two events of one object, after the first BURST events."""
 SERIES_SECONDS = 600.0
-"""Seconds in which a repeated event continues the one before."""
+"""Time in which a repeated event is counted in the one before."""
 MAX_REMEMBERED = 4096
-"""Events and objects that are remembered; the oldest are forgotten."""
+"""Number of events, and of objects, that are remembered; the oldest are forgotten."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +53,7 @@ class _Allowance:
 
 
 class EventRecorder:
-    """Remembers what it said; one per process."""
+    """Writes events and remembers them; one per process."""
 
     def __init__(self, cluster: Cluster, *, instance: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster
@@ -63,7 +63,7 @@ class EventRecorder:
         self._budgets: OrderedDict[str, _Allowance] = OrderedDict()
 
     async def record(self, about: Document, notice: Notice) -> bool:
-        """Write an event; False where the object's budget is spent. Raises ApiError."""
+        """Write an event. Returns False where the object has had too many. Raises ApiError."""
         metadata, now = about["metadata"], self._clock()
         if not self._allows(metadata["uid"], now):
             return False
@@ -78,7 +78,7 @@ class EventRecorder:
         return True
 
     async def _continue(self, metadata: Document, series: _Series, now: float) -> bool:
-        """One more of the same; False where the event has expired meanwhile."""
+        """Count a repeated event. Returns False where the event has expired meanwhile."""
         body = {"series": {"count": series.count + 1, "lastObservedTime": micro_time()}}
         try:
             await self._cluster.merge(EVENTS, metadata["namespace"], series.name, body)
@@ -116,12 +116,12 @@ class EventRecorder:
 
 
 def instance_name() -> str:
-    """The pod's name, which is its host name."""
+    """Return the pod's name, which is its host name."""
     return os.environ.get("HOSTNAME") or "kvgate"
 
 
 def shortened_bytes(text: str, limit_bytes: int) -> str:
-    """At most so many bytes of UTF-8, cut between characters, with an ellipsis; what is no character becomes a question mark."""
+    """Shorten a text to this many bytes of UTF-8, with an ellipsis; half a surrogate pair becomes a question mark."""
     encoded = text.encode(errors="replace")
     if len(encoded) <= limit_bytes:
         return encoded.decode()
@@ -135,5 +135,5 @@ def _forget_oldest(remembered: OrderedDict[Any, Any]) -> None:
 
 
 def micro_time() -> str:
-    """RFC 3339 with microseconds and a Z, which is what MicroTime wants."""
+    """Return the time in the format of MicroTime: RFC 3339 with microseconds and a Z."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

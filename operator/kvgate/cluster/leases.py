@@ -1,7 +1,7 @@
-"""Leases of controllers, as coordination.k8s.io keeps them: who serves which namespaces, and when that was last confirmed.
+"""Leases of controllers (coordination.k8s.io): who serves which namespaces, and when that was last confirmed.
 
-All of them lie in one namespace that no tenant writes to, so that every controller of a cluster sees every other one: replicas of a
-Deployment, releases of the chart, and one on somebody's desk. The library's elector is not used: it knows one Lease and nothing of
+All Leases are in one namespace to which no tenant writes, so that every controller of a cluster sees every other one: replicas of a
+Deployment, releases of the chart, and one on a developer's machine. The client library's elector is not used: it has one Lease and no
 overlaps, its requests have no time limit, and it does not release.
 """
 
@@ -15,12 +15,12 @@ from kvgate.cluster.client import LEASES, Cluster
 from kvgate.cluster.events import micro_time
 
 NAMESPACE = "kube-system"
-"""It is in every cluster, every controller finds it without being told, and tenants cannot write there."""
+"""Default namespace of the Leases: every cluster has it, and tenants cannot write there."""
 NAME = "kvgate-controller"
 DURATION_SECONDS = 15
-"""After so long without a change a holder counts as gone: client-go's default."""
+"""Time without a change after which a holder counts as gone; client-go's default."""
 MAX_DURATION_SECONDS = 60
-"""Longest duration of a Lease that somebody else wrote: nobody waits for ever for a mistake."""
+"""Longest duration that is believed of a Lease that somebody else wrote, so that a mistake does not block for ever."""
 LABEL = "kvgate.io/lease"
 NAMESPACES_ANNOTATION = "kvgate.io/namespaces"
 INSTANCE_ANNOTATION = "kvgate.io/instance"
@@ -29,12 +29,12 @@ ALL = "*"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """Namespaces that a controller wants to serve, and its identity."""
+    """The namespaces that a controller wants to serve, and its identity."""
 
     holder: str
-    """Unique to the process."""
+    """Identity of the process."""
     instance: str
-    """The installation that it belongs to; its replicas wait for each other without anything being wrong."""
+    """The installation that it belongs to, whose replicas wait for each other as intended."""
     namespaces: frozenset[str] = frozenset()
     """Empty: all."""
 
@@ -44,13 +44,13 @@ class Claim:
 
     @property
     def lease(self) -> str:
-        """Name of its Lease: replicas of one installation share it, whatever else they are."""
+        """Name of its Lease, which depends on the namespaces alone, so that replicas share it."""
         if not self.namespaces:
             return NAME
         return f"{NAME}-{hashlib.sha256(','.join(sorted(self.namespaces)).encode()).hexdigest()[:10]}"
 
     def overlaps(self, lease: "Lease") -> bool:
-        """True where it would serve an object that the Lease's holder serves as well."""
+        """Return True where it would serve a namespace that the Lease's holder serves as well."""
         return not self.namespaces or not lease.namespaces or bool(self.namespaces & lease.namespaces)
 
 
@@ -60,10 +60,10 @@ class Lease:
 
     name: str
     holder: str
-    """Empty: released."""
+    """Empty where the Lease was released."""
     instance: str
     namespaces: frozenset[str]
-    """Empty: all; of a Lease that does not say, too."""
+    """Empty for all, and for a Lease that does not state them."""
     duration_seconds: int
     resource_version: str
     spec: Document = field(compare=False)
@@ -90,7 +90,7 @@ def _lease(body: Document) -> Lease:
 
 
 class Leases:
-    """Those of one namespace. Everything raises ApiError."""
+    """The Leases of one namespace. Every method raises ApiError."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster = cluster
@@ -102,7 +102,7 @@ class Leases:
         return {lease.name: lease async for lease in (_lease(body) async for body in found)}
 
     async def hold(self, claim: Claim, before: Lease | None, *, timeout_seconds: float) -> Lease:
-        """Take it, or confirm it: raises Conflict where it is no longer what `before` was, NotFound where it is gone."""
+        """Take or confirm the Lease. Raises Conflict where it has changed since `before` was read, NotFound where it is gone."""
         is_ours = before is not None and before.holder == claim.holder
         now, transitions = micro_time(), (before.spec.get("leaseTransitions") or 0) if before else 0
         spec = {
@@ -115,7 +115,7 @@ class Leases:
         return await self._write(claim, before, spec, timeout_seconds)
 
     async def release(self, claim: Claim, held: Lease, *, timeout_seconds: float) -> None:
-        """So that whoever waits may start at once."""
+        """Release the Lease, so that a controller that waits may start at once."""
         spec = held.spec | {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": micro_time()}
         await self._write(claim, held, spec, timeout_seconds)
 

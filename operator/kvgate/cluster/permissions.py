@@ -1,7 +1,7 @@
-"""Permissions of the controller, each with its reason: the chart's roles are made from this, and a test holds the audit log against it.
+"""Permissions of the controller, each with its reason. The chart's roles are made from them, and a test compares them with the audit log.
 
-No secrets: pods read tokens by reference. No nodes. Pods are looked at and never touched; of a log, which may hold prompts, nothing
-is kept but vLLM's refusal. No delete: children go with their owner.
+The controller reads no Secrets, because pods read tokens by reference, and no nodes. It reads pods and never changes them; of a log, which
+may hold prompts, it keeps vLLM's message alone. It deletes nothing: children are deleted with their owner.
 """
 
 from kvgate.record import record

@@ -1,9 +1,9 @@
-"""Two controllers must do no harm: one holds the Lease and writes, every other one waits and writes nothing.
+"""Several controllers do no harm to each other: one holds the Lease and writes, and every other one waits and writes nothing.
 
-A controller looks for rivals before it writes its Lease, and again after, because one with other namespaces may have looked at the same
-moment; where two see each other, both step back. Holding the Lease is a matter of time: WRITE_SECONDS after the last confirmation was
-sent nothing is written any more, whatever the rest of the process does, and others take over after DURATION_SECONDS at the earliest. So
-a process that was frozen finds the gate shut when it wakes.
+A controller looks for rivals before it writes its Lease, and again after that, because a rival with other namespaces may have looked at
+the same moment. Where two see each other, both step back. The Lease is valid for a time only: WRITE_SECONDS after the last confirmation
+was sent, nothing is written any more, and others take over after DURATION_SECONDS at the earliest. So a process that was frozen finds the
+gate shut when it continues.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from kvgate.cluster.leases import Claim, Lease, Leases
 
 RENEW_SECONDS = 2.0
 WAIT_SECONDS = 1.0
-"""Between two looks of one that waits: it is active 17 s after a holder was killed, at the latest."""
+"""Time between two looks of a controller that waits; it takes over at most 17 s after the holder was killed."""
 WRITE_SECONDS = 10.0
-"""Below the Lease's duration by more than a request under way may take to arrive."""
+"""Time after a confirmation in which writes are allowed. The rest of the Lease's duration is longer than a request takes to arrive."""
 REQUEST_SECONDS = 4.0
-"""Time limit of a request about the Lease: a second try must fit into WRITE_SECONDS."""
+"""Time limit of a request about the Lease; two tries fit into WRITE_SECONDS."""
 STEP_BACK_SECONDS = (0.5, 3.0)
-"""Range of the pause after two met: each waits another time."""
+"""Range of the random pause after two controllers saw each other."""
 
 _log = logging.getLogger(__name__)
 
@@ -34,12 +34,12 @@ class LeaseLost(Exception):
 
 
 def seconds_since_boot() -> float:
-    """A clock that goes on while the machine sleeps, where the system has one: a laptop must not wake up as the holder."""
+    """Read a clock that continues while the machine sleeps, if the system has one: a laptop must not wake up as the holder."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Gate:
-    """Permission of this process to write; the main thread sets it, and every request of either thread reads it."""
+    """The permission of this process to write. The main thread sets it, and every request of either thread reads it."""
 
     def __init__(self, clock: Callable[[], float] = seconds_since_boot) -> None:
         self.clock = clock
@@ -49,7 +49,7 @@ class Gate:
         return self.clock() < self._shuts_at
 
     def open_from(self, sent_at: float) -> None:
-        """The Lease was confirmed by a request that was sent then."""
+        """Allow writes for WRITE_SECONDS from the time at which the confirming request was sent."""
         self._shuts_at = sent_at + WRITE_SECONDS
 
     def shut(self) -> None:
@@ -57,7 +57,7 @@ class Gate:
 
 
 class Elector:
-    """Takes, confirms and releases the Lease of a claim; opens the gate while it is held."""
+    """Takes, confirms and releases the Lease of a claim, and opens the gate while it is held."""
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class Elector:
         self._random_seconds = random_seconds
         self._held: Lease | None = None
         self._seen: dict[str, tuple[Lease, float]] = {}
-        """Every Lease as it was last seen, and since when it has been so: only this process's own clock counts."""
+        """Every Lease as it was seen last, and since when it has been like that, by this process's own clock."""
 
     async def take(self) -> Lease | None:
-        """One attempt: None where it is ours now, else whom it waits for. Raises ApiError."""
+        """Try once to take the Lease. Returns None where it is ours now, else the Lease that must be waited for. Raises ApiError."""
         found = await self._look()
         own = found.get(self._claim.lease)
         rival = self._rival(found)
@@ -99,7 +99,7 @@ class Elector:
         return None
 
     async def confirm(self) -> None:
-        """Once every RENEW_SECONDS. Raises LeaseLost, or ApiError where it may yet succeed: meanwhile the gate shuts by itself."""
+        """Confirm the Lease; called every RENEW_SECONDS. Raises LeaseLost, or ApiError where a later try may succeed."""
         held = self._held
         if held is None:
             raise LeaseLost("the Lease was never taken")
@@ -116,12 +116,12 @@ class Elector:
         self._gate.open_from(sent_at)
 
     def abandon(self) -> None:
-        """Write nothing from here on, and let the Lease run out: something of this process may still be under way."""
+        """Write nothing from now on, and let the Lease expire, because a write of this process may still be under way."""
         self._gate.shut()
         self._held = None
 
     async def release(self) -> None:
-        """Write nothing from here on, and let whoever waits begin at once."""
+        """Write nothing from now on, and let a controller that waits begin at once."""
         self._gate.shut()
         held, self._held = self._held, None
         if held is not None:
@@ -129,7 +129,7 @@ class Elector:
                 await self._leases.release(self._claim, held, timeout_seconds=REQUEST_SECONDS)
 
     def describe(self, rival: Lease) -> str:
-        """Whom it waits for, and what to do about it."""
+        """Return the text about the holder that is waited for, and what to do."""
         since = self._gate.clock() - self._seen[rival.name][1] if rival.name in self._seen else 0.0
         return (
             f"waiting for Lease {self._leases.namespace}/{rival.name}: {rival.holder} ({rival.instance or 'unknown'}) holds it for "
@@ -138,12 +138,12 @@ class Elector:
         )
 
     def pause_seconds(self, rival: Lease) -> float:
-        """Until the next look: no later than the rival counts as gone."""
+        """Return the time until the next look, which is no later than the rival counts as gone."""
         since = self._seen[rival.name][1] if rival.name in self._seen else self._gate.clock()
         return min(WAIT_SECONDS, max(0.05, since + rival.duration_seconds - self._gate.clock()))
 
     def is_replica(self, rival: Lease) -> bool:
-        """True for a rival of the same installation, for which waiting is enough."""
+        """Return True for a rival of the same installation, for which waiting is right."""
         return (rival.name, rival.instance) == (self._claim.lease, self._claim.instance)
 
     async def _look(self) -> dict[str, Lease]:
@@ -155,7 +155,7 @@ class Elector:
         return found
 
     def _rival(self, found: dict[str, Lease]) -> Lease | None:
-        """Another holder that has not been silent for as long as its Lease lasts."""
+        """Return another holder whose Lease has not expired yet."""
         now = self._gate.clock()
         for name, lease in sorted(found.items()):
             is_other = lease.holder not in ("", self._claim.holder)
@@ -164,7 +164,7 @@ class Elector:
         return None
 
     async def _still_ours(self) -> Lease:
-        """Somebody has edited it, or taken it."""
+        """Return our Lease after somebody has edited it. Raises LeaseLost where somebody has taken it."""
         own = (await self._look()).get(self._claim.lease)
         if own is None or own.holder != self._claim.holder:
             raise self._lost(own)

@@ -10,7 +10,7 @@ from prometheus_client.exposition import choose_encoder
 from kvgate.metrics.exporter import DeploymentSnapshot
 
 Probe = Callable[[], tuple[bool, str]]
-"""(is it fine, and in a few words why not)."""
+"""Returns whether all is well, and if not a short reason."""
 
 
 _OPENMETRICS = "application/openmetrics-text"
@@ -21,7 +21,7 @@ _EOF = b"# EOF\n"
 def endpoint_app(
     registry: CollectorRegistry, *, livez: Probe, readyz: Probe, deployments: DeploymentSnapshot | None = None
 ) -> web.Application:
-    """Metrics and probes; the door says what alive and ready mean."""
+    """Return the application for metrics and probes; the process defines what alive and ready mean."""
     app = web.Application()
     app.router.add_get("/metrics", _metrics_handler(registry, deployments))
     app.router.add_get("/livez", _probe_handler(livez))
@@ -47,7 +47,7 @@ def _metrics_handler(
 def metrics_answer(
     accept: str, registry: CollectorRegistry, deployments: DeploymentSnapshot | None
 ) -> tuple[bytes, str]:
-    """Body and content type, in the format that the scraper asks for."""
+    """Return the body and its content type, in the format that the scraper requests."""
     encode, content_type = choose_encoder(accept)
     body = encode(registry)
     if deployments is not None:

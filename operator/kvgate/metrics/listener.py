@@ -1,7 +1,7 @@
-"""A listening port that strangers may reach: few connections, and none that keeps us waiting.
+"""A listening port that strangers may reach. The number of connections is limited, and so is the time that each may wait.
 
-aiohttp waits for ever for the headers of a first request, and asyncio accepts whatever comes; so both doors accept connections here. At
-the cap a new connection takes the place of one that has not asked anything yet, else of the one that has been idle for longest.
+aiohttp waits for ever for the headers of a first request, and asyncio accepts every connection; so both processes accept connections here.
+At the limit a new connection replaces one that has not sent a request yet, or else the one that has been idle for longest.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 SHUTDOWN_SECONDS = 1.0
-"""Seconds in which an answer may leave once the server closes."""
+"""Time in which an answer may still be sent when the server closes."""
 BACKLOG = 128
-"""Connections that the kernel keeps until they are accepted."""
+"""Connections that the kernel holds until they are accepted."""
 ACCEPT_PAUSE_SECONDS = 0.5
-"""After an error of accepting, such as too many open files."""
+"""Pause after an error of `accept`, such as too many open files."""
 _LINGERING_SECONDS = 0.5
-"""Seconds in which the unread rest of a request is received after its answer, so that the peer sees the answer."""
+"""Time in which the unread rest of a request is received after its answer, so that the peer can read the answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,14 +39,14 @@ class PortLimits:
     """Limits of a peer."""
 
     connections: int = 200
-    """TLS takes a quarter of a MiB for each; an API server opens one for each review under way and keeps some."""
+    """Most connections. TLS needs a quarter of a MiB for each; an API server opens one for each review under way and keeps some."""
     handshake_seconds: float = 5.0
     headers_seconds: float = 5.0
-    """Seconds from the beginning of a request, or of a new connection, to its last header."""
+    """Time from the beginning of a request, or of a new connection, to its last header."""
     request_seconds: float = 30.0
-    """Seconds from its last header until its answer has left."""
+    """Time from the last header of a request until its answer was sent."""
     idle_seconds: float = 120.0
-    """Between two requests: longer than the 90 s after which an API server closes by itself, so that none crosses our closing."""
+    """Time between two requests. It is longer than the 90 s after which an API server closes a connection, so that no request is lost."""
 
 
 DEFAULT_LIMITS = PortLimits()
@@ -61,7 +61,7 @@ async def listen(
     limits: PortLimits = DEFAULT_LIMITS,
     accepts: Callable[[Peer], bool] = lambda _: True,
 ) -> "Listener":
-    """Serve until `cleanup()` of what this returns. Raises OSError where the address cannot be had."""
+    """Serve until `cleanup()` of the listener. Raises OSError where the address is not available."""
     listener = Listener(limits, tls, accepts)
     app.middlewares.insert(0, listener.note_requests)
     await listener.start(app, host, port)
@@ -70,7 +70,7 @@ async def listen(
 
 @contextlib.asynccontextmanager
 async def listening_beside(app: web.Application, host: str, port: int) -> "AsyncIterator[Listener]":
-    """Listen in a thread with an event loop of its own, which answers whatever keeps this one busy."""
+    """Listen in a thread with an event loop of its own, which answers even while this loop is busy."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="probes", daemon=True)
     thread.start()
@@ -103,11 +103,11 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._arriving: dict[asyncio.Task[None], socket.socket] = {}
-        """Connections amid their handshake, the oldest first."""
+        """Connections during their handshake, the oldest first."""
         self._strangers: dict[asyncio.BaseTransport, _Connection] = {}
-        """Those that have not asked anything yet, the oldest first."""
+        """Connections without a request so far, the oldest first."""
         self._known: dict[asyncio.BaseTransport, _Connection] = {}
-        """Those that have, the longest idle first."""
+        """Connections that have had a request, the longest idle first."""
 
     async def start(self, app: web.Application, host: str, port: int) -> None:
         self._runner = web.AppRunner(
@@ -125,11 +125,11 @@ class Listener:
 
     @property
     def num_connections(self) -> int:
-        """Those amid their handshake included."""
+        """Number of all connections, those during their handshake included."""
         return len(self._arriving) + len(self._strangers) + len(self._known)
 
     async def stop(self) -> None:
-        """Accept nothing any more."""
+        """Accept no more connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -180,7 +180,7 @@ class Listener:
         return True
 
     async def _greet(self, accepted: socket.socket) -> None:
-        """The handshake; a peer that fails it is the peer's own trouble."""
+        """Make the handshake; where it fails, the connection is closed without a word in the log."""
         timeout = self._limits.handshake_seconds if self._tls else None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -214,7 +214,7 @@ class Listener:
 
 
 async def _bound(host: str, port: int) -> list[socket.socket]:
-    """A listening socket for every address of the host; one port for all of them."""
+    """Return a listening socket for every address of the host, all with the same port."""
     found: list[socket.socket] = []
     infos = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -239,7 +239,7 @@ async def _bound(host: str, port: int) -> list[socket.socket]:
 
 
 class _Connection(asyncio.Protocol):
-    """Passes everything on to aiohttp's handler, and closes where the peer lets us wait."""
+    """Passes everything on to aiohttp's handler, and closes the connection of a peer that is too slow."""
 
     def __init__(
         self,
@@ -274,7 +274,7 @@ class _Connection(asyncio.Protocol):
         self._handler.data_received(data)
 
     def begin(self) -> None:
-        """The headers of a request are there."""
+        """Note that the headers of a request have arrived."""
         self.is_under_way, self._awaits_headers = True, False
         self._close_after(self._limits.request_seconds)
         if self._transport in self._strangers:
@@ -282,7 +282,7 @@ class _Connection(asyncio.Protocol):
             self._known[self._transport] = self
 
     def end(self) -> None:
-        """It is answered; whoever was idle longest stands first."""
+        """Note that the request is answered, and put the connection at the end of the idle ones."""
         self.is_under_way = False
         if self._transport in self._known:
             self._known[self._transport] = self._known.pop(self._transport)
@@ -297,7 +297,7 @@ class _Connection(asyncio.Protocol):
             self._deadline.cancel()
 
     def abort(self) -> None:
-        """Its place is free at once, and not only when the event loop comes round."""
+        """Close the connection and free its place at once, before the event loop does it."""
         self._leave()
         self._transport.abort()
 
