@@ -27,15 +27,11 @@ def parse_quantity(text: object) -> Fraction | None:
     if match is None or isinstance(text, bool):
         return None
     number, suffix = match[1], match[2] or ""
-    value = Fraction(f"0{number}0" if "." in number else number) * _factor(suffix)
+    factor = _FACTORS.get(suffix)
+    if factor is None:
+        factor = Fraction(10) ** max(-_MAX_EXPONENT, min(int(suffix[1:]), _MAX_EXPONENT))
+    value = Fraction(f"0{number}0" if "." in number else number) * factor
     return min(_rounded_up(value, 10**9), Fraction(MAX_VALUE))
-
-
-def _factor(suffix: str) -> Fraction:
-    if suffix in _FACTORS:
-        return _FACTORS[suffix]
-    exponent = int(suffix[1:])
-    return Fraction(10) ** max(-_MAX_EXPONENT, min(exponent, _MAX_EXPONENT))
 
 
 def _rounded_up(value: Fraction, parts: int) -> Fraction:

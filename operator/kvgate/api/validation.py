@@ -1,4 +1,4 @@
-"""A document → InferenceDeployment, or findings: every schema error at once, in words, with what to do."""
+"""A document → InferenceDeployment, or findings: every error of the schema at once, with what to do about it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
@@ -14,10 +14,10 @@ from kvgate.rules.finding import Finding, Rule, Scope, SettingName, Severity, wo
 from kvgate.text.json_values import MAX_DEPTH, NOT_UNICODE, has_lone_surrogate, is_nested_beyond
 
 MAX_FINDINGS = 50
-"""Errors of one document that are told; the last says how many there are beyond."""
+"""Errors of one document that are reported; the last finding says how many more there are."""
 
 _MORE_COUNTED = 100
-"""Findings beyond the limit that are counted, which takes as long as reporting them."""
+"""Findings beyond MAX_FINDINGS that are counted; counting takes as long as reporting."""
 
 
 INVALID_FIELD = Rule(
@@ -29,7 +29,7 @@ INVALID_FIELD = Rule(
 
 
 class InvalidDocument(ValueError):
-    """The document is not an InferenceDeployment; `findings` say why, one per error."""
+    """The document is no InferenceDeployment; `findings` has one finding for each error."""
 
     def __init__(self, findings: tuple[Finding, ...]) -> None:
         super().__init__("; ".join(finding.message for finding in findings))
@@ -37,13 +37,15 @@ class InvalidDocument(ValueError):
 
 
 def parse_document(document: Mapping[str, Any]) -> InferenceDeployment:
-    """The typed object, without its status: what kvgate wrote itself, in whatever release, makes nothing unreadable.
+    """Return the typed object, without its status: a status that another release of kvgate wrote makes no object unreadable.
 
-    Raises InvalidDocument with all findings.
+    Raise InvalidDocument with all findings.
     """
     if is_nested_beyond(document, MAX_DEPTH):
         message = f"the document is nested deeper than {MAX_DEPTH} levels"
-        raise InvalidDocument((INVALID_FIELD.finding("", message, "no field is nested so deeply: remove what is"),))
+        raise InvalidDocument(
+            (INVALID_FIELD.finding("", message, "no field is nested so deeply: remove the part that is"),)
+        )
     if isinstance(document, Mapping):
         document = {key: _without_nulls(value) for key, value in document.items() if key != "status"}
     try:
@@ -59,14 +61,14 @@ def parse_document(document: Mapping[str, Any]) -> InferenceDeployment:
 
 
 def _first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return as many findings as somebody reads; a document of a megabyte may have a hundred thousand."""
+    """Return as many findings as a person reads; a document of a megabyte may have a hundred thousand."""
     rest = iter(findings)
-    told = tuple(islice(rest, MAX_FINDINGS))
+    reported = tuple(islice(rest, MAX_FINDINGS))
     left = sum(1 for _ in islice(rest, _MORE_COUNTED))
     if not left:
-        return told
+        return reported
     beyond = " or beyond" if left == _MORE_COUNTED else ""
-    return (*told, INVALID_FIELD.finding("", f"and {left} more errors{beyond}: correct these first"))
+    return (*reported, INVALID_FIELD.finding("", f"and {left} more errors{beyond}: correct these first"))
 
 
 def _broken_rules(deployment: InferenceDeployment) -> Iterator[Finding]:
@@ -74,14 +76,14 @@ def _broken_rules(deployment: InferenceDeployment) -> Iterator[Finding]:
 
 
 def _without_nulls(value: Any) -> Any:
-    """The API server prunes null fields before it fills in defaults."""
+    """Leave out null fields, as the API server does before it fills in defaults."""
     if not isinstance(value, Mapping):
         return value
     return {key: _without_nulls(child) for key, child in value.items() if child is not None}
 
 
 def _metadata_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
-    """Return the API server's findings about every kind, before any schema."""
+    """Check the metadata as the API server does for every kind, before any schema."""
     metadata = document.get("metadata", {}) if isinstance(document, Mapping) else None
     if not isinstance(metadata, Mapping):
         return
@@ -98,9 +100,9 @@ def _metadata_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def unknown_metadata(document: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """Fields of metadata that Kubernetes does not have, for documents that no API server has read yet.
+    """Report fields of metadata that Kubernetes does not have, for documents that no API server has read yet.
 
-    The other doors do not ask: there, a name that is not listed is one that a later Kubernetes has.
+    Only the command line asks this: an object from an API server may have a field that a later Kubernetes has added.
     """
     metadata = document.get("metadata")
     unknown = [str(key) for key in metadata if key not in _METADATA] if isinstance(metadata, Mapping) else []
@@ -124,7 +126,7 @@ _METADATA = frozenset({
 
 
 def _rules_of_the_rest(document: Mapping[str, Any], error: ValidationError) -> Iterator[Finding]:
-    """Return the findings of rules over several fields without the wrong fields; nothing where a required one is missing."""
+    """Check the rules over several fields on the document without its wrong fields; where a required field is missing, check nothing."""
     if error.error_count() > MAX_FINDINGS:
         return
     rest = deepcopy(document)
@@ -137,7 +139,7 @@ def _rules_of_the_rest(document: Mapping[str, Any], error: ValidationError) -> I
 
 
 def _remove(node: Any, location: tuple[int | str, ...]) -> None:
-    """Remove the value at a path; markers of union members are no part of the document."""
+    """Remove the value at a path. The path may have markers of union members, which are no part of the document."""
     for part in location[:-1]:
         try:
             node = node[part]
@@ -150,7 +152,7 @@ def _remove(node: Any, location: tuple[int | str, ...]) -> None:
 
 
 def schema_findings(error: ValidationError, model: type[BaseModel], see: str) -> Iterator[Finding]:
-    """One per error; `see` is what to do where nothing better is known."""
+    """Yield one finding for each error; `see` is the remedy where there is no better one."""
     for detail in error.errors(include_url=False):
         path = _path(detail["loc"])
         if detail["type"] == "extra_forbidden":
@@ -167,7 +169,7 @@ def _about(path: str, predicate: str, remedy: str) -> Finding:
 
 
 def _may_be_secret(path: str, value: Any) -> bool:
-    """Values that no message repeats: it would stand in the logs of CI and of the API server."""
+    """Return whether a value may be a secret, which no message repeats: messages are in the logs of CI and of the API server."""
     is_plain = not value or isinstance(value, int | float)
     is_variable = path.startswith("spec.template.env") and not path.endswith(".name") and value != ""
     is_argument = path.startswith("spec.vllm.extraArgs") and not is_plain
@@ -176,7 +178,7 @@ def _may_be_secret(path: str, value: Any) -> bool:
 
 
 class _Withheld:
-    """A value that is only called by its type."""
+    """A value of which messages show the type alone."""
 
     def __init__(self, value: Any) -> None:
         kinds: dict[type[Any], str] = {str: "text", dict: "an object", list: "a list"}
@@ -194,11 +196,11 @@ _MUST_BE = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
 }
-"""Pydantic's type of an error → what the value must be."""
+"""Pydantic's type of an error → the type that the value must have."""
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """`spec.vllm.extraArgs[1]`; pydantic's markers of union members are dropped."""
+    """Return a path such as `spec.vllm.extraArgs[1]`, without pydantic's markers of union members."""
     text = ""
     for part in location:
         if isinstance(part, int):
@@ -206,6 +208,20 @@ def _path(location: tuple[int | str, ...]) -> str:
         elif part not in ("[key]", "int", "str") and not part.startswith("constrained-"):
             text += f".{part}" if text else part
     return text
+
+
+_RELEASE_HELP, _IMAGE_HELP = (
+    'write a release, such as "0.33.0"',
+    "write an image's reference, such as registry.example.com/team/vllm:v0.33.0",
+)
+_PATTERN_HELP = {
+    "gpuMemoryUtilization": 'write a decimal string above 0 and up to 1, such as "0.90"',
+    "version": _RELEASE_HELP,
+    "vllmVersion": _RELEASE_HELP,
+    "image": _IMAGE_HELP,
+    "reference": _IMAGE_HELP,
+}
+"""Remedies for texts of the wrong form, by the field."""
 
 
 def _wording(detail: ErrorDetails, path: str) -> tuple[str, str]:
@@ -220,8 +236,8 @@ def _wording(detail: ErrorDetails, path: str) -> tuple[str, str]:
         case "literal_error" | "enum":
             return f"is {_shown(value)}", f"use one of {context.get('expected')}"
         case "string_pattern_mismatch":
-            return f"is {_shown(value)}, which is not of the right form", _pattern_help(
-                field, str(context.get("pattern"))
+            return f"is {_shown(value)}, which is not of the right form", _PATTERN_HELP.get(
+                field, f"it must match {context.get('pattern')}"
             )
         case "greater_than_equal" | "less_than_equal":
             bound = context.get("ge", context.get("le"))
@@ -246,20 +262,10 @@ def _wording(detail: ErrorDetails, path: str) -> tuple[str, str]:
             )
 
 
-def _pattern_help(field: str, pattern: str) -> str:
-    if field == "gpuMemoryUtilization":
-        return 'write a decimal string above 0 and up to 1, such as "0.90"'
-    if field in ("version", "vllmVersion"):
-        return 'write a release, such as "0.33.0"'
-    if field in ("image", "reference"):
-        return "write an image's reference, such as registry.example.com/team/vllm:v0.33.0"
-    return f"it must match {pattern}"
-
-
 _SHORT = Repr()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 8, 200, 200, 200
 _SHORT.maxdict = _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = 60
-"""The beginning is that of `repr`, which would write a megabyte for one that is cut after sixty characters."""
+"""A `repr` that stops early: the one of Python would write a megabyte, of which sixty characters are shown."""
 
 
 def _shown(value: Any) -> str:
@@ -268,11 +274,12 @@ def _shown(value: Any) -> str:
 
 
 def _suggestion(location: tuple[int | str, ...], root: type[BaseModel]) -> str:
-    """The field of the same object that is written alike, the same field of another object, or the nearest one here."""
+    """Return the field of the same object that is written alike, the same field of another object, or the nearest one."""
     model: Any = root
     for part in location[:-1]:
         model = _member(model, part)
-    names = _names(model) if _is_model(model) else []
+    fields = model.model_fields.items() if _is_model(model) else ()
+    names = [field.alias or name for name, field in fields]
     written = str(location[-1])
     matches = [name for name in names if _letters(name) == _letters(written)]
     matches = matches or [path for path in _paths(root) if _letters(path.rpartition(".")[2]) == _letters(written)]
@@ -289,16 +296,12 @@ def _nearest(written: str, names: list[str]) -> list[str]:
 
 
 def _letters(name: str) -> str:
-    """`max_model_len`, `--max-model-len` and `maxModelLen` are written alike."""
+    """Return the letters by which `max_model_len`, `--max-model-len` and `maxModelLen` are written alike."""
     return "".join(filter(str.isalnum, name)).casefold()
 
 
-def _names(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
 def _paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    """Every field by its path, without those of the items of lists."""
+    """Yield the path of every field, without the fields of items of lists."""
     for name, field in model.model_fields.items():
         path = f"{above}{field.alias or name}"
         yield path
@@ -315,7 +318,7 @@ def _is_model(kind: Any) -> bool:
 
 
 def _member(model: Any, part: int | str) -> Any:
-    """The model behind one step of a path; optional and tuple types are looked through."""
+    """Return the model behind one step of a path, also inside an optional type or a tuple."""
     if not _is_model(model):
         return model
     for name, field in model.model_fields.items():

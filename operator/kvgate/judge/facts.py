@@ -87,7 +87,17 @@ class Facts:
 
 def gather(spec: InferenceDeploymentSpec, lookup: ConfigLookup, calibration: Calibration = NOTHING_OBSERVED) -> Facts:
     """Look up everything that a verdict needs. Nothing here decides."""
-    shape, model_findings = _shape(spec, lookup)
+    reference = spec.model.config_from.config_map_key_ref if spec.model.config_from else None
+    name, quantization, dtype = spec.model.name, spec.vllm.quantization, spec.vllm.dtype
+    shape: ModelShape | None = None
+    model_findings: tuple[Finding, ...]
+    if reference is None:
+        shape, model_findings = look_up_model(name, quantization=quantization, dtype=dtype)
+    elif isinstance(text := lookup(reference), ConfigMissing):
+        model_findings = (INVALID_MODEL_CONFIG.finding("config", text.message, text.remediation),)
+    else:
+        where = f"ConfigMap {reference.name}, key {reference.key}"
+        shape, model_findings = shape_of_text(text, name=name, where=where, quantization=quantization, dtype=dtype)
     accelerator, accelerator_findings = look_up_accelerator(spec.accelerator.type)
     version_findings = look_up_version(spec.vllm.version)
     class_findings = look_up_model_class(shape, spec.vllm.version) if shape else ()
@@ -97,19 +107,6 @@ def gather(spec: InferenceDeploymentSpec, lookup: ConfigLookup, calibration: Cal
         knows_version=not version_findings,
         calibration=calibration,
         findings=(*model_findings, *accelerator_findings, *version_findings, *class_findings),
-    )
-
-
-def _shape(spec: InferenceDeploymentSpec, lookup: ConfigLookup) -> tuple[ModelShape | None, tuple[Finding, ...]]:
-    reference = spec.model.config_from.config_map_key_ref if spec.model.config_from else None
-    options = {"quantization": spec.vllm.quantization, "dtype": spec.vllm.dtype}
-    if reference is None:
-        return look_up_model(spec.model.name, **options)
-    text = lookup(reference)
-    if isinstance(text, ConfigMissing):
-        return None, (INVALID_MODEL_CONFIG.finding("config", text.message, text.remediation),)
-    return shape_of_text(
-        text, name=spec.model.name, where=f"ConfigMap {reference.name}, key {reference.key}", **options
     )
 
 
