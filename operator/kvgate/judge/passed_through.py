@@ -150,7 +150,7 @@ def read_environment(spec: InferenceDeploymentSpec) -> PodEnvironment:
     """Read template.env. A value in a Secret is not known, and counts as one that changes something."""
     variables = spec.template.env or ()
     return PodEnvironment(
-        kinds=tuple(row.kind for each in variables if (row := moving(each.name, _text(each))) and row.kind),
+        kinds=tuple(row.unmodelled for each in variables if (row := moving(each.name, _text(each))) and row.unmodelled),
         allows_any_length=any(each.name == ALLOW_LONG and allows_any_length(each.value or "") for each in variables),
         findings=tuple(found for index, each in enumerate(variables) for found in _about_variable(each, index)),
     )
@@ -179,7 +179,7 @@ def _about_variable(variable: EnvVar, index: int) -> Iterator[Finding]:
                 f"leave {variable.name} out, which then is {FOLDERS[variable.name]}",
             ),
         )
-    if (row := moving(variable.name, text)) and not row.kind:
+    if (row := moving(variable.name, text)) and not row.unmodelled:
         yield SETTING_MOVES_MEMORY.finding(f"{path}.name", *moves_memory(variable.name))
 
 

@@ -45,7 +45,7 @@ class GivenOption:
 
 
 def is_open(text: str) -> bool:
-    """It holds a variable or a template's field that nobody has filled in."""
+    """Return whether a text contains a variable or a template's field that nobody has filled in."""
     return ("$" in text or "{{" in text) and OPEN.search(text) is not None
 
 
@@ -56,7 +56,7 @@ def shown(text: str) -> str:
 
 @record
 class Located:
-    """A finding and its place."""
+    """A finding, and the place that it is about."""
 
     finding: Finding
     path: str
@@ -83,7 +83,7 @@ class Place:
 
 
 def option_name(setting: str) -> str:
-    """The naming of a command line: `max_num_seqs` → `--max-num-seqs`; variables and paths stay what they are."""
+    """Name a setting for a command line: `max_num_seqs` → `--max-num-seqs`. Variables and paths stay as they are."""
     return setting if "." in setting or setting.isupper() else f"--{setting.replace('_', '-')}"
 
 
@@ -95,5 +95,5 @@ def located(
     *,
     severity: Severity | None = None,
 ) -> Located:
-    """A finding at an option, or at any other place; of the rule's usual severity where none is given."""
+    """Make a finding at an option, or at any other place, with the rule's usual severity where none is given."""
     return Located(finding=rule.finding(at.name, message, remedy, severity=severity), path=at.path, line=at.line)

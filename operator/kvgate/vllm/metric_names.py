@@ -1,6 +1,6 @@
-"""vLLM's own metrics that kvgate reads, under every name that releases gave them: scraper, rules and dashboards use this table.
+"""Metrics of vLLM that kvgate reads, under every name that releases gave them. The scraper, the rules and the dashboards use this table.
 
-Kinds and releases stand in `data/metric_names.csv`, which `make vllm-release` writes; they are releases that were read.
+Kinds and releases are in `data/metric_names.csv`, which `make vllm-release` writes from the releases that were read.
 """
 
 from collections.abc import Mapping
@@ -14,41 +14,41 @@ _TABLE = Path(__file__).parent / "data" / "metric_names.csv"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScrapedName:
-    """A name as it stands in `/metrics`, and the releases that have it."""
+    """A name as it is in `/metrics`, and the releases that have it."""
 
     name: str
     since: str
     removed_in: str | None = None
-    """The first release without it again; None: still there."""
+    """The first release that no longer has it; None: the newest one has it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineMetric:
-    """One quantity, under every name that it has had; the newest first."""
+    """One quantity, under every name that it has had, the newest first."""
 
     key: str
     kind: str
-    """`gauge`, `counter` or `histogram` (whose names are without `_bucket`, `_sum` and `_count`)."""
+    """`gauge`, `counter` or `histogram`; the names of a histogram are without `_bucket`, `_sum` and `_count`."""
     names: tuple[ScrapedName, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineReading:
-    """Report of one vLLM server about its KV cache; of several engines the smallest cache and the largest usage count."""
+    """KV cache that one vLLM server reports. Of several engines, the smallest cache and the largest usage count."""
 
     num_gpu_blocks: int
-    """The null block included."""
+    """Blocks, the null block included."""
     block_size: int
-    """Tokens of a block; with several KV cache groups not the block of every layer."""
+    """Tokens of a block; with several KV cache groups, other layers may have other blocks."""
     kv_cache_size_tokens: int | None = None
-    """Tokens as the start-up log has them; since 0.24, and never blocks × size where there are several KV cache groups."""
+    """Tokens as the start-up log has them, since 0.24. With several KV cache groups they are not blocks × size."""
     usage_ratio: float | None = field(default=None, compare=False)
-    """0 to 1; None where it is not told. Two readings are equal where they are of the same cache."""
+    """Share from 0 to 1; None where it is not reported. It does not count when two readings are compared."""
 
 
 @lru_cache(maxsize=1)
 def _table() -> Mapping[str, tuple[str, ScrapedName]]:
-    """(kind, name with its releases), by the name without `vllm:`."""
+    """Return (kind, name with its releases) by the name without `vllm:`."""
     lines = _TABLE.read_text(encoding="utf-8").splitlines()
     rows = (line.split(",") for line in lines if not line.startswith(("#", "name,")))
     return {
@@ -58,15 +58,15 @@ def _table() -> Mapping[str, tuple[str, ScrapedName]]:
 
 
 def _named(key: str, *names: str) -> EngineMetric:
-    """The quantity with the kind and the releases that the table has for its names."""
+    """Return a quantity with the kind and the releases that the table has for its names."""
     kind = _table()[names[0]][0]
     return EngineMetric(key=key, kind=kind, names=tuple(_table()[name][1] for name in names))
 
 
 CACHE_CONFIG_INFO = _named("cache_config_info", "cache_config_info")
-"""1; the capacity stands in labels: `num_gpu_blocks` and `block_size`, since 0.24 also `kv_cache_size_tokens`."""
+"""Always 1; the capacity is in the labels `num_gpu_blocks` and `block_size`, and since 0.24 in `kv_cache_size_tokens`."""
 KV_CACHE_USAGE = _named("kv_cache_usage", "kv_cache_usage_perc", "gpu_cache_usage_perc")
-"""0 to 1, whatever the name says; cached blocks that nobody holds count as free."""
+"""Share from 0 to 1, whatever the name says. Cached blocks that no request holds count as free."""
 REQUESTS_RUNNING = _named("requests_running", "num_requests_running")
 REQUESTS_WAITING = _named("requests_waiting", "num_requests_waiting")
 PREEMPTIONS = _named("preemptions", "num_preemptions_total")
@@ -75,7 +75,7 @@ PREFIX_CACHE_QUERIES = _named(
     "prefix_cache_queries_total",
     "gpu_prefix_cache_queries_total",
 )
-"""Tokens that were looked for."""
+"""Tokens that were looked up."""
 PREFIX_CACHE_HITS = _named(
     "prefix_cache_hits",
     "prefix_cache_hits_total",

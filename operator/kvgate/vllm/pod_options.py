@@ -18,7 +18,7 @@ from kvgate.rules.finding import Rule, Scope, Severity
 from kvgate.vllm.arguments import Located, located, option_name, shown
 from kvgate.vllm.settings import SETTINGS, Owner, Setting
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the API types need the patterns below, and not the parser
     from kvgate.vllm.parser import CommandLine
 
 OWNED_FLAGS: Mapping[str, Setting] = {
@@ -61,17 +61,17 @@ def secret_flag(argument: str) -> bool:
 
 @record
 class PodOption:
-    """One option, when it cannot be, and what comes of it."""
+    """One option, the values with which the pod cannot serve, and the effect."""
 
     name: str
     """vLLM's name of the setting."""
     breaks: Callable[[Any, int], bool]
-    """True where the option breaks the pod, by its value and the data parallel size of the spec."""
+    """It returns whether the option breaks the pod, from its value and the data parallel size of the spec."""
     effect: str
     """Completes `--option value: vLLM …`."""
     instead: str
     when: str = ""
-    """The values that break it, in words; empty: any."""
+    """The values that break the pod, in words; empty: any value."""
     severity: Severity = Severity.ERROR
 
 
@@ -184,10 +184,10 @@ POD_CANNOT_SERVE = Rule(
 
 
 def pod_problems(line: CommandLine, *, data_parallel_size: int) -> Iterator[Located]:
-    """Return the problems in the order of the table."""
+    """Yield the options of the line with which the pod cannot serve, in the order of the table."""
     for option in POD_OPTIONS:
-        setting = line.given.get(option.name)
-        if setting is not None and option.breaks(setting.value, data_parallel_size):
-            text = "" if setting.value is True else f" {shown(setting.text)}"
+        given = line.given.get(option.name)
+        if given is not None and option.breaks(given.value, data_parallel_size):
+            text = "" if given.value is True else f" {shown(given.text)}"
             message = f"{option_name(option.name)}{text}: vLLM {option.effect}"
-            yield located(POD_CANNOT_SERVE, setting, message, option.instead, severity=option.severity)
+            yield located(POD_CANNOT_SERVE, given, message, option.instead, severity=option.severity)

@@ -17,21 +17,21 @@ from kvgate.vllm.parser_problems import PARSER_UNKNOWN, ArgumentProblem
 
 _TABLE = Path(__file__).parent / "data" / "tool_parsers.csv"
 _PLUGINS = ("tool_parser_plugin", "reasoning_parser_plugin")
-"""Options that name a file of further parsers, of either kind."""
+"""Options that name a file with further parsers, of either kind."""
 _SERVERLESS = ("headless", "grpc")
-"""Switches without which an API server looks the names up."""
+"""Switches with which no API server starts, which would look the names up."""
 
 
 @record
 class ParserName:
-    """One name over all releases."""
+    """One name of a parser, over all releases."""
 
     since: str
     removed_in: str
-    """The first release read without it again; empty where the newest has it."""
+    """The first release that was read after the parser went; empty where the newest one has it."""
 
     def may_be_in(self, release: Patch) -> bool:
-        """Between two releases that were read: in either of them."""
+        """Return whether a release may have the parser. Between two releases that were read, it may if either of them has it."""
         return any(parse_patch(self.since) <= read and not self.is_gone_in(read) for read in read_around(release))
 
     def is_gone_in(self, release: Patch) -> bool:
@@ -39,7 +39,7 @@ class ParserName:
 
     @property
     def until(self) -> str:
-        """The last release read with it."""
+        """The last release that was read with the parser."""
         releases = releases_read()
         return releases[releases.index(self.removed_in) - 1] if self.removed_in else releases[-1]
 
@@ -56,35 +56,36 @@ def parser_names() -> Mapping[str, Mapping[str, ParserName]]:
 
 
 def refused_parsers(
-    settings: Mapping[str, GivenOption], given: frozenset[str], release: Patch
+    given: Mapping[str, GivenOption], names: frozenset[str], release: Patch
 ) -> Iterator[tuple[Any, ...]]:
-    """(problem, about) of every name that the release does not have; `given` are all settings, of known value or not.
+    """Yield (problem, its arguments) for every name that the release does not have; `names` are those of all options, also of
+    options whose value is not known.
 
-    A tool-call parser is looked up where tools are chosen automatically, and none where a plug-in may bring it along.
+    vLLM looks a tool-call parser up only where tools are chosen automatically. A plug-in may bring any parser along.
     """
-    if not given.isdisjoint(_PLUGINS) or any(_is_on(settings.get(name)) for name in _SERVERLESS):
+    if not names.isdisjoint(_PLUGINS) or any(_is_on(given.get(name)) for name in _SERVERLESS):
         return
     looked_up = ["reasoning_parser"]
-    if _is_on(settings.get("enable_auto_tool_choice")):
+    if _is_on(given.get("enable_auto_tool_choice")):
         looked_up.append("tool_call_parser")
-    for setting in (settings[name] for name in looked_up if name in settings):
-        flag = f"--{setting.name.replace('_', '-')}"
-        name = parser_names()[flag].get(str(setting.value))
-        if setting.value and (name is None or not name.may_be_in(release)):
-            yield _refused, setting, flag, name, release
+    for option in (given[name] for name in looked_up if name in given):
+        flag = f"--{option.name.replace('_', '-')}"
+        parser = parser_names()[flag].get(str(option.value))
+        if option.value and (parser is None or not parser.may_be_in(release)):
+            yield _refused, option, flag, parser, release
 
 
-def _is_on(setting: GivenOption | None) -> bool:
-    return setting is not None and setting.value is True
+def _is_on(option: GivenOption | None) -> bool:
+    return option is not None and option.value is True
 
 
-def _refused(setting: GivenOption, flag: str, name: ParserName | None, release: Patch) -> ArgumentProblem:
-    """Misspelt, gone or not there yet."""
-    text, version = f"{flag} {shown(str(setting.value))}", ".".join(map(str, release))
+def _refused(option: GivenOption, flag: str, name: ParserName | None, release: Patch) -> ArgumentProblem:
+    """Return the problem of a name that is misspelt, gone, or not there yet."""
+    text, version = f"{flag} {shown(str(option.value))}", ".".join(map(str, release))
     near = ""
     if name is None:
         message = f"{text} is none of vLLM's parsers; it does not start"
-        near, remedy = _nearest(str(setting.value), flag, release)
+        near, remedy = _nearest(str(option.value), flag, release)
     elif name.is_gone_in(release):
         message = (
             f"{text} is gone since {name.removed_in} (last in {name.until}); vLLM {version} does not start with it"
@@ -93,13 +94,13 @@ def _refused(setting: GivenOption, flag: str, name: ParserName | None, release: 
     else:
         message = f"{text} came with {name.since}; vLLM {version} does not start with it"
         remedy = remedy_of(f"use vLLM {name.since} or newer")
-    at = Argument(text=setting.text, path=setting.path, line=setting.line)
+    at = Argument(text=option.text, path=option.path, line=option.line)
     return ArgumentProblem(rule=PARSER_UNKNOWN, at=at, message=message, remedy=remedy, meant=near)
 
 
 @lru_cache(maxsize=256)
 def _nearest(text: str, flag: str, release: Patch) -> tuple[str, Remedy]:
-    """(the nearest name, the remedy); without such a name, those that begin so, or how to bring one along."""
+    """Return (the nearest name, the remedy). Without such a name, the remedy lists longer names, or says how to add a parser."""
     from difflib import get_close_matches
 
     names = [name for name, life in parser_names()[flag].items() if life.may_be_in(release)]

@@ -1,7 +1,7 @@
-"""Environment variables of the vLLM container: those that are not a user's to set, and why; those that move GPU memory; secrets.
+"""Environment variables of the vLLM container: reserved ones, folders, variables that move GPU memory, and secrets.
 
-The verdict is about the GPUs, the program and the sizes that the spec names. A variable that puts others in their place is reserved;
-one that tunes what was judged (NCCL_*, HF_*, most of VLLM_*, OMP_NUM_THREADS, PYTORCH_ALLOC_CONF …) is not.
+The verdict is about the GPUs, the program and the sizes that the spec names. A variable is reserved if it puts others in their place;
+it is not if it tunes the program that was judged (NCCL_*, HF_*, most of VLLM_*, OMP_NUM_THREADS, PYTORCH_ALLOC_CONF …).
 """
 
 import re
@@ -9,15 +9,15 @@ import re
 from kvgate.record import record
 
 CACHE_MOUNT = "/cache"
-"""The volume for downloads and compiled kernels: the only folder that may outlive the container."""
+"""Folder of the volume for downloads and compiled kernels. No other folder outlives the container."""
 
 
 @record
 class ReservedVariables:
-    """Variables that are refused for one reason."""
+    """Variables that are refused for the same reason."""
 
     patterns: tuple[str, ...]
-    """RE2 syntax, each of a whole name."""
+    """Patterns of whole names, in RE2 syntax."""
     reason: str
     instead: str
 
@@ -63,52 +63,63 @@ RESERVED: tuple[ReservedVariables, ...] = (
     ),
 )  # fmt: skip
 FOLDERS = {"HOME": CACHE_MOUNT, "HF_HOME": f"{CACHE_MOUNT}/huggingface", "VLLM_CACHE_ROOT": f"{CACHE_MOUNT}/vllm"}
-"""Variables that kvgate sets to folders of the cache volume; a user may choose others, best there."""
+"""Variables that kvgate sets to folders of the cache volume. A user may choose other folders; the best ones are in the volume."""
 
 
 def is_outside_cache(name: str, value: str) -> bool:
-    """A folder of FOLDERS that is lost with the container, or that user 2000 may not write to."""
+    """Return whether a variable of FOLDERS names a folder that is lost with the container, or that user 2000 may not write to."""
     return name in FOLDERS and value != CACHE_MOUNT and not value.startswith(f"{CACHE_MOUNT}/")
 
 
 @record
 class MovingVariable:
-    """A variable that changes how much GPU memory vLLM takes, in a way without a formula here."""
+    """A variable that changes how much GPU memory vLLM takes, by an amount without a formula here."""
 
     name: str
-    kind: str
-    """Named in the verdict, which is then Unknown; empty: it moves less than the cache's layout, and is only mentioned."""
+    unmodelled: str
+    """Feature that it switches on: the verdict is then Unknown. Empty: it moves less memory than a change of the cache's layout does, and
+    a warning names it."""
     harmless: tuple[str, ...] = ()
-    """Values that change nothing."""
+    """Values with which it moves no memory."""
 
 
 _OFF = ("", "0", "false", "False")
 MOVING: tuple[MovingVariable, ...] = (
-    MovingVariable(name="VLLM_MLA_DISABLE", kind="VLLM_MLA_DISABLE, another layout of the KV cache", harmless=_OFF),
     MovingVariable(
-        name="VLLM_PP_LAYER_PARTITION", kind="VLLM_PP_LAYER_PARTITION, layers that are cut by hand", harmless=("",)
-    ),
-    MovingVariable(name="VLLM_USE_V1", kind="VLLM_USE_V1, vLLM's older engine", harmless=("", "1", "true", "True")),
-    MovingVariable(
-        name="VLLM_HUMMING_ONLINE_QUANT_CONFIG", kind="VLLM_HUMMING_ONLINE_QUANT_CONFIG, other weights", harmless=("",)
+        name="VLLM_MLA_DISABLE", unmodelled="VLLM_MLA_DISABLE, another layout of the KV cache", harmless=_OFF
     ),
     MovingVariable(
-        name="VLLM_ROCM_MUSE_MOE_ONLINE_QUANT", kind="VLLM_ROCM_MUSE_MOE_ONLINE_QUANT, other weights", harmless=_OFF
+        name="VLLM_PP_LAYER_PARTITION",
+        unmodelled="VLLM_PP_LAYER_PARTITION, layers that are cut by hand",
+        harmless=("",),
     ),
-    MovingVariable(name="VLLM_ENABLE_STARTUP_PLAN", kind="", harmless=_OFF),
-    MovingVariable(name="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", kind=""),
-    MovingVariable(name="VLLM_USE_V2_MODEL_RUNNER", kind=""),
-    MovingVariable(name="VLLM_DISABLE_COMPILE_CACHE", kind="", harmless=_OFF),
-    MovingVariable(name="VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE", kind=""),
-    MovingVariable(name="VLLM_SPARSE_INDEXER_MAX_LOGITS_MB", kind=""),
-    MovingVariable(name="VLLM_DEEPEP_BUFFER_SIZE_MB", kind=""),
-    MovingVariable(name="VLLM_ATTENTION_BACKEND", kind=""),
-    MovingVariable(name="VLLM_USE_FLASHINFER_SAMPLER", kind=""),
-    MovingVariable(name="VLLM_BATCH_INVARIANT", kind="", harmless=_OFF),
+    MovingVariable(
+        name="VLLM_USE_V1", unmodelled="VLLM_USE_V1, vLLM's older engine", harmless=("", "1", "true", "True")
+    ),
+    MovingVariable(
+        name="VLLM_HUMMING_ONLINE_QUANT_CONFIG",
+        unmodelled="VLLM_HUMMING_ONLINE_QUANT_CONFIG, other weights",
+        harmless=("",),
+    ),
+    MovingVariable(
+        name="VLLM_ROCM_MUSE_MOE_ONLINE_QUANT",
+        unmodelled="VLLM_ROCM_MUSE_MOE_ONLINE_QUANT, other weights",
+        harmless=_OFF,
+    ),
+    MovingVariable(name="VLLM_ENABLE_STARTUP_PLAN", unmodelled="", harmless=_OFF),
+    MovingVariable(name="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", unmodelled=""),
+    MovingVariable(name="VLLM_USE_V2_MODEL_RUNNER", unmodelled=""),
+    MovingVariable(name="VLLM_DISABLE_COMPILE_CACHE", unmodelled="", harmless=_OFF),
+    MovingVariable(name="VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE", unmodelled=""),
+    MovingVariable(name="VLLM_SPARSE_INDEXER_MAX_LOGITS_MB", unmodelled=""),
+    MovingVariable(name="VLLM_DEEPEP_BUFFER_SIZE_MB", unmodelled=""),
+    MovingVariable(name="VLLM_ATTENTION_BACKEND", unmodelled=""),
+    MovingVariable(name="VLLM_USE_FLASHINFER_SAMPLER", unmodelled=""),
+    MovingVariable(name="VLLM_BATCH_INVARIANT", unmodelled="", harmless=_OFF),
 )
 
 ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
-"""vLLM's variable by which it takes any max_model_len."""
+"""Variable of vLLM by which it takes any max_model_len."""
 
 
 def allows_any_length(value: str) -> bool:
@@ -118,16 +129,16 @@ def allows_any_length(value: str) -> bool:
 
 _SECRET = re.compile(r"(.*_)?(API_KEY|TOKEN|PASSWORD|SECRET|SECRET_ACCESS_KEY|SECRET_KEY|ACCESS_KEY)", re.IGNORECASE)
 _LEAST_SECRET_LENGTH = 8
-"""Characters; switches such as HF_HUB_DISABLE_IMPLICIT_TOKEN=1 are shorter."""
+"""Characters of a secret at least; switches such as HF_HUB_DISABLE_IMPLICIT_TOKEN=1 are shorter."""
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """A text that others should not read, by the name of its variable."""
+    """Return whether a text is one that others should not read, by the name of its variable."""
     return len(value) >= _LEAST_SECRET_LENGTH and _SECRET.fullmatch(name) is not None
 
 
 def moving(name: str, value: str | None) -> MovingVariable | None:
-    """The row of a variable that is set; a value that is not known counts."""
+    """Return the row of a variable that moves memory, or None. A value that is not known counts as one that does."""
     found = _MOVING.get(name)
     return None if found is None or (value is not None and value.strip() in found.harmless) else found
 

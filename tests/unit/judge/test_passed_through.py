@@ -226,8 +226,8 @@ def test_a_folder_that_is_lost_with_the_container_is_warned_of(name: str, value:
 def test_a_variable_that_moves_memory_leaves_the_verdict_open_or_is_warned_of(row: Any) -> None:
     for given in ({"value": "other"}, FROM_SECRET):
         read_ = environment({"name": row.name, **given})
-        assert read_.kinds == ((row.kind,) if row.kind else ())
-        assert [each.rule.id for each in read_.findings] == ([] if row.kind else ["SettingMovesMemory"])
+        assert read_.kinds == ((row.unmodelled,) if row.unmodelled else ())
+        assert [each.rule.id for each in read_.findings] == ([] if row.unmodelled else ["SettingMovesMemory"])
     for value in row.harmless:
         assert environment({"name": row.name, "value": value}) == PodEnvironment()
 

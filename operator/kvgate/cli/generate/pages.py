@@ -192,7 +192,7 @@ def _variables() -> Iterator[str]:
     yield "| variable | warning |"
     yield "|---|---|"
     for variable in MOVING:
-        yield f"| `{variable.name}` | {'it changes a layout: the verdict is Unknown' if variable.kind else _MOVES} |"
+        yield f"| `{variable.name}` | {'it changes a layout: the verdict is Unknown' if variable.unmodelled else _MOVES} |"
     for name, folder in FOLDERS.items():
         yield f"| `{name}` | kvgate sets it to `{folder}`; a folder outside `/cache` is lost with the container |"
     yield f"| names that end in `API_KEY`, `TOKEN`, `PASSWORD`, `SECRET`, `ACCESS_KEY` | {_SECRETS} |\n"
