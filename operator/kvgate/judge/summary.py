@@ -7,7 +7,7 @@ from kvgate.api.conditions import Reason
 from kvgate.budget.adjust import Alternative
 from kvgate.budget.calibration import Correction
 from kvgate.budget.interval import Verdict
-from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED, Assessment, Decision
+from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED, Assessment, Decision, field_name
 from kvgate.judge.facts import INVALID_MODEL_CONFIG, UNKNOWN_ACCELERATOR, UNKNOWN_MODEL, UNKNOWN_VERSION
 from kvgate.rules import BUDGET_RULES, Finding, Severity
 from kvgate.rules.finding import error_rules
@@ -32,11 +32,18 @@ _FACT_REASONS = {
 def refusal(assessment: Assessment) -> str:
     """Return the refusal with the numbers and the single changes that would fit."""
     errors = [finding for finding in assessment.findings if finding.severity is Severity.ERROR]
+    if sum(len(finding.message) for finding in errors) > MAX_REFUSAL // 2:
+        errors = [finding.named(short_field_name) for finding in errors]
     searched = fruitless(assessment)
     closing = (f"; {searched}" if searched else "") + _way_out(assessment, errors)
     closing = shortened(inert(closing), MAX_REFUSAL // 2)
     told = inert_line("; ".join(finding.message for finding in errors))
     return shortened(told, MAX_REFUSAL - len(closing)) + closing
+
+
+def short_field_name(setting: str) -> str:
+    """The naming where there is little room: `maxNumSeqs`."""
+    return field_name(setting).rpartition(".")[2]
 
 
 def fruitless(assessment: Assessment) -> str:
@@ -79,7 +86,10 @@ def warnings(assessment: Assessment) -> list[str]:
         lines.append(f"adjusted: {changes_text(assessment)}")
         told = [finding for finding in told if finding.rule not in BUDGET_RULES]
     if assessment.decision is not Decision.REFUSE:
-        lines += [finding.message for finding in told]
+        lines += [
+            finding.message if len(finding.message) <= MAX_WARNING else finding.named(short_field_name).message
+            for finding in told
+        ]
     return [shortened(inert_line(line), MAX_WARNING) for line in lines]
 
 

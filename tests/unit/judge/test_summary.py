@@ -1,11 +1,13 @@
 """An assessment in words: short enough for kubectl, one line each, with the numbers."""
 
+from dataclasses import replace
+
 import pytest
 
 from kvgate.api.conditions import Reason
 from kvgate.budget.adjust import Alternative
 from kvgate.budget.interval import Verdict
-from kvgate.judge.assess import Assessment, Decision, judge
+from kvgate.judge.assess import Assessment, Decision, field_name, judge
 from kvgate.judge.summary import (
     MAX_REFUSAL,
     MAX_WARNING,
@@ -17,6 +19,7 @@ from kvgate.judge.summary import (
     warnings,
 )
 from kvgate.rules import Finding, Rule, Severity
+from kvgate.rules.finding import words
 from kvgate.rules.memory import KV_CACHE_TOO_SMALL
 from support.builders import new_document, new_request
 from unit.judge.test_assess import FITS, MAYBE, REFUSED, TOO_LARGE, UNKNOWN, assessed
@@ -162,3 +165,11 @@ def test_the_condition_accepted_is(assessment: Assessment, status: bool | None, 
 def test_a_verdict_that_nobody_can_decide_names_its_reason() -> None:
     judged = judge(new_request(unmodelled_settings=("LoRA",)))
     assert "LoRA is not modelled" in accepted(judged)[2]
+
+
+def test_a_warning_that_is_too_long_has_the_short_names_of_its_fields() -> None:
+    told = words("{max_num_seqs} {x} {max_model_len}", x="x" * 80)
+    by_path = replace(finding(severity=Severity.WARNING), words=told, naming=field_name)
+    admitted = Assessment(verdict=Verdict.MAY_NOT_FIT, decision=Decision.ADMIT_WITH_WARNING, findings=(by_path,))
+    assert by_path.message.startswith("spec.vllm.maxNumSeqs ")
+    assert warnings(admitted) == [f"maxNumSeqs {'x' * 80} maxModelLen"]

@@ -102,7 +102,12 @@ def choose(engine: FoundEngine, configured: str | None) -> Chosen:
     if unlisted := unlisted_hint(engine.hints):
         return Chosen(name=unlisted.value, path=unlisted.path)
     if image := cpu_image(engine):
-        return Chosen(name=None, path=image.path, findings=(_runs_on_cpu(image),))
+        at, remedy = (
+            Place(name="accelerator", path=image.path),
+            "see VLLM_CPU_KVCACHE_SPACE, which is the size of the KV cache",
+        )
+        message = "this image runs on CPUs, whose KV cache is main memory: not judged"
+        return Chosen(name=None, path=image.path, findings=(located(RUNS_ON_CPU, at, message, remedy),))
     if configured:
         return Chosen(name=configured, assumed=(f"accelerator {configured}, as configured",))
     return Chosen(name=None)
@@ -136,12 +141,6 @@ def cpu_image(engine: FoundEngine) -> Written | None:
     return next((image for image in (engine.version, engine.image) if _CPU_IMAGE.search(image.text)), None)
 
 
-def _runs_on_cpu(image: Written) -> Located:
-    at = Place(name="accelerator", path=image.path)
-    message = "this image runs on CPUs, whose KV cache is main memory: not judged"
-    return located(RUNS_ON_CPU, at, message, "see VLLM_CPU_KVCACHE_SPACE, which is the size of the KV cache")
-
-
 def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Located]:
     """Too few, or some that idle; silent where either is not known. What nobody sees of a line may use more."""
     needed = gpus_needed(line)
@@ -153,27 +152,18 @@ def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Locat
     usable = min(known, key=lambda each: each.count or 0, default=NOTHING)
     there = known[0] if known else NOTHING
     if usable.count is not None and usable.count * times < needed and not _has_others_gpus(engine, line):
-        yield _too_few(engine, usable, usable.count * times, needed)
+        has = f"{_owner(engine, usable)} {_gpus(usable.count * times)}"
+        message = f"the product of the parallel sizes is {needed} and {has}: vLLM does not start"
+        more = f"let {VISIBLE_DEVICES} show" if usable is engine.visible_gpus else "request"
+        at = Place(name="tensor_parallel_size", path=usable.path)
+        yield located(TOO_FEW_GPUS, at, message, f"{more} {_gpus(needed)}")
     elif there.count is not None and there.count * times > needed and not (line.open_words or engine.is_partial):
-        yield _idle(engine, line, there, there.count * times, needed)
-
-
-def _too_few(engine: FoundEngine, usable: Written, count: int, needed: int) -> Located:
-    at = Place(name="tensor_parallel_size", path=usable.path)
-    message = f"the product of the parallel sizes is {needed} and {_owner(engine, usable)} {_gpus(count)}: vLLM does not start"
-    more = (
-        f"let {VISIBLE_DEVICES} show {_gpus(needed)}" if usable is engine.visible_gpus else f"request {_gpus(needed)}"
-    )
-    return located(TOO_FEW_GPUS, at, message, more)
-
-
-def _idle(engine: FoundEngine, line: CommandLine, there: Written, count: int, needed: int) -> Located:
-    at = Place(name="tensor_parallel_size", path=there.path)
-    message = f"{_owner(engine, there)} {_gpus(count)} and vLLM uses {needed}: {count - needed} idle"
-    tensor = _size(line, "tensor_parallel_size")
-    after = "" if count % needed else tensor * count // needed  # with the other sizes as they are
-    use = change(Change.RAISE, "tensor_parallel_size", after, before=tensor)
-    return located(IDLE_GPUS, at, message, any_one(use, f"request {_gpus(needed)}"))
+        count, tensor = there.count * times, _size(line, "tensor_parallel_size")
+        message = f"{_owner(engine, there)} {_gpus(count)} and vLLM uses {needed}: {count - needed} idle"
+        after = "" if count % needed else tensor * count // needed  # with the other sizes as they are
+        use = change(Change.RAISE, "tensor_parallel_size", after, before=tensor)
+        at = Place(name="tensor_parallel_size", path=there.path)
+        yield located(IDLE_GPUS, at, message, any_one(use, f"request {_gpus(needed)}"))
 
 
 def _owner(engine: FoundEngine, count: Written) -> str:

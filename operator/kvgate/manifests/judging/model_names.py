@@ -1,7 +1,7 @@
 """The catalogue's name for a model as a manifest writes it."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from kvgate import catalogue
@@ -71,23 +71,24 @@ def find_model(named: Sequence[Named]) -> ModelFound | None:
             return ModelFound(
                 name=name, path=first.path, assumed=f"{first.text} holds {name}, by the name it is served as"
             )
-    by_folder = next(filter(None, map(_by_folder, _folders(first.text))), None)
+    by_folder = _by_folder(first.text)
     if by_folder is None:
         return plain
     return ModelFound(name=by_folder, path=first.path, assumed=f"{first.text} holds {by_folder}, by its folder's name")
 
 
-def _folders(place: str) -> Iterator[str]:
-    """Return the possible names of the model at the end of a path; of an image its tag, else its own name."""
+def _by_folder(place: str) -> str | None:
+    """The one model of the catalogue that is called like the end of a place; None where there are several, or none.
+
+    Of an image its tag is tried first. Names of images hold no dots and no capitals.
+    """
     last = place.rstrip("/").rpartition("/")[2]
     image, colon, tag = last.partition(":")
-    yield from (tag, image) if colon else (last,)
-
-
-def _by_folder(folder: str) -> str | None:
-    """The one model of the catalogue that is called so; None where there are several. Names of images hold no dots or capitals."""
-    found = _base_names().get(_plain(folder.removeprefix(_MODELCAR)), ())
-    return found[0] if len(found) == 1 else None
+    for folder in (tag, image) if colon else (last,):
+        found = _base_names().get(_plain(folder.removeprefix(_MODELCAR)), ())
+        if len(found) == 1:
+            return found[0]
+    return None
 
 
 def _plain(name: str) -> str:

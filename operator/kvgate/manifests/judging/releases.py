@@ -104,12 +104,14 @@ def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Rele
     why = next((found for found in images), ImageFound(version=None, reason="no image is written"))
     names = (word.text.partition("=")[0].partition(".")[0] for word in engine.arguments if word.text.startswith("--"))
     flags = frozenset(list(dict.fromkeys(names))[:_MAX_FLAGS])
-    usable = _understood(_with_values(usable_releases(flags), engine.arguments))
+    usable = _with_values(usable_releases(flags), engine.arguments)
+    # nobody named the releases that were only read, and their interval is wider: they are dropped where an older one will do
+    usable = [release for release in usable if not is_newer_than_known(release)] or usable
     newest = newest_understood()
     if why.is_newest and newest in usable:
         return Releases(low=newest, high=newest, assumed=f"vLLM {newest}: {why.reason}", is_ahead=why.is_ahead)
     if why.is_newest:  # or one that was pulled while it had these options
-        usable = (*usable, newest)
+        usable = [*usable, newest]
     return _range(usable, model, why)
 
 
@@ -144,11 +146,6 @@ def _all_spellings() -> frozenset[str]:
 def newest_understood() -> str:
     """The newest release that was read and whose accounting the budget knows."""
     return next(release for release in reversed(releases_read()) if not is_newer_than_known(release))
-
-
-def _understood(releases: Sequence[str]) -> Sequence[str]:
-    """Drop releases that were only read where an older one will do: nobody named them, and their interval is wider."""
-    return [release for release in releases if not is_newer_than_known(release)] or releases
 
 
 def _with_values(releases: Sequence[str], arguments: Sequence[Argument]) -> Sequence[str]:

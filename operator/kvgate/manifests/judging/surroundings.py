@@ -6,9 +6,8 @@ from fractions import Fraction
 from kvgate import catalogue
 from kvgate.api.quantity import parse_quantity
 from kvgate.budget.units import cdiv, format_gib
-from kvgate.documents.written import Written
 from kvgate.manifests.judging.gpus import ranks_of_a_copy
-from kvgate.manifests.pods.engine_found import FoundEngine, Store
+from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.finding import Rule, Scope, Severity, any_one
 from kvgate.vllm.arguments import Located, Place, located
 from kvgate.vllm.parser import CommandLine
@@ -27,36 +26,13 @@ PROBE_TOO_IMPATIENT = Rule(
     scope=Scope.MANIFESTS,
     title="A probe kills the container before the fastest start could answer it.",
 )
-SHARED_MEMORY_TOO_SMALL = Rule(
-    id="SharedMemoryTooSmall",
-    severities=(Severity.WARNING,),
-    scope=Scope.MANIFESTS,
-    title="Several ranks run in one container, whose /dev/shm has only the 64 MiB that a container gets by default.",
-)
-VOLUME_TOO_SMALL = Rule(
-    id="VolumeTooSmall",
-    severities=(Severity.WARNING,),
-    scope=Scope.MANIFESTS,
-    title="The volume that weights are downloaded to has less room than they take.",
-)
 
 
-def start_advice(engine: FoundEngine, line: CommandLine, model: str, weights_bytes: int | None) -> Iterator[Located]:
-    """Only what breaks a start, with its numbers. `weights_bytes`: of all ranks, where they are known."""
-    entry = catalogue.find_model(model) if model else None
-    stored_bytes = (entry.safetensors_bytes if entry else None) or weights_bytes
-    probe = next(iter(engine.probes), None)
-    if probe is not None and probe.get("httpGet").is_set:
-        yield from _impatient_probe(probe, stored_bytes)
-    if engine.has_shared_memory is False:
-        yield from _no_shared_memory(engine, line)
-    if stored_bytes is not None:
-        for store in engine.stores:
-            yield from _small_store(store, stored_bytes)
-
-
-def _impatient_probe(probe: Written, stored_bytes: int | None) -> Iterator[Located]:
+def impatient_probe(engine: FoundEngine, _: CommandLine, stored_bytes: int | None) -> Iterator[Located]:
     """A startup probe replaces the liveness probe until it succeeds; readiness kills nothing."""
+    probe = next(iter(engine.probes), None)
+    if probe is None or not probe.get("httpGet").is_set:
+        return
     initial, period, failures = (
         probe.get(name).count for name in ("initialDelaySeconds", "periodSeconds", "failureThreshold")
     )
@@ -73,8 +49,18 @@ def _impatient_probe(probe: Written, stored_bytes: int | None) -> Iterator[Locat
         )
 
 
-def _no_shared_memory(engine: FoundEngine, line: CommandLine) -> Iterator[Located]:
+SHARED_MEMORY_TOO_SMALL = Rule(
+    id="SharedMemoryTooSmall",
+    severities=(Severity.WARNING,),
+    scope=Scope.MANIFESTS,
+    title="Several ranks run in one container, whose /dev/shm has only the 64 MiB that a container gets by default.",
+)
+
+
+def no_shared_memory(engine: FoundEngine, line: CommandLine, _: int | None) -> Iterator[Located]:
     """NCCL and vLLM's own queues between the processes of an engine that are in one pod."""
+    if engine.has_shared_memory is not False:
+        return
     ranks = ranks_of_a_copy(line)
     ranks = min(ranks, engine.num_gpus.count or ranks)
     if ranks > 1:
@@ -87,13 +73,35 @@ def _no_shared_memory(engine: FoundEngine, line: CommandLine) -> Iterator[Locate
         )
 
 
-def _small_store(store: Store, stored_bytes: int) -> Iterator[Located]:
-    size = parse_quantity(store.size.text)
-    if size is not None and 0 < size < Fraction(stored_bytes):
-        room, weights = format_gib(int(size)), format_gib(stored_bytes)
-        yield located(
-            VOLUME_TOO_SMALL,
-            Place(name="volume", path=store.path or store.size.path),
-            f"{store.name} has {room}, and the weights that are downloaded to it take {weights}",
-            f"give it more than {weights}",
-        )
+VOLUME_TOO_SMALL = Rule(
+    id="VolumeTooSmall",
+    severities=(Severity.WARNING,),
+    scope=Scope.MANIFESTS,
+    title="The volume that weights are downloaded to has less room than they take.",
+)
+
+
+def small_stores(engine: FoundEngine, _: CommandLine, stored_bytes: int | None) -> Iterator[Located]:
+    """Volumes with less room than the weights, where both are known."""
+    for store in engine.stores:
+        size = parse_quantity(store.size.text)
+        if stored_bytes is not None and size is not None and 0 < size < Fraction(stored_bytes):
+            room, weights = format_gib(int(size)), format_gib(stored_bytes)
+            yield located(
+                VOLUME_TOO_SMALL,
+                Place(name="volume", path=store.path or store.size.path),
+                f"{store.name} has {room}, and the weights that are downloaded to it take {weights}",
+                f"give it more than {weights}",
+            )
+
+
+START_CHECKS = (impatient_probe, no_shared_memory, small_stores)
+"""Checks of what breaks a start, in the order in which their findings are reported."""
+
+
+def start_advice(engine: FoundEngine, line: CommandLine, model: str, weights_bytes: int | None) -> Iterator[Located]:
+    """Only what breaks a start, with its numbers. `weights_bytes`: of all ranks, where they are known."""
+    entry = catalogue.find_model(model) if model else None
+    stored_bytes = (entry.safetensors_bytes if entry else None) or weights_bytes
+    for check in START_CHECKS:
+        yield from check(engine, line, stored_bytes)
