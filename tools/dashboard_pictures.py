@@ -1,4 +1,4 @@
-"""docs/dashboards/*.png: each dashboard over the recorded run at its own pace.
+"""Write docs/dashboards/*.png: each dashboard over the recorded run, at the speed of the recording.
 
 .venv/bin/python tools/dashboard_pictures.py
 """
@@ -17,7 +17,7 @@ from pictures.dashboard import draw
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "dashboards"
 SHOWN = {"namespace": NAMESPACE, "inferencedeployment": "llama-3-1-8b"}
-"""On the dashboard of one deployment."""
+"""Choice on the dashboard of one deployment."""
 
 
 def main() -> None:

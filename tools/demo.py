@@ -1,4 +1,4 @@
-"""What `make demo` runs: kvgate's main job on a real Kubernetes API server on this machine, from check to clean-up.
+"""Run `make demo`: kvgate's main job on a real Kubernetes API server on this machine, from check to clean-up.
 
 Every step says what it proves, and the demo ends with 0 only if each did.
 """
@@ -43,7 +43,7 @@ VERDICTS = {
     "unknown.yaml": ("created", "Unknown", True),
     "tight.yaml": ("created", "True", True),
 }
-"""Of each sample: what `kubectl apply` must do, the status of its condition Accepted afterwards, and whether kubectl warns."""
+"""Sample → the outcome of `kubectl apply`, the status of its condition Accepted afterwards, and True where kubectl warns."""
 
 
 class DemoFailed(Exception):
@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def succeeds(name: str, steps: Callable[[], None]) -> bool:
-    """What a failed step says is the last line."""
+    """Run the steps; the message of a failed step is the last line."""
     try:
         steps()
     except (DemoFailed, DoorError, BuildError, ControlPlaneError, PrometheusError, subprocess.SubprocessError) as error:
@@ -215,7 +215,7 @@ def show_ledger() -> None:
 
 
 def show_metrics(port: int) -> None:
-    """What Prometheus scrapes; the controller renews it once a second."""
+    """Print the metrics that Prometheus scrapes; the controller renews them once a second."""
     title(f"The controller's metrics (http://127.0.0.1:{port}/metrics)")
     rendered = ("llama-3-1-8b", "llama-3-1-70b", "qwen3-6-27b", "qwen3-32b", "qwen3-8b")
     wait_until(

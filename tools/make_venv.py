@@ -1,4 +1,4 @@
-"""What `make init` runs: .venv from the pinned requirements (hashes checked), and kvgate in it, editable.
+"""Run `make init`: .venv from the pinned requirements (hashes checked), and kvgate in it, editable.
 
 Standard library only: it runs before there is an environment.
 """

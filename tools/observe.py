@@ -1,4 +1,4 @@
-"""What `make observe` runs: predicted against observed, on a real Kubernetes API server and a real Prometheus on this machine.
+"""Run `make observe`: predicted against observed, on a real Kubernetes API server and a real Prometheus on this machine.
 
 kvgate predicts the KV cache of an InferenceDeployment; its pods are fake vLLMs which report less, and replay a recorded run
 that passes the KV cache. The shipped scrape configuration finds them, the shipped rules fire, the dashboard is drawn.
@@ -35,12 +35,12 @@ from pictures.grafana import Window
 
 PACE = 60
 SPEED = 2
-"""Of the recorded run: it keeps its shape in the shorter windows."""
+"""Speed of the recorded run; it keeps its shape in the shorter windows."""
 WATCHED = Path("tools/fleet/data/observed.yaml")
 NAME, AGAIN = "chat", "chat-again"
 REPLICAS = 2
 ERROR = -0.12
-"""Of the prediction: what the fake engines report, beyond what the alert KvgatePredictionWrong allows."""
+"""Relative error of the prediction that the fake engines report; the alert KvgatePredictionWrong allows less."""
 BLOCK_SIZE = 16
 SHIPPED = Path("deploy/prometheus")
 BOARD = Path("charts/kvgate/dashboards/kvgate-deployment.json")
@@ -100,7 +100,7 @@ def process_pod(plane: ControlPlane, component: str) -> str:
 
 
 def addresses(plane: ControlPlane, *which: str) -> list[str]:
-    """Of pods; those that are not running have none."""
+    """Return the addresses of pods; a pod that is not running has none."""
     found = json.loads(plane.kubectl("get", *which, "-o", "json").stdout)
     return [pod["status"]["podIP"] for pod in found.get("items", [found]) if pod["status"].get("podIP")]
 
@@ -130,7 +130,7 @@ def engines(plane: ControlPlane, capacity_tokens: int) -> Iterator[Replay]:
 
 
 def configuration(kubeconfig: Path) -> dict[str, Any]:
-    """What ships, with a kubeconfig in place of a ServiceAccount, at our pace."""
+    """Return the shipped configuration, faster, with a kubeconfig instead of a ServiceAccount."""
     scrape = yaml.safe_load((SHIPPED / "scrape.yaml").read_text(encoding="utf-8"))
     for job in scrape["scrape_configs"]:
         for discovery in job["kubernetes_sd_configs"]:
@@ -158,15 +158,15 @@ def watch(server: Prometheus, replay: Replay) -> set[str]:
     """The alerts that fired meanwhile."""
     title(f"The recorded run: {replay.length_seconds:.0f} s, {SPEED} times as fast")
     replay.begin(speed=SPEED)
-    told: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str]] = set()
     while not replay.is_over:
         for alert in server.alerts():
             state, name = alert["state"], alert["labels"]["alertname"]
-            if (state, name) not in told:
+            if (state, name) not in seen:
                 say(f"{replay.seconds:3.0f} s  {state:8} {name}: {alert['annotations']['summary']}")
-                told.add((state, name))
+                seen.add((state, name))
         time.sleep(0.5)
-    return {name for state, name in told if state == "firing"}
+    return {name for state, name in seen if state == "firing"}
 
 
 FIGURES = (
@@ -186,7 +186,7 @@ FIGURES = (
 
 
 def run_seconds(replay: Replay) -> float:
-    """From its first row until now."""
+    """Return the time from the first row of the run until now."""
     return replay.length_seconds / SPEED + 1
 
 
@@ -203,17 +203,17 @@ def report(server: Prometheus, replay: Replay, fired: set[str]) -> None:
 
 
 def show_status(plane: ControlPlane) -> None:
-    """In kvgate's own words."""
+    """Print the conditions in kvgate's own words."""
     title(f"kubectl get infd {NAME}: what the controller says")
     status = status_of(plane, NAME)
     say(f"status.observed: {json.dumps(status['observed'])}")
-    told = {condition["type"]: condition for condition in status["conditions"]}
+    conditions = {condition["type"]: condition for condition in status["conditions"]}
     for kind in ("Observed", "PredictionDrift"):
-        say(f"{kind} {told[kind]['status']}, {told[kind]['reason']}: {told[kind]['message']}")
+        say(f"{kind} {conditions[kind]['status']}, {conditions[kind]['reason']}: {conditions[kind]['message']}")
 
 
 def show_next_verdict(plane: ControlPlane) -> None:
-    """Of another InferenceDeployment with the same setting."""
+    """Print the verdict about another InferenceDeployment with the same setting."""
     title("The same setting once more: what was observed corrects the next verdict")
     again = yaml.safe_load(WATCHED.read_text(encoding="utf-8")) | {"metadata": {"name": AGAIN, "namespace": "default"}}
     plane.apply(again)

@@ -21,7 +21,7 @@ JSON object per line to standard error, serves [metrics](metrics.md) beside its 
 
 
 def process_reference() -> str:
-    """What `--help` says of both."""
+    """Return the page with the options of both commands."""
     return "\n".join([HEAD, *map(command_section, (controller, webhook))])
 
 

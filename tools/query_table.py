@@ -45,9 +45,9 @@ class Asked:
     chosen: Mapping[str, str] = field(default_factory=dict)
     """Values of the variables."""
     label: str = ""
-    """Of a variable: whose values are asked for."""
+    """Label whose values are requested, for a variable."""
     is_range: bool = False
-    """Over the window, and not at its end alone."""
+    """True for a query over the whole window, not at its end only."""
 
 
 def everything() -> Iterator[Asked]:
@@ -77,7 +77,7 @@ class NotFinite(Exception):
 
 
 def series_count(asked: Asked, fleet: Fleet) -> int:
-    """At the end of the window. Raises NotFinite, and PrometheusError where it is refused."""
+    """Count the series at the end of the window. Raises NotFinite, and PrometheusError where the query is refused."""
     window = replace(fleet.window, chosen=asked.chosen)
     expression = window.fill(asked.expression)
     if asked.label:
@@ -101,7 +101,7 @@ def _values(label: str, selector: str, fleet: Fleet) -> int:
 
 
 def _infinite(expression: str, fleet: Fleet) -> list[float]:
-    """Over the window; a quantile of nothing, which is not a number, is a gap in Grafana."""
+    """Return the infinite values over the window. NaN, such as a quantile of nothing, is a gap in Grafana and no mistake."""
     found = fleet.prometheus.query_range(
         expression, start_seconds=fleet.window.start_seconds, end_seconds=fleet.window.end_seconds, step_seconds=1
     )
@@ -109,7 +109,7 @@ def _infinite(expression: str, fleet: Fleet) -> list[float]:
 
 
 def version(fleet: Fleet) -> str:
-    """Of the Prometheus."""
+    """Return the version of the Prometheus."""
     return str(fleet.prometheus.get("status/buildinfo")["version"]).partition("+")[0]
 
 

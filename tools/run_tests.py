@@ -1,4 +1,4 @@
-"""What `make test` runs: the checks, then the whole test suite with the control plane that `make tools` built."""
+"""Run `make test`: the checks, then the whole test suite with the control plane that `make tools` built."""
 
 import os
 import subprocess

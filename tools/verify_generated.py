@@ -1,4 +1,4 @@
-"""What `make verify` ends with: fails where a generated file differs from what is committed, or is not committed at all."""
+"""End `make verify`: fail where a generated file differs from the committed one, or is not committed."""
 
 import subprocess
 import sys

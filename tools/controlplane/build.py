@@ -56,7 +56,7 @@ class Tool:
     version_variables: tuple[str, ...] = ()
     """Go string variables to set; {version}, {major}, {minor} and {release} are filled in from go.mod."""
     tags: tuple[str, ...] = ()
-    """Of Go's conditional compilation."""
+    """Build tags of Go."""
     usual_seconds: int
     """Measured on two cores, with an empty Go cache, in the order of the list."""
     folder: Path = field(default=MODULES, compare=False)
@@ -67,7 +67,7 @@ class Tool:
 
     @property
     def version(self) -> str:
-        """What go.mod requires of the module that holds the package, such as v1.36.3."""
+        """Version of the module with the package that go.mod requires, such as v1.36.3."""
         required: list[tuple[str, str]] = re.findall(r"^(?:require)?\s*(\S+) (v\S+)", self.go_mod, re.MULTILINE)
         holders = [(path, version) for path, version in required if f"{self.package}/".startswith(f"{path}/")]
         if not holders:
@@ -76,7 +76,7 @@ class Tool:
 
     @property
     def release(self) -> str:
-        """What the binary calls itself; the module of Prometheus 3.11.3 is v0.311.3."""
+        """Release that the binary reports; the module of Prometheus 3.11.3 is v0.311.3."""
         return re.sub(r"^0\.(\d)(?=\d\d\.)0?", r"\1.", self.version.removeprefix("v"))
 
     @property
@@ -175,14 +175,14 @@ def _is_program(path: Path) -> bool:
 
 
 def _same_minor(apiserver: Path, ours: Tool) -> bool:
-    """Whether `kube-apiserver --version` (Kubernetes v1.36.3) is of the minor release that we build."""
+    """True where `kube-apiserver --version` (Kubernetes v1.36.3) shows the minor release that we build."""
     answer = subprocess.run([apiserver, "--version"], check=True, capture_output=True, text=True)
     theirs, our = (re.findall(r"\d+", text)[:2] for text in (answer.stdout, ours.version))
     return theirs == our
 
 
 def given_binaries(wanted: Sequence[Tool]) -> dict[str, Path]:
-    """What KUBEBUILDER_ASSETS offers; an incomplete Kubernetes set of another minor release is not mixed with ours."""
+    """Return the binaries in KUBEBUILDER_ASSETS; an incomplete set of another minor release of Kubernetes is not mixed with ours."""
     folder = os.environ.get("KUBEBUILDER_ASSETS")
     offered = {tool.name: Path(folder).absolute() / tool.name for tool in wanted} if folder else {}
     found = {name: path for name, path in offered.items() if _is_program(path)}
@@ -194,7 +194,7 @@ def given_binaries(wanted: Sequence[Tool]) -> dict[str, Path]:
 
 
 def locate(wanted: Sequence[Tool]) -> dict[str, Path]:
-    """For each tool the one file that serves it, whether or not it has been built yet."""
+    """Return the file of each tool, whether or not it is built already."""
     given = given_binaries(wanted)
     return {tool.name: given.get(tool.name, tool.stored) for tool in wanted}
 
@@ -294,7 +294,7 @@ def build(go: Path, tool: Tool, title: str) -> None:
 
 
 def run(command: Sequence[str], folder: Path, title: str) -> None:
-    """Run one long command with a sign of life; what it said is shown only if it fails."""
+    """Run one long command with a sign of life; its output is shown only if it fails."""
     environment = os.environ | BUILD_ENVIRONMENT
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=output)

@@ -22,7 +22,7 @@ ADDRESSES = ("127.0.0.1", "10.0.0.1")
 
 
 def _builder(subject: str, key: ec.EllipticCurvePrivateKey, authority: ec.EllipticCurvePrivateKey) -> Builder:
-    """With the key identifiers that Python 3.13 and later insist on."""
+    """Begin a certificate, with the key identifiers that Python 3.13 and later require."""
     now = dt.datetime.now(dt.UTC)
     return (
         Builder()

@@ -3,7 +3,7 @@
 
     PYTHONPATH=tools python -m controlplane.debian_prometheus
 
-`apt-get download` checks it against the archive's signature. Where it cannot be had, that is said and the tests which
+`apt-get download` checks it against the archive's signature. Where the package is not available, a message says so and the tests which
 need it skip; with KVGATE_REQUIRE_PROMETHEUS=1 it is an error.
 """
 
@@ -28,7 +28,7 @@ def find_debian() -> Path | None:
 
 
 def ensure_debian() -> Path:
-    """The same, after fetching it if need be."""
+    """Return that folder, after fetching the package if it is not there."""
     found = find_debian()
     if found:
         return found

@@ -1,4 +1,4 @@
-"""Run one program which cannot outlive the process that asked for it: `python guard.py PARENT FOLDER -- program ...`.
+"""Run one program which cannot outlive the process that started it: `python guard.py PARENT FOLDER -- program ...`.
 
 The kernel's parent-death signal alone is bound to the *thread* that started the program, so a control plane started
 from a worker thread would die with that thread. This guard has a single thread and waits on two process descriptors:

@@ -67,7 +67,7 @@ def kinds(served: Mapping[str, Schema]) -> Iterator[tuple[str, Schema]]:
 
 
 def closed(node: Any) -> Any:
-    """The same schema, with unknown fields refused as the API server's strict validation does."""
+    """Return the schema with unknown fields refused, as in the strict validation of the API server."""
     if isinstance(node, list):
         return [closed(each) for each in node]
     if not isinstance(node, dict):

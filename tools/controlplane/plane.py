@@ -101,8 +101,8 @@ class ControlPlane:
         self._token = secrets.token_urlsafe(24)
         self._programs: dict[str, Program] = {}
         self.pod_network = f"127.{64 + secrets.randbelow(128)}.0.0/16"
-        """Of the pods' addresses: on the loopback, so that whoever scrapes a pod never leaves this machine; control planes that
-        run side by side have different ones."""
+        """Range of the pods' addresses. It is on the loopback, so that a scrape of a pod never leaves this machine; control planes that
+        run side by side have different ranges."""
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -191,13 +191,13 @@ class ControlPlane:
         return f"https://127.0.0.1:{self._programs['kube-apiserver'].port}"
 
     def write_container_log(self, text: str) -> None:
-        """What `kubectl logs` shows of every container, in the format of container runtimes."""
+        """Write the log that `kubectl logs` shows for every container, in the format of container runtimes."""
         lines = (f"2026-01-01T00:00:00.000000000Z stdout F {line}\n" for line in text.splitlines())
         self._container_log.write_text("".join(lines), encoding="utf-8")
 
     @property
     def pod_cidr(self) -> str:
-        """Of the pods' addresses: loopback, so that a test can serve where a pod would; no two planes have the same."""
+        """Range of the pods' addresses. It is on the loopback, so that a test can serve in place of a pod; no two planes have the same."""
         high, low = divmod(self._programs["kube-apiserver"].port, 256)
         return f"127.{high}.{low}.1/24"
 
@@ -207,11 +207,11 @@ class ControlPlane:
 
     @property
     def kubeconfig(self) -> Path:
-        """For an administrator (group system:masters)."""
+        """Kubeconfig of an administrator (group system:masters)."""
         return self._folder / "admin.kubeconfig"
 
     def kubeconfig_for(self, service_account: str, namespace: str = "default") -> Path:
-        """For a ServiceAccount that exists, with the rights it really has; valid for one hour."""
+        """Write a kubeconfig for a ServiceAccount that exists, with the rights that it really has; it is valid for one hour."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token"
         answer = self.request("POST", path, {"spec": {"expirationSeconds": 3600}})
         return self._write_kubeconfig(f"{namespace}-{service_account}.kubeconfig", answer["status"]["token"])
@@ -231,7 +231,7 @@ class ControlPlane:
         check: bool = True,
         kubeconfig: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """kubectl as administrator, or as whom `kubeconfig` names; a failure carries what kubectl said."""
+        """Run kubectl as administrator, or with `kubeconfig`; the error for a failure has the output of kubectl."""
         options = [f"--kubeconfig={kubeconfig or self.kubeconfig}", f"--cache-dir={self._folder / 'kubectl'}"]
         result = subprocess.run(
             [self._assets / "kubectl", *options, *arguments],

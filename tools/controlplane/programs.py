@@ -100,7 +100,7 @@ class Program:
             )
 
     def wait_ready(self) -> None:
-        """Until it answers that it is ready; on another port if the first was taken meanwhile."""
+        """Wait until it answers that it is ready; start it on another port if its port was taken meanwhile."""
         for attempt in range(PORT_ATTEMPTS):
             self._wait_for_answer()
             if not self.died:
@@ -128,7 +128,7 @@ class Program:
             return False
 
     def kill(self) -> None:
-        """At once: a test has no use for a graceful end. Its guard collects it, so no zombie is left either."""
+        """Stop it at once: a test does not need a graceful end. Its guard waits for it, so no zombie is left."""
         if self._process:
             self._process.terminate()
             self._process.wait()

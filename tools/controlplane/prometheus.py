@@ -31,7 +31,7 @@ ANSWER_WITHIN_SECONDS = 30.0
 
 
 class PrometheusError(Exception):
-    """What Prometheus or promtool refused, in its own words."""
+    """Prometheus or promtool refused something; the message is its own."""
 
 
 def find_prometheus(line: str) -> Path | None:
@@ -40,7 +40,7 @@ def find_prometheus(line: str) -> Path | None:
 
 
 def ensure_prometheus(line: str) -> Path:
-    """The same, after building or fetching what is missing. Raises BuildError where it cannot be had."""
+    """Return the folder after building or fetching what is missing. Raises BuildError where that is impossible."""
     return ensure_assets(BINARIES) if line == "3" else ensure_debian()
 
 
@@ -72,13 +72,13 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prometheus:
-    """What a running server answers."""
+    """A running server, and its HTTP API."""
 
     program: Program
 
     @property
     def url(self) -> str:
-        """With a certificate that only `program.tls` trusts."""
+        """Address of the server; only `program.tls` trusts its certificate."""
         return f"https://127.0.0.1:{self.program.port}"
 
     def query(self, expression: str, *, at_seconds: float | None = None) -> list[Sample]:
@@ -92,7 +92,7 @@ class Prometheus:
     def query_range(
         self, expression: str, *, start_seconds: float, end_seconds: float, step_seconds: float
     ) -> list[Series]:
-        """As a panel of Grafana asks."""
+        """Return the series over a range of time, as a panel of Grafana requests them."""
         data = self.get("query_range", query=expression, start=start_seconds, end=end_seconds, step=step_seconds)
         return [Series.parse(element) for element in data["result"]]
 
@@ -107,11 +107,11 @@ class Prometheus:
         return found
 
     def rules(self) -> list[dict[str, Any]]:
-        """Of every group, each with its health and lastError; an alert also with its state."""
+        """Return the rules of every group, each with its health and lastError; an alert also has its state."""
         return [rule for group in self.get("rules")["groups"] for rule in group["rules"]]
 
     def alerts(self) -> list[dict[str, Any]]:
-        """Those pending or firing, each with labels, annotations and state."""
+        """Return the alerts that are pending or firing, each with labels, annotations and state."""
         return list(self.get("alerts")["alerts"])
 
     def targets(self) -> list[dict[str, Any]]:
@@ -179,7 +179,7 @@ def _command_line(folder: Path, port: int) -> list[str]:
 
 
 def promtool(assets: Path, *arguments: str | Path, text: str = "") -> str:
-    """What it printed, given this text on standard input; anything but success is raised with its reasons."""
+    """Run promtool with this text on standard input and return its output. Raises PrometheusError for a failure."""
     command = [str(assets / "promtool"), *map(str, arguments)]
     run = subprocess.run(command, input=text, text=True, capture_output=True, check=False, timeout=60)
     said = run.stdout + run.stderr
@@ -194,7 +194,7 @@ def check_rules(assets: Path, *paths: Path) -> str:
 
 
 def check_configuration(assets: Path, path: Path) -> str:
-    """With the rule files that it names."""
+    """Check a configuration and the rule files that it names."""
     return promtool(assets, "check", "config", "--lint-fatal", path)
 
 

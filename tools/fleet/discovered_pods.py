@@ -22,7 +22,7 @@ class Pod:
     namespace: str
     name: str
     address: str
-    """Where something answers, HOST:PORT."""
+    """HOST:PORT of a server that answers."""
     container_port: int = OTHER_PORT
     port_name: str = ""
     image: str = "vllm/vllm-openai:v0.33.0"
@@ -30,7 +30,7 @@ class Pod:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def target(self) -> dict[str, object]:
-        """For `static_configs` or a file, with the labels of role pod."""
+        """Return the target for `static_configs` or a file, with the labels of role pod."""
         meta = {
             "namespace": self.namespace,
             "pod_name": self.name,
@@ -52,18 +52,18 @@ def pods_json(pods: Iterable[Pod]) -> str:
 
 
 def in_a_file(_job: str) -> Mapping[str, object]:
-    """For `scrape_configuration`: each job sees every pod, as in Kubernetes."""
+    """Return the discovery for `scrape_configuration`: each job sees every pod, as in Kubernetes."""
     return {"file_sd_configs": [{"files": [PODS_FILE], "refresh_interval": "1s"}]}
 
 
 def engine_pod(deployment: str, namespace: str, address: str, *, replica: int = 0) -> Pod:
-    """As kvgate renders it."""
+    """Return the pod of an engine with the labels that kvgate renders."""
     labels = {OWNER_POD_LABEL: deployment, "app.kubernetes.io/name": "vllm"}
     return Pod(namespace=namespace, name=f"{deployment}-{replica}", address=address, port_name="http", labels=labels)
 
 
 def kvgate_pod(process: str, address: str) -> Pod:
-    """As the chart renders it; `process` is controller or webhook."""
+    """Return the pod of a process of kvgate (controller or webhook) with the labels of the chart."""
     labels = {"app.kubernetes.io/name": "kvgate", "app.kubernetes.io/component": process}
     return Pod(
         namespace="kvgate-system", name=f"kvgate-{process}", address=address, container_port=8080, port_name="metrics",

@@ -15,7 +15,7 @@ KVGATE = Path(sys.executable).parent / "kvgate"
 
 
 class DoorError(Exception):
-    """A process of kvgate ended by itself, or not with 0 when told to stop."""
+    """A process of kvgate ended by itself, or did not end with 0 after SIGTERM."""
 
 
 @contextmanager
@@ -34,9 +34,7 @@ def door(
     finally:
         code = _stop(running)
     if code != 0:
-        raise DoorError(
-            f"kvgate {name} ended with {code} when told to stop:\n{log.read_text(errors='replace')[-3000:]}"
-        )
+        raise DoorError(f"kvgate {name} ended with {code} after SIGTERM:\n{log.read_text(errors='replace')[-3000:]}")
 
 
 def _expect_running(name: str, running: subprocess.Popen[bytes]) -> None:
@@ -55,7 +53,7 @@ def _stop(running: subprocess.Popen[bytes]) -> int:
 
 
 def scrape(port: int, path: str = "/metrics", *, host: str = "127.0.0.1") -> str:
-    """What a plain-HTTP endpoint on the loopback answers. Raises OSError for anything but a success."""
+    """Return the answer of a plain-HTTP endpoint on the loopback. Raises OSError for anything but a success."""
     with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=5) as answer:
         return str(answer.read().decode())
 

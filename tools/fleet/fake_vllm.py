@@ -44,21 +44,21 @@ BUCKET = "le_"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Engine:
-    """What the server that is played was started with; the defaults are those of the recorded run."""
+    """Settings of the server that is imitated; the defaults are those of the recorded run."""
 
     vllm_version: str = "0.32.0"
     model_name: str = "tiny-llama"
     num_gpu_blocks: int | None = 64
-    """Of each engine; None: vLLM has not told yet."""
+    """Blocks of each engine; None while vLLM does not report them yet."""
     block_size: int = 128
     kv_cache_size_tokens: int | None = None
-    """Of each engine; None: blocks × block_size."""
+    """Tokens of each engine; None stands for blocks × block_size."""
     data_parallel_size: int = 1
     kv_cache_usage: float | None = None
-    """In place of the recorded one."""
+    """Usage that replaces the recorded one."""
     is_vllm: bool = True
     api_key: str = ""
-    """What /v1 and its like ask for; empty: nothing."""
+    """Key that paths such as /v1 require; none where it is empty."""
 
     @property
     def size_tokens(self) -> int | None:
@@ -76,7 +76,7 @@ def recorded_run() -> tuple[Mapping[str, float], ...]:
 
 @dataclass(kw_only=True)
 class Replay:
-    """Where the run stands: at its first row until it begins, then at the row of the moment, at the end at its last."""
+    """Position in the run: its first row until it begins, then the row of the moment, in the end its last row."""
 
     rows: Sequence[Mapping[str, float]] = field(default_factory=recorded_run)
     now: Callable[[], float] = time.monotonic
@@ -85,12 +85,12 @@ class Replay:
     _loops: bool = False
 
     def begin(self, *, speed: float = 1.0, loops: bool = False) -> None:
-        """From the first row on."""
+        """Start the run at its first row."""
         self._speed, self._loops, self._began_at = speed, loops, self.now()
 
     @property
     def seconds(self) -> float:
-        """Of the recording, not of the clock."""
+        """Seconds of the recording, not of the clock."""
         return 0.0 if self._began_at is None else (self.now() - self._began_at) * self._speed
 
     @property
@@ -102,7 +102,7 @@ class Replay:
         return not self._loops and self.seconds >= self.length_seconds
 
     def row(self) -> Mapping[str, float]:
-        """In a loop counters go on from where they were: a reset would be a restart."""
+        """In a loop, counters continue from their last values: a reset would look like a restart."""
         laps, seconds = divmod(self.seconds, self.length_seconds + 1) if self._loops else (0, self.seconds)
         row = self.rows[bisect_right(self.rows, seconds, key=lambda row: row["t_seconds"]) - 1]
         last = self.rows[-1]
@@ -124,7 +124,7 @@ def names_in(metric: EngineMetric, vllm_version: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineCollector:
-    """What stands in /metrics at this moment."""
+    """Metrics that /metrics shows at this moment."""
 
     engine: Engine
     replay: Replay
@@ -151,7 +151,7 @@ class EngineCollector:
         return [{"engine": str(index)} for index in range(self.engine.data_parallel_size)]
 
     def _cache_config(self) -> dict[str, str]:
-        """Those of the forty labels that a reader may want; num_gpu_blocks is the sum over all engines."""
+        """Return those of the forty labels that a reader may need; num_gpu_blocks is the sum over all engines."""
         engine = self.engine
         blocks = None if engine.num_gpu_blocks is None else engine.num_gpu_blocks * engine.data_parallel_size
         labels = {"block_size": engine.block_size, "num_gpu_blocks": blocks, "gpu_memory_utilization": 0.92}
@@ -181,7 +181,7 @@ FAMILIES: Mapping[str, Callable[[str], Metric]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """How a bad engine answers for /metrics: in another way, or with other figures."""
+    """Faults of an engine in its answer for /metrics: another form, or other figures."""
 
     status: str = ""
     """Empty: as a good one does."""
@@ -248,7 +248,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
     def server_bind(self) -> None:
-        """Without asking DNS what the address is called, which takes seconds where there is none."""
+        """Bind without a request to DNS for the name of the address, which takes seconds where there is no DNS."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]
         self.setup_environ()

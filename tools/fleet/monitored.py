@@ -57,13 +57,13 @@ DRIFTING = "qwen3-8b"
 PREDICTION_ERRORS = {DRIFTING: -0.14, "llama-3-1-70b": -0.034}
 USUAL_ERROR = 0.003
 RELEASES = {"qwen3-8b": "0.8.5", "llama-3-1-70b": "0.10.2"}
-"""Of vLLM, where it is not the recorded one."""
+"""Releases of vLLM, where they are not the recorded one."""
 PACES = {"llama-3-1-70b": 0.2, "qwen3-32b": 0.5, "qwen3-6-27b": 0.85}
-"""Of the recorded run: the slower, the less is asked of it by the end."""
+"""Speeds of the recorded run; a slower one has less load at the end."""
 OTHER = "chatbot"
-"""Has no InferenceDeployment."""
+"""An engine without an InferenceDeployment."""
 REPLICAS = {"llama-3-1-8b": 2, OTHER: 2}
-"""Where it is not one, as the sample's manifest says."""
+"""Replicas, where there are more than one, as in the manifest of the sample."""
 SCRAPE_SECONDS = 0.5
 PAST_THE_WORST = 45.0
 """Second of the recording: preemptions have been going on for a while."""
@@ -120,7 +120,7 @@ def _begin(pods: Mapping[str, list[Pod]], speed: float) -> None:
 
 
 def _prometheus(assets: Path, targets: Mapping[str, list[_Target]], *, twice: Mapping[str, Any]) -> Any:
-    """With the shipped configuration and rules, in a hurry."""
+    """Run a Prometheus with the shipped configuration and rules, at shorter intervals."""
     often = f"{SCRAPE_SECONDS * 1000:g}ms"
     configuration = scrape_configuration(
         lambda job: {"static_configs": targets[job]}, interval=often, rule_files=("rules.yaml",)
@@ -143,7 +143,7 @@ def _twice(name: str, pods: list[Pod]) -> Mapping[str, Any]:
 
 
 def judged_samples() -> Iterator[DeploymentSample]:
-    """Those of deploy/, with the conditions of a settled cluster."""
+    """Return the samples of deploy/ with the conditions of a settled cluster."""
     for path in sorted(SAMPLES.glob("*.yaml")):
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
         document["metadata"].setdefault("namespace", NAMESPACE)
@@ -158,7 +158,7 @@ def _no_config(_: object) -> ConfigMissing:
 
 
 def _conditions(name: str, assessment: Assessment) -> Iterator[tuple[str, str]]:
-    """As the controller would set them once everything has settled."""
+    """Return the conditions that the controller sets when everything has settled."""
     predicted = assessment.budget is not None and assessment.budget.tightest is not None
     refused = assessment.decision is Decision.REFUSE
     yield ConditionType.ACCEPTED, "False" if refused else "True" if predicted else "Unknown"
@@ -234,7 +234,7 @@ def _fine() -> tuple[bool, str]:
 
 
 def _controller(into: CollectorRegistry) -> Callable[[], None]:
-    """What a controller measures, one tick after the other."""
+    """Record what a controller measures, one tick after the other."""
     chance = random.Random(1)  # noqa: S311  # the same noise in every run
     gauge(registry.LEADER, into).set(1)
     starts = gauge(registry.CALIBRATION_STARTS, into)
@@ -272,7 +272,7 @@ def _webhook(into: CollectorRegistry) -> Callable[[], None]:
 
 
 def _published(samples: tuple[DeploymentSample, ...], pods: Mapping[str, list[Pod]]) -> Samples:
-    """What the controller would know after a scrape of all pods."""
+    """Return the observations of a controller after a scrape of all pods."""
     return {
         (sample.namespace, sample.name): replace(sample, observed=_observed(sample, pods.get(sample.name, ())))
         for sample in samples

@@ -1,4 +1,4 @@
-"""What ships for Prometheus, faster: a demonstration need not wait for a quarter of an hour until an alert fires."""
+"""The shipped rules and configuration of Prometheus with shorter times: a demonstration need not wait until an alert fires."""
 
 from __future__ import annotations
 

@@ -39,14 +39,14 @@ NEIGHBOURS = 6
 
 
 def draw(board: Json, source: Source, window: Window, target: Path) -> None:
-    """Writes the PNG; of a variable that is not chosen, everything."""
+    """Write the PNG; a variable without a choice stands for all of its values."""
     canvas = figure(board, source, window).canvas
     image = Image.frombytes("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba())).convert("RGB")
     _with_few_colours(image).save(target, optimize=True)
 
 
 def figure(board: Json, source: Source, window: Window) -> Figure:
-    """All panels, drawn."""
+    """Draw all panels."""
     window = replace(window, chosen={**everything_chosen(board), **window.chosen})
     grid_rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"])
     height = HEADER + grid_rows * ROW + MARGIN
@@ -65,7 +65,7 @@ def figure(board: Json, source: Source, window: Window) -> Figure:
 
 
 def _with_few_colours(image: Image.Image) -> Image.Image:
-    """A third of the bytes; the areas keep their very colours, and the edges of letters lose none that anybody sees."""
+    """Reduce the file to a third of its bytes; areas keep their exact colours, and the edges of letters lose shades that nobody sees."""
     frequent = [colour for _, colour in sorted(image.getcolors(1 << 24) or [], reverse=True)[:AREAS]]
     parts = image.quantize(256 - AREAS, method=Image.Quantize.MAXCOVERAGE).getpalette() or []
     kept: list[tuple[int, ...]] = []
@@ -78,7 +78,7 @@ def _with_few_colours(image: Image.Image) -> Image.Image:
 
 
 def _is_none_of(kept: list[tuple[int, ...]], colour: tuple[int, ...]) -> bool:
-    """Pillow takes neighbours for one colour: an area must have no neighbour."""
+    """Pillow treats near colours as one; the colour of an area must have none near it."""
     return all(max(abs(one - other) for one, other in zip(each, colour, strict=True)) > NEIGHBOURS for each in kept)
 
 
@@ -111,14 +111,14 @@ class AtUrl:
     url: str
 
     def query(self, expression: str, *, at_seconds: float | None = None) -> list[Sample]:
-        """Scalars are not asked for by panels."""
+        """Return the samples at one time; panels request no scalars."""
         at = {} if at_seconds is None else {"time": at_seconds}
         return [Sample.parse(element) for element in self._get("query", query=expression, **at)]
 
     def query_range(
         self, expression: str, *, start_seconds: float, end_seconds: float, step_seconds: float
     ) -> list[Series]:
-        """As a panel of Grafana asks."""
+        """Return the series over a range of time, as a panel of Grafana requests them."""
         found = self._get("query_range", query=expression, start=start_seconds, end=end_seconds, step=step_seconds)
         return [Series.parse(element) for element in found]
 

@@ -1,4 +1,4 @@
-"""How drawn panels look, and the box of pixels that each is drawn into."""
+"""Colours of drawn panels, and the box of pixels that a panel is drawn into."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Box:
     height: float
 
     def inner(self, left: float, top: float, right: float, bottom: float) -> Box:
-        """What margins leave."""
+        """Return the box inside these margins."""
         return Box(
             figure=self.figure,
             left=self.left + left,

@@ -29,13 +29,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
-    """What a user has chosen: the time range in Unix seconds, and the variables."""
+    """Choice of a user: the time range in Unix seconds, and the variables."""
 
     start_seconds: float
     end_seconds: float
     scrape_seconds: float = 15.0
     chosen: Mapping[str, str] = field(default_factory=dict)
-    """By variable, a value or a regular expression."""
+    """Variable → a value or a regular expression."""
 
     @property
     def seconds(self) -> float:
@@ -56,12 +56,12 @@ class Window:
 
 
 def panels(board: Json) -> Iterator[Json]:
-    """Without the headings of rows."""
+    """Return the panels, without the headings of rows."""
     return (panel for panel in board["panels"] if panel["type"] != "row")
 
 
 def target_expressions(board: Json) -> Iterator[str]:
-    """Of every query of every panel."""
+    """Return the expressions of every query of every panel."""
     return (target["expr"] for panel in panels(board) for target in panel["targets"])
 
 
@@ -78,12 +78,12 @@ def variable_queries(board: Json) -> Iterator[tuple[str, str]]:
 
 
 def everything_chosen(board: Json) -> dict[str, str]:
-    """What Grafana puts in the place of each variable where all of its values are chosen."""
+    """Return the text that Grafana inserts for each variable when all of its values are chosen."""
     return {variable["name"]: variable.get("allValue") or ".+" for variable in board["templating"]["list"]}
 
 
 def series_name(target: Json, labels: Mapping[str, str]) -> str:
-    """By the target's legend; without one, the values of the labels."""
+    """Return the name from the target's legend, or the values of the labels without a legend."""
     legend = target.get("legendFormat") or "__auto"
     if legend == "__auto":
         return ", ".join(value for name, value in sorted(labels.items()) if name != "__name__") or "value"
@@ -101,7 +101,7 @@ def overrides(panel: Json, name: str) -> dict[str, Any]:
 
 
 def threshold_colour(thresholds: Json, value: float) -> str:
-    """Of the highest step that the value has reached."""
+    """Return the colour of the highest step that the value has reached."""
     reached = [step for step in thresholds["steps"] if step["value"] is None or value >= step["value"]]
     return str(reached[-1]["color"])
 

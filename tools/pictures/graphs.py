@@ -15,7 +15,7 @@ from pictures.grafana import Json, Source, Window, mapped, overrides, series_nam
 from pictures.units import Scale, scale
 
 POINTS = 240
-"""Of a line, where the panel does not ask for fewer."""
+"""Points of a line, unless the panel requests fewer."""
 LEGEND_LINE, SWATCH, BETWEEN = 17.0, 14.0, 18.0
 MOST_LEGEND_LINES = 3
 
@@ -79,7 +79,7 @@ def _with_gaps(points: Iterable[tuple[float, float]], step: float) -> list[tuple
 
 
 def draw_graph(box: Box, panel: Json, source: Source, window: Window) -> bool:
-    """False where there is nothing to draw."""
+    """Draw the panel; return False where there is nothing to draw."""
     found, step = read(panel, source, window)
     if not found:
         return False
@@ -110,7 +110,7 @@ def _line(axes: Axes, one: Drawn, measure: Scale, others: dict[str, Drawn]) -> N
 
 
 def _bars(axes: Axes, bars: list[Drawn], measure: Scale, step: float) -> list[float]:
-    """Each on top of those before it; returns how high they reach."""
+    """Draw each series on top of those before it; return the heights that they reach."""
     tops: dict[float, float] = {}
     for one in bars:
         points = [
@@ -208,7 +208,7 @@ def _lines(box: Box, found: list[Drawn], room: float) -> list[list[tuple[Drawn, 
 
 
 def _legend_table(box: Box, found: list[Drawn], measure: Scale) -> Box:
-    """From the top of the stack down, each with its last value."""
+    """Draw the legend from the top of the stack down, each series with its last value."""
     width = 190.0
     left = box.width - width
     shown = [*(one for one in found if not one.bars), *(one for one in reversed(found) if one.bars)]

@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 def draw_panel(box: Box, panel: Json, source: Source, window: Window) -> None:
-    """With its card and title; what it says without data, where there is none."""
+    """Draw a panel with its card and title, or with its text for no data."""
     box.fill(CARD, edge=EDGE, radius=5)
     if panel["title"]:
         box.text(14, 17, panel["title"], size=9.5, weight="bold")
@@ -78,7 +78,7 @@ def _bars(box: Box, panel: Json, source: Source, window: Window) -> bool:
 
 
 def table_rows(panel: Json, source: Source, window: Window) -> list[Row]:
-    """As Grafana's merge makes them: rows are one where the labels that they share are the same."""
+    """Merge rows as Grafana does: two rows are one where the labels that they share are equal."""
     rows: list[Row] = []
     for target in panel["targets"]:
         for sample in source.query(window.fill(target["expr"]), at_seconds=window.end_seconds):

@@ -21,17 +21,17 @@ QUESTION = {
 
 
 def question() -> Sweep:
-    """The cells of the picture."""
+    """Return the cells of the picture."""
     return swept(QUESTION)
 
 
 def picture() -> str:
-    """The SVG's text; the same for the same answer."""
+    """Return the text of the SVG; the same for the same answer."""
     return svg(question())
 
 
 def command() -> str:
-    """What a reader types for it."""
+    """Return the command that draws this picture."""
     options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in QUESTION.items())
     return f"kvgate sweep {options} --file planning.svg"
 

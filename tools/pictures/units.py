@@ -23,7 +23,7 @@ _SUFFIX = "suffix:"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
-    """What the numbers of one axis are divided by, and what stands behind them."""
+    """Divisor of the numbers of one axis, and the unit behind them."""
 
     divisor: float
     suffix: str
@@ -38,7 +38,7 @@ class Scale:
 
 
 def scale(unit: str, largest: float) -> Scale:
-    """For numbers up to this one; a unit without steps is its own."""
+    """Return the scale for numbers up to this one; a unit without steps has one scale."""
     if unit.startswith(_SUFFIX):
         return Scale(divisor=1, suffix=unit.removeprefix(_SUFFIX))
     steps = _SCALES.get(unit, ((1, ""),))

@@ -35,7 +35,7 @@ def _program(name: str) -> str | None:
 
 
 def _own() -> dict[str, str]:
-    """Without the variables that lead a Python to modules of the current folder, such as PYTHONPATH=."""
+    """Return the environment without variables that lead Python to modules of the current folder, such as PYTHONPATH=."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 

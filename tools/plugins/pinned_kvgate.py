@@ -103,7 +103,7 @@ def _renew(environment: Path) -> None:
 
 
 def _separated(words: Sequence[str]) -> list[str]:
-    """With `--` before the first word that is a file here: the checkout may hold one that is named as an option."""
+    """Insert `--` before the first word that is a file here: the checkout may hold a file with the name of an option."""
     if "--" in words:
         return list(words)
     first = next((index for index, word in enumerate(words) if os.path.lexists(word)), len(words))
@@ -124,10 +124,10 @@ def check() -> int:
         "--output=github", f"--output=markdown={table}", "--", *paths,
     ]  # fmt: skip
     with Path(rendered if chart else os.devnull).open("rb") as stdin:
-        code, told = _run(
+        code, messages = _run(
             command, CHECK_SECONDS, cwd=table.parent, stdin=stdin, variables=_variables("KVGATE_DOCS_URL")
         )
-    _show(told)
+    _show(messages)
     _append(table)
     return code
 
@@ -146,8 +146,8 @@ def _render(chart: str, workspace: Path, rendered: Path) -> None:
         chart = str(_copy(workspace / chart))
     command = [helm, "template", *arguments, "--", RELEASE, chart]
     with rendered.open("wb") as stdout:
-        code, told = _run(command, HELM_SECONDS, cwd=workspace, stdout=stdout, variables=_variables("HOME"))
-    _show(told)
+        code, messages = _run(command, HELM_SECONDS, cwd=workspace, stdout=stdout, variables=_variables("HOME"))
+    _show(messages)
     if code:
         raise Stop(f"helm template ended with exit code {code}")
 
@@ -202,11 +202,11 @@ def _run(
     return done.returncode, done.stderr
 
 
-def _show(told: bytes) -> None:
-    """On standard error, where nothing is a command to the runner: messages may hold words of the checkout."""
-    if told.strip():
+def _show(messages: bytes) -> None:
+    """Print on standard error, where nothing is a command for the runner: messages may hold words of the checkout."""
+    if messages.strip():
         mark = secrets.token_hex(16)
-        sys.stderr.write(f"::stop-commands::{mark}\n{told.decode(errors='replace').rstrip()}\n::{mark}::\n")
+        sys.stderr.write(f"::stop-commands::{mark}\n{messages.decode(errors='replace').rstrip()}\n::{mark}::\n")
         sys.stderr.flush()
 
 
