@@ -13,8 +13,8 @@ from typing import Any
 
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.api.validation import parse_document
-from kvgate.budget.adjust import AdjustLimits, adjust
-from kvgate.budget.plan import plan
+from kvgate.budget.answer import plan
+from kvgate.budget.solver import AdjustLimits, adjust
 from kvgate.judge.assess import assess, to_budget_request
 from kvgate.judge.facts import ConfigMissing, Facts, gather
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from statistics import quantiles
 
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.calibration import Calibration, ObservedStart, StartToStart
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest
 from kvgate.budget.units import gib
 from kvgate.calibration.records import MAX_STARTS, read_records, start_of_bytes, write_records

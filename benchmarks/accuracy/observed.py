@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from accuracy.predictions import Prediction, predict
 from accuracy.starts import GIB, Start
+from kvgate.budget.answer import plan
 from kvgate.budget.calibration import Calibration, ObservedStart
-from kvgate.budget.plan import plan
 from kvgate.calibration.records import start_of_bytes
 from kvgate.judge.what_if import read_request
 

@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvgate import catalogue
-from kvgate.budget.adjust import (
+from kvgate.budget.answer import plan
+from kvgate.budget.capacity import largest
+from kvgate.budget.cuda_graphs import num_capture_sizes
+from kvgate.budget.hardware import Accelerator, Parallelism, stage_sizes
+from kvgate.budget.interval import Interval, Verdict, verdict_of
+from kvgate.budget.model_shape import LatentAttention
+from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee
+from kvgate.budget.solver import (
     AdjustLimits,
     Alternative,
     Knob,
@@ -19,13 +26,6 @@ from kvgate.budget.adjust import (
     largest_max_model_len,
     largest_max_num_seqs,
 )
-from kvgate.budget.capacity import largest
-from kvgate.budget.cuda_graphs import num_capture_sizes
-from kvgate.budget.hardware import Accelerator, Parallelism, stage_sizes
-from kvgate.budget.interval import Interval, Verdict, verdict_of
-from kvgate.budget.model_shape import LatentAttention
-from kvgate.budget.plan import plan
-from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee
 from kvgate.budget.units import cdiv, round_up, share_of
 from kvgate.vllm.pod_options import OWNED_FLAG_PATTERN, OWNED_FLAGS, owned_flag
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_request

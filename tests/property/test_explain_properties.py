@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.explanations import TERMS, explain_term
 from kvgate.budget.paging import default_lengths, paging_of
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB
 from support.builders import catalogue_accelerator, catalogue_shape, new_request

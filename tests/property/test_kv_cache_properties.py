@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvgate.budget.adjust import fits_low, largest_max_model_len, largest_max_num_seqs
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.capacity import KVCache
 from kvgate.budget.interval import Verdict
 from kvgate.budget.kv_cache_spec import StateSpec
 from kvgate.budget.model_shape import ModelShape, RecurrentState, SharedCache
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest, Guarantee, Speculation, Workload
+from kvgate.budget.solver import fits_low, largest_max_model_len, largest_max_num_seqs
 from support import kinds
 from support.builders import catalogue_accelerator, new_request, new_workload
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from kvgate.budget.answer import plan
 from kvgate.budget.calibration import ObservedStart, Origin
-from kvgate.budget.plan import plan
 from kvgate.budget.units import gib
 from kvgate.calibration.records import start_of_bytes
 from kvgate.judge.what_if import read_request

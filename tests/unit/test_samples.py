@@ -2,8 +2,8 @@
 
 import pytest
 
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.interval import Verdict
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB
 from kvgate.judge.assess import Decision

@@ -2,11 +2,11 @@
 
 import re
 
+from kvgate.budget.answer import Budget, Stage
 from kvgate.budget.capacity import KVCache
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.ledger import Ledger, weights_of
 from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.plan import Budget, Stage
 from kvgate.budget.run import built_shape
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB, MIB, format_gib

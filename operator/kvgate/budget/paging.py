@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.capacity import KVCache, blocks_of_requests, largest
 from kvgate.budget.kv_cache_dtype import kernel_block_size
 from kvgate.budget.kv_cache_spec import (
@@ -19,7 +20,6 @@ from kvgate.budget.kv_cache_spec import (
     StateSpec,
     WindowMLASpec,
 )
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.units import cdiv, round_up
 from kvgate.record import record
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 
+from kvgate.budget.answer import Budget
 from kvgate.budget.capacity import KVCache
 from kvgate.budget.kv_cache_spec import AttentionSpec, ChunkedLocalSpec, SlidingWindowSpec, StateSpec
 from kvgate.budget.model_shape import (
@@ -18,7 +19,6 @@ from kvgate.budget.model_shape import (
     RecurrentState,
     SharedCache,
 )
-from kvgate.budget.plan import Budget
 from kvgate.budget.units import format_gib
 from kvgate.record import record
 

@@ -12,18 +12,10 @@ from dataclasses import asdict, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from kvgate.budget.calibration import (
-    MIN_WITNESSES,
-    Calibration,
-    ObservedStart,
-    Origin,
-    Scope,
-    StartKey,
-    StartState,
-)
+from kvgate.budget.answer import Budget
+from kvgate.budget.calibration import MIN_WITNESSES, Calibration, ObservedStart, Origin, Scope, StartKey, StartState
 from kvgate.budget.interval import Interval
 from kvgate.budget.ledger import observed_start
-from kvgate.budget.plan import Budget
 from kvgate.budget.units import format_gib, gib
 from kvgate.record import record
 

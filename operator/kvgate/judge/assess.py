@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from kvgate import catalogue
 from kvgate.api import field_path
-from kvgate.budget import adjust as solver
-from kvgate.budget.adjust import AdjustLimits, Adjustment, Alternative, Knob
+from kvgate.budget import solver as solver
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.interval import Verdict
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
+from kvgate.budget.solver import AdjustLimits, Adjustment, Alternative, Knob
 from kvgate.judge.facts import Facts
 from kvgate.judge.passed_through import NO_EXTRA_ARGS, ExtraArgs, PodEnvironment, read_environment, read_extra_args
 from kvgate.record import record
@@ -23,7 +23,7 @@ from kvgate.vllm.arguments import option_name
 from kvgate.vllm.settings import SPEC_SETTINGS, engine_settings, stretches_length, unmodelled_kinds
 from kvgate.vllm.variables import ALLOW_LONG
 
-if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
+if TYPE_CHECKING:
     from kvgate.api.status import Effective
     from kvgate.api.v1alpha1 import Adjust, InferenceDeploymentSpec, Vllm
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.capacity import largest
 from kvgate.budget.interval import Interval, Verdict
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee
 from kvgate.judge import assess
 from kvgate.judge.what_if import UnknownFacts, read_request

@@ -10,9 +10,9 @@ from kvgate.api.quantity import format_bytes, plus_bytes
 from kvgate.api.status import Effective, Placement
 from kvgate.api.template import Amounts, Resources, Template
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec, Model, Vllm
+from kvgate.budget.answer import Budget
 from kvgate.budget.calibration import Scope
 from kvgate.budget.errors import UnknownVersion
-from kvgate.budget.plan import Budget
 from kvgate.budget.units import GIB, cdiv
 from kvgate.budget.versions import accounting_of
 from kvgate.calibration.records import Trust

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
+from kvgate.budget.answer import Budget
 from kvgate.budget.interval import Interval, Verdict, verdict_of
 from kvgate.budget.non_torch import startup_slack
-from kvgate.budget.plan import Budget
 from kvgate.budget.request import Guarantee
 from kvgate.budget.units import format_gib, share_of
 from kvgate.budget.weights import checkpoint_ratio

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kvgate.budget.plan import Budget
+from kvgate.budget.answer import Budget
 from kvgate.budget.request import Guarantee
 from kvgate.budget.settings import uncut_item_tokens
 from kvgate.budget.support import parallelism_refusals

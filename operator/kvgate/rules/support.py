@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kvgate.budget.plan import Budget
+from kvgate.budget.answer import Budget
 from kvgate.budget.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal
 from kvgate.budget.versions import NEWEST, is_newer_than_known
 from kvgate.rules.finding import (

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget.answer import plan
 from kvgate.budget.interval import Interval
 from kvgate.budget.ledger import Ledger
-from kvgate.budget.plan import plan
 from kvgate.budget.request import GraphSettings
 from kvgate.budget.units import GIB, gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_request

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from kvgate.budget.answer import plan
 from kvgate.budget.calibration import Calibration
 from kvgate.budget.hardware import Parallelism
 from kvgate.budget.ledger import ledger_of
-from kvgate.budget.plan import plan
 from kvgate.calibration.records import start_of_bytes
 from kvgate.catalogue.lookup import model_names
 from support.builders import catalogue_accelerator, catalogue_shape, new_request

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.calibration import (
     SCATTER_BYTES,
     SCATTER_UNIFIED_BYTES,
@@ -13,7 +14,6 @@ from kvgate.budget.calibration import (
     StartState,
 )
 from kvgate.budget.interval import Interval, Verdict
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest
 from kvgate.budget.units import GIB, MIB, gib
 from kvgate.calibration.records import start_of_blocks, start_of_bytes

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, ObservedStart, Origin, Scope, StartState
 from kvgate.budget.interval import Interval, Verdict
-from kvgate.budget.plan import Budget, plan
 from kvgate.judge.what_if import read_request
 from support.starts import ASKED, a_pods_start, a_start
 

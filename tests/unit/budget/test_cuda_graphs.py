@@ -2,9 +2,9 @@
 
 import pytest
 
+from kvgate.budget.answer import plan
 from kvgate.budget.cuda_graphs import num_capture_sizes
 from kvgate.budget.ledger import Ledger
-from kvgate.budget.plan import plan
 from kvgate.budget.request import GraphSettings
 from kvgate.budget.units import gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_request

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.explanations import TERMS, Explanation, explain_term, format_bytes, term_named
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.units import GIB
 from support.builders import catalogue_shape, new_gdn, new_layer, new_model_shape, new_request
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.interval import Verdict
 from kvgate.budget.kv_cache_dtype import plain
 from kvgate.budget.kv_cache_groups import form_groups
 from kvgate.budget.kv_cache_spec import FullAttentionSpec, MLASpec, Reach, SlidingWindowSpec, WindowMLASpec
 from kvgate.budget.model_shape import LayerShape, ModelShape, UnmodelledLayer
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import Speculation
 from kvgate.budget.units import GIB
 from support import kinds

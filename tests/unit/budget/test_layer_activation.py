@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget.answer import plan
 from kvgate.budget.ledger import Ledger
-from kvgate.budget.plan import plan
 from kvgate.budget.units import GIB, gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 

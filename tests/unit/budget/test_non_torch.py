@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget.answer import plan
 from kvgate.budget.hardware import Parallelism
 from kvgate.budget.interval import Interval
 from kvgate.budget.non_torch import startup_slack
-from kvgate.budget.plan import plan
 from kvgate.budget.units import GIB, gib
 from kvgate.budget.versions import accounting_of
 from support.builders import catalogue_accelerator, catalogue_shape, new_request

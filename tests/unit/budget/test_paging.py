@@ -2,9 +2,9 @@
 
 import pytest
 
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.model_shape import FullAttention, LayerShape, Mixer
 from kvgate.budget.paging import Paged, PagedRequest, default_lengths, paging_of
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.units import GIB, MIB
 from support.builders import catalogue_shape, new_gdn, new_model_shape, new_request
 

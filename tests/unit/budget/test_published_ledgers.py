@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.interval import Verdict
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import Guarantee
 from kvgate.budget.units import GIB, gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_request, new_workload

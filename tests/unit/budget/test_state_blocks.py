@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.plan import Budget, plan
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.request import GraphSettings
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from kvgate.budget.plan import Budget, plan
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.request import Guarantee
 from kvgate.budget.units import GIB, cdiv
 from support.builders import catalogue_shape, new_request

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import pytest
 
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.model_shape import (
     CompressedAttention,
     CrossAttention,
@@ -13,7 +14,6 @@ from kvgate.budget.model_shape import (
     Mixer,
     SharedCache,
 )
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.textbook import Textbook, textbook_of
 from kvgate.budget.units import GIB
 from support.builders import catalogue_shape, new_gdn, new_model_shape, new_request

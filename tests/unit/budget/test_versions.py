@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import pytest
 
+from kvgate.budget.answer import plan
 from kvgate.budget.errors import UnknownVersion
-from kvgate.budget.plan import plan
 from kvgate.budget.units import GIB
 from kvgate.budget.versions import DEFAULT_VERSION, NEWEST, OLDEST, accounting_of, parse_release
 from kvgate.vllm.options import releases_read

@@ -6,9 +6,9 @@ from fractions import Fraction
 import pytest
 
 from kvgate import catalogue
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.ledger import weights_of
 from kvgate.budget.model_shape import Encoder, LayerShape, ModelShape, RecurrentState
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.versions import accounting_of
 from kvgate.budget.weights import Weights, checkpoint_ratio, weight_parts
 from kvgate.hf_config.blocks import replicated, vector

@@ -7,13 +7,13 @@ from fractions import Fraction
 
 import pytest
 
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.hardware import Parallelism, stage_sizes
 from kvgate.budget.interval import Verdict
 from kvgate.budget.kv_cache_dtype import resolve
 from kvgate.budget.kv_cache_groups import Groups, bytes_per_block, form_groups, request_blocks
 from kvgate.budget.kv_cache_spec import FullAttentionSpec, KVCacheSpec, Reach, StateSpec
 from kvgate.budget.layout import aligned_block_size
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import Guarantee
 from kvgate.budget.support import parallelism_refusals
 from kvgate.budget.units import GIB

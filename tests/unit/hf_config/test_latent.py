@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget.answer import plan
 from kvgate.budget.hardware import Parallelism
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import CompressedAttention, FullAttention, LatentAttention, LayerShape
-from kvgate.budget.plan import plan
 from kvgate.budget.request import Speculation
 from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from kvgate.budget.solver import Alternative
 
 from kvgate.api.conditions import Reason
-from kvgate.budget.adjust import Alternative
 from kvgate.budget.interval import Verdict
 from kvgate.judge.assess import Assessment, Decision, field_name, judge
 from kvgate.judge.summary import (

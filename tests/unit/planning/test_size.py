@@ -5,11 +5,11 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from kvgate.budget.answer import plan
 
 from kvgate import catalogue
 from kvgate.budget.hardware import Parallelism
 from kvgate.budget.interval import Verdict
-from kvgate.budget.plan import plan
 from kvgate.budget.request import Guarantee
 from kvgate.planning.candidate import Candidate, why_not
 from kvgate.planning.hints import hints

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.interval import Verdict
 from kvgate.budget.matrix import WeightFormat
 from kvgate.budget.model_shape import FullAttention, LayerShape, UnmodelledLayer
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import Guarantee
 from kvgate.budget.units import GIB
 from kvgate.rules import BUDGET_CHECKS, Severity, judge_budget, memory

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kvgate.budget.answer import plan
 
 from kvgate.budget.calibration import Calibration, ObservedStart, Scope
 from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.plan import plan
 from kvgate.calibration.records import start_of_bytes
 from kvgate.runtime.pool import Pool, TurnedAway
 from kvgate.runtime.worker import Limits, OutOfTime, TaskFailed, WorkerLost

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kvgate.budget.plan import plan
+from kvgate.budget.answer import plan
 from kvgate.budget.request import Guarantee
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.sweep import Sweep, judge_pairs, with_guarantee

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 
+from kvgate.budget.answer import Budget, plan
 from kvgate.budget.capacity import largest
 from kvgate.budget.hardware import Accelerator
 from kvgate.budget.interval import Verdict
-from kvgate.budget.plan import Budget, plan
 from kvgate.budget.request import BudgetRequest, Guarantee
 from kvgate.budget.support import kv_cache_dtype_refusal, parallelism_refusals
 from kvgate.budget.units import cdiv
