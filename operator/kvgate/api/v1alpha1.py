@@ -25,9 +25,7 @@ from kvgate.api.base import (
     Tokens,
 )
 from kvgate.api.template import Template
-from kvgate.budget.request import Guarantee
-from kvgate.budget.solver import Knob
-from kvgate.budget.versions import DEFAULT_VERSION
+from kvgate.budget import DEFAULT_VERSION, Guarantee, Knob
 from kvgate.vllm.pod_options import OWNED_FLAG_PATTERN, SECRET_FLAG_PATTERN, SECRET_FLAGS, owned_flag, secret_flag
 
 MAX_NAME_LENGTH = 45

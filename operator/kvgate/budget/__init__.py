@@ -1,1 +1,206 @@
-"""The pure core: bytes of a GPU in, a verdict out. Standard library only; no I/O, no clock, no logging."""
+"""The arithmetic of one engine's GPU memory: a BudgetRequest goes in, `plan` returns a Budget with its verdict.
+
+Other packages import these names from here. They import from inside the package only the words in which models are described
+(`model_shape`, `matrix`), `units`, and what a single door shows or checks (`explanations`, `textbook`, `paging`, `support` …).
+A name is loaded when it is first used, so that a command that needs one class does not load all of the arithmetic.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvgate.budget.answer import Budget, Stage, plan
+    from kvgate.budget.calibration import (
+        MIN_WITNESSES,
+        NOTHING_OBSERVED,
+        Calibration,
+        Correction,
+        ObservedStart,
+        Origin,
+        Scope,
+        StartKey,
+        StartState,
+    )
+    from kvgate.budget.capacity import Demand, KVCache
+    from kvgate.budget.errors import BudgetError, UnknownVersion, UnmodelledKind
+    from kvgate.budget.hardware import SINGLE_GPU, Accelerator, Parallelism
+    from kvgate.budget.interval import Interval, Term, Verdict, verdict_of
+    from kvgate.budget.ledger import Ledger, observed_start
+    from kvgate.budget.model_shape import ModelShape
+    from kvgate.budget.request import (
+        AUTO_MAX_MODEL_LEN,
+        GRAPH_MODES,
+        BudgetRequest,
+        EngineSettings,
+        GraphSettings,
+        Guarantee,
+        Speculation,
+        Workload,
+    )
+    from kvgate.budget.settings import Resolved, resolve_settings
+    from kvgate.budget.solver import (
+        AdjustLimits,
+        Adjustment,
+        Alternative,
+        Change,
+        Knob,
+        adjust,
+        alternatives,
+        largest_max_model_len,
+        largest_max_num_seqs,
+    )
+    from kvgate.budget.versions import (
+        DEFAULT_VERSION,
+        NEWEST,
+        OLDEST,
+        Accounting,
+        accounting_of,
+        is_newer_than_known,
+        parse_patch,
+        parse_release,
+    )
+
+_NAMES = {
+    "answer": (
+        "Budget",
+        "Stage",
+        "plan",
+    ),
+    "calibration": (
+        "MIN_WITNESSES",
+        "NOTHING_OBSERVED",
+        "Calibration",
+        "Correction",
+        "ObservedStart",
+        "Origin",
+        "Scope",
+        "StartKey",
+        "StartState",
+    ),
+    "capacity": (
+        "Demand",
+        "KVCache",
+    ),
+    "errors": (
+        "BudgetError",
+        "UnknownVersion",
+        "UnmodelledKind",
+    ),
+    "hardware": (
+        "SINGLE_GPU",
+        "Accelerator",
+        "Parallelism",
+    ),
+    "interval": (
+        "Interval",
+        "Term",
+        "Verdict",
+        "verdict_of",
+    ),
+    "ledger": (
+        "Ledger",
+        "observed_start",
+    ),
+    "model_shape": ("ModelShape",),
+    "request": (
+        "AUTO_MAX_MODEL_LEN",
+        "GRAPH_MODES",
+        "BudgetRequest",
+        "EngineSettings",
+        "GraphSettings",
+        "Guarantee",
+        "Speculation",
+        "Workload",
+    ),
+    "settings": (
+        "Resolved",
+        "resolve_settings",
+    ),
+    "solver": (
+        "AdjustLimits",
+        "Adjustment",
+        "Alternative",
+        "Change",
+        "Knob",
+        "adjust",
+        "alternatives",
+        "largest_max_model_len",
+        "largest_max_num_seqs",
+    ),
+    "versions": (
+        "DEFAULT_VERSION",
+        "NEWEST",
+        "OLDEST",
+        "Accounting",
+        "accounting_of",
+        "is_newer_than_known",
+        "parse_patch",
+        "parse_release",
+    ),
+}
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = [
+    "AUTO_MAX_MODEL_LEN",
+    "DEFAULT_VERSION",
+    "GRAPH_MODES",
+    "MIN_WITNESSES",
+    "NEWEST",
+    "NOTHING_OBSERVED",
+    "OLDEST",
+    "SINGLE_GPU",
+    "Accelerator",
+    "Accounting",
+    "AdjustLimits",
+    "Adjustment",
+    "Alternative",
+    "Budget",
+    "BudgetError",
+    "BudgetRequest",
+    "Calibration",
+    "Change",
+    "Correction",
+    "Demand",
+    "EngineSettings",
+    "GraphSettings",
+    "Guarantee",
+    "Interval",
+    "KVCache",
+    "Knob",
+    "Ledger",
+    "ModelShape",
+    "ObservedStart",
+    "Origin",
+    "Parallelism",
+    "Resolved",
+    "Scope",
+    "Speculation",
+    "Stage",
+    "StartKey",
+    "StartState",
+    "Term",
+    "UnknownVersion",
+    "UnmodelledKind",
+    "Verdict",
+    "Workload",
+    "accounting_of",
+    "adjust",
+    "alternatives",
+    "is_newer_than_known",
+    "largest_max_model_len",
+    "largest_max_num_seqs",
+    "observed_start",
+    "parse_patch",
+    "parse_release",
+    "plan",
+    "resolve_settings",
+    "verdict_of",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load the module of a name, and keep the name. Raises AttributeError for a name that is not exported."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return value

@@ -12,10 +12,18 @@ from dataclasses import asdict, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from kvgate.budget.answer import Budget
-from kvgate.budget.calibration import MIN_WITNESSES, Calibration, ObservedStart, Origin, Scope, StartKey, StartState
-from kvgate.budget.interval import Interval
-from kvgate.budget.ledger import observed_start
+from kvgate.budget import (
+    MIN_WITNESSES,
+    Budget,
+    Calibration,
+    Interval,
+    ObservedStart,
+    Origin,
+    Scope,
+    StartKey,
+    StartState,
+    observed_start,
+)
 from kvgate.budget.units import format_gib, gib
 from kvgate.record import record
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from kvgate.budget.hardware import Accelerator
+from kvgate.budget import Accelerator
 from kvgate.budget.units import MIB
 from kvgate.record import record
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kvgate.budget.answer import Budget
+from kvgate.budget import Budget
 from kvgate.judge.assess import Assessment
 from kvgate.rules.finding import Finding
 

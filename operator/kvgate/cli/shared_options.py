@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
+from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.cli.exits import BadInput
 from kvgate.cli.terminal import show_error
 from kvgate.documents.bounded_files import Refused, read_all, read_text
@@ -113,8 +113,7 @@ def with_engine_facts(*, found_from: str) -> Decorator:
 def _release(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
     """Refuse a text that is not a release before any manifest is judged with it."""
     if text is not None:
-        from kvgate.budget.errors import UnknownVersion
-        from kvgate.budget.versions import parse_release
+        from kvgate.budget import UnknownVersion, parse_release
 
         try:
             parse_release(text)

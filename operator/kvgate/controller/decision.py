@@ -9,8 +9,7 @@ from kvgate.api.base import Document, KeyRef
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
-from kvgate.budget.hardware import Accelerator
+from kvgate.budget import NOTHING_OBSERVED, Accelerator, Calibration
 from kvgate.judge.assess import Assessment, assessments, undecided
 from kvgate.judge.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
 from kvgate.rendering.drift import additions, differences

@@ -4,8 +4,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget.calibration import Calibration
-from kvgate.budget.model_shape import ModelShape
+from kvgate.budget import Calibration, ModelShape
 from kvgate.controller.decision import Judged, assess_owner, judgements
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.facts import ConfigMissing

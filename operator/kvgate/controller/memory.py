@@ -11,7 +11,7 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget.calibration import Calibration
+from kvgate.budget import Calibration
 from kvgate.controller.decision import Intent, Judged, Situation
 from kvgate.controller.judging import Judge, judge_here
 from kvgate.controller.starts import ObservedStarts

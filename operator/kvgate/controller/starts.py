@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 
 from kvgate.api.base import Document
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget.answer import Budget
-from kvgate.budget.calibration import Calibration, ObservedStart, Origin, StartState
+from kvgate.budget import Budget, Calibration, ObservedStart, Origin, StartState
 from kvgate.calibration.records import (
     Records,
     Trust,

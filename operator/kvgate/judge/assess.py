@@ -9,11 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 from kvgate import catalogue
 from kvgate.api import field_path
-from kvgate.budget import solver as solver
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.interval import Verdict
-from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
-from kvgate.budget.solver import AdjustLimits, Adjustment, Alternative, Knob
+from kvgate.budget import (
+    AdjustLimits,
+    Adjustment,
+    Alternative,
+    Budget,
+    BudgetRequest,
+    EngineSettings,
+    Guarantee,
+    Knob,
+    Verdict,
+    Workload,
+    adjust,
+    alternatives,
+    largest_max_num_seqs,
+    plan,
+)
 from kvgate.judge.facts import Facts
 from kvgate.judge.passed_through import NO_EXTRA_ARGS, ExtraArgs, PodEnvironment, read_environment, read_extra_args
 from kvgate.record import record
@@ -138,7 +149,7 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
         decision=_decide(judged.verdict, spec, adjustment, skipped=skip_reason is not None),
         findings=judged.findings,
         adjustment=adjustment,
-        alternatives=solver.alternatives(request, catalogue.accelerators()),
+        alternatives=alternatives(request, catalogue.accelerators()),
         sought=spec.admission.adjust.knobs if searches else (),
     )
 
@@ -226,7 +237,7 @@ def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec
     floor = admission.adjust.min_max_num_seqs if admission.policy == "Adjust" else 1
     if request.guarantee is Guarantee.WORKLOAD and request.workload is not None:
         floor = max(floor, min(request.workload.peak_concurrency, at_most))
-    return request.with_settings(max_num_seqs=max(floor, solver.largest_max_num_seqs(request, at_most)))
+    return request.with_settings(max_num_seqs=max(floor, largest_max_num_seqs(request, at_most)))
 
 
 def _adjustment(request: BudgetRequest, asked: Adjust) -> Adjustment | None:
@@ -234,7 +245,7 @@ def _adjustment(request: BudgetRequest, asked: Adjust) -> Adjustment | None:
     limits = AdjustLimits(
         knobs=asked.knobs, min_max_model_len=asked.min_max_model_len, min_max_num_seqs=asked.min_max_num_seqs
     )
-    adjustment = solver.adjust(request, limits)
+    adjustment = adjust(request, limits)
     return adjustment if adjustment and not error_rules(judge_budget(adjustment.budget)) else None
 
 

@@ -10,17 +10,22 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from kvgate import catalogue
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
-from kvgate.budget.errors import UnknownVersion
-from kvgate.budget.hardware import Accelerator
-from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.versions import OLDEST, accounting_of, parse_patch
+from kvgate.budget import (
+    NOTHING_OBSERVED,
+    OLDEST,
+    Accelerator,
+    Calibration,
+    ModelShape,
+    UnknownVersion,
+    accounting_of,
+    parse_patch,
+)
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do
 
-if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
+if TYPE_CHECKING:
     from kvgate.api.base import KeyRef
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kvgate.budget.versions import parse_patch
+from kvgate.budget import parse_patch
 from kvgate.record import record
 from kvgate.rules.finding import Finding, Remedy, Rule, Scope, Severity, Words, any_one, do, words
 from kvgate.vllm.settings import INVALID_SETTING, MENTIONED, read_settings, with_speculation
@@ -22,7 +22,7 @@ from kvgate.vllm.variables import (
     moving,
 )
 
-if TYPE_CHECKING:  # a short run needs neither pydantic (other platforms' manifests) nor the parser (no extraArgs)
+if TYPE_CHECKING:
     from kvgate.api.template import EnvVar
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Vllm
     from kvgate.vllm.arguments import Located

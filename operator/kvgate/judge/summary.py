@@ -4,9 +4,7 @@ from collections.abc import Sequence
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION, field_path
 from kvgate.api.conditions import Reason
-from kvgate.budget.calibration import Correction
-from kvgate.budget.interval import Verdict
-from kvgate.budget.solver import Alternative
+from kvgate.budget import Alternative, Correction, Verdict
 from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED, Assessment, Decision, field_name
 from kvgate.judge.facts import INVALID_MODEL_CONFIG, UNKNOWN_ACCELERATOR, UNKNOWN_MODEL, UNKNOWN_VERSION
 from kvgate.rules import BUDGET_RULES, Finding, Severity

@@ -6,12 +6,16 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
-from kvgate.budget.hardware import Accelerator
-from kvgate.budget.interval import Verdict
-from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.request import BudgetRequest, Guarantee
-from kvgate.budget.versions import DEFAULT_VERSION
+from kvgate.budget import (
+    DEFAULT_VERSION,
+    NOTHING_OBSERVED,
+    Accelerator,
+    BudgetRequest,
+    Calibration,
+    Guarantee,
+    ModelShape,
+    Verdict,
+)
 from kvgate.judge import assess, facts
 from kvgate.judge.assess import Assessment
 from kvgate.rules.finding import Finding, Naming, Rule, Scope, Severity, Words, do, named, words

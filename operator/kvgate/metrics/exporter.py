@@ -17,8 +17,7 @@ from kvgate import __version__, catalogue
 from kvgate.api.base import Document
 from kvgate.api.status import Condition, Effective
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget.answer import Budget
-from kvgate.budget.interval import Interval
+from kvgate.budget import Budget, Interval
 from kvgate.judge.assess import Assessment, effective_values
 from kvgate.metrics import registry
 from kvgate.metrics.registry import Metric

@@ -3,11 +3,7 @@
 from dataclasses import replace
 from fractions import Fraction
 
-from kvgate.budget.answer import Budget
-from kvgate.budget.hardware import Accelerator, Parallelism
-from kvgate.budget.interval import Verdict
-from kvgate.budget.request import Guarantee
-from kvgate.budget.solver import largest_max_model_len
+from kvgate.budget import Accelerator, Budget, Guarantee, Parallelism, Verdict, largest_max_model_len
 from kvgate.budget.units import format_gib
 from kvgate.judge.assess import Assessment
 from kvgate.record import record

@@ -4,9 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
-from kvgate.budget.interval import Verdict
-from kvgate.budget.request import Guarantee
-from kvgate.budget.solver import largest_max_num_seqs
+from kvgate.budget import Guarantee, Verdict, largest_max_num_seqs
 from kvgate.planning.candidate import Candidate
 from kvgate.planning.size import NODE, NODES, Question, candidates_on
 

@@ -4,11 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from fractions import Fraction
 
-from kvgate.budget.answer import plan
+from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Verdict, plan
 from kvgate.budget.capacity import largest
-from kvgate.budget.hardware import Accelerator
-from kvgate.budget.interval import Verdict
-from kvgate.budget.request import BudgetRequest, Guarantee
 from kvgate.budget.support import parallelism_refusals
 from kvgate.budget.units import cdiv
 from kvgate.judge import assess

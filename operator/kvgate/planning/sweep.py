@@ -4,10 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from kvgate.budget.answer import Budget, plan
+from kvgate.budget import Budget, BudgetRequest, EngineSettings, Guarantee, Interval, Verdict, plan
 from kvgate.budget.capacity import largest
-from kvgate.budget.interval import Interval, Verdict
-from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee
 from kvgate.judge import assess
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.sweep_axes import Axis

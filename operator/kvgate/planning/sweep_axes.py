@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from kvgate.budget.request import AUTO_MAX_MODEL_LEN
+from kvgate.budget import AUTO_MAX_MODEL_LEN
 from kvgate.record import record
 from kvgate.vllm.settings import SWEPT, Setting
 from kvgate.vllm.values import Unusable, ValueProblems

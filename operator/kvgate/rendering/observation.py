@@ -8,7 +8,7 @@ from typing import Any
 from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.status import ObservedStatus
-from kvgate.budget.answer import Budget
+from kvgate.budget import Budget
 from kvgate.budget.units import format_gib
 from kvgate.vllm.metric_names import EngineReading
 

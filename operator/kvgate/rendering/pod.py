@@ -10,11 +10,8 @@ from kvgate.api.quantity import format_bytes, plus_bytes
 from kvgate.api.status import Effective, Placement
 from kvgate.api.template import Amounts, Resources, Template
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec, Model, Vllm
-from kvgate.budget.answer import Budget
-from kvgate.budget.calibration import Scope
-from kvgate.budget.errors import UnknownVersion
+from kvgate.budget import Budget, Scope, UnknownVersion, accounting_of
 from kvgate.budget.units import GIB, cdiv
-from kvgate.budget.versions import accounting_of
 from kvgate.calibration.records import Trust
 from kvgate.rendering.labels import HASH_ANNOTATION, labels, render_hash
 from kvgate.text.expansion import escape_references

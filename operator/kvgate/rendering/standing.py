@@ -20,8 +20,7 @@ from kvgate.api.base import Document
 from kvgate.api.status import BudgetStatus, Bytes, Effective, LedgerStatus, Standing
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
-from kvgate.budget.interval import Interval
-from kvgate.budget.solver import Knob
+from kvgate.budget import Interval, Knob
 from kvgate.judge.assess import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text
 from kvgate.rendering.pod import MAX_LOAD_SECONDS, MIN_LOAD_SECONDS

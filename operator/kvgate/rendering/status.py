@@ -11,7 +11,7 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType, Reason, set_condition
 from kvgate.api.status import Condition, InferenceDeploymentStatus
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget.answer import Budget
+from kvgate.budget import Budget
 from kvgate.judge.assess import Assessment, Decision, effective_values
 from kvgate.judge.summary import accepted, changes_text, finding_text
 from kvgate.rendering.labels import selector

@@ -6,7 +6,7 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.api.status import Effective, Placement
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget.hardware import Accelerator
+from kvgate.budget import Accelerator
 from kvgate.judge.assess import Assessment, Decision, effective_values
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR
 from kvgate.judge.summary import accepted

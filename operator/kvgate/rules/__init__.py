@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from kvgate.budget.answer import Budget
+from kvgate.budget import Budget
 from kvgate.rules import memory, settings, support
 from kvgate.rules.finding import Finding, Rule, Scope, Severity
 

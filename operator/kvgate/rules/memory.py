@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable
 
-from kvgate.budget.answer import Budget
-from kvgate.budget.interval import Interval, Verdict, verdict_of
+from kvgate.budget import Budget, Guarantee, Interval, Verdict, verdict_of
 from kvgate.budget.non_torch import startup_slack
-from kvgate.budget.request import Guarantee
 from kvgate.budget.units import format_gib, share_of
 from kvgate.budget.weights import checkpoint_ratio
 from kvgate.rules.finding import Change, Finding, Remedy, Rule, Scope, Severity, any_one, at_most, change, do, words

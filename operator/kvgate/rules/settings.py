@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kvgate.budget.answer import Budget
-from kvgate.budget.request import Guarantee
+from kvgate.budget import Budget, Guarantee
 from kvgate.budget.settings import uncut_item_tokens
 from kvgate.budget.support import parallelism_refusals
 from kvgate.rules.finding import (

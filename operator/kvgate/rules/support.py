@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from kvgate.budget.answer import Budget
+from kvgate.budget import NEWEST, Budget, is_newer_than_known
 from kvgate.budget.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal
-from kvgate.budget.versions import NEWEST, is_newer_than_known
 from kvgate.rules.finding import (
     Change,
     Finding,

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from kvgate.budget.calibration import Scope
+from kvgate.budget import Scope
 from kvgate.calibration.records import Trust
 from kvgate.text.inert import inert, inert_values, json_text
 

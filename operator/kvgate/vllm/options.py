@@ -12,9 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kvgate.budget.request import BudgetRequest, EngineSettings
-from kvgate.budget.settings import resolve_settings
-from kvgate.budget.versions import accounting_of, parse_patch
+from kvgate.budget import BudgetRequest, EngineSettings, accounting_of, parse_patch, resolve_settings
 from kvgate.record import record
 
 _TABLE = Path(__file__).parent / "data" / "options.json"

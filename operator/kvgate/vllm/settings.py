@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.request import AUTO_MAX_MODEL_LEN, EngineSettings
+from kvgate.budget import AUTO_MAX_MODEL_LEN, EngineSettings, Parallelism
 from kvgate.record import record
 from kvgate.rules.finding import Rule, Scope, SettingName, Severity, Words, words
 from kvgate.vllm import values

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kvgate.budget.versions import parse_patch
+from kvgate.budget import parse_patch
 from kvgate.record import record
 from kvgate.rules.finding import Remedy, any_one, remedy_of
 from kvgate.vllm.arguments import Argument, GivenOption, shown

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any, ParamSpec, TypeVar
 
+from kvgate.budget import AUTO_MAX_MODEL_LEN, GRAPH_MODES, GraphSettings, Speculation
 from kvgate.budget.model_shape import DTYPE_BYTES
-from kvgate.budget.request import AUTO_MAX_MODEL_LEN, GRAPH_MODES, GraphSettings, Speculation
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from kvgate.budget.calibration import Calibration
+from kvgate.budget import Calibration
 from kvgate.calibration.records import Trust, read_records
 from kvgate.rendering.pod import VLLM_ALONE
 from kvgate.runtime.pool import Pool

@@ -12,7 +12,7 @@ from typing import Any
 from kvgate.api import GROUP, KIND, PLURAL, VERSION
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
+from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.judge import summary
 from kvgate.judge.assess import Assessment, Decision, assessments, undecided
 from kvgate.judge.facts import ConfigMissing, Facts, gather

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kvgate.budget.calibration import Calibration, ObservedStart
+from kvgate.budget import Calibration, ObservedStart
 from kvgate.budget.units import format_gib
 from kvgate.calibration.records import MAX_TEXT_BYTES, Records, read_records, unused_texts, with_start, write_records
 from kvgate.cli.calibrate.observed_files import Unusable, observed_in

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.calibration import ObservedStart
+from kvgate.budget import Budget, ObservedStart, plan
 from kvgate.calibration.records import start_of_blocks, start_of_bytes
 from kvgate.documents.bounded_files import Refused, read_file
 from kvgate.judge.what_if import BadRequest, read_request

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from kvgate.budget.request import Workload
+from kvgate.budget import Workload
 from kvgate.documents.streams import Comment
 from kvgate.manifests import Document
 from kvgate.manifests.pods.engine_found import FoundEngine

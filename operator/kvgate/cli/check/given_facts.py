@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
-from kvgate.budget.request import Workload
+from kvgate.budget import NOTHING_OBSERVED, Calibration, Workload
 from kvgate.cli.exits import BadInput
 from kvgate.cli.model_config import ModelConfig, read_model_config
 from kvgate.cli.shared_options import read_calibration

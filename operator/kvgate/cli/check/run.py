@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvgate.api import KIND, field_path
-from kvgate.budget.calibration import Calibration
-from kvgate.budget.request import Workload
+from kvgate.budget import Calibration, Workload
 from kvgate.cli.check.directives import commented_workloads
 from kvgate.cli.check.given_facts import GivenFacts, Options, given_facts
 from kvgate.cli.check.ignoring import by_baseline, by_comments, by_configuration, read_baseline, with_findings

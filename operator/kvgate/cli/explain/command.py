@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from kvgate.budget.interval import Verdict
+from kvgate.budget import Verdict
 from kvgate.cli.exits import BadInput, Exit
 from kvgate.cli.shared_options import CALIBRATION_OPTION, given_settings, read_calibration, with_settings
 from kvgate.cli.terminal import show, show_answers

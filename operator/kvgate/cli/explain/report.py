@@ -4,11 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kvgate import catalogue
-from kvgate.budget import solver
-from kvgate.budget.answer import Budget
-from kvgate.budget.capacity import KVCache
-from kvgate.budget.interval import Interval, Verdict
-from kvgate.budget.ledger import Ledger
+from kvgate.budget import Budget, Interval, KVCache, Ledger, Verdict, alternatives
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB, format_gib
 from kvgate.cli.assessment_json import to_json
@@ -84,7 +80,7 @@ def _report(assessment: Assessment) -> Iterator[Line]:
         yield f"  {finding.severity.value} {finding.rule}: {finding.message}"
         yield from (f"      {line}" for line in finding.remedy_lines)
     if budget is not None and is_about_bytes(assessment):
-        found = solver.alternatives(budget.request, catalogue.accelerators())
+        found = alternatives(budget.request, catalogue.accelerators())
         if found:
             yield f"  would fit: {alternatives_text(found)}"
 

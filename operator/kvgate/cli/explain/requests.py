@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from math import inf, isfinite
 from typing import Any, BinaryIO
 
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
+from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.cli.assessment_json import Json, failed, to_json
 from kvgate.judge.what_if import BadRequest, assess_request
 from kvgate.rules.finding import vllm_name

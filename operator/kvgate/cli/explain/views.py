@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any
 
-from kvgate.budget.answer import Budget
+from kvgate.budget import Budget
 from kvgate.budget.explanations import TERMS, Explanation, explain_term, format_bytes, term_named
 from kvgate.budget.paging import Paged, default_lengths, paging_of
 from kvgate.budget.units import MIB, format_gib

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 
-from kvgate.budget.errors import UnknownVersion
-from kvgate.budget.versions import is_newer_than_known
+from kvgate.budget import UnknownVersion, is_newer_than_known
 from kvgate.cli.exits import Exit
 from kvgate.cli.reports.report import Item, Placed, Report
 from kvgate.documents.reading import STDIN_NAME

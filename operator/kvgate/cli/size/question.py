@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from kvgate import catalogue
-from kvgate.budget.hardware import Accelerator
-from kvgate.budget.request import BudgetRequest, Guarantee, Workload
+from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Workload
 from kvgate.catalogue.prices import BadPrices, Prices, list_prices, read_prices
 from kvgate.documents.bounded_files import Refused, read_all
 from kvgate.judge.what_if import UnknownFacts, read_request

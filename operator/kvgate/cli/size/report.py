@@ -5,8 +5,7 @@ import io
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from kvgate.budget.interval import Interval, Verdict
-from kvgate.budget.request import AUTO_MAX_MODEL_LEN, Guarantee
+from kvgate.budget import AUTO_MAX_MODEL_LEN, Guarantee, Interval, Verdict
 from kvgate.budget.units import GIB
 from kvgate.catalogue.prices import Prices
 from kvgate.cli.assessment_json import Json, finding_json

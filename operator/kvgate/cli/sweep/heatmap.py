@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import ceil, cos, radians, sin
 from string import Template
 
-from kvgate.budget.interval import Verdict
+from kvgate.budget import Verdict
 from kvgate.cli.sweep.drawing import Box, Line, Look, Picture, Shape, Words, png, svg_text
 from kvgate.cli.sweep.report import (
     FITS,

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kvgate.budget.answer import plan
-from kvgate.budget.request import Guarantee
+from kvgate.budget import Guarantee, plan
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.sweep import Sweep, judge_pairs, with_guarantee
 from kvgate.planning.sweep_axes import Axis, parse_axis, read_swept_value, with_value

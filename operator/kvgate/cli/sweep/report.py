@@ -5,8 +5,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from kvgate.budget.interval import Verdict
-from kvgate.budget.request import Guarantee
+from kvgate.budget import Guarantee, Verdict
 from kvgate.budget.units import GIB, format_gib
 from kvgate.cli.assessment_json import finding_json
 from kvgate.cli.terminal import Line, Styled, text_of

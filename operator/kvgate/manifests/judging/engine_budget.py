@@ -5,9 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvgate import catalogue
-from kvgate.budget.calibration import Calibration
-from kvgate.budget.interval import Verdict
-from kvgate.budget.request import Guarantee, Workload
+from kvgate.budget import Calibration, Guarantee, Verdict, Workload
 from kvgate.budget.units import MIB
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text

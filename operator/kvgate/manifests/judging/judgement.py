@@ -3,10 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import field, replace
 
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
-from kvgate.budget.interval import Verdict
-from kvgate.budget.request import Workload
-from kvgate.budget.versions import parse_patch
+from kvgate.budget import NOTHING_OBSERVED, Calibration, Verdict, Workload, parse_patch
 from kvgate.judge.assess import Assessment
 from kvgate.manifests.judging.engine_budget import EngineFacts, ask_budget, is_partly_seen, version_path
 from kvgate.manifests.judging.gpus import choose, gpu_count_problems

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from kvgate import catalogue
-from kvgate.budget.versions import is_newer_than_known, parse_patch
+from kvgate.budget import is_newer_than_known, parse_patch
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.record import record
 from kvgate.vllm.arguments import Argument

@@ -7,7 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 from kvgate import catalogue
-from kvgate.budget.hardware import Accelerator
+from kvgate.budget import Accelerator
 from kvgate.documents.written import Written
 from kvgate.manifests.pods.engine_found import Hint
 from kvgate.record import record
