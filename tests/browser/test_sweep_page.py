@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kvgate.budget.solver import largest_max_num_seqs
 
 from kvgate.budget.request import Guarantee
+from kvgate.budget.solver import largest_max_num_seqs
 from kvgate.budget.units import format_gib
 from kvgate.cli.sweep.heatmap import svg
 from kvgate.cli.sweep.page import page as page_of

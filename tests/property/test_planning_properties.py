@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kvgate.budget.solver import largest_max_model_len, largest_max_num_seqs
 
 from kvgate import catalogue
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee
+from kvgate.budget.solver import largest_max_model_len, largest_max_num_seqs
 from kvgate.budget.units import cdiv
 from kvgate.cli.sweep.heatmap import boundary
 from kvgate.judge import assess

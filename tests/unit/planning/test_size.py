@@ -5,9 +5,9 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from kvgate.budget.answer import plan
 
 from kvgate import catalogue
+from kvgate.budget.answer import plan
 from kvgate.budget.hardware import Parallelism
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvgate.budget.answer import plan
 
+from kvgate.budget.answer import plan
 from kvgate.budget.calibration import Calibration, ObservedStart, Scope
 from kvgate.budget.model_shape import ModelShape
 from kvgate.calibration.records import start_of_bytes
