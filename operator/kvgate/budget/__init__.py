@@ -1,4 +1,6 @@
-"""The arithmetic of one engine's GPU memory: a BudgetRequest goes in, `plan` returns a Budget with its verdict.
+"""The pure core: bytes of a GPU in, a verdict out. Standard library only; no I/O, no clock, no logging.
+
+`plan` answers a BudgetRequest with a Budget, which has the verdict.
 
 Other packages import these names from here. They import from inside the package only the words in which models are described
 (`model_shape`, `matrix`), `units`, and what a single door shows or checks (`explanations`, `textbook`, `paging`, `support` …).

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from kvgate.budget.solver import Alternative
 
 from kvgate.api.conditions import Reason
 from kvgate.budget.interval import Verdict
+from kvgate.budget.solver import Alternative
 from kvgate.judge.assess import Assessment, Decision, field_name, judge
 from kvgate.judge.summary import (
     MAX_REFUSAL,
