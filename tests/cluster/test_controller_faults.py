@@ -216,9 +216,9 @@ def test_it_stops_quickly_and_with_0_when_told_to(plane: ControlPlane, number: s
 def test_it_ends_with_1_when_its_kopf_thread_dies(plane: ControlPlane) -> None:
     code = """
 import sys
-from kvgate.controller import command, process
+from kvgate.controller import command, kopf_thread
 async def dies(*_, **__): raise RuntimeError("as if kopf had failed")
-process.kopf.operator = dies
+kopf_thread.kopf.operator = dies
 command.main(sys.argv[1:])
 """
     said = subprocess.run(
