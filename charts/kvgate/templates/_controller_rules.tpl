@@ -1,6 +1,6 @@
 {{- /* Generated from operator/kvgate/cluster/permissions.py: change it there, then make generate. */ -}}
 {{- define "kvgate.controllerRules" -}}
-# what is wanted; nothing but its status is ever written
+# the InferenceDeployments; only their status is ever written
 - apiGroups: [kvgate.io]
   resources: [inferencedeployments]
   verbs: [get, list, watch]
@@ -20,11 +20,11 @@
 - apiGroups: ['']
   resources: [pods]
   verbs: [list, watch]
-# why an engine of ours did not start, where its termination message is too short to hold the cause
+# the cause for which an engine of ours did not start, where its termination message is too short for it
 - apiGroups: ['']
   resources: [pods/log]
   verbs: [get]
-# whose a pod is: labels can be copied, owner references lead from the pod over its ReplicaSet to the Deployment
+# the owner of a pod: labels can be copied, but owner references lead from the pod over its ReplicaSet to the Deployment
 - apiGroups: [apps]
   resources: [replicasets]
   verbs: [get]
@@ -44,11 +44,11 @@
   verbs: [get, create, patch]
 {{- end }}
 {{- define "kvgate.leaseRules" -}}
-# who else serves the same namespaces; create cannot be limited to a name
+# the other controllers of the same namespaces; create cannot be limited to a name
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [list, create]
-# that this controller works, confirmed every two seconds
+# the confirmation, every two seconds, that this controller works
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [update]

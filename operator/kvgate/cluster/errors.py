@@ -84,7 +84,7 @@ _NO_RULE = re.compile(r'\bUser "[^"]*" cannot [a-z]+ resource |^forbidden: User 
 
 
 def _of_403(message: str) -> type[Forbidden]:
-    """Return the kind of a 403, which the API server tells by the message alone.
+    """Return the kind of a 403, which the API server marks by the message alone.
 
     The messages of the authorizer and of the ResourceQuota plugin are fixed (k8s.io/apiserver, `responsewriters.ForbiddenMessage`;
     `resourcequota.CheckRequest`); all others come from admission control.

@@ -17,7 +17,7 @@ class Permission:
     verbs: tuple[str, ...]
     why: str
     on_own_lease: bool = False
-    """Only on the Lease of the namespaces that are served."""
+    """The rule is limited to the Lease of the namespaces that are served."""
 
 
 RULES: tuple[Permission, ...] = (
@@ -25,7 +25,7 @@ RULES: tuple[Permission, ...] = (
         group="kvgate.io",
         resources=("inferencedeployments",),
         verbs=("get", "list", "watch"),
-        why="what is wanted; nothing but its status is ever written",
+        why="the InferenceDeployments; only their status is ever written",
     ),
     Permission(
         group="kvgate.io",
@@ -55,13 +55,13 @@ RULES: tuple[Permission, ...] = (
         group="",
         resources=("pods/log",),
         verbs=("get",),
-        why="why an engine of ours did not start, where its termination message is too short to hold the cause",
+        why="the cause for which an engine of ours did not start, where its termination message is too short for it",
     ),
     Permission(
         group="apps",
         resources=("replicasets",),
         verbs=("get",),
-        why="whose a pod is: labels can be copied, owner references lead from the pod over its ReplicaSet to the Deployment",
+        why="the owner of a pod: labels can be copied, but owner references lead from the pod over its ReplicaSet to the Deployment",
     ),
     Permission(
         group="", resources=("configmaps",), verbs=("get",), why="config.json of models, by spec.model.configFrom"
@@ -70,7 +70,7 @@ RULES: tuple[Permission, ...] = (
         group="events.k8s.io", resources=("events",), verbs=("create", "patch"), why="one event per new reason, counted"
     ),
 )
-"""Everything that the controller calls where InferenceDeployments are; the webhook calls nothing."""
+"""Permissions of the controller in the namespaces of InferenceDeployments; the webhook needs none."""
 
 OWN_NAMESPACE_RULES: tuple[Permission, ...] = (
     Permission(
@@ -87,13 +87,13 @@ LEASE_RULES: tuple[Permission, ...] = (
         group="coordination.k8s.io",
         resources=("leases",),
         verbs=("list", "create"),
-        why="who else serves the same namespaces; create cannot be limited to a name",
+        why="the other controllers of the same namespaces; create cannot be limited to a name",
     ),
     Permission(
         group="coordination.k8s.io",
         resources=("leases",),
         verbs=("update",),
-        why="that this controller works, confirmed every two seconds",
+        why="the confirmation, every two seconds, that this controller works",
         on_own_lease=True,
     ),
 )

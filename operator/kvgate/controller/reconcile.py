@@ -54,7 +54,7 @@ class ReconcileInstruments:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Outcome:
-    """How a run ended."""
+    """The end of a run."""
 
     result: str
     """Value of the label `result`."""

@@ -63,7 +63,7 @@ class Crash:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:
-    """What all pods of one InferenceDeployment report. Two observations are equal if their capacities are, whatever the usage."""
+    """The reports of all pods of one InferenceDeployment. Two observations are equal if their capacities are, whatever the usage."""
 
     engines: tuple[RunningEngine, ...] = ()
     troubles: tuple[PodTrouble, ...] = ()

@@ -1,4 +1,4 @@
-"""What the two long-running processes share: log lines as JSON, the end on a signal, and the options about whose starts calibrate."""
+"""The common part of the two long-running processes: log lines as JSON, the end on a signal, and the options about calibration."""
 
 import asyncio
 import logging

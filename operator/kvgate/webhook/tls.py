@@ -19,7 +19,7 @@ _END = "-----END CERTIFICATE-----"
 def expires_at(pem: bytes) -> float:
     """Return the end of the first certificate, which is the one that is served, in seconds since 1970. Raises ValueError without one.
 
-    It is read from the DER (RFC 5280, 4.1), because the standard library tells the end of a peer's certificate only.
+    It is read from the DER (RFC 5280, 4.1), because the standard library reads the end of a peer's certificate only.
     """
     text = pem.decode("ascii", errors="replace")
     der = ssl.PEM_cert_to_DER_cert(text[text.index("-----BEGIN CERTIFICATE-----") : text.index(_END) + len(_END)])
@@ -60,7 +60,7 @@ class Certificate:
     """
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
-        """Raises CertificateError where the files cannot be served from the start."""
+        """Load the files. Raises CertificateError where they cannot be served."""
         self._files = (certificate, key)
         self._client_ca = client_ca
         self._error = ""
