@@ -25,8 +25,6 @@ from kvgate.vllm.variables import (
 if TYPE_CHECKING:
     from kvgate.api.template import EnvVar
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Vllm
-    from kvgate.vllm.arguments import Located
-    from kvgate.vllm.parser import CommandLine
 
 
 VARIABLE_NOT_EXPANDED = Rule(
@@ -90,7 +88,7 @@ def read_extra_args(vllm: Vllm) -> ExtraArgs:
 
 @lru_cache(maxsize=1024)
 def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data_parallel_size: int) -> ExtraArgs:
-    from kvgate.vllm.arguments import Argument
+    from kvgate.vllm.arguments import Argument, located
     from kvgate.vllm.contradictions import contradictions
     from kvgate.vllm.option_findings import problem_findings, repetitions
     from kvgate.vllm.options import newest_read
@@ -104,35 +102,25 @@ def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data
     values = with_speculation({name: option.value for name, option in line.given.items()})
     known, problems = read_settings(values)
     is_beyond = is_own_image or release > newest_read()
+    refused = Severity.WARNING if is_beyond else Severity.ERROR
     found = [
         *problem_findings(line, is_beyond=is_beyond, is_stated=True),
         *repetitions(line),
-        *_about_values(line, problems, Severity.WARNING if is_beyond else Severity.ERROR),
+        *(
+            located(INVALID_SETTING, line.given[name], problem, "give a value that vLLM takes", severity=refused)
+            for name, problem in problems.items()
+            if name in line.given
+        ),
         *contradictions(line),
         *pod_problems(line, data_parallel_size=data_parallel_size),
     ]
-    findings = [replace(each.finding, field=each.path or "extra_args") for each in (*found, *_about_memory(line))]
-    findings += [finding for word in arguments for finding in not_expanded(word.text, word.path)]
-    return ExtraArgs(values=values, known=known, given=line.names, findings=tuple(findings))
-
-
-def _about_values(line: CommandLine, problems: Mapping[str, Words], severity: Severity) -> Iterator[Located]:
-    """Report values that vLLM's parser takes, and that vLLM refuses after it."""
-    from kvgate.vllm.arguments import located
-
-    for name, problem in problems.items():
-        if option := line.given.get(name):
-            yield located(INVALID_SETTING, option, problem, "give a value that vLLM takes", severity=severity)
-
-
-def _about_memory(line: CommandLine) -> Iterator[Located]:
-    """Report settings that move GPU memory by an amount without a formula here."""
-    from kvgate.vllm.arguments import located
-
     for setting in MENTIONED:
         option = line.given.get(setting.name)
         if option and option.value is not None and option.value not in setting.harmless:
-            yield located(SETTING_MOVES_MEMORY, option, *moves_memory(setting.flag))
+            found.append(located(SETTING_MOVES_MEMORY, option, *moves_memory(setting.flag)))
+    findings = [replace(each.finding, field=each.path or "extra_args") for each in found]
+    findings += [finding for word in arguments for finding in not_expanded(word.text, word.path)]
+    return ExtraArgs(values=values, known=known, given=line.names, findings=tuple(findings))
 
 
 @record
