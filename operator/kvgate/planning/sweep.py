@@ -1,10 +1,9 @@
 """Two settings against each other: the verdict of every pair of values, and where memory runs out."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any
 
-from kvgate.budget import Budget, BudgetRequest, EngineSettings, Guarantee, Interval, Verdict, plan
+from kvgate.budget import Budget, BudgetRequest, Guarantee, Interval, Verdict, plan
 from kvgate.budget.capacity import largest
 from kvgate.judge import assess
 from kvgate.judge.what_if import UnknownFacts, read_request
@@ -12,10 +11,14 @@ from kvgate.planning.sweep_axes import Axis
 from kvgate.record import record
 from kvgate.rules import BUDGET_RULES
 from kvgate.rules.finding import Finding, Severity
+from kvgate.vllm.settings import SWEPT
 
 SEARCHED = ("max_num_seqs", "max_model_len")
 """Settings whose demand only grows with them: the last value that fits is searched exactly, also between two given values."""
-_ENGINE = frozenset(each.name for each in fields(EngineSettings))
+_CHANGED_IN_PLACE = frozenset(
+    name for name, setting in SWEPT.items() if setting.budget == name and not setting.shapes_model
+)
+"""Settings that change one field of a request and nothing else."""
 
 
 @record
@@ -113,9 +116,9 @@ def _request(values: Mapping[str, Any], guarantee: Guarantee) -> tuple[BudgetReq
 
 
 def _column(values: Mapping[str, Any], x: Axis, number: int, y: Axis, guarantee: Guarantee) -> list[Cell]:
-    """Return the cells of one column: settings of the engine are changed on the column's request, others are read again."""
+    """Return the cells of one column. The model is read once for all of them, where the setting allows it."""
     column = {**values, x.name: x.values[number]}
-    if y.name not in _ENGINE:
+    if y.name not in _CHANGED_IN_PLACE:
         return [_cell(*_request({**column, y.name: value}, guarantee)) for value in y.values]
     request, findings = _request({**column, y.name: y.values[0]}, guarantee)
     return [_cell(request.with_settings(**{y.name: value}), findings) for value in y.values]

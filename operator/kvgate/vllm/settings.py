@@ -45,6 +45,8 @@ class Setting:
     """Further names of the option: `-q`."""
     is_switch: bool = False
     """It is true or false, and has no value on the command line; `--no-…` switches it off."""
+    shapes_model: bool = False
+    """It also decides the shape of the model, beside the field of the budget."""
     is_swept: bool = True
     """False for an object or a list, which cannot be an axis of a sweep."""
     unmodelled: str = ""
@@ -97,9 +99,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="kv_cache_memory_bytes", read=_bytes, budget="kv_cache_memory_bytes", owner=_SPEC, spellings=("--kv-cache-memory",),
             help="KV cache memory of each GPU; gpu_memory_utilization then has no effect."),
     # Weights and the share of the GPU.
-    Setting(name="dtype", read=values.model_dtype, budget="dtype", owner=_SPEC,
+    Setting(name="dtype", read=values.model_dtype, budget="dtype", owner=_SPEC, shapes_model=True,
             help="Format of weights and activations that are not quantised."),
-    Setting(name="quantization", read=text, owner=_SPEC, spellings=("-q",),
+    Setting(name="quantization", read=text, owner=_SPEC, spellings=("-q",), shapes_model=True,
             help="Quantise the weights while they are loaded, such as fp8."),
     Setting(name="allow_deprecated_quantization", read=truth, budget="allow_deprecated_quantization", is_switch=True,
             help="Take weight formats that vLLM will drop."),

@@ -105,6 +105,7 @@ def test_full_context_is_asked_where_sequences_are_part_of_the_question() -> Non
         ("gpu=L4,H100-SXM-80GB", "kv_cache_dtype=auto,fp8,nonsense"),
         ("tensor_parallel_size=1,2,3", "gpu_memory_utilization=0.5,0.92"),
         ("max_num_batched_tokens=2048,16384", "enforce_eager=false,true"),
+        ("max_model_len=4096", "dtype=bfloat16,float32"),
     ],
 )
 def test_every_cell_is_what_the_engine_answers_to_its_pair(x: str, y: str) -> None:
