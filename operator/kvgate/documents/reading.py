@@ -77,6 +77,14 @@ class Document:
     def api_version(self) -> str:
         return self._scalar("apiVersion")
 
+    @cached_property
+    def group_kind(self) -> str:
+        """Kind and group as Kubernetes writes them: `Workspace.kaito.sh`, and `Pod` in the core group; no apiVersion means `apps` here."""
+        group = self.api_version.partition("/")[0] or "apps"
+        if "." in self.kind:  # no kind is written so, and it must not pass as a kind with its group
+            return ""
+        return self.kind if group == "v1" else f"{self.kind}.{group}"
+
     def _scalar(self, name: str) -> str:
         pairs = self.node.value if isinstance(self.node, yaml.MappingNode) else ()
         return next((v.value for k, v in pairs if k.value == name and isinstance(v, yaml.ScalarNode)), "")

@@ -298,3 +298,17 @@ def test_values_beyond_the_limit_take_no_memory(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=100)
     assert "keys and values" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        ("{apiVersion: v1, kind: Pod}", "Pod"),
+        ("{apiVersion: kaito.sh/v1beta1, kind: Workspace}", "Workspace.kaito.sh"),
+        ("{kind: Deployment}", "Deployment.apps"),
+        ("{apiVersion: v1, kind: Deployment.apps}", ""),
+    ],
+)
+def test_a_kind_is_written_with_its_group(tmp_path: Path, head: str, expected: str) -> None:
+    (tmp_path / "x.yaml").write_text(head)
+    assert only_document(list(read_documents([str(tmp_path)]))).group_kind == expected

@@ -37,11 +37,7 @@ class Reader:
 
     def takes(self, given: ReaderInput) -> bool:
         """Return whether this reader reads the document."""
-        if self.recognises:
-            return self.recognises(given)
-        group = given.document.api_version.partition("/")[0] or "apps"  # also for an object without an apiVersion
-        written = (given.document.kind, "" if group == "v1" else group)
-        return any(kind.partition(".")[::2] == written for kind in self.kinds)
+        return self.recognises(given) if self.recognises else given.document.group_kind in self.kinds
 
 
 def name_of_kind(kind: str) -> str:
