@@ -8,7 +8,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from controlplane.programs import wait_until
 from kvgate.runtime.service import JsonLines
 from kvgate.webhook.command import webhook
 from support.hostile import TEXTS
@@ -90,9 +90,7 @@ def test_sigterm_lets_a_review_finish_and_ends_with_0(process: Process, new_revi
     slow.send(body[:100])
     process.popen.send_signal(signal.SIGTERM)
     readyz = f"http://127.0.0.1:{process.ports['metrics_port']}/readyz"
-    deadline = time.monotonic() + 5
-    while _status(readyz) != 503:
-        assert time.monotonic() < deadline
+    wait_until(lambda: _status(readyz) == 503, "it is leaving", within_seconds=20)
     with pytest.raises(ConnectionRefusedError):
         process.connect().connect()
     slow.send(body[100:])
