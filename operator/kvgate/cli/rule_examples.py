@@ -37,7 +37,7 @@ class Example:
 
 
 def page_of(rule: Rule) -> str:
-    """Its anchor on the reference page."""
+    """Return the address of the rule on the reference page."""
     return f"{PAGE}#{rule.id.lower()}"
 
 

@@ -79,7 +79,7 @@ ConfigLookup = Callable[["KeyRef"], str | ConfigMissing]
 
 @record
 class Facts:
-    """The facts of one spec; None means unknown, and a finding says why."""
+    """The facts of one spec; None means unknown, and a finding gives the reason."""
 
     shape: ModelShape | None
     accelerator: Accelerator | None

@@ -40,12 +40,12 @@ def refusal(assessment: Assessment) -> str:
 
 
 def short_field_name(setting: str) -> str:
-    """The naming where there is little room: `maxNumSeqs`."""
+    """Name a field of an InferenceDeployment where there is little room: `maxNumSeqs`."""
     return field_name(setting).rpartition(".")[2]
 
 
 def fruitless(assessment: Assessment) -> str:
-    """That policy Adjust looked, and what it was allowed to turn; empty where it did not or found something."""
+    """Report a search of policy Adjust that found nothing, with the settings that it may change; empty where it found something."""
     if stopped := next((f.message for f in assessment.findings if f.rule == SEARCH_STOPPED), ""):
         return stopped
     if not assessment.sought or assessment.adjustment is not None:

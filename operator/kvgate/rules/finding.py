@@ -23,11 +23,11 @@ class Severity(StrEnum):
     """Severity of a finding; a missing fact is never an error."""
 
     ERROR = "error"
-    """It does not start, or does not hold what is guaranteed."""
+    """The engine does not start, or does not hold what is guaranteed."""
     WARNING = "warning"
-    """It may not, or it cannot be decided."""
+    """The engine may not start, or nothing can be decided."""
     INFO = "info"
-    """Worth knowing."""
+    """A fact that is worth knowing; nothing is wrong."""
 
 
 class Scope(StrEnum):
@@ -101,11 +101,11 @@ class Words:
     values: tuple[tuple[str, str | Words], ...] = ()
 
     def worded(self, naming: Naming) -> str:
-        """The text, with every setting under its name."""
+        """Return the text, with every setting under its name."""
         return self.template.format_map(_Values(self.values, naming))
 
     def settings(self) -> frozenset[str]:
-        """vLLM's names of the settings that the sentence names."""
+        """Return vLLM's names of the settings in the sentence."""
         given = dict(self.values)
         of_template = {name for _, name, _, _ in _FORMATTER.parse(self.template) if name} - given.keys()
         of_values = {str(value) for value in given.values() if isinstance(value, SettingName)}
@@ -153,7 +153,7 @@ class Change(StrEnum):
 
 @record
 class Action:
-    """One thing that a person can do: a change of one setting, or something that `otherwise` says."""
+    """One thing that a person can do: a change of one setting, or another action in words."""
 
     change: Change | None = None
     setting: str = ""
@@ -162,11 +162,12 @@ class Action:
     """Value that counts now, where it helps to see it."""
     after: str = ""
     reason: str = ""
-    """Completes `…: it` or stands alone; empty where the message says it."""
+    """Why it helps, as a clause; empty where the message explains it."""
     otherwise: Words | None = None
+    """The action in words, where it is no change of one setting."""
 
     def worded(self, naming: Naming) -> str:
-        """One line, with the setting under its name."""
+        """Return one line, with the setting under its name."""
         if self.otherwise is not None:
             return self.otherwise.worded(naming)
         name, now = naming(self.setting), f" from {self.before}" if self.before else ""
@@ -194,20 +195,20 @@ class Remedy:
     are_steps: bool = False
 
     def lines(self, naming: Naming) -> list[str]:
-        """One action per line; a first line says how several belong together."""
-        told = [action.worded(naming) for action in self.actions]
-        if len(told) < 2:
-            return told
+        """Return one action per line. Alternatives have a line before them, and steps have numbers."""
+        lines = [action.worded(naming) for action in self.actions]
+        if len(lines) < 2:
+            return lines
         if self.are_steps:
-            return [f"{number}. {line}" for number, line in enumerate(told, start=1)]
-        return ["any one of:", *(f"- {line}" for line in told)]
+            return [f"{number}. {line}" for number, line in enumerate(lines, start=1)]
+        return ["any one of:", *(f"- {line}" for line in lines)]
 
     def worded(self, naming: Naming) -> str:
-        """The same on one line."""
-        told = [action.worded(naming) for action in self.actions]
+        """Return the actions on one line."""
+        lines = [action.worded(naming) for action in self.actions]
         if self.are_steps:
-            return "; then ".join(told)
-        return f"any one of: {'; '.join(told)}" if len(told) > 1 else "".join(told)
+            return "; then ".join(lines)
+        return f"any one of: {'; '.join(lines)}" if len(lines) > 1 else "".join(lines)
 
 
 def do(template: str, **values: object) -> Action:

@@ -22,7 +22,7 @@ from kvgate.rules.finding import (
 )
 
 GPUS_PER_NODE = 8
-"""GPUs per node of the boards that are sold; GB200 racks and their like share links beyond that, and the finding says so."""
+"""GPUs per node of the boards that are sold. GB200 racks and the like share links beyond that, so that the finding is a warning."""
 
 MAX_MODEL_LEN_ABOVE_MODEL = Rule(
     id="MaxModelLenAboveModel",

@@ -49,7 +49,7 @@ def _options_without_effect(settings: Mapping[str, GivenOption]) -> Iterator[Loc
         if graphs.name == "compilation_config" and not _is_about_graphs(graphs):
             continue
         name = SettingName(graphs.name)
-        message = words("{name} says how CUDA graphs are captured, and {enforce_eager} switches them off", name=name)
+        message = words("{name} configures CUDA graphs, and {enforce_eager} switches them off", name=name)
         yield located(NO_EFFECT, graphs, message, any_one(leave_out(name), leave_out("enforce_eager")))
     share, given = settings.get("gpu_memory_utilization"), settings.get("kv_cache_memory_bytes")
     if share and given and given.value:

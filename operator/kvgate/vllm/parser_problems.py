@@ -120,7 +120,7 @@ def _nearest(name: str, release: Patch) -> str | None:
 
 
 def _not_in_release(word: Argument, option: Option, release: Patch) -> ArgumentProblem:
-    """Removed, or not there yet."""
+    """Report an option that the release no longer has, or does not have yet."""
     version = ".".join(map(str, release))
     if option.removed_in and release >= option.removed_in:
         last = ".".join(map(str, option.until or option.since))
@@ -137,7 +137,7 @@ def _replacement(option: Option) -> Remedy:
 
 
 def deprecated(word: Argument, option: Option) -> ArgumentProblem:
-    """It still works."""
+    """An option that still works, and that a later release will not have."""
     message = f"{option.flag} is deprecated and will be removed"
     return ArgumentProblem(rule=OPTION_DEPRECATED, at=word, message=message, remedy=_replacement(option))
 

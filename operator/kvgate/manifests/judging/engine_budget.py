@@ -87,7 +87,7 @@ def _invalid(engine: FoundEngine, line: CommandLine, name: str, problem: str | W
 
 
 def _of_this_door(findings: list[Finding], facts: EngineFacts) -> Iterator[Finding]:
-    """The findings that are for other platforms too; an engine without a GPU's name is told where kvgate looks for one."""
+    """Leave out findings that are not for other platforms, and word the one about a missing GPU for a manifest."""
     for finding in findings:
         if finding.rule in _OF_OTHER_DOORS:
             continue

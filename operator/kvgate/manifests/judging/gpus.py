@@ -22,7 +22,7 @@ _SHARED_SUFFIX, _SHARED_RESOURCE = "-SHARED", "nvidia.com/gpu.shared"
 _MAX_NAMES = 4
 """Accelerators that one sentence names."""
 _RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
-"""They multiply to the ranks of one engine; decode_context_parallel_size uses tensor ranks again."""
+"""Sizes whose product is the ranks of one engine; decode_context_parallel_size uses tensor ranks again."""
 _SIZES = (*_RANKS, "data_parallel_size", "data_parallel_size_local")
 _ELSEWHERE = ("data_parallel_rank", "data_parallel_hybrid_lb", "data_parallel_external_lb", "data_parallel_start_rank")
 """Options by which other pods run other data parallel ranks."""
@@ -68,7 +68,7 @@ class Chosen:
     """The accelerator that is judged, and the remarks about the choice."""
 
     name: str | None
-    """None where nothing tells it."""
+    """None where neither the manifest nor the configuration names it."""
     path: str = ""
     """Path of the field that named it."""
     others: tuple[str | None, ...] = ()

@@ -42,7 +42,7 @@ class JudgedEngine:
 
     engine: FoundEngine
     assessment: Assessment | None
-    """None where nothing could be asked."""
+    """None where the engine could not be assessed."""
     verdict: Verdict
     accelerator: str | None
     vllm_version: str
@@ -66,7 +66,7 @@ class EngineNames:
 
 
 def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
-    """The Startup verdict, with oversubscription as a warning; of both ends where the release is not known."""
+    """Judge by vLLM's own start condition, with oversubscription as a warning; with both ends where the release is not known."""
     line = parse_arguments(engine.arguments, newest_read())
     model = find_model(list(_names(engine, line)))
     releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
@@ -184,7 +184,7 @@ def _judged_at_both_ends(facts: EngineFacts) -> JudgedEngine:
 
 
 def _joined_findings(low: JudgedEngine, high: JudgedEngine) -> Iterator[Located]:
-    """Those of the newest release; a finding that only one release has is no error, and names its release."""
+    """Join the findings of two releases; a finding that only one release has is no error, and names its release."""
     older, newer = {_key(each): each for each in low.findings}, {_key(each): each for each in high.findings}
     for key, each in newer.items():
         yield each if key in older else _only_with(high.vllm_version, each)
@@ -198,7 +198,7 @@ def _key(each: Located) -> tuple[str, str, str, int]:
 
 
 def _only_with(release: str, each: Located) -> Located:
-    """Softened: nobody knows that it is this release."""
+    """Soften a finding of one release, because nobody knows that it is this one."""
     if each.finding.severity is Severity.INFO:
         return each
     told = each.finding.softened().with_words("with vLLM {release}: {message}", release=release)

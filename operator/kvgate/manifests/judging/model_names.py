@@ -57,7 +57,7 @@ def is_place(written: str) -> bool:
 
 
 def find_model(named: Sequence[Named]) -> ModelFound | None:
-    """The first that says what it is; of places what the catalogue knows, by the other names or the folder's."""
+    """Return the first model that is named; a place is known by the other names, or by the name of its folder."""
     known = [each for each in named if each.text and not is_open(each.text)]
     first = next(iter(known), None)
     if first is None:

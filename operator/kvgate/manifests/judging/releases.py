@@ -47,7 +47,7 @@ class ImageFound:
     is_newest: bool = False
     """The tag moves with vLLM's releases."""
     is_ahead: bool = False
-    """It is built between them."""
+    """The tag is built between two releases."""
 
 
 def version_of(image: str) -> ImageFound:
@@ -80,11 +80,11 @@ class Releases:
     low: str
     high: str
     assumed: str = ""
-    """Why; empty where the manifest says it."""
+    """Words for people about the assumption; empty where the manifest states the release."""
     is_stated: bool = False
     """True where the manifest or the configuration states it."""
     is_ahead: bool = False
-    """It is built after the newest that is known."""
+    """The engine is built after the newest release that is known."""
 
     @property
     def is_one(self) -> bool:
