@@ -1,12 +1,14 @@
-"""Classes with windows: how many layers of which attention each published model has."""
+"""The table of model classes: one row is enough to read a class, and published models have the layers that their rows give."""
 
 from collections import Counter
 
 import pytest
 
+from kvgate import catalogue
 from kvgate.budget.model_shape import FullAttention
-from kvgate.hf_config import read_config
-from support.builders import catalogue_shape
+from kvgate.hf_config import architectures, read_config
+from kvgate.hf_config.family import PLAIN, Family, Multimodal
+from support.builders import catalogue_shape, new_llama_config
 
 Layers = dict[int, int]
 """Window (0: none) → layers."""
@@ -49,3 +51,27 @@ def test_a_config_that_is_silent_means_the_defaults_of_its_config_class() -> Non
     shape = read_config({"architectures": ["Gemma3ForCausalLM"], "text_config": {**text, "sliding_window": 1024}})
     assert shape.layers[5].mixers == (FullAttention(num_heads=8, num_kv_heads=4, head_dim=256),)
     assert (shape.vocab_size, shape.max_model_len) == (262_144, 163_840)
+
+
+def test_one_row_is_enough_for_a_class_of_plain_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe "an architecture" of CONTRIBUTING, followed with a toy."""
+    config = new_llama_config(architectures=["ToyForCausalLM"])
+    assert read_config(config).unmodelled_kinds == ("architecture ToyForCausalLM",)
+    row = Family(layers=architectures.uniform_stack, known=PLAIN)
+    monkeypatch.setitem(architectures._FAMILIES, "ToyForCausalLM", row)
+    read = read_config(config)
+    assert (read.unmodelled_kinds, read.layers) == ((), read_config(new_llama_config()).layers)
+
+
+def test_one_row_is_enough_for_a_class_with_a_known_tower(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = catalogue.load_model("Qwen/Qwen2-VL-7B-Instruct").config
+    toy = {**known, "architectures": ["ToyForConditionalGeneration"]}
+    assert read_config(toy).unmodelled_kinds
+    row = Multimodal(towers=architectures.qwen2_vision, language_model="Qwen2ForCausalLM")
+    monkeypatch.setitem(architectures._MULTIMODAL, "ToyForConditionalGeneration", row)
+    assert read_config(toy).encoders == read_config(known).encoders != ()
+
+
+def test_the_language_model_of_a_class_with_towers_has_a_row() -> None:
+    named = {row.language_model for row in architectures._MULTIMODAL.values()} - {""}
+    assert named <= architectures._FAMILIES.keys()
