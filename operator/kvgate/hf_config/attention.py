@@ -52,7 +52,7 @@ def full_attention(fields: Fields, hidden_size: int) -> FullAttention:
 
 
 def _full(fields: Fields, num_heads: int, head_dim: int) -> FullAttention:
-    """Heads of keys and values are the first key that is set (vLLM 0.32, `get_total_num_kv_heads`); Falcon's multi_query means one."""
+    """Return attention; KV heads are the first key that is set (vLLM 0.32, `get_total_num_kv_heads`), one with Falcon's multi_query."""
     if fields.text("model_type") == "falcon" and not fields.flag("new_decoder_architecture"):
         num_kv_heads = 1 if fields.flag("multi_query") else num_heads
     else:

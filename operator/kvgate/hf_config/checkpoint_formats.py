@@ -8,7 +8,7 @@ from kvgate.hf_config.modules import UnknownFormat
 
 
 def fp8(config: Mapping[str, Any]) -> WeightFormat:
-    """Blocks where the config has their size, one scale per matrix otherwise."""
+    """Read fp8: blocks where the config states their size, else one scale per matrix."""
     block = config.get("weight_block_size")
     if not block:
         static = config.get("activation_scheme") == "static"
@@ -20,24 +20,24 @@ def fp8(config: Mapping[str, Any]) -> WeightFormat:
 
 
 def fbgemm_fp8(_: Mapping[str, Any]) -> WeightFormat:
-    """One scale per output channel."""
+    """Return the one format of fbgemm_fp8: one scale per output channel."""
     return WeightFormat(method="fbgemm_fp8", format="fp8-channel")
 
 
 def mxfp4(_: Mapping[str, Any]) -> WeightFormat:
-    """gpt-oss."""
+    """Return the one format of mxfp4, which gpt-oss uses."""
     return WeightFormat(method="mxfp4", format="mxfp4")
 
 
 def awq(config: Mapping[str, Any]) -> WeightFormat:
-    """Packed along the output, with zero points."""
+    """Read AWQ, which packs along the output and has zero points."""
     if _bits(config) != 4:
         raise UnknownFormat(f"awq with {_bits(config)} bits")
     return WeightFormat(method="awq", format="int4-awq", group_size=_group_size(config))
 
 
 def gptq(config: Mapping[str, Any]) -> WeightFormat:
-    """Packed along the input, with the order of its features."""
+    """Read GPTQ, which packs along the input and keeps the order of its features."""
     if _bits(config) not in (4, 8):
         raise UnknownFormat(f"gptq with {_bits(config)} bits")
     form: FormatName = "int4-gptq" if _bits(config) == 4 else "int8-gptq"
@@ -45,7 +45,7 @@ def gptq(config: Mapping[str, Any]) -> WeightFormat:
 
 
 def auto_round(config: Mapping[str, Any]) -> WeightFormat:
-    """Packed as GPTQ or AWQ pack."""
+    """Read auto-round, which packs as GPTQ or AWQ does."""
     packing = str(config.get("packing_format", "auto_round:auto_gptq"))
     if not packing.endswith(("gptq", "awq")):
         raise UnknownFormat(f"auto-round packed as {packing}")
@@ -53,7 +53,7 @@ def auto_round(config: Mapping[str, Any]) -> WeightFormat:
 
 
 def bitsandbytes(config: Mapping[str, Any]) -> WeightFormat:
-    """4 bits in blocks, or 8 with one scale per channel."""
+    """Read bitsandbytes: 4 bits in blocks, or 8 with one scale per channel."""
     if config.get("load_in_8bit"):
         return WeightFormat(method="bitsandbytes", format="int8-channel")
     if not config.get("load_in_4bit"):
@@ -127,5 +127,5 @@ def _bits(config: Mapping[str, Any]) -> Any:
 
 
 def _group_size(config: Mapping[str, Any]) -> int:
-    """-1 in the checkpoint means one scale per output channel: 0 here."""
+    """Return the group size; -1 in the checkpoint means one scale per output channel, which is 0 here."""
     return max(0, int(config.get("group_size", config.get("q_group_size", 128))))

@@ -19,13 +19,13 @@ class Architecture:
     qkv_bias: bool = False
     output_bias: bool = False
     bias_key: str = ""
-    """Sets the biases of attention (`qkv` only where `output_bias_follows` is False)."""
+    """Key that switches the biases of attention on; those of q, k and v alone where `output_bias_follows` is False."""
     output_bias_follows: bool = True
     mlp_bias: bool = False
     mlp_bias_key: str = ""
     gated_mlp: bool = True
     fused_mlp: bool = True
-    """Gate and up are one matrix."""
+    """True where gate and up are one matrix."""
     norms: int = 2
     """Norms over the hidden size per layer."""
     norm_bias: bool = False
@@ -41,7 +41,7 @@ class Architecture:
     rotary_share: float = 1
     """Default of partial_rotary_factor."""
     rotary_bytes: int | None = None
-    """Bytes of an element of the table where that is not the model's."""
+    """Bytes of an element of the rotary table, where its dtype is not the model's."""
     lm_head_bias: bool = False
     router_bias: bool = False
     router_bytes_per_element: int | None = None
@@ -49,11 +49,11 @@ class Architecture:
     expert_bias: bool = False
     """Experts and their router have biases (gpt-oss)."""
     ends_everywhere: frozenset[End] = frozenset()
-    """Ends that every pipeline stage holds, where the class makes them without asking which stage it is on."""
+    """Ends that every pipeline stage holds, because the class makes them whichever stage it is on."""
     attention_gate: Gate = ""
-    """A projection that gates what attention gives out: one value per head, or one per element."""
+    """A projection that gates the output of attention: one value per head, or one per element."""
     full_attention_every: int = 0
-    """Every how many layers one has no window, where config.json does not say it; 0: none is without."""
+    """Of so many layers one has no window, where config.json does not state it; 0: every layer has one."""
     window_surplus: int = 0
     """Tokens that the class adds to config.json's window."""
 
@@ -79,13 +79,13 @@ class Stack:
     """The decoder layers, and the weights that stand around them."""
 
     layers: tuple[LayerShape, ...]
-    """One per layer; equal ones are one object."""
+    """One entry per layer; equal ones are one object."""
     first: tuple[Matrix, ...] = ()
-    """On the first pipeline stage, beside the token embedding."""
+    """Weights on the first pipeline stage, beside the token embedding."""
     last: tuple[Matrix, ...] = ()
-    """On the last one, beside the final norm and the head."""
+    """Weights on the last stage, the final norm included where only that stage has it; the head stands elsewhere."""
     everywhere: tuple[Matrix, ...] = ()
-    """On every stage."""
+    """Weights on every stage."""
     drafts: tuple[LayerShape, ...] = ()
     """Layers of multi-token prediction, which only speculative decoding loads."""
     rotary: tuple[RotaryCache, ...] | None = None
@@ -99,13 +99,13 @@ EncoderReader = Callable[[Fields, int], tuple[Encoder, ...]]
 
 @record
 class Family:
-    """A model class whose layers are not all alike, or not built as the others' are."""
+    """The way in which the layers of a model class are read, and the facts that its class name settles."""
 
     layers: StackReader
     known: Architecture = PLAIN
     supports_pipeline: bool = True
     own_ends: bool = False
-    """The stack holds embedding and head itself, because they are unlike the others', or missing."""
+    """True where the stack holds embedding and head itself, because they differ from other classes', or are missing."""
 
 
 @record
@@ -116,4 +116,4 @@ class Multimodal:
     language_model: str = ""
     """Class of the language model; empty where config.json names it."""
     ties_embeddings: bool = False
-    """True where its config of transformers 5 ties embedding and head although config.json says nothing about it."""
+    """True where transformers 5 ties embedding and head unless config.json says otherwise."""

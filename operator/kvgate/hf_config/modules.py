@@ -1,4 +1,4 @@
-"""The modules of a layer by all their names, and the lists of modules that a quantised checkpoint carries."""
+"""The modules of a layer by all their names, and the lists of modules in the config of a quantised checkpoint."""
 
 import re
 import warnings
@@ -99,7 +99,7 @@ class Pattern(Protocol):
     """A compiled expression, of whichever engine."""
 
     def match(self, text: str, /) -> object:
-        """None where the text does not begin with a match."""
+        """Return None where the text does not begin with a match."""
 
 
 @record

@@ -27,7 +27,7 @@ class TowerLayer:
     """Vectors of the hidden size: two norms, each with a weight and a bias."""
 
     def matrices(self) -> Iterator[Matrix]:
-        """All weights of the layer."""
+        """Yield all weights of the layer."""
         heads = FullAttention(
             num_heads=self.num_heads,
             num_kv_heads=self.num_kv_heads or self.num_heads,
@@ -54,17 +54,17 @@ def tower(
 
 
 def patch_embedding(width: int, *, columns: int, bias: bool = False) -> Matrix:
-    """A picture's pixels, or a sound's frames, become positions of the tower."""
+    """Return the matrix that turns a picture's pixels, or a sound's frames, into positions of the tower."""
     return replicated("patch_embed", width, columns=columns, bias=bias)
 
 
 def layer_norm(name: str, width: int) -> Matrix:
-    """Weight and bias of one norm."""
+    """Return the weight and the bias of one norm."""
     return vector(name, 2 * width)
 
 
 def two_linears(name: str, *, columns: int, inner: int, rows: int, bias: bool = True) -> tuple[Matrix, Matrix]:
-    """A projector: cut by its inner width, like a feed-forward block."""
+    """Return a projector, cut by its inner width as a feed-forward block is."""
     return (
         column_parallel(name, Units(count=inner), columns=columns, bias=bias),
         row_parallel(name, rows, columns=inner, bias=bias),
@@ -72,12 +72,12 @@ def two_linears(name: str, *, columns: int, inner: int, rows: int, bias: bool = 
 
 
 def counted(count: int, matrices: Iterable[Matrix]) -> Iterator[tuple[Matrix, int]]:
-    """The same weights in each of `count` layers."""
+    """Yield (weight, count) for weights that stand in each of `count` layers."""
     return ((matrix, count) for matrix in matrices)
 
 
 def built_layers(config: Fields, vision: Fields, *, default: int) -> int:
-    """Layers above the last one whose output is used are left out (vLLM 0.32, `_get_num_hidden_layers` in llava.py)."""
+    """Return the number of layers up to the last one whose output is used (vLLM 0.32, `_get_num_hidden_layers` in llava.py)."""
     whole, used = vision.count("num_hidden_layers"), config.values.get("vision_feature_layer")
     chosen = used if isinstance(used, list) else [default if used is None else used]
     depths = [depth + whole + 1 if depth < 0 else depth for depth in chosen if isinstance(depth, int)]

@@ -39,7 +39,7 @@ _OMNI_AUDIO_TOKENS = 390
 
 
 def qwen2_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
-    """Qwen2-VL: its `hidden_size` is the language model's, it works in `embed_dim`."""
+    """Return Qwen2-VL's tower: its `hidden_size` is the language model's, its own width is `embed_dim`."""
     vision = config.section("vision_config").over(_QWEN2_DEFAULTS)
     width = vision.count("embed_dim")
     layer = TowerLayer(
@@ -50,7 +50,7 @@ def qwen2_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
 
 
 def qwen2_5_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
-    """Qwen2.5-VL: gated feed-forward blocks, norms without bias; EXAONE 4.5 shares heads of keys and values."""
+    """Return Qwen2.5-VL's tower: gated feed-forward blocks, norms without bias; in EXAONE 4.5 heads share keys and values."""
     vision = config.section("vision_config").over(_QWEN2_5_DEFAULTS)
     layer = TowerLayer(
         hidden_size=vision.count("hidden_size"),
@@ -65,13 +65,13 @@ def qwen2_5_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
 
 
 def qwen3_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
-    """Qwen3-VL: the language model's first layers see what inner layers of the tower give."""
+    """Return Qwen3-VL's tower: the language model's first layers read the output of inner layers of the tower."""
     vision = config.section("vision_config").over(_QWEN3_DEFAULTS)
     return (_qwen3_tower(vision, hidden_size, _qwen3_items(vision)),)
 
 
 def qwen3_5_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
-    """Qwen3.5: the same tower, read at its end alone."""
+    """Return Qwen3.5's tower: Qwen3-VL's, of which only the last output is read."""
     vision = config.section("vision_config").over({**_QWEN3_DEFAULTS, "deepstack_visual_indexes": ()})
     return (_qwen3_tower(vision, hidden_size, _qwen3_items(vision)),)
 
@@ -87,7 +87,7 @@ def _qwen3_items(vision: Fields) -> tuple[MediaItem, ...]:
 
 
 def _qwen3_tower(vision: Fields, hidden_size: int, items: tuple[MediaItem, ...]) -> Encoder:
-    """Learned positions, and a merger of its own for every layer that the language model sees besides the last."""
+    """Return a tower with learned positions, and one more merger for every inner layer whose output the language model reads."""
     width = vision.count("hidden_size")
     layer = TowerLayer(
         hidden_size=width,
@@ -107,13 +107,13 @@ def _qwen3_tower(vision: Fields, hidden_size: int, items: tuple[MediaItem, ...])
 
 
 def _image(vision: Fields, max_pixels: int) -> MediaItem:
-    """The largest picture that the processor lets through."""
+    """Return the largest picture that the processor accepts."""
     patch = vision.count("patch_size")
     return MediaItem(modality="image", tokens=max_pixels // (patch * patch * _merged_patches(vision)))
 
 
 def _images_and_videos(vision: Fields, max_pixels: int) -> tuple[MediaItem, ...]:
-    """Frames may be as large as pictures: a video holds as many as the context has room for."""
+    """Return pictures and videos; frames may be as large as pictures, and a video has as many as the context has room for."""
     picture = _image(vision, max_pixels)
     video = MediaItem(modality="video", tokens=_MAX_FRAME_PAIRS * picture.tokens, step_tokens=picture.tokens)
     return picture, video
@@ -132,7 +132,7 @@ def _encoder(vision: Fields, layer: TowerLayer, around: Iterable[Matrix], items:
 
 
 def _merger(vision: Fields, width: int, hidden_size: int, *, norm: Matrix) -> Iterator[Matrix]:
-    """Four patches become one embedding of the language model."""
+    """Yield the norm and the projector that turn four patches into one embedding of the language model."""
     merged = width * _merged_patches(vision)
     yield norm
     yield from two_linears("merger", columns=merged, inner=merged, rows=hidden_size)
