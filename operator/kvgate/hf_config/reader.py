@@ -84,12 +84,12 @@ def _declared(fields: Fields) -> Any:
     return fields.values.get("quantization_config") or fields.values.get("compression_config") or {}
 
 
-def _quantization(fields: Fields, asked: str | None) -> tuple[Quantization | None, tuple[str, ...]]:
+def _quantization(fields: Fields, requested: str | None) -> tuple[Quantization | None, tuple[str, ...]]:
     """Return the quantisation of the checkpoint, else the requested one, and what has no formula in it."""
     expert_dtype = fields.text("expert_dtype", default="fp4" if fields.text("model_type") == "deepseek_v4" else "")
     try:
         declared = read_quantization(_declared(fields), _num_layers(Fields(fields.values)), expert_dtype=expert_dtype)
-        return declared or (requested_quantization(asked) if asked else None), ()
+        return declared or (requested_quantization(requested) if requested else None), ()
     except UnknownFormat as error:
         return None, (str(error),)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
@@ -145,10 +145,10 @@ def _num_layers(fields: Fields) -> int:
     return 1
 
 
-def _dtype(fields: Fields, asked: str | None) -> str:
+def _dtype(fields: Fields, requested: str | None) -> str:
     """Return the dtype that vLLM runs: a float32 checkpoint is served in bfloat16 unless the user sets float32."""
-    if asked and asked != "auto":
-        wanted = {"half": "float16", "float": "float32"}.get(asked, asked)
+    if requested and requested != "auto":
+        wanted = {"half": "float16", "float": "float32"}.get(requested, requested)
         return wanted if wanted in DTYPE_BYTES else "bfloat16"
     stored = fields.text("dtype", "torch_dtype", default="float32").removeprefix("torch.")
     return stored if stored in ("bfloat16", "float16") else "bfloat16"

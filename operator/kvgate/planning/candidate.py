@@ -66,9 +66,9 @@ class Candidate:
     @property
     def longest(self) -> int:
         """The longest request that one replica starts with even at the low end, up to the model's own limit."""
-        request, asked = self.budget.request, self.budget.resolved.max_model_len
+        request, max_model_len = self.budget.request, self.budget.resolved.max_model_len
         start = replace(request, guarantee=Guarantee.STARTUP, workload=None)
-        return largest_max_model_len(start.with_settings(max_model_len=request.shape.max_model_len or asked))
+        return largest_max_model_len(start.with_settings(max_model_len=request.shape.max_model_len or max_model_len))
 
     @property
     def is_refused(self) -> bool:
@@ -113,15 +113,15 @@ def why_not(candidate: Candidate) -> str:
     """Return in a few words, with the numbers, why the candidate is not a certain answer; empty where it fits."""
     if candidate.beyond or candidate.verdict is Verdict.FITS:
         return candidate.beyond
-    told = [f for f in candidate.assessment.findings if f.severity is not Severity.INFO]
-    errors = [f for f in told if f.severity is Severity.ERROR]
+    shown = [f for f in candidate.assessment.findings if f.severity is not Severity.INFO]
+    errors = [f for f in shown if f.severity is Severity.ERROR]
     refused = [f for f in errors if f.rule not in BUDGET_RULES]
     if refused:
         return refused[0].message
     if any(f.rule == WEIGHTS_TOO_LARGE for f in errors):
         return _weights_too_large(candidate.budget)
     # a kind without a formula goes before any other finding
-    others = sorted(told, key=lambda finding: finding.rule != UNMODELLED_KIND)
+    others = sorted(shown, key=lambda finding: finding.rule != UNMODELLED_KIND)
     return _missing(candidate.budget) or next((finding.message for finding in others), "")
 
 

@@ -165,12 +165,12 @@ def _most(request: BudgetRequest, total: int, verdicts: tuple[Verdict, ...]) -> 
     """Return the most requests that one replica holds with one of the verdicts; 0 where it does not hold one."""
     if request.guarantee is Guarantee.STARTUP:
         return int(plan(request).verdict in verdicts)
-    asked = plan(_with_share(request, total))
-    at_most = min(total, asked.resolved.max_num_batched_tokens)
+    whole = plan(_with_share(request, total))
+    at_most = min(total, whole.resolved.max_num_batched_tokens)
     if request.guarantee is Guarantee.WORKLOAD and request.settings.max_num_seqs:
         at_most = min(at_most, request.settings.max_num_seqs)
     guess = at_most
-    if asked.usable_blocks and asked.demand:
-        blocks = asked.usable_blocks.low if verdicts is _FITS else asked.usable_blocks.high
-        guess = blocks * total // max(1, asked.demand.blocks)
+    if whole.usable_blocks and whole.demand:
+        blocks = whole.usable_blocks.low if verdicts is _FITS else whole.usable_blocks.high
+        guess = blocks * total // max(1, whole.demand.blocks)
     return largest(at_most, lambda share: plan(_with_share(request, share)).verdict in verdicts, guess=guess)

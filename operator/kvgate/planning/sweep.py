@@ -162,9 +162,9 @@ def _largest(request: BudgetRequest, y: Axis, verdicts: tuple[Verdict, ...], *, 
     )
 
 
-def with_guarantee(values: Mapping[str, Any], x: Axis, y: Axis, asked: Guarantee | None) -> Guarantee:
+def guarantee_of(values: Mapping[str, Any], x: Axis, y: Axis, requested: Guarantee | None) -> Guarantee:
     """Return the requested guarantee, else FullContext where max_num_seqs is given: demand is then so many requests of max_model_len."""
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     counts = "max_num_seqs" in (x.name, y.name) or values.get("max_num_seqs") is not None
     return Guarantee.FULL_CONTEXT if counts else Guarantee.STARTUP

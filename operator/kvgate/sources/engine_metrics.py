@@ -53,15 +53,15 @@ def read_engine(exposition: bytes) -> EngineReading:
 @lru_cache(maxsize=512)
 def _capacity(info: bytes) -> EngineReading:
     """Return the capacity; it is cached, because it never changes while an engine lives and its forty labels are most of the work."""
-    told = [labels for labels, _ in _samples(info, CACHE_CONFIG_INFO)]
-    sizes = [_count(labels, _SIZE) for labels in told if labels.get(_SIZE, "None") != "None"]
-    engines = {labels.get("engine", "0") for labels in told}
-    blocks = min(_count(labels, "num_gpu_blocks") for labels in told) // len(engines)
+    infos = [labels for labels, _ in _samples(info, CACHE_CONFIG_INFO)]
+    sizes = [_count(labels, _SIZE) for labels in infos if labels.get(_SIZE, "None") != "None"]
+    engines = {labels.get("engine", "0") for labels in infos}
+    blocks = min(_count(labels, "num_gpu_blocks") for labels in infos) // len(engines)
     if not blocks:
         raise UnreadableMetrics("reports fewer blocks than engines")
     return EngineReading(
         num_gpu_blocks=blocks,  # vLLM gives the sum over the engines of a front end, beside each of them
-        block_size=_count(told[0], "block_size"),
+        block_size=_count(infos[0], "block_size"),
         kv_cache_size_tokens=min(sizes, default=None),
     )
 

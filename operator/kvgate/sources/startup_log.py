@@ -129,8 +129,7 @@ _OBJECT = re.compile(r"<[^<>{}\n]{0,200}>")
 
 def read_startup_log(text: str) -> StartupLog:
     """Return the last start in a log. Raises UnusableLog where there is none, or nothing about its KV cache."""
-    _check_text(text)
-    starts = _starts(_with_short_lines(_COLOUR.sub("", text)))
+    starts = _starts(_bounded_text(text))
     log = _read(starts[-1], len(starts))
     caches = (log.num_gpu_blocks, log.kv_cache_tokens, log.max_concurrency)
     if log.refusal or any(cache is not None for cache in caches):
@@ -145,7 +144,11 @@ def read_startup_log(text: str) -> StartupLog:
     )
 
 
-def _check_text(text: str) -> None:
+def _bounded_text(text: str) -> str:
+    """Cut lines longer than any that a start prints. Raises UnusableLog for what is no log, or too large.
+
+    Arguments are not cut: half of them would be others.
+    """
     if not text.strip():
         raise UnusableLog("the log is empty; give what the vLLM container printed, `kubectl logs POD -c vllm`")
     if len(text) > MAX_LOG_CHARACTERS:
@@ -154,11 +157,7 @@ def _check_text(text: str) -> None:
         )
     if "\0" in text or text.count("\ufffd") > len(text) // 100:
         raise UnusableLog("the log is not text; give it as the container printed it, unpacked")
-
-
-def _with_short_lines(text: str) -> str:
-    """Cut lines longer than any that a start prints. Arguments are not cut: half of them would be others. Raises UnusableLog."""
-    lines = text.split("\n")
+    lines = _COLOUR.sub("", text).split("\n")
     for index, line in enumerate(lines):
         if len(line) > MAX_LINE_CHARACTERS:
             lines[index] = line[:MAX_LINE_CHARACTERS]

@@ -8,7 +8,7 @@ import pytest
 from kvgate.budget.interval import Interval, Verdict
 from kvgate.budget.request import Guarantee
 from kvgate.judge.what_if import UnknownFacts, assess_request
-from kvgate.planning.sweep import judge_pairs, with_guarantee
+from kvgate.planning.sweep import guarantee_of, judge_pairs
 from kvgate.planning.sweep_axes import MAX_VALUES, parse_axis, with_value
 from kvgate.vllm.settings import SWEPT
 from kvgate.vllm.values import Unusable
@@ -92,10 +92,10 @@ def test_every_setting_but_objects_is_a_knob() -> None:
 
 def test_full_context_is_asked_where_sequences_are_part_of_the_question() -> None:
     lengths, sequences, sizes = map(parse_axis, ("max_model_len=1,2", "max_num_seqs=1,2", "tensor_parallel_size=1,2"))
-    assert with_guarantee({}, lengths, sequences, None) is Guarantee.FULL_CONTEXT
-    assert with_guarantee({"max_num_seqs": "8"}, lengths, sizes, None) is Guarantee.FULL_CONTEXT
-    assert with_guarantee({}, lengths, sizes, None) is Guarantee.STARTUP
-    assert with_guarantee({}, lengths, sequences, Guarantee.STARTUP) is Guarantee.STARTUP
+    assert guarantee_of({}, lengths, sequences, None) is Guarantee.FULL_CONTEXT
+    assert guarantee_of({"max_num_seqs": "8"}, lengths, sizes, None) is Guarantee.FULL_CONTEXT
+    assert guarantee_of({}, lengths, sizes, None) is Guarantee.STARTUP
+    assert guarantee_of({}, lengths, sequences, Guarantee.STARTUP) is Guarantee.STARTUP
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 from kvgate.budget import Guarantee, plan
 from kvgate.judge.what_if import UnknownFacts, read_request
-from kvgate.planning.sweep import Sweep, judge_pairs, with_guarantee
+from kvgate.planning.sweep import Sweep, guarantee_of, judge_pairs
 from kvgate.planning.sweep_axes import Axis, parse_axis, read_swept_value, with_value
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.settings import SWEPT, read_settings
@@ -39,7 +39,7 @@ def swept(values: Mapping[str, Any], *, progress: Callable[[int, int], None] = l
     if texts:
         (x, column), (y, row) = (with_value(axis, text) for axis, text in zip((x, y), texts, strict=True))
         point = column, row
-    guarantee = with_guarantee(values, x, y, Guarantee(named) if named else None)
+    guarantee = guarantee_of(values, x, y, Guarantee(named) if named else None)
     return judge_pairs(values, x, y, guarantee=guarantee, at=point, progress=progress)
 
 
