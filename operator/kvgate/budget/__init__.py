@@ -7,8 +7,7 @@ Other packages import these names from here. They import from inside the package
 A name is loaded when it is first used, so that a command that needs one class does not load all of the arithmetic.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # type checkers take it for typing's, which takes longer to import than all of this
 
 if TYPE_CHECKING:
     from kvgate.budget.answer import Budget, Stage, plan
@@ -204,5 +203,7 @@ def __getattr__(name: str) -> object:
     """Load the module of a name, and keep the name. Raises AttributeError for a name that is not exported."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
     return value
