@@ -164,7 +164,7 @@ def read_repository_config(path: Path, *, inside: Path | None = None, root: Path
     if isinstance(value, Broken):
         raise BadInput(problems=[placed_broken(value)])
     if others:
-        raise BadInput(f"{path} has {len(documents)} documents; a configuration is one document: remove each line ---")
+        raise BadInput(f"{path} has {len(documents)} documents; a configuration is one document: remove the lines ---")
     problems: list[Finding] = []
     try:
         config = Config.from_document(value)

@@ -144,7 +144,7 @@ def difference_summary(difference: Difference) -> str:
     parts = [f"{_counted(len(kinds), 'engine')}: {', '.join(counts)}" if kinds else "no vLLM engine in OLD or NEW"]
     worse = sum(change.is_worse for change in difference.changes)
     if worse:
-        parts.append(f"{worse} got worse: {'it' if worse == 1 else 'they'} would now not start, or be refused")
+        parts.append(f"{worse} got worse: {'it' if worse == 1 else 'they'} would not start, or would be refused")
     if difference.unreadable:
         parts.append(f"{_counted(len(difference.unreadable), 'document')} could not be read")
     return "; ".join(parts)

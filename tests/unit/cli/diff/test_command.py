@@ -106,7 +106,7 @@ def test_the_table_shows_before_and_after(tmp_path: Path) -> None:
     assert "Fits, starts → DoesNotFit, does not start" in row
     assert re.search(r"[\d,]+ → [\d,]+ \(-\d\d %\)", row)
     assert re.search(r"GiB → -?[\d.]+ GiB", row)
-    assert "2 engines: 1 changed, 1 unchanged; 1 got worse: it would now not start, or be refused" in text
+    assert "2 engines: 1 changed, 1 unchanged; 1 got worse: it would not start, or would be refused" in text
     assert "- ❌ `x.yaml:9` **KVCacheTooSmall** " in text
     assert "qwen" not in text
 
