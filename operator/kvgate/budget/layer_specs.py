@@ -172,8 +172,7 @@ def state_bytes(mixer: RecurrentState, settings: CacheSettings) -> int:
     total = taps * channels * DTYPE_BYTES[conv_dtype]
     if mixer.state is not None:
         state_dtype = mixer.state_dtype or conv_dtype
-        # the user can choose another format for the state, except for linear attention
-        if not mixer.fixed_state_dtype and mixer.kind != "linear attention":
+        if not mixer.fixed_state_dtype:  # the user can choose another format for the state
             state_dtype = _or(settings.state_dtype, state_dtype)
         total += mixer.state.on_rank(settings.tensor) * DTYPE_BYTES[state_dtype]
     return total

@@ -42,10 +42,14 @@ class FullAttention:
     """True where image tokens attend to each other in both directions (Gemma 3 and 4), which fewer kernels can do."""
 
     @property
+    def sees_all_tokens(self) -> bool:
+        return not (self.sliding_window or self.chunk_size)
+
+    @property
     def kind(self) -> str:
         if self.sliding_window:
             return "sliding-window attention"
-        return "chunked-local attention" if self.chunk_size else "full attention"
+        return "full attention" if self.sees_all_tokens else "chunked-local attention"
 
 
 @record
@@ -123,7 +127,7 @@ class RecurrentState:
     state_dtype: str | None = None
     """Dtype of the recurrent state by config.json; None: the model dtype."""
     fixed_state_dtype: bool = False
-    """True where the kernel computes in `state_dtype` whatever the user sets."""
+    """True where the kernel computes in `state_dtype`, or in the model dtype, whatever the user sets (linear attention)."""
     keeps_checkpoint: bool = False
     """True where a request takes one more block for a checkpoint if prefixes are cached (Mamba2, KDA of Kimi-K3)."""
 

@@ -33,7 +33,8 @@ def _heads(fields: Fields, hidden_size: int) -> Units:
 
 def _state(heads: Units) -> RecurrentState:
     """The state is a square per head; its dtype follows --mamba-cache-dtype."""
-    return RecurrentState(kind="linear attention", state=Units(count=heads.count, width=heads.width * heads.width))
+    state = Units(count=heads.count, width=heads.width * heads.width)
+    return RecurrentState(kind="linear attention", state=state, fixed_state_dtype=True)
 
 
 def minimax_stack(model: LanguageModel) -> Stack:

@@ -20,6 +20,7 @@ from kvgate.budget import (
     accounting_of,
     parse_patch,
 )
+from kvgate.budget.model_shape import FullAttention
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.record import record
@@ -244,7 +245,9 @@ def look_up_model_class(shape: ModelShape, version: str) -> tuple[Finding, ...]:
         reason, remedy = f"was last in {known.until}", f"use vLLM {known.until} or older"
         return (_not_in_release(shape, version, reason, remedy, Severity.ERROR),)
     if known.absent_in and release <= parse_patch(known.absent_in):
-        plain = not shape.unmodelled_kinds and all(mixer.kind == "full attention" for mixer in shape.mixers)
+        plain = not shape.unmodelled_kinds and all(
+            isinstance(mixer, FullAttention) and mixer.sees_all_tokens for mixer in shape.mixers
+        )
         reason, remedy = f"came with {known.since}", f"use vLLM {known.since} or newer"
         return (_not_in_release(shape, version, reason, remedy, Severity.WARNING if plain else Severity.ERROR),)
     return ()
