@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from kvgate.api.conditions import Reason
-from kvgate.budget.interval import Verdict
+from kvgate.budget import Verdict
 from kvgate.cli.exits import Exit
 from kvgate.documents.discovery import Why
 from kvgate.documents.reading import STDIN_NAME

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kvgate.budget.interval import Verdict
+from kvgate.budget import Verdict
 from kvgate.budget.units import format_gib
 from kvgate.cli.reports.report import Capacity, Item, Report
 from kvgate.documents.discovery import Why

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kvgate.budget.interval import Verdict
+from kvgate.budget import Verdict
 from kvgate.cli.exits import Exit
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import is_terminal, progress_of, show, show_bytes, show_error
