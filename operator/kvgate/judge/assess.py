@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from kvgate.api.status import Effective
     from kvgate.api.v1alpha1 import Adjust, InferenceDeploymentSpec, Vllm
 
-_BUDGET_FIELDS = tuple(setting for setting in SPEC_SETTINGS if setting.budget)
-"""Settings of spec.vllm that the budget reads."""
+_READERS = {setting.name: setting.read for setting in SPEC_SETTINGS if setting.budget}
+"""Readers of the settings of spec.vllm that the budget reads."""
 _OF_THE_SPEC = frozenset(setting.name for setting in SPEC_SETTINGS) | {"config", "model_config"}
 
 
@@ -216,13 +216,11 @@ def _request(
 
 def _settings(vllm: Vllm, extra: Mapping[str, Any]) -> EngineSettings:
     """Return the settings of spec.vllm, and those of extraArgs that no field owns."""
-    known = dict(extra)
-    for setting in _BUDGET_FIELDS:
-        value = getattr(vllm, setting.name)
-        if isinstance(value, str):  # the API has no decimals: its share of the memory is a text
-            value = setting.read(value)
-        if value is not None:
-            known[setting.name] = value
+    known, fields = dict(extra), dict(vllm)
+    for name, read in _READERS.items():
+        value = fields[name]
+        if value is not None:  # the API has no decimals: its share of the memory is a text
+            known[name] = read(value) if type(value) is str else value
     return engine_settings(known)
 
 

@@ -125,14 +125,8 @@ def tokens_or_auto(value: Any) -> int:
     return AUTO_MAX_MODEL_LEN if value in (AUTO_MAX_MODEL_LEN, "-1", "auto") else int(read_tokens(value))
 
 
-def model_dtype(value: Any) -> str:
-    """A format of weights and activations."""
-    names = ("auto", "half", "float", *DTYPE_BYTES)
-    if value not in names:
-        raise Unusable(f"it must be one of {', '.join(names)}")
-    return str(value)
-
-
+model_dtype = one_of("auto", "half", "float", *DTYPE_BYTES)
+"""Reader of the format of weights and activations."""
 state_dtype = one_of("auto", "float32", "float16", "bfloat16")
 """Reader of the format of recurrent states."""
 
