@@ -28,7 +28,8 @@ from kvgate.budget import (
 from kvgate.judge.facts import Facts
 from kvgate.judge.passed_through import NO_EXTRA_ARGS, ExtraArgs, PodEnvironment, read_environment, read_extra_args
 from kvgate.record import record
-from kvgate.rules import BUDGET_RULES, Finding, Rule, Scope, Severity, judge_budget
+from kvgate.rules import Finding, Rule, Scope, Severity
+from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.settings import SPEC_SETTINGS, engine_settings, stretches_length, unmodelled_kinds

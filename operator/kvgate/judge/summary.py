@@ -7,7 +7,8 @@ from kvgate.api.conditions import Reason
 from kvgate.budget import Alternative, Correction, Verdict
 from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED, Assessment, Decision, field_name
 from kvgate.judge.facts import INVALID_MODEL_CONFIG, UNKNOWN_ACCELERATOR, UNKNOWN_MODEL, UNKNOWN_VERSION
-from kvgate.rules import BUDGET_RULES, Finding, Severity
+from kvgate.rules import Finding, Severity
+from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.finding import error_rules
 from kvgate.rules.support import UNMODELLED_KIND
 from kvgate.text.inert import inert, inert_line

@@ -7,7 +7,7 @@ from kvgate.budget import Accelerator, Budget, Guarantee, Parallelism, Verdict, 
 from kvgate.budget.units import format_gib
 from kvgate.judge.assess import Assessment
 from kvgate.record import record
-from kvgate.rules import BUDGET_RULES
+from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.finding import Severity, error_rules
 from kvgate.rules.memory import WEIGHTS_TOO_LARGE
 from kvgate.rules.support import UNMODELLED_KIND

@@ -9,7 +9,7 @@ from kvgate.judge import assess
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.sweep_axes import Axis
 from kvgate.record import record
-from kvgate.rules import BUDGET_RULES
+from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.finding import Finding, Severity
 from kvgate.vllm.settings import SWEPT
 

@@ -1,49 +1,5 @@
 """Pure verdicts over a Budget: each function makes the findings of the rule that stands before it."""
 
-from collections.abc import Callable, Iterable
-
-from kvgate.budget import Budget
-from kvgate.rules import memory, settings, support
 from kvgate.rules.finding import Finding, Rule, Scope, Severity
 
-__all__ = ["BUDGET_CHECKS", "BUDGET_RULES", "Finding", "Rule", "Scope", "Severity", "judge_budget"]
-
-BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
-    settings.length_within_model,  # vLLM refuses longer contexts than the model's
-    settings.sizes_divide,  # parallel sizes must divide heads, layers and blocks
-    support.kv_cache_dtype_exists,  # the release, the GPU and the model must have the cache dtype
-    settings.batch_holds_sequences,  # a forward pass takes a token of every sequence
-    support.block_size_has_kernels,  # attention kernels take multiples of 16
-    support.caches_have_kernels,  # sparse and compressed caches are particular
-    support.weight_format_has_kernels,  # old GPUs have no kernels for new weight formats
-    support.weight_format_is_kept,  # some formats need a flag before vLLM drops them
-    settings.pod_fits_a_node,  # one pod holds the whole engine
-    settings.slices_stand_alone,  # MIG slices have no links
-    memory.slack_holds_context,  # the CUDA context lives outside the requested share
-    memory.sampler_fits_beside_budget,  # so does the sampler's warm-up
-    settings.whole_prompts_fit_a_batch,  # without chunked prefill
-    settings.media_fit_a_batch,  # an image is never cut
-    support.dtype_has_kernels,  # bfloat16 on GPUs before Ampere
-    memory.kv_cache_memory_within_gpu,  # vLLM does not check what it is given
-    memory.weights_fit,  # nothing left for the cache
-    memory.one_request_fits,  # vLLM's own start condition
-    memory.sequences_have_states,  # vLLM's second one, for recurrent states
-    memory.guarantee_holds,  # what the user requests beyond it
-    settings.workload_can_run,  # declared requests must be able to run at all
-    support.kinds_are_modelled,  # Unknown names its reason
-    support.release_is_known,  # wider interval for releases that nobody read
-    memory.checkpoint_decides_weights,  # the index of a checkpoint wins over the formulas
-    memory.weights_do_not_choose_kv_cache,  # the most common wrong assumption
-    memory.headroom_is_thin,  # fits, but only just
-)
-"""The checks of a budget, in the order in which their findings are reported."""
-
-BUDGET_RULES = frozenset({
-    memory.WEIGHTS_TOO_LARGE, memory.KV_CACHE_TOO_SMALL, memory.MAMBA_CACHE_BLOCKS_EXCEEDED, memory.GUARANTEE_NOT_MET,
-})  # fmt: skip
-"""Errors of these rules are about bytes; those of the others are settings that vLLM refuses."""
-
-
-def judge_budget(budget: Budget) -> tuple[Finding, ...]:
-    """All findings of all checks."""
-    return tuple(finding for check in BUDGET_CHECKS for finding in check(budget))
+__all__ = ["Finding", "Rule", "Scope", "Severity"]

@@ -11,9 +11,10 @@ from kvgate.budget.matrix import WeightFormat
 from kvgate.budget.model_shape import FullAttention, LayerShape, UnmodelledLayer
 from kvgate.budget.request import Guarantee
 from kvgate.budget.units import GIB
-from kvgate.rules import BUDGET_CHECKS, Severity, judge_budget, memory
+from kvgate.rules import Severity, memory
 from kvgate.rules import settings as setting_rules
 from kvgate.rules import support as support_rules
+from kvgate.rules.checks import BUDGET_CHECKS, judge_budget
 from kvgate.rules.finding import Finding
 from support import kinds
 from support.builders import catalogue_shape, new_accelerator, new_layer, new_model_shape, new_request, new_workload
