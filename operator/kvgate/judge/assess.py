@@ -217,7 +217,7 @@ def _request(
 
 def _settings(vllm: Vllm, extra: Mapping[str, Any]) -> EngineSettings:
     """Return the settings of spec.vllm, and those of extraArgs that no field owns."""
-    known, fields = dict(extra), dict(vllm)
+    known, fields = dict(extra), vars(vllm)
     for name, read in _READERS.items():
         value = fields[name]
         if value is not None:  # the API has no decimals: its share of the memory is a text
