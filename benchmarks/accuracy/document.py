@@ -1,4 +1,4 @@
-"""docs/accuracy.md: the figures, put into the prose of template.md."""
+"""The text of docs/accuracy.md: the prose of template.md with the figures filled in."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ from parity.tables import VERSION
 
 PATH = HERE.parent.parent / "docs" / "accuracy.md"
 THIN = 5
-"""Classes with fewer starts are named among what is not known."""
+"""The section "What is not known" names the classes that have fewer starts."""
 
 Values = dict[str, object]
 
 
 def document() -> str:
-    """The whole page. Raises Unexplained where one of the worst starts has no explanation."""
+    """Return the whole page. Raises Unexplained if one of the worst starts has no explanation."""
     starts = read_starts()
     predictions = predict_pools(starts)
     values: Values = {"version": VERSION, "error_table": tables.error_table(predictions)}
@@ -89,7 +89,7 @@ def _equality() -> Values:
 
 
 def _unseen(predictions: Sequence[Prediction], starts: Sequence[Start]) -> Values:
-    """Errors where constants come from other sources, and from other model classes, alone."""
+    """Return the errors with constants fitted only on other sources, and only on other model classes."""
     by_other_sources = summarize(refitted(predictions, starts, lambda start: start.source))
     by_other_families = summarize(refitted(predictions, starts, lambda start: start.family))
     return {
@@ -101,7 +101,7 @@ def _unseen(predictions: Sequence[Prediction], starts: Sequence[Start]) -> Value
 
 
 def _observed(starts: Sequence[Start]) -> Values:
-    """Every start predicted from the others."""
+    """Return the errors of every start, predicted from the others."""
     same = [found for found in held_out(starts) if found.same_setting]
     near = without_own_setting(starts)
     return {
@@ -131,7 +131,7 @@ def _groups(predictions: Sequence[Prediction]) -> Values:
 
 
 def _sample(predictions: Sequence[Prediction]) -> Values:
-    """Where the sample is thick, and where it is thin."""
+    """Return which release and GPU most starts have, and which classes have few starts."""
     release, count = Counter(p.start.row["vllm_version"] for p in predictions).most_common(1)[0]
     thin = [
         f"{name} ({len(group)})"

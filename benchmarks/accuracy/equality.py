@@ -1,4 +1,4 @@
-"""How many figures equal those of vLLM's own code, over the tables of tests/parity."""
+"""Number of figures that are equal to those of vLLM's own code, from the tables of tests/parity."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from parity.tables import KINDS, Row, arithmetic_of, rows_of
 
 @dataclass(frozen=True, kw_only=True)
 class Equality:
-    """A kind of attention, or the weights of it."""
+    """Result for the arithmetic, or for the weights, of one kind of attention."""
 
     name: str
     models: int
     rows: int
     equal: int
     near: int
-    """Within 0.1 %; for weights only."""
+    """Rows within 0.1 %. It differs from `equal` only for weights."""
 
     @property
     def percent(self) -> float:
@@ -24,7 +24,7 @@ class Equality:
 
 
 def arithmetic_equality() -> list[Equality]:
-    """By kind: rows of which every figure is equal."""
+    """Return for each kind of attention the number of rows whose figures are all equal."""
     return [_arithmetic(kind) for kind in KINDS]
 
 
@@ -35,7 +35,7 @@ def _arithmetic(kind: str) -> Equality:
 
 
 def weights_equality() -> list[Equality]:
-    """By kind: ranks (a model, its parallel sizes, a GPU) of which every stage is equal to the byte."""
+    """Return for each kind the number of ranks (a model, its parallel sizes, a GPU) whose stages are all equal to the byte."""
     kind_of = {model: kind for kind in KINDS for model in arithmetic_of(kind)}
     groups: dict[str, list[Row]] = {kind: [] for kind in KINDS}
     for row in rows_of("parameter_bytes.csv"):
@@ -55,7 +55,7 @@ def _weights(kind: str, rows: Sequence[Row]) -> Equality:
 
 
 def _largest_error(row: Row) -> float:
-    """Over the stages, as a share; 1 where we have no answer."""
+    """Return the largest error of all stages, as a share; 1 if kvgate has no answer."""
     theirs, ours = [int(size) for size in row["stage_bytes"].split()], stage_bytes(row)
     if len(ours) != len(theirs):
         return 1.0

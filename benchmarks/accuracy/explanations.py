@@ -1,4 +1,4 @@
-"""Why the worst starts are as they are: written by hand, and refused where it no longer belongs to what is predicted."""
+"""Reasons for the worst errors, written by hand. A reason is refused if the error no longer has the direction that it explains."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,19 +12,22 @@ HOW_MANY = 10
 
 
 class Unexplained(Exception):
-    """One of the worst starts has no explanation that fits it."""
+    """One of the worst starts has no explanation, or one for the other direction."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explained:
-    """One of the worst starts."""
+    """One of the worst starts, with its explanation."""
 
     prediction: Prediction
     why: str
 
 
 def worst_of(predictions: Sequence[Prediction]) -> list[Explained]:
-    """The starts of the largest errors, as shares of the requested memory. Raises Unexplained with all that is missing."""
+    """Return the starts with the largest errors, as shares of the requested memory.
+
+    Raises Unexplained, which lists all missing explanations.
+    """
     texts = read_explanations()
     worst = sorted(predictions, key=lambda p: (-p.error_percent, p.start.id))[:HOW_MANY]
     missing = [problem for prediction in worst if (problem := _problem(prediction, texts))]
@@ -34,7 +37,7 @@ def worst_of(predictions: Sequence[Prediction]) -> list[Explained]:
 
 
 def read_explanations() -> dict[str, dict[str, str]]:
-    """Start → which way we err (`predicted: too much` or `too little`) and why."""
+    """Return for each start the direction of the error (`predicted: too much` or `too little`) and the reason (`why`)."""
     texts: dict[str, dict[str, str]] = yaml.safe_load((HERE / "explanations.yaml").read_text(encoding="utf-8")) or {}
     return texts
 

@@ -1,4 +1,4 @@
-"""Do a few friendly sources or families carry the figures? Errors with one of them left out, and where logs hide the terms."""
+"""Errors with one source or model class left out, and errors of starts whose logs hide the terms: do a few sources decide the figures?"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ Groups = dict[str, list[Prediction]]
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """How much the groups differ; errors in percent of the requested memory."""
+    """Difference between groups; errors in percent of the requested memory."""
 
     groups: int
     median_of_medians: float
     """Every group counts once, however many starts it has."""
     lowest: float
-    """Of the medians over all other groups, each left out in turn."""
+    """Lowest median when one group is left out, each in turn; `highest` is the highest."""
     highest: float
 
 
@@ -51,7 +51,7 @@ def _median(predictions: Iterable[Prediction]) -> float:
 
 
 def with_and_without_terms(predictions: Sequence[Prediction]) -> tuple[Summary, Summary]:
-    """Starts that constants of the ledger could be read off, and starts of which only the sum is known."""
+    """Return the errors of starts whose logs have terms of the ledger, and of starts whose logs have only the sum."""
     shown = [prediction for prediction in predictions if prediction.start.shows_terms]
     hidden = [prediction for prediction in predictions if not prediction.start.shows_terms]
     return summarize(shown), summarize(hidden)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """The first column to the left, all others to the right."""
+    """Return a table whose first column is aligned to the left, and all others to the right."""
     lines = [_line(head), "|".join(["", "---", *["---:"] * (len(head) - 1), ""])]
     return "\n".join([*lines, *map(_line, rows)])
 
@@ -14,7 +14,7 @@ def _line(cells: Iterable[object]) -> str:
 
 
 def fixed(value: float, digits: int = 2) -> str:
-    """Rounded; never a negative zero."""
+    """Return the rounded number, never with a negative zero."""
     text = f"{value:.{digits}f}"
     return text.removeprefix("-") if float(text) == 0 else text
 

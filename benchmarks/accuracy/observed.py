@@ -1,4 +1,4 @@
-"""What one observed start is worth for the next: every start predicted from the others, by the formulas alone and corrected."""
+"""Effect of one observed start on the next: every start predicted from the others, by the formulas alone and corrected."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from kvgate.judge.what_if import read_request
 
 @dataclass(frozen=True, kw_only=True)
 class Corrected:
-    """One start, held out: what the formulas say of it, and what the other starts make of that."""
+    """Predictions for one start that is held out: by the formulas alone, and corrected by the other starts."""
 
     alone: Prediction
     corrected: Prediction
     same_setting: bool
-    """Another start of its setting is known; else only neighbours."""
+    """Another start of its setting is known. Otherwise only starts of near settings are."""
     is_narrower: bool
 
 
 def held_out(starts: Iterable[Start]) -> list[Corrected]:
-    """Starts of which some other start says anything, each predicted without itself."""
+    """Return the starts that another start of the same or a near setting can correct, each predicted without itself."""
     observed = {start.id: (start, seen) for start in starts if (seen := _observed(start))}
     return [
         found
@@ -33,7 +33,7 @@ def held_out(starts: Iterable[Start]) -> list[Corrected]:
 
 
 def without_own_setting(starts: Iterable[Start]) -> list[Corrected]:
-    """The same where every start of the setting is held out: only neighbours are left."""
+    """Return the same with all starts of the setting held out, so that only near settings are left."""
     observed = {start.id: (start, seen) for start in starts if (seen := _observed(start))}
     return [
         found
@@ -43,7 +43,7 @@ def without_own_setting(starts: Iterable[Start]) -> list[Corrected]:
 
 
 def _observed(start: Start) -> ObservedStart | None:
-    """None for starts without the figure, or without a prediction."""
+    """Return the observed start, or None if it has no logged figure or no prediction."""
     request, _ = read_request(start.request())
     if request is None or start.available_gib is None or not start.is_scored_for("kv"):
         return None

@@ -1,4 +1,4 @@
-"""Errors of other planners on the same starts (planners.csv), each beside ours on the starts that both answer."""
+"""Errors of other planners on the same starts (planners.csv), compared with ours on the starts that both answer."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from accuracy.predictions import Prediction
 from accuracy.starts import read_rows
 
 MIN_STARTS = 3
-"""A median of fewer says nothing."""
+"""A median of fewer starts says nothing."""
 
 Pools = dict[str, float]
-"""Start → predicted pool in GiB, where there is an answer."""
+"""Predicted KV memory in GiB by start; starts without an answer are missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,20 +20,20 @@ class Comparison:
 
     planner: str
     starts: int
-    """Of the class, answered or not."""
+    """Starts of the class, answered or not."""
     answered: int
-    """By the planner."""
+    """Starts that the planner answers."""
     theirs_gib: float
     ours_gib: float
 
     @property
     def ratio(self) -> float:
-        """Ours over theirs: below 1 we are nearer to the log."""
+        """Our median divided by theirs; below 1, kvgate is nearer to the log."""
         return self.ours_gib / self.theirs_gib if self.theirs_gib else float("inf")
 
 
 def read_planners() -> dict[str, Pools]:
-    """Planner with its version → its answers."""
+    """Return the answers of each planner, by its name and version."""
     pools: dict[str, Pools] = {}
     for row in read_rows("planners.csv"):
         answers = pools.setdefault(f"{row['planner']} {row['version']}", {})
@@ -43,12 +43,12 @@ def read_planners() -> dict[str, Pools]:
 
 
 def asked_starts() -> set[str]:
-    """Starts that every planner was asked about: those whose weights are logged."""
+    """Return the starts for which every planner was run: those whose weights are logged."""
     return {row["id"] for row in read_rows("planners.csv")}
 
 
 def compare(planner: str, pools: Pools, predictions: Iterable[Prediction]) -> Comparison | None:
-    """None where too few are answered by both."""
+    """Compare a planner with kvgate; return None if both answer fewer than MIN_STARTS starts."""
     group = list(predictions)
     both = [p for p in group if p.start.id in pools and p.expected is not None]
     if len(both) < MIN_STARTS:
@@ -63,6 +63,6 @@ def compare(planner: str, pools: Pools, predictions: Iterable[Prediction]) -> Co
 
 
 def best_of(comparisons: Iterable[Comparison | None]) -> Comparison | None:
-    """The planner that is nearest to us, among those that answer for at least half of the class."""
+    """Return the planner that comes nearest to kvgate, among those that answer at least half of the class."""
     found = [c for c in comparisons if c is not None and 2 * c.answered >= c.starts]
     return max(found, key=lambda c: (c.ratio, c.planner), default=None)

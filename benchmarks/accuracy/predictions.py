@@ -1,4 +1,4 @@
-"""What kvgate answers for a logged start, and how far that is from the log."""
+"""kvgate's answer for a logged start, and its distance from the log."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ ROUNDING_GIB = 0.005
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """One start with our answer; a pool below zero holds nothing, so both sides count from 0."""
+    """One start with our answer. KV memory below zero holds nothing, so it counts as 0 on both sides."""
 
     start: Start
     verdict: str
@@ -24,7 +24,7 @@ class Prediction:
     expected: float | None
     high: float | None
     why_not: str
-    """Our own words where there is no answer; else empty."""
+    """kvgate's own words if there is no answer; otherwise empty."""
 
     @property
     def logged(self) -> float:
@@ -32,7 +32,7 @@ class Prediction:
 
     @property
     def error_gib(self) -> float:
-        """Predicted minus logged; no answer counts as all of the requested memory."""
+        """Predicted minus logged, in GiB; no answer counts as all the requested memory."""
         return self.start.requested_gib if self.expected is None else max(self.expected, 0.0) - self.logged
 
     @property
@@ -41,7 +41,7 @@ class Prediction:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the interval holds what was logged."""
+        """True if the interval contains the logged figure, which is rounded."""
         if self.low is None or self.high is None:
             return False
         return max(self.low, 0.0) - ROUNDING_GIB <= self.logged <= max(self.high, 0.0) + ROUNDING_GIB
@@ -64,7 +64,7 @@ class Summary:
     median_percent: float
     p90_percent: float
     bias_gib: float | None
-    """Mean error of those that are answered."""
+    """Mean error of the starts that have an answer."""
     inside: int
     median_width_percent: float
 
@@ -80,12 +80,12 @@ def predict(start: Start, *, weights_given: bool = False, calibration: Calibrati
 
 
 def predict_pools(starts: Iterable[Start], *, weights_given: bool = False) -> list[Prediction]:
-    """Of the starts that are scored for their available KV cache memory."""
+    """Predict the starts that are scored for their available KV cache memory."""
     return [predict(start, weights_given=weights_given) for start in starts if start.is_scored_for("kv")]
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """Between the two nearest values, in proportion."""
+    """Return a percentile, interpolated between the two nearest values."""
     ordered = sorted(values)
     place = (len(ordered) - 1) * share
     below = int(place)
@@ -111,7 +111,7 @@ def summarize(predictions: Sequence[Prediction]) -> Summary:
 
 
 def grouped(predictions: Iterable[Prediction], *, heading: str) -> dict[str, list[Prediction]]:
-    """By the classes of one heading: the smallest numbers in their names first, then by name."""
+    """Group by the classes of one heading; order by the number in their names, then by name."""
     groups: dict[str, list[Prediction]] = {}
     for prediction in predictions:
         groups.setdefault(dict(prediction.start.classes())[heading], []).append(prediction)

@@ -1,6 +1,6 @@
-"""Starts that constants were not fitted on: memory outside torch, read again off the other sources' logs alone.
+"""Predictions with constants for memory outside torch that are fitted again, only from the logs of other sources.
 
-What else was fitted moves the sum by less than 0.1 GiB (margins, CUDA graphs of dense models) or is an interval's end.
+Other fitted constants move the sum by less than 0.1 GiB (margins, CUDA graphs of dense models), or are the end of an interval.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ from kvgate.budget.interval import Interval
 from kvgate.judge.what_if import assess_request
 
 Constants = dict[str, float]
-"""GiB by the constant's name in kvgate.budget.non_torch."""
+"""Values in GiB by the name of the constant in kvgate.budget.non_torch."""
 
 _KERNELS = {"KERNELS": "KERNELS_AND_GRAPHS", "KERNELS_AND_GRAPHS": "KERNELS"}
 _LINKS = {
@@ -25,12 +25,12 @@ _LINKS = {
     "NCCL_PCIE": "STAGES",
     "STAGES": "NCCL_PCIE",
 }
-"""Each with its nearest neighbour, which stands in for it where no other source's log tells."""
+"""Each constant with its nearest neighbour, which replaces it if no log of another source has the figure."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """Which constants a start's term is made of, and what its log says of their sum."""
+    """The constants that a start's term consists of, and the sum of them in its log."""
 
     start: Start
     kernels: str
@@ -46,7 +46,7 @@ class Reading:
 def refitted(
     predictions: Sequence[Prediction], starts: Iterable[Start], group_of: Callable[[Start], str]
 ) -> list[Prediction]:
-    """The same predictions with constants that owe nothing to the start's own group."""
+    """Return the same predictions with constants that are fitted without the start's own group."""
     readings = {reading.start.id: reading for start in starts if (reading := reading_of(start))}
     return [_moved(prediction, readings, group_of) for prediction in predictions]
 
@@ -63,7 +63,7 @@ def _moved(prediction: Prediction, readings: dict[str, Reading], group_of: Calla
 
 
 def _fit(readings: Iterable[Reading]) -> Constants:
-    """Medians: kernels on one GPU first, then what several GPUs add to them."""
+    """Fit medians: first kernels on one GPU, then what several GPUs add to them."""
     telling = [(reading, reading.logged_gib) for reading in readings if reading.logged_gib is not None]
     constants = _medians(_KERNELS, [(r.kernels, value) for r, value in telling if not r.links])
     return constants | _medians(_LINKS, [(r.links, value - constants[r.kernels]) for r, value in telling if r.links])
@@ -78,7 +78,7 @@ def _medians(neighbours: dict[str, str], values: Sequence[tuple[str, float]]) ->
 
 
 def reading_of(start: Start) -> Reading | None:
-    """None where the term has parts beside these, as on other vendors' GPUs, or there is no ledger."""
+    """Return None if there is no ledger, or if the term has other parts too, as on GPUs of other vendors."""
     budget = assess_request(start.request()).budget
     if budget is None or budget.tightest is None or budget.tightest.ledger is None:
         return None

@@ -36,10 +36,10 @@ class Start:
 
     row: Row
     requested_gib: float
-    """gpu_memory_utilization × memory of one GPU: what errors are a share of."""
+    """gpu_memory_utilization × memory of one GPU. Errors are shares of it."""
     weights_gib: float | None
     available_gib: float | None
-    """What vLLM logged as available KV cache memory; negative where the budget was overdrawn."""
+    """The available KV cache memory that vLLM logged; negative if the budget was overdrawn."""
 
     @property
     def id(self) -> str:
@@ -51,25 +51,25 @@ class Start:
 
     @property
     def family(self) -> str:
-        """The model class of vLLM, which is what the formulas differ by."""
+        """The model class of vLLM; the formulas differ by it."""
         entry = catalogue.find_model(self.row["model"])
         return entry.config["architectures"][0] if entry else "not in the catalogue"
 
     @property
     def source(self) -> str:
-        """Who published it: the repository for files, the page or the log for everything else."""
+        """The publisher: the repository for files, and the page or the log for everything else."""
         return self.row["source"].split("/blob/")[0]
 
     @property
     def shows_terms(self) -> bool:
-        """Whether a constant could be read off it: the log has a term of its own, or there is NCCL in the sum."""
+        """True if a constant could be fitted on it: the log has a separate term, or NCCL is part of the sum."""
         return self.row["tensor_parallel_size"] != "1" or any(self.row[term] for term in _TERMS)
 
     def is_scored_for(self, purpose: str) -> bool:
         return purpose in self.row["scored_for"].split()
 
     def request(self, *, weights_given: bool = False) -> dict[str, Any]:
-        """Weights are part of it only where the catalogue has another checkpoint than the server had, or on demand."""
+        """Return the request of this start. It has weights only if the server's checkpoint is not in the catalogue, or on demand."""
         row = self.row
         values: dict[str, Any] = {key: row[key] for key in _WORDS if row[key]}
         values |= {key: int(row[key]) for key in _NUMBERS if row[key]}
@@ -83,7 +83,7 @@ class Start:
         return {**values, **arguments_of(row["further"]), "id": self.id}
 
     def classes(self) -> Iterator[tuple[str, str]]:
-        """(heading, class) by which errors are told apart."""
+        """Yield the (heading, class) pairs by which errors are grouped."""
         row = self.row
         yield "Kind of model", row["kind"]
         yield "GPU memory", f"{row['gpu_class']} GiB"
@@ -92,7 +92,7 @@ class Start:
 
 
 def band_of(version: str) -> str:
-    """Releases between which the accounting changed."""
+    """Return the band of releases that account for memory in the same way."""
     if not version:
         return "not stated"
     release = tuple(int(part) for part in version.split(".")[:2])
@@ -100,7 +100,7 @@ def band_of(version: str) -> str:
 
 
 def read_rows(name: str) -> list[Row]:
-    """A table beside this module: CSV, comments first."""
+    """Read a CSV table in the folder of this module, without its comments."""
     lines = (HERE / name).read_text(encoding="utf-8").splitlines()
     return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 

@@ -13,7 +13,7 @@ from accuracy.verdicts import VERDICTS, Matrix
 
 HEADINGS = ("Kind of model", "GPU memory", "vLLM", "Tensor parallelism")
 MIN_FAMILY = 3
-"""Families with fewer starts are pooled."""
+"""Model classes with fewer starts share one row."""
 NOTHING = "–"
 _ERROR_HEAD = ("", "starts", "median GiB", "p90 GiB", "bias GiB", "median %", "p90 %", "inside", "width %")
 
@@ -77,7 +77,7 @@ def _ratio(comparison: Comparison | None) -> str:
 
 
 def equality_table(arithmetic: Sequence[Equality], weights: Sequence[Equality]) -> str:
-    """Both by kind of attention, side by side."""
+    """Return both results side by side, by kind of attention."""
     pairs = [*zip(arithmetic, weights, strict=True), (total(arithmetic), total(weights))]
     rows = [
         (of.name, of.models, of.rows, of.equal, fixed(of.percent, 1), sizes.rows, sizes.equal, sizes.near)
@@ -93,7 +93,7 @@ def terms_table(shown: Summary, hidden: Summary) -> str:
 
 
 def observed_table(same: Sequence[Corrected], near: Sequence[Corrected]) -> str:
-    """Each group by the formulas alone, then corrected by the other starts."""
+    """Return two rows for each group: by the formulas alone, and corrected by the other starts."""
     rows = []
     for name, group in (("starts of the setting known", same), ("only near settings known", near)):
         rows.append(_error_cells(f"{name}: formulas alone", summarize([each.alone for each in group])))
@@ -102,7 +102,7 @@ def observed_table(same: Sequence[Corrected], near: Sequence[Corrected]) -> str:
 
 
 def family_table(families: Groups) -> str:
-    """Families of a few starts are pooled: a median of two is no figure."""
+    """Return one row per model class. Classes with few starts share a row, because a median of two says nothing."""
     named = {name: group for name, group in families.items() if len(group) >= MIN_FAMILY}
     rest = [prediction for name, group in families.items() if name not in named for prediction in group]
     groups = {**named, f"others ({len(families) - len(named)})": rest}

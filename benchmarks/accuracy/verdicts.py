@@ -1,4 +1,4 @@
-"""Verdicts against what happened: logged starts, settings that vLLM refuses, and settings that its own code computed."""
+"""Verdicts compared with outcomes: logged starts, settings that vLLM refuses, and settings that its own code computed."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -15,19 +15,19 @@ VERDICTS = tuple(verdict.value for verdict in Verdict)
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """How often each verdict was given, where vLLM started and where it refused."""
+    """Number of times that each verdict was given, for starts and for refusals of vLLM."""
 
     started: Counter[str]
     refused: Counter[str]
 
     @property
     def wrong(self) -> int:
-        """Certain and false: a start called DoesNotFit, a refusal called Fits."""
+        """Number of wrong promises: DoesNotFit for a start, or Fits for a refusal."""
         return self.started["DoesNotFit"] + self.refused["Fits"]
 
     @property
     def open(self) -> int:
-        """Neither promise was given."""
+        """Number of verdicts that are no promise."""
         return self.count - sum(
             group[verdict] for group in (self.started, self.refused) for verdict in ("Fits", "DoesNotFit")
         )
@@ -50,7 +50,7 @@ def logged_verdicts(starts: Iterable[Start]) -> Matrix:
 
 
 def refusal_verdicts() -> Matrix:
-    """With KV memory in plenty, so that only the setting counts; crashes of vLLM are left out."""
+    """Judge with more than enough KV memory, so that only the setting counts; crashes of vLLM are left out."""
     rows = [row for row in rows_of("refusals.csv") if row["scored"] == "yes"]
     return _matrix(
         (row["starts"] == "yes", answer_to(row, kv_cache_memory_bytes=PLENTY_BYTES)["verdict"]) for row in rows
