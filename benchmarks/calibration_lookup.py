@@ -6,8 +6,9 @@ python benchmarks/calibration_lookup.py [--runs 20000]
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from statistics import quantiles
+
+from msgspec.structs import replace
 
 from kvgate.budget.answer import Budget, plan
 from kvgate.budget.calibration import Calibration, ObservedStart, StartToStart

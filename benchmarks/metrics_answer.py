@@ -8,9 +8,9 @@ The target is for one answer; that it is missed is printed, not an error: it dep
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from statistics import median
 
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from kvgate.metrics.endpoint import metrics_answer

@@ -1,11 +1,12 @@
 """What the controller renders, `kvgate check` reads back as the engine that was judged: the same settings, to the byte."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from kvgate.api.base import KeyRef
 from kvgate.api.v1alpha1 import InferenceDeployment

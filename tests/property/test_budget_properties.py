@@ -1,12 +1,12 @@
 """What holds for every model, GPU and setting: order, monotony, maximal answers, and that nothing is given away twice."""
 
 import re
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget.answer import plan

@@ -1,11 +1,11 @@
 """What holds for every kind of cache: order, maximal answers, every layer in one place, nothing given away twice."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kvgate.budget.answer import Budget, plan
 from kvgate.budget.capacity import KVCache

@@ -1,12 +1,12 @@
 """Planning asks the engine and nothing else: edges are those of the solver, candidates those that `explain` would confirm."""
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget.interval import Verdict

@@ -1,8 +1,9 @@
 """Short ways to the engine's inputs: every builder gives something plausible, overrides say what a test is about."""
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
+
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget.hardware import Accelerator, Parallelism

@@ -1,6 +1,6 @@
 """Observed starts that left so much more than was predicted, or less."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvgate.budget.answer import plan
 from kvgate.budget.calibration import ObservedStart, Origin

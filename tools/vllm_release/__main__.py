@@ -111,7 +111,7 @@ def _kept(option: OptionFacts, before: OptionFacts | None, by_hand: Sequence[Map
 
 def known() -> words.Known:
     """Gather what kvgate makes of names of vLLM's; only this function and the next one import it."""
-    from dataclasses import fields
+    from msgspec.structs import fields
 
     from kvgate.budget.kv_cache_dtype import formats_known
     from kvgate.budget.request import EngineSettings

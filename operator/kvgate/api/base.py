@@ -3,10 +3,10 @@
 import ast
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Self
 
+from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, PlainValidator, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
@@ -31,8 +31,7 @@ def attribute_docstrings(model: type) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class CelRule:
+class CelRule(Struct, frozen=True, kw_only=True):
     """A rule over several fields: in CEL for the API server, in Python for the command line. A test on a real API server compares both."""
 
     rule: str

@@ -1,4 +1,4 @@
-"""The pure core: bytes of a GPU in, a verdict out. Standard library only; no I/O, no clock, no logging.
+"""The pure core: bytes of a GPU in, a verdict out. The standard library and msgspec only; no I/O, no clock, no logging.
 
 `plan` answers a BudgetRequest with a Budget, which has the verdict.
 

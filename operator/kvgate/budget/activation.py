@@ -1,11 +1,12 @@
 """Peak activation: the most that torch holds above the weights while vLLM profiles one forward pass."""
 
+from msgspec import Struct
+
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.layer_activation import EncoderProfile, encoder_profile, layer_bytes, workspace_bytes
 from kvgate.budget.run import Run
 from kvgate.budget.units import KIB, MIB, cdiv, gib, round_up
 from kvgate.budget.weights import VOCABULARY_MULTIPLE
-from kvgate.record import record
 
 DENSE_MARGIN_BYTES = gib(0.06)
 """One start of a dense text model in 40 is further off than this (0.11 to 0.19, 0.26 eager), because no formula counts small buffers."""
@@ -21,8 +22,7 @@ DRAFT_HALF_ROWS = 4
 shows it."""
 
 
-@record
-class Compilation:
+class Compilation(Struct, frozen=True, kw_only=True):
     """Memory that torch.compile takes while it works inside the profile run, in bytes of one rank."""
 
     peak_bytes: int = 0
@@ -35,8 +35,7 @@ class Compilation:
     """The same at its highest."""
 
 
-@record
-class Parts:
+class Parts(Struct, frozen=True, kw_only=True):
     """Memory of the profile run in bytes of one rank: steps that follow each other, and tensors that stay beside them."""
 
     encoder: EncoderProfile

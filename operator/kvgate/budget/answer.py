@@ -1,7 +1,9 @@
 """plan(BudgetRequest) → Budget: the one entry point to the arithmetic."""
 
-from dataclasses import replace
 from fractions import Fraction
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget.capacity import Demand, KVCache, demand_of
 from kvgate.budget.errors import UnmodelledKind, UnmodelledValue
@@ -11,15 +13,13 @@ from kvgate.budget.ledger import Ledger, ledger_of
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest
 from kvgate.budget.settings import Resolved, resolve_settings
 from kvgate.budget.versions import Accounting, accounting_of
-from kvgate.record import record
 
 _UNLIMITED = 1 << 62
 """Blocks of a pipeline stage without caches."""
 _SEVERITY = (Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.DOES_NOT_FIT)
 
 
-@record
-class Stage:
+class Stage(Struct, frozen=True, kw_only=True):
     """One pipeline stage: the layers first ≤ i < last, and the memory of any of its ranks."""
 
     first: int
@@ -30,8 +30,7 @@ class Stage:
     bytes_per_block: int
 
 
-@record
-class Budget:
+class Budget(Struct, frozen=True, kw_only=True):
     """The memory that a request has and the demand that it makes; parts without a formula are absent, not guessed."""
 
     request: BudgetRequest

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, partial
 
+from msgspec import Struct
+
 from kvgate.budget.interval import Interval
 from kvgate.budget.units import gib
-from kvgate.record import record
 
 SCATTER_BYTES = gib(0.06)
 """Half of the difference between starts of one setting on one machine: up to 0.09 GiB in five starts of Qwen2.5-7B and 0.08 in five
@@ -49,8 +50,7 @@ class Origin(StrEnum):
     """Recorded by a release that did not record where the pod was: it may only widen."""
 
 
-@record
-class StartKey:
+class StartKey(Struct, frozen=True, kw_only=True):
     """Everything that decides how much memory a rank's start takes; starts with equal keys are starts of one setting."""
 
     architecture: str
@@ -88,8 +88,7 @@ class StartKey:
         )  # fmt: skip
 
 
-@record
-class ObservedStart:
+class ObservedStart(Struct, frozen=True, kw_only=True):
     """One start of a real server."""
 
     key: StartKey
@@ -141,8 +140,7 @@ class StartState(StrEnum):
     """The start is too far from the prediction to be one of the setting that its record names."""
 
 
-@record
-class StartToStart:
+class StartToStart(Struct, frozen=True, kw_only=True):
     """Difference that the formulas allow between two starts of one setting."""
 
     warm_overhead_bytes: int
@@ -163,8 +161,7 @@ class StartToStart:
         return _within(to_cold, self.swing_bytes), self.swing_bytes
 
 
-@record
-class Correction:
+class Correction(Struct, frozen=True, kw_only=True):
     """A prediction as observed starts correct it."""
 
     available: Interval
@@ -173,8 +170,7 @@ class Correction:
     """False: only neighbours were seen, and the interval is at most wider."""
 
 
-@record
-class _Weighed:
+class _Weighed(Struct, frozen=True, kw_only=True):
     """The starts of one setting that count for an object."""
 
     followed: tuple[ObservedStart, ...] = ()

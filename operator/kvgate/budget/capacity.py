@@ -5,9 +5,11 @@ Formulas: vLLM 0.32, `v1/core/kv_cache_utils.py` (`get_num_blocks`, `_check_enou
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from math import lcm
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget.kv_cache_dtype import KVCacheDtype
 from kvgate.budget.kv_cache_groups import Groups, request_blocks
@@ -15,11 +17,9 @@ from kvgate.budget.kv_cache_spec import Reach, SlidingWindowSpec, WindowMLASpec
 from kvgate.budget.request import Guarantee, Workload
 from kvgate.budget.settings import Resolved
 from kvgate.budget.units import cdiv
-from kvgate.record import record
 
 
-@record
-class KVCache:
+class KVCache(Struct, frozen=True, kw_only=True):
     """Layout of the cache of one engine, and the blocks that requests take in it."""
 
     groups: Groups
@@ -103,8 +103,7 @@ def _bracket(guess: int, at_least: int, at_most: int, fits: Callable[[int], bool
     return max(at_least, guess - step), guess - 1
 
 
-@record
-class Demand:
+class Demand(Struct, frozen=True, kw_only=True):
     """Blocks that the guarantee needs; never fewer than one full-length request takes, because vLLM then does not start."""
 
     guarantee: Guarantee

@@ -2,6 +2,8 @@
 
 import re
 
+from msgspec import Struct
+
 from kvgate.budget.answer import Budget, Stage
 from kvgate.budget.capacity import KVCache
 from kvgate.budget.interval import Interval, Term
@@ -11,7 +13,6 @@ from kvgate.budget.run import built_shape
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB, MIB, format_gib
 from kvgate.budget.weights import WeightPart, Weights, weight_parts
-from kvgate.record import record
 
 Inputs = tuple[tuple[str, int | str], ...]
 _NAME = re.compile(r"[a-z_]{2,}")
@@ -46,8 +47,7 @@ DOUBTS = {
 """Doubts about the terms of the ledger, by name."""
 
 
-@record
-class Explanation:
+class Explanation(Struct, frozen=True, kw_only=True):
     """One figure of a budget: its formula, the numbers in it, its source, and why it may be off.
 
     `formula` uses the names of `inputs`; it may leave out the end of a name in `_bytes`.

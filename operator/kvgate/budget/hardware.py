@@ -1,10 +1,9 @@
 """One GPU as a process of vLLM sees it, and the parallel sizes by which a model is cut over several of them."""
 
-from kvgate.record import record
+from msgspec import Struct
 
 
-@record
-class Accelerator:
+class Accelerator(Struct, frozen=True, kw_only=True):
     """A GPU type, or a MIG slice of one; its memory is what the driver reports to the process, not what is on the box."""
 
     name: str
@@ -43,8 +42,7 @@ class Accelerator:
         return self.compute_capability[0] if self.compute_capability else None
 
 
-@record
-class Parallelism:
+class Parallelism(Struct, frozen=True, kw_only=True):
     """Sizes of the parallel groups of one engine."""
 
     tensor: int = 1

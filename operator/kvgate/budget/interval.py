@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from kvgate.record import record
+from msgspec import Struct
 
 
 class Verdict(StrEnum):
@@ -18,8 +18,7 @@ class Verdict(StrEnum):
     """A fact or a formula is missing; this is not a no."""
 
 
-@record
-class Interval:
+class Interval(Struct, frozen=True, kw_only=True):
     """A prediction in bytes, low ≤ expected ≤ high; a negative end means an overdrawn budget."""
 
     low: int
@@ -62,8 +61,7 @@ def verdict_of(demand: int, available: Interval) -> Verdict:
     return Verdict.MAY_NOT_FIT
 
 
-@record
-class Term:
+class Term(Struct, frozen=True, kw_only=True):
     """A use of GPU memory that vLLM takes out of the budget before the KV cache gets the rest."""
 
     name: str

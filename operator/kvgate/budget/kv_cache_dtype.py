@@ -5,9 +5,10 @@ format a setting means and how many tokens a block has. Read in vLLM 0.32: `plat
 `get_supported_kernel_block_sizes` of each backend.
 """
 
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+
+from msgspec import Struct
 
 from kvgate.budget.errors import UnmodelledValue
 from kvgate.budget.hardware import Accelerator
@@ -21,7 +22,6 @@ from kvgate.budget.model_shape import (
 )
 from kvgate.budget.units import cdiv, round_up
 from kvgate.budget.versions import Accounting
-from kvgate.record import record
 
 DEFAULT_BLOCK_SIZE = 16
 COMPRESSED_BLOCK_SIZE = 256
@@ -38,8 +38,7 @@ _FP8_BY_ITSELF = frozenset({"GlmMoeDsaForCausalLM"})
 _HALF, _ONE = Fraction(1, 2), Fraction(1)
 
 
-@record
-class Side:
+class Side(Struct, frozen=True, kw_only=True):
     """Bytes of keys, or of values: per element, and besides that per token and head."""
 
     bytes_per_element: Fraction
@@ -50,8 +49,7 @@ class Side:
         return cdiv(head_dim * self.bytes_per_element.numerator, self.bytes_per_element.denominator) + self.extra_bytes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class KVCacheDtype:
+class KVCacheDtype(Struct, frozen=True, kw_only=True, eq=False):
     """One format, one object each; scales that are kept inside the page count, those beside it do not."""
 
     name: str

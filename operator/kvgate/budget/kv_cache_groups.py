@@ -5,6 +5,8 @@ Formulas: vLLM 0.32, `v1/core/kv_cache_utils.py` (`get_kv_cache_groups`, `unify_
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
+from msgspec import Struct
+
 from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.kv_cache_spec import (
     FullAttentionSpec,
@@ -18,7 +20,6 @@ from kvgate.budget.kv_cache_spec import (
     as_full,
 )
 from kvgate.budget.units import cdiv
-from kvgate.record import record
 
 Cache = tuple[int, KVCacheSpec]
 """(index of the layer, spec of what it keeps); a layer may keep several caches."""
@@ -26,8 +27,7 @@ Part = tuple[KVCacheSpec, tuple[int, ...]]
 """(spec, layers that have it)."""
 
 
-@record
-class KVCacheGroup:
+class KVCacheGroup(Struct, frozen=True, kw_only=True):
     """Caches with one block table; a block of any group occupies the bytes of the fullest group."""
 
     parts: tuple[Part, ...]

@@ -4,16 +4,16 @@ A page is one block of one layer. Formulas: vLLM 0.32, `v1/kv_cache_interface.py
 """
 
 from collections.abc import Hashable
-from dataclasses import replace
 from typing import Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget.kv_cache_dtype import KVCacheDtype
 from kvgate.budget.units import cdiv, round_up
-from kvgate.record import record
 
 
-@record
-class Reach:
+class Reach(Struct, frozen=True, kw_only=True):
     """Limits of a request's growth, which decide its number of blocks together with the spec."""
 
     max_model_len: int
@@ -25,8 +25,7 @@ class Reach:
     """Encoder states that cross attention is sized for: vLLM takes max_num_batched_tokens."""
 
 
-@record
-class AttentionSpec:
+class AttentionSpec(Struct, frozen=True, kw_only=True):
     """Base of the specs that keep keys and values of every head."""
 
     block_size: int
@@ -55,8 +54,7 @@ class AttentionSpec:
         return replace(self, page_padded_bytes=page_size_bytes)
 
 
-@record
-class FullAttentionSpec(AttentionSpec):
+class FullAttentionSpec(AttentionSpec, frozen=True, kw_only=True):
     """A cache that keeps every token of the request."""
 
     kind = "full attention"
@@ -70,8 +68,7 @@ class FullAttentionSpec(AttentionSpec):
         return _blocks_of_all(self.block_size, reach)
 
 
-@record
-class SlidingWindowSpec(AttentionSpec):
+class SlidingWindowSpec(AttentionSpec, frozen=True, kw_only=True):
     """A cache that keeps the last tokens; older blocks return to the pool while the request runs."""
 
     window: int
@@ -94,8 +91,7 @@ class SlidingWindowSpec(AttentionSpec):
         return _blocks_of_window(self.block_size, self.reach_back, reach)
 
 
-@record
-class ChunkedLocalSpec(AttentionSpec):
+class ChunkedLocalSpec(AttentionSpec, frozen=True, kw_only=True):
     """A cache that keeps the chunk that is being computed."""
 
     chunk_size: int
@@ -116,8 +112,7 @@ class ChunkedLocalSpec(AttentionSpec):
         return cdiv(min(self.chunk_size + reach.in_flight_tokens, reach.max_model_len), self.block_size)
 
 
-@record
-class CrossAttentionSpec(AttentionSpec):
+class CrossAttentionSpec(AttentionSpec, frozen=True, kw_only=True):
     """A cache that keeps the encoder's states, as many as a batch may bring."""
 
     kind = "cross attention"
@@ -131,8 +126,7 @@ class CrossAttentionSpec(AttentionSpec):
         return cdiv(reach.max_encoder_tokens, self.block_size)
 
 
-@record
-class MLASpec:
+class MLASpec(Struct, frozen=True, kw_only=True):
     """One vector per token, whole on every tensor-parallel rank: MLA's own cache, or an indexer's."""
 
     block_size: int
@@ -165,8 +159,7 @@ class MLASpec:
         return _blocks_of_all(self.block_size, reach)
 
 
-@record
-class WindowMLASpec:
+class WindowMLASpec(Struct, frozen=True, kw_only=True):
     """A cache that keeps the last vectors: DeepSeek-V4's window, and the rings that its compressors read."""
 
     block_size: int
@@ -197,8 +190,7 @@ class WindowMLASpec:
         return _blocks_of_window(self.block_size, self.reach_back, reach)
 
 
-@record
-class StateSpec:
+class StateSpec(Struct, frozen=True, kw_only=True):
     """A recurrent state of fixed size, whose blocks do not depend on the length of the request."""
 
     block_size: int

@@ -1,5 +1,7 @@
 """Activation of the parts of a model in the profile run: the widest moment of a layer, workspaces, and encoders."""
 
+from msgspec import Struct
+
 from kvgate.budget.matrix import Cut
 from kvgate.budget.model_shape import (
     DenseMlp,
@@ -13,7 +15,6 @@ from kvgate.budget.model_shape import (
 )
 from kvgate.budget.run import MAX_CONTEXT_CHUNK_TOKENS, Run
 from kvgate.budget.units import MIB
-from kvgate.record import record
 
 INT8_ACTIVATIONS = "int8-channel"
 """W8A8: one start, Mistral Small 3.1 with 0.19 on H100, agrees to 0.01 GiB. Formats that Inductor fuses (fp8) need no copy."""
@@ -90,8 +91,7 @@ def _products(mlp: SparseMlp, run: Run) -> int:
     return mlp.num_experts_per_token * (max(size, hidden) + max(2 * size, hidden))
 
 
-@record
-class EncoderProfile:
+class EncoderProfile(Struct, frozen=True, kw_only=True):
     """Bytes of one rank for the largest images or sounds that one step may hold."""
 
     item_tokens: int = 0

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from msgspec import Struct
+
 from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.hardware import local_heads
 from kvgate.budget.kv_cache_dtype import KVCacheDtype, plain
@@ -30,7 +32,6 @@ from kvgate.budget.model_shape import (
     RecurrentState,
     SharedCache,
 )
-from kvgate.record import record
 
 _COMPRESSED_ALIGNMENT = 576
 """DeepSeek-V4: a page is a multiple of so many bytes."""
@@ -40,8 +41,7 @@ _WINDOW_BLOCK = 64
 """Tokens of a block of DeepSeek-V4's window."""
 
 
-@record
-class CacheSettings:
+class CacheSettings(Struct, frozen=True, kw_only=True):
     """Settings that decide a spec together with the model."""
 
     model_dtype: str

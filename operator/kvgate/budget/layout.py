@@ -1,9 +1,11 @@
 """The KV cache of one engine: its groups, from the layers of the model, and the bytes of a block on every pipeline stage."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget.capacity import KVCache
 from kvgate.budget.errors import UnmodelledKind, UnmodelledValue
@@ -25,11 +27,9 @@ from kvgate.budget.request import BudgetRequest
 from kvgate.budget.settings import Resolved
 from kvgate.budget.units import cdiv, round_up
 from kvgate.budget.versions import Accounting
-from kvgate.record import record
 
 
-@record
-class LayoutSettings:
+class LayoutSettings(Struct, frozen=True, kw_only=True):
     """Settings that decide the layout together with the model and its specs."""
 
     specs: CacheSettings
@@ -42,8 +42,7 @@ class LayoutSettings:
     """True where layers of the draft keep caches too (speculative decoding)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True, eq=False):
     """Groups of the whole model, and what each pipeline stage holds of them."""
 
     groups: Groups

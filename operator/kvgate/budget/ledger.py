@@ -3,9 +3,11 @@
 Every term has its formula; beside them stand the uncertainty that no term explains and the correction by observed starts.
 """
 
-from dataclasses import field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import isqrt
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget.activation import parts_of, peak_activation
 from kvgate.budget.calibration import (
@@ -26,14 +28,12 @@ from kvgate.budget.settings import Resolved
 from kvgate.budget.units import gib, share_of
 from kvgate.budget.versions import Accounting, is_newer_than_known
 from kvgate.budget.weights import Weights, checkpoint_ratio, rank_weights
-from kvgate.record import record
 
 MAX_SIZES_IN_KEY = 16
 """Longest list of CUDA graph sizes that stands in a key as it is; of longer ones the key has the length and both ends."""
 
 
-@record
-class Ledger:
+class Ledger(Struct, frozen=True, kw_only=True, dict=True):
     """Bytes of one GPU; vLLM 0.32, `Worker.determine_available_memory`."""
 
     total_bytes: int
@@ -47,8 +47,6 @@ class Ledger:
     """Half width that no term explains: drivers, an untried release, memory shared with the CPU."""
     correction: Correction | None = None
     """Correction of the remainder by observed starts."""
-    available: Interval = field(init=False)
-    """Bytes that are left for the KV cache; negative where the budget is overdrawn."""
 
     @property
     def weights(self) -> Interval:
@@ -75,21 +73,20 @@ class Ledger:
         """(name, amount) of every line."""
         return tuple((line.name, line.amount) for line in self.lines)
 
-    def __post_init__(self) -> None:
-        """Compute what is available.
+    @cached_property
+    def available(self) -> Interval:
+        """Bytes that are left for the KV cache; negative where the budget is overdrawn.
 
-        The terms err independently of each other, so their half widths add up in squares. A plain sum of the ends would be right only
-        if every term erred to the same side.
+        The terms err independently of each other, so their half widths add up in squares: the sum of all ends would need every term
+        to err to the same side.
         """
         if self.correction is not None:
-            object.__setattr__(self, "available", self.correction.available)
-            return
+            return self.correction.available
         amounts = [line.amount for line in self.lines]
         expected = self.requested_bytes - sum(amount.expected for amount in amounts)
         below = _joint(self.uncertainty_bytes, *(amount.high - amount.expected for amount in amounts))
         above = _joint(self.uncertainty_bytes, *(amount.expected - amount.low for amount in amounts))
-        available = Interval(low=expected - below, expected=expected, high=expected + above)
-        object.__setattr__(self, "available", available)
+        return Interval(low=expected - below, expected=expected, high=expected + above)
 
 
 def _joint(*half_widths: int) -> int:

@@ -1,13 +1,14 @@
 """Weights as vLLM's model classes declare them, how ranks share them, and the formats in which checkpoints store them."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from enum import StrEnum
 from math import gcd
 from typing import Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from kvgate.budget.units import cdiv
-from kvgate.record import record
 
 FormatName = Literal[
     "fp8-block", "fp8-tensor", "fp8-channel", "mxfp8", "nvfp4", "nvfp4-weights", "mxfp4",
@@ -19,8 +20,7 @@ NF4_GROUP, NF4_GROUPS_PER_SCALE = 64, 256
 """Elements of a bitsandbytes block, and blocks whose scales share a second scale (double quantisation)."""
 
 
-@record
-class WeightFormat:
+class WeightFormat(Struct, frozen=True, kw_only=True):
     """The storage of quantised linear layers; everything else keeps the model dtype."""
 
     method: str
@@ -51,8 +51,7 @@ class Cut(StrEnum):
     """Each rank holds some input features (`RowParallelLinear`); a bias stays whole."""
 
 
-@record
-class Units:
+class Units(Struct, frozen=True, kw_only=True):
     """`count` heads, groups or channels of `width` elements; a rank holds its share of them, and never less than `least`."""
 
     count: int
@@ -70,8 +69,7 @@ class Units:
         return max(self.least, self.count // tensor) * self.width
 
 
-@record
-class Matrix:
+class Matrix(Struct, frozen=True, kw_only=True):
     """One weight before it is cut; a vector is a matrix of one column."""
 
     name: str
@@ -99,8 +97,7 @@ def whole(matrix: Matrix) -> Matrix:
     return replace(matrix, cut=Cut.WHOLE)
 
 
-@record
-class LocalMatrix:
+class LocalMatrix(Struct, frozen=True, kw_only=True):
     """A matrix as one rank holds it."""
 
     parts: tuple[int, ...]

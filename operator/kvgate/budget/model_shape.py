@@ -1,12 +1,12 @@
 """Facts of a model's config.json that decide memory: caches, matrices, experts, formats. Other modules turn them into bytes."""
 
 from collections import Counter
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+from msgspec import Struct
+
 from kvgate.budget.matrix import Matrix, Units, WeightFormat
-from kvgate.record import record
 
 
 class End(StrEnum):
@@ -21,8 +21,7 @@ DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 """Bytes of one element of a model dtype."""
 
 
-@record
-class FullAttention:
+class FullAttention(Struct, frozen=True, kw_only=True):
     """Softmax attention that caches keys and values: MHA, GQA and MQA differ only in the number of KV heads."""
 
     num_heads: int
@@ -52,8 +51,7 @@ class FullAttention:
         return "full attention" if self.sees_all_tokens else "chunked-local attention"
 
 
-@record
-class LatentAttention:
+class LatentAttention(Struct, frozen=True, kw_only=True):
     """Multi-head latent attention (MLA): one latent vector per token, not divided by tensor parallelism."""
 
     num_heads: int
@@ -76,8 +74,7 @@ class LatentAttention:
         return self.kv_lora_rank + self.qk_rope_head_dim
 
 
-@record
-class CompressedAttention:
+class CompressedAttention(Struct, frozen=True, kw_only=True):
     """DeepSeek-V4's attention: a window of recent tokens, and one state for every `ratio` tokens before it."""
 
     num_heads: int
@@ -90,8 +87,7 @@ class CompressedAttention:
     kind = "compressed MLA"
 
 
-@record
-class CrossAttention:
+class CrossAttention(Struct, frozen=True, kw_only=True):
     """Attention to the encoder's states, whose keys and values it caches (Whisper, Mllama)."""
 
     num_heads: int
@@ -101,8 +97,7 @@ class CrossAttention:
     kind = "cross attention"
 
 
-@record
-class SharedCache:
+class SharedCache(Struct, frozen=True, kw_only=True):
     """Attention that reads the cache of an earlier layer and has no cache of its own (Gemma 3n and 4 E)."""
 
     num_heads: int
@@ -112,8 +107,7 @@ class SharedCache:
     kind = "shared KV cache"
 
 
-@record
-class RecurrentState:
+class RecurrentState(Struct, frozen=True, kw_only=True):
     """A state of fixed size per sequence: Mamba 1 and 2, GDN, KDA, linear attention, short convolution."""
 
     kind: str
@@ -132,8 +126,7 @@ class RecurrentState:
     """True where a request takes one more block for a checkpoint if prefixes are cached (Mamba2, KDA of Kimi-K3)."""
 
 
-@record
-class UnmodelledLayer:
+class UnmodelledLayer(Struct, frozen=True, kw_only=True):
     """A kind of layer whose cache or weights have no formula here; a finding names the `kind`."""
 
     kind: str
@@ -150,16 +143,14 @@ Mixer = (
 )
 
 
-@record
-class DenseMlp:
+class DenseMlp(Struct, frozen=True, kw_only=True):
     """A feed-forward block; a `gated` one holds a gate beside the up projection."""
 
     intermediate_size: int
     gated: bool = True
 
 
-@record
-class SparseMlp:
+class SparseMlp(Struct, frozen=True, kw_only=True):
     """A mixture of experts with an optional shared part that every token passes."""
 
     num_experts: int
@@ -175,8 +166,7 @@ class SparseMlp:
 Mlp = DenseMlp | SparseMlp
 
 
-@record
-class LayerShape:
+class LayerShape(Struct, frozen=True, kw_only=True):
     """One decoder layer: what it caches, what it computes with, and every weight that it holds."""
 
     mixers: tuple[Mixer, ...] = ()
@@ -187,8 +177,7 @@ class LayerShape:
     """All weights of the layer, norms included."""
 
 
-@record
-class MediaItem:
+class MediaItem(Struct, frozen=True, kw_only=True):
     """The largest item of one modality, counted in the embeddings that it gives to the language model."""
 
     modality: str
@@ -206,8 +195,7 @@ class MediaItem:
         return min(self.tokens, max(1, max_model_len // self.step_tokens) * self.step_tokens)
 
 
-@record
-class Encoder:
+class Encoder(Struct, frozen=True, kw_only=True):
     """A vision or audio tower and its projector, which every pipeline stage holds."""
 
     matrices: tuple[tuple[Matrix, int], ...]
@@ -233,8 +221,7 @@ MROPE_POSITIONS = 4
 """Positions of a rotary table per position of the context: vLLM makes room for those of pictures and videos too (`MRotaryEmbedding`)."""
 
 
-@record
-class RotaryCache:
+class RotaryCache(Struct, frozen=True, kw_only=True):
     """One table of cosines and sines, which every rank keeps whole."""
 
     max_position: int
@@ -245,8 +232,7 @@ class RotaryCache:
     """True where several sections are interleaved (Qwen3-VL and after); older releases kept four times as many positions for them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True, eq=False)
-class ModelShape:
+class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """Everything that the budget needs to know about a model; equal means the same object, so that results can be cached by it."""
 
     name: str

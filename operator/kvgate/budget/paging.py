@@ -5,8 +5,10 @@ Static: every request reserves max_model_len when it begins. Paged: blocks as th
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from fractions import Fraction
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget.answer import Budget, plan
 from kvgate.budget.capacity import KVCache, blocks_of_requests, largest
@@ -21,15 +23,13 @@ from kvgate.budget.kv_cache_spec import (
     WindowMLASpec,
 )
 from kvgate.budget.units import cdiv, round_up
-from kvgate.record import record
 
 BLOCK_SIZES = (16, 32, 64, 128, 256)
 """Block sizes that people try. They are rounded up to what the model's kernels take, and the blocks of hybrids are aligned beyond
 that."""
 
 
-@record
-class PagedRequest:
+class PagedRequest(Struct, frozen=True, kw_only=True):
     """Requests of one length, with blocks of one size."""
 
     tokens: int
@@ -49,8 +49,7 @@ class PagedRequest:
         return Fraction(self.wasted_bytes, self.held_bytes) if self.held_bytes else Fraction(0)
 
 
-@record
-class Paged:
+class Paged(Struct, frozen=True, kw_only=True):
     """The cache with blocks of one size."""
 
     block_size: int

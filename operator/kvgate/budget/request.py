@@ -1,14 +1,15 @@
 """The question to the engine: a model, a GPU, a release of vLLM, its arguments, and a guarantee."""
 
-from dataclasses import replace
 from enum import StrEnum
 from fractions import Fraction
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.hardware import SINGLE_GPU, Accelerator, Parallelism
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.versions import DEFAULT_VERSION
-from kvgate.record import record
 
 AUTO_MAX_MODEL_LEN = -1
 """`--max-model-len auto`: the longest length that fits (vLLM 0.14+)."""
@@ -25,8 +26,7 @@ class Guarantee(StrEnum):
     """max_num_seqs requests of max_model_len: vLLM never preempts one."""
 
 
-@record
-class Workload:
+class Workload(Struct, frozen=True, kw_only=True):
     """Requests that run at the same time, in tokens."""
 
     peak_concurrency: int
@@ -40,8 +40,7 @@ class Workload:
         return self.prompt_tokens + self.output_tokens
 
 
-@record
-class Speculation:
+class Speculation(Struct, frozen=True, kw_only=True):
     """`--speculative-config`: tokens are drafted ahead and verified together."""
 
     method: str
@@ -63,8 +62,7 @@ GRAPH_MODES = ("NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEW
 """Values of `cudagraph_mode`: graphs of whole steps, of the pieces between attention layers, or both."""
 
 
-@record
-class GraphSettings:
+class GraphSettings(Struct, frozen=True, kw_only=True):
     """`--compilation-config`: which CUDA graphs are captured; None means that vLLM decides."""
 
     mode: str | None = None
@@ -79,8 +77,7 @@ class GraphSettings:
 DEFAULT_GRAPHS = GraphSettings()
 
 
-@record
-class EngineSettings:
+class EngineSettings(Struct, frozen=True, kw_only=True):
     """vLLM's arguments under their own names; None means that vLLM decides."""
 
     max_model_len: int | None = None
@@ -141,8 +138,7 @@ DEFAULT_SETTINGS = EngineSettings()
 """No argument is set: vLLM decides everything."""
 
 
-@record
-class BudgetRequest:
+class BudgetRequest(Struct, frozen=True, kw_only=True):
     """One question; every answer keeps its question."""
 
     shape: ModelShape
@@ -166,4 +162,4 @@ class BudgetRequest:
 
     def with_settings(self, **changes: object) -> "BudgetRequest":
         """Return the same question with other arguments, as what-ifs need it."""
-        return replace(self, settings=replace(self.settings, **changes))  # type: ignore[arg-type]
+        return replace(self, settings=replace(self.settings, **changes))

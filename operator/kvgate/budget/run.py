@@ -1,9 +1,11 @@
 """The profile run of one rank of one pipeline stage, in which vLLM measures the memory that it needs."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from sys import maxsize
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget.hardware import Accelerator, Parallelism
 from kvgate.budget.matrix import whole
@@ -19,14 +21,12 @@ from kvgate.budget.model_shape import (
 from kvgate.budget.request import DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
 from kvgate.budget.settings import Resolved
 from kvgate.budget.versions import Accounting
-from kvgate.record import record
 
 MAX_CONTEXT_CHUNK_TOKENS = 64 * 1024
 """MLA up-projects at most this much context at a time (`determine_chunked_prefill_workspace_size`)."""
 
 
-@record
-class Run:
+class Run(Struct, frozen=True, kw_only=True):
     """The profile run of a rank; every term of the ledger except the weights is a function of this.
 
     Symbols in formulas: T max_num_batched_tokens, S rows of the sampler, V vocabulary, H hidden size, I intermediate size of

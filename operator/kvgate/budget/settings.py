@@ -1,12 +1,13 @@
 """vLLM's arguments as it runs them: defaults, and the limits that arguments set to each other."""
 
-from dataclasses import replace
 from fractions import Fraction
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget.model_shape import CrossAttention, FullAttention, ModelShape, RecurrentState
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
 from kvgate.budget.versions import Accounting
-from kvgate.record import record
 
 _DRAFTS_ON_GPU = frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash", "ngram_gpu"})
 """Methods of drafting for which the next batch need not wait on the CPU, so that asynchronous scheduling stays on."""
@@ -14,8 +15,7 @@ V0_LONGEST_WHOLE_PROMPT = 32 * 1024
 """V0 cuts prompts in chunks of 2048 tokens where the context may be longer than this (0.6 and 0.7, `EngineArgs`)."""
 
 
-@record
-class Resolved:
+class Resolved(Struct, frozen=True, kw_only=True):
     """The settings as vLLM runs them, with defaults filled in."""
 
     max_model_len: int

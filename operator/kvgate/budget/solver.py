@@ -1,8 +1,10 @@
 """The solver: the smallest change whose *low* bound fits, and the single changes that would have fitted."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget.answer import Budget, plan
 from kvgate.budget.capacity import largest
@@ -12,7 +14,6 @@ from kvgate.budget.request import BudgetRequest, Guarantee
 from kvgate.budget.support import kv_cache_dtype_refusal, parallelism_refusals
 from kvgate.budget.units import cdiv
 from kvgate.budget.versions import accounting_of
-from kvgate.record import record
 
 
 class Knob(StrEnum):
@@ -23,8 +24,7 @@ class Knob(StrEnum):
     KV_CACHE_DTYPE = "KvCacheDtype"
 
 
-@record
-class AdjustLimits:
+class AdjustLimits(Struct, frozen=True, kw_only=True):
     """The knobs in the order in which the user would rather turn them, and the lowest values that they may reach."""
 
     knobs: tuple[Knob, ...] = (Knob.MAX_NUM_SEQS, Knob.MAX_MODEL_LEN)
@@ -32,8 +32,7 @@ class AdjustLimits:
     min_max_num_seqs: int = 1
 
 
-@record
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """One setting, before and after."""
 
     field: str
@@ -41,16 +40,14 @@ class Change:
     after: int | str
 
 
-@record
-class Adjustment:
+class Adjustment(Struct, frozen=True, kw_only=True):
     """Settings that fit even at the low end; no knob could have stayed closer to what the user wrote on its own."""
 
     budget: Budget
     changes: tuple[Change, ...]
 
 
-@record
-class Alternative:
+class Alternative(Struct, frozen=True, kw_only=True):
     """One single change that would fit."""
 
     field: str

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 
+from msgspec import Struct
+
 from kvgate.budget.answer import Budget
 from kvgate.budget.capacity import KVCache
 from kvgate.budget.kv_cache_spec import AttentionSpec, ChunkedLocalSpec, SlidingWindowSpec, StateSpec
@@ -20,11 +22,9 @@ from kvgate.budget.model_shape import (
     SharedCache,
 )
 from kvgate.budget.units import format_gib
-from kvgate.record import record
 
 
-@record
-class Textbook:
+class Textbook(Struct, frozen=True, kw_only=True):
     """The formula with a model's numbers, on one rank."""
 
     num_layers: int

@@ -5,22 +5,22 @@ The facts were read in the source of the named releases. A boundary such as 0.27
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.hardware import Accelerator
 from kvgate.budget.release_tables import BATCH_TIERS, KV_CACHE_DTYPES
 from kvgate.budget.units import GIB
-from kvgate.record import record
 
 Release = tuple[int, int]
 """(0, 33) stands for 0.33.x, because accounting changes with minor releases."""
 
 
-@record
-class BatchLimits:
+class BatchLimits(Struct, frozen=True, kw_only=True):
     """Defaults of max_num_batched_tokens and max_num_seqs for `vllm serve`."""
 
     max_num_batched_tokens: int
@@ -34,8 +34,7 @@ DEVICES: dict[str, Callable[[Accelerator], bool]] = {
 """Tests for the devices that tiers of batch limits leave out, by the names in `release_tables`."""
 
 
-@record
-class BatchTier:
+class BatchTier(Struct, frozen=True, kw_only=True):
     """Batch limits of devices with at least so much memory, except the named ones."""
 
     from_bytes: int
@@ -48,8 +47,7 @@ class BatchTier:
         return accelerator.memory_bytes >= self.from_bytes and not is_excluded
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Accounting:
+class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """The way in which one release arrives at the KV cache memory of a rank; one object per release, compared by identity."""
 
     gpu_memory_utilization: Fraction = Fraction(9, 10)
@@ -283,5 +281,5 @@ def _accounting(release: Release) -> Accounting:
     )
     for since, changes in _CHANGES:
         if since <= release:
-            facts = replace(facts, **changes)  # type: ignore[arg-type]
+            facts = replace(facts, **changes)
     return facts

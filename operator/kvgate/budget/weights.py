@@ -5,9 +5,11 @@ copies come on top.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget.hardware import SINGLE_GPU, Parallelism
 from kvgate.budget.matrix import Cut, LocalMatrix, Matrix, mxfp4_multiples, stored_tensors
@@ -21,7 +23,6 @@ from kvgate.budget.model_shape import (
     distinct_layers,
 )
 from kvgate.budget.units import MIB, round_up
-from kvgate.record import record
 
 VOCABULARY_MULTIPLE = 64
 """Embedding and head are padded to a multiple of this many rows before they are cut (`DEFAULT_VOCAB_PADDING_SIZE`)."""
@@ -41,8 +42,7 @@ _ATTENTION_NAMES = frozenset({"qkv_proj", "qk_norm", "o_proj"})
 """Names that matter only in layers that attend and also keep a recurrent state (Falcon-H1)."""
 
 
-@record
-class Weights:
+class Weights(Struct, frozen=True, kw_only=True):
     """Bytes of one rank."""
 
     parameter_bytes: int
@@ -51,8 +51,7 @@ class Weights:
     """Bytes that vLLM logs as "Model loading took"."""
 
 
-@record
-class _Storage:
+class _Storage(Struct, frozen=True, kw_only=True):
     """Facts that decide how a rank stores a matrix."""
 
     parallelism: Parallelism
@@ -227,8 +226,7 @@ def checkpoint_ratio(shape: ModelShape) -> Fraction:
     return Fraction(1) if abs(nearest - 1) <= EXACT_WITHIN else nearest
 
 
-@record
-class WeightPart:
+class WeightPart(Struct, frozen=True, kw_only=True):
     """One row of the table of a rank's weights."""
 
     name: str

@@ -8,9 +8,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, fields, replace
 
 from kvgate.budget import (
     MIN_WITNESSES,
@@ -25,7 +27,6 @@ from kvgate.budget import (
     observed_start,
 )
 from kvgate.budget.units import format_gib, gib
-from kvgate.record import record
 
 FORMAT_VERSION = 2
 OLD_FORMAT_VERSION = 1
@@ -66,8 +67,7 @@ _TEXTS = {"namespace": MAX_NAME, "owner": MAX_NAME, "pod": MAX_NAME, "image": MA
 """Keys of a start's origin, each with its longest value in characters."""
 
 
-@record
-class Records:
+class Records(Struct, frozen=True, kw_only=True):
     """The starts in a text, and the problems of lines that could not be read."""
 
     starts: tuple[ObservedStart, ...] = ()
@@ -91,8 +91,7 @@ def image_repository(image: str) -> str:
     return f"{_HUB}/{name}"
 
 
-@record
-class Trust:
+class Trust(Struct, frozen=True, kw_only=True):
     """The rule which starts in a cluster may correct verdicts."""
 
     images: tuple[str, ...]

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from kvgate.budget import Accelerator
 from kvgate.budget.units import MIB
-from kvgate.record import record
 
 _DATA = Path(__file__).parent / "data"
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@record
-class ModelEntry:
+class ModelEntry(Struct, frozen=True, kw_only=True):
     """One model: its config.json facts, and where they come from."""
 
     name: str
@@ -169,8 +168,7 @@ def _close_matches(name: str, names: Iterable[str], *, n: int, cutoff: float) ->
     return get_close_matches(name, names, n=n, cutoff=cutoff)
 
 
-@record
-class ModelClass:
+class ModelClass(Struct, frozen=True, kw_only=True):
     """The releases in which vLLM's registry had a class; each is a release that was read, empty where there is none."""
 
     absent_in: str

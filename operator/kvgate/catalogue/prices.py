@@ -8,9 +8,10 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from kvgate import catalogue
 from kvgate.documents.nodes import YamlError, value_of
-from kvgate.record import record
 from kvgate.vllm.values import Unusable, ValueProblems, exact_decimal
 
 _DATA = Path(__file__).parent / "data" / "prices.yaml"
@@ -23,8 +24,7 @@ class BadPrices(Unusable):
     """A file that is not a list of prices; the message says what it must be."""
 
 
-@record
-class Prices:
+class Prices(Struct, frozen=True, kw_only=True):
     """Prices of one GPU per hour by the accelerator's short name."""
 
     per_gpu_hour: Mapping[str, Fraction]

@@ -1,10 +1,11 @@
 """A config.json that the user names, for models that the catalogue does not have."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from kvgate.cli.exits import BadInput
 from kvgate.documents.bounded_files import read_text
@@ -15,8 +16,7 @@ QUANTIZATION_FILE = "hf_quant_config.json"
 """File in which ModelOpt 0.29 and older put what others write into config.json as `quantization_config`."""
 
 
-@dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(Struct, frozen=True):
     """The text of a config.json, and the name that findings give it."""
 
     text: str

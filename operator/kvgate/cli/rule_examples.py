@@ -5,7 +5,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kvgate.record import record
+from msgspec import Struct
+
 from kvgate.rules import Rule
 
 PAGE = "docs/reference/rules.md"
@@ -13,8 +14,7 @@ KINDS = ("manifest", "request", "config")
 _FILE = Path(__file__).parent / "data" / "rule_examples.yaml"
 
 
-@record
-class Example:
+class Example(Struct, frozen=True, kw_only=True):
     """An input that a rule fires on, and the change after which it stays silent; a test runs both."""
 
     fires: str

@@ -9,15 +9,14 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import click
+from msgspec import Struct
 
-from kvgate.record import record
 from kvgate.text.inert import inert, inert_line
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]{1,20}m")
 
 
-@record
-class Styled:
+class Styled(Struct, frozen=True, kw_only=True):
     """A part of a line in a colour, or bold; click removes both where the output is no terminal."""
 
     text: str

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any, Self
 
 import aiohttp
 from kubernetes.aio.client import ApiClient, ApiException, Configuration
 from kubernetes.aio.dynamic import DynamicClient
+from msgspec import Struct
 
 from kvgate.api import FIELD_MANAGER, GROUP, KIND, PLURAL, VERSION
 from kvgate.api.base import Document
@@ -28,8 +28,7 @@ LOG_TIMEOUT_SECONDS = 5.0
 _CHUNK_BYTES = 1 << 14
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True, kw_only=True):
     """A kind of object. The few kinds here never change, so nothing is discovered and nothing is cached in files."""
 
     group: str

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from kvgate.api.base import Document
 from kvgate.cluster.client import EVENTS, Cluster
 from kvgate.cluster.errors import NotFound
@@ -28,8 +30,7 @@ MAX_REMEMBERED = 4096
 """Number of events, and of objects, that are remembered; the oldest are forgotten."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True, kw_only=True):
     """An event about an object."""
 
     kind: Literal["Normal", "Warning"]

@@ -7,8 +7,9 @@ overlaps, its requests have no time limit, and it does not release.
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from kvgate.api.base import Document
 from kvgate.cluster.client import LEASES, Cluster
@@ -27,8 +28,7 @@ INSTANCE_ANNOTATION = "kvgate.io/instance"
 ALL = "*"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """The namespaces that a controller wants to serve, and its identity."""
 
     holder: str
@@ -54,8 +54,7 @@ class Claim:
         return not self.namespaces or not lease.namespaces or bool(self.namespaces & lease.namespaces)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lease:
+class Lease(Struct, frozen=True, kw_only=True, eq=False):
     """One Lease as it was read."""
 
     name: str
@@ -66,11 +65,21 @@ class Lease:
     """Empty for all, and for a Lease that does not state them."""
     duration_seconds: int
     resource_version: str
-    spec: Document = field(compare=False)
+    spec: Document
 
     @property
     def served(self) -> str:
         return f"namespaces {', '.join(sorted(self.namespaces))}" if self.namespaces else "all namespaces"
+
+    def _identity(self) -> object:
+        """The fields that count when two are compared."""
+        return (self.name, self.holder, self.instance, self.namespaces, self.duration_seconds, self.resource_version)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Lease) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
 
 
 def _lease(body: Document) -> Lease:

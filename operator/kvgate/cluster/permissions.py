@@ -4,11 +4,10 @@ The controller reads no Secrets, because pods read tokens by reference, and no n
 may hold prompts, it keeps vLLM's message alone. It deletes nothing: children are deleted with their owner.
 """
 
-from kvgate.record import record
+from msgspec import Struct
 
 
-@record
-class Permission:
+class Permission(Struct, frozen=True, kw_only=True):
     """One rule of a role."""
 
     group: str

@@ -1,9 +1,11 @@
 """The decision about one InferenceDeployment: the situation in the cluster, and the changes and the status that follow. Pure."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.api.base import Document, KeyRef
 from kvgate.api.conditions import ConditionType, Reason
@@ -28,8 +30,7 @@ _MAX_PATHS = 8
 """Most paths that are named of a child that differs."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Situation:
+class Situation(Struct, frozen=True, kw_only=True):
     """One InferenceDeployment and its children, as the API server has them."""
 
     document: Document
@@ -70,8 +71,7 @@ class Situation:
         return self.deployment if self.deployment and is_owned_by(self.deployment, self.uid) else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True, kw_only=True):
     """An assessment, and the accelerator that the pods go to."""
 
     assessment: Assessment
@@ -80,8 +80,7 @@ class Judged:
     """Revision of the newest observed start that was known."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChildChange:
+class ChildChange(Struct, frozen=True, kw_only=True):
     """The wanted state of a child, and how the child in the cluster differs from it."""
 
     wanted: Document
@@ -102,8 +101,7 @@ class ChildChange:
         return cls(wanted=wanted, differs=differs, added=additions(live, wanted))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Intent:
+class Intent(Struct, frozen=True, kw_only=True):
     """The changes to make, and what the status reports about them."""
 
     owner: InferenceDeployment | InvalidDocument
@@ -129,8 +127,7 @@ class Intent:
         return self.deployment is not None or self.service is not None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Awaited:
+class Awaited(Struct, frozen=True, kw_only=True):
     """Something that an object waits for and that no watch reports; another generation starts a new wait."""
 
     uid: str

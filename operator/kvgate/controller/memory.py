@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
+
+from msgspec.structs import replace
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION
 from kvgate.api.base import Document

@@ -7,11 +7,13 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
 import aiohttp
+from msgspec import Struct
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from yarl import URL
 
@@ -56,8 +58,7 @@ class ScrapeResult(StrEnum):
     UNREADABLE = "unreadable"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scrape:
+class Scrape(Struct, frozen=True, kw_only=True):
     """A reading, or what was wrong."""
 
     result: ScrapeResult
@@ -66,8 +67,7 @@ class Scrape:
     """Completes `pod NAME …`. The same trouble has the same words each time, so that the status is written once."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScrapeInstruments:
+class ScrapeInstruments(Struct, frozen=True, kw_only=True):
     """Measurements of scrapes."""
 
     results: Counter

@@ -1,16 +1,16 @@
 """The pods of our engines. A watch keeps them up to date, and only what the observation needs is stored."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kvgate.cluster.client import PODS, REPLICA_SETS, Cluster
 from kvgate.rendering.labels import HASH_ANNOTATION, OWNER_LABEL
 from kvgate.rendering.pod import CONTAINER
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True, kw_only=True):
     """The last end of the engine's container, if nobody requested it."""
 
     reason: str
@@ -23,8 +23,7 @@ class Ended:
     """Id of the run that ended; each restart has its own."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pod:
+class Pod(Struct, frozen=True, kw_only=True):
     """One pod with our label. Labels can be copied: only the owner of its ReplicaSet decides whose it is."""
 
     namespace: str

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from msgspec import Struct
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from kvgate.api.base import Document
@@ -37,8 +38,7 @@ from kvgate.runtime.pool import TurnedAway
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReconcileInstruments:
+class ReconcileInstruments(Struct, frozen=True, kw_only=True):
     """Measurements of reconciles."""
 
     results: Counter
@@ -52,8 +52,7 @@ class ReconcileInstruments:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Outcome:
+class _Outcome(Struct, frozen=True, kw_only=True):
     """The end of a run."""
 
     result: str

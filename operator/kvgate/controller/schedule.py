@@ -6,9 +6,10 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
+
+from msgspec import Struct
 
 from kvgate.api.base import Document
 from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
@@ -74,8 +75,7 @@ LOOK_AGAIN_SECONDS = 15.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Wait:
+class _Wait(Struct, frozen=True, kw_only=True):
     awaited: Awaited
     since: float
     """Start of the wait, on the loop's clock."""

@@ -4,8 +4,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.api.base import Document
 from kvgate.api.v1alpha1 import InferenceDeployment
@@ -35,8 +37,7 @@ KEY = "starts.jsonl"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConfigMapName:
+class ConfigMapName(Struct, frozen=True, kw_only=True):
     """The ConfigMap of the observed starts, by its namespace and name."""
 
     namespace: str

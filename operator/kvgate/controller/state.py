@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
 from kvgate.calibration.records import Trust
@@ -25,8 +26,7 @@ MAX_SILENCE_SECONDS = 30.0
 """Time without an answer of the API server after which the process is not ready."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """Options of the command."""
 
     metrics_host: str

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 
+from msgspec import Struct
+
 from kvgate.documents.bounded_files import read_text, repository_of
 from kvgate.documents.globs import ANY_FOLDERS, literal, steps_match
-from kvgate.record import record
 
 SUFFIXES = (".yaml", ".yml", ".json")
 """Endings that are read in a folder; a file that the user names is read whatever its ending."""
@@ -27,16 +28,14 @@ class Why(StrEnum):
     PACKAGES = "folder of installed packages|folders of installed packages"
 
 
-@record
-class PassedOver:
+class PassedOver(Struct, frozen=True, kw_only=True):
     """Something in a folder that is not read."""
 
     why: Why
     count: int = 1
 
 
-@record
-class _IgnoreRule:
+class _IgnoreRule(Struct, frozen=True, kw_only=True):
     """One line of a `.gitignore`."""
 
     depth: int
@@ -48,8 +47,7 @@ class _IgnoreRule:
     is_exception: bool
 
 
-@record
-class _Folder:
+class _Folder(Struct, frozen=True, kw_only=True):
     """A folder on the way down."""
 
     steps: tuple[str, ...]

@@ -6,9 +6,9 @@ from functools import lru_cache
 from pathlib import Path
 
 import yaml
+from msgspec import Struct
 
 from kvgate.documents.nodes import YamlError, compose, construct
-from kvgate.record import record
 from kvgate.rules.finding import Finding, Rule, Scope, Severity
 
 _STEP = re.compile(r'\[(\d+)\]|\["([^"]*)"\]|\.?([^.\[\]]+)')
@@ -17,16 +17,14 @@ _MAX_MERGES = 20
 """Mappings merged into mappings; nobody writes more."""
 
 
-@record
-class Position:
+class Position(Struct, frozen=True, kw_only=True):
     """Line and column, both from 1 as editors count them."""
 
     line: int
     column: int = 1
 
 
-@record
-class Broken:
+class Broken(Struct, frozen=True, kw_only=True):
     """A part of the input that could not be read at all; the rest still is."""
 
     file: str

@@ -2,19 +2,19 @@
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import yaml
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kvgate.documents.bounded_files import Refused, guard_of, open_file
 from kvgate.documents.discovery import PassedOver, files_below, root_of
 from kvgate.documents.nodes import NodeRoom, YamlError, compose, construct, is_harmless
 from kvgate.documents.positions import INVALID_YAML, Broken, Position, broken, locate
 from kvgate.documents.streams import Comment, NotText, comments_in, texts
-from kvgate.record import record
 
 STDIN = "-"
 STDIN_NAME = "<stdin>"
@@ -23,8 +23,7 @@ STDIN_NAME = "<stdin>"
 _TEMPLATE_HELP = "this looks like a Helm template; render it first: helm template CHART | kvgate check -"
 
 
-@record
-class WordsOfInterest:
+class WordsOfInterest(Struct, frozen=True, kw_only=True):
     """Words by which a document is of interest; the text of any other is only checked to be YAML."""
 
     engine: Collection[str]
@@ -33,8 +32,7 @@ class WordsOfInterest:
     """Any other words, as the text has them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Document:
+class Document(Struct, frozen=True, kw_only=True, dict=True):
     """One document of a stream; items of a List are documents too."""
 
     file: str
@@ -107,8 +105,7 @@ _Item = Document | Broken | PassedOver | None
 """None: a document of no interest."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Reading:
+class _Reading(Struct, frozen=True, kw_only=True):
     """The reading of one input: the words of interest, the folder that bounds it, and room for nodes."""
 
     words: WordsOfInterest | None = None

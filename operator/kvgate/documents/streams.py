@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from kvgate.record import record
+from msgspec import Struct
 
 MAX_DOCUMENT_BYTES = 32 << 20
 """A cluster stores no object of more than 3 MiB; a List of many is one document."""
@@ -83,8 +83,7 @@ def _too_long(what: str, limit_bytes: int) -> NotText:
     return NotText(f"has {what} than {limit_bytes >> 20} MiB", "give the manifests without other data")
 
 
-@record
-class Comment:
+class Comment(Struct, frozen=True, kw_only=True):
     """One comment that is for kvgate."""
 
     line: int

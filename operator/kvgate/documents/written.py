@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kvgate.record import record
+from msgspec import Struct
 
 
-@record
-class Written:
+class Written(Struct, frozen=True, kw_only=True):
     """`spec.template.containers[0]` and what stands there; None where nothing is written."""
 
     value: Any

@@ -3,7 +3,7 @@
 Read in vLLM 0.32's model classes; rows were checked against the parameter counts of those classes (tests/parity).
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvgate.budget.model_shape import End
 from kvgate.hf_config.deepseek_v4 import deepseek_v4_stack

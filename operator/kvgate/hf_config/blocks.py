@@ -4,11 +4,12 @@ Every function gives whole matrices; ranks cut them later. Formats are given to 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget.matrix import Cut, Matrix, Units
 from kvgate.budget.model_shape import DenseMlp, FullAttention, LatentAttention, SparseMlp
-from kvgate.record import record
 
 
 def vector(name: str, elements: int, *, element_bytes: int | None = None) -> Matrix:
@@ -48,8 +49,7 @@ def attention(
     yield row_parallel("o_proj", hidden_size, columns=mixer.num_heads * values, bias=output_bias)
 
 
-@record
-class LatentRanks:
+class LatentRanks(Struct, frozen=True, kw_only=True):
     """Ranks and head widths of latent projections, as config.json names them."""
 
     q_lora_rank: int | None
@@ -96,8 +96,7 @@ def _up(name: str, size: int, hidden_size: int, *, gated: bool, bias: bool = Fal
         yield column_parallel(name, *rows, columns=hidden_size, bias=bias)
 
 
-@record
-class Router:
+class Router(Struct, frozen=True, kw_only=True):
     """The way in which a model class keeps its router, which is never cut."""
 
     bias: bool = False

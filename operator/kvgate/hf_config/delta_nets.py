@@ -4,7 +4,8 @@ Read in vLLM 0.32: `QwenGatedDeltaNetAttention`, `kimi_linear.py` and `models/ki
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvgate.budget.matrix import Cut, Matrix, Units
 from kvgate.budget.model_shape import LayerShape, Mlp, RecurrentState, SparseMlp

@@ -1,6 +1,6 @@
 """Decoders that look at an encoder's states: Whisper in every layer, Llama 3.2 Vision in some."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvgate.budget.matrix import Units
 from kvgate.budget.model_shape import CrossAttention, DenseMlp, FullAttention, LayerShape

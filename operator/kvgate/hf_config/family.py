@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from typing import Literal
 
+from msgspec import Struct
+
 from kvgate.budget.matrix import Matrix
 from kvgate.budget.model_shape import Encoder, End, LayerShape, RotaryCache
 from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.quantization import ModuleFormats
-from kvgate.record import record
 
 Gate = Literal["", "head", "element"]
 
 
-@record
-class Architecture:
+class Architecture(Struct, frozen=True, kw_only=True):
     """Facts of one model class; a `*_key` names the config.json key that decides where the class does not."""
 
     qkv_bias: bool = False
@@ -62,8 +62,7 @@ PLAIN = Architecture()
 """Two norms, a gated feed-forward block, rotary positions, no biases."""
 
 
-@record
-class LanguageModel:
+class LanguageModel(Struct, frozen=True, kw_only=True):
     """Facts of a language model that are known before its layers are read."""
 
     fields: Fields
@@ -74,8 +73,7 @@ class LanguageModel:
     formats: ModuleFormats
 
 
-@record
-class Stack:
+class Stack(Struct, frozen=True, kw_only=True):
     """The decoder layers, and the weights that stand around them."""
 
     layers: tuple[LayerShape, ...]
@@ -97,8 +95,7 @@ EncoderReader = Callable[[Fields, int], tuple[Encoder, ...]]
 """(config.json as it is, the language model's hidden size) → towers with their projectors."""
 
 
-@record
-class Family:
+class Family(Struct, frozen=True, kw_only=True):
     """The way in which the layers of a model class are read, and the facts that its class name settles."""
 
     layers: StackReader
@@ -108,8 +105,7 @@ class Family:
     """True where the stack holds embedding and head itself, because they differ from other classes', or are missing."""
 
 
-@record
-class Multimodal:
+class Multimodal(Struct, frozen=True, kw_only=True):
     """A model class with vision or audio towers beside its language model."""
 
     towers: EncoderReader

@@ -1,7 +1,8 @@
 """Gemma 3, and Gemma 4: two head widths, layers that read another layer's cache, experts beside a dense block, embeddings by layer."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, Mlp, SharedCache, SparseMlp

@@ -1,6 +1,6 @@
 """Classes whose layers attend with heads of their own: Laguna, Step 3.5, MiMo-V2, Llama 4, gpt-oss."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvgate.budget.model_shape import DenseMlp, FullAttention, Mlp, SparseMlp
 from kvgate.hf_config.attention import full_attention, layer_windows

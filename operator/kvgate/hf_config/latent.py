@@ -1,6 +1,6 @@
 """Attention that caches a latent vector, or picks tokens by an indexer: DeepSeek-V2 to V3.2 and their kin, GLM-5, MiniMax-M3."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import DenseMlp, LatentAttention, LayerShape, Mlp, RotaryCache

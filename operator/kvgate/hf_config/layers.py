@@ -1,8 +1,9 @@
 """Layers as one stack: those that differ in little (`uniform_stack`, `attention_stack`), and those of several kinds (`mixed_stack`)."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import DTYPE_BYTES, End, FullAttention, LayerShape, Mixer, Mlp, UnmodelledLayer

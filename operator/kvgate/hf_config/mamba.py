@@ -6,6 +6,8 @@ Alone in Mamba and Codestral; with attention in Jamba, Granite 4, Bamba and Falc
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec import Struct
+
 from kvgate.budget.matrix import Cut, Matrix, Units
 from kvgate.budget.model_shape import DenseMlp, LayerShape, Mlp, RecurrentState, SparseMlp
 from kvgate.hf_config.attention import attention_of
@@ -14,11 +16,9 @@ from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import dense_of, sparse_of
 from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.layers import Part, count_or_auto, every, listed_kinds, mixed_stack, parts_by_layer, stack
-from kvgate.record import record
 
 
-@record
-class Mamba1:
+class Mamba1(Struct, frozen=True, kw_only=True):
     """Dimensions of a Mamba1 mixer."""
 
     inner_size: int
@@ -53,8 +53,7 @@ def mamba1(dims: Mamba1, hidden_size: int) -> Part:
     )
 
 
-@record
-class Mamba2:
+class Mamba2(Struct, frozen=True, kw_only=True):
     """Dimensions of a Mamba2 mixer."""
 
     num_heads: int

@@ -3,12 +3,11 @@
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from fnmatch import translate
 from functools import cache, lru_cache
 from typing import Protocol
 
-from kvgate.record import record
+from msgspec import Struct, field
 
 
 class UnknownFormat(ValueError):
@@ -102,8 +101,7 @@ class Pattern(Protocol):
         """Return None where the text does not begin with a match."""
 
 
-@record
-class ModuleList:
+class ModuleList(Struct, frozen=True, kw_only=True):
     """Modules by the ways in which checkpoints name them; names of layers are kept by layer, without what stands before."""
 
     names: frozenset[str] = frozenset()

@@ -1,7 +1,8 @@
 """Nemotron-H and Nemotron 3, whose layers are either a mixer or a feed-forward block (vLLM 0.32, `nemotron_h.py`), and Nemotron-NAS."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, Mlp, SparseMlp, UnmodelledLayer

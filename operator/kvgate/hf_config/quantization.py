@@ -1,14 +1,15 @@
 """`quantization_config` → which module of which layer is stored how."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget.matrix import Matrix, Units, WeightFormat
 from kvgate.budget.model_shape import CrossAttention, FullAttention, LayerShape, SharedCache
 from kvgate.hf_config import checkpoint_formats as formats
 from kvgate.hf_config.modules import MODULES, ModuleList, Place, UnknownFormat
-from kvgate.record import record
 
 _EXPERTS = frozenset({"experts", "layer_experts"})
 _HEADS = frozenset({"lm_head", "model.lm_head"})
@@ -41,8 +42,7 @@ _ONLINE: dict[str, WeightFormat] = {
 """Values of `--quantization` that convert a plain checkpoint (vLLM 0.32, `vllm/config/quantization.py`)."""
 
 
-@record
-class FormatRule:
+class FormatRule(Struct, frozen=True, kw_only=True):
     """Modules that are stored alike."""
 
     format: WeightFormat
@@ -57,8 +57,7 @@ class FormatRule:
         return self.modules is None or self.modules.has(place, module)
 
 
-@record
-class Quantization:
+class Quantization(Struct, frozen=True, kw_only=True):
     """The quantisation that a checkpoint, or an argument, states for the whole model."""
 
     rules: tuple[FormatRule, ...]

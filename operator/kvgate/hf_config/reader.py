@@ -1,8 +1,9 @@
 """One config.json mapping → ModelShape. Key names are Hugging Face's, rules are vLLM 0.32's (`config/model.py`)."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kvgate.budget.model_shape import (
     DTYPE_BYTES,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.api import field_path
@@ -27,7 +29,6 @@ from kvgate.budget import (
 )
 from kvgate.judge.facts import Facts
 from kvgate.judge.passed_through import NO_EXTRA_ARGS, ExtraArgs, PodEnvironment, read_environment, read_extra_args
-from kvgate.record import record
 from kvgate.rules import Finding, Rule, Scope, Severity
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named
@@ -58,8 +59,7 @@ class Decision(StrEnum):
     REFUSE = "Refuse"
 
 
-@record
-class Assessment:
+class Assessment(Struct, frozen=True, kw_only=True):
     """The whole answer. The doors translate it and decide nothing."""
 
     verdict: Verdict

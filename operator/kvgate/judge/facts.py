@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import (
@@ -23,7 +25,6 @@ from kvgate.budget import (
 from kvgate.budget.model_shape import FullAttention
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.fields import parse_config_text
-from kvgate.record import record
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do
 
 if TYPE_CHECKING:
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 
 
-@record
-class ConfigMissing:
+class ConfigMissing(Struct, frozen=True, kw_only=True):
     """Reason why there is no text behind configFrom."""
 
     message: str
@@ -78,8 +78,7 @@ ConfigLookup = Callable[["KeyRef"], str | ConfigMissing]
 """A door's way to the text of a ConfigMap key: it asks the cluster, reads files beside the one that is checked, or finds nothing."""
 
 
-@record
-class Facts:
+class Facts(Struct, frozen=True, kw_only=True):
     """The facts of one spec; None means unknown, and a finding gives the reason."""
 
     shape: ModelShape | None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from kvgate.budget import parse_patch
-from kvgate.record import record
 from kvgate.rules.finding import Finding, Remedy, Rule, Scope, Severity, Words, any_one, do, words
 from kvgate.vllm.settings import INVALID_SETTING, MENTIONED, read_settings, with_speculation
 from kvgate.vllm.variables import (
@@ -62,8 +63,7 @@ def moves_memory(name: str) -> tuple[Words, Remedy]:
     return message, any_one(do("leave {name} out", name=name), measured)
 
 
-@record
-class ExtraArgs:
+class ExtraArgs(Struct, frozen=True, kw_only=True):
     """extraArgs as vLLM's parser reads them."""
 
     values: Mapping[str, Any]
@@ -123,8 +123,7 @@ def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data
     return ExtraArgs(values=values, known=known, given=line.names, findings=tuple(findings))
 
 
-@record
-class PodEnvironment:
+class PodEnvironment(Struct, frozen=True, kw_only=True):
     """Meaning of template.env for the verdict."""
 
     kinds: tuple[str, ...] = ()

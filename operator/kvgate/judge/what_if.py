@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from kvgate.budget import (
     DEFAULT_VERSION,

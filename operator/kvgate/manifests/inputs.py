@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from kvgate.api import GROUP, KIND
 from kvgate.documents.discovery import PassedOver, Why
 from kvgate.documents.positions import Broken, defect
@@ -15,7 +17,6 @@ from kvgate.documents.reading import Document, WordsOfInterest, read_relevant
 from kvgate.documents.written import Written
 from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
 from kvgate.manifests.platforms.readers import engine_words, supporting_kinds
-from kvgate.record import record
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, words
 
 if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
@@ -28,8 +29,7 @@ _CLAIM_KINDS = ("PersistentVolumeClaim", "ResourceClaim", "ResourceClaimTemplate
 """Kinds of claims that pods refer to by name."""
 
 
-@record
-class Subject:
+class Subject(Struct, frozen=True, kw_only=True):
     """One InferenceDeployment of the input, which is judged by its policy."""
 
     document: Document

@@ -6,10 +6,11 @@ that every format can carry, so the formats differ by the line with the unit onl
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from math import isfinite
 from types import MappingProxyType
 
+from msgspec import Struct
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.utils import floatToGoString
 
@@ -27,8 +28,7 @@ Bounds = tuple[float, float, float]
 _BOUND_NAMES = ("low", "expected", "high")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ObservedSample:
+class ObservedSample(Struct, frozen=True, kw_only=True):
     """Figures that the ready pods of one InferenceDeployment reported."""
 
     pods: int | None
@@ -41,8 +41,7 @@ class ObservedSample:
 _NOT_OBSERVED = ObservedSample(pods=None)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeploymentSample:
+class DeploymentSample(Struct, frozen=True, kw_only=True):
     """The figures of one InferenceDeployment; None or empty where there is no budget."""
 
     namespace: str

@@ -11,11 +11,11 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from msgspec import Struct
 
 SHUTDOWN_SECONDS = 1.0
 """Time in which an answer may still be sent when the server closes."""
@@ -34,8 +34,7 @@ Peer = dict[str, Any]
 """The client's certificate, as `ssl` describes it; empty where there is none."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PortLimits:
+class PortLimits(Struct, frozen=True, kw_only=True):
     """Limits of a peer."""
 
     connections: int = 200

@@ -3,8 +3,9 @@
 Names have no colons, which in Prometheus belong to recording rules.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class MetricType(StrEnum):
@@ -15,8 +16,7 @@ class MetricType(StrEnum):
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True, kw_only=True):
     """One metric family."""
 
     name: str

@@ -1,7 +1,8 @@
 """Alerts, each with a runbook that says what to do, and all rules in the form in which Prometheus and its operator read them."""
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
@@ -35,8 +36,7 @@ _PERCENT = "{{ $value | humanizePercentage }}"
 _SAME_OWNER = f"on ({', '.join(OWNER_LABELS)})"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Alert:
+class Alert(Struct, frozen=True, kw_only=True):
     """An alert: its expression, the time for which it must hold, and its texts."""
 
     name: str

@@ -1,7 +1,6 @@
 """The kinds of panels, and the variables and links of the dashboards; grafana-foundation-sdk writes Grafana's JSON."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from grafana_foundation_sdk.builders import (
@@ -47,6 +46,7 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableSort,
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+from msgspec import Struct
 
 from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS
@@ -76,8 +76,7 @@ FULL: Thresholds = ((None, GREEN), (0.8, ORANGE), (0.95, RED))
 """Thresholds of headroom, of the prediction's error, and of the KV cache in use."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class About:
+class About(Struct, frozen=True, kw_only=True):
     """Texts that every panel has."""
 
     title: str
@@ -91,16 +90,14 @@ class About:
     thresholds: Thresholds = ((None, BLUE),)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Query:
+class Query(Struct, frozen=True, kw_only=True):
     """One expression, and the name of its series."""
 
     expr: str
     legend: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class Look(Struct, frozen=True, kw_only=True):
     """The look of one series, given by its name, where it differs from that of all others."""
 
     series: str
@@ -113,8 +110,7 @@ class Look:
     """The series at which its area ends."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Column:
+class Column(Struct, frozen=True, kw_only=True):
     """A column of a table: a label, or the value of a query."""
 
     name: str
@@ -155,8 +151,7 @@ def figure(about: About, query: Query, *, colour: BigValueColorMode = BigValueCo
     return panel.reduce_options(_last()).graph_mode(BigValueGraphMode.NONE).color_mode(colour)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figure:
+class Figure(Struct, frozen=True, kw_only=True):
     """One of several numbers in a line."""
 
     title: str

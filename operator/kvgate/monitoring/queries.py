@@ -1,7 +1,8 @@
 """PromQL for rules, alerts and dashboards, the thresholds that they share, and the recording rules. No metric's name is written here."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
@@ -76,8 +77,7 @@ SERVED_BY = (*OWNER_LABELS, "workload")
 """Labels of who runs an engine: an InferenceDeployment, or the workload of pods without one; the label that does not apply is absent."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordingRule:
+class RecordingRule(Struct, frozen=True, kw_only=True):
     """A query under a name of its own: level, metric, operation."""
 
     name: str

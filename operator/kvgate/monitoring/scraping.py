@@ -5,8 +5,9 @@ Pods are discovered with the labels of `kubernetes_sd_configs` (role pod). Anoth
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kvgate.api import GROUP
 from kvgate.metrics.registry import OWNER_LABELS
@@ -23,8 +24,7 @@ OTHER_PORT = 8000
 _DEFAULTS = {"regex": "(.*)", "target_label": "", "replacement": "$1", "action": "replace"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Relabeling:
+class Relabeling(Struct, frozen=True, kw_only=True):
     """One relabeling rule, with Prometheus' own defaults."""
 
     source: tuple[str, ...]
@@ -51,8 +51,7 @@ class Relabeling:
         return {re.sub("_(.)", lambda letter: letter[1].upper(), name): value for name, value in self.fields().items()}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class Job(Struct, frozen=True, kw_only=True):
     """A scrape job; the operator makes the rules of `chosen` itself, from the selectors of its resources."""
 
     name: str

@@ -1,12 +1,13 @@
 """One way to serve a model: replicas of an engine on a number of GPUs, its verdict, and what it costs."""
 
-from dataclasses import replace
 from fractions import Fraction
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget import Accelerator, Budget, Guarantee, Parallelism, Verdict, largest_max_model_len
 from kvgate.budget.units import format_gib
 from kvgate.judge.assess import Assessment
-from kvgate.record import record
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.finding import Severity, error_rules
 from kvgate.rules.memory import WEIGHTS_TOO_LARGE
@@ -15,8 +16,7 @@ from kvgate.rules.support import UNMODELLED_KIND
 _ORDER = (Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.UNKNOWN, Verdict.DOES_NOT_FIT)
 
 
-@record
-class Candidate:
+class Candidate(Struct, frozen=True, kw_only=True):
     """Equal replicas of one engine; one of them is judged with its share of the requests."""
 
     assessment: Assessment

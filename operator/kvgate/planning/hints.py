@@ -1,8 +1,9 @@
 """The smallest changes of a question that would make its answer cheaper, or possible."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from math import inf
+
+from msgspec.structs import replace
 
 from kvgate.budget import Guarantee, Verdict, largest_max_num_seqs
 from kvgate.planning.candidate import Candidate

@@ -1,8 +1,10 @@
 """Search for GPUs, their number and their settings: candidates that the engine judges, cheapest first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, replace
 from fractions import Fraction
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Verdict, plan
 from kvgate.budget.capacity import largest
@@ -10,7 +12,6 @@ from kvgate.budget.support import parallelism_refusals
 from kvgate.budget.units import cdiv
 from kvgate.judge import assess
 from kvgate.planning.candidate import Candidate, closeness, rank
-from kvgate.record import record
 from kvgate.rules.finding import Finding
 
 NODE = (1, 2, 4, 8)
@@ -22,8 +23,7 @@ _MAY_FIT = (Verdict.FITS, Verdict.MAY_NOT_FIT)
 _NOT_NO = (*_MAY_FIT, Verdict.UNKNOWN)
 
 
-@record
-class Question:
+class Question(Struct, frozen=True, kw_only=True):
     """The load that must be served, and the GPUs that it may run on."""
 
     request: BudgetRequest

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from kvgate.budget import Budget, BudgetRequest, Guarantee, Interval, Verdict, plan
 from kvgate.budget.capacity import largest
 from kvgate.judge import assess
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.sweep_axes import Axis
-from kvgate.record import record
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.finding import Finding, Severity
 from kvgate.vllm.settings import SWEPT
@@ -21,8 +22,7 @@ _CHANGED_IN_PLACE = frozenset(
 """Settings that change one field of a request and nothing else."""
 
 
-@record
-class Cell:
+class Cell(Struct, frozen=True, kw_only=True):
     """One pair of values."""
 
     verdict: Verdict
@@ -44,8 +44,7 @@ class Cell:
         return self.demand_bytes / self.available.expected
 
 
-@record
-class Edge:
+class Edge(Struct, frozen=True, kw_only=True):
     """Edge of one column: the largest values of the other setting within the axis; 0 where not even the smallest fits."""
 
     fits: int
@@ -54,8 +53,7 @@ class Edge:
     """Largest value that fits at the high end."""
 
 
-@record
-class Sweep:
+class Sweep(Struct, frozen=True, kw_only=True):
     """Rows by y and columns by x, both in the order of their axes."""
 
     x: Axis

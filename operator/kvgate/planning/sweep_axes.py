@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from msgspec import Struct
+
 from kvgate.budget import AUTO_MAX_MODEL_LEN
-from kvgate.record import record
 from kvgate.vllm.settings import SWEPT, Setting
 from kvgate.vllm.values import Unusable, ValueProblems
 
@@ -14,8 +15,7 @@ MAX_VALUES = 200
 _TRUTHS = {"true": True, "false": False}
 
 
-@record
-class Axis:
+class Axis(Struct, frozen=True, kw_only=True):
     """Numbers rise; names keep the order in which they are given."""
 
     name: str

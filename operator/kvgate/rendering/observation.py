@@ -1,9 +1,10 @@
 """status.observed and the conditions Observed and PredictionDrift, from the reports of running pods; no clock, no calls."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
+
+from msgspec import Struct
 
 from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType, Reason
@@ -19,8 +20,7 @@ Statement = tuple[ConditionType, bool | None, Reason, str]
 """Type, status, reason and message of one condition."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunningEngine:
+class RunningEngine(Struct, frozen=True, kw_only=True):
     """A ready pod that has reported its capacity."""
 
     pod: str
@@ -33,8 +33,7 @@ class RunningEngine:
     """Image that ran, as the container runtime reports it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PodTrouble:
+class PodTrouble(Struct, frozen=True, kw_only=True):
     """A ready pod that cannot be read; `message` completes `pod …`."""
 
     pod: str
@@ -42,8 +41,7 @@ class PodTrouble:
     message: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Crash:
+class Crash(Struct, frozen=True, kw_only=True):
     """A pod whose engine has ended by itself and is not ready again; `message` is a sentence."""
 
     pod: str
@@ -61,14 +59,13 @@ class Crash:
         return self.reason in (Reason.KV_CACHE_TOO_SMALL, Reason.OUT_OF_MEMORY)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Observation:
+class Observation(Struct, frozen=True, kw_only=True, eq=False):
     """The reports of all pods of one InferenceDeployment. Two observations are equal if their capacities are, whatever the usage."""
 
     engines: tuple[RunningEngine, ...] = ()
     troubles: tuple[PodTrouble, ...] = ()
     crashes: tuple[Crash, ...] = ()
-    remark: str = field(default="", compare=False)
+    remark: str = ""
     """Reason why the reports do not correct the next prediction; empty where they do."""
 
     @property
@@ -90,9 +87,18 @@ class Observation:
         """Return the first crash of the current spec, in the order of the pods' names."""
         return next((crash for crash in self.crashes if crash.template_hash == template_hash), None)
 
+    def _identity(self) -> object:
+        """The fields that count when two are compared."""
+        return (self.engines, self.troubles, self.crashes)
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Observation) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
     """An observation compared with the prediction."""
 
     pods: int = 0

@@ -1,8 +1,9 @@
 """Ready, Reconciling and Stalled: the conditions that `kubectl wait`, Helm and Flux look at, from the state of the Deployment's rollout."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.rendering.observation import Statement
@@ -17,8 +18,7 @@ WAITING = "waiting for a change of the spec or of the cluster"
 _NOTHING_BLOCKS = "nothing blocks the rollout"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Obstacle:
+class Obstacle(Struct, frozen=True, kw_only=True):
     """The reason why the manifests could not be applied."""
 
     reason: Reason
@@ -30,8 +30,7 @@ class Obstacle:
         return self.reason is Reason.API_UNAVAILABLE
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rollout:
+class Rollout(Struct, frozen=True, kw_only=True):
     """The state of a Deployment's rollout: counts of pods, and what blocks it."""
 
     wanted: int = 0

@@ -8,11 +8,12 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cache
 from math import floor
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from kvgate import catalogue
@@ -74,8 +75,7 @@ _UNSIGNED = ("digest", "budget")
 """Fields outside the digest. `budget` is added when another generation is refused, and removed when this one stands again."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Admitted:
+class Admitted(Struct, frozen=True, kw_only=True):
     """The record of an admitted spec, and the object as it was admitted."""
 
     record: Standing

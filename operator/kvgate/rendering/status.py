@@ -1,9 +1,9 @@
 """The status document, from the assessment and the state of the cluster; no clock, no calls."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from kvgate.api import field_path
@@ -29,8 +29,7 @@ from kvgate.rendering.workload import NotRendered, predicted_tokens
 from kvgate.rules import Finding
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PreviousStatus:
+class PreviousStatus(Struct, frozen=True, kw_only=True):
     """The status before this run. From it conditions keep their transition times, and old pods their effective values."""
 
     status: Mapping[str, Any]

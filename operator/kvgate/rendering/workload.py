@@ -1,6 +1,6 @@
 """The Deployment and the Service of an InferenceDeployment, from its spec and the figures of its verdict, or why there are none."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
@@ -29,24 +29,21 @@ ROLLOUT_SLACK_SECONDS = 600
 """Time on top of the load budget for scheduling the pod and pulling the image."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NotRendered:
+class NotRendered(Struct, frozen=True, kw_only=True):
     """The reason why nothing is rendered; pods that run already keep running."""
 
     reason: Reason
     message: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rendered:
+class Rendered(Struct, frozen=True, kw_only=True):
     """The manifests of one InferenceDeployment."""
 
     deployment: Document
     service: Document
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figures:
+class Figures(Struct, frozen=True, kw_only=True):
     """All that the rendering needs beside the spec."""
 
     effective: Effective

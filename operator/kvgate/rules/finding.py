@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field as attribute
-from dataclasses import replace
 from enum import StrEnum
 from string import Formatter
 
-from kvgate.record import record
+from msgspec import Struct
+from msgspec.structs import replace
 
 Naming = Callable[[str], str]
 """vLLM's name of a setting (`max_num_seqs`) → the name that a door's reader writes (`spec.vllm.maxNumSeqs`, `--max-num-seqs`)."""
@@ -43,18 +42,17 @@ class Scope(StrEnum):
     TIME_LIMITS = "time limits of the webhook and the controller"
 
 
-@record
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True, eq=False):
     """One rule; it stands before the function that makes its findings. Its example is in `cli/data/rule_examples.yaml`."""
 
     id: str
     """The name that people see and ignore it by; it never changes."""
-    severities: tuple[Severity, ...] = attribute(compare=False)
+    severities: tuple[Severity, ...]
     """The usual one first."""
-    scope: Scope = attribute(compare=False)
-    title: str = attribute(compare=False)
+    scope: Scope
+    title: str
     """One sentence: the fact that the rule finds."""
-    explanation: str = attribute(default="", compare=False)
+    explanation: str = ""
     """The consequence, and when another severity than the usual one is given."""
 
     def __str__(self) -> str:
@@ -82,6 +80,16 @@ class Rule:
             remedy=remedy_of(remedy),
         )
 
+    def _identity(self) -> object:
+        """The fields that count when two are compared."""
+        return self.id
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rule) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
 
 class SettingName(str):
     """vLLM's name of a setting, among the values of a sentence: it is worded as the door names it."""
@@ -92,8 +100,7 @@ class SettingName(str):
 _FORMATTER = Formatter()
 
 
-@record
-class Words:
+class Words(Struct, frozen=True, kw_only=True):
     """A sentence whose settings are named by whoever shows it: `{max_model_len} {limit} is too long` with the value of `limit`."""
 
     template: str
@@ -151,8 +158,7 @@ class Change(StrEnum):
     ADD = "add"
 
 
-@record
-class Action:
+class Action(Struct, frozen=True, kw_only=True):
     """One thing that a person can do: a change of one setting, or another action in words."""
 
     change: Change | None = None
@@ -187,8 +193,7 @@ class Action:
         return f"{text}: {self.reason}" if self.reason else text
 
 
-@record
-class Remedy:
+class Remedy(Struct, frozen=True, kw_only=True):
     """Actions of which any one helps, or steps that are taken one after the other."""
 
     actions: tuple[Action, ...] = ()
@@ -255,8 +260,7 @@ def remedy_of(given: str | Action | Remedy | None) -> Remedy:
     return Remedy(actions=(do("{text}", text=given),)) if given else Remedy()
 
 
-@record
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True, eq=False):
     """One sentence with numbers, and a remedy. It is data until `message` and `remediation` word it in the door's names."""
 
     rule: Rule
@@ -265,7 +269,7 @@ class Finding:
     """vLLM's name of the setting (`max_model_len`), or a path into the document where the schema speaks."""
     words: Words
     remedy: Remedy = Remedy()
-    naming: Naming = attribute(default=vllm_name, compare=False)
+    naming: Naming = vllm_name
     """The names of the door that shows it."""
 
     @property
@@ -298,6 +302,16 @@ class Finding:
     def with_words(self, template: str, **values: object) -> Finding:
         """The same with another sentence; `{message}` in it is the one that it has."""
         return replace(self, words=words(template, message=self.words, **values))
+
+    def _identity(self) -> object:
+        """The fields that count when two are compared."""
+        return (self.rule, self.severity, self.field, self.words, self.remedy)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Finding) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
 
 
 def named(findings: Iterable[Finding], naming: Naming) -> Iterator[Finding]:

@@ -1,7 +1,8 @@
 """Rules about values of settings that contradict each other or the model, whatever the memory."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvgate.budget import Budget, Guarantee
 from kvgate.budget.settings import uncut_item_tokens

@@ -17,12 +17,13 @@ import socket
 import struct
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 from weakref import WeakValueDictionary
+
+from msgspec import Struct
 
 T = TypeVar("T")
 Steps = Callable[..., Iterator[T]]
@@ -36,8 +37,7 @@ _READY, _STEP, _DONE, _DONE_FOR_GOOD, _FAILED, _LOST = "ready", "step", "done", 
 """Kinds of a worker's messages. After `done for good` and `lost` the worker ends."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """Limits of a pool."""
 
     workers: int = 2
@@ -68,8 +68,7 @@ class TaskFailed(NoAnswer):
     """The task raised; the message is its traceback."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome(Generic[T]):
+class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
     """The last result of a task."""
 
     value: T

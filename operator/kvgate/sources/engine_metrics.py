@@ -5,9 +5,9 @@ Names have a colon or, by a fault of prometheus-client 0.23 and later when OpenM
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
 
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from kvgate.vllm.metric_names import CACHE_CONFIG_INFO, KV_CACHE_USAGE, EngineMetric, EngineReading

@@ -6,8 +6,9 @@ with V1) the API server's traceback alone is longer than the 2048 bytes that Kub
 """
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from kvgate.budget.units import GIB, KIB, MIB, gib
 
@@ -33,8 +34,7 @@ class FailureKind(StrEnum):
     """The cause was printed before this piece of the log begins."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StartFailure:
+class StartFailure(Struct, frozen=True, kw_only=True):
     """The cause in vLLM's words, and the figures that it reports; GiB are printed with one or two decimals."""
 
     kind: FailureKind

@@ -7,8 +7,9 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kvgate.budget.units import gib
 from kvgate.sources.start_failure import StartFailure, recognise
@@ -24,8 +25,7 @@ class UnusableLog(ValueError):
     """A log that no start can be read from; the message says why and what to do."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankMemory:
+class RankMemory(Struct, frozen=True, kw_only=True):
     """Figures that one process reports about its GPU; of repeated ones the least KV cache and the most of all others count."""
 
     process: str = ""
@@ -43,8 +43,7 @@ class RankMemory:
     available_kv_cache_bytes: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StartupLog:
+class StartupLog(Struct, frozen=True, kw_only=True):
     """The last start in a log."""
 
     vllm_version: str | None = None

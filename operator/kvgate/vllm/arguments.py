@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
-from kvgate.record import record
+from msgspec import Struct
+from msgspec.structs import replace
+
 from kvgate.rules.finding import Action, Finding, Naming, Remedy, Rule, Severity, Words
 
 OPEN = re.compile(
@@ -15,8 +16,7 @@ OPEN = re.compile(
 """`$(NAME)`, `$NAME`, `${NAME}`, `$(command)`, and a template's `{{ .Field }}`."""
 
 
-@record
-class Argument:
+class Argument(Struct, frozen=True, kw_only=True):
     """One word of a command line, and the path of the field that it stands in."""
 
     text: str
@@ -27,8 +27,7 @@ class Argument:
     """A platform makes it of a field of its own: whoever writes the manifest knows the path, and not the option."""
 
 
-@record
-class GivenOption:
+class GivenOption(Struct, frozen=True, kw_only=True):
     """An option with its value as vLLM reads it."""
 
     name: str
@@ -54,8 +53,7 @@ def shown(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-@record
-class Located:
+class Located(Struct, frozen=True, kw_only=True):
     """A finding, and the place that it is about."""
 
     finding: Finding
@@ -72,8 +70,7 @@ class Located:
         return replace(self, finding=self.finding.named(naming))
 
 
-@record
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """The subject of a finding, and where it is written."""
 
     name: str

@@ -4,16 +4,16 @@ Kinds and releases are in `data/metric_names.csv`, which `make vllm-release` wri
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 
+from msgspec import Struct
+
 _TABLE = Path(__file__).parent / "data" / "metric_names.csv"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScrapedName:
+class ScrapedName(Struct, frozen=True, kw_only=True):
     """A name as it is in `/metrics`, and the releases that have it."""
 
     name: str
@@ -22,8 +22,7 @@ class ScrapedName:
     """The first release that no longer has it; None: the newest one has it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineMetric:
+class EngineMetric(Struct, frozen=True, kw_only=True):
     """One quantity, under every name that it has had, the newest first."""
 
     key: str
@@ -32,8 +31,7 @@ class EngineMetric:
     names: tuple[ScrapedName, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineReading:
+class EngineReading(Struct, frozen=True, kw_only=True, eq=False):
     """KV cache that one vLLM server reports. Of several engines, the smallest cache and the largest usage count."""
 
     num_gpu_blocks: int
@@ -42,8 +40,18 @@ class EngineReading:
     """Tokens of a block; with several KV cache groups, other layers may have other blocks."""
     kv_cache_size_tokens: int | None = None
     """Tokens as the start-up log has them, since 0.24. With several KV cache groups they are not blocks × size."""
-    usage_ratio: float | None = field(default=None, compare=False)
+    usage_ratio: float | None = None
     """Share from 0 to 1; None where it is not reported. It does not count when two readings are compared."""
+
+    def _identity(self) -> object:
+        """The fields that count when two are compared."""
+        return (self.num_gpu_blocks, self.block_size, self.kv_cache_size_tokens)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EngineReading) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,8 @@
 """Findings for words that vLLM's parser refuses: how bad they are, where they stand, and which are only unknown to kvgate."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvgate.rules.finding import Rule, Scope, SettingName, Severity, words
 from kvgate.vllm.arguments import Located, Place, located, shown

@@ -6,14 +6,15 @@ Releases are those that were read. A release between two of them may be as eithe
 import json
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import fields
+
 from kvgate.budget import BudgetRequest, EngineSettings, accounting_of, parse_patch, resolve_settings
-from kvgate.record import record
 
 _TABLE = Path(__file__).parent / "data" / "options.json"
 Patch = tuple[int, int, int]
@@ -22,8 +23,7 @@ History = tuple[tuple[Patch, Any], ...]
 """Pairs (since, value), oldest first."""
 
 
-@record
-class Option:
+class Option(Struct, frozen=True, kw_only=True):
     """One option over all releases."""
 
     flag: str
@@ -162,8 +162,7 @@ _RESOLVED = (
 _ABOUT_MEMORY = frozenset(field.name for field in fields(EngineSettings))
 
 
-@record
-class ChangedDefault:
+class ChangedDefault(Struct, frozen=True, kw_only=True):
     """One option with its default in two releases. None: vLLM has no default and decides when it starts."""
 
     flag: str

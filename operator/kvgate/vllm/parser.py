@@ -7,12 +7,14 @@ is a problem there.
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
-from kvgate.record import record
+from msgspec import Struct
+from msgspec.structs import replace
+
 from kvgate.vllm.arguments import OPEN, Argument, GivenOption, is_open
 from kvgate.vllm.option_values import BadValue, described, read_value, takes_no_value, takes_several
 from kvgate.vllm.options import Option, Patch, options, spellings
@@ -185,8 +187,7 @@ def _attached(name: str, release: Patch) -> tuple[str, str] | None:
     return (short, name[2:]) if short != "--" and short in spellings(release) else None
 
 
-@record
-class _Given:
+class _Given(Struct, frozen=True, kw_only=True):
     """One option as it is written."""
 
     word: Argument

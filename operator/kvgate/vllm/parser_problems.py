@@ -2,7 +2,8 @@
 
 from functools import lru_cache
 
-from kvgate.record import record
+from msgspec import Struct
+
 from kvgate.rules.finding import Remedy, Rule, Scope, Severity, any_one, remedy_of
 from kvgate.vllm.arguments import Argument, shown
 from kvgate.vllm.options import Option, Patch, options, spellings
@@ -61,8 +62,7 @@ UNEXPECTED_WORD = Rule(
 )
 
 
-@record
-class ArgumentProblem:
+class ArgumentProblem(Struct, frozen=True, kw_only=True):
     """A problem that the parser has with a word."""
 
     rule: Rule

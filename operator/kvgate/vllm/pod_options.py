@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kvgate.record import record
+from msgspec import Struct
+
 from kvgate.rules.finding import Rule, Scope, Severity
 from kvgate.vllm.arguments import Located, located, option_name, shown
 from kvgate.vllm.settings import SETTINGS, Owner, Setting
@@ -59,8 +60,7 @@ def secret_flag(argument: str) -> bool:
     return re.fullmatch(SECRET_FLAG_PATTERN, argument) is not None
 
 
-@record
-class PodOption:
+class PodOption(Struct, frozen=True, kw_only=True):
     """One option, the values with which the pod cannot serve, and the effect."""
 
     name: str

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from msgspec import Struct
+
 from kvgate.budget import AUTO_MAX_MODEL_LEN, EngineSettings, Parallelism
-from kvgate.record import record
 from kvgate.rules.finding import Rule, Scope, SettingName, Severity, Words, words
 from kvgate.vllm import values
 from kvgate.vllm.values import Reader, Unusable, one_of, text, truth, whole
@@ -28,8 +29,7 @@ def no_reader(value: Any) -> Any:
     raise Unusable(f"it is no part of a what-if, and its value is {value!r}")
 
 
-@record
-class Setting:
+class Setting(Struct, frozen=True, kw_only=True):
     """One setting of vLLM, or one fact that a what-if states."""
 
     name: str

@@ -8,8 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from kvgate.budget import parse_patch
-from kvgate.record import record
 from kvgate.rules.finding import Remedy, any_one, remedy_of
 from kvgate.vllm.arguments import Argument, GivenOption, shown
 from kvgate.vllm.options import Patch, read_around, releases_read
@@ -22,8 +23,7 @@ _SERVERLESS = ("headless", "grpc")
 """Switches with which no API server starts, which would look the names up."""
 
 
-@record
-class ParserName:
+class ParserName(Struct, frozen=True, kw_only=True):
     """One name of a parser, over all releases."""
 
     since: str

@@ -6,14 +6,13 @@ it is not if it tunes the program that was judged (NCCL_*, HF_*, most of VLLM_*,
 
 import re
 
-from kvgate.record import record
+from msgspec import Struct
 
 CACHE_MOUNT = "/cache"
 """Folder of the volume for downloads and compiled kernels. No other folder outlives the container."""
 
 
-@record
-class ReservedVariables:
+class ReservedVariables(Struct, frozen=True, kw_only=True):
     """Variables that are refused for the same reason."""
 
     patterns: tuple[str, ...]
@@ -71,8 +70,7 @@ def is_outside_cache(name: str, value: str) -> bool:
     return name in FOLDERS and value != CACHE_MOUNT and not value.startswith(f"{CACHE_MOUNT}/")
 
 
-@record
-class MovingVariable:
+class MovingVariable(Struct, frozen=True, kw_only=True):
     """A variable that changes how much GPU memory vLLM takes, by an amount without a formula here."""
 
     name: str

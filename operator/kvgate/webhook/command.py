@@ -5,11 +5,12 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.calibration.records import Trust
 from kvgate.metrics import registry as names
@@ -43,8 +44,7 @@ class CannotStart(click.ClickException):
     exit_code = 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """The options of the command."""
 
     host: str

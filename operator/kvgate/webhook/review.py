@@ -5,9 +5,10 @@ A body that is no review for this webhook raises ReviewError, which is the calle
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
+
+from msgspec import Struct
 
 from kvgate.api import GROUP, KIND, PLURAL, VERSION
 from kvgate.api.v1alpha1 import InferenceDeployment
@@ -42,8 +43,7 @@ class ReviewError(ValueError):
     """The body is not an AdmissionReview that this webhook answers; the message says what is wrong."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """The parts of an AdmissionRequest that are used."""
 
     uid: str
@@ -52,8 +52,7 @@ class Request:
     name: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """The AdmissionReview to send, and what to count and log."""
 
     request: Request
@@ -62,8 +61,7 @@ class Answer:
     body: dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mistake:
+class Mistake(Struct, frozen=True, kw_only=True):
     """The answer to a body that is no review."""
 
     message: str

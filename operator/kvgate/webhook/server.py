@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from kvgate.metrics import exporter, registry
@@ -110,8 +111,7 @@ RETRY_AFTER_SECONDS = 1
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReviewInstruments:
+class ReviewInstruments(Struct, frozen=True, kw_only=True):
     """Measurements of reviews."""
 
     reviews: Counter

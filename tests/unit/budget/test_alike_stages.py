@@ -1,8 +1,7 @@
 """Pipeline stages that hold the same share a ledger: a stage's own arithmetic would say the same."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from kvgate.budget.answer import plan
 from kvgate.budget.calibration import Calibration

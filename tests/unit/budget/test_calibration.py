@@ -1,8 +1,7 @@
 """Observed starts: exact for their own setting, never more than a warning for a near one, and no use where they contradict."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from kvgate.budget.answer import Budget, plan
 from kvgate.budget.calibration import (

@@ -1,10 +1,9 @@
 """Whose starts move a prediction in a cluster: one start of another object may widen an interval and never moves it."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kvgate.budget.answer import Budget, plan
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, ObservedStart, Origin, Scope, StartState

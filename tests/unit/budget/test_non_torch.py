@@ -1,9 +1,9 @@
 """Memory outside torch: against the figures that vLLM logged, and `Free memory on device (a/b GiB)` at start-up."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate.budget.answer import plan
 from kvgate.budget.hardware import Parallelism

@@ -1,9 +1,9 @@
 """What a release of vLLM changes: defaults, batch limits, what is deducted."""
 
-from dataclasses import asdict
 from fractions import Fraction
 
 import pytest
+from msgspec.structs import asdict
 
 from kvgate.budget.answer import plan
 from kvgate.budget.errors import UnknownVersion

@@ -1,9 +1,9 @@
 """The weights of a rank: scaled to the checkpoint's index where one is known, and every byte in one row of the table of parts."""
 
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget.answer import Budget, plan

@@ -1,9 +1,9 @@
 """The text of observed starts: it reads back as it was written, and what is broken in it costs nothing else."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate.budget.calibration import Calibration, ObservedStart, Origin, StartState
 from kvgate.calibration.records import (

@@ -1,10 +1,10 @@
 """Which logs of crashed engines are read, how often, and that nothing of them gets out but vLLM's own refusal."""
 
-import dataclasses
 import logging
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from kvgate.cluster.errors import ApiError, Forbidden, NotFound, Rejected, Unavailable
 from kvgate.controller.crashes import MAX_READS, CrashLogs, crash_of
@@ -111,7 +111,7 @@ async def test_nothing_else_of_a_log_is_kept_or_logged(caplog: pytest.LogCapture
     assert crash is not None
     assert caplog.text == ""
     assert PROMPT not in str(logs._causes)
-    assert PROMPT not in str(dataclasses.asdict(crash))
+    assert PROMPT not in str(asdict(crash))
 
 
 @pytest.mark.parametrize(

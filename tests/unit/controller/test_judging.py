@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import parse_document

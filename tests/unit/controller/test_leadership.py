@@ -4,11 +4,12 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from selectors import SelectSelector
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate.cluster.errors import ApiError, Conflict, NotFound, Unavailable
 from kvgate.cluster.leases import ALL, DURATION_SECONDS, Claim, Lease, Leases

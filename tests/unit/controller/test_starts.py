@@ -1,10 +1,10 @@
 """The ConfigMap of observed starts: people may edit it, and what they broke is never written over."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate.api.base import Document
 from kvgate.api.conditions import Reason

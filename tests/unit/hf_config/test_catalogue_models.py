@@ -1,11 +1,11 @@
 """Every model of the catalogue is read: modelled with the parameters that it states, or its kinds are named."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 import kvgate
 from kvgate import catalogue

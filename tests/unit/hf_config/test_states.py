@@ -1,10 +1,10 @@
 """Classes with recurrent states: which layer is what, what a layer keeps of a sequence, and what a config must say."""
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget.hardware import Parallelism

@@ -1,9 +1,9 @@
 """Vision and audio towers: weights to the parameter, what is cut and what is whole, what the largest item gives."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget.hardware import Parallelism

@@ -1,8 +1,7 @@
 """An assessment in words: short enough for kubectl, one line each, with the numbers."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from kvgate.api.conditions import Reason
 from kvgate.budget.interval import Verdict

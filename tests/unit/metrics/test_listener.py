@@ -6,13 +6,13 @@ import socket
 import ssl
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from controlplane.certificates import write_certificates
 from kvgate.metrics.listener import Listener, PortLimits, listen, listening_beside

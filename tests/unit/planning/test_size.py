@@ -1,10 +1,10 @@
 """Candidates: how engines are cut, how many replicas, why not, and which change would be smallest."""
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget.answer import plan

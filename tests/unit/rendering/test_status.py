@@ -1,9 +1,9 @@
 """The status document, from an assessment and what is seen of the pods."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate.api.conditions import Reason
 from kvgate.api.status import InferenceDeploymentStatus

@@ -5,11 +5,11 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate.budget.answer import plan
 from kvgate.budget.calibration import Calibration, ObservedStart, Scope

@@ -4,11 +4,11 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
 import kvgate
 from kvgate.api.crd import structural_schema

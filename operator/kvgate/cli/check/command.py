@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from kvgate.cli.check.given_facts import Options
 from kvgate.cli.check.run import run
@@ -17,7 +18,6 @@ from kvgate.cli.reports.wording import passed_over
 from kvgate.cli.shared_options import GIVEN_FILE, with_engine_facts
 from kvgate.cli.terminal import for_file, show, show_error
 from kvgate.documents.bounded_files import write_text
-from kvgate.record import record
 
 FORMATS = {
     "text": "kvgate.cli.reports.text",
@@ -32,8 +32,7 @@ FORMATS = {
 _FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
 
 
-@record
-class Output:
+class Output(Struct, frozen=True, kw_only=True):
     """One form of the report, and where it goes."""
 
     format: str

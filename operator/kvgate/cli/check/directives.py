@@ -5,11 +5,12 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from msgspec import Struct
+
 from kvgate.budget import Workload
 from kvgate.documents.streams import Comment
 from kvgate.manifests import Document
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.record import record
 from kvgate.rules.finding import Finding, Remedy, Rule, Scope, Severity, any_one
 
 _KEYS = {
@@ -40,8 +41,7 @@ IGNORE_WITHOUT_REASON = Rule(
 )
 
 
-@record
-class Ignore:
+class Ignore(Struct, frozen=True, kw_only=True):
     """Rules whose findings do not count, at a line or in a whole document."""
 
     comment: Comment
@@ -50,8 +50,7 @@ class Ignore:
     in_whole_document: bool
 
 
-@record
-class WorkloadComment:
+class WorkloadComment(Struct, frozen=True, kw_only=True):
     """Load that an engine is expected to serve."""
 
     comment: Comment
@@ -59,8 +58,7 @@ class WorkloadComment:
     in_whole_document: bool
 
 
-@record
-class Problem:
+class Problem(Struct, frozen=True, kw_only=True):
     """A comment that cannot be followed."""
 
     comment: Comment

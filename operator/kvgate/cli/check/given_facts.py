@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from kvgate.budget import NOTHING_OBSERVED, Calibration, Workload
 from kvgate.cli.exits import BadInput
 from kvgate.cli.model_config import ModelConfig, read_model_config
@@ -18,7 +20,6 @@ from kvgate.documents.globs import any_path_matches, name_matches
 from kvgate.documents.reading import STDIN
 from kvgate.documents.written import Written
 from kvgate.manifests.judging.judgement import Defaults
-from kvgate.record import record
 
 if TYPE_CHECKING:
     from kvgate.cli.check.repository_config import Config, ConfigFile, Mapping
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 CONFIG_NAME = ".kvgate.yaml"
 
 
-@record
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """Options of the command line beside paths and output."""
 
     accelerator: str | None = None
@@ -45,8 +45,7 @@ class Options:
         return guard_of(path, self.root)
 
 
-@record
-class GivenFacts:
+class GivenFacts(Struct, frozen=True, kw_only=True):
     """Facts of the command line and of the configuration."""
 
     accelerator: str | None = None

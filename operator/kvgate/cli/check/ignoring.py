@@ -6,10 +6,12 @@ A baseline holds the findings that were there when somebody began to check, so t
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from kvgate.cli.check.directives import COMMENT_NOT_UNDERSTOOD, Directive, Ignore, Problem, WorkloadComment, directives
 from kvgate.cli.exits import BadInput

@@ -5,13 +5,14 @@ Everything that is wrong with the file is reported at once, with the field, the 
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import Field, ValidationError
 
 from kvgate.api.base import ApiModel
@@ -112,8 +113,7 @@ class Config(ApiModel):
     """Facts about some engines; of several mappings that match an engine, the first one that states a fact counts."""
 
 
-@dataclass(frozen=True)
-class ConfigFile:
+class ConfigFile(Struct, frozen=True):
     """A configuration that was read, and the place of its file."""
 
     path: Path

@@ -4,17 +4,17 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from kvgate.budget import UnknownVersion, is_newer_than_known
 from kvgate.cli.exits import Exit
 from kvgate.cli.reports.report import Item, Placed, Report
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.judge.passed_through import read_extra_args
-from kvgate.record import record
 from kvgate.vllm.options import ChangedDefault, changed_defaults
 
 
-@record
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """One engine before and after; `before` is None where it is new, `after` where it is gone."""
 
     before: Item | None
@@ -46,8 +46,7 @@ class Change:
         return self.after is not None and self.after.is_refused and not refused_before
 
 
-@record
-class Difference:
+class Difference(Struct, frozen=True, kw_only=True):
     """Everything that `kvgate diff` reports."""
 
     old: Report

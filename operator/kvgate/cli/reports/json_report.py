@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
 
 from kvgate.api import field_path
 from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Report

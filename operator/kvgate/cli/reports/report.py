@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from hashlib import sha256
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from kvgate.api.conditions import Reason
 from kvgate.budget import Verdict
@@ -15,13 +16,11 @@ from kvgate.judge import summary
 from kvgate.judge.assess import Assessment, Decision
 from kvgate.manifests import Broken, Document, Subject
 from kvgate.manifests.judging.judgement import JudgedEngine
-from kvgate.record import record
 from kvgate.rules.finding import Finding, Severity
 from kvgate.vllm.arguments import Located
 
 
-@record
-class JudgedDeployment:
+class JudgedDeployment(Struct, frozen=True, kw_only=True):
     """One InferenceDeployment and the decision about it."""
 
     subject: Subject
@@ -49,8 +48,7 @@ class JudgedDeployment:
         return summary.accepted(self.assessment)[1:]
 
 
-@record
-class Ignored:
+class Ignored(Struct, frozen=True, kw_only=True):
     """Reason why a finding does not count."""
 
     reason: str
@@ -58,8 +56,7 @@ class Ignored:
     """`comment`, `configuration` or `baseline`."""
 
 
-@record
-class Placed:
+class Placed(Struct, frozen=True, kw_only=True):
     """A finding with its place."""
 
     finding: Finding
@@ -88,8 +85,7 @@ def placed_broken(broken: Broken) -> Placed:
     return Placed(finding=finding, file=broken.file, line=at.line, column=at.column, path=finding.field)
 
 
-@record
-class Capacity:
+class Capacity(Struct, frozen=True, kw_only=True):
     """The KV cache of one engine as expected; None where nothing is known."""
 
     num_tokens: int | None = None
@@ -100,8 +96,7 @@ class Capacity:
     """Free memory of one GPU beside the demand."""
 
 
-@record
-class Item:
+class Item(Struct, frozen=True, kw_only=True):
     """One InferenceDeployment, one engine of another platform, or one document that was not understood."""
 
     document: Document
@@ -182,8 +177,7 @@ class Item:
         return f"{self.platform} {name}{where}" if self.engine else self.kind
 
 
-@record
-class Report:
+class Report(Struct, frozen=True, kw_only=True):
     """Everything that one run found."""
 
     items: tuple[Item, ...]
@@ -219,8 +213,7 @@ class Report:
         return Exit.FITS if decided else Exit.UNDECIDED
 
 
-@record
-class Result:
+class Result(Struct, frozen=True, kw_only=True):
     """One finding as other programs take it, and as a baseline knows it."""
 
     placed: Placed

@@ -1,9 +1,10 @@
 """Options of `kvgate size` → the question that the search answers."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Workload

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from kvgate.record import record
+from msgspec import Struct
+
 from kvgate.text.inert import inert
 from kvgate.vllm.values import Unusable
 
 
-@record
-class Box:
+class Box(Struct, frozen=True, kw_only=True):
     """A rectangle."""
 
     width: float
@@ -31,16 +31,14 @@ class Box:
     """Lines that a browser shows while the pointer rests on the box."""
 
 
-@record
-class Line:
+class Line(Struct, frozen=True, kw_only=True):
     """Horizontal and vertical strokes: (x, y, length to the right, length down)."""
 
     strokes: tuple[tuple[float, float, float, float], ...]
     look: str
 
 
-@record
-class Words:
+class Words(Struct, frozen=True, kw_only=True):
     """One line of text; `y` is its base line."""
 
     x: float
@@ -56,8 +54,7 @@ class Words:
 Shape = Box | Line | Words
 
 
-@record
-class Picture:
+class Picture(Struct, frozen=True, kw_only=True):
     """Shapes, the later ones on top; shapes that belong together share a tuple, and a line of the file."""
 
     name: str
@@ -71,8 +68,7 @@ class Picture:
     """Look → the path of its hatching over 12 × 12 pixels; the look NAME-back colours the ground."""
 
 
-@record
-class Look:
+class Look(Struct, frozen=True, kw_only=True):
     """The look of a class in a PNG: colours as #rrggbb, lengths in pixels."""
 
     fill: str = "none"

@@ -4,9 +4,10 @@ The SVG can be read on light and dark pages, and loads nothing from anywhere. Th
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from math import ceil, cos, radians, sin
 from string import Template
+
+from msgspec.structs import replace
 
 from kvgate.budget import Verdict
 from kvgate.cli.sweep.drawing import Box, Line, Look, Picture, Shape, Words, png, svg_text

@@ -1,7 +1,8 @@
 """A sweep as one HTML page that loads nothing: the picture, the numbers of a cell for pointer and arrow keys, the exact edge."""
 
 import json
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvgate.cli.sweep.drawing import escaped, svg_text
 from kvgate.cli.sweep.heatmap import STYLE, heat_map

@@ -1,6 +1,6 @@
 """CLIP towers: LLaVA, Phi-3 Vision, and MiniMax-M3, whose layers are CLIP's too."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvgate.budget.matrix import Matrix
 from kvgate.budget.model_shape import Encoder, MediaItem

@@ -1,7 +1,8 @@
 """The towers of Mistral's models, Pixtral for pictures and Voxtral for sound, and Whisper's encoder, which Voxtral uses."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvgate.budget.matrix import Matrix, WeightFormat
 from kvgate.budget.model_shape import Encoder, MediaItem

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterable, Iterator
 
+from msgspec import Struct
+
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import DenseMlp, Encoder, FullAttention, MediaItem
 from kvgate.hf_config.blocks import attention, column_parallel, dense_mlp, replicated, row_parallel, vector
 from kvgate.hf_config.fields import Fields
-from kvgate.record import record
 
 
-@record
-class TowerLayer:
+class TowerLayer(Struct, frozen=True, kw_only=True):
     """One layer of a tower; its attention caches nothing."""
 
     hidden_size: int

@@ -1,6 +1,6 @@
 """Vision towers that merge patches in a way of their own: GLM-4.1V and GLM-4.5V, MoonViT of Kimi K2.5 and K3, Step 3.7."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvgate.budget.matrix import Units
 from kvgate.budget.model_shape import DenseMlp, Encoder, MediaItem

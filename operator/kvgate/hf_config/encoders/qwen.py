@@ -1,7 +1,8 @@
 """The towers of Qwen2-VL to Qwen3.5 and of Qwen3-Omni: patches of two frames, merged 2 × 2 before the language model."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvgate.budget.matrix import Matrix
 from kvgate.budget.model_shape import Encoder, MediaItem

@@ -1,8 +1,10 @@
 """The budget of an engine with one release, every finding at the path that it is about."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import Calibration, Guarantee, Verdict, Workload
@@ -17,7 +19,6 @@ from kvgate.manifests.judging.line_findings import undecided
 from kvgate.manifests.judging.model_names import ModelFound
 from kvgate.manifests.judging.releases import Releases
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.record import record
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, Words, any_one
 from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand
 from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, MORE_GPUS_THAN_A_NODE, REQUEST_ABOVE_MAX_MODEL_LEN
@@ -44,8 +45,7 @@ _OF_OTHER_DOORS = (SETTING_NOT_UNDERSTOOD, MORE_GPUS_THAN_A_NODE)
 """Rules about a what-if's own keys, and about pods that kvgate renders."""
 
 
-@record
-class EngineFacts:
+class EngineFacts(Struct, frozen=True, kw_only=True):
     """One engine, and all that is known about it but the release."""
 
     engine: FoundEngine

@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterator
 from math import prod
 
+from msgspec import Struct
+
 from kvgate import catalogue
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.accelerator_hints import AcceleratorFound, accelerators_of, may_be_unnamed, unlisted_hint
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint
 from kvgate.manifests.pods.gpu_requests import VISIBLE_DEVICES
-from kvgate.record import record
 from kvgate.rules.finding import Change, Rule, Scope, Severity, any_one, change, do
 from kvgate.vllm.arguments import Located, Place, located
 from kvgate.vllm.parser import CommandLine
@@ -63,8 +64,7 @@ IDLE_GPUS = Rule(
 )
 
 
-@record
-class Chosen:
+class Chosen(Struct, frozen=True, kw_only=True):
     """The accelerator that is judged, and the remarks about the choice."""
 
     name: str | None

@@ -1,7 +1,9 @@
 """The judgement of an engine that a reader found: with its release, or with the oldest and the newest that it may be."""
 
 from collections.abc import Iterator
-from dataclasses import field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kvgate.budget import NOTHING_OBSERVED, Calibration, Verdict, Workload, parse_patch
 from kvgate.judge.assess import Assessment
@@ -12,7 +14,6 @@ from kvgate.manifests.judging.model_names import Named, find_model
 from kvgate.manifests.judging.releases import releases_of
 from kvgate.manifests.judging.surroundings import start_advice
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.record import record
 from kvgate.rules.finding import Rule, Scope, Severity, any_one
 from kvgate.vllm.arguments import Located, Place, located, option_name
 from kvgate.vllm.contradictions import TOOL_CALL_PARSER_MISSING, contradictions
@@ -23,8 +24,7 @@ _OF_THE_SERVER = (TOOL_CALL_PARSER_MISSING,)
 """Contradictions that vLLM's API server refuses, not its engine."""
 
 
-@record
-class Defaults:
+class Defaults(Struct, frozen=True, kw_only=True):
     """Facts that a manifest does not state, from the command line or `.kvgate.yaml`."""
 
     accelerator: str | None = None
@@ -36,8 +36,7 @@ class Defaults:
     calibration: Calibration = NOTHING_OBSERVED
 
 
-@record
-class JudgedEngine:
+class JudgedEngine(Struct, frozen=True, kw_only=True):
     """Judgement of one engine."""
 
     engine: FoundEngine
@@ -55,8 +54,7 @@ class JudgedEngine:
     """Assumptions about facts that the manifest does not state."""
 
 
-@record
-class EngineNames:
+class EngineNames(Struct, frozen=True, kw_only=True):
     """The naming of an engine's manifest: the path of a platform's own field, else the option."""
 
     paths: tuple[tuple[str, str], ...]

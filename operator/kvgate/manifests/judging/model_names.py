@@ -4,8 +4,9 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from msgspec import Struct
+
 from kvgate import catalogue
-from kvgate.record import record
 from kvgate.vllm.arguments import is_open
 
 _SCHEMES = ("hf://", "huggingface://", "https://huggingface.co/", "pvc+hf://")
@@ -16,8 +17,7 @@ _MODELCAR = "modelcar-"
 """Frequent beginning of the names of images that hold one model."""
 
 
-@record
-class ModelFound:
+class ModelFound(Struct, frozen=True, kw_only=True):
     """A model by the name that the catalogue may know."""
 
     name: str
@@ -27,8 +27,7 @@ class ModelFound:
     """Words about the guess, where the name was guessed."""
 
 
-@record
-class Named:
+class Named(Struct, frozen=True, kw_only=True):
     """Something that may name a model, and where."""
 
     text: str

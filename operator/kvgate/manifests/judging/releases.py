@@ -4,10 +4,11 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from msgspec import Struct
+
 from kvgate import catalogue
 from kvgate.budget import is_newer_than_known, parse_patch
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.record import record
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.options import Option, releases_read, spellings
 from kvgate.vllm.parser import find_option, parse_arguments
@@ -36,8 +37,7 @@ _TAGS_AHEAD = ("nightly", "main", "dev")
 _MOVING_TAGS = ("", "latest", *_TAGS_AHEAD)
 
 
-@record
-class ImageFound:
+class ImageFound(Struct, frozen=True, kw_only=True):
     """Facts that an image's name states."""
 
     version: str | None
@@ -73,8 +73,7 @@ def version_of(image: str) -> ImageFound:
     return ImageFound(version=None, reason=f"the tag {tag} names no release")
 
 
-@record
-class Releases:
+class Releases(Struct, frozen=True, kw_only=True):
     """The oldest and the newest release that it may be; both are equal where it is known."""
 
     low: str

@@ -5,14 +5,15 @@ Names and types of `helm --set`: helm.sh, "The Format and Limitations of --set".
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.documents.written import Written
 from kvgate.manifests.platforms.reader import Reader
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.manifests.pods.pod_engines import read_pod_templates
-from kvgate.record import record
 
 _CHART_NAME = re.compile(r"(?!global$)[A-Za-z0-9][\w.\-]*")
 """Helm passes `global` to all charts; fields that begin with another letter hold anchors."""
@@ -33,8 +34,7 @@ Remark = tuple[str, str]
 Step = str | int
 
 
-@record
-class ChartInput:
+class ChartInput(Struct, frozen=True, kw_only=True):
     """The values that an object or a file passes to a chart, with remarks on other sources of values."""
 
     given: ReaderInput
@@ -106,8 +106,7 @@ def may_set_more(path: str) -> bool:
     return _TOKEN.search(path) is None
 
 
-@record
-class SetValue:
+class SetValue(Struct, frozen=True, kw_only=True):
     """One value that is set by its name, and the way to it through objects and lists."""
 
     steps: Sequence[Step]

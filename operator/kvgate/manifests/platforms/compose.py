@@ -5,11 +5,13 @@ Rules: docs.docker.com, "Interpolation" of the Compose file reference, and "Envi
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kvgate.documents.bounded_files import read_text
 from kvgate.documents.reading import STDIN_NAME
@@ -120,8 +122,7 @@ def _gpus(service: Written) -> Written:
     return Written(value=total([count.count for count in counts]), path=counts[0].path)
 
 
-@dataclass(frozen=True, slots=True)
-class Interpolation:
+class Interpolation(Struct, frozen=True):
     """Fills in the variables that are known; the text that it adds is bounded."""
 
     known: Mapping[str, str]

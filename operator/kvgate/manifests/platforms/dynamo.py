@@ -1,7 +1,8 @@
 """NVIDIA Dynamo: graph deployments whose workers run `dynamo.vllm`."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvgate.documents.written import Written
 from kvgate.manifests.pods.accelerator_hints import node_hints

@@ -5,8 +5,9 @@ Which values win: fluxcd.io, "Helm Releases", "Values"; argo-cd.readthedocs.io, 
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import NOTHING, Written

@@ -4,7 +4,8 @@ What KAITO adds: github.com/kaito-project/kaito, `pkg/model/interface.go` (0.84 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.documents.nodes import YamlError, value_of

@@ -1,8 +1,9 @@
 """KServe: an InferenceService with its serving runtime, and an LLMInferenceService with its base configurations."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import as_options

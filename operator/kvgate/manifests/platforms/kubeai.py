@@ -1,7 +1,8 @@
 """KubeAI: Model with a resource profile, and the catalog of its models chart."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import NOTHING, Written

@@ -4,7 +4,8 @@ What the chart adds: github.com/llm-d-incubation/llm-d-modelservice, `_helpers.t
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.accelerator_hints import node_hints

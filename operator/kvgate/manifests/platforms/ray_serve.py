@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import NOTHING, Written

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 
+from msgspec import Struct
+
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
-from kvgate.record import record
 
 
-@record
-class Reader:
+class Reader(Struct, frozen=True, kw_only=True):
     """Everything that kvgate knows about one kind of document; nothing about it stands anywhere else.
 
     Kinds are written as Kubernetes writes them: `Workspace.kaito.sh`, and `Pod` in the core group.

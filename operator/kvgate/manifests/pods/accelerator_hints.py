@@ -6,11 +6,12 @@ from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 
+from msgspec import Struct
+
 from kvgate import catalogue
 from kvgate.budget import Accelerator
 from kvgate.documents.written import Written
 from kvgate.manifests.pods.engine_found import Hint
-from kvgate.record import record
 
 _TABLE = Path(__file__).parent / "data" / "node_labels.csv"
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
@@ -43,8 +44,7 @@ _MAJOR_FAMILIES = {8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
 _MIG = re.compile(r"(?:nvidia\.com/)?mig-(\d+g\.\d+gb)(?:\.me)?")
 
 
-@record
-class AcceleratorFound:
+class AcceleratorFound(Struct, frozen=True, kw_only=True):
     """The accelerator, and the hint that names it."""
 
     accelerator: Accelerator

@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import Written
 from kvgate.manifests.fields import any_options
 from kvgate.manifests.pods.volumes import FileText, no_files
-from kvgate.record import record
 from kvgate.shell.environment import Room, SharedRoom, expanded
 from kvgate.shell.words import MAX_WORD_CHARACTERS, Variables, commands_of, split
 from kvgate.vllm.arguments import Argument
@@ -49,8 +50,7 @@ _MAX_PREFIX = 5
 """Words before a shell's name: `exec`, `tini --`, `/usr/bin/env` …"""
 
 
-@record
-class Start:
+class Start(Struct, frozen=True, kw_only=True):
     """One start of vLLM."""
 
     arguments: tuple[Argument, ...]
@@ -150,8 +150,7 @@ def _leaders(starts: list[Start]) -> list[Start]:
     return list({tuple(word.text for word in start.arguments): start for start in leaders or starts}.values())
 
 
-@record
-class _Script:
+class _Script(Struct, frozen=True, kw_only=True):
     """A script that a shell runs."""
 
     at: Argument

@@ -1,14 +1,14 @@
 """One vLLM engine in a document, its command line and its hardware; and the input that readers make engines of."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
 
 import yaml
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kvgate.documents.positions import Broken, with_texts_read
 from kvgate.documents.reading import Document
 from kvgate.documents.written import NOTHING, Written
-from kvgate.record import record
 from kvgate.shell.environment import ConfigData, SharedRoom
 from kvgate.vllm.arguments import Argument, Located
 
@@ -20,8 +20,7 @@ FindObject = Callable[[str, str], Written | None]
 """(kind, name) → another object of the same input."""
 
 
-@record
-class ReaderInput:
+class ReaderInput(Struct, frozen=True, kw_only=True):
     """One document for a reader, and everything that the reader may look up in the same input."""
 
     document: Document
@@ -55,8 +54,7 @@ class ReaderInput:
         return replace(self, document=document, root=root, values=root)
 
 
-@record
-class Hint:
+class Hint(Struct, frozen=True, kw_only=True):
     """A fact that names the accelerator: a node label, a resource name, a platform's own field."""
 
     name: str
@@ -69,8 +67,7 @@ class Hint:
     """Path of the list that the value stands in; one value of a list holds, and several lists of one label hold together."""
 
 
-@record
-class Store:
+class Store(Struct, frozen=True, kw_only=True):
     """A volume that the weights are downloaded to."""
 
     name: str
@@ -80,8 +77,7 @@ class Store:
     """Path for findings about the volume, where it is not that of the size."""
 
 
-@record
-class FoundEngine:
+class FoundEngine(Struct, frozen=True, kw_only=True):
     """An engine that a reader found in a document; there are several where prefill and decode are separate."""
 
     platform: str

@@ -1,7 +1,8 @@
 """Engines in pods: of Kubernetes' own kinds, of platforms with a pod template, and of any object with a list of containers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.accelerator_hints import node_hints

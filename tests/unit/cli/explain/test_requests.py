@@ -172,8 +172,8 @@ def test_features_that_are_switched_off_are_not_used() -> None:
         ({"pipeline_parallel_size": 1024}, "1024 stages"),
         ({"max_model_len": 50000}, "above the 40960 tokens"),
         ({"gpu": "T4", "kv_cache_dtype": "fp8"}, "compute capability"),
-        ({"kv_cache_dtype": "fp7"}, "no kv_cache_dtype fp7"),
-        ({"vllm_version": "0.9.0", "kv_cache_dtype": "int8_per_token_head"}, "this vLLM release has no"),
+        ({"kv_cache_dtype": "fp7"}, "kv_cache_dtype fp7: this vLLM release does not have it"),
+        ({"vllm_version": "0.9.0", "kv_cache_dtype": "int8_per_token_head"}, "this vLLM release does not have it"),
     ],
 )
 def test_what_vllm_refuses_does_not_fit(changes: dict[str, Any], words: str) -> None:
