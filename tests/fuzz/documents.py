@@ -15,7 +15,7 @@ import yaml
 
 from fuzz.mutation import HOSTILE, mutated, odd
 from fuzz.outputs import unreadable_outputs
-from kvgate.cli.check.given_facts import Options
+from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.check.run import run
 from kvgate.vllm.options import options
 
@@ -210,7 +210,7 @@ def violations(stream: bytes, folder: Path, gpu: str | None = None) -> Iterator[
     """What the check of a stream does that it must not."""
     path = folder / "stream.yaml"
     path.write_bytes(stream)
-    report = run([str(path)], Options(accelerator=gpu))
+    report = run([str(path)], CheckOptions(accelerator=gpu))
     if int(report.exit_code) not in (0, 1, 2):
         yield f"the exit code is {report.exit_code}"
     verdicts = {item.name: item.verdict for item in report.items if item.namespace == "fuzz"}

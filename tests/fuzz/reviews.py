@@ -18,7 +18,7 @@ from fuzz.configs import config_text
 from fuzz.mutation import mutated
 from kvgate import catalogue
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.cli.check.given_facts import Options
+from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.check.run import run
 from kvgate.cli.reports.report import Report
 from kvgate.controller import decision as pure
@@ -245,7 +245,7 @@ def _checked(case: Case, folder: Path, decisions: dict[str, str]) -> Iterator[st
         return
     path = folder / "review.yaml"
     path.write_text(f"{text}---\n{yaml.safe_dump(_config_map(case))}", encoding="utf-8")
-    report = run([str(path)], Options())
+    report = run([str(path)], CheckOptions())
     ours = [item for item in report.items if item.deployment]
     if len(ours) != 1:
         yield f"check finds {len(ours)} InferenceDeployments and {len(report.broken)} broken documents"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kvgate.cli.check.given_facts import Options
+from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.check.run import run
 from kvgate.cli.reports.json_report import render
 from kvgate.cli.reports.report import Item, Report
@@ -36,7 +36,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 def checked(*paths: Path) -> Report:
     """Rendered too, because that must not fail either."""
-    report = run([str(path) for path in paths], Options())
+    report = run([str(path) for path in paths], CheckOptions())
     assert render(report)
     return report
 

@@ -11,7 +11,7 @@ import pytest
 
 from kvgate.budget.versions import DEFAULT_VERSION
 from kvgate.cli.check.command import check
-from kvgate.cli.check.given_facts import Options
+from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.check.run import run
 from kvgate.cli.reports.report import Item, Placed
 from kvgate.manifests.judging.releases import newest_understood
@@ -27,7 +27,7 @@ def told(case: str) -> dict[str, Any]:
     path = next((FOLDER / case).glob("input.*"))
     stated = _OPTIONS.search(path.read_text(encoding="utf-8"))
     options = check.make_context("check", [str(path), *shlex.split(stated[1] if stated else "")]).params
-    report = run((str(path),), Options(accelerator=options["accelerator"], vllm_version=options["vllm_version"]))
+    report = run((str(path),), CheckOptions(accelerator=options["accelerator"], vllm_version=options["vllm_version"]))
     text = path.read_text(encoding="utf-8")
     return {
         "exit_code": int(report.exit_code),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kvgate.cli.check.given_facts import Options
+from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.check.run import run
 from kvgate.cli.reports.json_report import render
 
@@ -51,6 +51,6 @@ def test_an_odd_part_is_never_a_traceback(example: Path, tmp_path: Path) -> None
         changed = [replaced(d, path, odd) if i == index else d for i, d in enumerate(documents)]
         file = tmp_path / "x.yaml"
         file.write_text(yaml.safe_dump_all(changed, sort_keys=False), encoding="utf-8")
-        report = run([str(file)], Options(accelerator="L4-24GB"))
+        report = run([str(file)], CheckOptions(accelerator="L4-24GB"))
         assert int(report.exit_code) in (0, 1, 2)
         assert "kvgate failed" not in render(report)

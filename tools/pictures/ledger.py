@@ -12,7 +12,7 @@ from pathlib import Path
 from kvgate.budget.interval import Interval
 from kvgate.budget.ledger import Ledger
 from kvgate.budget.units import GIB, format_gib
-from kvgate.cli.sweep.drawing import Box, Line, Picture, Shape, Words, svg_text
+from kvgate.cli.sweep.drawing import Box, Caption, Line, Picture, Shape, svg_text
 from kvgate.judge.what_if import assess_request
 
 TARGET = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "ledger.svg"
@@ -61,7 +61,7 @@ def picture() -> str:
     ledger, kv_cache = budget.tightest.ledger, budget.kv_cache
     share = f"× {float(budget.resolved.gpu_memory_utilization):g}"
     rows = list(_rows(ledger, share))
-    shapes: list[Shape] = [Words(x=16, y=26, text=title)]
+    shapes: list[Shape] = [Caption(x=16, y=26, text=title)]
     # Guides lead from the end of a bar to the next one, so that the eye sees what is left.
     for index, row in enumerate(rows[1:-1], start=1):
         x = _x(row.start if row.name.startswith("−") else row.end, ledger)
@@ -70,7 +70,7 @@ def picture() -> str:
         shapes += _bar(row, _top(index), ledger)
     # Whole requests of max_model_len lie side by side under the cache that holds them.
     top, size, blocks = _top(len(rows)), kv_cache.request_bytes, budget.num_blocks.expected if budget.num_blocks else 0
-    shapes.append(Words(x=16, y=top + 17, text="full requests"))
+    shapes.append(Caption(x=16, y=top + 17, text="full requests"))
     for number in range(budget.tightest.available.expected // size):
         start, end = _x(number * size, ledger) + 1, _x((number + 1) * size, ledger) - 1
         shapes.append(Box(x=start, y=top, width=_tenth(end - start), height=BAR, look="request", radius=2))
@@ -105,7 +105,7 @@ def _rows(ledger: Ledger, share: str) -> Iterator[Row]:
 
 def _bar(row: Row, top: int, ledger: Ledger) -> Iterator[Shape]:
     start, end = _x(row.start, ledger), _x(row.end, ledger)
-    yield Words(x=16, y=top + 17, text=row.name)
+    yield Caption(x=16, y=top + 17, text=row.name)
     yield Box(x=start, y=top, width=max(_tenth(end - start), 1), height=BAR, look=row.look, radius=2)
     if row.spread is not None:
         low, high = _x(row.spread.low, ledger), _x(row.spread.high, ledger)
@@ -114,12 +114,12 @@ def _bar(row: Row, top: int, ledger: Ledger) -> Iterator[Shape]:
     yield from _remarks(top, format_gib(row.end - row.start), row.remark)
 
 
-def _remarks(top: int, figure: str, remark: str) -> Iterator[Words]:
+def _remarks(top: int, figure: str, remark: str) -> Iterator[Caption]:
     """Return the figure to the right of a bar, and the remark below it."""
     x = WIDTH - RIGHT + 16
-    yield Words(x=x, y=top + (11 if remark else 17), text=figure)
+    yield Caption(x=x, y=top + (11 if remark else 17), text=figure)
     if remark:
-        yield Words(x=x, y=top + 25, text=remark, look="small")
+        yield Caption(x=x, y=top + 25, text=remark, look="small")
 
 
 def _top(index: int) -> int:

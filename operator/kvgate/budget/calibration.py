@@ -30,7 +30,7 @@ MAX_HEARD = 32
 """Starts of one setting that are weighed against each other. With scope Cluster many namespaces may have some; the newest count."""
 
 
-class Scope(StrEnum):
+class CalibrationScope(StrEnum):
     """Objects for which the starts of a namespace count."""
 
     NAMESPACE = "Namespace"
@@ -184,7 +184,7 @@ class Calibration:
     """Observed starts, looked up by setting; it is compared by identity, because it is part of questions that are cached."""
 
     starts: tuple[ObservedStart, ...] = ()
-    scope: Scope | None = None
+    scope: CalibrationScope | None = None
     """None: a file of the user's own, of which every start counts for every object."""
     _whole: "Calibration | None" = field(default=None, repr=False)
     """The calibration whose index this one uses, because a thousand objects may be judged as of a thousand revisions."""
@@ -290,7 +290,11 @@ class Calibration:
 
         With scope Namespace a pod's start stays where the pod ran. A start whose place is not known may widen everywhere.
         """
-        return self.scope is not Scope.NAMESPACE or start.origin is not Origin.POD or start.namespace == namespace
+        return (
+            self.scope is not CalibrationScope.NAMESPACE
+            or start.origin is not Origin.POD
+            or start.namespace == namespace
+        )
 
     def _heard(self, key: StartKey) -> tuple[ObservedStart, ...]:
         """Return the starts that count for this reader."""

@@ -32,7 +32,7 @@ class AdjustLimits(Struct, frozen=True, kw_only=True):
     min_max_num_seqs: int = 1
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class KnobChange(Struct, frozen=True, kw_only=True):
     """One setting, before and after."""
 
     field: str
@@ -44,7 +44,7 @@ class Adjustment(Struct, frozen=True, kw_only=True):
     """Settings that fit even at the low end; no knob could have stayed closer to what the user wrote on its own."""
 
     budget: Budget
-    changes: tuple[Change, ...]
+    changes: tuple[KnobChange, ...]
 
 
 class Alternative(Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ def _adjustment(start: Budget, end: Budget) -> Adjustment:
         ("max_model_len", start.resolved.max_model_len, end.resolved.max_model_len),
         ("kv_cache_dtype", start.request.settings.kv_cache_dtype, end.request.settings.kv_cache_dtype),
     )
-    return Adjustment(budget=end, changes=tuple(Change(field=f, before=a, after=b) for f, a, b in pairs if a != b))
+    return Adjustment(budget=end, changes=tuple(KnobChange(field=f, before=a, after=b) for f, a, b in pairs if a != b))
 
 
 def largest_max_num_seqs(request: BudgetRequest, at_most: int, at_least: int = 1) -> int:

@@ -18,10 +18,10 @@ from kvgate.budget import (
     MIN_WITNESSES,
     Budget,
     Calibration,
+    CalibrationScope,
     Interval,
     ObservedStart,
     Origin,
-    Scope,
     StartKey,
     StartState,
     observed_start,
@@ -96,7 +96,7 @@ class Trust(Struct, frozen=True, kw_only=True):
 
     images: tuple[str, ...]
     """Repositories without tag, `*` for any part; as `image_repository` writes them."""
-    scope: Scope = Scope.NAMESPACE
+    scope: CalibrationScope = CalibrationScope.NAMESPACE
 
     @classmethod
     def of(cls, patterns: Iterable[str], scope: str) -> "Trust":
@@ -112,7 +112,7 @@ class Trust(Struct, frozen=True, kw_only=True):
                     f"{pattern!r} is not a repository; give one such as vllm/vllm-openai or registry.example/team/*"
                 )
             images.append(pattern if pattern.startswith("*") else image_repository(pattern))
-        return cls(images=tuple(images), scope=Scope(scope))
+        return cls(images=tuple(images), scope=CalibrationScope(scope))
 
     def distrust(self, declared: str, ran: str) -> str:
         """Return why a pod's start teaches nothing; empty where it may teach.

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from kvgate import catalogue
 from kvgate.documents.nodes import YamlError, value_of
-from kvgate.vllm.values import Unusable, ValueProblems, exact_decimal
+from kvgate.vllm.values import UnusableValue, ValueProblems, exact_decimal
 
 _DATA = Path(__file__).parent / "data" / "prices.yaml"
 _NO_PRICE = ("", Fraction(0))
@@ -20,7 +20,7 @@ MAX_PRICES = 1000
 """Entries of a file; each name that is not in the catalogue is compared with all that are, which takes milliseconds."""
 
 
-class BadPrices(Unusable):
+class BadPrices(UnusableValue):
     """A file that is not a list of prices; the message says what it must be."""
 
 
@@ -59,7 +59,7 @@ def read_prices(text: str, *, where: str) -> Prices:
     problems.read_or(None, _check_once, [name for name, _ in priced if name])
     try:
         problems.check()
-    except Unusable as error:
+    except UnusableValue as error:
         raise BadPrices(str(error)) from None
     return Prices(per_gpu_hour=dict(priced), currency=currency, remark=f"prices of {where}")
 

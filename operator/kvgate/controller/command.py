@@ -11,9 +11,9 @@ import click
 from kvgate.cluster import leases
 from kvgate.cluster.errors import NoConfiguration
 from kvgate.controller.leadership import LeaseLost
-from kvgate.controller.process import CannotStart, ThreadDied, run
+from kvgate.controller.process import ClusterNotPrepared, ThreadDied, run
 from kvgate.controller.starts import ConfigMapName
-from kvgate.controller.state import Options
+from kvgate.controller.state import ControllerOptions
 from kvgate.rendering.pod import IMAGES
 from kvgate.runtime.service import calibration_options, log_as_json
 
@@ -80,8 +80,8 @@ def controller(kubeconfig: Path | None, **options: Any) -> None:
     Only one controller works at a time: it takes a Lease first, and waits while a controller that serves one of its namespaces holds one.
     """
     try:
-        asyncio.run(run(Options(kubeconfig=str(kubeconfig) if kubeconfig else None, **options)))
-    except (CannotStart, LeaseLost, NoConfiguration, ThreadDied) as error:
+        asyncio.run(run(ControllerOptions(kubeconfig=str(kubeconfig) if kubeconfig else None, **options)))
+    except (ClusterNotPrepared, LeaseLost, NoConfiguration, ThreadDied) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"cannot listen: {error}; choose another --metrics-host or --metrics-port") from None

@@ -18,7 +18,7 @@ from kvgate.cluster.errors import ApiError, Forbidden, NotFound
 from kvgate.cluster.leases import Claim, Leases
 from kvgate.controller.kopf_thread import run_thread
 from kvgate.controller.leadership import RENEW_SECONDS, Elector, LeaseLost
-from kvgate.controller.state import Options, Process
+from kvgate.controller.state import ControllerOptions, Process
 from kvgate.metrics.endpoint import endpoint_app
 from kvgate.metrics.listener import listen
 from kvgate.runtime.service import stop_signal
@@ -31,7 +31,7 @@ LOST_STOP_SECONDS = 3.0
 _log = logging.getLogger(__name__)
 
 
-class CannotStart(Exception):
+class ClusterNotPrepared(Exception):
     """The cluster is not prepared for kvgate; the message says what to do."""
 
 
@@ -39,10 +39,10 @@ class ThreadDied(Exception):
     """kopf's thread ended by itself: nothing reconciles any more, and the process must not look alive."""
 
 
-async def run(options: Options, stopped: asyncio.Event | None = None) -> None:
+async def run(options: ControllerOptions, stopped: asyncio.Event | None = None) -> None:
     """Work until `stopped` is set, or until SIGTERM where no event is given.
 
-    Raises CannotStart, LeaseLost, ThreadDied, NoConfiguration, and OSError for a port that is taken.
+    Raises ClusterNotPrepared, LeaseLost, ThreadDied, NoConfiguration, and OSError for a port that is taken.
     """
     stopped = stopped or stop_signal()
     process = Process(options=options)
@@ -100,7 +100,7 @@ async def _check_kinds(cluster: Cluster, namespaces: Sequence[str]) -> None:
             try:
                 await cluster.probe(kind, namespace)
             except NotFound as error:
-                raise CannotStart(
+                raise ClusterNotPrepared(
                     f"the cluster does not know {kind.resource}: install the CustomResourceDefinition of kvgate first"
                 ) from error
 

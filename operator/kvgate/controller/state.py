@@ -26,7 +26,7 @@ MAX_SILENCE_SECONDS = 30.0
 """Time without an answer of the API server after which the process is not ready."""
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class ControllerOptions(Struct, frozen=True, kw_only=True):
     """Options of the command."""
 
     metrics_host: str
@@ -106,7 +106,7 @@ class Health:
 class Process:
     """All that both threads use."""
 
-    options: Options
+    options: ControllerOptions
     registry: CollectorRegistry = field(default_factory=new_registry)
     stop: threading.Event = field(default_factory=threading.Event)
     died: bool = False

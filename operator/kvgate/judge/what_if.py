@@ -29,7 +29,7 @@ from kvgate.vllm.settings import (
     unmodelled_kinds,
     with_speculation,
 )
-from kvgate.vllm.values import Unusable
+from kvgate.vllm.values import UnusableValue
 from kvgate.vllm.variables import ALLOW_LONG
 
 _KEYS = DECIDING | {"id", ALLOW_LONG}
@@ -60,7 +60,7 @@ _NO_GPU = facts.UNKNOWN_ACCELERATOR.finding(
 )
 
 
-class BadRequest(Unusable):
+class BadRequest(UnusableValue):
     """A question that has no answer because of the values in it; the message names every problem."""
 
     def __init__(self, message: str, problems: Mapping[str, Words] = MappingProxyType({})) -> None:

@@ -10,7 +10,7 @@ from kvgate.api.quantity import format_bytes, plus_bytes
 from kvgate.api.status import Effective, Placement
 from kvgate.api.template import Amounts, Resources, Template
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec, Model, Vllm
-from kvgate.budget import Budget, Scope, UnknownVersion, accounting_of
+from kvgate.budget import Budget, CalibrationScope, UnknownVersion, accounting_of
 from kvgate.budget.units import GIB, cdiv
 from kvgate.calibration.records import Trust
 from kvgate.rendering.labels import HASH_ANNOTATION, labels, render_hash
@@ -44,7 +44,7 @@ STARTUP_PERIOD_SECONDS = 10
 
 IMAGES = {"nvidia": "vllm/vllm-openai", "amd": "vllm/vllm-openai-rocm"}
 """vLLM's own images by vendor; for other vendors the spec must name an image."""
-VLLM_ALONE = Trust.of(IMAGES.values(), Scope.NAMESPACE)
+VLLM_ALONE = Trust.of(IMAGES.values(), CalibrationScope.NAMESPACE)
 """Default rule about whose starts correct predictions: those of the images that are rendered where a spec names none."""
 PRODUCT_LABELS = {"nvidia": "nvidia.com/gpu.product", "amd": "amd.com/gpu.product-name"}
 """Node labels that name the GPU, by vendor."""

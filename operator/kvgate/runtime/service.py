@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from kvgate.budget import Scope
+from kvgate.budget import CalibrationScope
 from kvgate.calibration.records import Trust
 from kvgate.text.inert import inert, inert_values, json_text
 
@@ -61,8 +61,8 @@ def calibration_options(images: Iterable[str]) -> Callable[[Callable[..., Any]],
     )
     reach = click.option(
         "--calibration-scope",
-        type=click.Choice([scope.value for scope in Scope]),
-        default=Scope.NAMESPACE.value,
+        type=click.Choice([scope.value for scope in CalibrationScope]),
+        default=CalibrationScope.NAMESPACE.value,
         help="Predictions that a start may correct: those of its own namespace, or those of the whole cluster.",
     )
 

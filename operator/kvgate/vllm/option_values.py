@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from kvgate.vllm.values import Unusable, read_size
+from kvgate.vllm.values import UnusableValue, read_size
 
 
 class BadValue(ValueError):
@@ -94,7 +94,7 @@ def _number(text: str, kind: str) -> int | float:
             raise BadValue(f"it must be {_IN_WORDS[kind]}") from None
     try:
         return read_size(text)
-    except Unusable as error:
+    except UnusableValue as error:
         raise BadValue(str(error)) from None
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from kvgate.budget import AUTO_MAX_MODEL_LEN, EngineSettings, Parallelism
 from kvgate.rules.finding import Rule, Scope, SettingName, Severity, Words, words
 from kvgate.vllm import values
-from kvgate.vllm.values import Reader, Unusable, one_of, text, truth, whole
+from kvgate.vllm.values import Reader, UnusableValue, one_of, text, truth, whole
 from kvgate.vllm.variables import ALLOW_LONG
 
 
@@ -26,7 +26,7 @@ class Owner(StrEnum):
 
 def no_reader(value: Any) -> Any:
     """Stand in for the reader of a setting that is no part of a what-if."""
-    raise Unusable(f"it is no part of a what-if, and its value is {value!r}")
+    raise UnusableValue(f"it is no part of a what-if, and its value is {value!r}")
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -222,7 +222,7 @@ def read_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, W
             continue
         try:
             known[setting.name] = setting.read(value)
-        except Unusable as error:
+        except UnusableValue as error:
             shown = repr(value)
             shown = shown if len(shown) <= 60 else f"{shown[:57]}…"
             message = "{setting} is {value}; {error}"

@@ -1,4 +1,4 @@
-"""Readers of setting values. A value comes from JSON, or is a text from a command line; Unusable says what it must be."""
+"""Readers of setting values. A value comes from JSON, or is a text from a command line; UnusableValue says what it must be."""
 
 import json
 import re
@@ -12,15 +12,15 @@ from kvgate.budget.model_shape import DTYPE_BYTES
 P = ParamSpec("P")
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
-"""It returns the typed value, or raises Unusable."""
+"""It returns the typed value, or raises UnusableValue."""
 
 
-class Unusable(ValueError):
+class UnusableValue(ValueError):
     """A value of the wrong type or range; the message says what it must be."""
 
 
 class ValueProblems:
-    """Problems of several readings, reported together: each reading may raise Unusable."""
+    """Problems of several readings, reported together: each reading may raise UnusableValue."""
 
     def __init__(self, found: Iterable[str] = ()) -> None:
         self._found = list(found)
@@ -29,14 +29,14 @@ class ValueProblems:
         """Return what `read` returns. After a problem return `otherwise`, which is only a placeholder: `check` will raise."""
         try:
             return read(*given, **options)
-        except Unusable as error:
+        except UnusableValue as error:
             self._found.append(str(error))
             return otherwise
 
     def check(self) -> None:
-        """Raise Unusable with all problems, each once."""
+        """Raise UnusableValue with all problems, each once."""
         if self._found:
-            raise Unusable("; ".join(dict.fromkeys(self._found)))
+            raise UnusableValue("; ".join(dict.fromkeys(self._found)))
 
 
 _SIZE = re.compile(r"(\d+)([kKmMgGtT]?)|(\d+\.\d+)([kmgt])")
@@ -47,14 +47,14 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M
 def text(value: Any) -> str:
     """A name of at most 512 characters."""
     if not isinstance(value, str) or not value.strip() or len(value) > 512:
-        raise Unusable("it must be text")
+        raise UnusableValue("it must be text")
     return value.strip()
 
 
 def truth(value: Any) -> bool:
     """A JSON truth value."""
     if not isinstance(value, bool):
-        raise Unusable("it must be true or false")
+        raise UnusableValue("it must be true or false")
     return value
 
 
@@ -63,7 +63,7 @@ def one_of(*names: str) -> Reader:
 
     def read(value: Any) -> str:
         if value not in names:
-            raise Unusable(f"it must be one of {', '.join(names)}")
+            raise UnusableValue(f"it must be one of {', '.join(names)}")
         return str(value)
 
     return read
@@ -76,17 +76,17 @@ def whole(at_most: int, *, units: bool = False) -> Reader:
     def read(value: Any) -> int:
         number = _sized(value, units=units) if isinstance(value, str) else value
         if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= at_most:
-            raise Unusable(f"it must be {hint} from 1 to {at_most}")
+            raise UnusableValue(f"it must be {hint} from 1 to {at_most}")
         return number
 
     return read
 
 
 def read_size(value: str) -> int:
-    """Read `32768`, `32k` (decimal), `32K` (binary) or `1.5k`. Raise Unusable for any other text."""
+    """Read `32768`, `32k` (decimal), `32K` (binary) or `1.5k`. Raise UnusableValue for any other text."""
     number = _sized(value, units=True)
     if number is None:
-        raise Unusable("it must be a whole number such as 32768, 32k (32000) or 32K (32768)")
+        raise UnusableValue("it must be a whole number such as 32768, 32k (32000) or 32K (32768)")
     return number
 
 
@@ -113,7 +113,7 @@ def share(value: Any) -> Fraction:
     exact = exact_decimal(value)
     if exact is not None and 0 < exact <= 1:
         return exact
-    raise Unusable("it must be a number above 0 and up to 1, such as 0.9")
+    raise UnusableValue("it must be a number above 0 and up to 1, such as 0.9")
 
 
 read_tokens: Reader = whole(100_000_000, units=True)
@@ -136,7 +136,7 @@ def optimization_level(value: Any) -> int | None:
     if isinstance(value, Mapping):
         return None
     if isinstance(value, bool) or str(value) not in ("0", "1", "2", "3"):
-        raise Unusable("it must be 0, 1, 2 or 3")
+        raise UnusableValue("it must be 0, 1, 2 or 3")
     return int(value)
 
 
@@ -149,7 +149,7 @@ _MODES_BY_NUMBER = {0: "NONE", 1: "PIECEWISE", 2: "FULL"}
 def mapping(value: Any) -> Mapping[str, Any]:
     """A model's config as a JSON object."""
     if not isinstance(value, Mapping):
-        raise Unusable("it must be an object: the content of the model's config.json")
+        raise UnusableValue("it must be an object: the content of the model's config.json")
     return value
 
 
@@ -160,7 +160,7 @@ def layers(value: Any) -> tuple[str, ...]:
         names = tuple(str(word) for word in words)
         if all(name == "sliding_window" or name.isdecimal() for name in names):
             return names
-    raise Unusable("it must be a list of layers, such as 0,1 or sliding_window")
+    raise UnusableValue("it must be a list of layers, such as 0,1 or sliding_window")
 
 
 def item_limits(value: Any) -> tuple[tuple[str, int], ...]:
@@ -186,9 +186,9 @@ def graph_settings(value: Any) -> GraphSettings:
     if isinstance(mode, int):
         mode = _MODES_BY_NUMBER.get(mode, mode)
     if mode is not None and str(mode).upper() not in GRAPH_MODES:
-        raise Unusable(f"cudagraph_mode must be one of {', '.join(GRAPH_MODES)}")
+        raise UnusableValue(f"cudagraph_mode must be one of {', '.join(GRAPH_MODES)}")
     if sizes is not None and not isinstance(sizes, list | tuple):
-        raise Unusable("cudagraph_capture_sizes must be a list of numbers")
+        raise UnusableValue("cudagraph_capture_sizes must be a list of numbers")
     return GraphSettings(
         mode=None if mode is None else str(mode).upper(),
         capture_sizes=None if sizes is None else tuple(_count(size, 1 << 20, "a capture size") for size in sizes),
@@ -213,7 +213,7 @@ def _object(value: Any, example: str) -> Mapping[str, Any]:
         except ValueError:
             value = None
     if not isinstance(value, Mapping):
-        raise Unusable(f"it must be an object such as {example}")
+        raise UnusableValue(f"it must be an object such as {example}")
     return value
 
 
@@ -221,7 +221,7 @@ def _count(value: Any, at_most: int, subject: str) -> int:
     """A number from 0. Text is taken too: vLLM's configuration classes take it for a number."""
     value = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 20 else value
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= at_most:
-        raise Unusable(f"{subject} must be a whole number up to {at_most}")
+        raise UnusableValue(f"{subject} must be a whole number up to {at_most}")
     return value
 
 

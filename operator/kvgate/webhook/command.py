@@ -38,13 +38,13 @@ CERTIFICATE_POLL_SECONDS = 10.0
 _log = logging.getLogger(__name__)
 
 
-class CannotStart(click.ClickException):
+class CannotServe(click.ClickException):
     """The given files or addresses cannot be served."""
 
     exit_code = 2
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class WebhookOptions(Struct, frozen=True, kw_only=True):
     """The options of the command."""
 
     host: str
@@ -114,11 +114,11 @@ def webhook(workers: int, **options: Any) -> None:
     if options["client_names"] and not options["client_ca"]:
         raise click.UsageError("--client-name needs --client-ca: without it clients show no certificate")
     try:
-        asyncio.run(run(Options(limits=replace(LIMITS, workers=workers), **options)))
+        asyncio.run(run(WebhookOptions(limits=replace(LIMITS, workers=workers), **options)))
     except CertificateError as error:
-        raise CannotStart(str(error)) from None
+        raise CannotServe(str(error)) from None
     except OSError as error:
-        raise CannotStart(
+        raise CannotServe(
             f"cannot listen: {error}; choose another --host, --port, --metrics-host or --metrics-port"
         ) from None
 
@@ -129,7 +129,7 @@ def main(argv: Sequence[str]) -> None:
     webhook.main(args=list(argv), prog_name="kvgate webhook")
 
 
-async def run(options: Options) -> None:
+async def run(options: WebhookOptions) -> None:
     """Serve until SIGTERM or SIGINT, then leave as `serving` does."""
     stop = stop_signal()
     async with serving(options) as ports:
@@ -140,7 +140,7 @@ async def run(options: Options) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving(options: Options) -> AsyncIterator[dict[str, int]]:
+async def serving(options: WebhookOptions) -> AsyncIterator[dict[str, int]]:
     """Serve reviews and metrics, and yield the ports by name. The probes outlive the reviews and then report "not ready"."""
     certificate = Certificate(options.tls_cert, options.tls_key, options.client_ca)
     starts = StartsFile(options.calibration_file, options.trust)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kvgate.budget.answer import Budget, plan
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, ObservedStart, Origin, Scope, StartState
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, CalibrationScope, ObservedStart, Origin, StartState
 from kvgate.budget.interval import Interval, Verdict
 from kvgate.judge.what_if import read_request
 from support.starts import ASKED, a_pods_start, a_start
@@ -22,7 +22,9 @@ def budget(calibration: Calibration, **changes: object) -> Budget:
     return plan(replace(request, calibration=calibration))
 
 
-def seen(*starts: ObservedStart, scope: Scope = Scope.NAMESPACE, reader: tuple[str, str] = HERE) -> Calibration:
+def seen(
+    *starts: ObservedStart, scope: CalibrationScope = CalibrationScope.NAMESPACE, reader: tuple[str, str] = HERE
+) -> Calibration:
     return Calibration(starts=starts, scope=scope).seen_from(*reader)
 
 
@@ -72,9 +74,9 @@ def test_a_start_of_another_namespace_says_nothing(error_gib: float) -> None:
 
 def test_with_scope_cluster_another_namespace_is_heard_and_one_start_still_moves_nothing() -> None:
     one = a_pods_start(-3.0, "a", namespace="elsewhere")
-    assert is_only_wider(available(seen(one, scope=Scope.CLUSTER)))
+    assert is_only_wider(available(seen(one, scope=CalibrationScope.CLUSTER)))
     two = a_pods_start(-3.0, "b", namespace="elsewhere")
-    assert available(seen(one, two, scope=Scope.CLUSTER)).expected == one.available_kv_cache_bytes
+    assert available(seen(one, two, scope=CalibrationScope.CLUSTER)).expected == one.available_kv_cache_bytes
 
 
 def test_two_pods_that_agree_move_it() -> None:
@@ -116,7 +118,7 @@ def test_two_against_two_move_nothing() -> None:
 
 def test_what_the_operator_states_is_followed_everywhere_and_by_one_start() -> None:
     stated = a_start(-3.0)
-    for scope in Scope:
+    for scope in CalibrationScope:
         assert available(seen(stated, scope=scope)).expected == stated.available_kv_cache_bytes
         contested = available(seen(stated, a_pods_start(5.0, "a"), a_pods_start(5.0, "b"), scope=scope))
         assert contested.expected == stated.available_kv_cache_bytes
@@ -141,20 +143,20 @@ def test_implausible_starts_do_not_even_widen() -> None:
 
 def test_starts_of_different_namespaces_do_not_contradict_each_other() -> None:
     here, there = a_pods_start(-3.0, "a"), a_pods_start(3.0, "a", namespace="elsewhere")
-    assert {Calibration(starts=(here, there), scope=Scope.NAMESPACE).state(start) for start in (here, there)} == {
-        StartState.USED
-    }
-    assert Calibration(starts=(here, there), scope=Scope.CLUSTER).state(here) is StartState.CONTRADICTORY
+    assert {
+        Calibration(starts=(here, there), scope=CalibrationScope.NAMESPACE).state(start) for start in (here, there)
+    } == {StartState.USED}
+    assert Calibration(starts=(here, there), scope=CalibrationScope.CLUSTER).state(here) is StartState.CONTRADICTORY
 
 
 def test_the_dissenter_is_told_and_not_those_who_agree() -> None:
     agreed, dissenter = [a_pods_start(-3.0, pod) for pod in ("a", "b")], a_pods_start(3.0, "c")
-    calibration = Calibration(starts=(*agreed, dissenter), scope=Scope.NAMESPACE)
+    calibration = Calibration(starts=(*agreed, dissenter), scope=CalibrationScope.NAMESPACE)
     assert [calibration.state(start) for start in calibration.starts] == ["used", "used", "contradictory"]
 
 
 def test_who_has_no_starts_shares_one_view_whatever_it_is_called() -> None:
-    calibration = Calibration(starts=(a_pods_start(-3.0, "a"),), scope=Scope.NAMESPACE)
+    calibration = Calibration(starts=(a_pods_start(-3.0, "a"),), scope=CalibrationScope.NAMESPACE)
     views = {id(calibration.seen_from(f"namespace-{number}", f"name-{number}")) for number in range(100)}
     views |= {id(calibration.seen_from("serving", f"name-{number}")) for number in range(100)}
     assert len(views) == 2
@@ -162,7 +164,7 @@ def test_who_has_no_starts_shares_one_view_whatever_it_is_called() -> None:
 
 def test_as_of_an_earlier_start_a_view_knows_no_more() -> None:
     first, second = replace(a_pods_start(-3.0, "a"), revision=1), replace(a_pods_start(-3.0, "b"), revision=2)
-    whole = Calibration(starts=(first, second), scope=Scope.NAMESPACE)
+    whole = Calibration(starts=(first, second), scope=CalibrationScope.NAMESPACE)
     assert not is_only_wider(available(whole.seen_from(*HERE)))
     assert is_only_wider(available(whole.as_of(1).seen_from(*HERE)))
     assert is_only_wider(available(whole.seen_from(*HERE).as_of(1)))

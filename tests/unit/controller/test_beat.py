@@ -9,7 +9,7 @@ from kvgate.cluster.errors import Forbidden
 from kvgate.controller import kopf_thread
 from kvgate.controller.leadership import WRITE_SECONDS
 from kvgate.controller.memory import Memory
-from kvgate.controller.state import Options, Process
+from kvgate.controller.state import ControllerOptions, Process
 from support.waiting import turns
 
 BLOCKED_SECONDS = 0.05
@@ -17,7 +17,7 @@ BLOCKED_SECONDS = 0.05
 
 async def test_a_loop_that_was_blocked_woke_up_that_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kopf_thread, "BEAT_SECONDS", 0.0)
-    process = Process(options=Options(metrics_host="127.0.0.1", metrics_port=0))
+    process = Process(options=ControllerOptions(metrics_host="127.0.0.1", metrics_port=0))
     beat = asyncio.create_task(kopf_thread._beat(process, Memory(process.deployments, process.starts)))
     await turns()
     time.sleep(BLOCKED_SECONDS)  # noqa: ASYNC251 - that is the point
@@ -29,7 +29,7 @@ async def test_a_loop_that_was_blocked_woke_up_that_late(monkeypatch: pytest.Mon
 
 
 def test_a_controller_leads_only_while_its_lease_is_confirmed() -> None:
-    process = Process(options=Options(metrics_host="127.0.0.1", metrics_port=0))
+    process = Process(options=ControllerOptions(metrics_host="127.0.0.1", metrics_port=0))
     assert process.registry.get_sample_value("kvgate_leader") == 0
     process.gate.clock = lambda: 0.0
     process.gate.open_from(0.0)
@@ -42,7 +42,7 @@ def test_a_controller_leads_only_while_its_lease_is_confirmed() -> None:
 async def test_observed_starts_that_cannot_be_read_keep_nobody_from_working(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = Process(options=Options(metrics_host="127.0.0.1", metrics_port=0))
+    process = Process(options=ControllerOptions(metrics_host="127.0.0.1", metrics_port=0))
 
     async def load(_: object) -> None:
         raise error
@@ -53,7 +53,7 @@ async def test_observed_starts_that_cannot_be_read_keep_nobody_from_working(
 
 
 async def test_the_heartbeat_survives_metrics_that_cannot_be_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = Process(options=Options(metrics_host="127.0.0.1", metrics_port=0))
+    process = Process(options=ControllerOptions(metrics_host="127.0.0.1", metrics_port=0))
     memory, beats, third = Memory(process.deployments, process.starts), [], asyncio.Event()
 
     def publish() -> None:

@@ -11,7 +11,7 @@ from kvgate.judge.what_if import UnknownFacts, assess_request
 from kvgate.planning.sweep import guarantee_of, judge_pairs
 from kvgate.planning.sweep_axes import MAX_VALUES, parse_axis, with_value
 from kvgate.vllm.settings import SWEPT
-from kvgate.vllm.values import Unusable
+from kvgate.vllm.values import UnusableValue
 
 QWEN = {"model": "Qwen/Qwen3-32B-FP8", "gpu": "H100-SXM-80GB", "vllm_version": "0.33.0"}
 
@@ -60,7 +60,7 @@ def test_an_axis_is_read_as_it_is_written(text: str, name: str, values: tuple[An
     ],
 )
 def test_what_is_not_an_axis_is_named(text: str, words: str) -> None:
-    with pytest.raises(Unusable, match=words):
+    with pytest.raises(UnusableValue, match=words):
         parse_axis(text)
 
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate.budget.answer import plan
-from kvgate.budget.calibration import Calibration, ObservedStart, Scope
+from kvgate.budget.calibration import Calibration, CalibrationScope, ObservedStart
 from kvgate.budget.model_shape import ModelShape
 from kvgate.calibration.records import start_of_bytes
 from kvgate.runtime.pool import Pool, TurnedAway
@@ -192,7 +192,7 @@ def a_start(revision: int) -> ObservedStart:
 
 async def test_what_all_know_is_sent_once_and_comes_back_as_the_same_object() -> None:
     starts = tuple(replace(a_start(revision), namespace="a", owner="x") for revision in range(1, 4))
-    whole = Calibration(starts=starts, scope=Scope.NAMESPACE)
+    whole = Calibration(starts=starts, scope=CalibrationScope.NAMESPACE)
     async with pool_of(workers=1) as pool:
         pool.share(whole)
         for known in (whole, whole, whole.as_of(2), whole.as_of(2).seen_from("a", "x"), whole.seen_from("a", "y")):
@@ -202,7 +202,7 @@ async def test_what_all_know_is_sent_once_and_comes_back_as_the_same_object() ->
         assert (await pool.run("a", same, newer)).value is newer
         stranger = (await pool.run("a", same, whole.as_of(2).seen_from("a", "x"))).value
         assert isinstance(stranger, Calibration)
-        assert (stranger.starts, stranger.scope) == (starts[:2], Scope.NAMESPACE)
+        assert (stranger.starts, stranger.scope) == (starts[:2], CalibrationScope.NAMESPACE)
         assert [stranger.state(start) for start in starts] == [whole.as_of(2).state(start) for start in starts]
 
 

@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kvgate.budget.calibration import Scope
+from kvgate.budget.calibration import CalibrationScope
 from kvgate.calibration.records import Trust
 from kvgate.controller.command import controller
 from kvgate.runtime.service import calibration_options
@@ -26,12 +26,12 @@ def trusted(*arguments: str) -> Trust:
 
 
 def test_by_default_the_given_images_correct_their_own_namespace() -> None:
-    assert trusted() == Trust.of(OWN, Scope.NAMESPACE)
+    assert trusted() == Trust.of(OWN, CalibrationScope.NAMESPACE)
 
 
 def test_images_replace_the_default_and_the_scope_may_be_the_cluster() -> None:
     found = trusted("--calibration-image=a/b", "--calibration-image=c/*", "--calibration-scope=Cluster")
-    assert found == Trust.of(("a/b", "c/*"), Scope.CLUSTER)
+    assert found == Trust.of(("a/b", "c/*"), CalibrationScope.CLUSTER)
 
 
 def test_an_empty_image_trusts_none() -> None:

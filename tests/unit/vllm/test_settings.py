@@ -18,7 +18,7 @@ from kvgate.budget.request import EngineSettings
 from kvgate.vllm.options import Option, options
 from kvgate.vllm.pod_options import owned_flag
 from kvgate.vllm.settings import SETTINGS, SPEC_SETTINGS, SWEPT, WHAT_IFS, Owner, Setting, engine_settings
-from kvgate.vllm.values import Unusable, truth
+from kvgate.vllm.values import UnusableValue, truth
 
 FACTS = {"model_config", "gpu", "gpu_memory_bytes", "vllm_version", "checkpoint_bytes", "weights_bytes"}
 """Rows that are no options of vLLM."""
@@ -57,7 +57,7 @@ def test_the_spec_and_a_what_if_have_the_same_limits(setting: Setting) -> None:
     field = CRD[camel(setting.name)]
     assert [setting.read(field[end]) for end in ("minimum", "maximum")] == [field["minimum"], field["maximum"]]
     for beyond in (field["minimum"] - 1, field["maximum"] + 1):
-        with pytest.raises(Unusable, match="it must be"):
+        with pytest.raises(UnusableValue, match="it must be"):
             setting.read(beyond)
 
 
@@ -86,7 +86,7 @@ def test_an_axis_is_neither_an_object_nor_a_list(value: Any) -> None:
     for name, setting in SWEPT.items():
         try:
             setting.read(value)
-        except Unusable:
+        except UnusableValue:
             continue
         taken.add(name)
     assert taken <= {"optimization_level"}  # `-O.mode` once meant a key of the compilation config

@@ -3,12 +3,12 @@
 import pytest
 
 from kvgate.budget.request import Speculation
-from kvgate.vllm.values import Unusable, graph_settings, layers, optimization_level, speculation
+from kvgate.vllm.values import UnusableValue, graph_settings, layers, optimization_level, speculation
 
 
 @pytest.mark.parametrize("value", ["mtp", "[1]", 3, {"num_speculative_tokens": -1}, {"num_speculative_tokens": True}])
 def test_what_is_no_speculation_is_told_so(value: object) -> None:
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusableValue):
         speculation(value)
 
 
@@ -20,7 +20,7 @@ def test_a_draft_without_a_method_is_a_model() -> None:
 
 @pytest.mark.parametrize("value", ["first", [1.5], {"0": 1}, [["0"]]])
 def test_what_is_no_list_of_layers_is_told_so(value: object) -> None:
-    with pytest.raises(Unusable, match="list of layers"):
+    with pytest.raises(UnusableValue, match="list of layers"):
         layers(value)
 
 
@@ -43,5 +43,5 @@ def test_a_mode_of_compilation_is_certain_or_left_open(config: dict[str, object]
 
 @pytest.mark.parametrize("value", ["4", -1, "fast", True, 1.0])
 def test_what_is_no_level_is_told_so(value: object) -> None:
-    with pytest.raises(Unusable, match="0, 1, 2 or 3"):
+    with pytest.raises(UnusableValue, match="0, 1, 2 or 3"):
         optimization_level(value)

@@ -17,7 +17,7 @@ from kvgate.metrics.exporter import new_registry
 from kvgate.metrics.listener import listen
 from kvgate.runtime.pool import TurnedAway
 from kvgate.runtime.worker import NoAnswer, Outcome, OutOfTime, TaskFailed, WorkerLost
-from kvgate.webhook.command import Beat, Options, serving
+from kvgate.webhook.command import Beat, WebhookOptions, serving
 from kvgate.webhook.judging import ReviewWorkers, namespace_in
 from kvgate.webhook.review import Answer, Mistake, answers, review
 from kvgate.webhook.server import Bodies, ReviewInstruments, Traffic, validation_app
@@ -224,12 +224,12 @@ def test_a_loop_that_stands_still_is_not_alive() -> None:
     assert beat.livez() == (False, "the event loop has not turned for 11 s")
 
 
-def settings_of(secret: Path, **changes: Any) -> Options:
+def settings_of(secret: Path, **changes: Any) -> WebhookOptions:
     given: dict[str, Any] = {
         "host": "127.0.0.1", "port": 0, "metrics_host": "127.0.0.1", "metrics_port": 0, "linger_seconds": 0,
         "tls_cert": secret / "tls.crt", "tls_key": secret / "tls.key", "certificate_poll_seconds": 0.02,
     }  # fmt: skip
-    return Options(**given | changes)
+    return WebhookOptions(**given | changes)
 
 
 async def answer_to(secret: Path, port: int, new_review: NewReview, client: Path | None) -> int | None:

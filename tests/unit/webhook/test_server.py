@@ -19,7 +19,7 @@ from prometheus_client.utils import floatToGoString
 from controlplane.certificates import write_certificates
 from kvgate.metrics.exporter import new_registry
 from kvgate.metrics.listener import listen
-from kvgate.webhook.command import Options, serving
+from kvgate.webhook.command import WebhookOptions, serving
 from kvgate.webhook.server import MAX_BODY_BYTES, Bodies, ReviewInstruments, Traffic, validation_app
 from kvgate.webhook.tls import Certificate, CertificateError
 from support.waiting import until
@@ -50,7 +50,7 @@ class Door:
             return response.status, await response.text()
 
 
-def settings_of(secret: Path, **changes: Any) -> Options:
+def settings_of(secret: Path, **changes: Any) -> WebhookOptions:
     given: dict[str, Any] = {
         "host": "127.0.0.1",
         "port": 0,
@@ -61,7 +61,7 @@ def settings_of(secret: Path, **changes: Any) -> Options:
         "linger_seconds": 0,
         "certificate_poll_seconds": POLL_SECONDS,
     }
-    return Options(**given | changes)
+    return WebhookOptions(**given | changes)
 
 
 def trusting(*folders: Path) -> aiohttp.TCPConnector:

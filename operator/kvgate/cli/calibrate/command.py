@@ -9,7 +9,7 @@ import click
 from kvgate.budget import Calibration, ObservedStart
 from kvgate.budget.units import format_gib
 from kvgate.calibration.records import MAX_TEXT_BYTES, Records, read_records, unused_texts, with_start, write_records
-from kvgate.cli.calibrate.observed_files import Unusable, observed_in
+from kvgate.cli.calibrate.observed_files import UnusableFile, observed_in
 from kvgate.cli.exits import Exit
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import show, show_error
@@ -38,7 +38,7 @@ def calibrate(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> Non
     for path in logs:
         try:
             start, remark = observed_in(path, given)
-        except Unusable as error:
+        except UnusableFile as error:
             show_error(f"{path}: {error}")
             failed = True
             continue

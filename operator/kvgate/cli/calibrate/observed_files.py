@@ -19,18 +19,18 @@ _METRICS = tuple(name.name.replace(":", sign) for name in CACHE_CONFIG_INFO.name
 """Names of metrics that are in every `/metrics` file, and in no log."""
 
 
-class Unusable(ValueError):
+class UnusableFile(ValueError):
     """The file holds no start that can be remembered; the message says why and what to do."""
 
 
 def observed_in(path: Path, given: Mapping[str, Any]) -> tuple[ObservedStart, str]:
-    """Return the start and a remark about it. Settings that are given win over those in the file. Raises Unusable."""
+    """Return the start and a remark about it. Settings that are given win over those in the file. Raises UnusableFile."""
     try:
         text = read_file(path, max_bytes=MAX_FILE_BYTES, inside=None).decode(errors="replace")
     except Refused as error:
-        raise Unusable(f"{error}; give the start of the server, `head -n 5000`") from None
+        raise UnusableFile(f"{error}; give the start of the server, `head -n 5000`") from None
     except OSError as error:
-        raise Unusable(f"it cannot be read: {error.strerror or error}") from None
+        raise UnusableFile(f"it cannot be read: {error.strerror or error}") from None
     if any(name in text for name in _METRICS):
         return _of_metrics(text, given, path.name), ""
     return _of_log(text, given, path.name)
@@ -41,7 +41,7 @@ def _of_metrics(text: str, given: Mapping[str, Any], source: str) -> ObservedSta
     try:
         reading = read_engine(text.encode())
     except (NotAnEngine, UnreadableMetrics) as error:
-        raise Unusable(f"it {error}; give all of what /metrics answers") from None
+        raise UnusableFile(f"it {error}; give all of what /metrics answers") from None
     budget = _budget(dict(given))
     blocks, size = reading.num_gpu_blocks, reading.block_size
     return _kept(start_of_blocks(budget, blocks, block_size=size, source=source), budget)
@@ -52,7 +52,7 @@ def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedS
     try:
         log = read_startup_log(text)
     except UnusableLog as error:
-        raise Unusable(str(error)) from None
+        raise UnusableFile(str(error)) from None
     rank = log.tightest
     facts = {
         "model": log.model,
@@ -68,7 +68,7 @@ def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedS
     elif log.num_gpu_blocks is not None:
         start = start_of_blocks(budget, log.num_gpu_blocks, source=source)
     else:
-        raise Unusable("it says neither the memory nor the blocks of the KV cache; give a log at level INFO")
+        raise UnusableFile("it says neither the memory nor the blocks of the KV cache; give a log at level INFO")
     return _kept(start, budget), f"the last of {log.starts} starts in it counts" if log.starts > 1 else ""
 
 
@@ -76,14 +76,14 @@ def _budget(values: dict[str, Any]) -> Budget:
     try:
         request, findings = read_request(values, is_whole=True)
     except BadRequest as error:
-        raise Unusable(f"{error}; options of the same name win over what the file says") from None
+        raise UnusableFile(f"{error}; options of the same name win over what the file says") from None
     missing = [f"{f.message}; {f.remediation}" for f in findings if f.severity is not Severity.INFO]
     if request is None:
-        raise Unusable("; ".join(missing))
+        raise UnusableFile("; ".join(missing))
     if not values.get(
         "gpu"
     ):  # the memory of the GPU, which a log may hold, does not identify the GPU of the next start
-        raise Unusable("it does not name the GPU; give --gpu and a name that `kvgate gpus` lists")
+        raise UnusableFile("it does not name the GPU; give --gpu and a name that `kvgate gpus` lists")
     return plan(request)
 
 
@@ -91,7 +91,9 @@ def _kept(start: ObservedStart | None, budget: Budget) -> ObservedStart:
     if start is not None:
         return start
     if budget.request.settings.gives_cache_memory:
-        raise Unusable(
+        raise UnusableFile(
             "the size of the KV cache was set (kv_cache_memory_bytes or num_gpu_blocks_override): nothing was predicted"
         )
-    raise Unusable(f"no formula for {', '.join(budget.unmodelled) or 'this model'}: there is no prediction to correct")
+    raise UnusableFile(
+        f"no formula for {', '.join(budget.unmodelled) or 'this model'}: there is no prediction to correct"
+    )

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from kvgate.cli.check.given_facts import Options
+from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.check.run import run
 from kvgate.cli.exits import BadInput, Exit
 from kvgate.cli.reports.report import Report
@@ -117,7 +117,7 @@ def check(
     Exit code: 0 no engine is refused, 1 an engine is refused, or a document beside the engines cannot be read, 2 no engine could be
     judged.
     """
-    given = Options(**options)
+    given = CheckOptions(**options)
     report = report_or_exit(paths, given)
     if write_baseline:
         report = _with_new_baseline(write_baseline, report, given)
@@ -129,7 +129,7 @@ def check(
     sys.exit(Exit.FITS if nothing_is_fine and has_no_engine else report.exit_code)
 
 
-def _write(output: Output, report: Report, options: Options) -> None:
+def _write(output: Output, report: Report, options: CheckOptions) -> None:
     render: Callable[[Report], str] = import_module(FORMATS[output.format]).render
     if output.file is None:
         show(render(report))
@@ -140,7 +140,7 @@ def _write(output: Output, report: Report, options: Options) -> None:
         raise click.UsageError(f"--output {output.file} cannot be written: {error.strerror or error}") from None
 
 
-def report_or_exit(paths: Sequence[str], options: Options) -> Report:
+def report_or_exit(paths: Sequence[str], options: CheckOptions) -> Report:
     """Return the report. If a file beside the manifests cannot be used, print why and exit with the code for misuse."""
     try:
         return run(paths, options)
@@ -152,7 +152,7 @@ def report_or_exit(paths: Sequence[str], options: Options) -> Report:
     sys.exit(Exit.UNDECIDED)
 
 
-def _with_new_baseline(path: Path, report: Report, options: Options) -> Report:
+def _with_new_baseline(path: Path, report: Report, options: CheckOptions) -> Report:
     """Write a baseline, and return the report as the next run with this baseline sees it."""
     from kvgate.cli.check.ignoring import by_baseline, read_baseline, write_baseline
 

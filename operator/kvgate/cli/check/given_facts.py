@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CONFIG_NAME = ".kvgate.yaml"
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class CheckOptions(Struct, frozen=True, kw_only=True):
     """Options of the command line beside paths and output."""
 
     accelerator: str | None = None
@@ -111,7 +111,7 @@ def _matches(mapping: Mapping, path: str, name: str, root: Written) -> bool:
     )
 
 
-def given_facts(paths: Sequence[str], options: Options) -> GivenFacts:
+def given_facts(paths: Sequence[str], options: CheckOptions) -> GivenFacts:
     """Read the configuration, and the files that it and the command line name. Raises BadInput."""
     file, path = None, options.config or find_config(paths, options.root)
     if path is not None:

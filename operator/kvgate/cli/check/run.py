@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kvgate.api import KIND, field_path
 from kvgate.budget import Calibration, Workload
 from kvgate.cli.check.directives import commented_workloads
-from kvgate.cli.check.given_facts import GivenFacts, Options, given_facts
+from kvgate.cli.check.given_facts import CheckOptions, GivenFacts, given_facts
 from kvgate.cli.check.ignoring import by_baseline, by_comments, by_configuration, read_baseline, with_findings
 from kvgate.cli.exits import BadInput
 from kvgate.cli.model_config import ModelConfig
@@ -31,7 +31,7 @@ _NO_ENGINE_HELP = any_one("check the manifests that it is rendered to", "check t
 _VALUES_HELP = "if these are the values of a chart, render the chart: helm template CHART | kvgate check -"
 
 
-def run(paths: Sequence[str], options: Options) -> Report:
+def run(paths: Sequence[str], options: CheckOptions) -> Report:
     """Judge everything in the paths. Raises BadInput for a configuration, baseline or config.json that cannot be used."""
     given = given_facts(paths, options)
     file, config = given.file, given.file.config if given.file else None

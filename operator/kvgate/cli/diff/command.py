@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kvgate.cli.check.command import FORMATS, report_or_exit
-from kvgate.cli.check.given_facts import Options
+from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.reports.difference import Difference, compare
 from kvgate.cli.shared_options import with_engine_facts
 from kvgate.cli.terminal import show
@@ -32,7 +32,7 @@ def diff(old: str, new: str, output: str, **options: Any) -> None:
     """
     if old == new == STDIN:
         raise click.UsageError("only one of OLD and NEW can be standard input")
-    given = Options(**options)
+    given = CheckOptions(**options)
     difference = compare(report_or_exit((old,), given), report_or_exit((new,), given), (old, new))
     render: Callable[[Difference], str] = import_module(FORMATS[output]).render_difference
     show(render(difference))

@@ -10,7 +10,7 @@ from kvgate.budget import Verdict
 from kvgate.cli.exits import BadInput, Exit
 from kvgate.cli.shared_options import CALIBRATION_OPTION, given_settings, read_calibration, with_settings
 from kvgate.cli.terminal import show, show_answers
-from kvgate.vllm.values import Unusable, read_tokens
+from kvgate.vllm.values import UnusableValue, read_tokens
 
 _OWN_LENGTHS = "default"
 """Text that stands for --paging without lengths."""
@@ -28,7 +28,7 @@ def _read_lengths(_: click.Context, __: click.Parameter, text: str | None) -> tu
         return None if text is None else ()
     try:
         return tuple(dict.fromkeys(read_tokens(part.strip()) for part in text.split(",")))
-    except Unusable as error:
+    except UnusableValue as error:
         raise click.UsageError(f"--paging {text}: {error}, several of them with commas between") from None
 
 
@@ -92,7 +92,7 @@ def explain(
     try:
         assessment = assess_request(given_settings(given), calibration=starts)
         text = answer(assessment, output or "text", why=why, lengths=lengths)
-    except Unusable as error:
+    except UnusableValue as error:
         raise click.UsageError(str(error)) from None
     show(text)
     sys.exit(_EXITS[assessment.verdict])

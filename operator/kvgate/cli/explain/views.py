@@ -8,13 +8,13 @@ from kvgate.budget import Budget
 from kvgate.budget.explanations import TERMS, Explanation, explain_term, format_bytes, term_named
 from kvgate.budget.paging import Paged, default_lengths, paging_of
 from kvgate.budget.units import MIB, format_gib
-from kvgate.vllm.values import Unusable
+from kvgate.vllm.values import UnusableValue
 
 # ── --why ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def why_lines(budget: Budget | None, term: str) -> Iterator[str]:
-    """Return the figure, its formula, the numbers in it, its source and doubt, its inputs and parts. Raises Unusable."""
+    """Return the figure, its formula, the numbers in it, its source and doubt, its inputs and parts. Raises UnusableValue."""
     figure = _explained(budget, term)
     if figure is None:
         yield f"{term}: not known; kvgate explain without --why says what is missing"
@@ -47,7 +47,7 @@ def why_lines(budget: Budget | None, term: str) -> Iterator[str]:
 
 
 def why_json(budget: Budget | None, term: str) -> dict[str, Any] | None:
-    """Return the same for programs; null where it is not known. Raises Unusable."""
+    """Return the same for programs; null where it is not known. Raises UnusableValue."""
     figure = _explained(budget, term)
     if figure is None:
         return None
@@ -70,7 +70,7 @@ def why_json(budget: Budget | None, term: str) -> dict[str, Any] | None:
 def _explained(budget: Budget | None, term: str) -> Explanation | None:
     name = term_named(term)
     if name is None:
-        raise Unusable(f"--why {term}: there is no such figure; name one of {', '.join(TERMS)}")
+        raise UnusableValue(f"--why {term}: there is no such figure; name one of {', '.join(TERMS)}")
     return explain_term(budget, name) if budget else None
 
 
@@ -78,7 +78,7 @@ def _explained(budget: Budget | None, term: str) -> Explanation | None:
 
 
 def paging_lines(budget: Budget | None, lengths: tuple[int, ...]) -> Iterator[str]:
-    """Return the bytes that a static slot reserves, one table for every length, and the averages. Raises Unusable."""
+    """Return the bytes that a static slot reserves, one table for every length, and the averages. Raises UnusableValue."""
     sizes = _paged(budget, lengths)
     if budget is None or not sizes:
         yield "Paging: there is no KV cache to divide, or no formula for it"
@@ -127,7 +127,7 @@ def _table(sizes: Sequence[Paged], index: int) -> Iterator[str]:
 
 
 def paging_json(budget: Budget | None, lengths: tuple[int, ...]) -> dict[str, Any] | None:
-    """Return the same for programs; null where there is no cache to divide. Raises Unusable."""
+    """Return the same for programs; null where there is no cache to divide. Raises UnusableValue."""
     sizes = _paged(budget, lengths)
     if budget is None or not sizes:
         return None
@@ -170,7 +170,7 @@ def _paged(budget: Budget | None, lengths: tuple[int, ...]) -> tuple[Paged, ...]
         return ()
     longest = budget.resolved.max_model_len
     if too_long := [length for length in lengths if length > longest]:
-        raise Unusable(
+        raise UnusableValue(
             f"--paging: a request of {too_long[0]} tokens is longer than max_model_len {longest}; vLLM refuses it"
         )
     return paging_of(budget, lengths or default_lengths(longest))

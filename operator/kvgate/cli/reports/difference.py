@@ -14,7 +14,7 @@ from kvgate.judge.passed_through import read_extra_args
 from kvgate.vllm.options import ChangedDefault, changed_defaults
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class EngineChange(Struct, frozen=True, kw_only=True):
     """One engine before and after; `before` is None where it is new, `after` where it is gone."""
 
     before: Item | None
@@ -51,7 +51,7 @@ class Difference(Struct, frozen=True, kw_only=True):
 
     old: Report
     new: Report
-    changes: tuple[Change, ...]
+    changes: tuple[EngineChange, ...]
     unreadable: tuple[Placed, ...] = ()
     """Unreadable documents, once where both trees have them."""
 
@@ -76,10 +76,10 @@ def compare(old: Report, new: Report, roots: tuple[str, str]) -> Difference:
     for index, (after, file) in enumerate(afters):
         before = befores[before_of[index]][0] if index in before_of else None
         defaults = defaults_between(before, after) if before else ()
-        changes.append(Change(before=before, after=after, file=file, changed_defaults=defaults))
+        changes.append(EngineChange(before=before, after=after, file=file, changed_defaults=defaults))
     matched = set(before_of.values())
     gone = (each for index, each in enumerate(befores) if index not in matched)
-    changes += [Change(before=item, after=None, file=file) for item, file in gone]
+    changes += [EngineChange(before=item, after=None, file=file) for item, file in gone]
     still = {(_below(placed.file, roots[1]), placed.rule) for placed in new.unreadable}
     repaired = [placed for placed in old.unreadable if (_below(placed.file, roots[0]), placed.rule) not in still]
     return Difference(old=old, new=new, changes=tuple(changes), unreadable=(*repaired, *new.unreadable))

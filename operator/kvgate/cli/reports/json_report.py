@@ -13,7 +13,7 @@ from kvgate.judge.assess import Decision, effective_values
 from kvgate.text.inert import inert_json
 
 if TYPE_CHECKING:
-    from kvgate.cli.reports.difference import Change, Difference
+    from kvgate.cli.reports.difference import Difference, EngineChange
 
 Json = dict[str, Any]
 
@@ -108,7 +108,7 @@ def render_difference(difference: Difference) -> str:
     return inert_json(document, indent=2)
 
 
-def _change(change: Change) -> Json:
+def _change(change: EngineChange) -> Json:
     item = change.item
     return {
         "file": change.file or item.document.file,

@@ -25,7 +25,7 @@ from kvgate.rules.finding import Severity
 from kvgate.text.inert import inert
 
 if TYPE_CHECKING:  # `kvgate check` has none
-    from kvgate.cli.reports.difference import Change, Difference
+    from kvgate.cli.reports.difference import Difference, EngineChange
 
 MAX_ROWS = 200
 """Engines and findings that are listed: GitHub takes comments of 65,536 characters."""
@@ -85,7 +85,7 @@ def render_difference(difference: Difference) -> str:
     return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
-def _notes(changes: Sequence[Change]) -> Iterator[str]:
+def _notes(changes: Sequence[EngineChange]) -> Iterator[str]:
     for change in changes:
         if assumed := assumptions(change):
             yield f"- {cell(change.item.title)}: assumed {cell(assumed)}"

@@ -23,7 +23,7 @@ from kvgate.judge.summary import alternatives_text, changes_text, fruitless, sho
 from kvgate.text.inert import inert
 
 if TYPE_CHECKING:
-    from kvgate.cli.reports.difference import Change, Difference
+    from kvgate.cli.reports.difference import Difference, EngineChange
 
 MAX_SENTENCE = 700
 """Characters: a finding with its remedy stays on one screen of 80 columns."""
@@ -107,7 +107,7 @@ def render_difference(difference: Difference) -> str:
     return text_of([*lines, difference_summary(difference)])
 
 
-def _change_lines(change: Change) -> Iterator[Line]:
+def _change_lines(change: EngineChange) -> Iterator[Line]:
     item = change.item
     title, *values = change_cells(change)
     colour = "red" if change.is_worse else None

@@ -14,7 +14,7 @@ from kvgate.documents.discovery import Why
 from kvgate.judge.assess import Decision
 
 if TYPE_CHECKING:
-    from kvgate.cli.reports.difference import Change, Difference
+    from kvgate.cli.reports.difference import Difference, EngineChange
     from kvgate.vllm.options import ChangedDefault
 
 _DECISIONS = {
@@ -81,7 +81,7 @@ def passed_over(report: Report) -> Iterator[str]:
 CHANGE_HEAD = ("engine", "verdict", "KV cache tokens", "blocks", "max concurrency", "headroom per GPU")
 
 
-def change_cells(change: Change) -> Sequence[str]:
+def change_cells(change: EngineChange) -> Sequence[str]:
     """Return as many cells as CHANGE_HEAD has, each `before → after`."""
     before, after = change.before, change.after
     new_or_removed = f" ({change.kind})" if change.kind in ("new", "removed") else ""
@@ -114,13 +114,13 @@ def _arrow(before: str | None, after: str | None) -> str:
     return f"{before} → {after}"
 
 
-def assumptions(change: Change) -> str:
+def assumptions(change: EngineChange) -> str:
     """Return what is assumed about facts that the manifest does not state, before → after; empty where nothing is."""
     old, new = ("; ".join(item.assumed) if item else None for item in (change.before, change.after))
     return _arrow(*(None if side is None else side or "nothing" for side in (old, new))) if old or new else ""
 
 
-def release_change(change: Change) -> str:
+def release_change(change: EngineChange) -> str:
     """Return `vLLM 0.19.1 → 0.20.0`."""
     old, new = (item.vllm_version if item else None for item in (change.before, change.after))
     return f"vLLM {_arrow(old, new)}"

@@ -9,7 +9,7 @@ from kvgate.budget import Verdict
 from kvgate.cli.exits import Exit
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import progress_of, show, show_error
-from kvgate.vllm.values import Unusable
+from kvgate.vllm.values import UnusableValue
 
 SEARCHED = frozenset(
     {
@@ -82,7 +82,7 @@ def size(output: str, prices: BinaryIO | None, *, every: bool, **values: Any) ->
 
     try:
         question, costs = asked(given_settings(values), prices)
-    except Unusable as error:
+    except UnusableValue as error:
         raise click.UsageError(str(error)) from None
     except UnknownFacts as error:
         show_error(str(error))

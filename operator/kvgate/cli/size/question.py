@@ -12,7 +12,7 @@ from kvgate.catalogue.prices import BadPrices, Prices, list_prices, read_prices
 from kvgate.documents.bounded_files import Refused, read_all
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.size import Question
-from kvgate.vllm.values import Unusable, ValueProblems, read_tokens, whole
+from kvgate.vllm.values import UnusableValue, ValueProblems, read_tokens, whole
 
 MAX_PRICES_BYTES = 1 << 20
 """Largest file of prices."""
@@ -26,7 +26,7 @@ _NEEDED = ("peak_concurrency", "prompt_tokens", "output_tokens")
 
 
 def asked(values: Mapping[str, Any], prices: BinaryIO | None) -> tuple[Question, Prices]:
-    """Read the question and the prices. Raises Unusable with everything that is wrong, and UnknownFacts."""
+    """Read the question and the prices. Raises UnusableValue with everything that is wrong, and UnknownFacts."""
     values = dict(values)
     problems = ValueProblems()
     accelerators = problems.read_or(catalogue.accelerators(), _accelerators, values.pop("gpus", None))
@@ -55,9 +55,9 @@ def _with_guarantee(request: BudgetRequest, workload: Workload | None, named: st
     usual = Guarantee.WORKLOAD if workload else Guarantee.FULL_CONTEXT if settings.max_num_seqs else Guarantee.STARTUP
     guarantee = Guarantee(named) if named else usual
     if guarantee is Guarantee.WORKLOAD and workload is None:
-        raise Unusable(f"guarantee Workload needs {', '.join(map(_flag, _NEEDED))}")
+        raise UnusableValue(f"guarantee Workload needs {', '.join(map(_flag, _NEEDED))}")
     if guarantee is Guarantee.FULL_CONTEXT and not settings.max_num_seqs:
-        raise Unusable(
+        raise UnusableValue(
             "guarantee FullContext needs --max-num-seqs: that many requests of --max-model-len at the same time"
         )
     if guarantee is Guarantee.WORKLOAD and workload and settings.max_model_len is None:
@@ -66,22 +66,22 @@ def _with_guarantee(request: BudgetRequest, workload: Workload | None, named: st
 
 
 def _workload(given: Mapping[str, str]) -> Workload | None:
-    """Read the options of the workload. Raises Unusable with every value that is wrong and every option that is missing."""
+    """Read the options of the workload. Raises UnusableValue with every value that is wrong and every option that is missing."""
     if not given:
         return None
     problems, numbers = [], {}
     for name, text in given.items():
         try:
             numbers[name] = int(_WORKLOAD[name](text))
-        except Unusable as error:
+        except UnusableValue as error:
             problems.append(f"{_flag(name)} is {text!r}; {error}")
     if missing := [name for name in _NEEDED if name not in given]:
         problems.append(f"a workload also needs {', '.join(map(_flag, missing))}")
     if problems:
-        raise Unusable("; ".join(problems))
+        raise UnusableValue("; ".join(problems))
     workload = Workload(**numbers)
     if workload.shared_prefix_tokens > workload.prompt_tokens:
-        raise Unusable(
+        raise UnusableValue(
             f"--shared-prefix-tokens is {workload.shared_prefix_tokens}, above --prompt-tokens {workload.prompt_tokens}; "
             "the prefix is a part of the prompt"
         )
@@ -93,7 +93,7 @@ def _flag(name: str) -> str:
 
 
 def _accelerators(wanted: str | None) -> tuple[Accelerator, ...]:
-    """Return the accelerators of --gpus in the order of the catalogue; all of them without --gpus. Raises Unusable.
+    """Return the accelerators of --gpus in the order of the catalogue; all of them without --gpus. Raises UnusableValue.
 
     A name means that accelerator only. Any other word means the whole GPUs of a vendor, and all with the word in their names.
     """
@@ -113,7 +113,7 @@ def _accelerators(wanted: str | None) -> tuple[Accelerator, ...]:
             problems.append(f"--gpus names {word!r}, which is neither an accelerator nor a vendor; write {nearest}")
         meant |= {accelerator.name for accelerator in found}
     if problems:
-        raise Unusable("; ".join(problems))
+        raise UnusableValue("; ".join(problems))
     return tuple(accelerator for accelerator in everything if accelerator.name in meant)
 
 

@@ -11,7 +11,7 @@ from kvgate.budget import Verdict
 from kvgate.cli.exits import Exit
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import is_terminal, progress_of, show, show_bytes, show_error
-from kvgate.vllm.values import Unusable
+from kvgate.vllm.values import UnusableValue
 
 _OUTPUTS = {
     "text": ("kvgate.cli.sweep.report", "text_report"),
@@ -66,7 +66,7 @@ def sweep(output: str | None, file: Path | None, **values: Any) -> None:
         result = swept(given_settings(values), progress=progress_of("columns"))
         module, function = _OUTPUTS[kind]
         content: str | bytes = getattr(import_module(module), function)(result)
-    except Unusable as error:
+    except UnusableValue as error:
         raise click.UsageError(str(error)) from None
     except UnknownFacts as error:
         show_error(str(error))

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from kvgate.text.inert import inert
-from kvgate.vllm.values import Unusable
+from kvgate.vllm.values import UnusableValue
 
 
 class Box(Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class Line(Struct, frozen=True, kw_only=True):
     look: str
 
 
-class Words(Struct, frozen=True, kw_only=True):
+class Caption(Struct, frozen=True, kw_only=True):
     """One line of text; `y` is its base line."""
 
     x: float
@@ -51,7 +51,7 @@ class Words(Struct, frozen=True, kw_only=True):
     """Slope, clockwise."""
 
 
-Shape = Box | Line | Words
+Shape = Box | Line | Caption
 
 
 class Picture(Struct, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ def _element(shape: Shape) -> str:
     if isinstance(shape, Line):
         strokes = (f"M{x:g} {y:g}" + (f"v{down:g}" if down else f"h{right:g}") for x, y, right, down in shape.strokes)
         return f'<path{look} d="{"".join(strokes)}"/>'
-    if isinstance(shape, Words):
+    if isinstance(shape, Caption):
         anchor = f' text-anchor="{shape.anchor}"' if shape.anchor else ""
         place = f'x="{shape.x:g}" y="{shape.y:g}"'
         if shape.degrees:
@@ -135,13 +135,13 @@ _POINTS = 72 / _PIXELS_PER_INCH
 
 
 def png(picture: Picture, looks: Mapping[str, Look]) -> bytes:
-    """Draw the picture as PNG. Raises Unusable where matplotlib is not installed."""
+    """Draw the picture as PNG. Raises UnusableValue where matplotlib is not installed."""
     try:
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise Unusable(
+        raise UnusableValue(
             "a png needs matplotlib, which is not installed: pip install 'kvgate[plot]'; -o svg and -o html need nothing"
         ) from None
     shapes = [shape for together in picture.shapes for shape in together]
@@ -189,7 +189,7 @@ def _draw_lines(axes: Any, lines: list[Line], look: Look, layer: int) -> None:
     )
 
 
-def _draw_words(axes: Any, texts: list[Words], look: Look, layer: int) -> None:
+def _draw_words(axes: Any, texts: list[Caption], look: Look, layer: int) -> None:
     for words in texts:
         axes.text(
             words.x, words.y, inert(words.text), color=look.fill, fontsize=look.text_size * _POINTS,
@@ -198,4 +198,4 @@ def _draw_words(axes: Any, texts: list[Words], look: Look, layer: int) -> None:
         )  # fmt: skip
 
 
-_DRAWERS: Mapping[type[Shape], Any] = {Box: _draw_boxes, Line: _draw_lines, Words: _draw_words}
+_DRAWERS: Mapping[type[Shape], Any] = {Box: _draw_boxes, Line: _draw_lines, Caption: _draw_words}

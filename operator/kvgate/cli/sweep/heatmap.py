@@ -10,7 +10,7 @@ from string import Template
 from msgspec.structs import replace
 
 from kvgate.budget import Verdict
-from kvgate.cli.sweep.drawing import Box, Line, Look, Picture, Shape, Words, png, svg_text
+from kvgate.cli.sweep.drawing import Box, Caption, Line, Look, Picture, Shape, png, svg_text
 from kvgate.cli.sweep.report import (
     FITS,
     MAY,
@@ -172,8 +172,8 @@ def heat_map(swept: Sweep, *, has_tips: bool = True) -> Picture:
 
 
 def _shapes(swept: Sweep, grid: Grid, *, has_tips: bool) -> Iterator[tuple[Shape, ...]]:
-    yield (Words(x=16, y=26, text=title(swept)),)
-    yield (Words(x=16, y=44, text=subtitle(swept), look="small"),)
+    yield (Caption(x=16, y=26, text=title(swept)),)
+    yield (Caption(x=16, y=44, text=subtitle(swept), look="small"),)
     width, height = grid.cell_width, grid.cell_height
     for row, cells in enumerate(swept.rows):
         for column, cell in enumerate(cells):
@@ -182,7 +182,7 @@ def _shapes(swept: Sweep, grid: Grid, *, has_tips: bool) -> Iterator[tuple[Shape
             tip = tuple(cell_lines(swept, column, row)) if has_tips else ()
             yield (Box(x=x, y=y, width=width, height=height, look=look, data=place, tip=tip),)
             if grid.has_numbers:
-                yield (Words(x=x + width / 2, y=y + height / 2 + 4, text=share_text(cell), look="number"),)
+                yield (Caption(x=x + width / 2, y=y + height / 2 + 4, text=share_text(cell), look="number"),)
     yield from ((words,) for words in _axes(swept, grid))
     # The dashed line comes first, so that it never hides the certain one.
     for look, verdicts in (("edge high", (Verdict.FITS, Verdict.MAY_NOT_FIT)), ("edge low", (Verdict.FITS,))):
@@ -205,25 +205,25 @@ def _shapes(swept: Sweep, grid: Grid, *, has_tips: bool) -> Iterator[tuple[Shape
             sign = Box(x=x + 1, y=y, width=20, height=13, radius=3, look=look)
         elif look in MEANINGS:
             sign = Box(x=x, y=y, width=22, height=14, look=f"cell {look}")
-        yield sign, Words(x=x + 32, y=y + 11, text=meaning)
+        yield sign, Caption(x=x + 32, y=y + 11, text=meaning)
 
 
-def _axes(swept: Sweep, grid: Grid) -> Iterator[Words]:
+def _axes(swept: Sweep, grid: Grid) -> Iterator[Caption]:
     """Return the names of the axes and their values; under each column also the largest y that fits and that may fit."""
-    yield Words(x=16, y=_TOP - 10, text=swept.y.name, look="axis")
+    yield Caption(x=16, y=_TOP - 10, text=swept.y.name, look="axis")
     for row in grid.labelled_rows:
-        yield Words(x=grid.left - 8, y=grid.y(row) + grid.cell_height / 2 + 4, text=swept.y.labels[row], anchor="end")
+        yield Caption(x=grid.left - 8, y=grid.y(row) + grid.cell_height / 2 + 4, text=swept.y.labels[row], anchor="end")
     for column in grid.labelled_columns:
         x, y, label = grid.middle(column), grid.foot + 18, swept.x.labels[column]
         if grid.slants:
-            yield Words(x=x - 6, y=y - 2, text=label, degrees=_SLANT)
+            yield Caption(x=x - 6, y=y - 2, text=label, degrees=_SLANT)
         else:
-            yield Words(x=x, y=y, text=label, anchor="middle")
-    yield Words(x=grid.left - 22, y=grid.foot + 18, text=swept.x.name, look="axis", anchor="end")
+            yield Caption(x=x, y=y, text=label, anchor="middle")
+    yield Caption(x=grid.left - 22, y=grid.foot + 18, text=swept.x.name, look="axis", anchor="end")
     if swept.edges is None:
         return
-    yield Words(x=grid.left - 8, y=grid.labels_foot + 18, text="fits up to", look="small", anchor="end")
-    yield Words(x=grid.left - 8, y=grid.labels_foot + 33, text="may fit up to", look="small", anchor="end")
+    yield Caption(x=grid.left - 8, y=grid.labels_foot + 18, text="fits up to", look="small", anchor="end")
+    yield Caption(x=grid.left - 8, y=grid.labels_foot + 33, text="may fit up to", look="small", anchor="end")
     for column in grid.labelled_columns:
         for drop, edge in zip((18, 33), edge_of(swept, column), strict=True):
-            yield Words(x=grid.middle(column), y=grid.labels_foot + drop, text=edge, look="small", anchor="middle")
+            yield Caption(x=grid.middle(column), y=grid.labels_foot + drop, text=edge, look="small", anchor="middle")

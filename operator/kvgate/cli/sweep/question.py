@@ -9,7 +9,7 @@ from kvgate.planning.sweep import Sweep, guarantee_of, judge_pairs
 from kvgate.planning.sweep_axes import Axis, parse_axis, read_swept_value, with_value
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.settings import SWEPT, read_settings
-from kvgate.vllm.values import Unusable, ValueProblems
+from kvgate.vllm.values import UnusableValue, ValueProblems
 
 _SHORTEST = 1024
 """Tokens at the start of the default axis."""
@@ -19,7 +19,7 @@ _UNREAD = Axis(name="", values=())
 
 
 def swept(values: Mapping[str, Any], *, progress: Callable[[int, int], None] = lambda _done, _total: None) -> Sweep:
-    """Read the options and judge every cell. Raises Unusable with everything that is wrong with the options, and UnknownFacts."""
+    """Read the options and judge every cell. Raises UnusableValue with everything that is wrong with the options, and UnknownFacts."""
     values = dict(values)
     x_text, y_text, at, named = (values.pop(key, None) for key in ("x", "y", "at", "guarantee"))
     problems = ValueProblems(problem.worded(option_name) for problem in read_settings(values)[1].values())
@@ -45,16 +45,16 @@ def swept(values: Mapping[str, Any], *, progress: Callable[[int, int], None] = l
 
 def _check_axes(values: Mapping[str, Any], x: Axis, y: Axis) -> None:
     if x.name == y.name != "":
-        raise Unusable(f"both axes are {x.name}; give two settings")
+        raise UnusableValue(f"both axes are {x.name}; give two settings")
     if given := [axis.name for axis in (x, y) if axis.name in values]:
-        raise Unusable(f"{given[0]} is an axis; leave out --{given[0].replace('_', '-')}")
+        raise UnusableValue(f"{given[0]} is an axis; leave out --{given[0].replace('_', '-')}")
 
 
 def _point(at: str, x: Axis, y: Axis) -> tuple[str, ...]:
-    """Read --at as two values that the axes can take. Raises Unusable."""
+    """Read --at as two values that the axes can take. Raises UnusableValue."""
     first, comma, second = at.partition(",")
     if not comma:
-        raise Unusable(f"--at is {at!r}; write two values, the first of --x, the second of --y: 32768,16")
+        raise UnusableValue(f"--at is {at!r}; write two values, the first of --x, the second of --y: 32768,16")
     problems = ValueProblems()
     for axis, text in ((x, first), (y, second)):
         if axis.name:

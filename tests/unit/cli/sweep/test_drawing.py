@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from kvgate.cli.sweep.drawing import Box, Line, Look, Picture, Words, png, svg_text
+from kvgate.cli.sweep.drawing import Box, Caption, Line, Look, Picture, png, svg_text
 from support.pictures import require_matplotlib
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -23,8 +23,8 @@ PICTURE = Picture(
     height=100,
     shapes=(
         (Box(x=0.5, y=0, width=100, height=100, look="cell low", data=(("column", 0),), tip=("37%", "<b>")),),
-        (Words(x=50, y=64, text="##", look="number"),),
-        (Box(x=100, y=0, width=100, height=100, look="cell high"), Words(x=150, y=64, text="##", look="number")),
+        (Caption(x=50, y=64, text="##", look="number"),),
+        (Box(x=100, y=0, width=100, height=100, look="cell high"), Caption(x=150, y=64, text="##", look="number")),
         (Line(strokes=((100, 0, 0, 100), (0, 100, 200, 0)), look="edge"),),
     ),
     style="",
