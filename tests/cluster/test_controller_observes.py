@@ -1,10 +1,10 @@
 """The controller asks real pod addresses on a real control plane: kwok's pods are on the loopback, where a fake vLLM answers."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from controlplane.programs import wait_until
 from fleet.fake_vllm import Engine, serving

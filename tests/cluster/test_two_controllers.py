@@ -276,6 +276,6 @@ def test_without_a_right_to_the_lease_it_says_what_to_do(objects: Objects, tmp_p
     )
     with started(objects, tmp_path, "no-lease") as process:
         wait_until(lambda: "cannot take the Lease" in process.readyz()[1], "it says so")
-        assert "the role lacks a rule: list, create and update leases there" in process.readyz()[1]
+        assert "the role lacks a rule: list, create and update leases in that namespace" in process.readyz()[1]
         plane.apply(role("no-lease", (*RULES, *LEASE_RULES)))
         process.until_active()
