@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-
-from msgspec.structs import replace
 
 from controlplane.prometheus import ensure_prometheus
 from fleet.monitored import NAMESPACE, monitored

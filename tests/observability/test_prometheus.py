@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -44,7 +45,7 @@ class Scene:
 def published() -> Samples:
     (sample,) = (sample for sample in judged_samples() if sample.name == FITTING)
     observed = ObservedSample(pods=1, capacity_tokens=30_000, usage_ratio=0.5, error_ratio=ERROR)
-    return {(sample.namespace, sample.name): replace(sample, observed=observed)}
+    return {(sample.namespace, sample.name): msgspec.structs.replace(sample, observed=observed)}
 
 
 def expected_of(processes: Mapping[str, str], ours: str, legacy: str, nameless: str) -> dict[str, dict[str, str]]:
