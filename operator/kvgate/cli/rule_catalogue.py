@@ -8,13 +8,8 @@ from kvgate.cli.check.ignoring import IGNORE_UNUSED
 from kvgate.cli.check.repository_config import INVALID_CONFIG
 from kvgate.documents.positions import INVALID_YAML, UNREADABLE
 from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED
-from kvgate.judge.facts import (
-    INVALID_MODEL_CONFIG,
-    MODEL_CLASS_NOT_IN_RELEASE,
-    UNKNOWN_ACCELERATOR,
-    UNKNOWN_MODEL,
-    UNKNOWN_VERSION,
-)
+from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
+from kvgate.judge.models import INVALID_MODEL_CONFIG, MODEL_CLASS_NOT_IN_RELEASE, UNKNOWN_MODEL
 from kvgate.judge.passed_through import (
     OUTSIDE_CACHE_VOLUME,
     SECRET_IN_PLAIN_TEXT,

@@ -6,7 +6,8 @@ from kvgate.api import SKIP_BUDGET_ANNOTATION, field_path
 from kvgate.api.conditions import Reason
 from kvgate.budget import Alternative, Correction, Verdict
 from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED, Assessment, Decision, field_name
-from kvgate.judge.facts import INVALID_MODEL_CONFIG, UNKNOWN_ACCELERATOR, UNKNOWN_MODEL, UNKNOWN_VERSION
+from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
+from kvgate.judge.models import INVALID_MODEL_CONFIG, UNKNOWN_MODEL
 from kvgate.rules import Finding, Severity
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.finding import error_rules

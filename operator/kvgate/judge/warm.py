@@ -4,7 +4,7 @@ import gc
 
 from kvgate import catalogue
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.judge.facts import look_up_model
+from kvgate.judge.models import look_up_model
 
 InferenceDeployment.model_rebuild()
 catalogue.accelerators()

@@ -17,8 +17,10 @@ from kvgate.budget import (
     ModelShape,
     Verdict,
 )
+from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge import assess, facts
 from kvgate.judge.assess import Assessment
+from kvgate.judge.models import look_up_model, look_up_model_class, shape_of_text
 from kvgate.rules.finding import Finding, Naming, Rule, Scope, Severity, Words, do, named, words
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.settings import (
@@ -32,7 +34,7 @@ from kvgate.vllm.settings import (
 from kvgate.vllm.values import UnusableValue
 from kvgate.vllm.variables import ALLOW_LONG
 
-_KEYS = DECIDING | {"id", ALLOW_LONG}
+_KEYS = DECIDING | {"id", "revision", ALLOW_LONG}
 
 
 ACCELERATOR_NOT_LISTED = Rule(
@@ -85,12 +87,14 @@ def assess_request(
     is_whole: bool = False,
     calibration: Calibration = NOTHING_OBSERVED,
     naming: Naming = option_name,
+    models: PublishedModels = NO_MODELS,
 ) -> Assessment:
     """Judge one what-if. Raise BadRequest with all problems at once.
 
     `is_whole`: vLLM is started with these values alone, so that the rest is its defaults. `naming` names the settings in findings.
+    `models`: checkpoints that are known beside the catalogue.
     """
-    request, findings = read_request(values, guarantee=guarantee, is_whole=is_whole, naming=naming)
+    request, findings = read_request(values, guarantee=guarantee, is_whole=is_whole, naming=naming, models=models)
     if request is None:
         return Assessment(verdict=Verdict.UNKNOWN, findings=findings)
     return assess.judge(replace(request, calibration=calibration), extra=findings, naming=naming)
@@ -102,6 +106,7 @@ def read_request(
     guarantee: Guarantee = Guarantee.STARTUP,
     is_whole: bool = False,
     naming: Naming = option_name,
+    models: PublishedModels = NO_MODELS,
 ) -> tuple[BudgetRequest | None, tuple[Finding, ...]]:
     """Return the question that the values ask, and the findings about it. The question is None where a fact is missing."""
     values = with_speculation(values)
@@ -111,13 +116,13 @@ def read_request(
         problems["model"] = words(missing)
     if problems:
         raise BadRequest("; ".join(problem.worded(naming) for problem in problems.values()), problems)
-    shape, model_findings = _shape(known)
+    shape, model_findings = _shape(known, _revision(values), models)
     if shape is not None and "checkpoint_bytes" in known:
         shape = replace(shape, checkpoint_bytes=known["checkpoint_bytes"])
     accelerator, accelerator_findings = _accelerator(known)
     version = known.get("vllm_version", DEFAULT_VERSION)
     version_findings = facts.look_up_version(version)
-    class_findings = facts.look_up_model_class(shape, version) if shape else ()
+    class_findings = look_up_model_class(shape, version) if shape else ()
     facts_found = (*model_findings, *accelerator_findings, *version_findings, *class_findings)
     findings = tuple(named((*facts_found, *_remarks(values, known)), naming))
     if shape is None or accelerator is None or version_findings:
@@ -136,15 +141,20 @@ def read_request(
     return request, findings
 
 
-def _shape(known: Mapping[str, Any]) -> tuple[ModelShape | None, tuple[Finding, ...]]:
+def _revision(values: Mapping[str, Any]) -> str:
+    revision = values.get("revision")
+    return revision if isinstance(revision, str) else ""
+
+
+def _shape(
+    known: Mapping[str, Any], revision: str, models: PublishedModels
+) -> tuple[ModelShape | None, tuple[Finding, ...]]:
     """Return the model's shape. A config is looked up by its text, so that many requests about one model read it once."""
     name, config = known.get("model", ""), known.get("model_config")
     quantization, dtype = known.get("quantization"), known.get("dtype")
     if config is None:
-        return facts.look_up_model(name, quantization=quantization, dtype=dtype)
-    return facts.shape_of_text(
-        json.dumps(config), name=name, where="model_config", quantization=quantization, dtype=dtype
-    )
+        return look_up_model(name, revision=revision, quantization=quantization, dtype=dtype, models=models)
+    return shape_of_text(json.dumps(config), name=name, where="model_config", quantization=quantization, dtype=dtype)
 
 
 def _accelerator(known: Mapping[str, Any]) -> tuple[Accelerator | None, tuple[Finding, ...]]:

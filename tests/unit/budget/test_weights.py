@@ -12,7 +12,7 @@ from kvgate.budget.model_shape import Encoder, LayerShape, ModelShape, Recurrent
 from kvgate.budget.versions import accounting_of
 from kvgate.budget.weights import Weights, checkpoint_ratio, weight_parts
 from kvgate.hf_config.blocks import replicated, vector
-from kvgate.judge.facts import look_up_model
+from kvgate.judge.models import look_up_model
 from kvgate.judge.what_if import assess_request
 from kvgate.rules.checks import judge_budget
 from support.builders import catalogue_shape, new_model_shape, new_request

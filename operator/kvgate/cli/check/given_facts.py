@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from kvgate.budget import NOTHING_OBSERVED, Calibration, Workload
+from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.exits import BadInput
 from kvgate.cli.model_config import ModelConfig, read_model_config
 from kvgate.cli.shared_options import read_calibration
@@ -52,6 +53,8 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
     vllm_version: str | None = None
     model_config: ModelConfig | None = None
     calibration: Calibration = NOTHING_OBSERVED
+    models: PublishedModels = NO_MODELS
+    """Checkpoints that are known beside the catalogue."""
     file: ConfigFile | None = None
 
     def defaults(self, file: str, name: str, root: Written) -> Defaults:
@@ -66,6 +69,7 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
             model_config=model_config.text if model_config else None,
             workload=Workload(**workload.model_dump()) if workload else None,
             calibration=self.calibration,
+            models=self.models,
         )
 
     def model_config_of(self, file: str, name: str, root: Written) -> ModelConfig | None:

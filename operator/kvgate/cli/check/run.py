@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from kvgate.api import KIND, field_path
 from kvgate.budget import Calibration, Workload
+from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.check.directives import commented_workloads
 from kvgate.cli.check.given_facts import CheckOptions, GivenFacts, given_facts
 from kvgate.cli.check.ignoring import by_baseline, by_comments, by_configuration, read_baseline, with_findings
@@ -18,6 +19,7 @@ from kvgate.cli.reports.report import Item, JudgedDeployment, Report, placed_bro
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.written import NOTHING, Written
 from kvgate.judge import assess, facts
+from kvgate.judge.models import look_up_model_class, shape_of_text
 from kvgate.manifests import Document, InputDocuments, Subject, read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.judgement import judge_engine
@@ -79,7 +81,7 @@ def _deployment_item(subject: Subject, documents: InputDocuments, given: GivenFa
     document = subject.document
     root = Written(value=document.load()) if given.file else NOTHING
     config = given.model_config_of(document.file, subject.name, root)
-    judged = judge_deployment(subject, documents, config, given.calibration)
+    judged = judge_deployment(subject, documents, config, given.calibration, given.models)
     spec = subject.deployment.spec if subject.deployment else None
     located = (Located(finding=finding, path=field_path(finding.field)) for finding in judged.findings)
     return Item(
@@ -99,16 +101,20 @@ def _deployment_item(subject: Subject, documents: InputDocuments, given: GivenFa
 
 
 def judge_deployment(
-    subject: Subject, documents: InputDocuments, config: ModelConfig | None, calibration: Calibration
+    subject: Subject,
+    documents: InputDocuments,
+    config: ModelConfig | None,
+    calibration: Calibration,
+    models: PublishedModels = NO_MODELS,
 ) -> JudgedDeployment:
     """Gather the facts from the input, and judge; `config` describes the model where the catalogue does not have it."""
     deployment = subject.deployment
     if deployment is None:
         return JudgedDeployment(subject=subject, assessment=None)
     spec = deployment.spec
-    known = facts.gather(spec, documents.lookup(subject.namespace), calibration)
+    known = facts.gather(spec, documents.lookup(subject.namespace), calibration, models)
     if known.shape is None and config is not None:
-        shape, problems = facts.shape_of_text(
+        shape, problems = shape_of_text(
             config.text,
             name=spec.model.name,
             where=config.where,
@@ -116,7 +122,7 @@ def judge_deployment(
             dtype=spec.vllm.dtype,
         )
         others = (each for each in known.findings if each.rule in (facts.UNKNOWN_ACCELERATOR, facts.UNKNOWN_VERSION))
-        classes = facts.look_up_model_class(shape, spec.vllm.version) if shape else ()
+        classes = look_up_model_class(shape, spec.vllm.version) if shape else ()
         known = replace(known, shape=shape, findings=(*problems, *others, *classes))
     assessment = assess.assess(spec, known, skip_reason=deployment.skip_reason)
     return JudgedDeployment(subject=subject, assessment=assessment)

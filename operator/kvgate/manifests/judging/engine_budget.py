@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.budget import Calibration, Guarantee, Verdict, Workload
 from kvgate.budget.units import MIB
+from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.assess import Assessment, judge
@@ -56,6 +57,8 @@ class EngineFacts(Struct, frozen=True, kw_only=True):
     """Text of a config.json, for models that the catalogue does not know."""
     workload: Workload | None
     calibration: Calibration
+    models: PublishedModels = NO_MODELS
+    """Checkpoints that are known beside the catalogue."""
 
 
 def is_partly_seen(engine: FoundEngine, line: CommandLine) -> bool:
@@ -70,7 +73,7 @@ def ask_budget(facts: EngineFacts, line: CommandLine, version: str) -> tuple[Ass
         values = _values(facts, line, version)
         if values is None:
             return None, [_no_model(engine)]
-        assessment = assess_request(values, is_whole=True, calibration=facts.calibration)
+        assessment = assess_request(values, is_whole=True, calibration=facts.calibration, models=facts.models)
         told = [*assessment.findings, *_oversubscription(assessment, facts.workload)]
     except BadRequest as error:
         as_written = sorted(error.problems, key=[*line.given, *error.problems].index)

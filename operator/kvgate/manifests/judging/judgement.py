@@ -6,6 +6,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kvgate.budget import NOTHING_OBSERVED, Calibration, Verdict, Workload, parse_patch
+from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge.assess import Assessment
 from kvgate.manifests.judging.engine_budget import EngineFacts, ask_budget, is_partly_seen, version_path
 from kvgate.manifests.judging.gpus import choose, gpu_count_problems
@@ -34,6 +35,8 @@ class Defaults(Struct, frozen=True, kw_only=True):
     workload: Workload | None = None
     """Load that the engine is expected to serve; it replaces max_num_seqs whole requests."""
     calibration: Calibration = NOTHING_OBSERVED
+    models: PublishedModels = NO_MODELS
+    """Checkpoints that are known beside the catalogue."""
 
 
 class JudgedEngine(Struct, frozen=True, kw_only=True):
@@ -77,6 +80,7 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         model_config=defaults.model_config,
         workload=defaults.workload,
         calibration=defaults.calibration,
+        models=defaults.models,
     )
     judged = _judged_at_both_ends(facts)
     if judged.verdict is Verdict.DOES_NOT_FIT:

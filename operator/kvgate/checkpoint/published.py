@@ -1,0 +1,124 @@
+"""One checkpoint as its publisher published it, in one JSON object: the entry of a lock file, of a ConfigMap, and the answer of a fetch."""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from kvgate.budget.model_shape import ModelShape
+from kvgate.hf_config import ModelConfigError, read_config
+from kvgate.hf_config.fields import parse_config_text
+from kvgate.text.inert import json_text
+
+
+class TensorGroup(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """Tensors of one dtype and one shape, whose names differ in numbers only."""
+
+    name: str
+    """Name with `{}` in the place of each number: `model.layers.{}.self_attn.q_proj.weight`."""
+    dtype: str
+    """Name that the file gives it: `BF16`, `F8_E4M3`, `U8`, `I32`; of a GGUF file `Q4_K`."""
+    shape: tuple[int, ...]
+    count: int = 1
+    numbers: tuple[str, ...] = ()
+    """Numbers of each `{}` as ranges: `0-27`, `0-2,5`."""
+    size_bytes: int
+    """Bytes of all tensors of the group together."""
+
+
+class Published(
+    Struct, frozen=True, kw_only=True, eq=False, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """The published facts of one checkpoint that decide memory; equal means the same object."""
+
+    name: str
+    """Name under which it is asked for: `org/name`, of a GGUF file `org/name:Q4_K_M`."""
+    revision: str = ""
+    """Branch, tag or commit that was asked for; empty: the default branch."""
+    commit: str = ""
+    """Commit that answered."""
+    source: str = ""
+    """Words for the place of the files: `huggingface.co`, `folder models/qwen`."""
+    config: Mapping[str, Any]
+    """config.json with the quantisation that stands in files beside it, under `quantization_config`."""
+    tensors: tuple[TensorGroup, ...] = ()
+    """Empty where only the index, or nothing, states sizes."""
+    checkpoint_bytes: int = 0
+    """Bytes of all tensors; 0: not known."""
+    adapter: Mapping[str, Any] = field(default_factory=dict)
+    """adapter_config.json, where the repository holds a LoRA adapter instead of a model."""
+
+
+class PublishedError(ValueError):
+    """An entry that cannot be read; the message names the field, and says what to do."""
+
+
+def to_json(published: Published) -> dict[str, Any]:
+    """Return the entry as JSON values, in which defaults are left out."""
+    built: dict[str, Any] = msgspec.to_builtins(published)
+    return built
+
+
+def from_json(value: object) -> Published:
+    """Read an entry. Raises PublishedError."""
+    try:
+        return msgspec.convert(value, Published, strict=True)
+    except msgspec.ValidationError as error:
+        raise PublishedError(f"{error}; write the entry anew with `kvgate models fetch`") from None
+
+
+def from_text(text: str) -> Published:
+    """Read the JSON text of an entry. Raises PublishedError."""
+    try:
+        return from_json(parse_config_text(text))
+    except ModelConfigError as error:
+        raise PublishedError(f"{error}; write the entry anew with `kvgate models fetch`") from None
+
+
+class PublishedModels(Struct, frozen=True, kw_only=True, eq=False):
+    """Checkpoints that are known beside the catalogue, by the name that `name_key` gives them."""
+
+    locked: Mapping[str, Published] = MappingProxyType({})
+    """Entries of a lock file: they win over the catalogue."""
+    fetched: Mapping[str, Published] = MappingProxyType({})
+    """Entries that somebody asked to fetch: they are used where the catalogue does not have the model."""
+
+
+NO_MODELS = PublishedModels()
+
+
+def name_key(name: str, revision: str = "") -> str:
+    """Return the key of a name and revision: the hub ignores the case of names, and `main` is the default branch."""
+    suffix = "" if revision in ("", "main") else f"@{revision}"
+    return f"{name.strip().lower()}{suffix}"
+
+
+def by_name(entries: Iterable[Published]) -> dict[str, Published]:
+    """Return the entries by their keys; the last of two with one key counts."""
+    return {name_key(each.name, each.revision): each for each in entries}
+
+
+class Content(Struct, frozen=True, kw_only=True):
+    """The identity of a checkpoint's facts: processes get copies of one entry with each task."""
+
+    digest: bytes
+    num_characters: int
+
+
+@lru_cache(maxsize=16)
+def content_of(published: Published) -> Content:
+    """Return the digest of the facts, and how long they are as text."""
+    text = json_text(to_json(published), is_compact=True)
+    return Content(digest=sha256(text.encode()).digest(), num_characters=len(text))
+
+
+def shape_of(published: Published, *, quantization: str | None = None, dtype: str | None = None) -> ModelShape:
+    """Return the shape of a checkpoint; `quantization` and `dtype` are vLLM's arguments. Raises ModelConfigError."""
+    shape = read_config(published.config, name=published.name, quantization=quantization, dtype=dtype)
+    as_stored = quantization is None and dtype in (None, "auto")
+    return replace(shape, checkpoint_bytes=published.checkpoint_bytes) if as_stored else shape

@@ -1,0 +1,187 @@
+"""The model of a question: by name, by text, from a lock file or a fetch."""
+
+import json
+
+import pytest
+
+from kvgate import catalogue
+from kvgate.api.validation import parse_document
+from kvgate.checkpoint.published import Published, PublishedModels, by_name, from_json
+from kvgate.judge import models as found_models
+from kvgate.judge.facts import gather
+from kvgate.judge.models import look_up_model, look_up_model_class, shape_of_text
+from kvgate.rules import Severity
+from kvgate.text.json_values import MAX_DEPTH
+from support.builders import new_document, new_llama_config, new_model_shape
+
+WINDOWED = new_layer(FullAttention(num_heads=32, num_kv_heads=8, head_dim=128, sliding_window=4096))
+NEMOTRON = "nvidia/Nemotron-H-56B-Base-8K"
+FROM_MAP = {"name": "my/model", "configFrom": {"configMapKeyRef": {"name": "configs", "key": "config.json"}}}
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", "qwen/qwen3-8b", " Qwen/Qwen3-8B "])
+def test_a_model_is_found_by_its_name(name: str) -> None:
+    shape, findings = look_up_model(name)
+    assert shape is not None
+    assert findings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("Qwen/Qwen3-8", "Qwen/Qwen3-8B"), ("Qwen3-8B", "Qwen/Qwen3-8B"), ("xyzzy/plugh", "give its config.json")],
+)
+def test_an_unknown_model_comes_with_the_nearest_names(name: str, hint: str) -> None:
+    shape, (finding,) = look_up_model(name)
+    assert shape is None
+    assert (finding.rule.id, finding.severity) == ("UnknownModel", Severity.WARNING)
+    assert hint in finding.remediation
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "[]", "{}", json.dumps(new_llama_config(hidden_size="x", vocab_size=-1))]
+)
+def test_a_bad_config_says_where_and_what(text: str) -> None:
+    shape, findings = shape_of_text(text, name="m", where="ConfigMap configs, key config.json")
+    assert shape is None
+    assert findings
+    assert all(
+        f.message.startswith("ConfigMap configs, key config.json: ") and f.rule.id == "InvalidModelConfig"
+        for f in findings
+    )
+
+
+def test_each_problem_of_a_config_is_a_finding() -> None:
+    _, findings = shape_of_text(json.dumps(new_llama_config(hidden_size=0, vocab_size=-1)), name="m", where="x")
+    assert len(findings) == 2
+
+
+def test_equal_lookups_give_the_same_object() -> None:
+    """Results are cached by the identity of a shape."""
+    assert look_up_model("Qwen/Qwen3-8B")[0] is look_up_model("Qwen/Qwen3-8B")[0]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "version", "severity"),
+    [
+        ("LlamaForCausalLM", "0.6.6", None),
+        ("GptOssForCausalLM", "0.9.2", Severity.ERROR),
+        ("GptOssForCausalLM", "0.10.2", None),
+        ("KimiLinearForCausalLM", "0.11.0", Severity.ERROR),
+        ("KimiLinearForCausalLM", "0.11.1", None),  # not read: a public start shows that it was there
+        ("KimiLinearForCausalLM", "0.12.0", None),
+        ("MllamaForConditionalGeneration", "0.10.2", None),
+        ("MllamaForConditionalGeneration", "0.11.0", Severity.ERROR),
+        ("MadeUpForCausalLM", "0.33.0", None),
+    ],
+)
+def test_a_release_may_lack_a_model_class(architecture: str, version: str, severity: Severity | None) -> None:
+    findings = look_up_model_class(new_model_shape(layer=WINDOWED, architecture=architecture), version)
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+    assert all(architecture in finding.message for finding in findings)
+
+
+def test_a_class_of_plain_attention_may_come_through_the_transformers_backend() -> None:
+    (finding,) = look_up_model_class(new_model_shape(architecture="SeedOssForCausalLM"), "0.9.2")
+    assert finding.severity is Severity.WARNING
+    assert finding.remediation == "use vLLM 0.10.2 or newer"
+
+
+@pytest.mark.parametrize("limit", ["[0.0, Infinity]", '[0.0, {"__float__": "Infinity"}]', "[-Infinity, NaN]"])
+def test_numbers_that_json_does_not_have_are_read_through_every_door(limit: str) -> None:
+    """Published Nemotron-H configs have `time_step_limit: [0.0, Infinity]`; transformers writes the second form."""
+    config = {**catalogue.load_model(NEMOTRON).config, "time_step_limit": "LIMIT"}
+    text = json.dumps(config).replace('"LIMIT"', limit)
+    plain, _ = shape_of_text(json.dumps(catalogue.load_model(NEMOTRON).config), name=NEMOTRON, where="config.json")
+    shape, findings = shape_of_text(text, name=NEMOTRON, where="config.json")
+    assert (repr(shape), findings) == (repr(plain), ())
+    gathered = gather(parse_document(new_document(model=FROM_MAP)).spec, lambda _: text)
+    assert gathered.findings == ()
+    assert repr(gathered.shape).endswith(repr(plain).partition(", ")[2])
+
+
+@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN", "1e400", '{"__float__": "Infinity"}'])
+@pytest.mark.parametrize(
+    "key", ["hidden_size", "num_hidden_layers", "mamba_num_heads", "vocab_size", "max_position_embeddings"]
+)
+def test_where_such_a_number_counts_it_is_a_problem_that_names_the_key(key: str, value: str) -> None:
+    text = json.dumps({**catalogue.load_model(NEMOTRON).config, key: "VALUE"}).replace('"VALUE"', value)
+    shape, findings = shape_of_text(text, name=NEMOTRON, where="config.json")
+    assert shape is None
+    assert any(finding.rule.id == "InvalidModelConfig" and key in finding.message for finding in findings)
+
+
+def test_one_text_is_read_once_however_many_refer_to_it_and_is_not_kept() -> None:
+    text = json.dumps(new_llama_config(padding="x" * 1000))
+    (first, _), (second, _) = (shape_of_text(text, name="m", where=f"ConfigMap {number}") for number in range(2))
+    assert first is second
+    wrong = json.dumps(new_llama_config(hidden_size=0))
+    found = [shape_of_text(wrong, name="m", where=where)[1][0].message for where in ("ConfigMap a", "ConfigMap b")]
+    assert [message.partition(":")[0] for message in found] == ["ConfigMap a", "ConfigMap b"]
+    assert not any(
+        isinstance(part, str) and part in (text, wrong) for key in found_models._SHAPES._found for part in key
+    )  # type: ignore[attr-defined]
+
+
+def test_what_is_remembered_of_texts_is_bounded_by_their_characters() -> None:
+    shapes = found_models._ShapesByContent(100)
+    shape = shape_of_text(json.dumps(new_llama_config()), name="m", where="x")[0]
+    assert shape is not None
+    for number in range(4):
+        shapes.put(number, shape, size=40)
+    assert [shapes.get(number) is not None for number in range(4)] == [False, False, True, True]
+    shapes.put("large", shape, size=1000)
+    assert shapes.get("large") is shape
+    assert shapes.get(3) is None
+
+
+@pytest.mark.parametrize("key", ["hidden_size", "model_type", "sliding_window", "quantization_config", "layer_types"])
+@pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"a":', "}")])
+def test_a_config_that_is_nested_deeply_is_a_finding_at_every_depth(key: str, opened: str, closed: str) -> None:
+    plain = json.dumps({**catalogue.load_model("Qwen/Qwen3-8B").config, key: 0})
+    for depth in (MAX_DEPTH + 1, *range(940, 1001), 5000):
+        text = plain.replace(f'"{key}": 0', f'"{key}": {opened * depth}1{closed * depth}')
+        shape, findings = shape_of_text(text, name="x", where="ConfigMap c")
+        assert shape is None, depth
+        assert {finding.rule.id for finding in findings} == {"InvalidModelConfig"}, depth
+
+
+def _published(name: str, **changes: object) -> Published:
+    return from_json({"name": name, "config": new_llama_config(**changes), "checkpointBytes": 5, "source": "a test"})
+
+
+def test_a_fetched_checkpoint_is_used_where_the_catalogue_does_not_have_the_model() -> None:
+    models = PublishedModels(fetched=by_name([_published("My/Own"), _published("Qwen/Qwen3-8B", num_hidden_layers=3)]))
+    own, findings = look_up_model("my/own", models=models)
+    assert own is not None
+    assert (own.checkpoint_bytes, findings) == (5, ())
+    known, _ = look_up_model("Qwen/Qwen3-8B", models=models)
+    assert known is not None
+    assert len(known.layers) == 36
+
+
+def test_a_locked_checkpoint_wins_over_the_catalogue() -> None:
+    models = PublishedModels(locked=by_name([_published("Qwen/Qwen3-8B", num_hidden_layers=3)]))
+    shape, _ = look_up_model("Qwen/Qwen3-8B", models=models)
+    assert shape is not None
+    assert len(shape.layers) == 3
+
+
+def test_a_revision_is_another_checkpoint() -> None:
+    models = PublishedModels(fetched=by_name([_published("my/own")]))
+    assert look_up_model("my/own", revision="main", models=models)[0] is not None
+    assert look_up_model("my/own", revision="v2", models=models)[0] is None
+
+
+def test_equal_content_gives_one_shape() -> None:
+    shapes = {
+        id(look_up_model("my/own", models=PublishedModels(fetched=by_name([_published("my/own")])))[0])
+        for _ in range(2)
+    }
+    assert len(shapes) == 1
+
+
+def test_a_broken_checkpoint_is_reported_with_its_source() -> None:
+    models = PublishedModels(fetched=by_name([_published("my/own", hidden_size=-1)]))
+    shape, (finding,) = look_up_model("my/own", models=models)
+    assert shape is None
+    assert finding.message.startswith("my/own of a test: hidden_size is -1")
