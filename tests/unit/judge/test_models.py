@@ -6,13 +6,14 @@ import pytest
 
 from kvgate import catalogue
 from kvgate.api.validation import parse_document
+from kvgate.budget.model_shape import FullAttention
 from kvgate.checkpoint.published import Published, PublishedModels, by_name, from_json
 from kvgate.judge import models as found_models
 from kvgate.judge.facts import gather
 from kvgate.judge.models import look_up_model, look_up_model_class, shape_of_text
 from kvgate.rules import Severity
 from kvgate.text.json_values import MAX_DEPTH
-from support.builders import new_document, new_llama_config, new_model_shape
+from support.builders import new_document, new_layer, new_llama_config, new_model_shape
 
 WINDOWED = new_layer(FullAttention(num_heads=32, num_kv_heads=8, head_dim=128, sliding_window=4096))
 NEMOTRON = "nvidia/Nemotron-H-56B-Base-8K"
