@@ -1,5 +1,6 @@
 """A config.json that the user names, for models that the catalogue does not have."""
 
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -11,9 +12,7 @@ from kvgate.cli.exits import BadInput
 from kvgate.documents.bounded_files import read_text
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import MAX_CHARACTERS, parse_config_text
-
-QUANTIZATION_FILE = "hf_quant_config.json"
-"""File in which ModelOpt 0.29 and older put what others write into config.json as `quantization_config`."""
+from kvgate.hf_config.quantization_files import quantization_files, with_quantization_beside
 
 
 class ModelConfig(Struct, frozen=True):
@@ -24,28 +23,27 @@ class ModelConfig(Struct, frozen=True):
 
 
 def read_model_config(path: Path, *, inside: Path | None) -> ModelConfig:
-    """Read a config.json with the hf_quant_config.json beside it, as vLLM does; `inside`: the folder that the path must not leave.
+    """Read a config.json with the quantisation file beside it, as vLLM does; `inside`: the folder that the path must not leave.
 
     Raises BadInput for a file that cannot be read.
     """
     config = _read(path, inside)
     stated = _content(config.text)
-    if not stated or not quantization_beside(path, stated, inside=inside):
+    files = files_beside(path, stated, inside=inside) if stated else {}
+    if not files:
         return config
-    beside = _read(path.with_name(QUANTIZATION_FILE), inside).text.removeprefix("\ufeff")
-    text = f'{config.text.rstrip().removesuffix("}")}, "quantization_config": {beside}}}'  # the last of two keys counts
-    return ModelConfig(text=text, where=f"{path} with {QUANTIZATION_FILE}")
+    return ModelConfig(
+        text=json.dumps(with_quantization_beside(stated, files)), where=f"{path} with {' and '.join(files)}"
+    )
 
 
-def quantization_beside(path: Path, config: Mapping[str, Any], *, inside: Path | None) -> dict[str, Any]:
-    """Return the quantisation from the file beside a config.json, under the key that vLLM gives it; empty if the config has its own.
+def files_beside(path: Path, config: Mapping[str, Any], *, inside: Path | None) -> dict[str, Mapping[str, Any]]:
+    """Return the one file beside a config.json that states its quantisation, parsed, by its name; empty where there is none.
 
     Raises BadInput for a file that cannot be read.
     """
-    beside = path.with_name(QUANTIZATION_FILE)
-    if config.get("quantization_config") is not None or not beside.is_file():
-        return {}
-    return {"quantization_config": _content(_read(beside, inside).text)}
+    beside = next((name for name in quantization_files(config) if path.with_name(name).is_file()), None)
+    return {beside: _content(_read(path.with_name(beside), inside).text)} if beside else {}
 
 
 def _read(path: Path, inside: Path | None) -> ModelConfig:

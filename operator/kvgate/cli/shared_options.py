@@ -72,9 +72,10 @@ def _option(setting: Setting) -> Decorator:
 
 def given_settings(values: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that are given; the file of --model-config becomes the mapping that is in it."""
-    from kvgate.cli.model_config import quantization_beside
+    from kvgate.cli.model_config import files_beside
     from kvgate.hf_config import ModelConfigError
     from kvgate.hf_config.fields import MAX_CHARACTERS, parse_config_text
+    from kvgate.hf_config.quantization_files import with_quantization_beside
 
     given = {key: value for key, value in values.items() if value is not None}
     file = given.get("model_config")
@@ -83,10 +84,10 @@ def given_settings(values: dict[str, Any]) -> dict[str, Any]:
     path = Path(file.name)
     try:
         config = parse_config_text(read_all(file, max_bytes=MAX_CHARACTERS).decode("utf-8", errors="replace"))
-        beside = quantization_beside(path, config, inside=None) if path.is_file() else {}
+        beside = files_beside(path, config, inside=None) if path.is_file() else {}
     except (BadInput, ModelConfigError, Refused) as error:
         raise click.UsageError(f"--model-config {path.name}: {error}; give the config.json of the model") from None
-    return {**given, "model_config": config | beside}
+    return {**given, "model_config": with_quantization_beside(config, beside)}
 
 
 def with_engine_facts(*, found_from: str) -> Decorator:

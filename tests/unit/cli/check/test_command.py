@@ -175,6 +175,20 @@ def test_the_quantisation_beside_a_config_counts_as_in_vllm(tmp_path: Path, comm
     assert invoked(*arguments, stdin=document).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "\x00", '{"bits": 1e400, "group_size": "many"}', "[" * 100_000, '"' + "x" * 5_000_000]
+)
+@pytest.mark.parametrize("command", ["check", "explain"])
+def test_a_quantisation_beside_a_config_that_cannot_be_read_is_told(tmp_path: Path, command: str, content: str) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(LLAMA))
+    (tmp_path / "quantize_config.json").write_text(content)
+    arguments = ("check", "-") if command == "check" else ("explain", "--gpu", "H100-SXM-80GB")
+    done = invoked(*arguments, "--model-config", str(config), stdin=FITS.replace("Qwen/Qwen3-8B", "ours/llama"))
+    assert done.exit_code == 2
+    assert "quantize_config.json" in done.output or "gptq" in done.output
+
+
 def test_a_model_config_of_a_class_that_the_release_does_not_have_is_told(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({**LLAMA, "architectures": ["SeedOssForCausalLM"], "model_type": "seed_oss"}))
