@@ -58,6 +58,8 @@ class KVCacheDtype(Struct, frozen=True, kw_only=True, eq=False):
 
     def head_bytes(self, head_dim: int, v_head_dim: int) -> int:
         """Bytes of the keys and values of one token and head; packed formats round up to even slots (vLLM 0.32, `TurboQuantConfig`)."""
+        if self.is_octave:
+            return _octave_slot_bytes(self.name, head_dim)
         size = self.keys.head_bytes(head_dim) + self.values.head_bytes(v_head_dim)
         return round_up(size, 2) if self.is_packed else size
 
@@ -73,6 +75,11 @@ class KVCacheDtype(Struct, frozen=True, kw_only=True, eq=False):
     def bytes_per_element(self) -> Fraction:
         """Bytes of one element of the keys; values never take more."""
         return self.keys.bytes_per_element
+
+    @property
+    def is_octave(self) -> bool:
+        """True where keys and values share a slot, and every layer has the format."""
+        return self.name.startswith("octave_")
 
     @property
     def is_fp8(self) -> bool:
@@ -96,6 +103,19 @@ def _turboquant(key_bits: int, value_bits: int) -> tuple[Side, Side]:
     return keys, Side(bytes_per_element=Fraction(value_bits, 8), extra_bytes=4)
 
 
+def _octave_slot_bytes(name: str, head_dim: int) -> int:
+    """Bytes of the codes of keys and values, and of a scale of 2 bytes for each rotated block of keys and one for the values.
+
+    Formula: vLLM 0.33, `OctaveFormat.slot_bytes`. The rotary quarter of the keys has 4 bits and the rest 3; compact keys have 3 bits
+    and are one block. The kernels take heads of 256 elements with 64 rotary ones, and no others.
+    """
+    is_compact, value_bits = name.endswith("_compact"), int(name.removesuffix("_compact")[-1])
+    rotary = 0 if is_compact else head_dim // 4
+    num_scales = 2 if is_compact else cdiv(head_dim, 64) + 1
+    codes = rotary * 4 // 8 + (head_dim - rotary) * 3 // 8 + head_dim * value_bits // 8
+    return round_up(codes + 2 * num_scales, 4 if is_compact else 8)
+
+
 _FORMATS = {
     "fp8": _both(_ONE),
     "fp8_e4m3": _both(_ONE),
@@ -113,8 +133,11 @@ _FORMATS = {
     "turboquant_k3v4_nc": _turboquant(3, 4),
     "turboquant_3bit_nc": _turboquant(3, 3),
     "ultraquant_4bit": _both(Fraction(17, 32)),
+    "octave_k3v4": (Side(bytes_per_element=Fraction(13, 32)), Side(bytes_per_element=_HALF)),
+    "octave_k3v3": (Side(bytes_per_element=Fraction(13, 32)), Side(bytes_per_element=Fraction(3, 8))),
+    "octave_k3v3_compact": _both(Fraction(3, 8)),
 }
-"""(keys, values) by format; vLLM 0.32, `kv_cache_interface` and the configs of the quantisation methods."""
+"""(keys, values) by format; vLLM 0.33, `kv_cache_interface` and the configs of the quantisation methods."""
 
 
 def formats_known() -> frozenset[str]:

@@ -16,6 +16,7 @@ from kvgate.budget.kv_cache_dtype import (
     SPARSE_BLOCK_SIZE,
     WIDEST_COMMON_HEAD,
     cache_dtype_of,
+    formats_known,
 )
 from kvgate.budget.matrix import Cut, Matrix
 from kvgate.budget.model_shape import (
@@ -33,38 +34,109 @@ from kvgate.budget.request import BudgetRequest
 from kvgate.budget.versions import Accounting, accounting_of
 
 _LATENT_ONLY = frozenset({"fp8_ds_mla", "nvfp4_ds_mla"})
-_PER_HEAD = ("int8_per_token_head", "fp8_per_token_head", "int4_per_token_head", "nvfp4", "turboquant_", "ultraquant_")
+_PER_HEAD = (
+    "int8_per_token_head", "fp8_per_token_head", "int4_per_token_head", "nvfp4", "turboquant_", "ultraquant_", "octave_",
+)  # fmt: skip
 """First letters of the formats that keep a scale for each head."""
+_ROCM_ONLY = ("ultraquant_", "octave_")
+_NVFP4_HEADS = (64, 128, 256, 512)
+"""Head dimensions of FlashInfer, the only backend with this format (0.21 to 0.33, `get_supported_head_sizes`)."""
 _EXPERT_BLOCK = 64
 """Rows and columns to which the blocks of experts are made smaller where larger ones do not divide."""
 
 
 def kv_cache_dtype_refusal(
-    name: str, shape: ModelShape, accelerator: Accelerator, accounting: Accounting
+    name: str,
+    shape: ModelShape,
+    accelerator: Accelerator,
+    accounting: Accounting,
+    skip_layers: tuple[str, ...] = (),
 ) -> str | None:
-    """Return the reason why this release, GPU or model has no such cache; None where it has."""
+    """Return the reason why this release, GPU or model has no such cache; None where it has.
+
+    `skip_layers` is `kv_cache_dtype_skip_layers`. From 0.33 on a plug-in for a platform may register further formats, so that a name
+    which vLLM itself does not have is no reason (`register_kv_cache_dtype`).
+    """
     if name == "auto":
         return None
     if name not in accounting.kv_cache_dtypes:
+        if accounting.plugs_in_kv_cache_dtypes and name and name not in formats_known():
+            return None
         known = ", ".join(sorted(accounting.kv_cache_dtypes))
         return f"this vLLM release does not have it; it has {known}"
-    mixers = shape.mixers
-    if name in DTYPE_BYTES or any(isinstance(mixer, UnmodelledLayer | CompressedAttention) for mixer in mixers):
+    return _kind_refusal(name, shape) or _kernel_refusal(name, shape, accelerator, accounting, skip_layers)
+
+
+def _kind_refusal(name: str, shape: ModelShape) -> str | None:
+    """Return the reason why no kernel for the model's kind of attention takes the format."""
+    is_latent = any(isinstance(mixer, LatentAttention) for mixer in shape.mixers)
+    if _takes_every_format(name, shape):
         return None
-    if any(isinstance(mixer, LatentAttention) for mixer in mixers) and name not in _LATENT_ONLY:
-        if name.startswith(_PER_HEAD):
-            return f"no attention kernel for MLA takes {name}"
-    elif name in _LATENT_ONLY and not _is_sparse(shape):
+    if is_latent and name not in _LATENT_ONLY:
+        return f"no attention kernel for MLA takes {name}" if name.startswith(_PER_HEAD) else None
+    if name in _LATENT_ONLY and not _is_sparse(shape):
         return f"{name} is a format for sparse MLA, and this model has none"
+    return None
+
+
+def _takes_every_format(name: str, shape: ModelShape) -> bool:
+    """True where nothing is refused: for a plain dtype, and for layers that keep a format of their own or are not known."""
+    return name in DTYPE_BYTES or any(
+        isinstance(mixer, UnmodelledLayer | CompressedAttention) for mixer in shape.mixers
+    )
+
+
+def _kernel_refusal(
+    name: str, shape: ModelShape, accelerator: Accelerator, accounting: Accounting, skip_layers: tuple[str, ...]
+) -> str | None:
+    """Return the reason why the kernels of this GPU do not take the format; accelerators of other vendors are not judged here."""
     capability = accelerator.compute_capability
-    if capability is None:  # accelerators of other vendors are not judged here
+    if capability is None or _takes_every_format(name, shape):
         return None
-    needed = (8, 9) if name == "fp8_per_token_head" or any(map(_runs_on_triton, mixers)) else (8, 0)
+    needed = (8, 9) if name == "fp8_per_token_head" or any(map(_runs_on_triton, shape.mixers)) else (8, 0)
     if name == "nvfp4_ds_mla":
         needed = (10, 0)
-    if capability >= needed:
+    if capability < needed:
+        return f"{name} needs compute capability {needed[0]}.{needed[1]} and {accelerator.name} has {capability[0]}.{capability[1]}"
+    if name.startswith(_ROCM_ONLY):
+        return f"{name} has kernels for AMD GPUs only, and {accelerator.name} is none"
+    if name in ("nvfp4", "nvfp4_4over6"):
+        return _nvfp4_refusal(name, shape, accelerator, accounting)
+    if name.startswith("turboquant_"):
+        return _turboquant_refusal(name, shape, accounting, skip_layers)
+    return None
+
+
+def _nvfp4_refusal(name: str, shape: ModelShape, accelerator: Accelerator, accounting: Accounting) -> str | None:
+    """Blackwell for data centres has kernels of its own; 0.32 brought others for Ampere, Hopper and RTX Blackwell (FlashInfer's FA2)."""
+    majors = accounting.nvfp4_capabilities if name == "nvfp4" else accounting.nvfp4_capabilities & {10}
+    if accelerator.capability_major not in majors:
+        have = " or ".join(f"{major}.x" for major in sorted(majors))
+        kernels = f"kernels for compute capability {have} only" if have else "no kernels"
+        return f"in this release {name} has {kernels}, and {accelerator.name} has {accelerator.capability_major}.x"
+    heads = [mixer for mixer in shape.mixers if isinstance(mixer, FullAttention)]
+    for mixer in heads:
+        if mixer.head_dim not in _NVFP4_HEADS:
+            return f"no attention kernel takes {name} with heads of {mixer.head_dim} elements"
+    if accelerator.capability_major == 10:
         return None
-    return f"{name} needs compute capability {needed[0]}.{needed[1]} and {accelerator.name} has {capability[0]}.{capability[1]}"
+    if any(mixer.head_dim == _NVFP4_HEADS[0] for mixer in heads):
+        return f"on {accelerator.name} no attention kernel takes {name} with heads of {_NVFP4_HEADS[0]} elements"
+    if any(mixer.has_sinks for mixer in heads):
+        return f"on {accelerator.name} no attention kernel takes {name} with attention sinks"
+    return None
+
+
+def _turboquant_refusal(
+    name: str, shape: ModelShape, accounting: Accounting, skip_layers: tuple[str, ...]
+) -> str | None:
+    heads = [mixer for mixer in shape.mixers if isinstance(mixer, FullAttention)]
+    if any(mixer.has_sinks for mixer in heads):
+        return f"no attention kernel takes {name} with attention sinks"
+    windows = accounting.packed_caches_refuse_windows and "sliding_window" not in skip_layers
+    if windows and any(mixer.sliding_window for mixer in heads):
+        return f"no attention kernel takes {name} with a sliding window, unless kv_cache_dtype_skip_layers has sliding_window"
+    return None
 
 
 def _is_sparse(shape: ModelShape) -> bool:
@@ -110,6 +182,12 @@ def cache_refusals(request: BudgetRequest) -> Iterator[tuple[str, str]]:
         yield (
             "disable_hybrid_kv_cache_manager",
             "compressed layers need the hybrid KV cache manager; vLLM crashes without it",
+        )
+    is_nvfp4_by_flash_attention = asked.kv_cache_dtype == "nvfp4" and capability is not None and capability[0] != 10
+    if asked.parallelism.decode_context > 1 and is_nvfp4_by_flash_attention:
+        yield (
+            "decode_context_parallel_size",
+            f"with the KV cache format nvfp4, {accelerator.name} cannot divide tokens over ranks",
         )
     # pages are sized by the requested dtype, but some kernels keep their own all the same (Kimi-Linear)
     fixed = {

@@ -98,7 +98,7 @@ def reasons_against(budget: Budget, kv_cache: KVCache, heads: tuple[int, int]) -
     yield from _latent_caches(budget, kv_cache, mixers)
     yield from _other_heads(budget, mixers, heads, of_all)
     dtype = kv_cache.dtype
-    if dtype.is_packed or dtype.keys.extra_bytes:
+    if dtype.is_packed or dtype.is_octave or dtype.keys.extra_bytes:
         yield f"{dtype.name} keeps scales beside the elements"
     if dtype.is_packed or budget.request.settings.kv_cache_dtype_skip_layers:
         yield f"some layers keep {budget.request.shape.dtype}"

@@ -136,6 +136,12 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where vLLM serves a bfloat16 model in float16 on a GPU without bfloat16 (`_resolve_auto_dtype`)."""
     kv_cache_dtypes: frozenset[str] = frozenset()
     """Values of --kv-cache-dtype that the parser accepts."""
+    plugs_in_kv_cache_dtypes: bool = False
+    """True where a plug-in for a platform may register further KV cache dtypes (0.33, `register_kv_cache_dtype`)."""
+    nvfp4_capabilities: frozenset[int] = frozenset()
+    """Major compute capabilities with kernels for the KV cache format nvfp4 (`FlashInferBackend.supports_kv_cache_dtype`)."""
+    packed_caches_refuse_windows: bool = False
+    """True where backends say whether they take sliding windows; TurboQuant's does not (0.26, `supports_sliding_window`)."""
     cache_scheme_methods: frozenset[str] = frozenset()
     """Quantisation methods whose checkpoints decide what `--kv-cache-dtype auto` means (`resolve_kv_cache_dtype_string`, and the
     attention layer for compressed-tensors, absent in 0.14.0 and present in 0.16.0)."""
@@ -201,7 +207,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "checks_state_blocks": True,
         "wrapper_ties_embeddings": True,
     }),
-    ((0, 21), {"tokens_by_concurrency": True}),
+    ((0, 21), {"tokens_by_concurrency": True, "nvfp4_capabilities": frozenset({10})}),
     ((0, 22), {"sampler_program_rows": False, "unsplit_large_blocks": True, "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"})}),
     ((0, 24), {"v2_runner_architectures": _DENSE_V2_FIRST, "interleaved_positions_have_room": False}),
     ((0, 25), {"batch_holds_media_item": True}),
@@ -210,12 +216,14 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "hybrid_prefix_caching": True,
         "state_checkpoints": True,
         "reserves_batches_in_flight": True,
+        "packed_caches_refuse_windows": True,
     }),
     ((0, 27), {"consumed_accounting": True, "counts_fragments": True}),
     ((0, 28), {"blackwell_graphs": True}),
     ((0, 29), {"null_blocks": 1, "v2_runner_architectures": None, "v2_graphs_deducted": True}),
     ((0, 31), {"counts_fragments": False}),
-    ((0, 33), {}),
+    ((0, 32), {"nvfp4_capabilities": frozenset({8, 9, 10, 12})}),
+    ((0, 33), {"plugs_in_kv_cache_dtypes": True}),
 )  # fmt: skip
 """Changes of each release, as a person read them. The last row is the newest release whose memory profiling is understood; it is empty
 if that release changed no byte. KV cache dtypes and batch limits stand in `release_tables`, which `make vllm-release` writes."""

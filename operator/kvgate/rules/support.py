@@ -81,7 +81,11 @@ def kv_cache_dtype_refusal_of(budget: Budget) -> str | None:
     """Return the reason why the requested cache dtype does not exist here; None where it does."""
     request = budget.request
     return kv_cache_dtype_refusal(
-        request.settings.kv_cache_dtype, request.shape, request.accelerator, budget.accounting
+        request.settings.kv_cache_dtype,
+        request.shape,
+        request.accelerator,
+        budget.accounting,
+        request.settings.kv_cache_dtype_skip_layers,
     )
 
 

@@ -31,8 +31,25 @@ LLAMA, DEEPSEEK = "meta-llama/Llama-3.1-8B-Instruct", "deepseek-ai/DeepSeek-V3"
         ("fp8_ds_mla", LLAMA, H100, "0.32.0", "sparse MLA"),
         ("bfloat16", LLAMA, T4, "0.32.0", ""),
         ("bfloat16", LLAMA, H100, "0.10.0", "this vLLM release does not have it"),
-        ("octave_k3v4", LLAMA, H100, "0.32.0", "this vLLM release does not have it"),
+        ("octave_k3v4", LLAMA, H100, "0.33.0", "AMD GPUs only"),
+        ("ultraquant_4bit", LLAMA, H100, "0.32.0", "AMD GPUs only"),
+        ("ultraquant_4bit", LLAMA, "MI300X-192GB", "0.32.0", ""),
+        ("nvfp4", LLAMA, "B200-SXM-180GB", "0.20.0", "has no kernels"),
+        ("nvfp4", LLAMA, "B200-SXM-180GB", "0.21.0", ""),
+        ("nvfp4", LLAMA, H100, "0.31.0", "compute capability 10.x"),
+        ("nvfp4", LLAMA, H100, "0.32.0", ""),
+        ("nvfp4", LLAMA, A100, "0.32.0", ""),
+        ("nvfp4", "meta-llama/Llama-3.2-1B", A100, "0.32.0", "heads of 64 elements"),
+        ("nvfp4", "meta-llama/Llama-3.2-1B", "B200-SXM-180GB", "0.32.0", ""),
+        ("nvfp4", "microsoft/Phi-3-mini-128k-instruct", "B200-SXM-180GB", "0.32.0", "heads of 96 elements"),
+        ("nvfp4", DEEPSEEK, "B200-SXM-180GB", "0.32.0", "no attention kernel for MLA"),
+        ("nvfp4_4over6", LLAMA, H100, "0.32.0", "compute capability 10.x"),
+        ("nvfp4_4over6", LLAMA, "B200-SXM-180GB", "0.32.0", ""),
+        ("turboquant_k8v4", LLAMA, A100, "0.32.0", ""),
         ("fp16", LLAMA, H100, "0.32.0", "this vLLM release does not have it"),
+        ("of_a_plug_in", LLAMA, H100, "0.33.0", ""),
+        ("octave_k3v4", LLAMA, H100, "0.32.0", "this vLLM release does not have it"),
+        ("", LLAMA, H100, "0.33.0", "this vLLM release does not have it"),
         ("", LLAMA, H100, "0.32.0", "this vLLM release does not have it"),
     ],
 )
@@ -53,6 +70,12 @@ def test_a_cache_dtype(name: str, model: str, gpu: str, version: str, refused: s
         ("fp8", kinds.deepseek_v4_flash(), A100, ""),
         ("fp8", kinds.gpt_oss_120b(), A100, "compute capability 8.9"),
         ("fp8", kinds.gpt_oss_120b(), L40S, ""),
+        ("turboquant_k8v4", kinds.gpt_oss_120b(), H100, "attention sinks"),
+        ("turboquant_k8v4", kinds.gemma_3_27b(), H100, "a sliding window"),
+        ("turboquant_k8v4", kinds.qwen_35_27b(), H100, ""),
+        ("nvfp4", kinds.gpt_oss_120b(), H100, "heads of 64 elements"),
+        ("nvfp4", kinds.gpt_oss_120b(), "B200-SXM-180GB", ""),
+        ("nvfp4", kinds.qwen_35_27b(), H100, ""),
         ("fp8", kinds.gemma_4_31b(), A100, "compute capability 8.9"),
         ("fp8", kinds.gemma_4_e4b(), A100, "compute capability 8.9"),
         ("fp8", kinds.gemma_3_27b(), A100, ""),
@@ -63,6 +86,12 @@ def test_a_cache_dtype_of_a_kind_of_layer(name: str, shape: ModelShape, gpu: str
     reason = kv_cache_dtype_refusal(name, shape, catalogue_accelerator(gpu), accounting_of("0.32.0"))
     assert (reason is None) is (refused == "")
     assert refused in (reason or "")
+
+
+def test_windows_that_keep_the_model_dtype_do_not_mind_a_packed_format() -> None:
+    about = ("turboquant_k8v4", kinds.gemma_3_27b(), catalogue_accelerator(H100))
+    assert kv_cache_dtype_refusal(*about, accounting_of("0.33.0"), ("sliding_window",)) is None
+    assert kv_cache_dtype_refusal(*about, accounting_of("0.25.0")) is None
 
 
 @pytest.mark.parametrize(
