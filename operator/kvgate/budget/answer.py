@@ -116,7 +116,9 @@ def plan(request: BudgetRequest) -> Budget:
     speculation = request.settings.speculation
     lacks_drafts = speculation is not None and speculation.uses_own_layers and not request.shape.draft_layers
     drafts = ("drafts by layers that the config does not describe",) if lacks_drafts else ()
-    unmodelled = (*request.shape.unmodelled_kinds, *drafts, *request.unmodelled_settings, *request.unmodelled_variables)
+    given = request.shape.unmodelled if request.weights_bytes is not None else ()
+    kinds = (kind for kind in request.shape.unmodelled_kinds if kind not in given)
+    unmodelled = (*kinds, *drafts, *request.unmodelled_settings, *request.unmodelled_variables)
     try:
         kv_cache, layout = lay_out(request, resolved, accounting)
     except UnmodelledKind as missing:

@@ -230,6 +230,8 @@ def _weights(run: Run, *, with_drafts: bool) -> tuple[Term, int]:
     ratio = checkpoint_ratio(run.shape)
     loaded_bytes = int(weights.loaded_bytes * ratio)
     margin = _weights_margin(run.shape, loaded_bytes) + abs(loaded_bytes - weights.loaded_bytes) // 10
+    if run.shape.unmodelled and run.parallelism.tensor * run.parallelism.pipeline == 1:
+        margin = _weights_margin(run.shape, loaded_bytes)  # nothing is shared out: the checkpoint is what is loaded
     term = Term(
         name="weights",
         amount=Interval.around(loaded_bytes, below=margin, above=margin),
@@ -239,7 +241,7 @@ def _weights(run: Run, *, with_drafts: bool) -> tuple[Term, int]:
             ("parameter_bytes", weights.parameter_bytes),
             ("tensor_parallel_size", run.parallelism.tensor),
             ("layers", run.num_layers),
-            ("quantization", run.shape.quantization.method if run.shape.quantization else "none"),
+            ("quantization", _format_name(run.shape)),
             *((("checkpoint_bytes", run.shape.checkpoint_bytes),) if ratio != 1 else ()),
         ),
     )
@@ -250,18 +252,27 @@ def _weights_margin(shape: ModelShape, loaded_bytes: int) -> int:
     """Return the error of logged weights.
 
     Dense 16-bit text models are off by at most 0.03 GiB (45 starts), towers by 0.1 GiB. Experts and formats that kernels repack are off
-    by up to 1 %, MXFP4 by 2 %, and compressed attention by 3 % (two starts).
+    by up to 1 %, MXFP4 by 2 %, and compressed attention by 3 % (two starts). A format without a formula may be padded as gpt-oss is
+    by Marlin (8 %), and a checkpoint holds drafts and scales that are not loaded.
     """
     margin = gib(0.03) + loaded_bytes // 1000
     if shape.quantization is not None or shape.is_sparse:
         margin += loaded_bytes // 100
     if shape.quantization is not None and shape.quantization.method == "mxfp4":
         margin += loaded_bytes // 100
+    if shape.unmodelled:
+        margin += loaded_bytes // 10
     if shape.encoders:
         margin += gib(0.1)
     if any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers):
         margin += loaded_bytes * 3 // 100
     return margin
+
+
+def _format_name(shape: ModelShape) -> str:
+    if shape.unmodelled:
+        return ", ".join(shape.unmodelled)
+    return shape.quantization.method if shape.quantization else "none"
 
 
 def _holds_drafts(asked: EngineSettings) -> bool:

@@ -269,7 +269,7 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     checkpoint_bytes: int = 0
     """Bytes of all tensors of the checkpoint, as its safetensors index states; 0: not known."""
     unmodelled: tuple[str, ...] = ()
-    """Parts other than layers that have no formula here (a quantisation format)."""
+    """Parts of the weights that have no formula here (a quantisation format); known `checkpoint_bytes` stand for them."""
     num_heads: int = 0
     """Attention heads that tensor parallelism must divide."""
     draft_layers: tuple[LayerShape, ...] = ()
@@ -306,9 +306,9 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
 
     @property
     def unmodelled_kinds(self) -> tuple[str, ...]:
-        """Every kind without a formula once, in order of appearance."""
+        """Every kind without a formula once, in order of appearance; weights whose bytes are known need none."""
         kinds = (mixer.kind for mixer in self.mixers if isinstance(mixer, UnmodelledLayer))
-        return tuple(dict.fromkeys((*kinds, *self.unmodelled)))
+        return tuple(dict.fromkeys((*kinds, *(() if self.checkpoint_bytes else self.unmodelled))))
 
 
 @lru_cache(maxsize=4096)

@@ -42,6 +42,10 @@ _ATTENTION_NAMES = frozenset({"qkv_proj", "qk_norm", "o_proj"})
 """Names that matter only in layers that attend and also keep a recurrent state (Falcon-H1)."""
 
 
+_REST = {False: "beyond what the config describes", True: "fewer bits of the checkpoint's format"}
+"""Row of the bytes by which a checkpoint's index differs from the formulas; True: the format has none."""
+
+
 class Weights(Struct, frozen=True, kw_only=True):
     """Bytes of one rank."""
 
@@ -252,7 +256,7 @@ def weight_parts(shape: ModelShape, stage: tuple[int, int], weigh: Weigh) -> tup
         "rotary tables": rotary,
         "MLA's absorbed copies": absorbed,
         "padding, allocator rounding": loaded - weights.parameter_bytes - rotary - absorbed,
-        "beyond what the config describes": int(loaded * checkpoint_ratio(shape)) - loaded,
+        _REST[bool(shape.unmodelled)]: int(loaded * checkpoint_ratio(shape)) - loaded,
     }
     return tuple(WeightPart(name=name, size_bytes=size) for name, size in sizes.items() if size)
 

@@ -334,15 +334,25 @@ CHECKPOINT_DECIDES_WEIGHTS = Rule(
     severities=(Severity.INFO,),
     scope=Scope.MEMORY,
     title="The checkpoint's index and the formulas count different bytes.",
-    explanation="The weights are scaled to the index.",
+    explanation="The weights are scaled to the index; so are those of a format that has no formula.",
 )
 
 
 def checkpoint_decides_weights(budget: Budget) -> Iterable[Finding]:
     """The checkpoint's index and the formulas count different bytes: the index is right about the total."""
     shape, ratio = budget.request.shape, checkpoint_ratio(budget.request.shape)
-    if ratio != 1 and budget.request.weights_bytes is None:
-        stored, described = format_gib(shape.checkpoint_bytes), format_gib(int(shape.checkpoint_bytes / ratio))
+    if budget.request.weights_bytes is not None:
+        return
+    stored = format_gib(shape.checkpoint_bytes)
+    if shape.unmodelled and shape.checkpoint_bytes:
+        yield CHECKPOINT_DECIDES_WEIGHTS.finding(
+            "checkpoint_bytes",
+            f"{', '.join(shape.unmodelled)} has no formula: the weights are the {stored} of the checkpoint, shared out over the ranks "
+            "and known to a tenth",
+            do("compare the prediction with the first start"),
+        )
+    elif ratio != 1:
+        described = format_gib(int(shape.checkpoint_bytes / ratio))
         yield CHECKPOINT_DECIDES_WEIGHTS.finding(
             "checkpoint_bytes",
             f"the checkpoint holds {stored} and its config describes {described}: the weights of every rank are scaled to the "

@@ -46,6 +46,8 @@ def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
             continue
         measure = do("start it once and measure")
         known = do("set {kv_cache_memory_bytes} if you know what a GPU has left")
+        stored = do("give total_size of its safetensors index to `kvgate explain --checkpoint-bytes`")
+        of_weights = (stored,) if kind in budget.request.shape.unmodelled else ()
         is_value = field == setting
         yield UNMODELLED_KIND.finding(
             field,
@@ -54,7 +56,7 @@ def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
                 model=budget.request.shape.name,
                 kind=words("{setting} {value}", setting=SettingName(setting), value=value) if is_value else kind,
             ),
-            measure if field == "prefill_context_parallel_size" else any_one(known, measure),
+            measure if field == "prefill_context_parallel_size" else any_one(*of_weights, known, measure),
         )
 
 

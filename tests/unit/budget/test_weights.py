@@ -1,17 +1,22 @@
 """The weights of a rank: scaled to the checkpoint's index where one is known, and every byte in one row of the table of parts."""
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget.answer import Budget, plan
+from kvgate.budget.interval import Verdict
 from kvgate.budget.ledger import weights_of
 from kvgate.budget.model_shape import Encoder, LayerShape, ModelShape, RecurrentState
+from kvgate.budget.units import GIB
 from kvgate.budget.versions import accounting_of
 from kvgate.budget.weights import Weights, checkpoint_ratio, weight_parts
+from kvgate.catalogue import load_model
 from kvgate.hf_config.blocks import replicated, vector
+from kvgate.judge.assess import Assessment
 from kvgate.judge.models import look_up_model
 from kvgate.judge.what_if import assess_request
 from kvgate.rules.checks import judge_budget
@@ -63,6 +68,53 @@ def test_the_weights_of_a_rank_are_scaled_to_another_total(index_bytes: int, *, 
 def test_a_what_if_can_bring_the_index() -> None:
     assessment = assess_request({"model": QWEN, "gpu": "H100-SXM-80GB", "checkpoint_bytes": 2 * INDEX_BYTES})
     assert "CheckpointDecidesWeights" in {finding.rule.id for finding in assessment.findings}
+
+
+HQQ = {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4}}}
+QUARTER = 5 * GIB
+
+
+def hqq_verdict(**more: Any) -> Assessment:
+    """A Qwen3-8B, 15.26 GiB in bfloat16, in a format without a formula."""
+    config = {**load_model(QWEN).config, "quantization_config": HQQ}
+    return assess_request({"model_config": config, "gpu": "L4-24GB", "max_model_len": 8192, **more})
+
+
+def test_a_format_without_a_formula_has_no_budget_until_the_checkpoints_bytes_are_known() -> None:
+    unknown, known = hqq_verdict(), hqq_verdict(checkpoint_bytes=QUARTER)
+    assert (unknown.verdict, known.verdict) == (Verdict.UNKNOWN, Verdict.FITS)
+    assert known.budget is not None
+    assert known.budget.tightest is not None
+    assert known.budget.tightest.ledger is not None
+    weights = known.budget.tightest.ledger.weights
+    assert weights.low < QUARTER < weights.high
+    assert weights.expected == pytest.approx(QUARTER, rel=0.02)
+    assert 0.15 < (weights.high - weights.low) / weights.expected < 0.3
+    assert "CheckpointDecidesWeights" in {finding.rule.id for finding in known.findings}
+
+
+def test_weights_that_are_given_need_no_formula_either() -> None:
+    assert hqq_verdict(weights_bytes=QUARTER).verdict is Verdict.FITS
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_gib", "verdict"), [(12, Verdict.FITS), (18, Verdict.MAY_NOT_FIT), (30, Verdict.DOES_NOT_FIT)]
+)
+def test_only_what_is_certain_is_refused_by_the_bytes_of_a_checkpoint(checkpoint_gib: int, verdict: Verdict) -> None:
+    assert hqq_verdict(checkpoint_bytes=checkpoint_gib * GIB).verdict is verdict
+
+
+def test_ranks_share_a_format_without_a_formula_with_a_wider_interval() -> None:
+    widths = []
+    for tensor in (1, 2):
+        budget = hqq_verdict(checkpoint_bytes=QUARTER, tensor_parallel_size=tensor).budget
+        assert budget is not None
+        assert budget.tightest is not None
+        assert budget.tightest.ledger is not None
+        weights = budget.tightest.ledger.weights
+        assert weights.low < QUARTER // tensor < weights.high
+        widths.append((weights.high - weights.low) / weights.expected)
+    assert widths[0] < widths[1]
 
 
 MODELS = [
