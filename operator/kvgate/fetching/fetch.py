@@ -1,0 +1,47 @@
+"""One model, or several at once, from a hub: the facts, or the reason why there are none."""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from kvgate.checkpoint.not_fetched import NotFetched
+from kvgate.checkpoint.published import Published
+from kvgate.fetching.asked import Asked, asked_for
+from kvgate.fetching.bounded_http import Http
+from kvgate.fetching.hub import Hub, HubFiles, hub_of_environment
+from kvgate.fetching.limits import LIMITS, CouldNotFetch, Limits, Spending
+from kvgate.fetching.reading import published
+
+
+def fetch(name: str, revision: str = "", *, limits: Limits = LIMITS, hub: Hub | None = None) -> Published | NotFetched:
+    """Return what is published under a name; it blocks for `limits.max_seconds` at most, and raises nothing.
+
+    `hub` is the one of the environment (HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE) where none is given.
+    """
+    return _fetch(name, revision, Spending(limits), hub)
+
+
+def fetch_all(
+    asked: Iterable[tuple[str, str]], *, limits: Limits = LIMITS, hub: Hub | None = None, num_at_once: int = 4
+) -> tuple[Published | NotFetched, ...]:
+    """Fetch models by (name, revision), in this order; all of them together have the time of one."""
+    asked = tuple(dict.fromkeys(asked))
+    accounts = [Spending(limits) for _ in asked]
+    with ThreadPoolExecutor(num_at_once, thread_name_prefix="kvgate-models") as pool:
+        fetched = pool.map(lambda each, spending: _fetch(each[0], each[1], spending, hub), asked, accounts)
+        return tuple(fetched)
+
+
+def _fetch(name: str, revision: str, spending: Spending, hub: Hub | None) -> Published | NotFetched:
+    try:
+        asked = asked_for(name, revision)
+        return _from_hub(asked, spending, hub or hub_of_environment())
+    except CouldNotFetch as error:
+        message = error.message if name in error.message else f"{name}: {error.message}"
+        return NotFetched(
+            name=name, revision=revision, reason=error.reason, message=message, remedies=tuple(error.remedies)
+        )
+
+
+def _from_hub(asked: Asked, spending: Spending, hub: Hub) -> Published:
+    with Http(spending).open() as http:
+        return published(HubFiles(http, hub, asked), asked)

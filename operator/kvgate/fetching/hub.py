@@ -1,0 +1,176 @@
+"""Repositories of a hub: huggingface.co, or whatever HF_ENDPOINT names.
+
+Address, token, cache and offline mode are those of huggingface_hub. Its downloads are not used: they follow redirects anywhere, wait
+as long as a server says, and have no limit of time or size.
+"""
+
+from collections.abc import Collection
+from typing import Any, TypeGuard
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from kvgate import __version__
+from kvgate.checkpoint.not_fetched import Reason
+from kvgate.fetching.asked import Asked
+from kvgate.fetching.bounded_http import REACH, Answer, Http, Range, as_json, broken, host_of, retry_after
+from kvgate.fetching.files import Part
+from kvgate.fetching.limits import CouldNotFetch
+from kvgate.text.inert import inert
+
+_MAX_LISTING_BYTES = 32 << 20
+"""Bytes of the answer that lists a repository; it has about 60 for each file."""
+_MAX_LISTED = 20_000
+"""Files of a repository; hubs advise against more than 100,000, and models have some hundred."""
+_HEADERS = {"user-agent": f"kvgate/{__version__}", "accept-encoding": "identity"}
+
+
+class Hub(Struct, frozen=True, kw_only=True):
+    """A hub, and the account that asks."""
+
+    endpoint: str = "https://huggingface.co"
+    token: str | None = None
+    is_offline: bool = False
+
+    @property
+    def host(self) -> str:
+        return host_of(self.endpoint)
+
+
+def hub_of_environment() -> Hub:
+    """Return the hub, the token and the mode that huggingface_hub finds in the environment and in its files. Raises CouldNotFetch."""
+    try:
+        from huggingface_hub import constants, get_token
+    except ImportError:
+        raise CouldNotFetch(
+            Reason.NOT_INSTALLED, "huggingface_hub is not installed", "install kvgate with its extra: kvgate[hub]"
+        ) from None
+    if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN or constants.is_offline_mode():
+        return Hub(endpoint=constants.ENDPOINT, is_offline=constants.is_offline_mode())
+    try:
+        token = get_token()
+    except Exception as error:  # noqa: BLE001 - an unreadable file, or an exchange of tokens that failed
+        raise CouldNotFetch(
+            Reason.UNREACHABLE,
+            f"huggingface_hub gives no token: {inert(str(error)[:300])}",
+            "run `hf auth login` again, or set HF_TOKEN",
+        ) from None
+    return Hub(endpoint=constants.ENDPOINT, token=token)
+
+
+class HubFiles:
+    """One commit of a repository."""
+
+    def __init__(self, http: Http, hub: Hub, asked: Asked) -> None:
+        self._http, self._hub, self._asked = http, hub, asked
+        self.source = hub.host
+        self.commit, self.names = self._listed()
+
+    def _listed(self) -> tuple[str, Collection[str]]:
+        repository, revision = self._asked.repository, quote(self._asked.revision, safe="")
+        answer = self._get(f"api/models/{repository}/revision/{revision}", max_bytes=_MAX_LISTING_BYTES)
+        if answer.status != 200:
+            raise failure(answer, self._hub, self._asked)
+        listing = as_json(answer.body, f"the list of the files of {repository} from {self._hub.host}")
+        siblings = listing.get("siblings") if isinstance(listing, dict) else None
+        if not isinstance(siblings, list):
+            raise broken(f"{self._hub.host} does not list the files of {repository}")
+        names = [each.get("rfilename") for each in siblings[:_MAX_LISTED] if isinstance(each, dict)]
+        commit = listing.get("sha")
+        return commit if _is_commit(commit) else "", frozenset(filter(_is_file_name, names))
+
+    def read(self, name: str, *, max_bytes: int) -> bytes:
+        answer = self._get(self._resolved(name), max_bytes=max_bytes)
+        if answer.status != 200:
+            raise failure(answer, self._hub, self._asked, name)
+        return answer.body
+
+    def read_part(self, name: str, *, start: int, length: int) -> Part:
+        answer = self._get(self._resolved(name), wanted=Range(start, length), max_bytes=length)
+        if answer.status not in (200, 206):
+            raise failure(answer, self._hub, self._asked, name)
+        return Part(answer.body, answer.total_bytes)
+
+    def _resolved(self, name: str) -> str:
+        revision = quote(self.commit or self._asked.revision, safe="")
+        return f"{self._asked.repository}/resolve/{revision}/{quote(name)}"
+
+    def _get(self, path: str, *, max_bytes: int, wanted: Range | None = None) -> Answer:
+        url = f"{self._hub.endpoint}/{path}"
+        return self._http.get(url, headers=_HEADERS, token=self._hub.token, wanted=wanted, max_bytes=max_bytes)
+
+
+def _is_commit(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 40 and set(value) <= set("0123456789abcdef")
+
+
+def _is_file_name(name: Any) -> TypeGuard[str]:
+    """Return True for a path that stays in its repository."""
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= 1000
+        and name.isprintable()
+        and "\\" not in name
+        and not {"", ".", ".."} & set(name.split("/"))
+    )
+
+
+def failure(answer: Answer, hub: Hub, asked: Asked, file: str = "") -> CouldNotFetch:
+    """Return what an answer with an error means; the hub names the reason in `X-Error-Code`."""
+    code, name = answer.headers.get("x-error-code", ""), asked.repository
+    if code == "GatedRepo":
+        return _gated(hub, name)
+    if answer.status == 404 and code == "RevisionNotFound":
+        message = f"{name} on {hub.host} has no branch, tag or commit {asked.revision}"
+        return CouldNotFetch(Reason.REVISION_NOT_FOUND, message, "correct the revision, or leave it out")
+    if answer.status == 404 and file:
+        return CouldNotFetch(Reason.FILE_NOT_FOUND, f"{name} on {hub.host} lists {file} but does not have it")
+    if answer.status == 401 and "credentials" in answer.headers.get("x-error-message", "").lower():
+        message = f"{hub.host} does not accept the token"
+        return CouldNotFetch(Reason.GATED, message, "set HF_TOKEN to a valid token, or unset it for a public model")
+    if answer.status in (401, 404) or code == "RepoNotFound":
+        return _not_found(hub, name)
+    if answer.status in (403, 407, 451):
+        said = f" ({said})" if (said := _said(answer)) else ""
+        return CouldNotFetch(
+            Reason.GATED,
+            f"{hub.host} refuses access to {name}: HTTP {answer.status}{said}",
+            "set HF_TOKEN to a token that may read it",
+        )
+    if answer.status == 429:
+        return _rate_limited(answer, hub)
+    return CouldNotFetch(Reason.UNREACHABLE, f"{hub.host} answers with HTTP {answer.status}", *REACH)
+
+
+def _gated(hub: Hub, name: str) -> CouldNotFetch:
+    page = f"{hub.endpoint}/{name}"
+    if hub.token:
+        message = f"{name} is gated, and its publisher has not accepted the account of the token"
+        return CouldNotFetch(Reason.GATED, message, f"ask for access on {page}, or set HF_TOKEN to a token that has it")
+    message = f"{name} is gated: only accounts that its publisher accepted may read it, and there is no token"
+    return CouldNotFetch(
+        Reason.GATED, message, f"ask for access on {page}, and set HF_TOKEN; the token of `hf auth login` is read too"
+    )
+
+
+def _not_found(hub: Hub, name: str) -> CouldNotFetch:
+    correct = "correct the name"
+    if hub.token:
+        message = f"{hub.host} has no model {name} that the account of the token may read"
+        return CouldNotFetch(Reason.NOT_FOUND, message, correct, "set HF_TOKEN to a token that may read it")
+    message = f"{hub.host} has no public model {name}: there is none, or it is private and there is no token"
+    return CouldNotFetch(
+        Reason.NOT_FOUND, message, correct, "set HF_TOKEN if it is private; the token of `hf auth login` is read too"
+    )
+
+
+def _rate_limited(answer: Answer, hub: Hub) -> CouldNotFetch:
+    seconds = retry_after(answer.headers)
+    when = f"; it takes them again in {seconds} seconds" if seconds is not None else ""
+    remedies = ["try again later"] if hub.token else ["try again later", "set HF_TOKEN: accounts may ask more often"]
+    return CouldNotFetch(Reason.RATE_LIMITED, f"{hub.host} takes no more requests (HTTP 429){when}", *remedies)
+
+
+def _said(answer: Answer) -> str:
+    """Return the hub's own words."""
+    return answer.headers.get("x-error-message", "")[:200]
