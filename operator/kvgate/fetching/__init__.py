@@ -1,1 +1,1 @@
-"""What publishers published, fetched from a hub, a folder or a mirror; only where somebody asked for it, never on the admission path."""
+"""Fetches what publishers published from a hub, a folder or a mirror; only where somebody asked for it, never on the admission path."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from support.hub_server import TOKEN, LoopbackHub, loopback_hub
 
 from kvgate.fetching.hub import Hub
+from support.hub_server import TOKEN, LoopbackHub, loopback_hub
 
 pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
 

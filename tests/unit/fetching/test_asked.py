@@ -26,7 +26,8 @@ def test_the_forms_of_a_name(name: str, repository: str, quantization: str, file
     "name",
     [
         "", "/", "..", "../x", "a/../b", "/models/qwen", "./models", "~/x", "a/b/c", "a//b", "a/b/../c.gguf", "a/b//c.gguf", "a..b/c",
-        "a--b/c", "a/b.git", "a/b\n", "a/b\x00", "a/b c", "a\\b", "https://huggingface.co/a/b", "s3://bucket/x", "a/b:", "a/b:Q4/K", "a/b?x=1",
+        "a--b/c", "a/b.git", "a/b\n", "a/b\x00", "a/b c", "a\\b", "https://huggingface.co/a/b", "s3://bucket/x", "a/b:", "a/b:Q4/K",
+        "a/b?x=1",
         "a/b#c", "a/%2e%2e", "ä/b", "$MODEL", "{{ .Values.model }}", "x" * 200, "-a/b",
     ],
 )  # fmt: skip

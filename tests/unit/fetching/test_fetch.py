@@ -1,11 +1,10 @@
 """A fetch against a hub on loopback."""
 
-from support.hub_server import COMMIT, TOKEN, LoopbackHub
-
 from kvgate.checkpoint.not_fetched import NotFetched, Reason
 from kvgate.checkpoint.published import Published
 from kvgate.fetching.fetch import fetch
 from kvgate.fetching.hub import Hub
+from support.hub_server import COMMIT, TOKEN, LoopbackHub
 
 
 def test_a_config(server: LoopbackHub, hub: Hub) -> None:
