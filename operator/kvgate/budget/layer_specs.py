@@ -26,6 +26,7 @@ from kvgate.budget.model_shape import (
     DTYPE_BYTES,
     CompressedAttention,
     CrossAttention,
+    EncoderAttention,
     FullAttention,
     LatentAttention,
     Mixer,
@@ -95,7 +96,7 @@ def _specs(mixer: Mixer, settings: CacheSettings) -> tuple[KVCacheSpec, ...]:
             count += 1 + (mixer.keeps_checkpoint and settings.keeps_checkpoints)
         block_size = settings.block_size if settings.caches_states else 0
         return (StateSpec(block_size=block_size, state_bytes=state_bytes(mixer, settings), num_states=count),)
-    if isinstance(mixer, SharedCache):
+    if isinstance(mixer, SharedCache | EncoderAttention):
         return ()
     raise UnmodelledKind(mixer.kind)
 

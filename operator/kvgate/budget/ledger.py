@@ -3,6 +3,7 @@
 Every term has its formula; beside them stand the uncertainty that no term explains and the correction by observed starts.
 """
 
+from fractions import Fraction
 from functools import cached_property, lru_cache
 from math import isqrt
 
@@ -38,7 +39,8 @@ class Ledger(Struct, frozen=True, kw_only=True, dict=True):
 
     total_bytes: int
     requested_bytes: int
-    """total × gpu_memory_utilization."""
+    """total × gpu_memory_utilization; all of it where the model keeps no caches, because vLLM then profiles nothing and checks nothing
+    (0.32, `EngineCore._initialize_kv_caches`)."""
     lines: tuple[Term, ...]
     """Terms that are subtracted, in vLLM's order: weights, peak activation, non-torch, CUDA graphs."""
     parameter_bytes: int | None
@@ -178,7 +180,8 @@ def _start_to_start(run: Run, overhead_bytes: int) -> StartToStart:
 
 
 def _by_formula(run: Run, request: BudgetRequest, resolved: Resolved) -> Ledger:
-    accelerator, share = request.accelerator, resolved.gpu_memory_utilization
+    accelerator = request.accelerator
+    share = resolved.gpu_memory_utilization if request.shape.keeps_caches else Fraction(1)
     # other drivers report another total memory; there are no logs of new releases, and few of other vendors
     spread = max(
         accelerator.memory_high_bytes - accelerator.memory_bytes,

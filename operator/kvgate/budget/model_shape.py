@@ -107,6 +107,14 @@ class SharedCache(Struct, frozen=True, kw_only=True):
     kind = "shared KV cache"
 
 
+class EncoderAttention(Struct, frozen=True, kw_only=True):
+    """Attention to the whole input in both directions, which needs no cache (vLLM 0.32, `EncoderOnlyAttention`)."""
+
+    num_heads: int
+
+    kind = "encoder-only attention"
+
+
 class RecurrentState(Struct, frozen=True, kw_only=True):
     """A state of fixed size per sequence: Mamba 1 and 2, GDN, KDA, linear attention, short convolution."""
 
@@ -138,6 +146,7 @@ Mixer = (
     | CompressedAttention
     | CrossAttention
     | SharedCache
+    | EncoderAttention
     | RecurrentState
     | UnmodelledLayer
 )
@@ -277,7 +286,9 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     supports_pipeline: bool = True
     """False for model classes that vLLM cannot cut into stages (Whisper, Codestral-Mamba)."""
     own_ends: bool = False
-    """True where embedding and head stand in `first` and `last`: Whisper keeps them whole, embedding models have no head."""
+    """True where embedding and head stand in `first` and `last`: Whisper keeps them whole."""
+    pools: bool = False
+    """True for a class that returns vectors or scores: it has neither an output head nor a sampler."""
 
     @property
     def is_sparse(self) -> bool:
@@ -288,6 +299,11 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     def is_hybrid(self) -> bool:
         """True for a model with recurrent states, beside attention or alone."""
         return any(isinstance(mixer, RecurrentState) for mixer in self.mixers)
+
+    @property
+    def keeps_caches(self) -> bool:
+        """True where requests take blocks; an encoder alone keeps nothing between steps."""
+        return any(not isinstance(mixer, EncoderAttention | SharedCache) for mixer in self.mixers)
 
     @property
     def is_dense(self) -> bool:

@@ -62,7 +62,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
     @property
     def has_sampler(self) -> bool:
-        return self.stage[1] == len(self.shape.layers)
+        return self.stage[1] == len(self.shape.layers) and not self.shape.pools
 
     @property
     def has_encoder(self) -> bool:

@@ -198,7 +198,9 @@ def _end_tensors(shape: ModelShape, storage: _Storage, stage: tuple[int, int]) -
     if has_embedding:
         yield rows * shape.hidden_size * element
     if has_head:
-        if not (shape.tie_word_embeddings and has_embedding):
+        holds_copy = shape.tie_word_embeddings and has_embedding
+        # a pooling model makes no head, but its last stage still makes the embedding that would be tied to one
+        if not holds_copy and (shape.tie_word_embeddings or not shape.pools):
             head = LocalMatrix(parts=(rows,), columns=shape.hidden_size, element_bytes=element)
             yield from stored_tensors(head, shape.head_format, loaded=storage.loaded)
         if shape.lm_head_bias:

@@ -3,30 +3,20 @@
 Read in vLLM 0.32's model classes; rows were checked against the parameter counts of those classes (tests/parity).
 """
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from kvgate.budget.model_shape import End
 from kvgate.hf_config.deepseek_v4 import deepseek_v4_stack
 from kvgate.hf_config.delta_nets import gdn_stack, kimi_stack
 from kvgate.hf_config.encoder_decoder import mllama_stack, whisper_stack
-from kvgate.hf_config.encoders.clip import llava_vision, minimax_vision, phi3_vision
-from kvgate.hf_config.encoders.gemma import gemma3_vision, gemma4_towers, gemma4_unified
-from kvgate.hf_config.encoders.llama import llama4_vision, mllama_vision, muse_vision
-from kvgate.hf_config.encoders.mistral import pixtral_vision, voxtral_audio, whisper_audio
-from kvgate.hf_config.encoders.patch_mergers import glm4v_vision, moonvit, step_vision
-from kvgate.hf_config.encoders.qwen import (
-    qwen2_5_vision,
-    qwen2_vision,
-    qwen3_5_vision,
-    qwen3_vision,
-    qwen_omni_towers,
-)
 from kvgate.hf_config.family import Architecture, Family, Multimodal
 from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.gemma import gemma3_stack, gemma4_stack
 from kvgate.hf_config.heads_by_layer import gpt_oss_stack, laguna_stack, llama4_stack, mimo_stack, step_stack
 from kvgate.hf_config.latent import latent_stack, minimax_m3_stack
-from kvgate.hf_config.layers import headless_stack, uniform_stack
+from kvgate.hf_config.layers import uniform_stack
 from kvgate.hf_config.linear_attention import bailing_stack, minimax_stack, short_conv_stack
 from kvgate.hf_config.mamba import (
     bamba_stack,
@@ -36,7 +26,9 @@ from kvgate.hf_config.mamba import (
     mamba2_stack,
     mamba_stack,
 )
+from kvgate.hf_config.multimodal import MULTIMODAL
 from kvgate.hf_config.nemotron import nemotron_nas_stack, nemotron_stack
+from kvgate.hf_config.pooling import POOLING, bidirectional, converted, converted_from
 
 _ALL_ENDS = frozenset(End)
 _TIED_ENDS = frozenset({End.EMBEDDING, End.NORM})
@@ -141,10 +133,10 @@ _STEP = Family(
     layers=step_stack,
     known=replace(_FLOAT32_ROUTER, head_norms="head", bias_key="attention_bias", output_bias_follows=False),
 )
-_HEADLESS_LLAMA = Family(layers=headless_stack, known=_LLAMA, own_ends=True)
 
 _FAMILIES: dict[str, Family] = {
     **{name: Family(layers=uniform_stack, known=known) for name, known in _UNIFORM.items()},
+    **POOLING,
     "BailingMoeV2_5ForCausalLM": Family(layers=bailing_stack),
     "BambaForCausalLM": Family(layers=bamba_stack, known=Architecture(ends_everywhere=_ALL_ENDS)),
     "DeciLMForCausalLM": Family(layers=nemotron_nas_stack, known=_LLAMA),
@@ -199,7 +191,6 @@ _FAMILIES: dict[str, Family] = {
         known=Architecture(tied=True, head_norms="head", router_bias=True, ends_everywhere=_EMBEDDING),
     ),
     "Llama4ForCausalLM": Family(layers=llama4_stack),
-    "LlamaModel": _HEADLESS_LLAMA,
     "Mamba2ForCausalLM": Family(layers=mamba2_stack, known=_MAMBA, supports_pipeline=False),
     "MambaForCausalLM": Family(layers=mamba_stack, known=_MAMBA),
     "MiMoV2FlashForCausalLM": Family(
@@ -210,7 +201,6 @@ _FAMILIES: dict[str, Family] = {
     "MiniMaxM3SparseForCausalLM": Family(layers=minimax_m3_stack, known=_MINIMAX_M3),
     "MiniMaxText01ForCausalLM": Family(layers=minimax_stack, supports_pipeline=False),
     "Mistral4ForCausalLM": Family(layers=latent_stack),
-    "MistralModel": _HEADLESS_LLAMA,
     "MllamaForCausalLM": Family(layers=mllama_stack, supports_pipeline=False),
     "NemotronHForCausalLM": Family(
         layers=nemotron_stack, known=Architecture(positions=False, ends_everywhere=_ALL_ENDS)
@@ -232,35 +222,6 @@ _FAMILIES: dict[str, Family] = {
 }
 """The classes above, and those whose layers are read by a function of their own; one row per class."""
 
-_MULTIMODAL: dict[str, Multimodal] = {
-    "Exaone4_5_ForConditionalGeneration": Multimodal(towers=qwen2_5_vision, language_model="Exaone4ForCausalLM"),
-    "Gemma3ForConditionalGeneration": Multimodal(towers=gemma3_vision, language_model="Gemma3ForCausalLM"),
-    "Gemma4ForConditionalGeneration": Multimodal(towers=gemma4_towers, language_model="Gemma4ForCausalLM"),
-    "Gemma4UnifiedForConditionalGeneration": Multimodal(towers=gemma4_unified, language_model="Gemma4ForCausalLM"),
-    "Glm4vForConditionalGeneration": Multimodal(towers=glm4v_vision, language_model="Glm4ForCausalLM"),
-    "Glm4vMoeForConditionalGeneration": Multimodal(towers=glm4v_vision, language_model="Glm4MoeForCausalLM"),
-    "KimiK25ForConditionalGeneration": Multimodal(towers=moonvit, language_model="DeepseekV3ForCausalLM"),
-    "KimiK3ForConditionalGeneration": Multimodal(towers=moonvit, language_model="KimiLinearForCausalLM"),
-    "Llama4ForConditionalGeneration": Multimodal(towers=llama4_vision, language_model="Llama4ForCausalLM"),
-    "LlavaForConditionalGeneration": Multimodal(towers=llava_vision),
-    "MiniMaxM3SparseForConditionalGeneration": Multimodal(towers=minimax_vision, language_model="MiniMaxM3SparseForCausalLM"),
-    "Mistral3ForConditionalGeneration": Multimodal(towers=pixtral_vision, ties_embeddings=True),
-    "MllamaForConditionalGeneration": Multimodal(towers=mllama_vision, language_model="MllamaForCausalLM"),
-    "MuseGlimmerForConditionalGeneration": Multimodal(towers=muse_vision, language_model="MuseGlimmerForCausalLM"),
-    "Phi3VForCausalLM": Multimodal(towers=phi3_vision, language_model="Phi3ForCausalLM"),
-    "Qwen2_5_VLForConditionalGeneration": Multimodal(towers=qwen2_5_vision, language_model="Qwen2ForCausalLM"),
-    "Qwen2VLForConditionalGeneration": Multimodal(towers=qwen2_vision, language_model="Qwen2ForCausalLM"),
-    "Qwen3_5ForConditionalGeneration": Multimodal(towers=qwen3_5_vision, language_model="Qwen3_5ForCausalLM"),
-    "Qwen3_5MoeForConditionalGeneration": Multimodal(towers=qwen3_5_vision, language_model="Qwen3_5MoeForCausalLM"),
-    "Qwen3OmniMoeForConditionalGeneration": Multimodal(towers=qwen_omni_towers, language_model="Qwen3MoeForCausalLM"),
-    "Qwen3VLForConditionalGeneration": Multimodal(towers=qwen3_vision, language_model="Qwen3ForCausalLM"),
-    "Qwen3VLMoeForConditionalGeneration": Multimodal(towers=qwen3_vision, language_model="Qwen3MoeForCausalLM"),
-    "Step3p7ForConditionalGeneration": Multimodal(towers=step_vision, language_model="Step3p5ForCausalLM"),
-    "VoxtralForConditionalGeneration": Multimodal(towers=voxtral_audio, language_model="LlamaForCausalLM"),
-    "WhisperForConditionalGeneration": Multimodal(towers=whisper_audio, language_model="WhisperForConditionalGeneration"),
-}  # fmt: skip
-"""Classes with towers; one row per class."""
-
 _MODEL_TYPES: dict[str, str] = {
     "llama": "LlamaForCausalLM",
     "ministral3": "Ministral3ForCausalLM",
@@ -270,20 +231,47 @@ _MODEL_TYPES: dict[str, str] = {
 """`text_config.model_type` → the class of a language model, for multimodal classes that take any."""
 
 
+_READ_IS_CAUSAL = frozenset(
+    {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen2Model", "Qwen3ForCausalLM"}
+)
+"""Classes whose layers attend both ways where config.json says `is_causal: false` (vLLM 0.32, llama.py, qwen2.py, qwen3.py)."""
+
+
 def family_of(architecture: str, fields: Fields) -> Family | None:
-    """Return the row of the class, or of its language model's class; None for a class that nobody read yet."""
-    multimodal = _MULTIMODAL.get(architecture)
+    """Return the row of the class, or of its language model's class; None for a class that nobody read yet.
+
+    A class that vLLM makes from another one by its name's end has the row of that one, without its head.
+    """
+    if (row := _row(architecture, fields)) is not None:
+        if fields.values.get("is_causal") is False and architecture in _READ_IS_CAUSAL:
+            return replace(row, layers=bidirectional(row.layers))
+        return row
+    names, scores = converted_from(architecture)
+    rows = (_row(name, fields) for name in names)
+    base = next((row for row in rows if row is not None), None)
+    return None if base is None else converted(base, scores=scores)
+
+
+def _row(architecture: str, fields: Fields) -> Family | None:
+    multimodal = MULTIMODAL.get(architecture)
     if multimodal is None or multimodal.language_model:
         return _FAMILIES.get(multimodal.language_model if multimodal else architecture)
-    named = (*fields.section("text_config").sequence("architectures"), _MODEL_TYPES.get(fields.text("model_type")))
+    named = (*_named(fields), _MODEL_TYPES.get(fields.text("model_type")))
     return next((_FAMILIES[name] for name in named if name in _FAMILIES), None)
+
+
+def _named(fields: Fields) -> Iterator[str]:
+    """Yield the classes of a language model that the nested configs name."""
+    for key in ("text_config", "llm_config", "language_config"):
+        yield from map(str, fields.section(key).sequence("architectures"))
 
 
 def multimodal_of(architecture: str) -> Multimodal | None:
     """Return the row of a class with towers; None where it has no towers, or none that kvgate can read."""
-    return _MULTIMODAL.get(architecture)
+    candidates = (architecture, *converted_from(architecture)[0])
+    return next((MULTIMODAL[name] for name in candidates if name in MULTIMODAL), None)
 
 
 def classes_read() -> frozenset[str]:
     """Return the model classes that have a row of their own, as a model or as its towers."""
-    return frozenset({*_FAMILIES, *_MULTIMODAL})
+    return frozenset({*_FAMILIES, *MULTIMODAL})

@@ -102,7 +102,9 @@ class Family(Struct, frozen=True, kw_only=True):
     known: Architecture = PLAIN
     supports_pipeline: bool = True
     own_ends: bool = False
-    """True where the stack holds embedding and head itself, because they differ from other classes', or are missing."""
+    """True where the stack holds embedding and head itself, because they differ from other classes'."""
+    pools: bool = False
+    """True for a class that returns vectors or scores, and has no output head."""
 
 
 class Multimodal(Struct, frozen=True, kw_only=True):

@@ -5,12 +5,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvgate.budget.matrix import Matrix, Units
+from kvgate.budget.matrix import Matrix
 from kvgate.budget.model_shape import DTYPE_BYTES, End, FullAttention, LayerShape, Mixer, Mlp, UnmodelledLayer
-from kvgate.budget.units import round_up
-from kvgate.budget.weights import VOCABULARY_MULTIPLE
 from kvgate.hf_config.attention import attention_matrices, attention_of, layer_windows, other_layer_types
-from kvgate.hf_config.blocks import column_parallel, replicated, vector
+from kvgate.hf_config.blocks import replicated, vector
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import mlp_matrices, mlps_of
 from kvgate.hf_config.fields import Fields
@@ -59,14 +57,6 @@ def uniform_stack(model: LanguageModel) -> Stack:
         for window in windows
     ]
     return _stack_of(model, attentions, mlps_of(fields, known, model.num_layers))
-
-
-def headless_stack(model: LanguageModel) -> Stack:
-    """Read an embedding model of such layers, which has nothing after the last norm."""
-    whole = uniform_stack(model)
-    rows = round_up(model.fields.count("vocab_size"), VOCABULARY_MULTIPLE)
-    embedding = column_parallel("embed_tokens", Units(count=rows), columns=model.hidden_size)
-    return replace(whole, first=(embedding, *whole.first))
 
 
 def attention_stack(model: LanguageModel, mixers: Sequence[FullAttention], mlps: Sequence[Mlp] = ()) -> Stack:

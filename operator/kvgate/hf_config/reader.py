@@ -14,7 +14,7 @@ from kvgate.budget.model_shape import (
 from kvgate.hf_config.architectures import family_of, multimodal_of
 from kvgate.hf_config.family import Family, LanguageModel
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError, language_keys
-from kvgate.hf_config.layers import headless_stack, uniform_stack, unmodelled_mixer
+from kvgate.hf_config.layers import uniform_stack, unmodelled_mixer
 from kvgate.hf_config.modules import UnknownFormat
 from kvgate.hf_config.positions import default_max_model_len, derived_max_model_len, rotary_tables
 from kvgate.hf_config.quantization import (
@@ -59,7 +59,7 @@ def read_config(
 
 def _unmodelled_kind(architecture: str, family: Family | None, fields: Fields, *, has_reader: bool) -> str | None:
     """Name the part that has no formula here: a kind of cache, an encoder, or a class that nobody read yet."""
-    kind = unmodelled_mixer(fields) if family is None or family.layers in (uniform_stack, headless_stack) else None
+    kind = unmodelled_mixer(fields) if family is None or family.layers is uniform_stack else None
     if kind is None and not has_reader and any(fields.has(key) for key in _ENCODER_KEYS):
         return "multimodal encoder"  # even of a known class: glm-4v and Qwen-VL share theirs with text models
     return kind or (f"architecture {architecture}" if family is None else None)
@@ -132,6 +132,7 @@ def _shape(
         num_heads=fields.count(*HEADS, default=0),
         supports_pipeline=family.supports_pipeline,
         own_ends=family.own_ends,
+        pools=family.pools,
     )
 
 

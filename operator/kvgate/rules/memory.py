@@ -197,7 +197,7 @@ def headroom_is_thin(budget: Budget) -> Iterable[Finding]:
     headroom, stage = budget.headroom, budget.tightest
     if budget.verdict is not Verdict.FITS or headroom is None or stage is None or stage.ledger is None:
         return
-    if headroom.expected * 20 < stage.available.expected:
+    if budget.demand_bytes and headroom.expected * 20 < stage.available.expected:
         free, pool = format_gib(headroom.expected), format_gib(stage.available.expected)
         yield THIN_HEADROOM.finding(
             "max_num_seqs",

@@ -6,7 +6,7 @@ import pytest
 
 from kvgate import catalogue
 from kvgate.budget.model_shape import FullAttention
-from kvgate.hf_config import architectures, read_config
+from kvgate.hf_config import architectures, multimodal, read_config
 from kvgate.hf_config.family import PLAIN, Family, Multimodal
 from support.builders import catalogue_shape, new_llama_config
 
@@ -67,11 +67,11 @@ def test_one_row_is_enough_for_a_class_with_a_known_tower(monkeypatch: pytest.Mo
     known = catalogue.load_model("Qwen/Qwen2-VL-7B-Instruct").config
     toy = {**known, "architectures": ["ToyForConditionalGeneration"]}
     assert read_config(toy).unmodelled_kinds
-    row = Multimodal(towers=architectures.qwen2_vision, language_model="Qwen2ForCausalLM")
-    monkeypatch.setitem(architectures._MULTIMODAL, "ToyForConditionalGeneration", row)
+    row = Multimodal(towers=multimodal.qwen2_vision, language_model="Qwen2ForCausalLM")
+    monkeypatch.setitem(multimodal.MULTIMODAL, "ToyForConditionalGeneration", row)
     assert read_config(toy).encoders == read_config(known).encoders != ()
 
 
 def test_the_language_model_of_a_class_with_towers_has_a_row() -> None:
-    named = {row.language_model for row in architectures._MULTIMODAL.values()} - {""}
+    named = {row.language_model for row in multimodal.MULTIMODAL.values()} - {""}
     assert named <= architectures._FAMILIES.keys()

@@ -1,0 +1,44 @@
+"""The table from a class with vision or audio towers to the reader of the towers and to its language model's class."""
+
+from kvgate.hf_config.encoders.clip import llava_vision, minimax_vision, phi3_vision
+from kvgate.hf_config.encoders.gemma import gemma3_vision, gemma4_towers, gemma4_unified
+from kvgate.hf_config.encoders.llama import llama4_vision, mllama_vision, muse_vision
+from kvgate.hf_config.encoders.mistral import pixtral_vision, voxtral_audio, whisper_audio
+from kvgate.hf_config.encoders.patch_mergers import glm4v_vision, moonvit, step_vision
+from kvgate.hf_config.encoders.qwen import (
+    qwen2_5_vision,
+    qwen2_vision,
+    qwen3_5_vision,
+    qwen3_vision,
+    qwen_omni_towers,
+)
+from kvgate.hf_config.family import Multimodal
+
+MULTIMODAL: dict[str, Multimodal] = {
+    "Exaone4_5_ForConditionalGeneration": Multimodal(towers=qwen2_5_vision, language_model="Exaone4ForCausalLM"),
+    "Gemma3ForConditionalGeneration": Multimodal(towers=gemma3_vision, language_model="Gemma3ForCausalLM"),
+    "Gemma4ForConditionalGeneration": Multimodal(towers=gemma4_towers, language_model="Gemma4ForCausalLM"),
+    "Gemma4UnifiedForConditionalGeneration": Multimodal(towers=gemma4_unified, language_model="Gemma4ForCausalLM"),
+    "Glm4vForConditionalGeneration": Multimodal(towers=glm4v_vision, language_model="Glm4ForCausalLM"),
+    "Glm4vMoeForConditionalGeneration": Multimodal(towers=glm4v_vision, language_model="Glm4MoeForCausalLM"),
+    "KimiK25ForConditionalGeneration": Multimodal(towers=moonvit, language_model="DeepseekV3ForCausalLM"),
+    "KimiK3ForConditionalGeneration": Multimodal(towers=moonvit, language_model="KimiLinearForCausalLM"),
+    "Llama4ForConditionalGeneration": Multimodal(towers=llama4_vision, language_model="Llama4ForCausalLM"),
+    "LlavaForConditionalGeneration": Multimodal(towers=llava_vision),
+    "MiniMaxM3SparseForConditionalGeneration": Multimodal(towers=minimax_vision, language_model="MiniMaxM3SparseForCausalLM"),
+    "Mistral3ForConditionalGeneration": Multimodal(towers=pixtral_vision, ties_embeddings=True),
+    "MllamaForConditionalGeneration": Multimodal(towers=mllama_vision, language_model="MllamaForCausalLM"),
+    "MuseGlimmerForConditionalGeneration": Multimodal(towers=muse_vision, language_model="MuseGlimmerForCausalLM"),
+    "Phi3VForCausalLM": Multimodal(towers=phi3_vision, language_model="Phi3ForCausalLM"),
+    "Qwen2_5_VLForConditionalGeneration": Multimodal(towers=qwen2_5_vision, language_model="Qwen2ForCausalLM"),
+    "Qwen2VLForConditionalGeneration": Multimodal(towers=qwen2_vision, language_model="Qwen2ForCausalLM"),
+    "Qwen3_5ForConditionalGeneration": Multimodal(towers=qwen3_5_vision, language_model="Qwen3_5ForCausalLM"),
+    "Qwen3_5MoeForConditionalGeneration": Multimodal(towers=qwen3_5_vision, language_model="Qwen3_5MoeForCausalLM"),
+    "Qwen3OmniMoeForConditionalGeneration": Multimodal(towers=qwen_omni_towers, language_model="Qwen3MoeForCausalLM"),
+    "Qwen3VLForConditionalGeneration": Multimodal(towers=qwen3_vision, language_model="Qwen3ForCausalLM"),
+    "Qwen3VLMoeForConditionalGeneration": Multimodal(towers=qwen3_vision, language_model="Qwen3MoeForCausalLM"),
+    "Step3p7ForConditionalGeneration": Multimodal(towers=step_vision, language_model="Step3p5ForCausalLM"),
+    "VoxtralForConditionalGeneration": Multimodal(towers=voxtral_audio, language_model="LlamaForCausalLM"),
+    "WhisperForConditionalGeneration": Multimodal(towers=whisper_audio, language_model="WhisperForConditionalGeneration"),
+}  # fmt: skip
+"""Classes with towers; one row per class."""
