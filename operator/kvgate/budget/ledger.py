@@ -263,7 +263,7 @@ def _weights_margin(shape: ModelShape, loaded_bytes: int) -> int:
         margin += loaded_bytes // 100
     if shape.quantization is not None and shape.quantization.method == "mxfp4":
         margin += loaded_bytes // 100
-    if shape.unmodelled:
+    if shape.unmodelled or (shape.quantization is not None and shape.quantization.format == "as-stored"):
         margin += loaded_bytes // 10
     if shape.encoders:
         margin += gib(0.1)

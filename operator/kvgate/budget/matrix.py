@@ -12,7 +12,7 @@ from kvgate.budget.units import cdiv
 
 FormatName = Literal[
     "fp8-block", "fp8-tensor", "fp8-channel", "mxfp8", "nvfp4", "nvfp4-weights", "mxfp4",
-    "int4-awq", "int4-gptq", "int8-gptq", "int4-packed", "int8-packed", "int8-channel", "nf4",
+    "int4-awq", "int4-gptq", "int8-gptq", "int4-packed", "int8-packed", "int8-channel", "nf4", "as-stored",
 ]  # fmt: skip
 MX_GROUP = 32
 """Input features that share an e8m0 exponent of one byte in MXFP4 and MXFP8."""
@@ -36,6 +36,10 @@ class WeightFormat(Struct, frozen=True, kw_only=True):
     has_zero_points: bool = False
     double_quantized: bool = False
     """True where the scales of nf4 blocks are quantised too."""
+    stored_bytes: int = 0
+    """Bytes of the tensors that store the whole matrix, where no formula gives them but their sizes are known (`as-stored`)."""
+    stored_elements: int = 1
+    """Elements that those bytes store."""
     converts_while_loading: bool = False
     """True for a plain checkpoint: vLLM builds the matrix in the model dtype, and converts it while it loads."""
 
@@ -203,6 +207,11 @@ def _nf4(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
         yield 4 * cdiv(blocks, NF4_GROUPS_PER_SCALE)
 
 
+def _as_stored(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
+    """The rank's share of the bytes that the checkpoint has for the whole matrix."""
+    yield cdiv(matrix.rows * matrix.columns * stored.stored_bytes, stored.stored_elements)
+
+
 def _bits(stored: WeightFormat) -> int:
     return 4 if stored.format.startswith(("int4", "mxfp4")) else 8
 
@@ -226,5 +235,6 @@ _TENSORS: dict[FormatName, Callable[[LocalMatrix, WeightFormat], Iterator[int]]]
     "int8-packed": _packed,
     "int8-channel": _per_channel,
     "nf4": _nf4,
+    "as-stored": _as_stored,
 }
 """Shapes of vLLM 0.32's `create_weights` for each method."""

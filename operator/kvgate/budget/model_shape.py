@@ -271,6 +271,8 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     rotary: tuple[RotaryCache, ...] = ()
     quantization: WeightFormat | None = None
     """Format of most linear layers; each matrix has its own."""
+    embedding_format: WeightFormat | None = None
+    """Format of the token embedding, which only GGUF files convert; None: plain elements."""
     head_format: WeightFormat | None = None
     """Format of the output head, which few quantised checkpoints convert; None: plain elements."""
     kv_cache_scheme: str | None = None

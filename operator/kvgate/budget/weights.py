@@ -195,16 +195,22 @@ def _end_tensors(shape: ModelShape, storage: _Storage, stage: tuple[int, int]) -
         yield from _sizes(shape.last, storage)
     if shape.own_ends:
         return
+    end = LocalMatrix(parts=(rows,), columns=shape.hidden_size, element_bytes=element)
     if has_embedding:
-        yield rows * shape.hidden_size * element
+        yield from stored_tensors(end, shape.embedding_format, loaded=storage.loaded)
     if has_head:
         holds_copy = shape.tie_word_embeddings and has_embedding
         # a pooling model makes no head, but its last stage still makes the embedding that would be tied to one
         if not holds_copy and (shape.tie_word_embeddings or not shape.pools):
-            head = LocalMatrix(parts=(rows,), columns=shape.hidden_size, element_bytes=element)
-            yield from stored_tensors(head, shape.head_format, loaded=storage.loaded)
+            yield from stored_tensors(end, shape.head_format, loaded=storage.loaded)
         if shape.lm_head_bias:
             yield rows * element
+
+
+def whole_bytes(matrices: Iterable[Matrix], element_bytes: int) -> int:
+    """Return the bytes of whole matrices as their formats store them, without their biases."""
+    storage = _Storage(parallelism=SINGLE_GPU, element_bytes=element_bytes, compute_capability=_STORED_AS_IT_IS)
+    return sum(_sizes((replace(matrix, bias=False) for matrix in matrices), storage))
 
 
 @lru_cache(maxsize=512)

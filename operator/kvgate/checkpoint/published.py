@@ -11,24 +11,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kvgate.budget.model_shape import ModelShape
+from kvgate.checkpoint.stored_formats import with_stored_formats
+from kvgate.checkpoint.tensors import CheckpointError, TensorGroup, check_summary
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.text.inert import json_text
-
-
-class TensorGroup(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """Tensors of one dtype and one shape, whose names differ in numbers only."""
-
-    name: str
-    """Name with `{}` in the place of each number: `model.layers.{}.self_attn.q_proj.weight`."""
-    dtype: str
-    """Name that the file gives it: `BF16`, `F8_E4M3`, `U8`, `I32`; of a GGUF file `Q4_K`."""
-    shape: tuple[int, ...]
-    count: int = 1
-    numbers: tuple[str, ...] = ()
-    """Numbers of each `{}` as ranges: `0-27`, `0-2,5`."""
-    size_bytes: int
-    """Bytes of all tensors of the group together."""
 
 
 class Published(
@@ -67,9 +54,11 @@ def to_json(published: Published) -> dict[str, Any]:
 def from_json(value: object) -> Published:
     """Read an entry. Raises PublishedError."""
     try:
-        return msgspec.convert(value, Published, strict=True)
-    except msgspec.ValidationError as error:
+        published = msgspec.convert(value, Published, strict=True)
+        check_summary(published.tensors)
+    except (msgspec.ValidationError, CheckpointError) as error:
         raise PublishedError(f"{error}; write the entry anew with `kvgate models fetch`") from None
+    return published
 
 
 def from_text(text: str) -> Published:
@@ -121,4 +110,9 @@ def shape_of(published: Published, *, quantization: str | None = None, dtype: st
     """Return the shape of a checkpoint; `quantization` and `dtype` are vLLM's arguments. Raises ModelConfigError."""
     shape = read_config(published.config, name=published.name, quantization=quantization, dtype=dtype)
     as_stored = quantization is None and dtype in (None, "auto")
+    if published.tensors:
+        declared = published.config.get("quantization_config")
+        method = str(declared.get("quant_method", ""))[:40] if isinstance(declared, Mapping) else ""
+        shape = with_stored_formats(shape, published.tensors, method=method)
+        return shape if as_stored else replace(shape, checkpoint_bytes=0)
     return replace(shape, checkpoint_bytes=published.checkpoint_bytes) if as_stored else shape

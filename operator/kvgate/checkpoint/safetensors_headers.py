@@ -32,10 +32,14 @@ class _Entry(Struct, frozen=True, kw_only=True):
 def header_bytes(beginning: bytes) -> int:
     """Return the header's length, from the first 8 bytes of a file. Raises CheckpointError."""
     if len(beginning) < LENGTH_BYTES:
-        raise CheckpointError(f"it has {len(beginning)} bytes; a safetensors file begins with {LENGTH_BYTES} bytes of length")
+        raise CheckpointError(
+            f"it has {len(beginning)} bytes; a safetensors file begins with {LENGTH_BYTES} bytes of length"
+        )
     length = int.from_bytes(beginning[:LENGTH_BYTES], "little")
     if not 2 <= length <= MAX_HEADER_BYTES:
-        raise CheckpointError(f"it states a header of {length} bytes, which no safetensors file has (at most {MAX_HEADER_BYTES})")
+        raise CheckpointError(
+            f"it states a header of {length} bytes, which no safetensors file has (at most {MAX_HEADER_BYTES})"
+        )
     return length
 
 
@@ -80,8 +84,8 @@ def _entries(header: bytes) -> Iterator[tuple[str, _Entry]]:
 def _problems(name: str, entry: _Entry) -> Iterator[str]:
     shown = name[:80]
     (begin, end), shape = entry.data_offsets, tuple(entry.shape)
-    if len(name) > MAX_NAME or "\0" in name:
-        yield f"the tensor {shown!r} has a name of {len(name)} characters; the limit is {MAX_NAME}"
+    if len(name) > MAX_NAME or not name.isprintable() or "{" in name:
+        yield f"the tensor {shown!r} has a name of {len(name)} characters with signs that no name has"
     if entry.dtype not in DTYPES or DTYPES[entry.dtype][0] > 4:  # blocks of more elements are ggml's
         yield f"the tensor {shown!r} has the dtype {entry.dtype[:20]!r}, which this version does not know"
     elif len(shape) > 16 or any(not 0 <= size <= _LARGEST for size in shape):
@@ -96,6 +100,8 @@ def _gaps(entries: Mapping[str, _Entry]) -> Iterator[str]:
     for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
         begin, end = entry.data_offsets
         if begin != reached:
-            what = "overlaps the one before it" if begin < reached else "leaves a gap before it (does a name stand twice?)"
+            what = (
+                "overlaps the one before it" if begin < reached else "leaves a gap before it (does a name stand twice?)"
+            )
             yield f"the tensor {name[:80]!r} begins at byte {begin} and {what}"
         reached = max(reached, end)

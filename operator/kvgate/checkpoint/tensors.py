@@ -1,5 +1,6 @@
 """Tensors of a checkpoint by name, dtype and shape, and their summary, which is small enough to keep."""
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from math import prod
@@ -14,7 +15,8 @@ MAX_GROUPS = 4096
 """Groups of one summary; published checkpoints have less than 200."""
 _FOLDED = 4
 """Numbers of a name that are folded; published names have at most three (layer, expert, part of a projector)."""
-_LARGEST_NUMBER = 99_999
+_MAX_RANGES = 20_000
+"""Characters of the numbers of one group."""
 
 
 class CheckpointError(ValueError):
@@ -62,28 +64,29 @@ def bytes_of(dtype: str, shape: tuple[int, ...]) -> int:
     return prod(shape) * size // elements
 
 
-class TensorGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tensors of one dtype and shape, whose names differ in nothing but numbers."""
+class TensorGroup(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """Tensors of one dtype and one shape, whose names differ in numbers only."""
 
-    pattern: str
-    """The name, with `{}` for each number that differs (`model.layers.{}.mlp.experts.{}.up_proj.weight`)."""
+    name: str
+    """Name with `{}` in the place of each number: `model.layers.{}.self_attn.q_proj.weight`."""
     dtype: str
+    """Name that the file gives it: `BF16`, `F8_E4M3`, `U8`, `I32`; of a GGUF file `Q4_K`."""
     shape: tuple[int, ...]
-    at: tuple[str, ...] = ()
-    """The numbers of each `{}` (`3-60`, `0-255`); every combination of them is a tensor."""
+    count: int = 1
+    numbers: tuple[str, ...] = ()
+    """Numbers of each `{}` as ranges (`0-27`, `0-2,5`); every combination of them is a tensor."""
+    size_bytes: int
+    """Bytes of all tensors of the group together."""
 
-    @property
-    def count(self) -> int:
-        return prod(sum(last - first + 1 for first, last in _ranges(numbers)) for numbers in self.at)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all tensors of the group."""
-        return self.count * bytes_of(self.dtype, self.shape)
-
-    def numbers(self, index: int = 0) -> Iterator[int]:
+    def at(self, index: int) -> Iterator[int]:
         """Return the numbers of one `{}`."""
-        return (number for first, last in _ranges(self.at[index]) for number in range(first, last + 1))
+        return (number for first, last in _ranges(self.numbers[index]) for number in range(first, last + 1))
+
+
+def _group(name: str, dtype: str, shape: tuple[int, ...], numbers: tuple[str, ...]) -> TensorGroup:
+    count = prod(sum(last - first + 1 for first, last in _ranges(each)) for each in numbers)
+    size_bytes = count * bytes_of(dtype, shape)
+    return TensorGroup(name=name, dtype=dtype, shape=shape, count=count, numbers=numbers, size_bytes=size_bytes)
 
 
 def summarize(tensors: Iterable[StoredTensor]) -> tuple[TensorGroup, ...]:
@@ -102,13 +105,13 @@ def summarize(tensors: Iterable[StoredTensor]) -> tuple[TensorGroup, ...]:
         if len(seen) > MAX_TENSORS or len(places) > MAX_GROUPS:
             raise CheckpointError(f"it has more than {MAX_TENSORS} tensors, or more than {MAX_GROUPS} kinds of them")
     groups = [
-        TensorGroup(pattern=pattern, dtype=dtype, shape=shape, at=at)
+        _group(pattern, dtype, shape, numbers)
         for (pattern, dtype, shape), found in places.items()
-        for at in _products(found)
+        for numbers in _products(found)
     ]
     if len(groups) > MAX_GROUPS:
         raise CheckpointError(f"its tensors are of {len(groups)} kinds; published checkpoints have less than 200")
-    return tuple(sorted(groups, key=lambda group: (group.pattern, group.at, group.dtype, group.shape)))
+    return tuple(sorted(groups, key=lambda group: (group.name, group.numbers, group.dtype, group.shape)))
 
 
 def check_summary(groups: tuple[TensorGroup, ...]) -> None:
@@ -123,27 +126,32 @@ def check_summary(groups: tuple[TensorGroup, ...]) -> None:
 
 
 def _problems(group: TensorGroup) -> Iterator[str]:
-    name = group.pattern[:60]
-    if len(group.pattern) > MAX_NAME or group.pattern.count("{}") != len(group.at) or len(group.at) > _FOLDED:
+    name = group.name[:60]
+    if len(group.name) > MAX_NAME or group.name.count("{}") != len(group.numbers) or len(group.numbers) > _FOLDED:
         yield f"the group {name!r} needs numbers for each of its {{}}, at most {_FOLDED}, and at most {MAX_NAME} characters"
-    if group.dtype not in DTYPES:
+    elif group.dtype not in DTYPES:
         yield f"the group {name!r} has the dtype {group.dtype[:20]!r}, which is none of safetensors or ggml"
-    if len(group.shape) > 8 or any(not 0 <= size <= 1 << 40 for size in group.shape):
+    elif len(group.shape) > 8 or any(not 0 <= size <= 1 << 40 for size in group.shape):
         yield f"the group {name!r} has a shape that no tensor has"
-    for numbers in group.at:
-        try:
-            ranges = list(_ranges(numbers)) if len(numbers) < 100_000 else []
-        except ValueError:
-            ranges = []
-        if not ranges or any(not 0 <= first <= last <= _LARGEST_NUMBER for first, last in ranges) or any(
-            one[1] >= two[0] for one, two in pairwise(ranges)
-        ):
-            yield f"the group {name!r} has the numbers {numbers[:40]!r}; write them as 0-3,5"
+    elif wrong := [numbers for numbers in group.numbers if not _is_written(numbers)]:
+        yield f"the group {name!r} has the numbers {wrong[0][:40]!r}; they are written as 0-3,5"
+    elif group != _group(group.name, group.dtype, group.shape, group.numbers):
+        yield f"the group {name!r} has a count or size that its numbers and its shape do not give"
+
+
+def _is_written(numbers: str) -> bool:
+    """Return True for ranges as `_written` writes them, in a text that is read fast."""
+    if len(numbers) > _MAX_RANGES or not re.fullmatch(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", numbers, re.ASCII):
+        return False
+    ranges = list(_ranges(numbers))
+    is_ascending = all(before[1] < after[0] for before, after in pairwise(ranges))
+    return is_ascending and all(first <= last for first, last in ranges)
 
 
 def _folded(name: str) -> tuple[str, tuple[int, ...]]:
     """Return the name with `{}` for its first few numbers, and those numbers."""
-    parts, numbers = name.split("."), []
+    parts = name.split(".")
+    numbers: list[int] = []
     for index, part in enumerate(parts):
         is_number = part.isascii() and part.isdecimal() and len(part) <= 5 and (part == "0" or part[0] != "0")
         if is_number and len(numbers) < _FOLDED:
@@ -170,7 +178,9 @@ def _written(numbers: list[int]) -> str:
     """Write ascending numbers as ranges: 0, 1, 2, 5 → `0-2,5`."""
     starts = [number for before, number in pairwise([-2, *numbers]) if number != before + 1]
     ends = [number for number, after in pairwise([*numbers, -2]) if after != number + 1]
-    return ",".join(f"{first}-{last}" if first != last else str(first) for first, last in zip(starts, ends, strict=True))
+    return ",".join(
+        f"{first}-{last}" if first != last else str(first) for first, last in zip(starts, ends, strict=True)
+    )
 
 
 def _ranges(text: str) -> Iterator[tuple[int, int]]:

@@ -60,7 +60,11 @@ def read_index(data: bytes) -> WeightIndex:
     files = frozenset(weight_map.values())
     outside = sorted(name for name in files if not is_plain_name(name))
     if outside or len(files) > _MAX_FILES:
-        what = f"weight_map names {outside[0][:60]!r}, which is no file of this folder" if outside else "it names too many files"
+        what = (
+            f"weight_map names {outside[0][:60]!r}, which is no file of this folder"
+            if outside
+            else "it names too many files"
+        )
         raise CheckpointError(what)
     return WeightIndex(files=files, num_tensors=len(weight_map), total_bytes=_total_bytes(index.get("metadata")))
 
@@ -80,7 +84,9 @@ def is_plain_name(name: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+=@ -]{0,254}", name) is not None and ".." not in name
 
 
-def weight_files(names: Iterable[str], *, load_format: LoadFormat = "auto", prefers_mistral: bool = True) -> WeightFiles | None:
+def weight_files(
+    names: Iterable[str], *, load_format: LoadFormat = "auto", prefers_mistral: bool = True
+) -> WeightFiles | None:
     """Return the files that vLLM reads before it looks at an index: those of the first pattern that any file matches.
 
     Names of files in folders (`original/`, `onnx/`) are passed over, as vLLM passes them over. `prefers_mistral` is False for

@@ -6,13 +6,13 @@ from msgspec.structs import asdict
 from kvgate.checkpoint.published import (
     Published,
     PublishedError,
-    TensorGroup,
     by_name,
     from_json,
     from_text,
     name_key,
     to_json,
 )
+from kvgate.checkpoint.tensors import TensorGroup
 from kvgate.text.inert import json_text
 from support.builders import new_llama_config
 

@@ -1,0 +1,114 @@
+"""Published checkpoints in small: the names, dtypes and shapes of their tensors, and files that hold their headers."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from kvgate.checkpoint.tensors import StoredTensor, TensorGroup, summarize
+
+Tensors = Iterator[tuple[str, str, tuple[int, ...]]]
+Store = Callable[[str, int, int], Tensors]
+
+
+def new_tensors(entries: Iterable[tuple[str, str, tuple[int, ...]]]) -> list[StoredTensor]:
+    """Tensors from (name, dtype, shape)."""
+    return [StoredTensor(name=name, dtype=dtype, shape=shape) for name, dtype, shape in entries]
+
+
+def header_of(tensors: Iterable[StoredTensor], *, metadata: dict[str, str] | None = None) -> tuple[bytes, int]:
+    """The header of a file that holds the tensors, and the bytes of the whole file."""
+    entries: dict[str, object] = {"__metadata__": metadata} if metadata else {}
+    end = 0
+    for tensor in tensors:
+        begin, end = end, end + tensor.size_bytes
+        entries[tensor.name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    header = json.dumps(entries).encode()
+    return header, 8 + len(header) + end
+
+
+def plain(name: str, rows: int, columns: int) -> Tensors:
+    """A plain linear layer."""
+    yield f"{name}.weight", "BF16", (rows, columns)
+
+
+def fp8_block(name: str, rows: int, columns: int) -> Tensors:
+    """As DeepSeek-V3 stores it: blocks of 128 × 128."""
+    yield f"{name}.weight", "F8_E4M3", (rows, columns)
+    yield f"{name}.weight_scale_inv", "F32", (-(-rows // 128), -(-columns // 128))
+
+
+def awq(name: str, rows: int, columns: int) -> Tensors:
+    """As AutoAWQ stores it: 4 bits, groups of 128."""
+    yield f"{name}.qweight", "I32", (columns, rows // 8)
+    yield f"{name}.qzeros", "I32", (columns // 128, rows // 8)
+    yield f"{name}.scales", "F16", (columns // 128, rows)
+
+
+def nvfp4(name: str, rows: int, columns: int) -> Tensors:
+    """As ModelOpt stores it."""
+    yield f"{name}.weight", "U8", (rows, columns // 2)
+    yield f"{name}.weight_scale", "F8_E4M3", (rows, columns // 16)
+    yield f"{name}.weight_scale_2", "F32", ()
+    yield f"{name}.input_scale", "F32", ()
+
+
+def unknown_6_bits(name: str, rows: int, columns: int) -> Tensors:
+    """A format that nobody described: 6 bits, one exponent for 32 elements."""
+    yield f"{name}.packed", "F6_E2M3", (rows, columns)
+    yield f"{name}.exponents", "F8_E8M0", (rows, columns // 32)
+
+
+def deepseek_v3() -> list[StoredTensor]:
+    """DeepSeek-V3 with its layer of multi-token prediction: 91,991 tensors."""
+    entries = [*plain("model.embed_tokens", 129280, 7168), *plain("lm_head", 129280, 7168)]
+    entries.append(("model.norm.weight", "BF16", (7168,)))
+    for index in range(62):
+        entries += _deepseek_layer(f"model.layers.{index}", is_dense=index < 3)
+    draft = "model.layers.61"
+    entries += [*plain(f"{draft}.embed_tokens", 129280, 7168), *plain(f"{draft}.shared_head.head", 129280, 7168)]
+    entries += [*plain(f"{draft}.eh_proj", 7168, 14336)]
+    entries += [(f"{draft}.{norm}.weight", "BF16", (7168,)) for norm in ("enorm", "hnorm", "shared_head.norm")]
+    return new_tensors(entries)
+
+
+def _deepseek_layer(layer: str, *, is_dense: bool) -> Tensors:
+    for norm in ("input_layernorm", "post_attention_layernorm"):
+        yield f"{layer}.{norm}.weight", "BF16", (7168,)
+    attention = f"{layer}.self_attn"
+    yield f"{attention}.q_a_layernorm.weight", "BF16", (1536,)
+    yield f"{attention}.kv_a_layernorm.weight", "BF16", (512,)
+    sizes = {"q_a_proj": (1536, 7168), "q_b_proj": (24576, 1536), "kv_a_proj_with_mqa": (576, 7168)}
+    sizes |= {"kv_b_proj": (32768, 512), "o_proj": (7168, 16384)}
+    for name, size in sizes.items():
+        yield from fp8_block(f"{attention}.{name}", *size)
+    if is_dense:
+        yield from _gated(f"{layer}.mlp", 18432)
+        return
+    yield f"{layer}.mlp.gate.weight", "BF16", (256, 7168)
+    yield f"{layer}.mlp.gate.e_score_correction_bias", "F32", (256,)
+    for expert in (*(f"experts.{index}" for index in range(256)), "shared_experts"):
+        yield from _gated(f"{layer}.mlp.{expert}", 2048)
+
+
+def _gated(block: str, width: int) -> Tensors:
+    yield from fp8_block(f"{block}.gate_proj", width, 7168)
+    yield from fp8_block(f"{block}.up_proj", width, 7168)
+    yield from fp8_block(f"{block}.down_proj", 7168, width)
+
+
+def llama(
+    store: Store = plain, *, exceptions: Mapping[str, Store] | None = None, head: Store = plain
+) -> tuple[TensorGroup, ...]:
+    """Tensors of `new_llama_config`; `exceptions` are modules (`0.self_attn.q_proj`) that another function stores."""
+    entries = [*plain("model.embed_tokens", 128256, 4096), *head("lm_head", 128256, 4096)]
+    entries.append(("model.norm.weight", "BF16", (4096,)))
+    modules = {"self_attn.q_proj": (4096, 4096), "self_attn.k_proj": (1024, 4096), "self_attn.v_proj": (1024, 4096)}
+    modules |= {"self_attn.o_proj": (4096, 4096), "mlp.gate_proj": (14336, 4096), "mlp.up_proj": (14336, 4096)}
+    modules |= {"mlp.down_proj": (4096, 14336)}
+    for layer in range(4):
+        entries += [
+            (f"model.layers.{layer}.{norm}_layernorm.weight", "BF16", (4096,)) for norm in ("input", "post_attention")
+        ]
+        for name, size in modules.items():
+            stored = (exceptions or {}).get(f"{layer}.{name}", store)
+            entries += stored(f"model.layers.{layer}.{name}", *size)
+    return summarize(new_tensors(entries))
