@@ -1,6 +1,7 @@
 """The reserve for CUDA graphs: how many vLLM captures, and what its estimate takes for them."""
 
 from kvgate.budget.interval import Interval, Term
+from kvgate.budget.lora import graph_cases
 from kvgate.budget.model_shape import CompressedAttention, LatentAttention, RecurrentState
 from kvgate.budget.run import Run
 from kvgate.budget.units import MIB
@@ -28,7 +29,8 @@ def cuda_graphs(run: Run) -> Term:
         isinstance(mixer, LatentAttention | CompressedAttention | RecurrentState) for mixer in mixers
     )
     piece = V2_PIECE_BYTES if run.v2_runner else COMPLEX_PIECE_BYTES if is_complex else PIECE_BYTES
-    piecewise, full = num_piecewise_graphs(run), num_full_graphs(run)
+    cases = graph_cases(run.lora, specializes=run.accounting.lora_graphs_twice)
+    piecewise, full = cases * num_piecewise_graphs(run), cases * num_full_graphs(run)
     reserve = piece * run.num_layers * (piecewise + full)
     return Term(
         name="cuda_graph",
@@ -51,7 +53,7 @@ def _spread(run: Run, reserve: int, *, is_complex: bool) -> Interval:
 
     The figure is coarse: vLLM captures two graphs of each kind and multiplies the second, in steps of the driver's 2 MiB.
     """
-    if is_complex or run.draft_tokens:
+    if is_complex or run.draft_tokens or run.lora.enabled:
         picks_tokens = any(
             isinstance(mixer, CompressedAttention) or (isinstance(mixer, LatentAttention) and mixer.is_sparse)
             for layer in run.layers

@@ -17,7 +17,7 @@ from kvgate.budget.weights import WeightPart, Weights, weight_parts
 Inputs = tuple[tuple[str, int | str], ...]
 _NAME = re.compile(r"[a-z_]{2,}")
 
-LEDGER_TERMS = ("total", "requested", "parameter", "weights", "peak_activation", "non_torch", "cuda_graph")
+LEDGER_TERMS = ("total", "requested", "parameter", "weights", "peak_activation", "non_torch", "cuda_graph", "lora")
 CACHE_TERMS = ("bytes_per_block", "request")
 TERMS = (*LEDGER_TERMS, "available", "bytes_per_block", "blocks", "tokens", "concurrency", "request", "max_model_len")
 """Every figure that has an explanation, in the order of the ledger and of the cache."""
@@ -43,6 +43,7 @@ DOUBTS = {
     ),
     "non_torch": "it depends on the driver, the links between GPUs and the settings of NCCL, and a configuration names none of them",
     "cuda_graph": "the size of a captured piece depends on the kernels; the constants are fitted to few starts",
+    "lora": "the slots are exact for the model classes that were read; other classes may leave a module out",
 }
 """Doubts about the terms of the ledger, by name."""
 
@@ -144,7 +145,9 @@ def _ledger_figure(name: str, budget: Budget, stage: Stage, ledger: Ledger) -> E
             source="vLLM 0.32, model classes",
             doubt="it is exact for the model classes that were read; loading adds to it (see weights)",
         )
-    term = next(line for line in ledger.lines if line.name == name)
+    term = next((line for line in ledger.lines if line.name == name), None)
+    if term is None:
+        return None
     return of_term(term, _weight_table(budget, stage) if name == "weights" else ())
 
 

@@ -21,9 +21,11 @@ from kvgate.budget.calibration import (
 )
 from kvgate.budget.cuda_graphs import cuda_graphs
 from kvgate.budget.interval import Interval, Term
+from kvgate.budget.lora import adapters_in_host_memory, lora_term
 from kvgate.budget.model_shape import CompressedAttention, ModelShape
 from kvgate.budget.non_torch import non_torch
-from kvgate.budget.request import DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
+from kvgate.budget.offload import Offloaded, offloaded
+from kvgate.budget.request import DEFAULT_GRAPHS, NO_OFFLOAD, BudgetRequest, EngineSettings, GraphSettings
 from kvgate.budget.run import Run, run_of
 from kvgate.budget.settings import Resolved
 from kvgate.budget.units import gib, share_of
@@ -34,6 +36,9 @@ MAX_SIZES_IN_KEY = 16
 """Longest list of CUDA graph sizes that stands in a key as it is; of longer ones the key has the length and both ends."""
 
 
+NO_BYTES = Interval.exactly(0)
+
+
 class Ledger(Struct, frozen=True, kw_only=True, dict=True):
     """Bytes of one GPU; vLLM 0.32, `Worker.determine_available_memory`."""
 
@@ -42,11 +47,13 @@ class Ledger(Struct, frozen=True, kw_only=True, dict=True):
     """total × gpu_memory_utilization; all of it where the model keeps no caches, because vLLM then profiles nothing and checks nothing
     (0.32, `EngineCore._initialize_kv_caches`)."""
     lines: tuple[Term, ...]
-    """Terms that are subtracted, in vLLM's order: weights, peak activation, non-torch, CUDA graphs."""
+    """Terms that are subtracted, in vLLM's order: weights, peak activation, non-torch, CUDA graphs; then adapters, where LoRA is on."""
     parameter_bytes: int | None
     """Plain sum of the rank's parameters; None where the user gave the weight bytes."""
     uncertainty_bytes: int = 0
     """Half width that no term explains: drivers, an untried release, memory shared with the CPU."""
+    host_bytes: Interval = NO_BYTES
+    """Host memory of the rank for weights and adapters that are kept there; other uses are not counted here."""
     correction: Correction | None = None
     """Correction of the remainder by observed starts."""
 
@@ -135,7 +142,7 @@ def _key_of(run: Run, request: BudgetRequest, ledger: Ledger) -> StartKey:
     cut = run.parallelism
     return StartKey(
         architecture=run.shape.architecture,
-        weights_bytes=ledger.weights.expected,
+        weights_bytes=ledger.weights.expected + sum(line.amount.expected for line in ledger.lines[4:]),
         accelerator=run.accelerator.name,
         vllm_version=request.vllm_version,
         tensor_parallel_size=cut.tensor,
@@ -211,13 +218,28 @@ def _ledger(
         weights, plain = Term(name="weights", amount=given, formula="as given", source="the request"), None
     else:
         weights, plain = _weights(run, with_drafts=with_drafts)
+    lora, kept = lora_term(run), offloaded(run)
+    if weights_bytes is None and run.offload != NO_OFFLOAD:
+        weights = _less_offloaded(weights, kept)
     return Ledger(
         total_bytes=run.accelerator.memory_bytes,
         requested_bytes=requested_bytes,
-        lines=(weights, peak_activation(run), non_torch(run), cuda_graphs(run)),
+        lines=(weights, peak_activation(run), non_torch(run), cuda_graphs(run), *((lora,) if lora else ())),
         parameter_bytes=plain,
         uncertainty_bytes=uncertainty_bytes,
+        host_bytes=kept.host_bytes + adapters_in_host_memory(run),
     )
+
+
+def _less_offloaded(weights: Term, kept: Offloaded) -> Term:
+    """Return the weights that stay on the GPU; both figures may err, and what is left is never below zero."""
+    whole, moved = weights.amount, kept.gpu_bytes
+    left = max(0, whole.expected - moved.expected)
+    amount = Interval(
+        low=min(left, max(0, whole.low - moved.high)), expected=left, high=max(left, whole.high - max(0, moved.low))
+    )
+    inputs = (*weights.inputs, ("offloaded_bytes", moved.expected))
+    return replace(weights, amount=amount, formula=f"{weights.formula} − weights in host memory", inputs=inputs)
 
 
 def _weights(run: Run, *, with_drafts: bool) -> tuple[Term, int]:

@@ -77,6 +77,58 @@ class GraphSettings(Struct, frozen=True, kw_only=True):
 DEFAULT_GRAPHS = GraphSettings()
 
 
+class LoraSettings(Struct, frozen=True, kw_only=True):
+    """`--enable-lora` and the options beside it (vLLM 0.32, `LoRAConfig`)."""
+
+    enabled: bool = False
+    max_loras: int = 1
+    """Adapters of one batch: each has a slot in GPU memory."""
+    max_rank: int = 16
+    max_cpu_loras: int | None = None
+    """Adapters in host memory; None: as many as there are slots."""
+    dtype: str = "auto"
+    """Format of the adapters; `auto`: that of the model."""
+    fully_sharded: bool = False
+    """True where tensor parallelism cuts both matrices of an adapter, and not only one of them."""
+    target_modules: tuple[str, ...] = ()
+    """Modules that adapters may change; empty: all."""
+    extra_vocab_size: int = 256
+    """Tokens that an adapter may add, in releases before 0.12."""
+    tower_connector: bool = False
+    """True where adapters may change the encoders too."""
+    specializes_active: bool = False
+    """True for CUDA graphs by the number of adapters in use."""
+    mixed_moe_format: bool = False
+    """True where every adapter of experts is held as three matrices, as checkpoints of single experts have them."""
+    moe_shared: bool = False
+    """True where the outer matrices of the adapters are the same for all experts."""
+
+
+NO_LORA = LoraSettings()
+
+
+class OffloadSettings(Struct, frozen=True, kw_only=True):
+    """Weights in host memory (vLLM 0.32, `OffloadConfig`): some bytes of them, or some layers of every group."""
+
+    cpu_bytes: int = 0
+    """Bytes of weights of each GPU that stay in host memory, and are read from there (`--cpu-offload-gb`)."""
+    cpu_params: tuple[str, ...] = ()
+    """Names of the parameters that may; empty: all."""
+    group_size: int = 0
+    """Layers of a group; 0: no layers are fetched ahead."""
+    num_in_group: int = 1
+    """Layers of each group that stay in host memory."""
+    prefetch_step: int = 1
+    """Layers that are fetched ahead, each into a buffer of its own."""
+    params: tuple[str, ...] = ()
+    """Names of the parameters that are fetched ahead; empty: all of the layer."""
+    backend: str = "auto"
+    """`uva` reads `cpu_bytes` in place, `prefetch` fetches layers; `auto`: what is set."""
+
+
+NO_OFFLOAD = OffloadSettings()
+
+
 class EngineSettings(Struct, frozen=True, kw_only=True):
     """vLLM's arguments under their own names; None means that vLLM decides."""
 
@@ -123,6 +175,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     performance_mode: str = "balanced"
     """`throughput` doubles the default batch limits; `interactivity` captures more CUDA graphs of small batches."""
     parallelism: Parallelism = SINGLE_GPU
+    lora: LoraSettings = NO_LORA
+    offload: OffloadSettings = NO_OFFLOAD
 
     @property
     def gives_cache_memory(self) -> bool:
@@ -150,7 +204,7 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
     weights_bytes: int | None = None
     """Bytes of the weights per rank, where the user knows them better than the formulas."""
     unmodelled_settings: tuple[str, ...] = ()
-    """Arguments that change memory in a way without a formula here (LoRA, offloading of weights)."""
+    """Arguments that change memory in a way without a formula here (a worker of its own)."""
     unmodelled_variables: tuple[str, ...] = ()
     """Environment variables that do."""
     is_stretched: bool = False

@@ -18,9 +18,18 @@ from kvgate.budget.model_shape import (
     SparseMlp,
     distinct_layers,
 )
-from kvgate.budget.request import DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
+from kvgate.budget.request import (
+    DEFAULT_GRAPHS,
+    NO_LORA,
+    NO_OFFLOAD,
+    BudgetRequest,
+    EngineSettings,
+    GraphSettings,
+    LoraSettings,
+    OffloadSettings,
+)
 from kvgate.budget.settings import Resolved
-from kvgate.budget.versions import Accounting
+from kvgate.budget.versions import NEWEST, Accounting, Release, parse_release
 
 MAX_CONTEXT_CHUNK_TOKENS = 64 * 1024
 """MLA up-projects at most this much context at a time (`determine_chunked_prefill_workspace_size`)."""
@@ -50,6 +59,10 @@ class Run(Struct, frozen=True, kw_only=True):
     """Tokens that are drafted ahead in each step and verified together."""
     stage: tuple[int, int]
     """Layers first ≤ i < last of the pipeline stage."""
+    release: Release
+    """Release of vLLM, for tables of model classes."""
+    lora: LoraSettings = NO_LORA
+    offload: OffloadSettings = NO_OFFLOAD
 
     @property
     def num_layers(self) -> int:
@@ -121,6 +134,9 @@ def run_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, s
         takes_embeddings=bool(modalities),
         draft_tokens=asked.speculation.num_speculative_tokens if asked.speculation else 0,
         stage=stage,
+        release=min(parse_release(request.vllm_version), NEWEST),
+        lora=asked.lora if asked.lora.enabled else NO_LORA,
+        offload=asked.offload,
     )
 
 

@@ -134,6 +134,14 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where `--performance-mode` doubles the default batch limits (throughput) or captures every small size (interactivity)."""
     falls_back_to_float16: bool = False
     """True where vLLM serves a bfloat16 model in float16 on a GPU without bfloat16 (`_resolve_auto_dtype`)."""
+    offloads_after_loading: bool = False
+    """True where a weight that is kept in host memory goes back there after a kernel has repacked it."""
+    lora_in_experts: bool = False
+    """True where adapters may change experts, so that each slot has room for them."""
+    lora_adds_vocabulary: bool = True
+    """True where adapters may add tokens, for which each slot has rows."""
+    lora_graphs_twice: bool = False
+    """True where CUDA graphs are captured with adapters and without (`cudagraph_specialize_lora`)."""
     kv_cache_dtypes: frozenset[str] = frozenset()
     """Values of --kv-cache-dtype that the parser accepts."""
     plugs_in_kv_cache_dtypes: bool = False
@@ -185,6 +193,9 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "samples_with_flashinfer_if_installed": False,
         "compiler_tries_kernels": True,
         "graphs_by_level": True,
+        "lora_in_experts": True,
+        "lora_adds_vocabulary": False,
+        "lora_graphs_twice": True,
     }),
     ((0, 13), {"expert_workspace_persists": True}),
     ((0, 14), {
@@ -194,6 +205,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     }),
     ((0, 15), {"cache_scheme_methods": frozenset({"modelopt", "compressed-tensors"})}),
     ((0, 17), {
+        "offloads_after_loading": True,
         "sampler_half_rows": 7,
         "sampler_program_rows": True,
         "leaves_out_unused_encoders": True,

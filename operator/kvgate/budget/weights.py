@@ -55,7 +55,7 @@ class Weights(Struct, frozen=True, kw_only=True):
     """Bytes that vLLM logs as "Model loading took"."""
 
 
-class _Storage(Struct, frozen=True, kw_only=True):
+class Storage(Struct, frozen=True, kw_only=True):
     """Facts that decide how a rank stores a matrix."""
 
     parallelism: Parallelism
@@ -83,45 +83,45 @@ def rank_weights(
 ) -> Weights:
     """Return the weights of one rank of a pipeline stage that holds the layers first ≤ i < last of `stage`."""
     element = DTYPE_BYTES[shape.dtype]
-    built = _Storage(parallelism=parallelism, element_bytes=element, compute_capability=compute_capability)
+    built = Storage(parallelism=parallelism, element_bytes=element, compute_capability=compute_capability)
     plain = sum(count * sum(sizes) for sizes, count in _tensors(shape, built, stage, with_drafts=with_drafts))
     loaded = sum(table.max_position * table.rotary_dim * (table.element_bytes or element) for table in shape.rotary)
     for sizes, count in _tensors(shape, replace(built, loaded=True), stage, with_drafts=with_drafts):
-        loaded += count * sum(_allocated(size, unsplit_large_blocks=unsplit_large_blocks) for size in sizes)
+        loaded += count * sum(allocated_bytes(size, unsplit_large_blocks=unsplit_large_blocks) for size in sizes)
     for layer, count in distinct_layers(shape, *stage):
         loaded += count * _absorbed_bytes(shape, layer, parallelism)
     return Weights(parameter_bytes=plain, loaded_bytes=loaded)
 
 
 def _tensors(
-    shape: ModelShape, storage: _Storage, stage: tuple[int, int], *, with_drafts: bool
+    shape: ModelShape, storage: Storage, stage: tuple[int, int], *, with_drafts: bool
 ) -> Iterator[tuple[list[int], int]]:
     """(bytes of each tensor, how many of such sets) of a stage."""
     for layer, count in distinct_layers(shape, *stage):
-        yield _sizes(layer.matrices, storage), count
+        yield tensor_sizes(layer.matrices, storage), count
     if with_drafts and stage[1] == len(shape.layers):
         for layer in shape.draft_layers:
-            yield _sizes(layer.matrices, storage), 1
+            yield tensor_sizes(layer.matrices, storage), 1
     for encoder in shape.encoders:
         for matrix, count in encoder.matrices:
-            yield _sizes((matrix,), storage), count
-    yield _sizes(shape.everywhere, storage), 1
+            yield tensor_sizes((matrix,), storage), count
+    yield tensor_sizes(shape.everywhere, storage), 1
     yield list(_end_tensors(shape, storage, stage)), 1
 
 
-def _sizes(matrices: Iterable[Matrix], storage: _Storage) -> list[int]:
+def tensor_sizes(matrices: Iterable[Matrix], storage: Storage) -> list[int]:
     """Bytes of the weights, scales and biases; experts are one tensor each for all that the rank holds."""
     sizes = []
     for matrix in matrices:
         copies = storage.parallelism.num_experts_per_rank(matrix.experts) if matrix.experts else 1
-        local = _local_expert(matrix, storage) if matrix.experts else _local(matrix, storage)
+        local = local_expert(matrix, storage) if matrix.experts else local_matrix(matrix, storage)
         sizes += [copies * size for size in stored_tensors(local, matrix.format, loaded=storage.loaded)]
         if matrix.bias:
             sizes.append(copies * local.rows * local.element_bytes)
     return sizes
 
 
-def _local(matrix: Matrix, storage: _Storage) -> LocalMatrix:
+def local_matrix(matrix: Matrix, storage: Storage) -> LocalMatrix:
     """Return the rank's part of a matrix that is not an expert."""
     tensor = storage.parallelism.tensor
     parts = tuple(part.on_rank(tensor) if matrix.cut is Cut.ROWS else part.elements for part in matrix.rows)
@@ -133,7 +133,7 @@ def _local(matrix: Matrix, storage: _Storage) -> LocalMatrix:
     return LocalMatrix(parts=parts, columns=columns, element_bytes=element)
 
 
-def _local_expert(matrix: Matrix, storage: _Storage) -> LocalMatrix:
+def local_expert(matrix: Matrix, storage: Storage) -> LocalMatrix:
     """Return the rank's part of an expert: cut along its inner width, or whole; classes and kernels pad what is left."""
     tensor, is_down = storage.parallelism.tensor, matrix.cut is Cut.COLUMNS
     whole = matrix.columns if is_down else matrix.rows[0].elements
@@ -154,7 +154,7 @@ def _local_expert(matrix: Matrix, storage: _Storage) -> LocalMatrix:
     )
 
 
-def _allocated(size: int, *, unsplit_large_blocks: bool) -> int:
+def allocated_bytes(size: int, *, unsplit_large_blocks: bool) -> int:
     """Return the caching allocator's block for a tensor of `size` bytes (torch 2.x `CUDACachingAllocator`; 11 starts agree to 4 MiB).
 
     From 10 MiB on a block is a multiple of 2 MiB. A tail above 1 MiB is given back, unless max_split_size_mb = 20 forbids
@@ -182,7 +182,7 @@ def _absorbed_bytes(shape: ModelShape, layer: LayerShape, parallelism: Paralleli
     )  # fmt: skip
 
 
-def _end_tensors(shape: ModelShape, storage: _Storage, stage: tuple[int, int]) -> Iterator[int]:
+def _end_tensors(shape: ModelShape, storage: Storage, stage: tuple[int, int]) -> Iterator[int]:
     """Bytes of embedding, head and the weights beside them; tied ends are one tensor on a rank that holds both."""
     element = storage.element_bytes
     is_first, is_last = stage[0] == 0, stage[1] == len(shape.layers)
@@ -190,9 +190,9 @@ def _end_tensors(shape: ModelShape, storage: _Storage, stage: tuple[int, int]) -
     has_head = is_last or End.HEAD in shape.ends_everywhere
     rows = round_up(shape.vocab_size, VOCABULARY_MULTIPLE) // storage.parallelism.tensor
     if has_embedding:
-        yield from _sizes(shape.first, storage)
+        yield from tensor_sizes(shape.first, storage)
     if is_last:
-        yield from _sizes(shape.last, storage)
+        yield from tensor_sizes(shape.last, storage)
     if shape.own_ends:
         return
     end = LocalMatrix(parts=(rows,), columns=shape.hidden_size, element_bytes=element)

@@ -54,6 +54,7 @@ def _ledger(budget: Budget) -> Json | None:
         "requested_bytes": ledger.requested_bytes,
         "parameter_bytes": ledger.parameter_bytes,
         **{f"{name}_bytes": term.expected for name, term in ledger.terms},
+        **({"host_bytes": ledger.host_bytes.expected} if ledger.host_bytes.high else {}),
         "available_kv_cache_bytes": {
             "low": stage.available.low,
             "expected": stage.available.expected,

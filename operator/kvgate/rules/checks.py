@@ -14,6 +14,8 @@ BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     support.block_size_has_kernels,  # attention kernels take multiples of 16
     support.caches_have_kernels,  # sparse and compressed caches are particular
     support.weight_format_has_kernels,  # old GPUs have no kernels for new weight formats
+    support.lora_is_taken,  # some classes take no adapters, and ranks come from a list
+    support.offload_is_taken,  # groups of layers in host memory
     support.weight_format_is_kept,  # some formats need a flag before vLLM drops them
     settings.pod_fits_a_node,  # one pod holds the whole engine
     settings.slices_stand_alone,  # MIG slices have no links

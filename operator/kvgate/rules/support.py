@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 from kvgate.budget import NEWEST, Budget, is_newer_than_known
+from kvgate.budget.lora import lora_refusals
+from kvgate.budget.offload import offload_refusals
 from kvgate.budget.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal
 from kvgate.rules.finding import (
     Change,
@@ -215,3 +217,33 @@ def release_is_known(budget: Budget) -> Iterable[Finding]:
             "wider",
             any_one("upgrade kvgate", "compare the prediction with the first start"),
         )
+
+
+LORA_REFUSED = Rule(
+    id="LoraRefused",
+    severities=(Severity.ERROR,),
+    scope=Scope.SETTINGS,
+    title="vLLM refuses a setting of LoRA, or the model's class takes no adapters in this release.",
+)
+
+
+def lora_is_taken(budget: Budget) -> Iterable[Finding]:
+    """Ranks, numbers of adapters and model classes that vLLM refuses."""
+    for name, reason in lora_refusals(budget.request, budget.accounting):
+        message = words("{setting} {reason}; vLLM does not start", setting=SettingName(name), reason=reason)
+        yield LORA_REFUSED.finding(name, message, leave_out(name))
+
+
+OFFLOAD_REFUSED = Rule(
+    id="OffloadRefused",
+    severities=(Severity.ERROR,),
+    scope=Scope.SETTINGS,
+    title="vLLM refuses the groups of layers that are to stay in host memory.",
+)
+
+
+def offload_is_taken(budget: Budget) -> Iterable[Finding]:
+    """Groups smaller than what stays out of them, and buffers for no layer."""
+    for name, reason in offload_refusals(budget.request.settings.offload):
+        message = words("{setting} {reason}; vLLM does not start", setting=SettingName(name), reason=reason)
+        yield OFFLOAD_REFUSED.finding(name, message, leave_out(name))

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kvgate.budget import AUTO_MAX_MODEL_LEN, EngineSettings, Parallelism
+from kvgate.budget import AUTO_MAX_MODEL_LEN, EngineSettings, LoraSettings, OffloadSettings, Parallelism
 from kvgate.rules.finding import Rule, Scope, SettingName, Severity, Words, words
 from kvgate.vllm import values
 from kvgate.vllm.values import Reader, UnusableValue, one_of, text, truth, whole
@@ -38,7 +38,8 @@ class Setting(Struct, frozen=True, kw_only=True):
     read: Reader = no_reader
     """Reader of its value in a what-if."""
     budget: str = ""
-    """Field of EngineSettings that it sets, or `parallelism.` and a field of Parallelism. Empty: the budget has no field for it."""
+    """Field of EngineSettings that it sets, or of a record in it (`parallelism.tensor`, `lora.max_loras`).
+    Empty: the budget has no field for it."""
     owner: Owner = Owner.USER
     """SPEC and KVGATE own an option alone: extraArgs must not contain it."""
     spellings: tuple[str, ...] = ()
@@ -154,6 +155,40 @@ SETTINGS: tuple[Setting, ...] = (
             help="0: neither torch.compile nor CUDA graphs; 1: graphs of pieces only."),
     Setting(name="performance_mode", read=one_of("balanced", "interactivity", "throughput"), budget="performance_mode",
             help="throughput: twice the default batch limits; interactivity: more CUDA graphs of small batches."),
+    # Adapters: each has a slot in GPU memory.
+    Setting(name="enable_lora", read=truth, budget="lora.enabled", is_switch=True, help="Serve LoRA adapters."),
+    Setting(name="max_loras", read=whole(1024), budget="lora.max_loras", help="Adapters of one batch."),
+    Setting(name="max_lora_rank", read=whole(4096), budget="lora.max_rank", help="Largest rank of an adapter."),
+    Setting(name="max_cpu_loras", read=whole(1_000_000), budget="lora.max_cpu_loras", help="Adapters in host memory."),
+    Setting(name="lora_dtype", read=one_of("auto", "float16", "bfloat16"), budget="lora.dtype", help="Format of adapters."),
+    Setting(name="fully_sharded_loras", read=truth, budget="lora.fully_sharded", is_switch=True,
+            help="Cut both matrices of an adapter over the GPUs."),
+    Setting(name="lora_target_modules", read=values.names, budget="lora.target_modules", is_swept=False,
+            help="Modules that adapters may change: q_proj,v_proj."),
+    Setting(name="lora_extra_vocab_size", read=values.count(1 << 20), budget="lora.extra_vocab_size",
+            help="Tokens that an adapter may add (before 0.12)."),
+    Setting(name="enable_tower_connector_lora", read=truth, budget="lora.tower_connector", is_switch=True,
+            help="Let adapters change the encoders."),
+    Setting(name="specialize_active_lora", read=truth, budget="lora.specializes_active", is_switch=True,
+            help="Capture CUDA graphs by the number of adapters in use."),
+    Setting(name="enable_mixed_moe_lora_format", read=truth, budget="lora.mixed_moe_format", is_switch=True,
+            help="Take adapters of experts in both formats."),
+    Setting(name="enable_moe_shared_loras", read=truth, budget="lora.moe_shared", is_switch=True,
+            help="Take adapters whose outer matrices all experts share."),
+    # Weights in host memory.
+    Setting(name="cpu_offload_gb", read=values.gibibytes, budget="offload.cpu_bytes",
+            help="GiB of each GPU's weights that stay in host memory."),
+    Setting(name="cpu_offload_params", read=values.names, budget="offload.cpu_params", is_swept=False,
+            help="Parameters that may stay there: experts."),
+    Setting(name="offload_group_size", read=values.count(1024), budget="offload.group_size",
+            help="Layers of a group, the last of which are fetched from host memory ahead of their use."),
+    Setting(name="offload_num_in_group", read=values.count(1024), budget="offload.num_in_group",
+            help="Layers of each group that are fetched."),
+    Setting(name="offload_prefetch_step", read=values.count(1024), budget="offload.prefetch_step", help="Layers fetched ahead."),
+    Setting(name="offload_params", read=values.names, budget="offload.params", is_swept=False,
+            help="Parameters that are fetched; others stay on the GPU."),
+    Setting(name="offload_backend", read=one_of("auto", "uva", "prefetch"), budget="offload.backend",
+            help="uva: read cpu_offload_gb in place; prefetch: fetch layers."),
     # Sizes of the weights, where they are known better than by formula.
     Setting(name="checkpoint_bytes", read=_bytes, help="All tensors of the checkpoint: total_size of its safetensors index."),
     Setting(name="weights_bytes", read=_bytes, help="Weights on one GPU as loaded, where they are known."),
@@ -164,10 +199,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="config", owner=_KVGATE),
     # They move memory, or the longest request, and have no formula.
     Setting(name="speculative_model", unmodelled="speculative decoding"),
-    Setting(name="enable_lora", unmodelled="LoRA"),
-    Setting(name="lora_config", unmodelled="LoRA"),
-    Setting(name="cpu_offload_gb", unmodelled="weight offloading to the CPU"),
-    Setting(name="offload_group_size", unmodelled="weight offloading to the CPU"),
+    Setting(name="lora_config", unmodelled="LoRA given as one object"),
     Setting(name="load_format", unmodelled="a load format of its own", harmless=_LOAD_FORMATS),
     Setting(name="quantization_config", unmodelled="a quantisation of its own"),
     Setting(name="num_redundant_experts", unmodelled="redundant experts"),
@@ -201,8 +233,8 @@ DECIDING = frozenset(setting.name for setting in SETTINGS if setting.is_asked or
 
 _UNMODELLED = tuple(setting for setting in SETTINGS if setting.unmodelled)
 _BUDGET = {setting.name: setting.budget for setting in SETTINGS if setting.budget}
-_PARALLELISM = {name: field.partition(".")[2] for name, field in _BUDGET.items() if "." in field}
-_ENGINE = {name: field for name, field in _BUDGET.items() if name not in _PARALLELISM}
+_GROUPS: Mapping[str, type[Struct]] = {"parallelism": Parallelism, "lora": LoraSettings, "offload": OffloadSettings}
+"""Records inside EngineSettings, by the name before the dot."""
 
 
 INVALID_SETTING = Rule(
@@ -245,13 +277,16 @@ def with_speculation(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def engine_settings(known: Mapping[str, Any]) -> EngineSettings:
     """Return the budget's settings from typed values by vLLM's names."""
-    own, parallel = {}, {}
+    own: dict[str, Any] = {}
+    grouped: dict[str, dict[str, Any]] = {}
     for name, value in known.items():
-        if field := _ENGINE.get(name):
+        group, _, field = _BUDGET.get(name, "").rpartition(".")
+        if group:
+            grouped.setdefault(group, {})[field] = value
+        elif field:
             own[field] = value
-        elif field := _PARALLELISM.get(name):
-            parallel[field] = value
-    return EngineSettings(**own, parallelism=Parallelism(**parallel))
+    own |= {group: _GROUPS[group](**fields) for group, fields in grouped.items()}
+    return EngineSettings(**own)
 
 
 _STRETCHING = ("rope_scaling", "hf_overrides")

@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from kvgate.budget import AUTO_MAX_MODEL_LEN, GRAPH_MODES, GraphSettings, Speculation
 from kvgate.budget.model_shape import DTYPE_BYTES
+from kvgate.budget.units import GIB
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -108,6 +109,14 @@ def exact_decimal(value: Any) -> Fraction | None:
     return Fraction(match[0]) if match else None
 
 
+def gibibytes(value: Any) -> int:
+    """Bytes of a number of GiB, which may have decimals."""
+    exact = exact_decimal(value)
+    if exact is not None and 0 <= exact <= 1 << 20:
+        return int(exact * GIB)
+    raise UnusableValue("it must be a number of GiB, such as 10 or 2.5")
+
+
 def share(value: Any) -> Fraction:
     """A share of a GPU's memory, above 0 and up to 1."""
     exact = exact_decimal(value)
@@ -161,6 +170,20 @@ def layers(value: Any) -> tuple[str, ...]:
         if all(name == "sliding_window" or name.isdecimal() for name in names):
             return names
     raise UnusableValue("it must be a list of layers, such as 0,1 or sliding_window")
+
+
+def names(value: Any) -> tuple[str, ...]:
+    """Names of modules or parameters: a list, or a text with spaces or commas between them."""
+    words = value.replace(",", " ").split() if isinstance(value, str) else value
+    is_list = isinstance(words, list | tuple | set | frozenset) and len(words) <= _MANY
+    if is_list and all(isinstance(word, str) and 0 < len(word) <= 200 for word in words):
+        return tuple(words)
+    raise UnusableValue("it must be a list of names, such as q_proj,v_proj")
+
+
+def count(at_most: int) -> Reader:
+    """Make the reader of a whole number from 0."""
+    return lambda value: _count(value, at_most, "it")
 
 
 def item_limits(value: Any) -> tuple[tuple[str, int], ...]:

@@ -7,6 +7,7 @@ import pytest
 
 from kvgate.budget.answer import Budget, plan
 from kvgate.budget.explanations import TERMS, Explanation, explain_term, format_bytes, term_named
+from kvgate.budget.request import LoraSettings
 from kvgate.budget.units import GIB
 from support.builders import catalogue_shape, new_gdn, new_layer, new_model_shape, new_request
 
@@ -37,7 +38,7 @@ def value_of(told: Explanation) -> float:
 
 @pytest.mark.parametrize("term", ["available", "bytes_per_block", "blocks", "tokens", "request"])
 def test_a_formula_gives_the_figure(term: str) -> None:
-    told = explained(llama(), term)
+    told = explained(llama(lora=LoraSettings(enabled=True)), term)
     assert value_of(told) == told.amount.expected
 
 

@@ -16,7 +16,7 @@ FITS: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 2}
 MAYBE: dict[str, Any] = {"maxModelLen": 28_672, "maxNumSeqs": 1}
 TOO_LARGE: dict[str, Any] = {"maxModelLen": 40_960, "maxNumSeqs": 8}
 REFUSED: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 8, "tensorParallelSize": 3}
-UNKNOWN: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 8, "extraArgs": ["--enable-lora"]}
+UNKNOWN: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 8, "extraArgs": ["--worker-cls=corp.Worker"]}
 
 
 def spec_of(**spec: Any) -> InferenceDeploymentSpec:
@@ -256,7 +256,7 @@ def test_a_variable_with_another_layout_leaves_the_verdict_open(
     ("argument", "kind"),
     [
         ("--hf-config-path=/model/other", "overrides of the model's config"), ("--worker-cls=corp.Worker", "a worker of its own"),
-        ("--worker-cls=auto", ""), ("--offload-group-size=4", "weight offloading to the CPU"), ("--offload-group-size=0", ""),
+        ("--worker-cls=auto", ""), ("--offload-group-size=4", ""), ("--offload-group-size=0", ""),
         ('--model-class-overrides={"A": "corp.A"}', "a model class of its own"), ("--cpu-offload-gb=0", ""),
     ],
 )  # fmt: skip

@@ -9,7 +9,7 @@ from kvgate.budget.answer import Budget, plan
 from kvgate.budget.interval import Verdict
 from kvgate.budget.matrix import WeightFormat
 from kvgate.budget.model_shape import FullAttention, LayerShape, UnmodelledLayer
-from kvgate.budget.request import Guarantee
+from kvgate.budget.request import Guarantee, LoraSettings, OffloadSettings
 from kvgate.budget.units import GIB
 from kvgate.rules import Severity, memory
 from kvgate.rules import settings as setting_rules
@@ -94,6 +94,15 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
     (support_rules.kinds_are_modelled, "UnmodelledKind", WARNING, "model", {"shape": new_model_shape(layer=KDA)}),
     (support_rules.kinds_are_modelled, "UnmodelledKind", WARNING, "extra_args", {"unmodelled_settings": ("LoRA",)}),
     (support_rules.kinds_are_modelled, "UnmodelledKind", WARNING, "kv_cache_dtype", {"kv_cache_dtype": "of_a_plug_in"}),
+    (support_rules.lora_is_taken, "LoraRefused", ERROR, "enable_lora",
+     {"shape": new_model_shape(architecture="FalconForCausalLM"), "lora": LoraSettings(enabled=True)}),
+    (support_rules.lora_is_taken, "LoraRefused", ERROR, "max_lora_rank", {"lora": LoraSettings(enabled=True, max_rank=24)}),
+    (support_rules.lora_is_taken, "LoraRefused", ERROR, "max_cpu_loras",
+     {"lora": LoraSettings(enabled=True, max_loras=4, max_cpu_loras=3)}),
+    (support_rules.offload_is_taken, "OffloadRefused", ERROR, "offload_num_in_group",
+     {"offload": OffloadSettings(group_size=2, num_in_group=3)}),
+    (support_rules.offload_is_taken, "OffloadRefused", ERROR, "offload_prefetch_step",
+     {"offload": OffloadSettings(group_size=2, prefetch_step=0)}),
     (support_rules.release_is_known, "ReleaseNotKnown", INFO, "vllm_version", {"vllm_version": "7.3.0"}),
     (memory.checkpoint_decides_weights, "CheckpointDecidesWeights", INFO, "checkpoint_bytes",
      {"shape": new_model_shape(checkpoint_bytes=20 * GIB)}),
@@ -124,6 +133,11 @@ SILENT: list[tuple[Check, dict[str, Any]]] = [
     (support_rules.weight_format_has_kernels, {"accelerator": new_accelerator(compute_capability=(7, 0))}),
     (support_rules.weight_format_is_kept, {"shape": new_model_shape(quantization=FBGEMM), "vllm_version": "0.13.0"}),
     (support_rules.weight_format_is_kept, {"shape": new_model_shape(quantization=FBGEMM), "allow_deprecated_quantization": True}),
+    (support_rules.lora_is_taken, {"lora": LoraSettings(enabled=True, max_rank=320, max_loras=4, max_cpu_loras=4)}),
+    (support_rules.lora_is_taken, {"lora": LoraSettings(max_rank=24)}),
+    (support_rules.lora_is_taken, {"lora": LoraSettings(enabled=True, fully_sharded=True), "tensor": 8}),
+    (support_rules.offload_is_taken, {"offload": OffloadSettings(num_in_group=3)}),
+    (support_rules.offload_is_taken, {"offload": OffloadSettings(group_size=3, num_in_group=3)}),
     (setting_rules.pod_fits_a_node, {"tensor": 8}),
     (setting_rules.slices_stand_alone, {"accelerator": new_accelerator(is_slice=True)}),
     (setting_rules.slices_stand_alone, {"tensor": 2}),

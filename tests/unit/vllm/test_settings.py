@@ -14,7 +14,7 @@ import kvgate
 from kvgate.api.crd import structural_schema
 from kvgate.api.v1alpha1 import Vllm
 from kvgate.budget.hardware import Parallelism
-from kvgate.budget.request import EngineSettings
+from kvgate.budget.request import EngineSettings, LoraSettings, OffloadSettings
 from kvgate.vllm.options import Option, options
 from kvgate.vllm.pod_options import owned_flag
 from kvgate.vllm.settings import SETTINGS, SPEC_SETTINGS, SWEPT, WHAT_IFS, Owner, Setting, engine_settings
@@ -40,8 +40,9 @@ def test_no_two_rows_share_a_name_or_a_flag() -> None:
 
 
 def test_every_field_of_the_budget_has_one_row() -> None:
-    written = {f"parallelism.{each.name}" for each in fields(Parallelism)}
-    written |= {each.name for each in fields(EngineSettings)} - {"parallelism"}
+    groups = {"parallelism": Parallelism, "lora": LoraSettings, "offload": OffloadSettings}
+    written = {f"{name}.{each.name}" for name, record in groups.items() for each in fields(record)}
+    written |= {each.name for each in fields(EngineSettings)} - set(groups)
     assert sorted(setting.budget for setting in SETTINGS if setting.budget) == sorted(written)
 
 

@@ -24,6 +24,7 @@ _TERMS = {
     "peak_activation": "peak activation",
     "non_torch": "non-torch",
     "cuda_graph": "CUDA graphs",
+    "lora": "LoRA slots",
 }
 _FORMULAS = {
     "weights": ("tensors as loaded", {"layers": "{} layers", "quantization": "{}", "tensor_parallel_size": "tp {}"}),
@@ -36,6 +37,7 @@ _FORMULAS = {
         "captured graphs",
         {"piecewise_graphs": "{} piecewise", "full_graphs": "{} full", "layers": "{} layers"},
     ),
+    "lora": ("adapters", {"max_loras": "{} slots", "max_lora_rank": "rank {}", "tensor_parallel_size": "tp {}"}),
 }
 """Term of the ledger → a short name of its formula, and the inputs that people know; `--why` shows the formula itself."""
 
@@ -118,6 +120,11 @@ def _ledger(ledger: Ledger) -> Iterator[str]:
     available = ledger.available
     remark = correction_text(ledger.correction) if ledger.correction else "requested − all of these"
     yield _row("= for the KV cache", format_gib(available.expected), _range(available), remark)
+    if ledger.host_bytes.high:
+        host = ledger.host_bytes
+        yield _row(
+            "host memory", format_gib(host.expected), _range(host), "weights and adapters that the rank keeps there"
+        )
 
 
 def _cache(budget: Budget, kv_cache: KVCache) -> Iterator[str]:

@@ -103,7 +103,7 @@ UNUSABLE = [
         ["--gpu", "H100-SXM-80GB"],
         "the size of the KV cache was set",
     ),
-    (LOG.format(args={**ARGS, "enable_lora": True}, gib=38.11), ["--gpu", "H100-SXM-80GB"], "no formula for LoRA"),
+    (LOG.format(args={**ARGS, "worker_cls": "x.Y"}, gib=38.11), ["--gpu", "H100-SXM-80GB"], "no formula for a worker"),
     (
         LOG.format(args={**ARGS, "max_num_seqs": "many"}, gib=38.11),
         ["--gpu", "H100-SXM-80GB"],

@@ -147,8 +147,7 @@ def test_keys_that_are_not_understood_are_named_and_move_nothing() -> None:
     [
         ({"speculative_config": {"method": "mtp", "num_speculative_tokens": 1}}, "drafts by layers"),
         ({"lora_config": {"max_loras": 2}}, "LoRA"),
-        ({"enable_lora": True}, "LoRA"),
-        ({"cpu_offload_gb": 4}, "offloading"),
+        ({"worker_cls": "corp.Worker"}, "worker of its own"),
     ],
 )
 def test_features_without_a_formula_are_unknown_and_still_have_blocks_where_the_memory_is_given(

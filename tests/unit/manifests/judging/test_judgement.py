@@ -503,8 +503,9 @@ def test_what_one_of_several_gpus_holds_is_not_refused(
         (["--cpu-offload-gb=0"], True),
         (["--spec-method=ngram", "--spec-tokens=3"], True),
         (["--spec-method=eagle3", "--spec-model=x/y", "--spec-tokens=3"], False),
-        (["--cpu-offload-gb=4"], False),
-        (["--enable-lora"], False),
+        (["--cpu-offload-gb=4"], True),
+        (["--enable-lora"], True),
+        (["--worker-cls=corp.Worker"], False),
     ],
 )
 def test_what_has_no_formula_is_not_decided(tmp_path: Path, arguments: list[str], decided: bool) -> None:  # noqa: FBT001
