@@ -191,7 +191,7 @@ def _available(stage: Stage, *, gives_memory: bool) -> Explanation:
     return Explanation(
         name="available",
         amount=stage.available,
-        formula="requested − weights − peak_activation − non_torch − cuda_graph",
+        formula=" − ".join(("requested", *(line.name for line in ledger.lines))),
         source="vLLM 0.32, v1/worker/gpu_worker.py determine_available_memory",
         doubt=f"the terms err independently, so the squares of their half widths add up, together with {unexplained}",
         inputs=(("requested_bytes", ledger.requested_bytes), *amounts),

@@ -209,8 +209,8 @@ def _end_tensors(shape: ModelShape, storage: Storage, stage: tuple[int, int]) ->
 
 def whole_bytes(matrices: Iterable[Matrix], element_bytes: int) -> int:
     """Return the bytes of whole matrices as their formats store them, without their biases."""
-    storage = _Storage(parallelism=SINGLE_GPU, element_bytes=element_bytes, compute_capability=_STORED_AS_IT_IS)
-    return sum(_sizes((replace(matrix, bias=False) for matrix in matrices), storage))
+    storage = Storage(parallelism=SINGLE_GPU, element_bytes=element_bytes, compute_capability=_STORED_AS_IT_IS)
+    return sum(tensor_sizes((replace(matrix, bias=False) for matrix in matrices), storage))
 
 
 @lru_cache(maxsize=512)

@@ -55,7 +55,7 @@ def test_concurrency_is_told_as_it_is_printed() -> None:
 
 @pytest.mark.parametrize("term", TERMS)
 def test_every_figure_says_where_it_is_from_and_why_it_may_be_off(term: str) -> None:
-    told = explained(llama(), term)
+    told = explained(llama(lora=LoraSettings(enabled=True)), term)
     assert told.formula
     assert told.source
     assert told.doubt
