@@ -1,8 +1,10 @@
 """Published checkpoints in small: the names, dtypes and shapes of their tensors, and files that hold their headers."""
 
 import json
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from kvgate.checkpoint.gguf import GGML_TYPES
 from kvgate.checkpoint.tensors import StoredTensor, TensorGroup, summarize
 
 Tensors = Iterator[tuple[str, str, tuple[int, ...]]]
@@ -112,3 +114,70 @@ def llama(
             stored = (exceptions or {}).get(f"{layer}.{name}", store)
             entries += stored(f"model.layers.{layer}.{name}", *size)
     return summarize(new_tensors(entries))
+
+
+def gguf_bytes(
+    metadata: Mapping[str, object],
+    entries: Iterable[tuple[str, str, tuple[int, ...]]],
+    *,
+    order: str = "<",
+    version: int = 3,
+) -> tuple[bytes, int]:
+    """The header of a GGUF file as the package `gguf` writes it, and the bytes of the whole file."""
+    tensors = new_tensors(entries)
+    data = b"GGUF" + struct.pack(f"{order}IQQ", version, len(tensors), len(metadata))
+    data += b"".join(_gguf_text(key, order) + _gguf_value(value, order) for key, value in metadata.items())
+    numbers, offset = {name: number for number, name in GGML_TYPES.items()}, 0
+    for tensor in tensors:
+        sizes = struct.pack(f"{order}I{len(tensor.shape)}Q", len(tensor.shape), *reversed(tensor.shape))
+        data += _gguf_text(tensor.name, order) + sizes + struct.pack(f"{order}IQ", numbers[tensor.dtype], offset)
+        offset += -(-tensor.size_bytes // 32) * 32
+    return data, -(-len(data) // 32) * 32 + offset
+
+
+def _gguf_text(text: str, order: str) -> bytes:
+    return struct.pack(f"{order}Q", len(text.encode())) + text.encode()
+
+
+def _gguf_value(value: object, order: str) -> bytes:
+    if isinstance(value, bool):
+        return struct.pack(f"{order}I?", 7, value)
+    if isinstance(value, int):
+        return struct.pack(f"{order}II", 4, value)
+    if isinstance(value, float):
+        return struct.pack(f"{order}If", 6, value)
+    if isinstance(value, str):
+        return struct.pack(f"{order}I", 8) + _gguf_text(value, order)
+    assert isinstance(value, list)
+    body = b"".join(_gguf_value(entry, order)[4:] for entry in value)
+    kind = _gguf_value(value[0], order)[:4] if value else struct.pack(f"{order}I", 4)
+    return struct.pack(f"{order}I", 9) + kind + struct.pack(f"{order}Q", len(value)) + body
+
+
+def qwen3_gguf(
+    *, num_layers: int = 2, value_type: str = "Q6_K"
+) -> tuple[dict[str, object], list[tuple[str, str, tuple[int, ...]]]]:
+    """Metadata and tensors of a small Qwen3 as llama.cpp writes Q4_K_M: values and down projections have more bits."""
+    metadata: dict[str, object] = {
+        "general.architecture": "qwen3", "general.name": "Qwen3 0.6B", "qwen3.context_length": 40960, "qwen3.block_count": num_layers,
+        "qwen3.embedding_length": 1024, "qwen3.feed_forward_length": 3072, "qwen3.attention.head_count": 16,
+        "qwen3.attention.head_count_kv": 8, "qwen3.attention.key_length": 128, "qwen3.rope.freq_base": 1e6,
+        "qwen3.attention.layer_norm_rms_epsilon": 1e-6, "tokenizer.ggml.tokens": [f"t{i}" for i in range(5120)],
+        "tokenizer.chat_template": "x" * 5000,
+    }  # fmt: skip
+    entries: list[tuple[str, str, tuple[int, ...]]] = [("token_embd.weight", "Q6_K", (5120, 1024))]
+    for layer in range(num_layers):
+        block = f"blk.{layer}"
+        entries += [
+            (f"{block}.attn_q.weight", "Q4_K", (2048, 1024)),
+            (f"{block}.attn_k.weight", "Q4_K", (1024, 1024)),
+            (f"{block}.attn_v.weight", value_type, (1024, 1024)),
+            (f"{block}.attn_output.weight", "Q4_K", (1024, 2048)),
+            (f"{block}.ffn_gate.weight", "Q4_K", (3072, 1024)),
+            (f"{block}.ffn_up.weight", "Q4_K", (3072, 1024)),
+            (f"{block}.ffn_down.weight", "Q6_K", (1024, 3072)),
+            *((f"{block}.{norm}_norm.weight", "F32", (1024,)) for norm in ("attn", "ffn")),
+            *((f"{block}.{norm}_norm.weight", "F32", (128,)) for norm in ("attn_q", "attn_k")),
+        ]
+    entries.append(("output_norm.weight", "F32", (1024,)))
+    return metadata, entries

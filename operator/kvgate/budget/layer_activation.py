@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from kvgate.budget.matrix import Cut
+from kvgate.budget.matrix import GGUF_METHOD, Cut
 from kvgate.budget.model_shape import (
     DenseMlp,
     Encoder,
@@ -38,14 +38,16 @@ def layer_bytes(run: Run) -> int:
 def _feed_forward_bytes(layer: LayerShape, run: Run) -> int:
     """Return the bytes of gate and up (2 I) together with their product (I), which a kernel of its own may make in 8 bits as well."""
     elements, quantized = 0, 0
+    stored = run.shape.quantization
+    # the outputs of gate and up are concatenated, and both stay alive for it (vLLM 0.22, `GGUFLinearMethod.apply`)
+    gated = 4 if stored is not None and stored.method == GGUF_METHOD else 3
     for mlp in layer.mlps:
         if isinstance(mlp, DenseMlp):
-            elements += (3 if mlp.gated else 2) * mlp.intermediate_size // run.parallelism.tensor
+            elements += (gated if mlp.gated else 2) * mlp.intermediate_size // run.parallelism.tensor
             quantized += mlp.intermediate_size // run.parallelism.tensor
         else:
             shared = 3 * mlp.shared_intermediate_size // run.parallelism.tensor
             elements += shared if run.accounting.expert_workspace_persists else max(shared, _products(mlp, run))
-    stored = run.shape.quantization
     if stored is None or stored.format != INT8_ACTIVATIONS:
         quantized = 0
     return run.max_num_batched_tokens * (run.element_bytes * elements + quantized)

@@ -14,6 +14,8 @@ FormatName = Literal[
     "fp8-block", "fp8-tensor", "fp8-channel", "mxfp8", "nvfp4", "nvfp4-weights", "mxfp4",
     "int4-awq", "int4-gptq", "int8-gptq", "int4-packed", "int8-packed", "int8-channel", "nf4", "as-stored",
 ]  # fmt: skip
+GGUF_METHOD = "gguf"
+"""vLLM's name for the quantisation of GGUF files."""
 MX_GROUP = 32
 """Input features that share an e8m0 exponent of one byte in MXFP4 and MXFP8."""
 NF4_GROUP, NF4_GROUPS_PER_SCALE = 64, 256

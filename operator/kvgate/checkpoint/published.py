@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from kvgate.budget.matrix import GGUF_METHOD, WeightFormat
 from kvgate.budget.model_shape import ModelShape
 from kvgate.checkpoint.stored_formats import with_stored_formats
 from kvgate.checkpoint.tensors import CheckpointError, TensorGroup, check_summary
@@ -108,11 +109,17 @@ def content_of(published: Published) -> Content:
 
 def shape_of(published: Published, *, quantization: str | None = None, dtype: str | None = None) -> ModelShape:
     """Return the shape of a checkpoint; `quantization` and `dtype` are vLLM's arguments. Raises ModelConfigError."""
-    shape = read_config(published.config, name=published.name, quantization=quantization, dtype=dtype)
-    as_stored = quantization is None and dtype in (None, "auto")
+    declared = published.config.get("quantization_config")
+    method = str(declared.get("quant_method", ""))[:40] if isinstance(declared, Mapping) else ""
+    is_gguf = method == GGUF_METHOD
+    config = {**published.config, "quantization_config": {}} if is_gguf else published.config
+    shape = read_config(config, name=published.name, quantization=None if is_gguf else quantization, dtype=dtype)
+    is_changed = not is_gguf and (quantization is not None or dtype not in (None, "auto"))
     if published.tensors:
-        declared = published.config.get("quantization_config")
-        method = str(declared.get("quant_method", ""))[:40] if isinstance(declared, Mapping) else ""
         shape = with_stored_formats(shape, published.tensors, method=method)
-        return shape if as_stored else replace(shape, checkpoint_bytes=0)
-    return replace(shape, checkpoint_bytes=published.checkpoint_bytes) if as_stored else shape
+    else:
+        shape = replace(shape, checkpoint_bytes=published.checkpoint_bytes)
+    if is_gguf:
+        plain = WeightFormat(method=GGUF_METHOD, format="as-stored")
+        shape = replace(shape, quantization=shape.quantization or plain)
+    return replace(shape, checkpoint_bytes=0) if is_changed else shape

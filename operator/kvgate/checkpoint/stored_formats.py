@@ -41,6 +41,8 @@ class _Stored(Struct, frozen=True, kw_only=True):
 
     num_tensors: int
     size_bytes: int
+    padding_bytes: int
+    """Bytes among them that the checkpoint does not have."""
     is_plain: bool
 
     def is_explained_by(self, expected_bytes: int) -> bool:
@@ -63,6 +65,7 @@ def with_stored_formats(shape: ModelShape, groups: Sequence[TensorGroup], *, met
     restored = _Restored(known=known, method=method or "as-stored", element_bytes=DTYPE_BYTES[shape.dtype])
     of_layers = _by_layer(groups)
     layers = tuple(restored.layer(layer, of_layers.get(index, ())) for index, layer in enumerate(shape.layers))
+    padding_bytes = restored.padding_bytes
     drafts = tuple(
         restored.layer(layer, of_layers.get(len(layers) + index, ())) for index, layer in enumerate(shape.draft_layers)
     )
@@ -77,7 +80,7 @@ def with_stored_formats(shape: ModelShape, groups: Sequence[TensorGroup], *, met
         embedding_format=restored.end(shape, embedding, None) if _is_ggml(embedding) else None,
         quantization=shape.quantization or new,
         unmodelled=() if new is not None else shape.unmodelled,
-        checkpoint_bytes=loaded_bytes(shape, groups),
+        checkpoint_bytes=loaded_bytes(shape, groups) + padding_bytes,
     )
 
 
@@ -134,29 +137,34 @@ class _Restored:
         self._known = known
         self._method = method
         self._element_bytes = element_bytes
-        self._seen: dict[tuple[int, tuple[int, ...]], LayerShape] = {}
+        self._seen: dict[tuple[int, tuple[int, ...]], tuple[LayerShape, int]] = {}
         self._same: dict[LayerShape, LayerShape] = {}
         self.made: dict[WeightFormat, None] = {}
         """Formats that were found, in order of appearance."""
+        self.padding_bytes = 0
+        """Padding in all layers that were asked for."""
 
     def layer(self, layer: LayerShape, groups: tuple[TensorGroup, ...]) -> LayerShape:
         """Return the layer with the format of each module that has tensors."""
         key = (id(layer), tuple(map(id, groups)))
         if key not in self._seen:
+            stored = {
+                name: _stored(of, is_fused=name not in _EXPERTS) for name, of in _by_module(layer, groups).items()
+            }
             formats = {
-                name: self._fitting(
-                    tuple(matrix for matrix in layer.matrices if matrix.name == name),
-                    _stored(tensors, is_fused=name not in _EXPERTS),
-                )
-                for name, tensors in _by_module(layer, groups).items()
+                name: self._fitting(tuple(matrix for matrix in layer.matrices if matrix.name == name), found)
+                for name, found in stored.items()
             }
             matrices = tuple(
                 replace(matrix, format=formats[matrix.name]) if matrix.name in formats else matrix
                 for matrix in layer.matrices
             )
             changed = replace(layer, matrices=matrices)
-            self._seen[key] = self._same.setdefault(changed, changed)
-        return self._seen[key]
+            padding = sum(found.padding_bytes for found in stored.values())
+            self._seen[key] = self._same.setdefault(changed, changed), padding
+        found, padding = self._seen[key]
+        self.padding_bytes += padding
+        return found
 
     def end(self, shape: ModelShape, groups: Sequence[TensorGroup], given: WeightFormat | None) -> WeightFormat | None:
         """Return the format of embedding or head, which are one matrix over the vocabulary."""
@@ -218,7 +226,7 @@ def _stored(groups: Sequence[TensorGroup], *, is_fused: bool) -> _Stored:
 
     ggml's rows of fused matrices are padded to the widest (vLLM 0.22, `GGUFLinearMethod._create_padded_weight_param`).
     """
-    size_bytes = sum(group.size_bytes for group in groups)
+    stored_bytes = size_bytes = sum(group.size_bytes for group in groups)
     if is_fused and _is_ggml(groups):
         rows = [group.count * prod(group.shape[:-1]) for group in groups]
         size_bytes = sum(rows) * max(
@@ -227,5 +235,6 @@ def _stored(groups: Sequence[TensorGroup], *, is_fused: bool) -> _Stored:
     return _Stored(
         num_tensors=sum(group.count for group in groups),
         size_bytes=size_bytes,
+        padding_bytes=size_bytes - stored_bytes,
         is_plain=all(group.dtype in FLOATS for group in groups),
     )

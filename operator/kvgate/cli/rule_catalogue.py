@@ -9,7 +9,7 @@ from kvgate.cli.check.repository_config import INVALID_CONFIG
 from kvgate.documents.positions import INVALID_YAML, UNREADABLE
 from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
-from kvgate.judge.models import INVALID_MODEL_CONFIG, MODEL_CLASS_NOT_IN_RELEASE, UNKNOWN_MODEL
+from kvgate.judge.models import GGUF_NOT_IN_RELEASE, INVALID_MODEL_CONFIG, MODEL_CLASS_NOT_IN_RELEASE, UNKNOWN_MODEL
 from kvgate.judge.passed_through import (
     OUTSIDE_CACHE_VOLUME,
     SECRET_IN_PLAIN_TEXT,
@@ -112,6 +112,7 @@ _IN_ORDER = (
     VERSION_ASSUMED,
     RELEASE_NOT_KNOWN,
     MODEL_CLASS_NOT_IN_RELEASE,
+    GGUF_NOT_IN_RELEASE,
     UNMODELLED_KIND,
     SETTING_NOT_UNDERSTOOD,
     OPTION_UNKNOWN,

@@ -18,7 +18,7 @@ from kvgate.budget import (
     accounting_of,
 )
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
-from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_model, look_up_model_class, shape_of_text
+from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_gguf, look_up_model, look_up_model_class, shape_of_text
 from kvgate.rules.finding import Finding, Rule, Scope, Severity
 
 if TYPE_CHECKING:
@@ -92,7 +92,13 @@ def gather(
         accelerator=accelerator,
         knows_version=not version_findings,
         calibration=calibration,
-        findings=(*model_findings, *accelerator_findings, *version_findings, *class_findings),
+        findings=(
+            *model_findings,
+            *look_up_gguf(name, spec.vllm.version),
+            *accelerator_findings,
+            *version_findings,
+            *class_findings,
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.budget import ModelShape, UnknownVersion, accounting_of, parse_patch
 from kvgate.budget.model_shape import FullAttention
+from kvgate.checkpoint.gguf_models import gguf_spelling
 from kvgate.checkpoint.published import NO_MODELS, Published, PublishedModels, content_of, name_key, shape_of
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.fields import parse_config_text
@@ -35,6 +36,15 @@ MODEL_CLASS_NOT_IN_RELEASE = Rule(
     title="The release of vLLM does not have the model's class yet, or no longer has it.",
     explanation="It is a warning where the Transformers backend may serve the model.",
 )
+GGUF_NOT_IN_RELEASE = Rule(
+    id="GgufNotInRelease",
+    severities=(Severity.WARNING,),
+    scope=Scope.FACTS,
+    title="The release of vLLM loads GGUF files only with a plugin, or does not know this way to name one.",
+    explanation="GGUF is part of vLLM up to 0.23. From 0.24 on it is a package of its own, which vLLM's images do not have.",
+)
+_GGUF_BY_TYPE, _GGUF_PLUGIN = (0, 12, 0), (0, 24, 0)
+"""Releases that first take `repository:TYPE`, and that first need the plugin."""
 
 
 def look_up_model(
@@ -138,6 +148,24 @@ class _ShapesByContent:
 
 _SHAPES = _ShapesByContent(16_000_000)
 """A shape takes about as much memory as its text; the largest published text has 2.4 million characters."""
+
+
+def look_up_gguf(name: str, version: str) -> tuple[Finding, ...]:
+    """Return the findings about a model name that means a GGUF file, and a release that may not load it."""
+    spelling = gguf_spelling(name)
+    try:
+        release = parse_patch(version)
+    except UnknownVersion:
+        return ()
+    if spelling and release >= _GGUF_PLUGIN:
+        message = f"{name} is a GGUF file, which vLLM {version} loads only with the package vllm-gguf-plugin"
+        return (
+            GGUF_NOT_IN_RELEASE.finding("model", message, "use an image that has the package, or vLLM 0.23 or older"),
+        )
+    if spelling == "type" and release < _GGUF_BY_TYPE:
+        message = f"{name} names a GGUF file by its type, which vLLM takes from 0.12 on"
+        return (GGUF_NOT_IN_RELEASE.finding("model", message, "use vLLM 0.12 or newer, or name the file itself"),)
+    return ()
 
 
 def look_up_model_class(shape: ModelShape, version: str) -> tuple[Finding, ...]:

@@ -20,7 +20,7 @@ from kvgate.budget import (
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge import assess, facts
 from kvgate.judge.assess import Assessment
-from kvgate.judge.models import look_up_model, look_up_model_class, shape_of_text
+from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, shape_of_text
 from kvgate.rules.finding import Finding, Naming, Rule, Scope, Severity, Words, do, named, words
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.settings import (
@@ -123,7 +123,8 @@ def read_request(
     version = known.get("vllm_version", DEFAULT_VERSION)
     version_findings = facts.look_up_version(version)
     class_findings = look_up_model_class(shape, version) if shape else ()
-    facts_found = (*model_findings, *accelerator_findings, *version_findings, *class_findings)
+    gguf_findings = look_up_gguf(str(known.get("model", "")), version)
+    facts_found = (*model_findings, *gguf_findings, *accelerator_findings, *version_findings, *class_findings)
     findings = tuple(named((*facts_found, *_remarks(values, known)), naming))
     if shape is None or accelerator is None or version_findings:
         return None, findings

@@ -85,7 +85,7 @@ def test_a_format_that_nobody_described_is_taken_as_it_is_stored() -> None:
 
 def test_an_unknown_format_whose_tensors_are_plain_keeps_its_name() -> None:
     """Nothing was found that could stand for the format, so it still has no formula."""
-    assert read(llama(), QUARK).unmodelled_kinds == ("quantization quark",)
+    assert read(llama(), QUARK).unmodelled == ("quantization quark",)
 
 
 def test_a_quantised_head() -> None:

@@ -10,7 +10,7 @@ from kvgate.budget.model_shape import FullAttention
 from kvgate.checkpoint.published import Published, PublishedModels, by_name, from_json
 from kvgate.judge import models as found_models
 from kvgate.judge.facts import gather
-from kvgate.judge.models import look_up_model, look_up_model_class, shape_of_text
+from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, shape_of_text
 from kvgate.rules import Severity
 from kvgate.text.json_values import MAX_DEPTH
 from support.builders import new_document, new_layer, new_llama_config, new_model_shape
@@ -186,3 +186,21 @@ def test_a_broken_checkpoint_is_reported_with_its_source() -> None:
     shape, (finding,) = look_up_model("my/own", models=models)
     assert shape is None
     assert finding.message.startswith("my/own of a test: hidden_size is -1")
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "words"),
+    [
+        ("unsloth/Qwen3-0.6B-GGUF:Q4_K_M", "0.32.0", "only with the package vllm-gguf-plugin"),
+        ("./model.gguf", "0.24.0", "only with the package vllm-gguf-plugin"),
+        ("unsloth/Qwen3-0.6B-GGUF:Q4_K_M", "0.11.0", "takes from 0.12 on"),
+        ("unsloth/Qwen3-0.6B-GGUF:Q4_K_M", "0.23.0", None),
+        ("./model.gguf", "0.9.2", None),
+        ("Qwen/Qwen3-8B", "0.32.0", None),
+        ("./model.gguf", "nightly", None),
+    ],
+)
+def test_gguf_left_vllm_with_0_24(name: str, version: str, words: str | None) -> None:
+    findings = look_up_gguf(name, version)
+    assert [finding.rule for finding in findings] == (["GgufNotInRelease"] if words else [])
+    assert words is None or words in str(findings[0].message)
