@@ -202,5 +202,5 @@ def test_a_broken_checkpoint_is_reported_with_its_source() -> None:
 )
 def test_gguf_left_vllm_with_0_24(name: str, version: str, words: str | None) -> None:
     findings = look_up_gguf(name, version)
-    assert [finding.rule for finding in findings] == (["GgufNotInRelease"] if words else [])
+    assert [finding.rule.id for finding in findings] == (["GgufNotInRelease"] if words else [])
     assert words is None or words in str(findings[0].message)
