@@ -1,10 +1,10 @@
 """One checkpoint as its publisher published it, in one JSON object: the entry of a lock file, of a ConfigMap, and the answer of a fetch."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from kvgate.budget.matrix import GGUF_METHOD, WeightFormat
 from kvgate.budget.model_shape import ModelShape
+from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.stored_formats import with_stored_formats
 from kvgate.checkpoint.tensors import CheckpointError, TensorGroup, check_summary
 from kvgate.hf_config import ModelConfigError, read_config
@@ -77,18 +78,55 @@ class PublishedModels(Struct, frozen=True, kw_only=True, eq=False):
     """Entries of a lock file: they win over the catalogue."""
     fetched: Mapping[str, Published] = MappingProxyType({})
     """Entries that somebody asked to fetch: they are used where the catalogue does not have the model."""
+    missing: Mapping[str, NotFetched] = MappingProxyType({})
+    """Reasons for those that somebody asked to fetch in vain."""
+
+    def without_fetched(self, name: str) -> "PublishedModels":
+        """Return the same, in which nothing that was fetched has this name."""
+        return replace(self, fetched=_Without(self.fetched, name_key(name)))
 
 
 NO_MODELS = PublishedModels()
 
 
-def name_key(name: str, revision: str = "") -> str:
+class _Without(Mapping[str, Published]):
+    """All entries but one, looked up in the mapping that has them."""
+
+    def __init__(self, entries: Mapping[str, Published], key: str) -> None:
+        self._entries, self._key = entries, key
+
+    def __getitem__(self, key: str) -> Published:
+        if key == self._key:
+            raise KeyError(key)
+        return self._entries[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key in self._entries if key != self._key)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class ModelKey(str):
+    """A key that remembers the name and the revision as they were written."""
+
+    __slots__ = ("name", "revision")
+    name: str
+    revision: str
+
+
+def name_key(name: str, revision: str = "") -> ModelKey:
     """Return the key of a name and revision: the hub ignores the case of names, and `main` is the default branch."""
     suffix = "" if revision in ("", "main") else f"@{revision}"
-    return f"{name.strip().lower()}{suffix}"
+    key = ModelKey(f"{name.strip().lower()}{suffix}")
+    key.name, key.revision = name.strip(), revision
+    return key
 
 
-def by_name(entries: Iterable[Published]) -> dict[str, Published]:
+_Entry = TypeVar("_Entry", Published, NotFetched)
+
+
+def by_name(entries: Iterable[_Entry]) -> dict[str, _Entry]:
     """Return the entries by their keys; the last of two with one key counts."""
     return {name_key(each.name, each.revision): each for each in entries}
 

@@ -8,6 +8,7 @@ import click
 
 from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.cli.exits import BadInput
+from kvgate.cli.known_models import with_model_options
 from kvgate.cli.terminal import show_error
 from kvgate.documents.bounded_files import Refused, read_all, read_text
 from kvgate.vllm.settings import WHAT_IFS, Setting
@@ -99,6 +100,7 @@ def with_engine_facts(*, found_from: str) -> Decorator:
         click.option("--vllm-version", metavar="VERSION", callback=_release,
                      help="The release of vLLM, for manifests whose image does not state it."),
         CALIBRATION_OPTION,
+        with_model_options,
         click.option("--config", metavar="FILE", type=GIVEN_FILE,
                      help=f"Read this file instead of the .kvgate.yaml nearest to {found_from}, in its folder or above."),
     )  # fmt: skip

@@ -44,4 +44,4 @@ def _fetch(name: str, revision: str, spending: Spending, hub: Hub | None) -> Pub
 
 def _from_hub(asked: Asked, spending: Spending, hub: Hub) -> Published:
     with Http(spending).open() as http:
-        return published(HubFiles(http, hub, asked), asked)
+        return published(HubFiles(http, hub, asked), asked, num_parallel=spending.limits.num_parallel)

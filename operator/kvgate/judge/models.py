@@ -10,6 +10,7 @@ from kvgate import catalogue
 from kvgate.budget import ModelShape, UnknownVersion, accounting_of, parse_patch
 from kvgate.budget.model_shape import FullAttention
 from kvgate.checkpoint.gguf_models import gguf_spelling
+from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import NO_MODELS, Published, PublishedModels, content_of, name_key, shape_of
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.fields import parse_config_text
@@ -70,7 +71,16 @@ def look_up_model(
     nearest = catalogue.nearest_models(name)
     give = do("give its config.json by {model_config}")
     remedy = any_one(f"write one of these names, if you mean it: {', '.join(nearest)}", give) if nearest else give
-    return None, (UNKNOWN_MODEL.finding("model", f"model {name} is not in the catalogue", remedy),)
+    unknown = UNKNOWN_MODEL.finding("model", f"model {name} is not in the catalogue", remedy)
+    return None, (with_reason(unknown, models.missing.get(key)),)
+
+
+def with_reason(unknown: Finding, missing: NotFetched | None) -> Finding:
+    """Return the finding about a name with the reason why somebody's fetch of it found nothing."""
+    if missing is None:
+        return unknown
+    reasoned = unknown.with_words("{message}, and it could not be fetched: {reason}", reason=missing.message)
+    return replace(reasoned, remedy=any_one(*missing.remedies, unknown.remedy))
 
 
 @lru_cache(maxsize=1024)

@@ -1,12 +1,14 @@
 """Two settings against each other: the verdict of every pair of values, and where memory runs out."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 
 from kvgate.budget import Budget, BudgetRequest, Guarantee, Interval, Verdict, plan
 from kvgate.budget.capacity import largest
+from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge import assess
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.sweep_axes import Axis
@@ -80,17 +82,19 @@ def judge_pairs(
     *,
     guarantee: Guarantee,
     at: tuple[int, int] | None = None,
+    models: PublishedModels = NO_MODELS,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Sweep:
     """Judge every pair. Raises BadRequest, and UnknownFacts where nothing can be judged."""
+    ask = partial(_request, guarantee=guarantee, models=models)
     columns = []
     for number in range(len(x.values)):
-        columns.append(_column(values, x, number, y, guarantee))
+        columns.append(_column(ask, {**values, x.name: x.values[number]}, y))
         progress(number + 1, len(x.values))
-    request, findings = _request({**values, x.name: x.values[0], y.name: y.values[0]}, guarantee)
+    request, findings = ask({**values, x.name: x.values[0], y.name: y.values[0]})
     edges = []
     for value in x.values if y.name in SEARCHED and y.is_numeric else ():
-        last, _ = _request({**values, x.name: value, y.name: y.values[-1]}, guarantee)
+        last, _ = ask({**values, x.name: value, y.name: y.values[-1]})
         fits = _largest(last, y, (Verdict.FITS,))
         may_fit = _largest(last, y, (Verdict.FITS, Verdict.MAY_NOT_FIT), at_least=max(1, fits)) or fits
         edges.append(Edge(fits=fits, may_fit=may_fit))
@@ -106,19 +110,21 @@ def judge_pairs(
     )
 
 
-def _request(values: Mapping[str, Any], guarantee: Guarantee) -> tuple[BudgetRequest, tuple[Finding, ...]]:
-    request, findings = read_request(values, guarantee=guarantee)
+_Asked = tuple[BudgetRequest, tuple[Finding, ...]]
+
+
+def _request(values: Mapping[str, Any], *, guarantee: Guarantee, models: PublishedModels) -> _Asked:
+    request, findings = read_request(values, guarantee=guarantee, models=models)
     if request is None:
         raise UnknownFacts(findings)
     return request, findings
 
 
-def _column(values: Mapping[str, Any], x: Axis, number: int, y: Axis, guarantee: Guarantee) -> list[Cell]:
+def _column(ask: Callable[[Mapping[str, Any]], _Asked], column: Mapping[str, Any], y: Axis) -> list[Cell]:
     """Return the cells of one column. The model is read once for all of them, where the setting allows it."""
-    column = {**values, x.name: x.values[number]}
     if y.name not in _CHANGED_IN_PLACE:
-        return [_cell(*_request({**column, y.name: value}, guarantee)) for value in y.values]
-    request, findings = _request({**column, y.name: y.values[0]}, guarantee)
+        return [_cell(*ask({**column, y.name: value})) for value in y.values]
+    request, findings = ask({**column, y.name: y.values[0]})
     return [_cell(request.with_settings(**{y.name: value}), findings) for value in y.values]
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from kvgate.budget import NOTHING_OBSERVED, Calibration, Workload
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.exits import BadInput
+from kvgate.cli.known_models import DEFAULT_SECONDS, locked_models
 from kvgate.cli.model_config import ModelConfig, read_model_config
 from kvgate.cli.shared_options import read_calibration
 from kvgate.documents.bounded_files import guard_of, repository_of
@@ -40,6 +41,9 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     fail_on: str | None = None
     root: Path | None = None
     """The folder that nothing leads out of."""
+    fetch: bool | None = None
+    fetch_seconds: int = DEFAULT_SECONDS
+    lock: Path | None = None
 
     def guard(self, path: Path) -> Path | None:
         """Return the folder that a path of the command line must not lead out of."""
@@ -55,6 +59,8 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
     calibration: Calibration = NOTHING_OBSERVED
     models: PublishedModels = NO_MODELS
     """Checkpoints that are known beside the catalogue."""
+    fetches: bool = False
+    """True where models that nobody knows are fetched."""
     file: ConfigFile | None = None
 
     def defaults(self, file: str, name: str, root: Written) -> Defaults:
@@ -130,11 +136,18 @@ def given_facts(paths: Sequence[str], options: CheckOptions) -> GivenFacts:
         calibration = read_calibration(starts, inside=options.guard(starts))
     else:
         calibration = read_calibration(file.calibration, inside=file.root) if file else NOTHING_OBSERVED
+    own = file.config.models if file else None
+    if options.lock:
+        models = locked_models(options.lock, inside=options.guard(options.lock))
+    else:
+        models = locked_models(file.lock, inside=file.root) if file else NO_MODELS
     return GivenFacts(
         accelerator=options.accelerator,
         vllm_version=options.vllm_version,
         model_config=read_model_config(config_json, inside=options.guard(config_json)) if config_json else None,
         calibration=calibration,
+        models=models,
+        fetches=bool(own and own.fetch) if options.fetch is None else options.fetch,
         file=file,
     )
 

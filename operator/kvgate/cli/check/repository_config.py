@@ -83,6 +83,15 @@ class Mapping(ApiModel):
     """The config.json of models that are not in the catalogue; a path relative to the folder of this file."""
 
 
+class Models(ApiModel):
+    """Models that the catalogue does not know."""
+
+    lock: Text | None = None
+    """Published models that `kvgate models lock` wrote; a path relative to the folder of this file. They win over the catalogue."""
+    fetch: Annotated[bool, Field(strict=True)] = False
+    """Fetch models that neither knows from huggingface.co, or from HF_ENDPOINT."""
+
+
 class IgnoredRule(ApiModel):
     """A rule whose findings do not count."""
 
@@ -105,6 +114,8 @@ class Config(ApiModel):
     """The config.json of models that are not in the catalogue; a path relative to the folder of this file."""
     calibration: Text | None = None
     """Observed starts that `kvgate calibrate` wrote; a path relative to the folder of this file."""
+    models: Models | None = None
+    """Models that the catalogue does not know."""
     fail_on: Literal["error", "warning"] | None = None
     """Least severity that makes the exit code 1."""
     ignore: Annotated[tuple[IgnoredRule, ...], Field(max_length=MAX_ENTRIES)] = ()
@@ -133,6 +144,12 @@ class ConfigFile(Struct, frozen=True):
     def calibration(self) -> Path | None:
         """The file of observed starts."""
         return self.folder / self.config.calibration if self.config.calibration else None
+
+    @property
+    def lock(self) -> Path | None:
+        """The file of published models."""
+        models = self.config.models
+        return self.folder / models.lock if models and models.lock else None
 
 
 @lru_cache(maxsize=1024)

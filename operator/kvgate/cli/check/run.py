@@ -14,6 +14,7 @@ from kvgate.cli.check.directives import commented_workloads
 from kvgate.cli.check.given_facts import CheckOptions, GivenFacts, given_facts
 from kvgate.cli.check.ignoring import by_baseline, by_comments, by_configuration, read_baseline, with_findings
 from kvgate.cli.exits import BadInput
+from kvgate.cli.known_models import judged_with_fetched
 from kvgate.cli.model_config import ModelConfig
 from kvgate.cli.reports.report import Item, JudgedDeployment, Report, placed_broken, placed_in
 from kvgate.documents.positions import Broken, defect
@@ -39,11 +40,12 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
     file, config = given.file, given.file.config if given.file else None
     documents = read_manifests(paths, options.root)
     found = find_engines(documents)
-    workloads = commented_workloads(found.engines)
-    judged = [
-        *(_item_of(subject.document, _deployment_item, subject, documents, given) for subject in documents.subjects),
-        *(_item_of(each.document, _engine_item, each, stated, given) for each, stated in zip(found.engines, workloads, strict=True)),
-    ]  # fmt: skip
+    judged = judged_with_fetched(
+        lambda models: _judged(documents, found.engines, replace(given, models=models)),
+        given.models,
+        fetches=given.fetches,
+        max_seconds=options.fetch_seconds,
+    )
     items = [*(item for item in judged if isinstance(item, Item)), *map(_not_understood, found.not_understood)]
     failed = [item for item in judged if isinstance(item, Broken)]
     report = Report(
@@ -59,6 +61,14 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
     if options.baseline:
         report = by_baseline(report, read_baseline(options.baseline, inside=options.guard(options.baseline)))
     return report
+
+
+def _judged(documents: InputDocuments, engines: Sequence[FoundEngine], given: GivenFacts) -> list[Item | Broken]:
+    workloads = commented_workloads(engines)
+    return [
+        *(_item_of(subject.document, _deployment_item, subject, documents, given) for subject in documents.subjects),
+        *(_item_of(each.document, _engine_item, each, stated, given) for each, stated in zip(engines, workloads, strict=True)),
+    ]  # fmt: skip
 
 
 def _in_order(items: Sequence[Item]) -> tuple[Item, ...]:
@@ -112,6 +122,8 @@ def judge_deployment(
     if deployment is None:
         return JudgedDeployment(subject=subject, assessment=None)
     spec = deployment.spec
+    if config is not None:  # what the user gives goes before what is fetched
+        models = replace(models, fetched={}, missing={})
     known = facts.gather(spec, documents.lookup(subject.namespace), calibration, models)
     if known.shape is None and config is not None:
         shape, problems = shape_of_text(

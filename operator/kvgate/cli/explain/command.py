@@ -8,6 +8,7 @@ import click
 
 from kvgate.budget import Verdict
 from kvgate.cli.exits import BadInput, Exit
+from kvgate.cli.known_models import ModelOptions, locked_models, models_of, with_model_options
 from kvgate.cli.shared_options import CALIBRATION_OPTION, given_settings, read_calibration, with_settings
 from kvgate.cli.terminal import show, show_answers
 from kvgate.vllm.values import UnusableValue, read_tokens
@@ -51,6 +52,7 @@ def _read_lengths(_: click.Context, __: click.Parameter, text: str | None) -> tu
     help="Compare static with paged allocation and block sizes, for requests of these lengths: 2048,8k.",
 )
 @CALIBRATION_OPTION
+@with_model_options
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json", "jsonl"]), help="Default: text; with --requests: jsonl."
 )
@@ -71,26 +73,29 @@ def explain(
 
     Exit code: 0 fits or may not fit, 1 does not fit, 2 could not be decided. With --requests: 0 after every line is answered.
     """
+    options = ModelOptions.taken_from(values)
     given = {key: value for key, value in values.items() if value is not None}
     try:
         starts = read_calibration(calibration)
+        locked = locked_models(options.lock)
     except BadInput as error:
         raise click.UsageError(str(error)) from None
     if requests is not None:
         from kvgate.cli.explain.requests import answers
 
-        if given or why is not None or lengths is not None or output in ("text", "json"):
+        if given or why is not None or lengths is not None or output in ("text", "json") or options.fetch:
             raise click.UsageError(
                 "--requests takes every setting from its lines and answers in jsonl; leave out the other options"
             )
-        show_answers(answers(requests, starts))
+        show_answers(answers(requests, starts, locked))
         return
 
     from kvgate.cli.explain.report import answer
     from kvgate.judge.what_if import assess_request
 
     try:
-        assessment = assess_request(given_settings(given), calibration=starts)
+        settings = given_settings(given)
+        assessment = assess_request(settings, calibration=starts, models=models_of(settings, options))
         text = answer(assessment, output or "text", why=why, lengths=lengths)
     except UnusableValue as error:
         raise click.UsageError(str(error)) from None

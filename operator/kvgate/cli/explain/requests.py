@@ -7,6 +7,7 @@ from math import inf, isfinite
 from typing import Any, BinaryIO
 
 from kvgate.budget import NOTHING_OBSERVED, Calibration
+from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.assessment_json import Json, failed, to_json
 from kvgate.judge.what_if import BadRequest, assess_request
 from kvgate.rules.finding import vllm_name
@@ -24,20 +25,22 @@ _MAX_DIGITS = 4000
 _NO_ID = "null"
 
 
-def answers(stream: BinaryIO, calibration: Calibration = NOTHING_OBSERVED) -> Iterator[str]:
+def answers(
+    stream: BinaryIO, calibration: Calibration = NOTHING_OBSERVED, models: PublishedModels = NO_MODELS
+) -> Iterator[str]:
     """Answer every line with one JSON text, in order; a blank line and a line that is too long are answered with an error."""
     number = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
         if len(line) <= MAX_LINE_BYTES:
-            yield _answer(line, calibration)
+            yield _answer(line, calibration, models)
             continue
         while line and not line.endswith(b"\n"):  # skip the rest, and never hold more than the limit in memory
             line = stream.readline(MAX_LINE_BYTES)
         yield _written(_NO_ID, failed(None, _TOO_LONG.format(number)))
 
 
-def _answer(line: bytes, calibration: Calibration) -> str:
+def _answer(line: bytes, calibration: Calibration, models: PublishedModels) -> str:
     identifier = None
     try:
         values = _parsed(line)
@@ -45,7 +48,8 @@ def _answer(line: bytes, calibration: Calibration) -> str:
         if isinstance(value, float) and not isfinite(value):  # few programs can read 1e999: echo it as a text
             value = _written_identifier(line) or value
         identifier = json_text(value, is_compact=True)
-        return _written(identifier, to_json(None, assess_request(values, calibration=calibration, naming=vllm_name)))
+        assessment = assess_request(values, calibration=calibration, naming=vllm_name, models=models)
+        return _written(identifier, to_json(None, assessment))
     except BadRequest as error:
         message = str(error)
     except RecursionError:

@@ -7,6 +7,7 @@ import click
 
 from kvgate.budget import Verdict
 from kvgate.cli.exits import Exit
+from kvgate.cli.known_models import ModelOptions, models_of, with_model_options
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import progress_of, show, show_error
 from kvgate.vllm.values import UnusableValue
@@ -58,6 +59,7 @@ SEARCHED = frozenset(
     metavar="FILE",
     help="Prices per hour in YAML, one line per accelerator: `H100-SXM-80GB: 2.5`.",
 )
+@with_model_options
 @click.option("--all", "every", is_flag=True, help="Show every candidate, and the reason why it does not fit.")
 @click.option(
     "-o",
@@ -80,8 +82,10 @@ def size(output: str, prices: BinaryIO | None, *, every: bool, **values: Any) ->
     from kvgate.judge.what_if import UnknownFacts
     from kvgate.planning.size import find_candidates
 
+    options = ModelOptions.taken_from(values)
     try:
-        question, costs = asked(given_settings(values), prices)
+        settings = given_settings(values)
+        question, costs = asked(settings, prices, models_of(settings, options))
     except UnusableValue as error:
         raise click.UsageError(str(error)) from None
     except UnknownFacts as error:

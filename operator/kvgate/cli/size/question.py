@@ -1,6 +1,7 @@
 """Options of `kvgate size` → the question that the search answers."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Workload
 from kvgate.catalogue.prices import BadPrices, Prices, list_prices, read_prices
+from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.documents.bounded_files import Refused, read_all
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.size import Question
@@ -25,7 +27,9 @@ _WORKLOAD = {
 _NEEDED = ("peak_concurrency", "prompt_tokens", "output_tokens")
 
 
-def asked(values: Mapping[str, Any], prices: BinaryIO | None) -> tuple[Question, Prices]:
+def asked(
+    values: Mapping[str, Any], prices: BinaryIO | None, models: PublishedModels = NO_MODELS
+) -> tuple[Question, Prices]:
     """Read the question and the prices. Raises UnusableValue with everything that is wrong, and UnknownFacts."""
     values = dict(values)
     problems = ValueProblems()
@@ -34,7 +38,8 @@ def asked(values: Mapping[str, Any], prices: BinaryIO | None) -> tuple[Question,
     max_gpus, guarantee = values.pop("max_gpus"), values.pop("guarantee", None)
     workload = problems.read_or(None, _workload, {key: values.pop(key) for key in _WORKLOAD if key in values})
     costs = problems.read_or(list_prices(), _prices, prices)
-    request, findings = problems.read_or((None, ()), read_request, {**values, "gpu": accelerators[0].name})
+    read = partial(read_request, models=models)
+    request, findings = problems.read_or((None, ()), read, {**values, "gpu": accelerators[0].name})
     problems.check()
     if request is None:
         raise UnknownFacts(findings)

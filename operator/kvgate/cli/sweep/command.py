@@ -9,6 +9,7 @@ import click
 
 from kvgate.budget import Verdict
 from kvgate.cli.exits import Exit
+from kvgate.cli.known_models import ModelOptions, models_of, with_model_options
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import is_terminal, progress_of, show, show_bytes, show_error
 from kvgate.vllm.values import UnusableValue
@@ -47,6 +48,7 @@ _EXITS = {
     help="What must fit. Default: FullContext (max_num_seqs requests of max_model_len) if max_num_seqs is set or swept.",
 )
 @click.option("-o", "--output", type=click.Choice(list(_OUTPUTS)), help="Default: from the name of --file, else text.")
+@with_model_options
 @click.option(
     "--file", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file; default: standard output."
 )
@@ -61,9 +63,11 @@ def sweep(output: str | None, file: Path | None, **values: Any) -> None:
     from kvgate.cli.sweep.question import swept
     from kvgate.judge.what_if import UnknownFacts
 
+    options = ModelOptions.taken_from(values)
     kind = output or (_SUFFIXES.get(file.suffix.lower(), "text") if file else "text")
     try:
-        result = swept(given_settings(values), progress=progress_of("columns"))
+        settings = given_settings(values)
+        result = swept(settings, models=models_of(settings, options), progress=progress_of("columns"))
         module, function = _OUTPUTS[kind]
         content: str | bytes = getattr(import_module(module), function)(result)
     except UnusableValue as error:

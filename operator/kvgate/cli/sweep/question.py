@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kvgate.budget import Guarantee, plan
+from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.sweep import Sweep, guarantee_of, judge_pairs
 from kvgate.planning.sweep_axes import Axis, parse_axis, read_swept_value, with_value
@@ -18,7 +19,12 @@ _UNREAD = Axis(name="", values=())
 """An axis that cannot be read, and is reported."""
 
 
-def swept(values: Mapping[str, Any], *, progress: Callable[[int, int], None] = lambda _done, _total: None) -> Sweep:
+def swept(
+    values: Mapping[str, Any],
+    *,
+    models: PublishedModels = NO_MODELS,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Sweep:
     """Read the options and judge every cell. Raises UnusableValue with everything that is wrong with the options, and UnknownFacts."""
     values = dict(values)
     x_text, y_text, at, named = (values.pop(key, None) for key in ("x", "y", "at", "guarantee"))
@@ -30,7 +36,7 @@ def swept(values: Mapping[str, Any], *, progress: Callable[[int, int], None] = l
     texts = problems.read_or((), _point, at, x, y) if at is not None else ()
     problems.check()
     if not x_text:
-        request, findings = read_request({**values, y.name: str(y.values[0])})
+        request, findings = read_request({**values, y.name: str(y.values[0])}, models=models)
         if request is None:
             raise UnknownFacts(findings)
         longest = request.shape.max_model_len or plan(request).resolved.max_model_len
@@ -40,7 +46,7 @@ def swept(values: Mapping[str, Any], *, progress: Callable[[int, int], None] = l
         (x, column), (y, row) = (with_value(axis, text) for axis, text in zip((x, y), texts, strict=True))
         point = column, row
     guarantee = guarantee_of(values, x, y, Guarantee(named) if named else None)
-    return judge_pairs(values, x, y, guarantee=guarantee, at=point, progress=progress)
+    return judge_pairs(values, x, y, guarantee=guarantee, at=point, models=models, progress=progress)
 
 
 def _check_axes(values: Mapping[str, Any], x: Axis, y: Axis) -> None:

@@ -69,7 +69,7 @@ class EngineNames(Struct, frozen=True, kw_only=True):
 def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     """Judge by vLLM's own start condition, with oversubscription as a warning; with both ends where the release is not known."""
     line = parse_arguments(engine.arguments, newest_read())
-    model = find_model(list(_names(engine, line)))
+    model = find_model(list(_names(engine, line)), defaults.models.locked)
     releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
     chosen = choose(engine, defaults.accelerator)
     facts = EngineFacts(
@@ -80,7 +80,7 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         model_config=defaults.model_config,
         workload=defaults.workload,
         calibration=defaults.calibration,
-        models=defaults.models,
+        models=defaults.models.without_fetched(model.name) if model and model.is_place else defaults.models,
     )
     judged = _judged_at_both_ends(facts)
     if judged.verdict is Verdict.DOES_NOT_FIT:

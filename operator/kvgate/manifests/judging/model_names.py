@@ -1,12 +1,13 @@
 """The catalogue's name for a model as a manifest writes it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
 
 from kvgate import catalogue
+from kvgate.checkpoint.published import name_key
 from kvgate.vllm.arguments import is_open
 
 _SCHEMES = ("hf://", "huggingface://", "https://huggingface.co/", "pvc+hf://")
@@ -25,6 +26,8 @@ class ModelFound(Struct, frozen=True, kw_only=True):
     """Path at which the model is written."""
     assumed: str = ""
     """Words about the guess, where the name was guessed."""
+    is_place: bool = False
+    """True where a path or an address is written: the name is only the end of it, and no hub must be asked for it."""
 
 
 class Named(Struct, frozen=True, kw_only=True):
@@ -55,13 +58,20 @@ def is_place(written: str) -> bool:
     return _PLACE.match(text) is not None and not text.startswith(_SCHEMES)
 
 
-def find_model(named: Sequence[Named]) -> ModelFound | None:
-    """Return the first model that is named; a place is known by the other names, or by the name of its folder."""
+def find_model(named: Sequence[Named], locked: Container[str] = ()) -> ModelFound | None:
+    """Return the first model that is named; a place is known by the other names, or by the name of its folder.
+
+    `locked` has the keys of models whose facts somebody keeps in a file, places among them.
+    """
     known = [each for each in named if each.text and not is_open(each.text)]
     first = next(iter(known), None)
     if first is None:
         return None
-    plain = ModelFound(name=model_id(first.text), path=first.path)
+    if is_place(first.text) and name_key(first.text) in locked:
+        return ModelFound(name=first.text.strip(), path=first.path)
+    plain = ModelFound(
+        name=model_id(first.text), path=first.path, is_place=is_place(first.text) and not _CACHED.search(first.text)
+    )
     if not is_place(first.text) or catalogue.find_model(plain.name) is not None:
         return plain
     for other in known[1:]:

@@ -1,0 +1,145 @@
+"""Models that are known beside the catalogue: from a lock file, and from a hub where the user asks for that."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kvgate.checkpoint.not_fetched import NotFetched
+from kvgate.checkpoint.published import ModelKey, Published, PublishedModels, by_name
+from kvgate.cli.exits import BadInput
+from kvgate.cli.terminal import show_error
+from kvgate.documents.bounded_files import read_text
+
+DEFAULT_SECONDS = 60
+_MOST_ROUNDS = 3
+"""A model may name a draft or an adapter, which is asked for once the model is known."""
+_Judged = TypeVar("_Judged")
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+class ModelOptions(Struct, frozen=True, kw_only=True):
+    """Options about models that the catalogue does not know."""
+
+    fetch: bool | None = None
+    """None: as the configuration says."""
+    fetch_seconds: int = DEFAULT_SECONDS
+    lock: Path | None = None
+
+    @classmethod
+    def taken_from(cls, values: dict[str, Any]) -> "ModelOptions":
+        """Remove the options from the values of a command, and return them."""
+        return cls(fetch=values.pop("fetch"), fetch_seconds=values.pop("fetch_seconds"), lock=values.pop("lock"))
+
+
+def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options about models that the catalogue does not know."""
+    options = (
+        click.option("--lock", metavar="FILE", type=click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path),
+                     help="Published models, a file that `kvgate models lock` wrote. They win over the catalogue."),
+        click.option("--fetch/--no-fetch", default=None,
+                     help="Fetch models that the catalogue does not know from huggingface.co, or from HF_ENDPOINT. "
+                          "HF_TOKEN, HF_HUB_OFFLINE and proxies count as for huggingface_hub."),
+        click.option("--fetch-seconds", metavar="N", type=click.IntRange(1, 3600), default=DEFAULT_SECONDS, show_default=True,
+                     help="Seconds for all of --fetch."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def read_lock_file(path: Path, *, inside: Path | None = None) -> tuple[Published, ...]:
+    """Read a lock file; `inside` is a folder that the path must not lead out of. Raises BadInput."""
+    from kvgate.checkpoint.lock_file import MAX_BYTES, LockFileError, read_lock
+
+    try:
+        return read_lock(read_text(path, max_bytes=MAX_BYTES, inside=inside))
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not a text file: {error}; `kvgate models lock` writes such files") from None
+    except LockFileError as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
+def locked_models(path: Path | None, *, inside: Path | None = None) -> PublishedModels:
+    """Return the models of a lock file. Raises BadInput."""
+    return PublishedModels(locked=by_name(read_lock_file(path, inside=inside) if path else ()))
+
+
+class Recorded(Mapping[str, Published]):
+    """Entries that remember which names were looked up."""
+
+    def __init__(self, entries: Mapping[str, Published]) -> None:
+        self._entries = entries
+        self.asked: dict[str, ModelKey] = {}
+
+    def __getitem__(self, key: str) -> Published:
+        if isinstance(key, ModelKey):
+            self.asked[key] = key
+        return self._entries[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def judged_with_fetched(
+    judge: Callable[[PublishedModels], _Judged], models: PublishedModels, *, fetches: bool, max_seconds: float
+) -> _Judged:
+    """Judge; where the user asks for it, fetch the models that nobody knew, and judge again."""
+    if not fetches:
+        return judge(models)
+    from time import monotonic
+
+    from kvgate.fetching.asked import is_hub_name
+
+    end = monotonic() + max_seconds
+    for _ in range(_MOST_ROUNDS):
+        fetched = Recorded(models.fetched)
+        judged = judge(replace(models, fetched=fetched))
+        known = models.fetched.keys() | models.missing.keys()
+        unknown = [key for key in fetched.asked.values() if key not in known and is_hub_name(key.name)]
+        if not unknown:
+            return judged
+        found, missing = fetched_models(unknown, max_seconds=max(end - monotonic(), 0))
+        models = replace(models, fetched={**models.fetched, **found}, missing={**models.missing, **missing})
+    return judge(models)
+
+
+def models_of(settings: Mapping[str, Any], options: ModelOptions) -> PublishedModels:
+    """Return the models for one question. Raises click.UsageError for a lock file that cannot be used."""
+    from kvgate.judge.what_if import read_request
+    from kvgate.vllm.values import UnusableValue
+
+    def look_up(models: PublishedModels) -> PublishedModels:
+        with suppress(UnusableValue):  # the question itself reports what is wrong with it
+            read_request(settings, models=models)
+        return models
+
+    try:
+        models = locked_models(options.lock)
+    except BadInput as error:
+        raise click.UsageError(f"--lock {error}") from None
+    return judged_with_fetched(look_up, models, fetches=bool(options.fetch), max_seconds=options.fetch_seconds)
+
+
+def fetched_models(
+    keys: list[ModelKey], *, max_seconds: float
+) -> tuple[Mapping[str, Published], Mapping[str, NotFetched]]:
+    """Fetch models, and report on standard error what was found, and where."""
+    from kvgate.fetching.fetch import fetch_all
+    from kvgate.fetching.limits import Limits
+
+    answers = fetch_all([(key.name, key.revision) for key in keys], limits=Limits(max_seconds=max_seconds))
+    found = [each for each in answers if isinstance(each, Published)]
+    for each in found:
+        commit = f", commit {each.commit[:12]}" if each.commit else ""
+        show_error(f"{each.name}: fetched from {each.source}{commit}")
+    return by_name(found), by_name([each for each in answers if isinstance(each, NotFetched)])
