@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from kvgate.budget.units import cdiv
 
 FormatName = Literal[
-    "fp8-block", "fp8-tensor", "fp8-channel", "mxfp8", "nvfp4", "nvfp4-weights", "mxfp4",
-    "int4-awq", "int4-gptq", "int8-gptq", "int4-packed", "int8-packed", "int8-channel", "nf4", "as-stored",
+    "fp8-block", "fp8-tensor", "fp8-channel", "mxfp8", "mxfp6", "mxfp4", "nvfp4", "nvfp4-weights",
+    "int4-awq", "int8-awq", "int2-gptq", "int3-gptq", "int4-gptq", "int5-gptq", "int6-gptq", "int7-gptq", "int8-gptq",
+    "int2-packed", "int3-packed", "int4-packed", "int5-packed", "int6-packed", "int7-packed", "int8-packed",
+    "int4-bytes", "int8-channel", "int8-tensor", "nf4", "as-stored",
 ]  # fmt: skip
 GGUF_METHOD = "gguf"
 """vLLM's name for the quantisation of GGUF files."""
@@ -124,6 +126,8 @@ def stored_tensors(matrix: LocalMatrix, weight_format: WeightFormat | None, *, l
     """Bytes of each tensor that stores the matrix, with scales and zero points: after loading, or as the model class builds it."""
     if weight_format is None or (weight_format.converts_while_loading and not loaded):
         yield matrix.rows * matrix.columns * matrix.element_bytes
+    elif weight_format.format.endswith("gptq"):
+        yield from _gptq(matrix, weight_format, loaded=loaded)
     else:
         yield from _TENSORS[weight_format.format](matrix, weight_format)
 
@@ -158,17 +162,34 @@ def _fp8_tensor(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
 
 
 def _per_channel(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
-    """8-bit elements and one scale per output channel."""
+    """8-bit elements and one scale per output channel; Quark keeps a zero point beside each scale."""
     yield matrix.rows * matrix.columns
     yield 4 * matrix.rows
     if stored.static_activation_scale:
-        yield 4 * len(matrix.parts)
+        yield 4 * (len(matrix.parts) if stored.format == "fp8-channel" else 1)
+    if stored.method == "fbgemm_fp8":
+        yield 4  # the upper bound of the activations
+    if stored.has_zero_points:
+        yield matrix.rows + (len(matrix.parts) if matrix.expert_width else 0)
+
+
+def _int8_tensor(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
+    """8-bit integers with one scale per fused part, and one of the activations; Quark keeps zero points beside all of them."""
+    parts = len(matrix.parts)
+    yield matrix.rows * matrix.columns
+    yield 4 * parts
+    if stored.static_activation_scale:
+        yield 4 * (parts if matrix.expert_width else 1)
+    if stored.has_zero_points:
+        yield parts + (parts if matrix.expert_width else 1)
 
 
 def _mx(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
-    """Elements of 4 or 8 bits and one exponent per group."""
+    """Elements of 4, 6 or 8 bits and one exponent per group; a float32 scale per fused part where activations are scaled statically."""
     yield matrix.rows * matrix.columns * _bits(stored) // 8
     yield matrix.rows * cdiv(matrix.columns, MX_GROUP)
+    if stored.static_activation_scale:
+        yield 4 * (1 if matrix.expert_width else len(matrix.parts))
 
 
 def _nvfp4(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
@@ -177,17 +198,36 @@ def _nvfp4(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
     yield matrix.rows * matrix.columns // 2
     yield matrix.rows * cdiv(matrix.columns, stored.group_size)
     yield 4 * parts
-    yield (2 if stored.format == "nvfp4-weights" else 4) * parts
+    if stored.format == "nvfp4" or matrix.expert_width:
+        yield 4 * parts
+    elif stored.method == "modelopt":
+        yield 2 * parts
 
 
 def _with_zero_points(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
-    """AWQ and GPTQ: elements, zero points and scales of groups; GPTQ also keeps the group of each input feature."""
+    """AWQ and GPTQ: elements, zero points and scales of groups.
+
+    Widths without a kernel of their own (Humming) also keep the group of each input feature and a counter.
+    """
     bits, groups = _bits(stored), _groups(matrix, stored)
     yield matrix.rows * matrix.columns * bits // 8
     yield groups * matrix.rows * bits // 8
     yield 2 * groups * matrix.rows
-    if stored.format != "int4-awq":
-        yield 4 * matrix.columns
+    if bits not in (4, 8):
+        yield 4 * matrix.columns + 8
+
+
+def _gptq(matrix: LocalMatrix, stored: WeightFormat, *, loaded: bool) -> Iterator[int]:
+    """GPTQ's tensors, and until the weights are loaded a bias for experts that may have one (vLLM 0.32, `AutoGPTQMoEMethod`)."""
+    yield from _with_zero_points(matrix, stored)
+    if matrix.expert_width and not loaded:
+        yield 2 * matrix.rows
+
+
+def _bytes(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
+    """Integers of 4 bits in a byte each, and scales in the model dtype."""
+    yield matrix.rows * matrix.columns
+    yield 2 * _groups(matrix, stored) * matrix.rows
 
 
 def _packed(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
@@ -215,7 +255,8 @@ def _as_stored(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
 
 
 def _bits(stored: WeightFormat) -> int:
-    return 4 if stored.format.startswith(("int4", "mxfp4")) else 8
+    """Return the bits of an element, which stand in the name of the format."""
+    return int(stored.format.removeprefix("int").removeprefix("mxfp")[0])
 
 
 def _groups(matrix: LocalMatrix, stored: WeightFormat) -> int:
@@ -227,16 +268,23 @@ _TENSORS: dict[FormatName, Callable[[LocalMatrix, WeightFormat], Iterator[int]]]
     "fp8-tensor": _fp8_tensor,
     "fp8-channel": _per_channel,
     "mxfp8": _mx,
+    "mxfp6": _mx,
     "mxfp4": _mx,
     "nvfp4": _nvfp4,
     "nvfp4-weights": _nvfp4,
     "int4-awq": _with_zero_points,
-    "int4-gptq": _with_zero_points,
-    "int8-gptq": _with_zero_points,
+    "int8-awq": _with_zero_points,
+    "int2-packed": _packed,
+    "int3-packed": _packed,
     "int4-packed": _packed,
+    "int5-packed": _packed,
+    "int6-packed": _packed,
+    "int7-packed": _packed,
     "int8-packed": _packed,
+    "int4-bytes": _bytes,
     "int8-channel": _per_channel,
+    "int8-tensor": _int8_tensor,
     "nf4": _nf4,
     "as-stored": _as_stored,
 }
-"""Shapes of vLLM 0.32's `create_weights` for each method."""
+"""Shapes of vLLM 0.32's `create_weights` for each method; GPTQ's are in `_gptq`."""

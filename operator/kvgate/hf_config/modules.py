@@ -114,6 +114,8 @@ class ModuleList(Struct, frozen=True, kw_only=True):
     layer_globs: Mapping[int, set[str]] = field(default_factory=dict)
     names_number: bool = False
     """True where one of the names has a number as a component: then layers differ by them."""
+    whole_experts: bool = False
+    """True where the experts of a layer are matched as one module, as vLLM does for GPTQ, and not by the names of their parts."""
 
     @classmethod
     def of(cls, entries: Iterable[str], num_layers: int) -> "ModuleList":
@@ -147,7 +149,7 @@ class ModuleList(Struct, frozen=True, kw_only=True):
 
     def has(self, place: Place, module: str) -> bool:
         """True where the list names a module of a layer by any of its names."""
-        tails = MODULES.get(module, ())
+        tails = _experts_as_one(module) if self.whole_experts else MODULES.get(module, ())
         if isinstance(place, str):
             names = [f"{place}.{tail}" for tail in tails]
             return any(self._names_any(_runs(name)) or self._has_pattern(name) for name in names)
@@ -174,6 +176,13 @@ class ModuleList(Struct, frozen=True, kw_only=True):
         return any(pattern.match(f".{name}.") for pattern in self.globs) or any(
             pattern.match(name) for pattern in self.expressions
         )
+
+
+@cache
+def _experts_as_one(module: str) -> tuple[str, ...]:
+    """Return the names of a module with all parts of experts left out: `mlp.experts`."""
+    cut = (re.sub(r"((?:^|\.)experts)\..*", r"\1", tail) for tail in MODULES.get(module, ()))
+    return tuple(dict.fromkeys(cut))
 
 
 def _checked(entry: str) -> str:

@@ -11,12 +11,13 @@ MAX_NAME = 300
 PLAIN = "plain"
 """Stands for weights in the model dtype among the formats that a name states (`-BF16`)."""
 
-_INT4 = ("int4-awq", "int4-gptq", "int4-packed")
-_INT8 = ("int8-awq", "int8-gptq", "int8-packed", "int8-channel")
+_INT2, _INT3 = ("int2-gptq", "int2-packed"), ("int3-gptq", "int3-packed")
+_INT4 = ("int4-awq", "int4-gptq", "int4-packed", "int4-bytes")
+_INT8 = ("int8-awq", "int8-gptq", "int8-packed", "int8-channel", "int8-tensor")
 _FP8 = ("fp8-block", "fp8-tensor", "fp8-channel", "mxfp8")
 _FP4 = ("nvfp4", "nvfp4-weights", "mxfp4")
 _ANY4 = (*_INT4, *_FP4, "nf4")
-_INTEGERS = ("int2-gptq", "int3-gptq", *_INT4, *_INT8)
+_INTEGERS = (*_INT2, *_INT3, *_INT4, *_INT8)
 
 _Table = tuple[tuple[str, str, tuple[str, ...]], ...]
 _TOOLS: _Table = (
@@ -49,8 +50,8 @@ _NUMBERS: _Table = (
     ("INT4", r"int-?4", _ANY4),
     ("8 bits", r"8[-_]?bits?", (*_INT8, *_FP8)),
     ("4 bits", r"4[-_]?bits?", _ANY4),
-    ("3 bits", r"int-?3|3[-_]?bits?|w3a16", ("int3-gptq",)),
-    ("2 bits", r"int-?2|2[-_]?bits?|w2a16", ("int2-gptq",)),
+    ("3 bits", r"int-?3|3[-_]?bits?|w3a16", _INT3),
+    ("2 bits", r"int-?2|2[-_]?bits?|w2a16", _INT2),
 )
 """(numbers in words, their components of a name, formats that store them)."""
 _NOTHING: _Table = (("BF16", r"bf16|fp16|16[-_]?bits?|unquantized|dequantized", (PLAIN,)),)

@@ -1,9 +1,11 @@
 """Formats that names of checkpoints state, and the configs that their publishers' tools write."""
 
 import time
+from typing import get_args
 
 import pytest
 
+from kvgate.budget.matrix import FormatName
 from kvgate.hf_config.names import MAX_NAME, PLAIN, stated_format, usual_quantization_config
 from kvgate.hf_config.quantization import read_quantization
 
@@ -52,6 +54,7 @@ def test_a_name_without_a_format_states_none(name: str) -> None:
         ("x/y-BF16", PLAIN, "fp8-block"),
         ("x/y-AWQ-BF16-INT8", "int8-packed", PLAIN),
         ("x/y-W4A16", "nf4", "fp8-block"),
+        ("x/y-2bit", "int2-packed", "int4-packed"),
     ],
 )
 def test_stated_formats_are_those_that_tools_store(name: str, has: str, has_not: str) -> None:
@@ -114,3 +117,11 @@ def test_the_usual_config_is_one_that_the_reader_reads_and_that_fits_the_name(na
 )
 def test_where_no_rule_is_certain_there_is_no_usual_config(name: str) -> None:
     assert usual_quantization_config(name) is None
+
+
+def test_every_format_that_a_name_can_state_is_one_that_the_budget_has() -> None:
+    stated = [
+        stated_format(f"x/y-{part}") for part in ("AWQ", "AutoRound", "bnb", "W4A16", "W8A8", "3bit", "MXFP8", "BF16")
+    ]
+    names = {name for each in stated if each for name in each.formats}
+    assert names - {PLAIN} <= set(get_args(FormatName))
