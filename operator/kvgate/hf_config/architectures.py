@@ -16,7 +16,7 @@ from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.gemma import gemma3_stack, gemma4_stack
 from kvgate.hf_config.heads_by_layer import gpt_oss_stack, laguna_stack, llama4_stack, mimo_stack, step_stack
 from kvgate.hf_config.latent import latent_stack, minimax_m3_stack
-from kvgate.hf_config.layers import uniform_stack
+from kvgate.hf_config.layers import hunyuan_stack, uniform_stack
 from kvgate.hf_config.linear_attention import bailing_stack, minimax_stack, short_conv_stack
 from kvgate.hf_config.mamba import (
     bamba_stack,
@@ -36,28 +36,57 @@ _TIED_ENDS = frozenset({End.EMBEDDING, End.NORM})
 _EMBEDDING = frozenset({End.EMBEDDING})
 _LLAMA = Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias")
 
+_BAILING = Architecture(
+    bias_key="use_qkv_bias",
+    output_bias_follows=False,
+    head_norms="head",
+    head_norm_key="use_qk_norm",
+)
+_HUNYUAN = Architecture(bias_key="attention_bias", head_norms="head", positions=False)
+
 _UNIFORM: dict[str, Architecture] = {
+    "AfmoeForCausalLM": Architecture(
+        norms=4, head_norms="head", attention_gate="element", full_attention_every=4, router_bias=True, router_bytes_per_element=4
+    ),
+    "ApertusForCausalLM": Architecture(
+        bias_key="attention_bias", mlp_bias_key="mlp_bias", gated_mlp=False, head_norms="head", activation_weights=2
+    ),
     "AquilaForCausalLM": _LLAMA,
+    "ArceeForCausalLM": Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias", gated_mlp=False, positions=False),
     "BaiChuanForCausalLM": Architecture(),
     "BaichuanForCausalLM": Architecture(),
+    "BailingMoeForCausalLM": _BAILING,
+    "BailingMoeV2ForCausalLM": replace(_BAILING, router_bias=True, router_bytes_per_element=4),
     "ChatGLMModel": Architecture(
         bias_key="add_qkv_bias", output_bias_follows=False, ends_everywhere=_ALL_ENDS, rotary_share=0.5
-    ),
-    "Cohere2ForCausalLM": Architecture(
-        norms=1, tied=True, bias_key="attention_bias", ends_everywhere=_TIED_ENDS, full_attention_every=4, window_surplus=1
     ),
     "CohereForCausalLM": Architecture(
         norms=1, head_norms="heads", head_norm_key="use_qk_norm", tied=True, bias_key="attention_bias",
         ends_everywhere=_TIED_ENDS,
     ),
+    "Cohere2ForCausalLM": Architecture(
+        norms=1, tied=True, bias_key="attention_bias", ends_everywhere=_TIED_ENDS, full_attention_every=4, window_surplus=1
+    ),
+    "Cohere2MoeForCausalLM": Architecture(
+        norms=1, tied=True, bias_key="attention_bias", ends_everywhere=_TIED_ENDS, full_attention_every=4, window_surplus=1
+    ),
+    "CwmForCausalLM": replace(_LLAMA, positions=False, full_attention_every=4),
     "DeepseekForCausalLM": Architecture(),
-    "Exaone4ForCausalLM": Architecture(head_norms="head", bias_key="attention_bias", full_attention_every=4),
+    "Ernie4_5ForCausalLM": Architecture(tied=True, bias_key="use_bias", mlp_bias_key="use_bias"),
+    "Ernie4_5_MoeForCausalLM": Architecture(
+        tied=True, bias_key="use_bias", mlp_bias_key="use_bias", router_bias=True, router_bytes_per_element=4
+    ),
     "ExaoneForCausalLM": Architecture(),
+    "Exaone4ForCausalLM": Architecture(head_norms="head", bias_key="attention_bias", full_attention_every=4),
+    "ExaoneMoeForCausalLM": Architecture(head_norms="head", full_attention_every=4, router_bias=True),
+    "ExaoneMoEForCausalLM": Architecture(head_norms="head", full_attention_every=4, router_bias=True),
     "FalconForCausalLM": Architecture(bias_key="bias", mlp_bias_key="bias", gated_mlp=False, norms=1, norm_bias=True, tied=True),
+    "FlexOlmoForCausalLM": Architecture(head_norms="whole", bias_key="attention_bias", positions=False),
+    "GemmaForCausalLM": Architecture(tied=True, bias_key="attention_bias", ends_everywhere=_TIED_ENDS),
     "Gemma2ForCausalLM": Architecture(
         norms=4, tied=True, bias_key="attention_bias", ends_everywhere=_TIED_ENDS, full_attention_every=2
     ),
-    "GemmaForCausalLM": Architecture(tied=True, bias_key="attention_bias", ends_everywhere=_TIED_ENDS),
+    "GlmForCausalLM": Architecture(bias_key="attention_bias", output_bias_follows=False, positions=False),
     "Glm4ForCausalLM": Architecture(bias_key="attention_bias", output_bias_follows=False, norms=4),
     "Glm4MoeForCausalLM": Architecture(
         bias_key="attention_bias", output_bias_follows=False, head_norms="head", head_norm_key="use_qk_norm", router_bias=True,
@@ -73,16 +102,21 @@ _UNIFORM: dict[str, Architecture] = {
         positions=False,
     ),
     "GraniteForCausalLM": Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias"),
+    "GraniteMoeForCausalLM": Architecture(bias_key="attention_bias", ends_everywhere=_ALL_ENDS),
+    "GraniteMoeSharedForCausalLM": Architecture(bias_key="attention_bias", ends_everywhere=_ALL_ENDS),
+    "HunYuanDenseV1ForCausalLM": _HUNYUAN,
+    "HyperCLOVAXForCausalLM": Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias", post_norm_key="use_post_norm"),
     "HYV3ForCausalLM": Architecture(
         head_norms="head", head_norm_key="qk_norm", router_bias=True, router_bytes_per_element=4, ends_everywhere=_ALL_ENDS
     ),
+    "InternLMForCausalLM": Architecture(bias_key="bias"),
     "InternLM2ForCausalLM": Architecture(bias_key="bias"),
     "InternLM3ForCausalLM": Architecture(bias_key="qkv_bias"),
-    "InternLMForCausalLM": Architecture(bias_key="bias"),
+    "Jais2ForCausalLM": Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias", gated_mlp=False, norm_bias=True, positions=False),
     "LlamaForCausalLM": _LLAMA,
     "MiMoForCausalLM": Architecture(qkv_bias=True),
-    "MiniCPM3ForCausalLM": Architecture(tied=True, ends_everywhere=_ALL_ENDS),
     "MiniCPMForCausalLM": Architecture(tied=True, ends_everywhere=_ALL_ENDS),
+    "MiniCPM3ForCausalLM": Architecture(tied=True, ends_everywhere=_ALL_ENDS),
     "MiniMaxM2ForCausalLM": Architecture(
         head_norms="heads", head_norm_key="use_qk_norm", router_bias=True, router_bytes_per_element=4
     ),
@@ -91,20 +125,21 @@ _UNIFORM: dict[str, Architecture] = {
     "MixtralForCausalLM": Architecture(ends_everywhere=_ALL_ENDS),
     "MuseGlimmerForCausalLM": Architecture(norms=4, attention_gate="element", ends_everywhere=_ALL_ENDS),
     "NemotronForCausalLM": Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias", gated_mlp=False, norm_bias=True),
+    "OlmoForCausalLM": Architecture(norms=0),
     "Olmo2ForCausalLM": Architecture(head_norms="whole", ends_everywhere=_ALL_ENDS),
     "Olmo3ForCausalLM": Architecture(head_norms="whole", bias_key="attention_bias", full_attention_every=4, positions=False),
-    "OlmoForCausalLM": Architecture(norms=0),
+    "OlmoeForCausalLM": Architecture(head_norms="whole", bias_key="attention_bias", ends_everywhere=_ALL_ENDS),
     "OPTForCausalLM": Architecture(
         qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norm_bias=True, learned_positions=2, tied=True,
         ends_everywhere=_ALL_ENDS,
     ),
     "OrionForCausalLM": Architecture(norm_bias=True),
+    "PhiForCausalLM": Architecture(
+        qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norms=1, norm_bias=True, lm_head_bias=True
+    ),
     "Phi3ForCausalLM": Architecture(),
     "Phi3SmallForCausalLM": Architecture(
         qkv_bias=True, output_bias=True, mlp_bias=True, norm_bias=True, tied=True, ends_everywhere=_ALL_ENDS
-    ),
-    "PhiForCausalLM": Architecture(
-        qkv_bias=True, output_bias=True, mlp_bias=True, gated_mlp=False, norms=1, norm_bias=True, lm_head_bias=True
     ),
     "PhiMoEForCausalLM": Architecture(
         bias_key="attention_bias", norm_bias=True, lm_head_bias=True, ends_everywhere=_ALL_ENDS
@@ -115,10 +150,13 @@ _UNIFORM: dict[str, Architecture] = {
     "Qwen3MoeForCausalLM": Architecture(bias_key="attention_bias", head_norms="head", ends_everywhere=_ALL_ENDS),
     "QWenLMHeadModel": Architecture(qkv_bias=True),
     "SeedOssForCausalLM": Architecture(bias_key="attention_bias", output_bias_follows=False),
+    "SmolLM3ForCausalLM": replace(_LLAMA, tied=True, positions=False),
+    "SolarForCausalLM": _LLAMA,
     "StableLmForCausalLM": Architecture(bias_key="use_qkv_bias", output_bias_follows=False, norm_bias=True, ends_everywhere=_ALL_ENDS),
     "Starcoder2ForCausalLM": Architecture(
         bias_key="use_bias", mlp_bias_key="use_bias", gated_mlp=False, norm_bias=True, tied=True, positions=False
     ),
+    "VaultGemmaForCausalLM": Architecture(tied=True, bias_key="attention_bias", full_attention_every=2, positions=False),
     "XverseForCausalLM": Architecture(),
     "YiForCausalLM": _LLAMA,
 }  # fmt: skip
@@ -175,6 +213,7 @@ _FAMILIES: dict[str, Family] = {
         layers=granite_hybrid_stack,
         known=Architecture(tied=True, bias_key="attention_bias", ends_everywhere=_ALL_ENDS),
     ),
+    "HunYuanMoEV1ForCausalLM": Family(layers=hunyuan_stack, known=_HUNYUAN),
     "JambaForCausalLM": Family(layers=jamba_stack, known=Architecture(positions=False, ends_everywhere=_ALL_ENDS)),
     "KimiLinearForCausalLM": Family(layers=kimi_stack, known=Architecture(positions=False)),
     "LagunaForCausalLM": Family(

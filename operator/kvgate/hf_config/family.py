@@ -24,10 +24,14 @@ class Architecture(Struct, frozen=True, kw_only=True):
     mlp_bias: bool = False
     mlp_bias_key: str = ""
     gated_mlp: bool = True
+    activation_weights: int = 0
+    """Learned numbers of the activation function of a feed-forward block (Apertus's xIELU)."""
     fused_mlp: bool = True
     """True where gate and up are one matrix."""
     norms: int = 2
     """Norms over the hidden size per layer."""
+    post_norm_key: str = ""
+    """Key that adds a norm behind attention and behind the feed-forward block."""
     norm_bias: bool = False
     head_norms: Literal["", "head", "heads", "whole"] = ""
     """Norms of queries and keys: over one head, over a rank's heads, or over all heads, whole on every rank."""

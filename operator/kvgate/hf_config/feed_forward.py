@@ -1,10 +1,11 @@
 """Feed-forward blocks as config.json describes them: which layers are dense, which hold experts, and their weights."""
 
 from collections.abc import Iterator
+from itertools import chain
 
 from kvgate.budget.matrix import Matrix
 from kvgate.budget.model_shape import DenseMlp, Mlp, SparseMlp
-from kvgate.hf_config.blocks import Router, dense_mlp, sparse_mlp
+from kvgate.hf_config.blocks import Router, dense_mlp, sparse_mlp, vector
 from kvgate.hf_config.family import Architecture
 from kvgate.hf_config.fields import HIDDEN, Fields
 
@@ -33,7 +34,8 @@ def mlp_matrices(fields: Fields, known: Architecture, mlp: Mlp, hidden_size: int
         )
         return sparse_mlp(mlp, hidden_size, router, bias=known.expert_bias)
     bias = fields.flag(known.mlp_bias_key, default=known.mlp_bias) if known.mlp_bias_key else known.mlp_bias
-    return dense_mlp(mlp, hidden_size, bias=bias, fused=known.fused_mlp)
+    own = [vector("activation", known.activation_weights)] if known.activation_weights else []
+    return chain(dense_mlp(mlp, hidden_size, bias=bias, fused=known.fused_mlp), own)
 
 
 def dense_of(fields: Fields, known: Architecture) -> DenseMlp:
@@ -49,16 +51,19 @@ def dense_of(fields: Fields, known: Architecture) -> DenseMlp:
 
 def sparse_of(fields: Fields) -> SparseMlp | None:
     """Return the experts of a layer that has them; None in a dense model."""
-    num_experts = fields.optional_count("num_experts", "n_routed_experts", "num_local_experts")
+    num_experts = fields.optional_count("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
     if num_experts <= 1:
         return None
     size = fields.count("moe_intermediate_size", "intermediate_size")
     return SparseMlp(
         num_experts=num_experts,
-        num_experts_per_token=fields.count("num_experts_per_tok", "moe_topk", "num_experts_per_token", default=1),
+        num_experts_per_token=fields.count(
+            "num_experts_per_tok", "moe_topk", "num_experts_per_token", "moe_k", default=1
+        ),
         intermediate_size=size,
-        shared_intermediate_size=fields.optional_count("shared_expert_intermediate_size")
-        or size * fields.optional_count("n_shared_experts", "num_shared_experts"),
+        shared_intermediate_size=fields.optional_count("shared_expert_intermediate_size", "shared_intermediate_size")
+        or (fields.optional_count("moe_shared_expert_intermediate_size") or size)
+        * fields.optional_count("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
     )
 
 
@@ -71,10 +76,11 @@ def _sparse_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:
         return tuple(kind == "sparse" for kind in kinds)
     if isinstance(fields.values.get("moe_layer_freq"), list):
         return tuple(bool(here) for here in fields.per_layer("moe_layer_freq", num_layers))
-    prefix = fields.optional_count("first_k_dense_replace")
+    prefix = fields.optional_count("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
+    last = fields.optional_count("moe_layer_end_index") or num_layers
     frequency = fields.optional_count("moe_layer_freq") or 1
-    step = fields.optional_count("decoder_sparse_step", "interleave_moe_layer_step") or 1
+    step = fields.optional_count("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval") or 1
     dense = fields.layer_numbers("mlp_only_layers")
     return tuple(
-        i >= prefix and i % frequency == 0 and (i + 1) % step == 0 and i not in dense for i in range(num_layers)
+        prefix <= i <= last and i % frequency == 0 and (i + 1) % step == 0 and i not in dense for i in range(num_layers)
     )

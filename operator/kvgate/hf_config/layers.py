@@ -59,6 +59,27 @@ def uniform_stack(model: LanguageModel) -> Stack:
     return _stack_of(model, attentions, mlps_of(fields, known, model.num_layers))
 
 
+_LISTED_BY_HUNYUAN = {
+    "num_experts": "num_experts",
+    "moe_topk": "moe_topk",
+    "moe_intermediate_size": "moe_intermediate_size",
+    "num_shared_expert": "num_shared_experts",
+}
+"""HunYuan's keys that may hold one number per layer → the keys of other classes."""
+
+
+def hunyuan_stack(model: LanguageModel) -> Stack:
+    """Read HunYuan's experts; layers that differ from each other in them have no formula."""
+    values = dict(model.fields.values)
+    for key, usual in _LISTED_BY_HUNYUAN.items():
+        value = values.get(key)
+        if isinstance(value, list) and value and any(entry != value[0] for entry in value):
+            unknown = LayerShape(mixers=(UnmodelledLayer(kind=f"{key} by layer"),))
+            return stack(model, [unknown] * model.num_layers)
+        values[usual] = value[0] if isinstance(value, list) and value else value
+    return uniform_stack(replace(model, fields=Fields(values, problems=model.fields.problems)))
+
+
 def attention_stack(model: LanguageModel, mixers: Sequence[FullAttention], mlps: Sequence[Mlp] = ()) -> Stack:
     """Build layers that may attend with heads of their own; `mlps` where the class reads its blocks in its own way."""
     fields, known, hidden_size = model.fields, model.known, model.hidden_size
@@ -73,7 +94,10 @@ def _stack_of(
     fields, known, hidden_size = model.fields, model.known, model.hidden_size
     # StableLM's parallel residual shares one norm between attention and feed-forward
     shares_norm = fields.text("model_type") == "stablelm" and fields.flag("use_parallel_residual")
-    norms = vector("layernorm", (1 if shares_norm else known.norms) * hidden_size * (2 if known.norm_bias else 1))
+    num_norms = (
+        1 if shares_norm else known.norms + (2 if known.post_norm_key and fields.flag(known.post_norm_key) else 0)
+    )
+    norms = vector("layernorm", num_norms * hidden_size * (2 if known.norm_bias else 1))
     blocks = {mlp: tuple(mlp_matrices(fields, known, mlp, hidden_size)) for mlp in dict.fromkeys(mlps)}
     layers = [
         LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*attention, norms, *blocks[mlp]))
