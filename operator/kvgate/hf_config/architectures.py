@@ -240,6 +240,7 @@ _FAMILIES: dict[str, Family] = {
     "MiniMaxM3SparseForCausalLM": Family(layers=minimax_m3_stack, known=_MINIMAX_M3),
     "MiniMaxText01ForCausalLM": Family(layers=minimax_stack, supports_pipeline=False),
     "Mistral4ForCausalLM": Family(layers=latent_stack),
+    "MistralLarge3ForCausalLM": Family(layers=latent_stack),
     "MllamaForCausalLM": Family(layers=mllama_stack, supports_pipeline=False),
     "NemotronHForCausalLM": Family(
         layers=nemotron_stack, known=Architecture(positions=False, ends_everywhere=_ALL_ENDS)

@@ -30,6 +30,7 @@ MULTIMODAL: dict[str, Multimodal] = {
     "MllamaForConditionalGeneration": Multimodal(towers=mllama_vision, language_model="MllamaForCausalLM"),
     "MuseGlimmerForConditionalGeneration": Multimodal(towers=muse_vision, language_model="MuseGlimmerForCausalLM"),
     "Phi3VForCausalLM": Multimodal(towers=phi3_vision, language_model="Phi3ForCausalLM"),
+    "PixtralForConditionalGeneration": Multimodal(towers=pixtral_vision),
     "Qwen2_5_VLForConditionalGeneration": Multimodal(towers=qwen2_5_vision, language_model="Qwen2ForCausalLM"),
     "Qwen2VLForConditionalGeneration": Multimodal(towers=qwen2_vision, language_model="Qwen2ForCausalLM"),
     "Qwen3_5ForConditionalGeneration": Multimodal(towers=qwen3_5_vision, language_model="Qwen3_5ForCausalLM"),
