@@ -6,16 +6,26 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvgate import catalogue
+from kvgate.budget.draft import Draft
 from kvgate.budget.hardware import Accelerator, Parallelism
 from kvgate.budget.matrix import Units, WeightFormat
 from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, ModelShape, RecurrentState
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
 from kvgate.budget.units import gib
-from kvgate.hf_config import read_config
+from kvgate.hf_config import read_config, read_draft
 from kvgate.hf_config.blocks import attention, dense_mlp, vector
 
 _PARALLEL = {"tensor", "pipeline", "data", "expert", "decode_context"}
-_REQUEST = {"shape", "accelerator", "vllm_version", "guarantee", "workload", "weights_bytes", "unmodelled_settings"}
+_REQUEST = {
+    "shape",
+    "draft",
+    "accelerator",
+    "vllm_version",
+    "guarantee",
+    "workload",
+    "weights_bytes",
+    "unmodelled_settings",
+}
 
 
 def new_model_shape(
@@ -62,6 +72,13 @@ def new_gdn() -> RecurrentState:
     return RecurrentState(
         kind="GDN", conv=(keys, keys, values), conv_taps=3, state=Units(count=48, width=128 * 128), state_dtype="float32"
     )  # fmt: skip
+
+
+def known_draft(name: str, method: str = "") -> Draft:
+    """The draft, or the model that drafts, of that name in the catalogue."""
+    entry = catalogue.find_draft(name) or catalogue.find_model(name)
+    assert entry is not None, name
+    return read_draft(entry.config, name=name, method=method)
 
 
 def new_accelerator(*, memory_gib: float = 79.19, **overrides: Any) -> Accelerator:

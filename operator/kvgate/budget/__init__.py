@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         StartState,
     )
     from kvgate.budget.capacity import Demand, KVCache
+    from kvgate.budget.draft import Draft
     from kvgate.budget.errors import BudgetError, UnknownVersion, UnmodelledKind
     from kvgate.budget.hardware import SINGLE_GPU, Accelerator, Parallelism
     from kvgate.budget.interval import Interval, Term, Verdict, verdict_of
@@ -84,6 +85,7 @@ _NAMES = {
         "Demand",
         "KVCache",
     ),
+    "draft": ("Draft",),
     "errors": (
         "BudgetError",
         "UnknownVersion",
@@ -166,6 +168,7 @@ __all__ = [
     "CalibrationScope",
     "Correction",
     "Demand",
+    "Draft",
     "EngineSettings",
     "GraphSettings",
     "Guarantee",

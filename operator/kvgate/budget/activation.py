@@ -1,6 +1,7 @@
 """Peak activation: the most that torch holds above the weights while vLLM profiles one forward pass."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.layer_activation import EncoderProfile, encoder_profile, layer_bytes, workspace_bytes
@@ -79,11 +80,24 @@ def parts_of(run: Run) -> Parts:
         encoder=encoder_profile(run),
         compiler=compilation(run),
         workspace_bytes=workspace_bytes(run),
-        layer_bytes=layer_bytes(run),
+        layer_bytes=max(layer_bytes(run), _draft_layer_bytes(run)) + _handed_over_bytes(run),
         sampler_bytes=sampler_bytes(run),
         penalties_bytes=penalty_bytes(run),
         library_bytes=blas_workspace,
     )
+
+
+def _draft_layer_bytes(run: Run) -> int:
+    """Return the most that a layer of the draft has alive at once: it runs after the target, on as many tokens."""
+    if run.draft is None or not run.draft.layers:
+        return 0
+    stage = (0, len(run.draft.layers))
+    return layer_bytes(replace(run, shape=run.draft.shape, parallelism=run.draft_parallelism, stage=stage, draft=None))
+
+
+def _handed_over_bytes(run: Run) -> int:
+    """Return the hidden states of other layers that the target keeps for the draft: one of each layer for every token (EAGLE-3)."""
+    return run.draft.target_states * run.token_bytes if run.draft else 0
 
 
 def peak_activation(run: Run) -> Term:

@@ -122,6 +122,8 @@ def plan(request: BudgetRequest) -> Budget:
     try:
         kv_cache, layout = lay_out(request, resolved, accounting)
     except UnmodelledKind as missing:
+        if speculation is not None and (alone := _refused_alone(request)):
+            return replace(alone, unmodelled=(*alone.unmodelled, missing.kind))
         return Budget(
             request=request,
             accounting=accounting,
@@ -150,6 +152,12 @@ def plan(request: BudgetRequest) -> Budget:
         num_blocks=pool,
         usable_blocks=pool.less(accounting.null_blocks if kv_cache.groups else 1) if pool is not None else None,
     )
+
+
+def _refused_alone(request: BudgetRequest) -> Budget | None:
+    """Return the budget of the target without its draft if not even that fits: a draft of unknown size only adds to it."""
+    alone = plan(replace(request, draft=None).with_settings(speculation=None))
+    return alone if alone.verdict is Verdict.DOES_NOT_FIT else None
 
 
 def _pool(stages: tuple[Stage, ...], *, keeps_something: bool) -> Interval:

@@ -31,7 +31,8 @@ def cuda_graphs(run: Run) -> Term:
     piece = V2_PIECE_BYTES if run.v2_runner else COMPLEX_PIECE_BYTES if is_complex else PIECE_BYTES
     cases = graph_cases(run.lora, specializes=run.accounting.lora_graphs_twice)
     piecewise, full = cases * num_piecewise_graphs(run), cases * num_full_graphs(run)
-    reserve = piece * run.num_layers * (piecewise + full)
+    layers = run.num_layers + (len(run.draft.layers) if run.draft else 0)
+    reserve = piece * layers * (piecewise + full)
     return Term(
         name="cuda_graph",
         amount=_spread(run, reserve, is_complex=is_complex) if deducted else Interval.exactly(0),
@@ -43,7 +44,7 @@ def cuda_graphs(run: Run) -> Term:
             ("piece_bytes", piece),
             ("piecewise_graphs", piecewise),
             ("full_graphs", full),
-            ("layers", run.num_layers),
+            ("layers", layers),
         ),
     )
 

@@ -173,7 +173,11 @@ def _weight_table(budget: Budget, stage: Stage) -> tuple[WeightPart, ...]:
     def weigh(shape: ModelShape) -> Weights:
         return weights_of(shape, request, budget.accounting, layers)
 
-    return weight_parts(built_shape(request.shape, budget.accounting, request.settings), layers, weigh)
+    parts = weight_parts(built_shape(request.shape, budget.accounting, request.settings), layers, weigh)
+    if request.draft is None or stage.ledger is None or layers[1] != len(request.shape.layers):
+        return parts
+    size = dict(stage.ledger.lines[0].inputs).get("draft_bytes", 0)
+    return (*parts, WeightPart(name=f"draft {request.draft.shape.name}", size_bytes=int(size)))
 
 
 def _available(stage: Stage, *, gives_memory: bool) -> Explanation:

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget.capacity import KVCache
+from kvgate.budget.draft import Draft
 from kvgate.budget.errors import UnmodelledKind, UnmodelledValue
 from kvgate.budget.hardware import stage_sizes
 from kvgate.budget.kv_cache_dtype import HYBRID_MLA_BLOCK_SIZE, cache_dtype_of, kernel_block_size
@@ -22,11 +23,14 @@ from kvgate.budget.kv_cache_spec import (
     StateSpec,
 )
 from kvgate.budget.layer_specs import CacheSettings, specs_of
-from kvgate.budget.model_shape import DTYPE_BYTES, CompressedAttention, FullAttention, ModelShape
+from kvgate.budget.model_shape import DTYPE_BYTES, CompressedAttention, FullAttention, LatentAttention, ModelShape
 from kvgate.budget.request import BudgetRequest
 from kvgate.budget.settings import Resolved
 from kvgate.budget.units import cdiv, round_up
 from kvgate.budget.versions import Accounting
+
+_LATENT_FORMATS = frozenset({"fp8_ds_mla", "nvfp4_ds_mla"})
+"""Formats of sparse MLA's cache, which no other attention has."""
 
 
 class LayoutSettings(Struct, frozen=True, kw_only=True):
@@ -39,7 +43,10 @@ class LayoutSettings(Struct, frozen=True, kw_only=True):
     hybrid_manager: bool = True
     """True where windows and chunks stay what they are beside full attention."""
     with_drafts: bool = False
-    """True where layers of the draft keep caches too (speculative decoding)."""
+    """True where layers of multi-token prediction keep caches too (speculative decoding)."""
+    draft: Draft | None = None
+    """Another model that drafts; its layers keep caches in the same blocks."""
+    draft_specs: CacheSettings | None = None
 
 
 class Layout(Struct, frozen=True, kw_only=True, eq=False):
@@ -84,10 +91,11 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
         raise UnmodelledKind(f"mamba_cache_mode {asked.mamba_cache_mode}")
     dtype = cache_dtype_of(shape, request.accelerator, asked.kv_cache_dtype, accounting)
     kernel_block = kernel_block_size(shape, request.accelerator, dtype)
-    if speculation is not None and speculation.uses_another_model:
-        raise UnmodelledKind(f"drafts by {speculation.method}")
+    draft = request.draft
+    if speculation is not None and speculation.uses_another_model and draft is None:
+        raise UnmodelledKind(f"drafts by {speculation.model or speculation.method or 'a model without a name'}")
     with_drafts = speculation is not None and speculation.uses_own_layers
-    num_speculative_tokens = speculation.num_speculative_tokens if speculation else 0
+    num_speculative_tokens = request.draft_tokens
     # draft modules that run one after another look back one token further each (vLLM 0.32, `SlidingWindowSpec`)
     has_several_modules = with_drafts and len(shape.draft_layers) >= 2
     specs = CacheSettings(
@@ -109,6 +117,20 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
         pipeline=asked.parallelism.pipeline,
         hybrid_manager=accounting.hybrid_kv_cache_manager and not asked.disable_hybrid_kv_cache_manager,
         with_drafts=with_drafts,
+        draft=draft,
+        draft_specs=_draft_specs(request, draft, specs, accounting) if draft else None,
+    )
+
+
+def _draft_specs(request: BudgetRequest, draft: Draft, specs: CacheSettings, accounting: Accounting) -> CacheSettings:
+    """Return the settings of the draft's caches: the target's format, unless the draft has one of its own, and the draft's cut."""
+    speculation, dtype = request.settings.speculation, specs.dtype
+    if speculation is not None and speculation.kv_cache_dtype not in (None, "auto"):
+        dtype = cache_dtype_of(draft.shape, request.accelerator, str(speculation.kv_cache_dtype), accounting)
+    elif dtype.name in _LATENT_FORMATS and not any(isinstance(mixer, LatentAttention) for mixer in draft.shape.mixers):
+        dtype = cache_dtype_of(draft.shape, request.accelerator, "fp8", accounting)
+    return replace(
+        specs, dtype=dtype, tensor=request.draft_parallelism.tensor, retained_tokens=0, skipped_layers=frozenset()
     )
 
 
@@ -143,6 +165,13 @@ def caches_of(shape: ModelShape, settings: LayoutSettings) -> list[Cache]:
     caches = [
         (i, spec) for i, layer in enumerate(layers) for mixer in layer.mixers for spec in specs_of(mixer, i, specs)
     ]
+    if settings.draft is not None and settings.draft_specs is not None:
+        caches += [
+            (len(layers) + i, spec)
+            for i, layer in enumerate(settings.draft.layers)
+            for mixer in layer.mixers
+            for spec in specs_of(mixer, len(layers) + i, settings.draft_specs)
+        ]
     if not settings.hybrid_manager:
         caches = without_local_caches(caches)
     if "sliding_window" in specs.skipped_layers:

@@ -20,6 +20,7 @@ from kvgate.budget.calibration import (
     StartToStart,
 )
 from kvgate.budget.cuda_graphs import cuda_graphs
+from kvgate.budget.draft import Draft, draft_weights
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.lora import adapters_in_host_memory, lora_term
 from kvgate.budget.matrix import GGUF_METHOD, WeightFormat
@@ -219,6 +220,8 @@ def _ledger(
         weights, plain = Term(name="weights", amount=given, formula="as given", source="the request"), None
     else:
         weights, plain = _weights(run, with_drafts=with_drafts)
+        if run.draft is not None:
+            weights, plain = _with_draft(run, run.draft, weights, plain)
     lora, kept = lora_term(run), offloaded(run)
     if weights_bytes is None and run.offload != NO_OFFLOAD:
         weights = _less_offloaded(weights, kept)
@@ -272,6 +275,29 @@ def _weights(run: Run, *, with_drafts: bool) -> tuple[Term, int]:
         ),
     )
     return term, int(weights.parameter_bytes * ratio)
+
+
+def _with_draft(run: Run, draft: Draft, target: Term, plain: int) -> tuple[Term, int]:
+    """Add the draft's weights, of which an embedding and a head like the target's may be shared."""
+    found = draft_weights(
+        draft,
+        run.shape,
+        run.draft_parallelism,
+        tokens=run.draft_tokens,
+        alone=run.parallelism.pipeline == 1,
+        compares_ends=run.accounting.compares_draft_ends,
+        unsplit_large_blocks=run.accounting.unsplit_large_blocks,
+        compute_capability=run.accelerator.compute_capability,
+    )
+    least, most = found.least.loaded_bytes, found.most.loaded_bytes
+    margin = _weights_margin(draft.shape, least)
+    amount = Interval(
+        low=target.amount.low + least - margin,
+        expected=target.amount.expected + least,
+        high=target.amount.high + most + margin,
+    )
+    inputs = (*target.inputs, ("draft", draft.shape.name), ("draft_bytes", least))
+    return replace(target, amount=amount, inputs=inputs), plain + found.least.parameter_bytes
 
 
 def _weights_margin(shape: ModelShape, loaded_bytes: int) -> int:

@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
+from kvgate.budget.draft import Draft, of_draft
 from kvgate.budget.hardware import SINGLE_GPU, Accelerator, Parallelism
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.versions import DEFAULT_VERSION
@@ -40,22 +41,47 @@ class Workload(Struct, frozen=True, kw_only=True):
         return self.prompt_tokens + self.output_tokens
 
 
+WITHOUT_WEIGHTS = frozenset({"ngram", "ngram_gpu", "suffix"})
+"""Methods that draft from what was already said."""
+
+
 class Speculation(Struct, frozen=True, kw_only=True):
     """`--speculative-config`: tokens are drafted ahead and verified together."""
 
-    method: str
-    """vLLM's name: `mtp`, `eagle`, `eagle3`, `ngram`, `draft_model` …"""
-    num_speculative_tokens: int
+    method: str = ""
+    """vLLM's name: `mtp`, `eagle`, `eagle3`, `ngram`, `draft_model` …; empty: the draft decides (`SpeculativeConfig.__post_init__`)."""
+    num_speculative_tokens: int = 0
+    """0: as many as the draft's config states."""
+    model: str = ""
+    """The draft's name; empty where the model drafts with layers of its own, or without any."""
+    revision: str = ""
+    quantization: str | None = None
+    """Format in which vLLM is asked to load the draft."""
+    draft_tensor_parallel_size: int | None = None
+    max_model_len: int | None = None
+    """The longest sequence for which tokens are drafted."""
+    kv_cache_dtype: str | None = None
+    """Format of the draft's cache; None: the target's."""
+    parallel_drafting: bool = False
+    """True where the draft proposes all tokens in one pass."""
+    draws_probabilities: bool = False
+    """True where drafts are drawn at random, so that their probabilities are kept (`draft_sample_method: probabilistic`)."""
+    takes_other_vocabulary: bool = False
+    """True where a draft of another vocabulary is wanted (`use_heterogeneous_vocab`)."""
 
     @property
     def uses_own_layers(self) -> bool:
-        """True for multi-token prediction, whose draft layers are part of the checkpoint (`mtp`, `deepseek_mtp` …)."""
+        """True for multi-token prediction by layers that are part of the model's own checkpoint (`mtp`, `deepseek_mtp` …)."""
+        return self.is_mtp and not self.model
+
+    @property
+    def is_mtp(self) -> bool:
         return self.method == "mtp" or self.method.endswith("_mtp")
 
     @property
     def uses_another_model(self) -> bool:
-        """True where the draft model has layers of its own that the model's config does not describe."""
-        return not self.uses_own_layers and self.method not in ("ngram", "ngram_gpu", "suffix")
+        """True where the draft has weights of its own that the model's config does not describe."""
+        return not self.uses_own_layers and self.method not in WITHOUT_WEIGHTS
 
 
 GRAPH_MODES = ("NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
@@ -197,6 +223,8 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
 
     shape: ModelShape
     accelerator: Accelerator
+    draft: Draft | None = None
+    """The model that drafts, where `settings.speculation` names one and its config is known."""
     vllm_version: str = DEFAULT_VERSION
     settings: EngineSettings = DEFAULT_SETTINGS
     guarantee: Guarantee = Guarantee.STARTUP
@@ -213,6 +241,34 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
     """True where nothing was left out, so that None means vLLM's default and not a missing fact."""
     calibration: Calibration = NOTHING_OBSERVED
     """Observed starts, which correct the prediction of the formulas."""
+
+    @property
+    def draft_tokens(self) -> int:
+        """Tokens that are drafted at once: as the user sets them, else as the draft was made for; 0 without speculative decoding."""
+        speculation = self.settings.speculation
+        if speculation is None:
+            return 0
+        stated = self.draft.n_predict if self.draft else len(self.shape.draft_layers) if speculation.is_mtp else 0
+        return speculation.num_speculative_tokens or stated
+
+    @property
+    def draft_parallelism(self) -> Parallelism:
+        """How the draft is cut, where there is one."""
+        speculation = self.settings.speculation
+        requested = speculation.draft_tensor_parallel_size if speculation else None
+        return of_draft(self.settings.parallelism, self.draft, requested) if self.draft else SINGLE_GPU
+
+    @property
+    def draft_method(self) -> str:
+        """Method of speculative decoding as vLLM runs it; empty without, and where an unknown draft decides it."""
+        speculation = self.settings.speculation
+        if speculation is None:
+            return ""
+        if speculation.is_mtp:
+            return "mtp"
+        if self.draft is None:
+            return speculation.method
+        return self.draft.method or "draft_model"
 
     def with_settings(self, **changes: object) -> "BudgetRequest":
         """Return the same question with other arguments, as what-ifs need it."""

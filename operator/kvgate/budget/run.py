@@ -7,7 +7,8 @@ from sys import maxsize
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.budget.hardware import Accelerator, Parallelism
+from kvgate.budget.draft import Draft
+from kvgate.budget.hardware import SINGLE_GPU, Accelerator, Parallelism
 from kvgate.budget.matrix import whole
 from kvgate.budget.model_shape import (
     DTYPE_BYTES,
@@ -57,6 +58,9 @@ class Run(Struct, frozen=True, kw_only=True):
     """True where prompts may hold images or sounds: the language model then takes embeddings instead of tokens."""
     draft_tokens: int = 0
     """Tokens that are drafted ahead in each step and verified together."""
+    draft: Draft | None = None
+    """The model that drafts; the last pipeline stage holds and runs it."""
+    draft_parallelism: Parallelism = SINGLE_GPU
     stage: tuple[int, int]
     """Layers first ≤ i < last of the pipeline stage."""
     release: Release
@@ -119,6 +123,7 @@ def run_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, s
     asked, shape = request.settings, built_shape(request.shape, accounting, request.settings)
     items = (item.modality for encoder in request.shape.encoders for item in encoder.items)
     modalities = tuple(modality for modality in items if asked.takes(modality))
+    draft = request.draft if stage[1] == len(shape.layers) else None
     return Run(
         shape=shape,
         accelerator=request.accelerator,
@@ -132,7 +137,9 @@ def run_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, s
         graphs=resolved.graphs,
         modalities=() if asked.skip_mm_profiling else modalities,
         takes_embeddings=bool(modalities),
-        draft_tokens=asked.speculation.num_speculative_tokens if asked.speculation else 0,
+        draft_tokens=request.draft_tokens,
+        draft=draft,
+        draft_parallelism=request.draft_parallelism,
         stage=stage,
         release=min(parse_release(request.vllm_version), NEWEST),
         lora=asked.lora if asked.lora.enabled else NO_LORA,

@@ -9,7 +9,7 @@ from kvgate.budget.model_shape import CrossAttention, FullAttention, ModelShape,
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
 from kvgate.budget.versions import Accounting
 
-_DRAFTS_ON_GPU = frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash", "ngram_gpu"})
+_DRAFTS_ON_GPU = frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash", "dspark", "ngram_gpu"})
 """Methods of drafting for which the next batch need not wait on the CPU, so that asynchronous scheduling stays on."""
 V0_LONGEST_WHOLE_PROMPT = 32 * 1024
 """V0 cuts prompts in chunks of 2048 tokens where the context may be longer than this (0.6 and 0.7, `EngineArgs`)."""
@@ -65,7 +65,7 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
         enable_prefix_caching=prefixes,
         caches_states=prefixes and request.shape.is_hybrid and asked.mamba_cache_mode != "none",
         graphs_hold_states=request.shape.is_hybrid and accounting.checks_state_blocks and captures_whole_steps,
-        in_flight_tokens=batched * max_concurrent_batches(request.shape, asked, accounting),
+        in_flight_tokens=batched * max_concurrent_batches(request, accounting),
         graphs=graphs,
     )
 
@@ -116,14 +116,15 @@ def caches_prefixes(shape: ModelShape, asked: EngineSettings, accounting: Accoun
     return accounting.hybrid_prefix_caching if shape.is_hybrid else accounting.v1_engine
 
 
-def max_concurrent_batches(shape: ModelShape, asked: EngineSettings, accounting: Accounting) -> int:
+def max_concurrent_batches(request: BudgetRequest, accounting: Accounting) -> int:
     """Batches whose tokens a window must hold (vLLM 0.32, `max_concurrent_batches` of both runners)."""
+    shape, asked = request.shape, request.settings
     pipeline = asked.parallelism.pipeline
     if not accounting.reserves_batches_in_flight:
         return 1
     schedules_ahead = asked.async_scheduling
     if schedules_ahead is None:
-        schedules_ahead = asked.speculation is None or asked.speculation.method in _DRAFTS_ON_GPU
+        schedules_ahead = asked.speculation is None or request.draft_method in _DRAFTS_ON_GPU
     if not schedules_ahead:
         return pipeline
     if accounting.uses_v2_runner(shape.architecture, is_dense=shape.is_dense):

@@ -94,6 +94,10 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where torch.compile measures combined kernels inside the profile run, on invented inputs (`benchmark_combo_kernel`)."""
     cold_compile_seen: bool = False
     """True where starts with an empty compile cache have shown that in their peak."""
+    compares_draft_ends: bool = False
+    """True where a draft keeps an embedding or a head of its own unless it equals the target's; before, equal sizes were enough."""
+    scheduled_tokens_leave_draft_slots: bool = False
+    """True where the tokens of a batch are max_num_batched_tokens less the slots that drafting adds for each of max_num_seqs."""
     counts_fragments: bool = False
     """True where a block of which only a piece is still in use counts whole: vLLM counts what the card has lost, and large blocks
     are cut."""
@@ -196,6 +200,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "lora_in_experts": True,
         "lora_adds_vocabulary": False,
         "lora_graphs_twice": True,
+        "compares_draft_ends": True,
     }),
     ((0, 13), {"expert_workspace_persists": True}),
     ((0, 14), {
@@ -218,6 +223,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "graphs_deducted": True,
         "checks_state_blocks": True,
         "wrapper_ties_embeddings": True,
+        "scheduled_tokens_leave_draft_slots": True,
     }),
     ((0, 21), {"tokens_by_concurrency": True, "nvfp4_capabilities": frozenset({10})}),
     ((0, 22), {"sampler_program_rows": False, "unsplit_large_blocks": True, "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"})}),
@@ -231,7 +237,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "packed_caches_refuse_windows": True,
     }),
     ((0, 27), {"consumed_accounting": True, "counts_fragments": True}),
-    ((0, 28), {"blackwell_graphs": True}),
+    ((0, 28), {"blackwell_graphs": True, "scheduled_tokens_leave_draft_slots": False}),
     ((0, 29), {"null_blocks": 1, "v2_runner_architectures": None, "v2_graphs_deducted": True}),
     ((0, 31), {"counts_fragments": False}),
     ((0, 32), {"nvfp4_capabilities": frozenset({8, 9, 10, 12})}),

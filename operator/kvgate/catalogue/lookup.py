@@ -202,9 +202,9 @@ def model_names() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=512)
-def load_model(name: str) -> ModelEntry:
-    """Return the entry of a name that `model_names` lists."""
-    entry = _read(_DATA / "models" / f"{name.replace('/', '--', 1)}.yaml")
+def load_model(name: str, *, folder: str = "models") -> ModelEntry:
+    """Return the entry of a name that `model_names` lists, or of one that `draft_names` lists."""
+    entry = _read(_DATA / folder / f"{name.replace('/', '--', 1)}.yaml")
     return ModelEntry(
         name=entry["name"],
         aliases=tuple(entry.get("aliases") or ()),
@@ -214,6 +214,26 @@ def load_model(name: str) -> ModelEntry:
         parameters=entry.get("parameters"),
         safetensors_bytes=entry.get("safetensors_bytes"),
     )
+
+
+@lru_cache(maxsize=1)
+def draft_names() -> tuple[str, ...]:
+    """Return the names of all drafts for speculative decoding, sorted ignoring case; a complete model is listed as a model only."""
+    stems = (path.name.removesuffix(".yaml") for path in (_DATA / "drafts").iterdir() if path.name.endswith(".yaml"))
+    return tuple(sorted((stem.replace("--", "/", 1) for stem in stems), key=str.lower))
+
+
+def find_draft(name: str) -> ModelEntry | None:
+    """Find a draft by its Hugging Face id in any case."""
+    canonical = {known.lower(): known for known in draft_names()}.get(name.strip().lower())
+    return load_model(canonical, folder="drafts") if canonical else None
+
+
+def nearest_drafts(name: str) -> tuple[str, ...]:
+    """Return the drafts that the user may have meant."""
+    by_base = {known.lower().rpartition("/")[2]: known for known in draft_names()}
+    wanted = name.strip().lower().rpartition("/")[2]
+    return tuple(by_base[match] for match in _close_matches(wanted, by_base, n=3, cutoff=0.75))
 
 
 def find_model(name: str) -> ModelEntry | None:

@@ -8,6 +8,7 @@ from kvgate.cli.check.ignoring import IGNORE_UNUSED
 from kvgate.cli.check.repository_config import INVALID_CONFIG
 from kvgate.documents.positions import INVALID_YAML, UNREADABLE
 from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED
+from kvgate.judge.drafts import UNKNOWN_DRAFT
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
 from kvgate.judge.models import GGUF_NOT_IN_RELEASE, INVALID_MODEL_CONFIG, MODEL_CLASS_NOT_IN_RELEASE, UNKNOWN_MODEL
 from kvgate.judge.passed_through import (
@@ -25,6 +26,7 @@ from kvgate.manifests.judging.judgement import RELEASE_DECIDES
 from kvgate.manifests.judging.line_findings import NOT_UNDERSTOOD, VARIABLE_UNKNOWN, WRAPPER_OPTIONS
 from kvgate.manifests.judging.surroundings import PROBE_TOO_IMPATIENT, SHARED_MEMORY_TOO_SMALL, VOLUME_TOO_SMALL
 from kvgate.rules import Rule
+from kvgate.rules.drafts import DRAFT_OF_ANOTHER_MODEL, DRAFT_TOO_LARGE, SPECULATION_REFUSED
 from kvgate.rules.memory import (
     CHECKPOINT_DECIDES_WEIGHTS,
     GUARANTEE_NOT_MET,
@@ -89,6 +91,9 @@ _IN_ORDER = (
     CHECKPOINT_DECIDES_WEIGHTS,
     MAX_MODEL_LEN_ABOVE_MODEL,
     PARALLEL_SIZE_REFUSED,
+    SPECULATION_REFUSED,
+    DRAFT_OF_ANOTHER_MODEL,
+    DRAFT_TOO_LARGE,
     KV_CACHE_DTYPE_REFUSED,
     BATCH_BELOW_MAX_NUM_SEQS,
     BATCH_BELOW_MAX_MODEL_LEN,
@@ -105,6 +110,7 @@ _IN_ORDER = (
     CONCURRENCY_ABOVE_MAX_NUM_SEQS,
     REQUEST_ABOVE_MAX_MODEL_LEN,
     UNKNOWN_MODEL,
+    UNKNOWN_DRAFT,
     INVALID_MODEL_CONFIG,
     UNKNOWN_ACCELERATOR,
     ACCELERATOR_NOT_LISTED,

@@ -5,12 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvgate.budget.model_shape import (
-    DTYPE_BYTES,
-    LayerShape,
-    ModelShape,
-    UnmodelledLayer,
-)
+from kvgate.budget.model_shape import DTYPE_BYTES, LayerShape, ModelShape, UnmodelledLayer
 from kvgate.hf_config.architectures import family_of, multimodal_of
 from kvgate.hf_config.family import Family, LanguageModel
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError, language_keys
@@ -48,7 +43,7 @@ def read_config(
     kind = _unmodelled_kind(architecture, family, fields, has_reader=multimodal is not None)
     if family is None or kind:
         return _unmodelled_shape(fields, name or architecture, architecture, kind or "")
-    stored, unmodelled = _quantization(fields, quantization)
+    stored, unmodelled = quantization_of(fields, quantization)
     shape = _shape(fields, architecture, family, stored, dtype)
     towers = multimodal.towers(raw, shape.hidden_size) if multimodal else ()
     if fields.problems or raw.problems:
@@ -75,22 +70,23 @@ def _unmodelled_shape(fields: Fields, name: str, architecture: str, kind: str) -
         hidden_size=0,
         vocab_size=fields.optional_count("vocab_size"),
         layers=(nothing,) * min(num_layers, MAX_LAYERS),
-        dtype=_dtype(fields, None),
+        dtype=model_dtype(fields, None),
         max_model_len=derived_max_model_len(fields, default=0),
         num_heads=fields.optional_count(*HEADS),
     )
 
 
-def _declared(fields: Fields) -> Any:
+def declared(fields: Fields) -> Any:
+    """Return the quantisation that config.json states, unread."""
     return fields.values.get("quantization_config") or fields.values.get("compression_config") or {}
 
 
-def _quantization(fields: Fields, requested: str | None) -> tuple[Quantization | None, tuple[str, ...]]:
+def quantization_of(fields: Fields, requested: str | None) -> tuple[Quantization | None, tuple[str, ...]]:
     """Return the quantisation of the checkpoint, else the requested one, and what has no formula in it."""
     expert_dtype = fields.text("expert_dtype", default="fp4" if fields.text("model_type") == "deepseek_v4" else "")
     try:
-        declared = read_quantization(_declared(fields), _num_layers(Fields(fields.values)), expert_dtype=expert_dtype)
-        return declared or (requested_quantization(requested) if requested else None), ()
+        stored = read_quantization(declared(fields), _num_layers(Fields(fields.values)), expert_dtype=expert_dtype)
+        return stored or (requested_quantization(requested) if requested else None), ()
     except UnknownFormat as error:
         return None, (str(error),)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
@@ -115,7 +111,7 @@ def _shape(
         hidden_size=model.hidden_size,
         vocab_size=fields.count("vocab_size", "padded_vocab_size"),
         layers=stack.layers,
-        dtype=_dtype(fields, dtype),
+        dtype=model_dtype(fields, dtype),
         max_model_len=derived_max_model_len(fields),
         default_max_model_len=default_max_model_len(fields),
         tie_word_embeddings=fields.flag("tie_word_embeddings", "tie_embedding", default=known.tied),
@@ -128,7 +124,7 @@ def _shape(
         rotary=rotary_tables(fields, known, model.hidden_size) if stack.rotary is None else stack.rotary,
         quantization=quantization.main if quantization else None,
         head_format=quantization.head if quantization else None,
-        kv_cache_scheme=kv_cache_scheme(_declared(fields)),
+        kv_cache_scheme=kv_cache_scheme(declared(fields)),
         num_heads=fields.count(*HEADS, default=0),
         supports_pipeline=family.supports_pipeline,
         own_ends=family.own_ends,
@@ -147,7 +143,7 @@ def _num_layers(fields: Fields) -> int:
     return 1
 
 
-def _dtype(fields: Fields, requested: str | None) -> str:
+def model_dtype(fields: Fields, requested: str | None) -> str:
     """Return the dtype that vLLM runs: a float32 checkpoint is served in bfloat16 unless the user sets float32."""
     if requested and requested != "auto":
         wanted = {"half": "float16", "float": "float32"}.get(requested, requested)

@@ -203,6 +203,7 @@ def _request(
     return BudgetRequest(
         shape=facts.shape,
         accelerator=facts.accelerator,
+        draft=facts.draft,
         vllm_version=spec.vllm.version,
         settings=_settings(spec.vllm, extra.known),
         guarantee=spec.admission.guarantee or (Guarantee.WORKLOAD if declared else Guarantee.FULL_CONTEXT),

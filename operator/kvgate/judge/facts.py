@@ -13,11 +13,14 @@ from kvgate.budget import (
     OLDEST,
     Accelerator,
     Calibration,
+    Draft,
     ModelShape,
+    Speculation,
     UnknownVersion,
     accounting_of,
 )
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
+from kvgate.judge.drafts import look_up_draft
 from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_gguf, look_up_model, look_up_model_class, shape_of_text
 from kvgate.rules.finding import Finding, Rule, Scope, Severity
 
@@ -56,6 +59,8 @@ class Facts(Struct, frozen=True, kw_only=True):
 
     shape: ModelShape | None
     accelerator: Accelerator | None
+    draft: Draft | None = None
+    """The model that drafts; None where there is none, or where it is not known."""
     knows_version: bool = True
     """True where the accounting of the release of vLLM is known."""
     calibration: Calibration = NOTHING_OBSERVED
@@ -87,9 +92,12 @@ def gather(
     accelerator, accelerator_findings = look_up_accelerator(spec.accelerator.type)
     version_findings = look_up_version(spec.vllm.version)
     class_findings = look_up_model_class(shape, spec.vllm.version) if shape else ()
+    speculation = None if version_findings else _speculation(spec)
+    draft, draft_findings = look_up_draft(speculation, spec.vllm.version, models=models)
     return Facts(
         shape=shape,
         accelerator=accelerator,
+        draft=draft,
         knows_version=not version_findings,
         calibration=calibration,
         findings=(
@@ -98,8 +106,19 @@ def gather(
             *accelerator_findings,
             *version_findings,
             *class_findings,
+            *draft_findings,
         ),
     )
+
+
+def _speculation(spec: InferenceDeploymentSpec) -> Speculation | None:
+    """Return the speculative decoding that extraArgs ask for; the spec has no field for it."""
+    if not any("spec" in text for text in spec.vllm.extra_args):
+        return None
+    from kvgate.judge.passed_through import read_extra_args
+
+    found = read_extra_args(spec.vllm).known.get("speculative_config")
+    return found if isinstance(found, Speculation) else None
 
 
 def text_of_key(reference: KeyRef, data: Mapping[str, Any], *, names_keys: bool = True) -> str | ConfigMissing:

@@ -20,6 +20,7 @@ from kvgate.budget import (
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge import assess, facts
 from kvgate.judge.assess import Assessment
+from kvgate.judge.drafts import look_up_draft
 from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, shape_of_text
 from kvgate.rules.finding import Finding, Naming, Rule, Scope, Severity, Words, do, named, words
 from kvgate.vllm.arguments import option_name
@@ -124,13 +125,17 @@ def read_request(
     version_findings = facts.look_up_version(version)
     class_findings = look_up_model_class(shape, version) if shape else ()
     gguf_findings = look_up_gguf(str(known.get("model", "")), version)
-    facts_found = (*model_findings, *gguf_findings, *accelerator_findings, *version_findings, *class_findings)
+    speculation = None if version_findings else known.get("speculative_config")
+    draft, draft_findings = look_up_draft(speculation, version, config=known.get("draft_config"), models=models)
+    about_model = (*model_findings, *gguf_findings, *class_findings, *draft_findings)
+    facts_found = (*about_model, *accelerator_findings, *version_findings)
     findings = tuple(named((*facts_found, *_remarks(values, known)), naming))
     if shape is None or accelerator is None or version_findings:
         return None, findings
     request = BudgetRequest(
         shape=shape,
         accelerator=accelerator,
+        draft=draft,
         vllm_version=version,
         settings=engine_settings(known),
         guarantee=guarantee,

@@ -84,6 +84,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="model", read=text, owner=_SPEC, help="Hugging Face id; `kvgate models` lists the known ones."),
     Setting(name="revision", owner=_SPEC),
     Setting(name="model_config", read=values.mapping, is_swept=False, help="The model's config.json; it wins over the catalogue."),
+    Setting(name="draft_config", read=values.mapping, is_swept=False,
+            help="The config.json of the model that drafts; it wins over the catalogue."),
     Setting(name="gpu", read=text,
             help="Accelerator, such as H100-SXM-80GB; a name of several, such as H100, is answered with all of them."),
     Setting(name="gpu_memory_bytes", read=_bytes, help="Memory of one GPU as vLLM sees it; it wins over the catalogue."),
@@ -198,7 +200,6 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="served_model_name", owner=_KVGATE),
     Setting(name="config", owner=_KVGATE),
     # They move memory, or the longest request, and have no formula.
-    Setting(name="speculative_model", unmodelled="speculative decoding"),
     Setting(name="lora_config", unmodelled="LoRA given as one object"),
     Setting(name="load_format", unmodelled="a load format of its own", harmless=_LOAD_FORMATS),
     Setting(name="quantization_config", unmodelled="a quantisation of its own"),
@@ -228,7 +229,21 @@ SWEPT: Mapping[str, Setting] = {setting.name: setting for setting in WHAT_IFS if
 SPEC_SETTINGS: tuple[Setting, ...] = tuple(setting for setting in SETTINGS if setting.owner is Owner.SPEC)
 """Settings that are fields of an InferenceDeployment's spec, most of them in spec.vllm."""
 MENTIONED: tuple[Setting, ...] = tuple(setting for setting in SETTINGS if setting.is_mentioned)
-DECIDING = frozenset(setting.name for setting in SETTINGS if setting.is_asked or setting.unmodelled)
+_PARTS_OF_SPECULATION = {
+    "spec_method": "method",
+    "spec_model": "model",
+    "spec_tokens": "num_speculative_tokens",
+    "speculative_model": "model",
+    "num_speculative_tokens": "num_speculative_tokens",
+    "speculative_draft_tensor_parallel_size": "draft_tensor_parallel_size",
+    "speculative_max_model_len": "max_model_len",
+    "speculative_model_quantization": "quantization",
+}
+"""Options that each give one key of `--speculative-config`: since 0.22, and those of V0 up to 0.8."""
+
+DECIDING = frozenset(setting.name for setting in SETTINGS if setting.is_asked or setting.unmodelled).union(
+    _PARTS_OF_SPECULATION
+)
 """Names of the settings without whose value no verdict is possible."""
 
 _UNMODELLED = tuple(setting for setting in SETTINGS if setting.unmodelled)
@@ -260,10 +275,6 @@ def read_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, W
             message = "{setting} is {value}; {error}"
             problems[setting.name] = words(message, setting=SettingName(setting.name), value=shown, error=error)
     return known, problems
-
-
-_PARTS_OF_SPECULATION = {"spec_method": "method", "spec_model": "model", "spec_tokens": "num_speculative_tokens"}
-"""Options that each give one key of `--speculative-config` (since 0.22)."""
 
 
 def with_speculation(given: Mapping[str, Any]) -> dict[str, Any]:

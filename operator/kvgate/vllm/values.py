@@ -221,11 +221,104 @@ def graph_settings(value: Any) -> GraphSettings:
 
 
 def speculation(value: Any) -> Speculation:
-    """`--speculative-config`: an object, or its JSON text. The method decides what the draft keeps in the cache."""
+    """`--speculative-config`: an object, or its JSON text, with all problems of its keys at once.
+
+    The draft's config decides the method where neither the object nor the name of its model does (vLLM 0.32, `SpeculativeConfig`).
+    """
     config = _object(value, '{"method": "mtp", "num_speculative_tokens": 1}')
-    tokens = _count(config.get("num_speculative_tokens") or 0, _MANY, "num_speculative_tokens")
-    method = config.get("method")
-    return Speculation(method=method if isinstance(method, str) else "draft_model", num_speculative_tokens=tokens)
+    if not config:
+        raise UnusableValue('it is empty; it must have keys such as {"method": "mtp", "num_speculative_tokens": 1}')
+    read = _Keys({str(key).replace("-", "_"): each for key, each in config.items()})
+    model = read.text("model")
+    method = _method(read.text("method"), model)
+    if method not in METHODS:
+        read.problems.append(
+            f"method {method[:40]!r} is none of vLLM's: {', '.join(METHODS)} or a name that ends in _mtp"
+        )
+    if not model and method in _NEEDS_A_MODEL:
+        read.problems.append(f"method {method} needs the name of a model")
+    found = Speculation(
+        method=method,
+        num_speculative_tokens=read.count("num_speculative_tokens", _MANY) or 0,
+        model="" if model in _NO_MODELS else model,
+        revision=read.text("revision"),
+        quantization=read.text("quantization") or None,
+        draft_tensor_parallel_size=read.count("draft_tensor_parallel_size", _MANY) or None,
+        max_model_len=read.count("max_model_len", 1 << 40) or None,
+        kv_cache_dtype=read.text("kv_cache_dtype") or None,
+        parallel_drafting=read.truth("parallel_drafting"),
+        draws_probabilities=read.text("draft_sample_method") == "probabilistic",
+        takes_other_vocabulary=read.truth("use_heterogeneous_vocab"),
+    )
+    if read.values.get("tensor_parallel_size") is not None:
+        read.problems.append("tensor_parallel_size is refused in it; it must be draft_tensor_parallel_size")
+    if read.problems:
+        raise UnusableValue("; ".join(read.problems))
+    return found
+
+
+_NO_MODELS = ("ngram", "[ngram]", "ngram_gpu", "suffix", "extract_hidden_states")
+"""Names that vLLM takes in place of a model's."""
+METHODS = (
+    "", "ngram", "ngram_gpu", "suffix", "mtp", "eagle", "eagle3", "dflash", "dspark", "draft_model", "medusa", "mlp_speculator",
+    "extract_hidden_states", "custom_class",
+)  # fmt: skip
+"""Methods of every release; empty: the draft decides."""
+_NEEDS_A_MODEL = frozenset({"eagle", "eagle3", "dflash", "draft_model", "medusa", "mlp_speculator", "custom_class"})
+
+
+def _method(given: str, model: str) -> str:
+    """Return the method: the given one, else what the name of the model alone decides (`SpeculativeConfig.__post_init__`)."""
+    given = "ngram" if given == "[ngram]" else given
+    if given.endswith("_mtp"):
+        return "mtp"
+    if given or not model:
+        return given or "draft_model"
+    if model in _NO_MODELS:
+        return model.strip("[]")
+    parts = model.split(".")
+    is_class = "/" not in model and len(parts) >= 2 and all(part.isidentifier() for part in parts)
+    return "custom_class" if is_class else ""
+
+
+class _Keys:
+    """The keys of an object that the user writes; what is wrong with them is collected."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = values
+        self.problems: list[str] = []
+
+    def text(self, key: str) -> str:
+        value = self.values.get(key)
+        if value is None or (isinstance(value, str) and len(value) <= _LONGEST_NAME):
+            return (value or "").strip()
+        self.problems.append(f"{key} must be a text of at most {_LONGEST_NAME} characters")
+        return ""
+
+    def count(self, key: str, at_most: int) -> int | None:
+        value = self.values.get(key)
+        if value is None:
+            return None
+        try:
+            found = _count(value, at_most, key)
+        except UnusableValue as error:
+            self.problems.append(str(error))
+            return None
+        if found == 0:
+            self.problems.append(f"{key} must be at least 1")
+        return found
+
+    def truth(self, key: str) -> bool:
+        value = self.values.get(key)
+        value = {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        self.problems.append(f"{key} must be true or false")
+        return False
+
+
+_LONGEST_NAME = 500
+"""Characters of a name in an object; file paths are longer than the names of a hub, but not by so much."""
 
 
 def _object(value: Any, example: str) -> Mapping[str, Any]:

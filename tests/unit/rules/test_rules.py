@@ -9,15 +9,24 @@ from kvgate.budget.answer import Budget, plan
 from kvgate.budget.interval import Verdict
 from kvgate.budget.matrix import WeightFormat
 from kvgate.budget.model_shape import FullAttention, LayerShape, UnmodelledLayer
-from kvgate.budget.request import Guarantee, LoraSettings, OffloadSettings
+from kvgate.budget.request import Guarantee, LoraSettings, OffloadSettings, Speculation
 from kvgate.budget.units import GIB
 from kvgate.rules import Severity, memory
+from kvgate.rules import drafts as draft_rules
 from kvgate.rules import settings as setting_rules
 from kvgate.rules import support as support_rules
 from kvgate.rules.checks import BUDGET_CHECKS, judge_budget
 from kvgate.rules.finding import Finding
 from support import kinds
-from support.builders import catalogue_shape, new_accelerator, new_layer, new_model_shape, new_request, new_workload
+from support.builders import (
+    catalogue_shape,
+    known_draft,
+    new_accelerator,
+    new_layer,
+    new_model_shape,
+    new_request,
+    new_workload,
+)
 
 Check = Callable[[Budget], Any]
 FP8 = WeightFormat(method="fp8", format="fp8-tensor")
@@ -33,6 +42,12 @@ SPARSE, COMPRESSED = kinds.deepseek_v32(), kinds.deepseek_v4_flash()
 GEMMA = catalogue_shape("google/gemma-3-4b-it")
 OLD_GPU = new_accelerator(compute_capability=(7, 5))
 WORKLOAD = {"guarantee": Guarantee.WORKLOAD, "max_model_len": 2048, "max_num_seqs": 8}
+
+EAGLE_8B, EAGLE_4B = (known_draft(f"AngelSlim/Qwen3-{size}_eagle3") for size in ("8B", "4B"))
+DRAFTS = {
+    "speculation": Speculation(model="a/draft", num_speculative_tokens=3),
+    "shape": catalogue_shape("Qwen/Qwen3-8B"),
+}
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
@@ -51,6 +66,11 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
     (support_rules.kv_cache_dtype_exists, "KVCacheDtypeRefused", ERROR, "kv_cache_dtype",
      {"kv_cache_dtype": "fp8", "accelerator": OLD_GPU}),
     (setting_rules.sizes_divide, "ParallelSizeRefused", ERROR, "decode_context_parallel_size", {"tensor": 8, "decode_context": 2}),
+    (draft_rules.speculation_is_accepted, "SpeculationRefused", ERROR, "speculative_config",
+     {"speculation": Speculation(method="suffix", num_speculative_tokens=3), "vllm_version": "0.11.0"}),
+    (draft_rules.draft_goes_with_model, "DraftOfAnotherModel", WARNING, "speculative_config", {**DRAFTS, "draft": EAGLE_4B}),
+    (draft_rules.draft_is_smaller, "DraftTooLarge", WARNING, "speculative_config",
+     {**DRAFTS, "draft": known_draft("Qwen/Qwen3-8B"), "shape": catalogue_shape("Qwen/Qwen3-4B")}),
     (setting_rules.batch_holds_sequences, "BatchBelowMaxNumSeqs", ERROR, "max_num_batched_tokens",
      {"max_num_batched_tokens": 16, "max_num_seqs": 64}),
     (support_rules.block_size_has_kernels, "BlockSizeRefused", ERROR, "block_size", {"block_size": 24}),
@@ -172,6 +192,9 @@ SILENT: list[tuple[Check, dict[str, Any]]] = [
     (memory.weights_do_not_choose_kv_cache, {}),
     (memory.checkpoint_decides_weights, {}),
     (memory.headroom_is_thin, {"max_model_len": 4096}),
+    (draft_rules.speculation_is_accepted, {**DRAFTS, "draft": EAGLE_8B}),
+    (draft_rules.draft_goes_with_model, {**DRAFTS, "draft": EAGLE_8B}),
+    (draft_rules.draft_is_smaller, {**DRAFTS, "draft": EAGLE_8B}),
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from kvgate.vllm.pod_options import owned_flag
 from kvgate.vllm.settings import SETTINGS, SPEC_SETTINGS, SWEPT, WHAT_IFS, Owner, Setting, engine_settings
 from kvgate.vllm.values import UnusableValue, truth
 
-FACTS = {"model_config", "gpu", "gpu_memory_bytes", "vllm_version", "checkpoint_bytes", "weights_bytes"}
+FACTS = {"model_config", "draft_config", "gpu", "gpu_memory_bytes", "vllm_version", "checkpoint_bytes", "weights_bytes"}
 """Rows that are no options of vLLM."""
 CRD = structural_schema(Vllm)["properties"]
 

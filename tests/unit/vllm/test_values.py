@@ -12,10 +12,45 @@ def test_what_is_no_speculation_is_told_so(value: object) -> None:
         speculation(value)
 
 
-def test_a_draft_without_a_method_is_a_model() -> None:
-    assert speculation({"model": "x", "num_speculative_tokens": 3}) == Speculation(
-        method="draft_model", num_speculative_tokens=3
-    )
+@pytest.mark.parametrize(
+    ("config", "read"),
+    [
+        ({"model": "x/y", "num_speculative_tokens": 3}, Speculation(model="x/y", num_speculative_tokens=3)),
+        ({"model": "[ngram]", "num_speculative_tokens": 3}, Speculation(method="ngram", num_speculative_tokens=3)),
+        ({"model": "team.drafts.Mine", "num_speculative_tokens": "2"},
+         Speculation(method="custom_class", model="team.drafts.Mine", num_speculative_tokens=2)),
+        ({"method": "deepseek_mtp", "num_speculative_tokens": 1}, Speculation(method="mtp", num_speculative_tokens=1)),
+        ({"method": "eagle3", "model": "a/b", "num-speculative-tokens": 5, "draft_tensor_parallel_size": 1, "quantization": "fp8",
+          "max_model_len": 4096, "revision": "v2", "kv_cache_dtype": "fp8", "parallel_drafting": "true",
+          "draft_sample_method": "probabilistic"},
+         Speculation(method="eagle3", model="a/b", num_speculative_tokens=5, draft_tensor_parallel_size=1, quantization="fp8",
+                     max_model_len=4096, revision="v2", kv_cache_dtype="fp8", parallel_drafting=True, draws_probabilities=True)),
+    ],
+)  # fmt: skip
+def test_a_speculative_config_is_read_with_the_method_that_its_name_decides(
+    config: dict[str, object], read: Speculation
+) -> None:
+    assert speculation(config) == read
+
+
+def test_every_problem_of_a_speculative_config_is_told_at_once() -> None:
+    wrong = {
+        "method": "eagel", "model": 7, "num_speculative_tokens": 0, "draft_tensor_parallel_size": "two", "parallel_drafting": "maybe",
+        "tensor_parallel_size": 2, "quantization": "x" * 501,
+    }  # fmt: skip
+    with pytest.raises(UnusableValue) as raised:
+        speculation(wrong)
+    for part in ("method 'eagel'", "model must be a text", "num_speculative_tokens must be at least 1",
+                 "draft_tensor_parallel_size must be",
+                 "parallel_drafting must be true or false", "it must be draft_tensor_parallel_size",
+                 "quantization must be a text"):  # fmt: skip
+        assert part in str(raised.value)
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3", "draft_model", "medusa"])
+def test_a_method_of_another_model_needs_its_name(method: str) -> None:
+    with pytest.raises(UnusableValue, match="needs the name of a model"):
+        speculation({"method": method, "num_speculative_tokens": 3})
 
 
 @pytest.mark.parametrize("value", ["first", [1.5], {"0": 1}, [["0"]]])

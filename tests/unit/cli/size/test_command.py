@@ -61,9 +61,9 @@ def test_programs_get_the_same_with_every_number() -> None:
 
 
 def test_the_columns_are_the_same_where_nothing_is_known() -> None:
-    speculative = ("--speculative-config", '{"method":"eagle3","num_speculative_tokens":3}')
+    speculative = ("--speculative-config", '{"method":"eagle3","model":"nobody/eagle3","num_speculative_tokens":3}')
     known, unknown = (
-        list(csv.DictReader(io.StringIO(run(*QWEN, "--gpus", "L4,T4", *more, "-o", "csv").stdout)))
+        list(csv.DictReader(io.StringIO(run(*QWEN, "--gpus", "H100-SXM-80GB,H200", *more, "-o", "csv").stdout)))
         for more in ((), speculative)
     )
     assert known[0].keys() == unknown[0].keys()
@@ -175,7 +175,7 @@ def test_only_what_is_unknown_is_told() -> None:
         (("--model", "Qwen/Qwen3-8B", "--max-model-len", "50000", "--gpus", "H100"), 1),
         (("--model", "nobody/nothing"), 2),
         (("--model", "Qwen/Qwen3-8B", "--vllm-version", "0.1"), 2),
-        (("--model", "Qwen/Qwen3-8B", "--speculative-config", '{"method":"eagle3","num_speculative_tokens":3}', "--gpus", "L4"), 2),
+        (("--model", "Qwen/Qwen3-8B", "--speculative-config", '{"model":"a/eagle3","num_speculative_tokens":3}', "--gpus", "L40S"), 2),
         ((), 2),
     ],
 )  # fmt: skip

@@ -192,5 +192,7 @@ def test_what_is_unknown_is_not_drawn(arguments: tuple[str, ...]) -> None:
 
 
 def test_an_unknown_kind_is_drawn_as_unknown() -> None:
-    output = run(*QWEN, *SMALL, "--speculative-config", '{"method":"eagle3","num_speculative_tokens":3}').output
+    output = run(
+        *QWEN, *SMALL, "--speculative-config", '{"method":"eagle3","model":"nobody/eagle3","num_speculative_tokens":3}'
+    ).output
     assert "? unknown" in output

@@ -1,0 +1,108 @@
+"""The model that drafts for another → Draft: from the user's own text, a lock file, the catalogue, or a fetch that somebody asked for."""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from msgspec.structs import replace
+
+from kvgate import catalogue
+from kvgate.budget import Draft, Speculation
+from kvgate.checkpoint.published import NO_MODELS, Published, PublishedModels, name_key
+from kvgate.hf_config import ModelConfigError, read_draft
+from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_model_class
+from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do, words
+
+UNKNOWN_DRAFT = Rule(
+    id="UnknownDraft",
+    severities=(Severity.WARNING,),
+    scope=Scope.FACTS,
+    title="The model that drafts tokens for speculative decoding is not in the catalogue.",
+    explanation="The verdict is Unknown, unless the model does not fit even without its draft.",
+)
+
+
+def look_up_draft(
+    speculation: Speculation | None,
+    version: str,
+    *,
+    config: Mapping[str, Any] | None = None,
+    models: PublishedModels = NO_MODELS,
+) -> tuple[Draft | None, tuple[Finding, ...]]:
+    """Return the model that drafts, with the findings about it; both are empty where no other model drafts.
+
+    `config` is its config.json where the user gives one; it wins over a lock file, and that over the catalogue.
+    """
+    if speculation is None or not speculation.uses_another_model or speculation.method in _WITHOUT_CONFIG:
+        return None, ()
+    try:
+        draft = _found(speculation, config, models)
+    except ModelConfigError as error:
+        remedy = "give the config.json of the draft as it is published"
+        return None, tuple(
+            INVALID_MODEL_CONFIG.finding("speculative_config", f"draft {speculation.model}: {problem}", remedy)
+            for problem in error.problems
+        )
+    if draft is None:
+        return None, _unknown(speculation.model)
+    # vLLM has no other class that could serve a draft
+    found = look_up_model_class(draft.shape, version)
+    return draft, tuple(replace(each, field="speculative_config", severity=Severity.ERROR) for each in found)
+
+
+_WITHOUT_CONFIG = frozenset({"custom_class", "extract_hidden_states"})
+"""Methods by a class of the user's own, or without any draft; they end as not modelled."""
+
+
+def _found(speculation: Speculation, config: Mapping[str, Any] | None, models: PublishedModels) -> Draft | None:
+    name, method, quantization = speculation.model, speculation.method, speculation.quantization
+    if config is not None:
+        return _given(json.dumps(config), name, method, quantization)
+    key = name_key(name, speculation.revision)
+    if locked := models.locked.get(key):
+        return _published(locked, method, quantization)
+    if known := _listed(name, method, quantization):
+        return known
+    fetched = models.fetched.get(key)
+    return _published(fetched, method, quantization) if fetched else None
+
+
+@lru_cache(maxsize=256)
+def _given(text: str, name: str, method: str, quantization: str | None) -> Draft:
+    return read_draft(json.loads(text), name=name, method=method, quantization=quantization)
+
+
+@lru_cache(maxsize=256)
+def _listed(name: str, method: str, quantization: str | None) -> Draft | None:
+    entry = catalogue.find_draft(name) or catalogue.find_model(name)
+    if entry is None:
+        return None
+    size = entry.safetensors_bytes or 0
+    return read_draft(entry.config, name=entry.name, method=method, quantization=quantization, stored_bytes=size)
+
+
+@lru_cache(maxsize=256)
+def _published(published: Published, method: str, quantization: str | None) -> Draft:
+    size = published.checkpoint_bytes
+    draft = read_draft(
+        published.config, name=published.name, method=method, quantization=quantization, stored_bytes=size
+    )
+    if not published.tensors:
+        return draft
+    names = [group.name for group in published.tensors]
+    return replace(draft, stored_ends=frozenset(end for end in ENDS if any(end in name for name in names)))
+
+
+ENDS = ("embed_tokens", "lm_head")
+"""Names of the tensors that a draft may share with its target."""
+
+
+def _unknown(name: str) -> tuple[Finding, ...]:
+    if not name:  # reading the settings says that a name is missing
+        return ()
+    nearest = catalogue.nearest_drafts(name)
+    give = do("give its config.json by {draft_config}")
+    remedy = any_one(f"write one of these names, if you mean it: {', '.join(nearest)}", give) if nearest else give
+    message = words("draft {name} is not in the catalogue, so it is not known what it adds", name=name)
+    return (UNKNOWN_DRAFT.finding("speculative_config", message, remedy),)

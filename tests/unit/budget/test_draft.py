@@ -1,0 +1,151 @@
+"""Another model drafts: its weights, its layers beside the target's, and what vLLM refuses of it."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kvgate import catalogue
+from kvgate.budget import Draft, Speculation, Verdict, plan
+from kvgate.budget.draft import draft_weights
+from kvgate.budget.hardware import SINGLE_GPU
+from kvgate.budget.speculation import draft_refusals, method_refusal, mismatches, new_slots
+from kvgate.hf_config import read_draft
+from support.builders import catalogue_shape, known_draft, new_request
+
+LLAMA, EAGLE3 = "meta-llama/Llama-3.1-8B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
+EMBEDDING, HEAD = 128_256 * 4096 * 2, 32_000 * 4096 * 2
+
+
+def asked(draft: Draft | None = None, *, target: str = LLAMA, **overrides: Any) -> Any:
+    keys = Speculation.__struct_fields__
+    given = {key: overrides.pop(key) for key in keys if key in overrides}
+    speculation = Speculation(**{"model": "a/draft", "num_speculative_tokens": 3, **given})
+    return new_request(shape=catalogue_shape(target), draft=draft, speculation=speculation, **overrides)
+
+
+def own_bytes(draft: Draft, *, alone: bool = True, compares_ends: bool = True) -> tuple[int, int]:
+    weights = draft_weights(
+        draft, catalogue_shape(LLAMA), SINGLE_GPU, tokens=3, alone=alone, compares_ends=compares_ends, unsplit_large_blocks=True,
+        compute_capability=(9, 0),
+    )  # fmt: skip
+    return weights.least.parameter_bytes, weights.most.parameter_bytes
+
+
+def test_the_targets_embedding_is_shared_unless_stages_part_them_or_the_checkpoint_may_have_its_own() -> None:
+    draft = known_draft(EAGLE3)
+    shared = 849_635_328
+    assert own_bytes(draft) == (shared, shared + EMBEDDING)
+    assert own_bytes(draft, compares_ends=False) == (shared, shared)
+    assert own_bytes(draft, alone=False) == (shared + EMBEDDING, shared + EMBEDDING)
+    assert own_bytes(replace(draft, stored_ends=frozenset({"lm_head"}))) == (shared, shared)
+    assert own_bytes(replace(draft, stored_bytes=shared)) == (shared, shared)
+
+
+def test_a_head_of_the_targets_size_is_shared_before_vllm_compares_weights() -> None:
+    entry = catalogue.find_draft(EAGLE3)
+    assert entry is not None
+    whole = read_draft({**entry.config, "draft_vocab_size": 128_256}, name=EAGLE3)
+    least, most = own_bytes(whole)
+    assert most - least == 2 * EMBEDDING
+    assert least == 849_635_328 - HEAD - 32_000 * 8
+
+
+def test_a_draft_of_another_width_keeps_its_ends() -> None:
+    least, most = own_bytes(known_draft("AngelSlim/Qwen3-4B_eagle3"))
+    assert least == most == 1_214_658_560
+
+
+def test_the_drafts_layer_keeps_its_cache_in_the_same_blocks() -> None:
+    alone, both = plan(new_request(shape=catalogue_shape(LLAMA))), plan(asked(known_draft(EAGLE3)))
+    assert alone.kv_cache is not None
+    assert both.kv_cache is not None
+    assert both.kv_cache.bytes_per_block * 32 == alone.kv_cache.bytes_per_block * 33
+    assert [group.num_layers for group in both.kv_cache.groups] == [33]
+
+
+def test_gpt_oss_and_a_draft_are_padded_to_groups_of_the_larger_kind() -> None:
+    """12 windows beside 13 layers of full attention, as the comment in vLLM's `_get_kv_cache_groups_uniform_page_size` has it."""
+    eagle = {
+        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": 2880, "intermediate_size": 8640,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "num_hidden_layers": 1, "vocab_size": 201_088,
+    }  # fmt: skip
+    kv_cache = plan(asked(read_draft(eagle, name="x"), target="openai/gpt-oss-20b")).kv_cache
+    assert kv_cache is not None
+    assert sorted(group.num_layers for group in kv_cache.groups) == [12, 13]
+    assert kv_cache.bytes_per_block == 13 * 2 * 8 * 64 * 2 * 16
+
+
+def test_a_complete_model_drafts_with_all_of_its_layers() -> None:
+    both = plan(asked(known_draft("meta-llama/Llama-3.2-1B-Instruct"), target=LLAMA))
+    assert both.kv_cache is not None
+    assert sum(group.num_layers for group in both.kv_cache.groups) == 32 + 16
+    assert both.verdict is Verdict.FITS
+
+
+def test_the_last_stage_alone_holds_the_draft() -> None:
+    first, last = plan(asked(known_draft(EAGLE3), pipeline=2)).stages
+    assert first.ledger is not None
+    assert last.ledger is not None
+    assert "draft_bytes" not in dict(first.ledger.lines[0].inputs)
+    assert int(dict(last.ledger.lines[0].inputs)["draft_bytes"]) > EMBEDDING
+
+
+def test_a_draft_that_nobody_knows_leaves_the_answer_open_unless_the_target_alone_is_refused() -> None:
+    assert plan(asked(None)).verdict is Verdict.UNKNOWN
+    refused = plan(asked(None, target="meta-llama/Llama-3.3-70B-Instruct"))
+    assert refused.verdict is Verdict.DOES_NOT_FIT
+    assert refused.unmodelled == ("drafts by a/draft",)
+
+
+@pytest.mark.parametrize(
+    ("method", "version", "refused"),
+    [
+        ("draft_model", "0.9.2", False), ("draft_model", "0.11.0", True), ("draft_model", "0.15.1", False),
+        ("draft_model", "0.17.0", False),
+        ("medusa", "0.32.0", False), ("medusa", "0.33.0", True), ("mlp_speculator", "0.9.2", False), ("mlp_speculator", "0.12.0", True),
+        ("dflash", "0.19.0", True), ("dflash", "0.20.0", False), ("suffix", "0.11.0", True), ("ngram", "0.6.6", False),
+        ("eagle3", "0.7.3", True), ("eagle3", "0.8.5", False), ("", "0.6.6", False),
+    ],
+)  # fmt: skip
+def test_each_release_has_its_methods(method: str, version: str, refused: bool) -> None:  # noqa: FBT001
+    assert (method_refusal(method, version) is not None) == refused
+
+
+@pytest.mark.parametrize(
+    ("draft", "settings", "reason"),
+    [
+        (EAGLE3, {"draft_tensor_parallel_size": 2, "tensor": 4}, "neither 1 nor the 4"),
+        (EAGLE3, {"num_speculative_tokens": 0}, "num_speculative_tokens is missing"),
+        (EAGLE3, {"max_model_len": 4096}, None),
+        ("Qwen/Qwen3-0.6B", {}, "a vocabulary of 151936 tokens"),
+        ("Qwen/Qwen3-0.6B", {"takes_other_vocabulary": True}, None),
+        ("Qwen/Qwen3-0.6B", {"vllm_version": "0.9.2"}, None),
+        ("meta-llama/Llama-3.2-1B-Instruct", {"tensor": 64}, "32 attention heads of the draft are not divisible by 64"),
+        ("z-lab/Qwen3-8B-DFlash-b16", {"num_speculative_tokens": 8, "vllm_version": "0.24.0", "max_num_seqs": 1024},
+         "8 slots for the drafts of each of 1024 sequences"),
+        ("z-lab/Qwen3-8B-DFlash-b16", {"num_speculative_tokens": 8, "max_num_seqs": 1024}, None),
+        ("z-lab/Qwen3-8B-DFlash-b16", {"num_speculative_tokens": 512, "max_num_batched_tokens": 512, "max_num_seqs": 4},
+         "512 slots for the drafts of a request"),
+    ],
+)  # fmt: skip
+def test_values_that_vllm_refuses_are_refused(draft: str, settings: dict[str, Any], reason: str | None) -> None:
+    budget = plan(asked(known_draft(draft), **settings))
+    reasons = [*draft_refusals(budget.request, budget.resolved, budget.accounting)]
+    assert [reason in each for each in reasons] == [True] if reason else reasons == []
+
+
+@pytest.mark.parametrize(
+    ("draft", "settings", "slots"),
+    [
+        (EAGLE3, {}, 0), (EAGLE3, {"parallel_drafting": True}, 2), ("z-lab/Qwen3-8B-DFlash-b16", {}, 3),
+        ("meta-llama/Llama-3.2-1B-Instruct", {}, 1), ("meta-llama/Llama-3.2-1B-Instruct", {"parallel_drafting": True}, 3),
+    ],
+)  # fmt: skip
+def test_drafting_adds_slots_as_vllms_table_says(draft: str, settings: dict[str, Any], slots: int) -> None:
+    assert new_slots(asked(known_draft(draft), **settings), 3) == slots
+
+
+def test_a_head_of_another_model_is_recognised_by_its_sizes() -> None:
+    assert [*mismatches(asked(known_draft(EAGLE3)))] == []
+    assert len([*mismatches(asked(known_draft("AngelSlim/Qwen3-4B_eagle3")))]) == 2
