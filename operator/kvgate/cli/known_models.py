@@ -1,6 +1,6 @@
 """Models that are known beside the catalogue: from a lock file, and from a hub where the user asks for that."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from kvgate.cli.terminal import show_error
 from kvgate.documents.bounded_files import read_text
 
 DEFAULT_SECONDS = 60
-_MOST_ROUNDS = 3
+MOST_ROUNDS = 3
 """A model may name a draft or an adapter, which is asked for once the model is known."""
 _Judged = TypeVar("_Judged")
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
@@ -66,6 +66,20 @@ def read_lock_file(path: Path, *, inside: Path | None = None) -> tuple[Published
         raise BadInput(f"{path}: {error}") from None
 
 
+def write_lock_file(path: Path, entries: Iterable[Published]) -> None:
+    """Write a new file beside the old one, then rename it: no reader meets half a file. Raises click.UsageError."""
+    from kvgate.checkpoint.lock_file import lock_text
+
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        fresh.unlink(missing_ok=True)  # left by a run that was killed; it may be a link, so it is never written to
+        with fresh.open("x", encoding="utf-8") as file:
+            file.write(lock_text(entries))
+        fresh.replace(path)
+    except OSError as error:
+        raise click.UsageError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
 def locked_models(path: Path | None, *, inside: Path | None = None) -> PublishedModels:
     """Return the models of a lock file. Raises BadInput."""
     return PublishedModels(locked=by_name(read_lock_file(path, inside=inside) if path else ()))
@@ -101,7 +115,7 @@ def judged_with_fetched(
     from kvgate.fetching.asked import is_hub_name
 
     end = monotonic() + max_seconds
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(MOST_ROUNDS):
         fetched = Recorded(models.fetched)
         judged = judge(replace(models, fetched=fetched))
         known = models.fetched.keys() | models.missing.keys()
@@ -131,15 +145,15 @@ def models_of(settings: Mapping[str, Any], options: ModelOptions) -> PublishedMo
 
 
 def fetched_models(
-    keys: list[ModelKey], *, max_seconds: float
+    keys: list[ModelKey], *, max_seconds: float, is_quiet: bool = False
 ) -> tuple[Mapping[str, Published], Mapping[str, NotFetched]]:
-    """Fetch models, and report on standard error what was found, and where."""
+    """Fetch models, and report on standard error what was found, and where, if the caller does not."""
     from kvgate.fetching.fetch import fetch_all
     from kvgate.fetching.limits import Limits
 
     answers = fetch_all([(key.name, key.revision) for key in keys], limits=Limits(max_seconds=max_seconds))
     found = [each for each in answers if isinstance(each, Published)]
-    for each in found:
+    for each in () if is_quiet else found:
         commit = f", commit {each.commit[:12]}" if each.commit else ""
         show_error(f"{each.name}: fetched from {each.source}{commit}")
     return by_name(found), by_name([each for each in answers if isinstance(each, NotFetched)])

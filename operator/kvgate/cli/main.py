@@ -20,7 +20,7 @@ _COMMANDS = {
     ),
     "calibrate": ("kvgate.cli.calibrate.command", "Remember what starts really left for the KV cache."),
     "gpus": ("kvgate.cli.listings", "List the accelerators that are known."),
-    "models": ("kvgate.cli.listings", "List the models that are known."),
+    "models": ("kvgate.cli.models.command", "List the models that are known; fetch others, and keep them in a file."),
     "rules": ("kvgate.cli.listings", "List the rules that findings come from."),
     "generate": ("kvgate.cli.generate.command", "Rewrite every generated file."),
 }

@@ -13,7 +13,7 @@ _REPOSITORY = re.compile(rf"(?:{_PART}/)?{_PART}", re.ASCII)
 """Names that huggingface_hub takes (2.4, `validate_repo_id`)."""
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,254}", re.ASCII)
 _GGUF_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,254}\.gguf", re.ASCII)
-_QUANTIZATION = re.compile(r"[A-Za-z0-9_]{2,32}", re.ASCII)
+_QUANTIZATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{1,31}", re.ASCII)
 MAIN = "main"
 """The default branch."""
 

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from kvgate.checkpoint.not_fetched import NotFetched
+from kvgate.checkpoint.not_fetched import NotFetched, Reason
 from kvgate.checkpoint.published import Published
 from kvgate.fetching.asked import Asked, asked_for
 from kvgate.fetching.bounded_http import Http
+from kvgate.fetching.folder import cached
 from kvgate.fetching.hub import Hub, HubFiles, hub_of_environment
 from kvgate.fetching.limits import LIMITS, CouldNotFetch, Limits, Spending
 from kvgate.fetching.reading import published
@@ -43,5 +44,30 @@ def _fetch(name: str, revision: str, spending: Spending, hub: Hub | None) -> Pub
 
 
 def _from_hub(asked: Asked, spending: Spending, hub: Hub) -> Published:
-    with Http(spending).open() as http:
-        return published(HubFiles(http, hub, asked), asked, num_parallel=spending.limits.num_parallel)
+    """Read the hub; where it cannot be reached, read the cache, as huggingface_hub does."""
+    num_parallel = spending.limits.num_parallel
+    if hub.is_offline:
+        files = cached(hub.cache, asked, hub.host)
+        if files is None:
+            raise _offline(asked)
+        return published(files, asked, num_parallel=num_parallel)
+    try:
+        with Http(spending).open() as http:
+            return published(HubFiles(http, hub, asked), asked, num_parallel=num_parallel)
+    except CouldNotFetch as error:
+        files = cached(hub.cache, asked, hub.host) if error.reason in _MAY_PASS else None
+        if files is None:
+            raise
+        return published(files, asked, num_parallel=num_parallel)
+
+
+_MAY_PASS = (Reason.UNREACHABLE, Reason.RATE_LIMITED, Reason.TIME_OVER)
+
+
+def _offline(asked: Asked) -> CouldNotFetch:
+    return CouldNotFetch(
+        Reason.OFFLINE,
+        f"HF_HUB_OFFLINE forbids requests, and the cache does not have {asked.repository}",
+        "unset HF_HUB_OFFLINE",
+        f"fill the cache elsewhere: hf download {asked.repository}",
+    )

@@ -5,16 +5,18 @@ as long as a server says, and have no limit of time or size.
 """
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import quote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate import __version__
 from kvgate.checkpoint.not_fetched import Reason
 from kvgate.fetching.asked import Asked
 from kvgate.fetching.bounded_http import REACH, Answer, Http, Range, as_json, broken, host_of, retry_after
-from kvgate.fetching.files import Part
+from kvgate.fetching.files import CheckpointFiles, Part
 from kvgate.fetching.limits import CouldNotFetch
 from kvgate.text.inert import inert
 
@@ -31,6 +33,8 @@ class Hub(Struct, frozen=True, kw_only=True):
     endpoint: str = "https://huggingface.co"
     token: str | None = None
     is_offline: bool = False
+    cache: Path | None = None
+    """Folder in which huggingface_hub keeps what was downloaded; it is read where the hub cannot be."""
 
     @property
     def host(self) -> str:
@@ -45,8 +49,9 @@ def hub_of_environment() -> Hub:
         raise CouldNotFetch(
             Reason.NOT_INSTALLED, "huggingface_hub is not installed", "install kvgate with its extra: kvgate[hub]"
         ) from None
-    if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN or constants.is_offline_mode():
-        return Hub(endpoint=constants.ENDPOINT, is_offline=constants.is_offline_mode())
+    hub = Hub(endpoint=constants.ENDPOINT, is_offline=constants.is_offline_mode(), cache=Path(constants.HF_HUB_CACHE))
+    if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN or hub.is_offline:
+        return hub
     try:
         token = get_token()
     except Exception as error:  # noqa: BLE001 - an unreadable file, or an exchange of tokens that failed
@@ -55,10 +60,10 @@ def hub_of_environment() -> Hub:
             f"huggingface_hub gives no token: {inert(str(error)[:300])}",
             "run `hf auth login` again, or set HF_TOKEN",
         ) from None
-    return Hub(endpoint=constants.ENDPOINT, token=token)
+    return replace(hub, token=token)
 
 
-class HubFiles:
+class HubFiles(CheckpointFiles):
     """One commit of a repository."""
 
     def __init__(self, http: Http, hub: Hub, asked: Asked) -> None:

@@ -1,14 +1,16 @@
 """The files of a checkpoint → what is published about it. Only configs, indexes and headers are read, and nothing is executed."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
+from kvgate.checkpoint.gguf_models import file_of_quant_type
 from kvgate.checkpoint.not_fetched import Reason
 from kvgate.checkpoint.published import Published
 from kvgate.checkpoint.safetensors_headers import LENGTH_BYTES, header_bytes, read_header
-from kvgate.checkpoint.tensors import CheckpointError, StoredTensor, summarize
+from kvgate.checkpoint.tensors import StoredTensor, summarize
 from kvgate.checkpoint.weight_files import (
+    INDEX,
     MAX_INDEX_BYTES,
     WeightFiles,
     WeightIndex,
@@ -19,10 +21,9 @@ from kvgate.checkpoint.weight_files import (
 )
 from kvgate.fetching.asked import MAIN, Asked
 from kvgate.fetching.bounded_http import broken
-from kvgate.fetching.files import CheckpointFiles
+from kvgate.fetching.files import CheckpointFiles, json_of, understood
+from kvgate.fetching.gguf_files import gguf_facts
 from kvgate.fetching.limits import CouldNotFetch
-from kvgate.hf_config import ModelConfigError
-from kvgate.hf_config.fields import MAX_CHARACTERS, parse_config_text
 from kvgate.hf_config.quantization_files import quantization_files, with_quantization_beside
 from kvgate.text.inert import inert
 
@@ -32,67 +33,81 @@ _GUESSED_TENSOR_BYTES = 192
 """Bytes of a header for one tensor; published ones need 100 to 160. The rest is asked for where they are more."""
 _GUESSED_BYTES = range(16 << 10, 1 << 20)
 """Bytes of a file that are asked for at first, at least and at most."""
-_Read = TypeVar("_Read")
 
 
 def published(files: CheckpointFiles, asked: Asked, *, num_parallel: int) -> Published:
     """Return what the files say about the model. Raises CouldNotFetch."""
-    config: Mapping[str, Any] = {}
-    adapter: Mapping[str, Any] = {}
-    if CONFIG in files.names:
-        config = _config(files)
-    elif ADAPTER_CONFIG in files.names:
-        adapter = _json(files, ADAPTER_CONFIG)
-    else:
-        raise CouldNotFetch(
-            Reason.FILE_NOT_FOUND,
-            f"{asked.repository} in {files.source} has no {CONFIG}, so it is no model that vLLM loads",
-            "name the repository of the model",
-        )
-    tensors, size_bytes = _weights(files, num_parallel)
+    config, adapter, tensors, size_bytes = _facts(files, asked, num_parallel)
     return Published(
         name=asked.name,
         revision="" if asked.revision == MAIN else asked.revision,
         commit=files.commit,
         source=files.source,
         config=config,
-        tensors=_understood("the list of tensors", lambda: summarize(tensors)),
+        tensors=understood("the list of tensors", lambda: summarize(tensors)),
         checkpoint_bytes=size_bytes,
         adapter=adapter,
     )
 
 
+_Facts = tuple[Mapping[str, Any], Mapping[str, Any], Sequence[StoredTensor], int]
+"""Config, adapter, tensors, bytes of all tensors."""
+
+
+def _facts(files: CheckpointFiles, asked: Asked, num_parallel: int) -> _Facts:
+    """Read what describes the model, before anything of its weights is read."""
+    if file := _gguf_file(files, asked):
+        config, tensors = gguf_facts(files, file)
+        return config, {}, tensors, sum(tensor.size_bytes for tensor in tensors)
+    if CONFIG in files.names:
+        config = _config(files)
+        return config, {}, *_weights(files, num_parallel)
+    if ADAPTER_CONFIG in files.names:
+        adapter = json_of(files, ADAPTER_CONFIG)
+        return {}, adapter, *_weights(files, num_parallel)
+    raise _nothing_to_load(files, asked)
+
+
+def _gguf_file(files: CheckpointFiles, asked: Asked) -> str | None:
+    """Return the GGUF file that the name means; None where it means none. Raises CouldNotFetch where there is no such file."""
+    if not asked.gguf_file and not asked.gguf_quantization:
+        return None
+    wanted = asked.gguf_file or file_of_quant_type(files.names, asked.gguf_quantization)
+    if wanted in files.names:
+        return wanted
+    what = asked.gguf_file or f"GGUF file of type {asked.gguf_quantization}"
+    here = sorted(name for name in files.names if name.endswith(".gguf"))
+    shown = f"; it has {', '.join(map(inert, here[:8]))}" if here else ""
+    raise CouldNotFetch(
+        Reason.FILE_NOT_FOUND, f"{asked.repository} in {files.source} has no {what}{shown}", "name one of its files"
+    )
+
+
+def _nothing_to_load(files: CheckpointFiles, asked: Asked) -> CouldNotFetch:
+    if any(name.endswith(".gguf") for name in files.names):
+        message = f"{asked.repository} in {files.source} has GGUF files, and no {CONFIG}"
+        return CouldNotFetch(Reason.FILE_NOT_FOUND, message, f"name the type of one: {asked.repository}:Q4_K_M")
+    message = f"{asked.repository} in {files.source} has no {CONFIG}, so it is no model that vLLM loads"
+    return CouldNotFetch(Reason.FILE_NOT_FOUND, message, "name the repository of the model")
+
+
 def _config(files: CheckpointFiles) -> Mapping[str, Any]:
     """Return config.json with the quantisation that stands in files beside it."""
-    config = _json(files, CONFIG)
-    beside = {name: _json(files, name) for name in quantization_files(config) if name in files.names}
-    return _understood(CONFIG, lambda: with_quantization_beside(config, beside))
-
-
-def _json(files: CheckpointFiles, name: str) -> Mapping[str, Any]:
-    """Return the values of a file; every character has one byte at least."""
-    data = files.read(name, max_bytes=MAX_CHARACTERS)
-    return _understood(name, lambda: parse_config_text(data.decode("utf-8-sig")))
-
-
-def _understood(name: str, read: Callable[[], _Read]) -> _Read:
-    """Call a reader of a file, whose errors do not name it."""
-    try:
-        return read()
-    except (CheckpointError, ModelConfigError, UnicodeDecodeError) as error:
-        raise broken(f"{name} cannot be read: {inert(str(error)[:500])}") from None
+    config = json_of(files, CONFIG)
+    beside = {name: json_of(files, name) for name in quantization_files(config) if name in files.names}
+    return understood(CONFIG, lambda: with_quantization_beside(config, beside))
 
 
 def _weights(files: CheckpointFiles, num_parallel: int) -> tuple[list[StoredTensor], int]:
     """Return the tensors, and the bytes of all of them; without headers the bytes that the index or the files state."""
     found = weight_files(files.names)
-    if found is None:
-        return [], 0
-    index = None
-    if (name := index_of(found)) in files.names and name is not None:
-        data = files.read(name, max_bytes=MAX_INDEX_BYTES)
-        index = _understood(name, lambda: read_index(data))
+    if found is None:  # the cache may have the index without its files
+        index = _index(files, INDEX)
+        return [], index.total_bytes if index else 0
+    index = _index(files, index_of(found))
     found = with_index(found, index)
+    if found.missing and files.is_partial and index:
+        return [], index.total_bytes
     if found.missing:
         shown = ", ".join(map(inert, found.missing[:3]))
         raise broken(f"its index names {len(found.missing)} files that are not there: {shown}")
@@ -102,6 +117,13 @@ def _weights(files: CheckpointFiles, num_parallel: int) -> tuple[list[StoredTens
     with ThreadPoolExecutor(num_parallel, thread_name_prefix="kvgate-fetch") as pool:
         tensors = _flat(pool.map(lambda name: _header(files, name, guess), found.names))
     return tensors, sum(tensor.size_bytes for tensor in tensors)
+
+
+def _index(files: CheckpointFiles, name: str | None) -> WeightIndex | None:
+    if name is None or name not in files.names:
+        return None
+    data = files.read(name, max_bytes=MAX_INDEX_BYTES)
+    return understood(name, lambda: read_index(data))
 
 
 def _flat(parts: Iterable[Iterable[StoredTensor]]) -> list[StoredTensor]:
@@ -123,11 +145,11 @@ def _first_bytes(found: WeightFiles, index: WeightIndex | None) -> int:
 def _header(files: CheckpointFiles, name: str, guess: int) -> tuple[StoredTensor, ...]:
     """Read the header of a file; in most cases with one request."""
     part = files.read_part(name, start=0, length=guess)
-    length = _understood(name, lambda: header_bytes(part.data))
+    length = understood(name, lambda: header_bytes(part.data))
     header = part.data[LENGTH_BYTES : LENGTH_BYTES + length]
     if len(header) < length:
         begin = LENGTH_BYTES + len(header)
         header += files.read_part(name, start=begin, length=length - len(header)).data
     if len(header) < length:
         raise broken(f"{name} is truncated: {len(header)} of the {length} bytes of its header are there")
-    return _understood(name, lambda: read_header(header, file_bytes=part.file_bytes))
+    return understood(name, lambda: read_header(header, file_bytes=part.file_bytes))

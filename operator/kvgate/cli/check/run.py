@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.api import KIND, field_path
@@ -22,7 +23,7 @@ from kvgate.documents.written import NOTHING, Written
 from kvgate.judge import assess, facts
 from kvgate.judge.models import look_up_model_class, shape_of_text
 from kvgate.manifests import Document, InputDocuments, Subject, read_manifests
-from kvgate.manifests.engines import find_engines
+from kvgate.manifests.engines import EnginesFound, find_engines
 from kvgate.manifests.judging.judgement import judge_engine
 from kvgate.manifests.judging.line_findings import NOT_UNDERSTOOD
 from kvgate.manifests.pods.engine_found import FoundEngine
@@ -38,10 +39,10 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
     """Judge everything in the paths. Raises BadInput for a configuration, baseline or config.json that cannot be used."""
     given = given_facts(paths, options)
     file, config = given.file, given.file.config if given.file else None
-    documents = read_manifests(paths, options.root)
-    found = find_engines(documents)
+    engines = engines_in(paths, options)
+    documents, found = engines.documents, engines.found
     judged = judged_with_fetched(
-        lambda models: _judged(documents, found.engines, replace(given, models=models)),
+        lambda models: engines.judged(replace(given, models=models)),
         given.models,
         fetches=given.fetches,
         max_seconds=options.fetch_seconds,
@@ -63,12 +64,25 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
     return report
 
 
-def _judged(documents: InputDocuments, engines: Sequence[FoundEngine], given: GivenFacts) -> list[Item | Broken]:
-    workloads = commented_workloads(engines)
-    return [
-        *(_item_of(subject.document, _deployment_item, subject, documents, given) for subject in documents.subjects),
-        *(_item_of(each.document, _engine_item, each, stated, given) for each, stated in zip(engines, workloads, strict=True)),
-    ]  # fmt: skip
+class Engines(Struct, frozen=True, kw_only=True):
+    """The engines of an input, which may be judged with several states of knowledge."""
+
+    documents: InputDocuments
+    found: EnginesFound
+
+    def judged(self, given: GivenFacts) -> list[Item | Broken]:
+        """Judge every InferenceDeployment, and every engine of another platform."""
+        engines, workloads = self.found.engines, commented_workloads(self.found.engines)
+        return [
+            *(_item_of(each.document, _deployment_item, each, self.documents, given) for each in self.documents.subjects),
+            *(_item_of(each.document, _engine_item, each, stated, given) for each, stated in zip(engines, workloads, strict=True)),
+        ]  # fmt: skip
+
+
+def engines_in(paths: Sequence[str], options: CheckOptions) -> Engines:
+    """Read the manifests, and find the engines in them."""
+    documents = read_manifests(paths, options.root)
+    return Engines(documents=documents, found=find_engines(documents))
 
 
 def _in_order(items: Sequence[Item]) -> tuple[Item, ...]:

@@ -87,21 +87,32 @@ def cli_reference() -> str:
     """Write every command with its arguments and options, then the exit codes."""
     context = click.Context(main, info_name="kvgate")
     commands = (main.get_command(context, name) for name in main.list_commands(context))
-    sections = [command_section(command, context) for command in commands if command]
+    sections = [section for command in commands if command for section in command_sections(command, context)]
     codes = [f"| {code.value} | {code.meaning} |" for code in Exit]
     exits = "\n".join(["## Exit codes\n", "| code | meaning |", "|---|---|", *codes, ""])
     return "\n".join([HEAD, "# The command line\n", *sections, exits])
 
 
-def command_section(command: click.Command, parent: click.Context | None = None) -> str:
+def command_sections(command: click.Command, parent: click.Context | None = None) -> Iterator[str]:
+    """Yield the section of a command, and those of the commands in it."""
+    yield command_section(command, parent)
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=command.name, parent=parent)
+        for name in command.list_commands(context):
+            if inner := command.get_command(context, name):
+                yield command_section(inner, context, name=name)
+
+
+def command_section(command: click.Command, parent: click.Context | None = None, *, name: str | None = None) -> str:
     """Write usage, help and options of one command of kvgate."""
-    context = click.Context(command, info_name=command.name, parent=parent, **command.context_settings)
-    usage = f"kvgate {command.name} {' '.join(command.collect_usage_pieces(context))}"
+    context = click.Context(command, info_name=name or command.name, parent=parent, **command.context_settings)
+    path = context.command_path if parent else f"kvgate {command.name}"
+    usage = f"{path} {' '.join(command.collect_usage_pieces(context))}"
     help_text = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
     records = [record for p in command.params if isinstance(p, click.Option) and (record := p.get_help_record(context))]
     options = [f"| `{_cell(spelling)}` | {_cell(text)} |" for spelling, text in records]
-    head = (f"## kvgate {command.name}\n", f"```\n{usage}\n```\n", f"{help_text}\n")
-    return "\n".join([*head, "| option | meaning |", "|---|---|", *options, ""])
+    head = (f"## {path}\n", f"```\n{usage}\n```\n", f"{help_text}\n")
+    return "\n".join([*head, *(["| option | meaning |", "|---|---|", *options] if options else []), ""])
 
 
 def metrics_reference() -> str:
