@@ -136,8 +136,16 @@ _QUANT_TYPES = frozenset(GGML_TYPES.values())
 _ENDINGS = ("_M", "_S", "_L", "_XL", "_XS", "_XXS")
 
 
-def gguf_config(file: GgufFile) -> dict[str, Any]:
-    """Return the config.json of a GGUF model, with `gguf` as its quantisation. Raises CheckpointError."""
+def gguf_config(file: GgufFile, beside: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the config.json of a GGUF model, with `gguf` as its quantisation.
+
+    `beside` is the repository's own config.json, which vLLM reads where the file is named by its type (0.22, `get_config`); only
+    whether the head is tied is read from the file (`GGUFModelLoader.load_model`). Raises CheckpointError.
+    """
+    has_head = any(tensor.name == "output.weight" for tensor in file.tensors)
+    if beside and beside.get("architectures"):
+        tied = {} if has_head else {"tie_word_embeddings": True}
+        return {**beside, **tied, "quantization_config": {"quant_method": "gguf"}}
     architecture = file.architecture
     family = _FAMILIES.get(architecture)
     if family is None:
@@ -150,8 +158,7 @@ def gguf_config(file: GgufFile) -> dict[str, Any]:
     for key, name in keys.items():
         if key in file.metadata:
             config[name] = _number(key, file.metadata[key])
-    names = {tensor.name for tensor in file.tensors}
-    config["tie_word_embeddings"] = "output.weight" not in names or architecture == "falcon"
+    config["tie_word_embeddings"] = not has_head or architecture == "falcon"
     config["vocab_size"] = _vocabulary(file)
     _COMPLETE.get(architecture, _nothing)(config, file)
     return {**config, "quantization_config": {"quant_method": "gguf"}}

@@ -147,6 +147,10 @@ def content_of(published: Published) -> Content:
 
 def shape_of(published: Published, *, quantization: str | None = None, dtype: str | None = None) -> ModelShape:
     """Return the shape of a checkpoint; `quantization` and `dtype` are vLLM's arguments. Raises ModelConfigError."""
+    if published.adapter and not published.config:
+        base = str(published.adapter.get("base_model_name_or_path") or "its base model")[:200]
+        message = f"it is a LoRA adapter of {base} and no model; serve that with --enable-lora --lora-modules NAME={published.name}"
+        raise ModelConfigError((message,))
     declared = published.config.get("quantization_config")
     method = str(declared.get("quant_method", ""))[:40] if isinstance(declared, Mapping) else ""
     is_gguf = method == GGUF_METHOD

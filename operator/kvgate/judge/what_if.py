@@ -19,6 +19,7 @@ from kvgate.budget import (
 )
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge import assess, facts
+from kvgate.judge.adapters import look_up_adapters
 from kvgate.judge.assess import Assessment
 from kvgate.judge.drafts import look_up_draft
 from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, shape_of_text
@@ -127,7 +128,14 @@ def read_request(
     gguf_findings = look_up_gguf(str(known.get("model", "")), version)
     speculation = None if version_findings else known.get("speculative_config")
     draft, draft_findings = look_up_draft(speculation, version, config=known.get("draft_config"), models=models)
-    about_model = (*model_findings, *gguf_findings, *class_findings, *draft_findings)
+    adapter_findings = look_up_adapters(
+        values.get("lora_modules"),
+        model=str(known.get("model", "")),
+        max_lora_rank=known.get("max_lora_rank"),
+        version=version,
+        models=models,
+    )
+    about_model = (*model_findings, *gguf_findings, *class_findings, *draft_findings, *adapter_findings)
     facts_found = (*about_model, *accelerator_findings, *version_findings)
     findings = tuple(named((*facts_found, *_remarks(values, known)), naming))
     if shape is None or accelerator is None or version_findings:

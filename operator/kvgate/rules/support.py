@@ -221,9 +221,10 @@ def release_is_known(budget: Budget) -> Iterable[Finding]:
 
 LORA_REFUSED = Rule(
     id="LoraRefused",
-    severities=(Severity.ERROR,),
+    severities=(Severity.ERROR, Severity.WARNING),
     scope=Scope.SETTINGS,
-    title="vLLM refuses a setting of LoRA, or the model's class takes no adapters in this release.",
+    title="vLLM refuses a setting of LoRA, the model's class takes no adapters in this release, or an adapter does not go with them.",
+    explanation="Adapters are looked at where a lock file or a fetch knows them. One that was made for another model is a warning.",
 )
 
 

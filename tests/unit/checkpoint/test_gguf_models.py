@@ -230,3 +230,41 @@ def test_a_whole_file_goes_before_a_split() -> None:
     assert file_of_quant_type(names[:2], "Q4_K_M") == names[0]
     assert file_of_quant_type(["Q8_0/m-Q8_0-00001-of-00002.gguf"], "Q8_0") == "Q8_0/m-Q8_0-00001-of-00002.gguf"
     assert file_of_quant_type(["../m-Q4_K_M.gguf", "m.gguf"], "Q4_K_M") is None
+
+
+def test_a_config_beside_the_file_counts() -> None:
+    file = file_of(*qwen3_gguf())
+    config = gguf_config(
+        file, {"architectures": ["Qwen3ForCausalLM"], "vocab_size": 7, "quantization_config": {"quant_method": "awq"}}
+    )
+    assert config == {
+        "architectures": ["Qwen3ForCausalLM"], "vocab_size": 7, "tie_word_embeddings": True,
+        "quantization_config": {"quant_method": "gguf"},
+    }  # fmt: skip
+    assert gguf_config(file, {"model_type": "qwen3"}) == gguf_config(file)
+    headed = file_of({}, [("output.weight", "F32", (8, 8))])
+    assert "tie_word_embeddings" not in gguf_config(headed, {"architectures": ["X"]})
+
+
+def test_experts_keep_their_blocks_without_padding() -> None:
+    metadata = metadata_of(
+        "qwen3moe", **EXPERTS, **{"attention.key_length": 64, "expert_feed_forward_length": 256, "block_count": 1}
+    )
+    block = "blk.0"
+    entries: Entries = [
+        ("token_embd.weight", "Q4_K", (5120, 1024)),
+        ("output.weight", "Q6_K", (5120, 1024)),
+        (f"{block}.attn_q.weight", "Q4_K", (1024, 1024)),
+        (f"{block}.attn_k.weight", "Q4_K", (512, 1024)),
+        (f"{block}.attn_v.weight", "Q4_K", (512, 1024)),
+        (f"{block}.attn_output.weight", "Q4_K", (1024, 1024)),
+        (f"{block}.ffn_gate_exps.weight", "Q4_K", (8, 256, 1024)),
+        (f"{block}.ffn_up_exps.weight", "Q4_K", (8, 256, 1024)),
+        (f"{block}.ffn_down_exps.weight", "Q6_K", (8, 1024, 256)),
+    ]
+    shape = shape_of_file(file_of(metadata, entries))
+    stored = sum(bytes_of(dtype, sizes) for _, dtype, sizes in entries)
+    plain = 2 * (8 * 1024 + 2 * 1024 + 2 * 64 + 1024)  # router, norms of the layer, of heads, and of the end
+    assert parameter_bytes(shape) == stored + plain
+    experts = [matrix for matrix in shape.layers[0].matrices if matrix.experts]
+    assert {matrix.format.method for matrix in experts if matrix.format} == {"gguf"}

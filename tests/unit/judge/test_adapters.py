@@ -1,0 +1,92 @@
+"""Adapters that an engine is started with, and that vLLM refuses."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kvgate.checkpoint.published import Published, PublishedModels, by_name
+from kvgate.judge.adapters import look_up_adapters
+from kvgate.judge.models import look_up_model
+from kvgate.judge.what_if import read_request
+from kvgate.rules import Severity
+
+CONFIG = {
+    "peft_type": "LORA",
+    "r": 64,
+    "lora_alpha": 16,
+    "target_modules": ["q_proj"],
+    "base_model_name_or_path": "Qwen/Qwen3-8B",
+}
+
+
+def known(**changes: Any) -> PublishedModels:
+    entry = Published(name="me/sql-lora", config={}, adapter={**CONFIG, **changes})
+    return PublishedModels(fetched=by_name([entry]))
+
+
+def told(
+    lora_modules: Any, *, model: str = "Qwen/Qwen3-8B", version: str = "0.32.0", **changes: Any
+) -> list[tuple[str, str]]:
+    rank = changes.pop("max_lora_rank", None)
+    found = look_up_adapters(lora_modules, model=model, max_lora_rank=rank, version=version, models=known(**changes))
+    return [(finding.severity, str(finding.message)) for finding in found]
+
+
+REFUSED = [(Severity.ERROR, "vLLM refuses to load the adapter sql: its rank 64 is above --max-lora-rank 16")]
+
+
+@pytest.mark.parametrize(
+    "lora_modules",
+    [
+        ["sql=me/sql-lora"],
+        ["other=/data/x", "sql = Me/SQL-lora"],
+        [json.dumps({"name": "sql", "path": "me/sql-lora"})],
+        [{"name": "sql", "path": "me/sql-lora"}],
+        "sql=me/sql-lora",
+    ],
+)
+def test_an_adapter_of_too_large_a_rank_is_refused(lora_modules: Any) -> None:
+    assert told(lora_modules) == REFUSED
+    assert told(lora_modules, max_lora_rank=64) == []
+
+
+def test_an_adapter_of_another_model_is_a_warning() -> None:
+    ((severity, message),) = told(["sql=me/sql-lora"], model="meta-llama/Llama-3.1-8B", max_lora_rank=64)
+    assert severity is Severity.WARNING
+    assert message == "the adapter sql was made for Qwen/Qwen3-8B, and meta-llama/Llama-3.1-8B is served"
+
+
+def test_a_broken_config_is_a_warning() -> None:
+    ((severity, message),) = told(["sql=me/sql-lora"], r="many")
+    assert severity is Severity.WARNING
+    assert "r is 'many'" in message
+
+
+@pytest.mark.parametrize(
+    "lora_modules", [None, [], ["sql"], ["sql=unknown/adapter"], [5], ["{"], [{"name": 1}], "[" * 5000, True]
+)
+def test_what_is_not_known_is_not_judged(lora_modules: Any) -> None:
+    assert told(lora_modules) == []
+
+
+def test_a_release_that_does_not_exist_is_reported_elsewhere() -> None:
+    assert told(["sql=me/sql-lora"], version="yesterday") == []
+
+
+def test_an_engine_is_judged_with_its_adapters() -> None:
+    values = {
+        "model": "Qwen/Qwen3-8B",
+        "gpu": "L4",
+        "vllm_version": "0.32.0",
+        "enable_lora": True,
+        "lora_modules": ["sql=me/sql-lora"],
+    }
+    _, findings = read_request(values, models=known())
+    assert "LoraRefused" in {finding.rule.id for finding in findings}
+
+
+def test_an_adapter_that_is_served_as_a_model_names_its_base() -> None:
+    shape, (finding,) = look_up_model("me/sql-lora", models=known())
+    assert shape is None
+    assert "LoRA adapter of Qwen/Qwen3-8B and no model" in str(finding.message)
