@@ -179,7 +179,7 @@ def _int8_tensor(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
     yield matrix.rows * matrix.columns
     yield 4 * parts
     if stored.static_activation_scale:
-        yield 4 * (parts if matrix.expert_width else 1)
+        yield 4
     if stored.has_zero_points:
         yield parts + (parts if matrix.expert_width else 1)
 

@@ -279,6 +279,8 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """KV cache dtype that the checkpoint states (`fp8`), which vLLM takes where the user sets `auto`."""
     checkpoint_bytes: int = 0
     """Bytes of all tensors of the checkpoint, as its safetensors index states; 0: not known."""
+    format_kinds: tuple[str, ...] = ()
+    """Method of quantisation by vLLM's name, and its variants that not every release reads (`gptq with desc_act`)."""
     unmodelled: tuple[str, ...] = ()
     """Parts of the weights that have no formula here (a quantisation format); known `checkpoint_bytes` stand for them."""
     num_heads: int = 0
@@ -323,6 +325,11 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
         return distinct_layers(self, 0, len(self.layers))
 
     @property
+    def stored_formats(self) -> frozenset[str]:
+        """Names of the formats in which matrices of the layers are stored; empty where all are plain."""
+        return _stored_formats(self)
+
+    @property
     def unmodelled_kinds(self) -> tuple[str, ...]:
         """Every kind without a formula once, in order of appearance; weights whose bytes are known need none."""
         kinds = (mixer.kind for mixer in self.mixers if isinstance(mixer, UnmodelledLayer))
@@ -340,3 +347,9 @@ def distinct_layers(shape: ModelShape, first: int, last: int) -> tuple[tuple[Lay
 @lru_cache(maxsize=4096)
 def _mixers(shape: ModelShape) -> tuple[Mixer, ...]:
     return tuple(dict.fromkeys(mixer for layer, _ in shape.distinct_layers for mixer in layer.mixers))
+
+
+@lru_cache(maxsize=4096)
+def _stored_formats(shape: ModelShape) -> frozenset[str]:
+    matrices = (matrix for layer, _ in shape.distinct_layers for matrix in layer.matrices)
+    return frozenset(matrix.format.format for matrix in matrices if matrix.format)

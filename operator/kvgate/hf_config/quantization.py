@@ -80,6 +80,45 @@ def requested_quantization(method: str) -> Quantization:
     return Quantization(rules=(FormatRule(format=stored, kinds=kinds),), exceptions=ModuleList())
 
 
+_MODELOPT_CLASSES = {
+    "NVFP4": "modelopt_fp4", "W4A16_NVFP4": "modelopt_fp4", "MXFP8": "modelopt_mxfp8", "MIXED_PRECISION": "modelopt_mixed",
+}  # fmt: skip
+
+
+def format_kinds(config: object) -> tuple[str, ...]:
+    """Return the method that a checkpoint states, and its variants that not every release reads; empty for a plain checkpoint."""
+    if not isinstance(config, Mapping) or not config:
+        return ()
+    config = _flat(config)
+    method = _method(config)
+    if method.startswith("modelopt"):
+        return (_MODELOPT_CLASSES.get(str(config.get("quant_algo")).upper(), method),)
+    if method == "gptq":
+        variants = {
+            "gptq with desc_act": config.get("desc_act") is True and config.get("group_size") != -1,
+            "gptq without sym": config.get("sym") is False,
+            "gptq with 2 or 3 bits": config.get("bits") in (2, 3),
+        }
+        return (method, *(name for name, has in variants.items() if has))
+    if method != "compressed-tensors":
+        return (method[:40],) if method else ()
+    groups = config.get("config_groups")
+    weights = (
+        [group.get("weights") for group in groups.values() if isinstance(group, Mapping)]
+        if isinstance(groups, Mapping)
+        else []
+    )
+    sparsity = config.get("sparsity_config")
+    variants = {
+        "compressed-tensors with sparse weights": isinstance(sparsity, Mapping)
+        and sparsity.get("format") not in (None, "dense"),
+        "compressed-tensors with actorder": any(
+            isinstance(each, Mapping) and each.get("actorder") in ("group", "dynamic") for each in weights
+        ),
+    }
+    return (method, *(name for name, has in variants.items() if has))
+
+
 def kv_cache_scheme(config: object) -> str | None:
     """Return the cache dtype that `auto` becomes where a ModelOpt or compressed-tensors checkpoint states one."""
     if not isinstance(config, Mapping):

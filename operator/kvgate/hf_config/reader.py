@@ -15,6 +15,7 @@ from kvgate.hf_config.positions import default_max_model_len, derived_max_model_
 from kvgate.hf_config.quantization import (
     ModuleFormats,
     Quantization,
+    format_kinds,
     kv_cache_scheme,
     read_quantization,
     requested_quantization,
@@ -49,7 +50,15 @@ def read_config(
     if fields.problems or raw.problems:
         raise ModelConfigError(tuple(dict.fromkeys((*fields.problems, *raw.problems))))
     ties = multimodal is not None and multimodal.ties_embeddings and not raw.has("tie_word_embeddings")
-    return replace(shape, name=name or architecture, unmodelled=unmodelled, encoders=towers, tied_by_wrapper=ties)
+    kinds = format_kinds(_declared(fields)) or ((quantization,) if quantization else ())
+    return replace(
+        shape,
+        name=name or architecture,
+        unmodelled=unmodelled,
+        format_kinds=kinds,
+        encoders=towers,
+        tied_by_wrapper=ties,
+    )
 
 
 def _unmodelled_kind(architecture: str, family: Family | None, fields: Fields, *, has_reader: bool) -> str | None:

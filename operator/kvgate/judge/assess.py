@@ -32,6 +32,7 @@ from kvgate.judge.passed_through import NO_EXTRA_ARGS, ExtraArgs, PodEnvironment
 from kvgate.rules import Finding, Rule, Scope, Severity
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named
+from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.settings import SPEC_SETTINGS, engine_settings, stretches_length, unmodelled_kinds
 from kvgate.vllm.variables import ALLOW_LONG
@@ -176,8 +177,13 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
     """Return budget, findings and verdict without a policy, as `kvgate explain` needs them. Raise UnknownVersion."""
     budget = plan(request)
     findings = (*extra, *named(judge_budget(budget), naming))
+    verdict = budget.verdict
+    if verdict is Verdict.DOES_NOT_FIT and any(each.rule == NAME_STATES_ANOTHER_FORMAT for each in findings):
+        # the name may be right: then the weights have other bytes, and these are no reason to refuse
+        findings = tuple(each.softened() if each.rule in BUDGET_RULES else each for each in findings)
+        verdict = Verdict.MAY_NOT_FIT
     return Assessment(
-        verdict=Verdict.DOES_NOT_FIT if error_rules(findings) else budget.verdict, findings=findings, budget=budget
+        verdict=Verdict.DOES_NOT_FIT if error_rules(findings) else verdict, findings=findings, budget=budget
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from kvgate.budget import Budget
-from kvgate.rules import drafts, memory, settings, support
+from kvgate.rules import drafts, memory, settings, support, weight_formats
 from kvgate.rules.finding import Finding
 
 BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
@@ -19,6 +19,8 @@ BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     support.lora_is_taken,  # some classes take no adapters, and ranks come from a list
     support.offload_is_taken,  # groups of layers in host memory
     support.weight_format_is_kept,  # some formats need a flag before vLLM drops them
+    weight_formats.weight_format_is_in_release,  # others came later, or are gone
+    weight_formats.name_and_config_agree,  # a config of another model counts other bytes
     settings.pod_fits_a_node,  # one pod holds the whole engine
     settings.slices_stand_alone,  # MIG slices have no links
     memory.slack_holds_context,  # the CUDA context lives outside the requested share

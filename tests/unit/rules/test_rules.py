@@ -11,7 +11,7 @@ from kvgate.budget.matrix import WeightFormat
 from kvgate.budget.model_shape import FullAttention, LayerShape, UnmodelledLayer
 from kvgate.budget.request import Guarantee, LoraSettings, OffloadSettings, Speculation
 from kvgate.budget.units import GIB
-from kvgate.rules import Severity, memory
+from kvgate.rules import Severity, memory, weight_formats
 from kvgate.rules import drafts as draft_rules
 from kvgate.rules import settings as setting_rules
 from kvgate.rules import support as support_rules
@@ -87,6 +87,16 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
     (support_rules.weight_format_has_kernels, "WeightFormatRefused", ERROR, "accelerator",
      {"shape": new_model_shape(quantization=FP8), "accelerator": new_accelerator(compute_capability=(7, 0))}),
     (support_rules.weight_format_is_kept, "WeightFormatDeprecated", ERROR, "model", {"shape": new_model_shape(quantization=FBGEMM)}),
+    (weight_formats.weight_format_is_in_release, "WeightFormatNotInRelease", WARNING, "model",
+     {"shape": new_model_shape(format_kinds=("bitsandbytes",)), "vllm_version": "0.30.0"}),
+    (weight_formats.weight_format_is_in_release, "WeightFormatNotInRelease", WARNING, "model",
+     {"shape": new_model_shape(format_kinds=("mxfp4",)), "vllm_version": "0.9.2"}),
+    (weight_formats.name_and_config_agree, "NameStatesAnotherFormat", WARNING, "model", {"shape": new_model_shape(name="x/y-AWQ")}),
+    (weight_formats.name_and_config_agree, "NameStatesAnotherFormat", WARNING, "model",
+     {"shape": new_model_shape(name="x/y-AWQ", layer=NARROW)}),
+    (weight_formats.name_and_config_agree, "NameStatesAnotherFormat", WARNING, "model",
+     {"shape": new_model_shape(name="x/y-BF16", layer=NARROW)}),
+    (weight_formats.name_and_config_agree, "NameStatesAnotherFormat", WARNING, "model", {"shape": new_model_shape(name="x/y-GGUF")}),
     (setting_rules.pod_fits_a_node, "MoreGpusThanANode", WARNING, "tensor_parallel_size", {"tensor": 8, "pipeline": 2}),
     (setting_rules.slices_stand_alone, "SlicesCannotBeJoined", ERROR, "tensor_parallel_size",
      {"tensor": 2, "accelerator": new_accelerator(is_slice=True)}),
@@ -153,6 +163,13 @@ SILENT: list[tuple[Check, dict[str, Any]]] = [
     (support_rules.weight_format_has_kernels, {"accelerator": new_accelerator(compute_capability=(7, 0))}),
     (support_rules.weight_format_is_kept, {"shape": new_model_shape(quantization=FBGEMM), "vllm_version": "0.13.0"}),
     (support_rules.weight_format_is_kept, {"shape": new_model_shape(quantization=FBGEMM), "allow_deprecated_quantization": True}),
+    (weight_formats.weight_format_is_in_release, {"shape": new_model_shape(format_kinds=("bitsandbytes",)), "vllm_version": "0.27.0"}),
+    (weight_formats.weight_format_is_in_release, {"shape": new_model_shape(format_kinds=("mxfp4",)), "vllm_version": "0.10.0"}),
+    (weight_formats.weight_format_is_in_release, {"shape": new_model_shape(format_kinds=("a format of its own",))}),
+    (weight_formats.name_and_config_agree, {"shape": new_model_shape(name="x/y-FP8", layer=NARROW)}),
+    (weight_formats.name_and_config_agree, {"shape": new_model_shape(name="x/y", layer=NARROW)}),
+    (weight_formats.name_and_config_agree, {"shape": new_model_shape(name="x/y-BF16")}),
+    (weight_formats.name_and_config_agree, {"shape": new_model_shape(name="x/y-AWQ", unmodelled=("awq with 3 bits",))}),
     (support_rules.lora_is_taken, {"lora": LoraSettings(enabled=True, max_rank=320, max_loras=4, max_cpu_loras=4)}),
     (support_rules.lora_is_taken, {"lora": LoraSettings(max_rank=24)}),
     (support_rules.lora_is_taken, {"lora": LoraSettings(enabled=True, fully_sharded=True), "tensor": 8}),

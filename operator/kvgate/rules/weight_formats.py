@@ -1,0 +1,111 @@
+"""Rules about how a checkpoint is stored: releases of vLLM that do not read it, and names that state another format."""
+
+from collections.abc import Iterable
+
+from kvgate.budget import Budget, parse_release
+from kvgate.hf_config.names import PLAIN, stated_format
+from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one
+
+_Minor = tuple[int, int]
+FORMAT_RELEASES: dict[str, tuple[_Minor | None, _Minor | None]] = {
+    "aqlm": (None, (0, 11)),
+    "auto-round": ((0, 8), None),
+    "bitblas": ((0, 7), (0, 16)),
+    "bitsandbytes": (None, (0, 30)),
+    "compressed-tensors with actorder": (None, (0, 30)),
+    "compressed-tensors with sparse weights": (None, (0, 22)),
+    "deepspeedfp": (None, (0, 16)),
+    "fp8_per_block": ((0, 19), None),
+    "fp8_per_channel": ((0, 23), None),
+    "fp8_per_tensor": ((0, 19), None),
+    "fp_quant": ((0, 11), None),
+    "gptq with 2 or 3 bits": (None, (0, 22)),
+    "gptq with desc_act": (None, (0, 30)),
+    "gptq without sym": (None, (0, 22)),
+    "gptq_bitblas": ((0, 7), (0, 16)),
+    "gptq_marlin_24": (None, (0, 16)),
+    "hqq": (None, (0, 16)),
+    "int8_per_channel_weight_only": ((0, 19), None),
+    "marlin": (None, (0, 11)),
+    "modelopt_fp4": ((0, 7), None),
+    "modelopt_mixed": ((0, 16), None),
+    "modelopt_mxfp8": ((0, 14), None),
+    "mxfp4": ((0, 9), None),
+    "mxfp8": ((0, 18), None),
+    "nvfp4_per_token": ((0, 25), None),
+    "petit_nvfp4": ((0, 9), (0, 20)),
+    "ptpc_fp8": ((0, 6), (0, 19)),
+    "qqq": (None, (0, 11)),
+    "quark": ((0, 6), None),
+    "rtn": ((0, 8), (0, 16)),
+    "torchao": ((0, 7), None),
+}
+"""Kind of `ModelShape.format_kinds` → (the last minor release before it, the first one that has it no more); None: there is none.
+
+By the source of 23 releases from 0.6.6 to 0.33: `QUANTIZATION_METHODS`, and the checks of the methods. Where a release was not read,
+the last one before it and the first one after it count.
+"""
+
+WEIGHT_FORMAT_NOT_IN_RELEASE = Rule(
+    id="WeightFormatNotInRelease",
+    severities=(Severity.WARNING,),
+    scope=Scope.SETTINGS,
+    title="The release does not read weights of this format by itself.",
+    explanation="A package in the image may add the format, so nothing is refused.",
+)
+
+
+def weight_format_is_in_release(budget: Budget) -> Iterable[Finding]:
+    """Formats that came later than the release, or that it has no more."""
+    version = budget.request.vllm_version
+    minor = parse_release(version)[:2]
+    for kind in budget.request.shape.format_kinds:
+        before, gone = FORMAT_RELEASES.get(kind, (None, None))
+        if (before and minor <= before) or (gone and minor >= gone):
+            named = (
+                f"0.{before[1] + 1} or newer"
+                if before and minor <= before
+                else f"0.{gone[1] - 1} or older"
+                if gone
+                else ""
+            )
+            yield WEIGHT_FORMAT_NOT_IN_RELEASE.finding(
+                "model",
+                f"vLLM {version} does not read {kind} weights by itself",
+                any_one(
+                    f"try vLLM {named}", "use another checkpoint of the model", "use an image that adds the format"
+                ),
+            )
+
+
+NAME_STATES_ANOTHER_FORMAT = Rule(
+    id="NameStatesAnotherFormat",
+    severities=(Severity.WARNING,),
+    scope=Scope.FACTS,
+    title="The model's name states a format of weights that its config does not state.",
+    explanation="The verdict follows the config. While the two disagree, bytes refuse nothing.",
+)
+
+
+def name_and_config_agree(budget: Budget) -> Iterable[Finding]:
+    """A name that states a format (`-AWQ`, `-FP8`), and a config of another model or without the file beside it."""
+    shape = budget.request.shape
+    stated = stated_format(shape.name)
+    if stated is None or shape.unmodelled or shape.unmodelled_kinds or budget.request.weights_bytes is not None:
+        return
+    found = shape.stored_formats or frozenset({PLAIN})
+    if "as-stored" in found or found & stated.formats:
+        return
+    counted = "no quantisation: the weights are counted in the model dtype" if PLAIN in found else _words(found)
+    beside = (
+        "give the file that states the quantisation beside config.json (hf_quant_config.json, quantize_config.json)"
+    )
+    yield NAME_STATES_ANOTHER_FORMAT.finding(
+        "model",
+        f"the name {shape.name} states {' '.join(stated.kinds)}, and its config states {counted}",
+        any_one("give the config.json of this checkpoint, not of the model that it was made from", beside),
+    )
+
+
+def _words(formats: frozenset[str]) -> str:
+    return f"{' and '.join(sorted(formats))}: the weights are counted so"
