@@ -8,8 +8,11 @@ from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.api.validation import parse_document
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee
+from kvgate.catalogue import load_model
 from kvgate.judge.assess import Assessment, Decision, assess, judge, to_budget_request
 from kvgate.judge.facts import ConfigMissing, Facts, gather
+from kvgate.judge.what_if import assess_request
+from kvgate.rules import Severity
 from support.builders import new_document, new_request
 
 FITS: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 2}
@@ -264,3 +267,20 @@ def test_an_option_that_moves_memory_without_a_formula_is_named(argument: str, k
     result = assessed({"maxNumSeqs": 4, "extraArgs": [argument]})
     assert (result.verdict is Verdict.UNKNOWN) is bool(kind)
     assert [kind in each.message for each in result.findings if each.rule.id == "UnmodelledKind"] == [True] * bool(kind)
+
+
+def test_bytes_refuse_nothing_while_the_name_and_the_config_state_different_formats() -> None:
+    """Somebody gave the config of the model before it was quantised: 131 GiB in bfloat16, for 37 GiB of a checkpoint."""
+    config = load_model("meta-llama/Llama-3.1-70B-Instruct").config
+    asked = {"model_config": config, "gpu": "H100-SXM-80GB", "max_model_len": 4096}
+    plain, named = (assess_request({**asked, "model": name}) for name in ("ours/llama-70b", "ours/llama-70b-AWQ"))
+    assert (plain.verdict, named.verdict) == (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT)
+    rules = {finding.rule.id: finding.severity for finding in named.findings}
+    assert rules["NameStatesAnotherFormat"] is Severity.WARNING
+    assert rules["WeightsTooLarge"] is Severity.WARNING
+
+
+def test_what_vllm_refuses_anyway_is_refused_under_any_name() -> None:
+    config = load_model("meta-llama/Llama-3.1-70B-Instruct").config
+    asked = {"model": "ours/llama-70b-AWQ", "model_config": config, "gpu": "H100-SXM-80GB", "tensor_parallel_size": 3}
+    assert assess_request(asked).verdict is Verdict.DOES_NOT_FIT
