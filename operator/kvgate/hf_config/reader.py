@@ -50,7 +50,7 @@ def read_config(
     if fields.problems or raw.problems:
         raise ModelConfigError(tuple(dict.fromkeys((*fields.problems, *raw.problems))))
     ties = multimodal is not None and multimodal.ties_embeddings and not raw.has("tie_word_embeddings")
-    kinds = format_kinds(_declared(fields)) or ((quantization,) if quantization else ())
+    kinds = format_kinds(declared(fields)) or ((quantization,) if quantization else ())
     return replace(
         shape,
         name=name or architecture,
