@@ -229,9 +229,8 @@ def _stored(groups: Sequence[TensorGroup], *, is_fused: bool) -> _Stored:
     stored_bytes = size_bytes = sum(group.size_bytes for group in groups)
     if is_fused and _is_ggml(groups):
         rows = [group.count * prod(group.shape[:-1]) for group in groups]
-        size_bytes = sum(rows) * max(
-            group.size_bytes // count for group, count in zip(groups, rows, strict=True) if count
-        )
+        widest = [group.size_bytes // count for group, count in zip(groups, rows, strict=True) if count]
+        size_bytes = sum(rows) * max(widest, default=0)
     return _Stored(
         num_tensors=sum(group.count for group in groups),
         size_bytes=size_bytes,

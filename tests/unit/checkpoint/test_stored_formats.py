@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kvgate import catalogue
@@ -10,7 +12,7 @@ from kvgate.budget.hardware import SINGLE_GPU, Parallelism
 from kvgate.budget.model_shape import LayerShape, ModelShape
 from kvgate.budget.weights import checkpoint_ratio, rank_weights
 from kvgate.checkpoint.stored_formats import loaded_bytes, with_stored_formats
-from kvgate.checkpoint.tensors import TensorGroup, summarize
+from kvgate.checkpoint.tensors import DTYPES, TensorGroup, summarize
 from kvgate.hf_config import read_config
 from support.builders import new_llama_config
 from support.checkpoints import awq, deepseek_v3, fp8_block, llama, new_tensors, nvfp4, plain, unknown_6_bits
@@ -18,7 +20,7 @@ from support.checkpoints import awq, deepseek_v3, fp8_block, llama, new_tensors,
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
 NVFP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
-QUARK = {"quant_method": "quark", "anything": True}
+UNHEARD = {"quant_method": "sixbit", "anything": True}
 
 
 def read(groups: tuple[TensorGroup, ...], declared: Any = None, **options: Any) -> ModelShape:
@@ -71,12 +73,12 @@ def test_a_list_of_exceptions_that_the_tensors_contradict() -> None:
 
 def test_a_format_that_nobody_described_is_taken_as_it_is_stored() -> None:
     groups = llama(unknown_6_bits)
-    before = read_config(new_llama_config(quantization_config=QUARK))
-    assert before.unmodelled_kinds == ("quantization quark",)
-    after = with_stored_formats(before, groups, method="quark")
+    before = read_config(new_llama_config(quantization_config=UNHEARD))
+    assert before.unmodelled_kinds == ("quantization sixbit",)
+    after = with_stored_formats(before, groups, method="sixbit")
     assert after.unmodelled_kinds == ()
     assert after.quantization is not None
-    assert (after.quantization.method, after.quantization.format) == ("quark", "as-stored")
+    assert (after.quantization.method, after.quantization.format) == ("sixbit", "as-stored")
     assert parameter_bytes(after) == after.checkpoint_bytes == sum(group.size_bytes for group in groups)
     whole, half = parameter_bytes(after), parameter_bytes(after, tensor=2)
     norms = 9 * 2 * 4096
@@ -85,7 +87,7 @@ def test_a_format_that_nobody_described_is_taken_as_it_is_stored() -> None:
 
 def test_an_unknown_format_whose_tensors_are_plain_keeps_its_name() -> None:
     """Nothing was found that could stand for the format, so it still has no formula."""
-    assert read(llama(), QUARK).unmodelled == ("quantization quark",)
+    assert read(llama(), UNHEARD).unmodelled == ("quantization sixbit",)
 
 
 def test_a_quantised_head() -> None:
@@ -132,3 +134,26 @@ def test_a_shape_without_formulas_stays_as_it_is() -> None:
     assert with_stored_formats(shape, llama()) == shape
     known = read_config(new_llama_config())
     assert with_stored_formats(known, ()) == known
+
+
+NAMES = st.sampled_from([
+    "model.layers.{n}.self_attn.q_proj.weight", "model.layers.{n}.self_attn.q_proj.qweight", "model.layers.{n}.mlp.up_proj.weight",
+    "model.layers.{n}.mlp.experts.{n}.w1.weight", "layers.{n}", "model.layers.{n}.mlp.down_proj.weight_scale", "lm_head.weight",
+    "lm_head.qweight", "model.embed_tokens.weight", "mtp.{n}.weight", "..", "model.layers.{n}.self_attn.o_proj.bias", "x.layers.{n}.{n}.y",
+])  # fmt: skip
+SIZES = st.lists(st.sampled_from([0, 1, 2, 256, 4096]), max_size=4).map(tuple)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.dictionaries(st.tuples(NAMES, st.integers(0, 9)), st.tuples(st.sampled_from(sorted(DTYPES)), SIZES), max_size=12)
+)
+def test_whatever_tensors_there_are_a_shape_comes_back(
+    found: dict[tuple[str, int], tuple[str, tuple[int, ...]]],
+) -> None:
+    entries = {name.format(n=number): each for (name, number), each in found.items()}
+    groups = summarize(new_tensors((name, dtype, sizes) for name, (dtype, sizes) in entries.items()))
+    for declared in (None, AWQ, UNHEARD):
+        shape = read(groups, declared)
+        assert parameter_bytes(shape) >= 0
+        assert checkpoint_ratio(shape) > 0 or not shape.checkpoint_bytes
