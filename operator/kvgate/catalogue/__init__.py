@@ -1,21 +1,25 @@
 """Models, accelerators and prices that kvgate knows, each with its source and date."""
 
 from kvgate.catalogue.lookup import (
-    ModelClass,
-    ModelEntry,
     accelerators,
     accelerators_meant,
-    draft_names,
     driver_memory_mib,
     find_accelerator,
+    nearest_accelerators,
+)
+from kvgate.catalogue.models import (
+    ModelClass,
+    ModelEntry,
+    draft_names,
     find_draft,
     find_model,
     find_model_class,
     load_model,
     model_names,
-    nearest_accelerators,
+    names_and_aliases,
     nearest_drafts,
     nearest_models,
+    with_quantization,
 )
 
 __all__ = [
@@ -31,7 +35,9 @@ __all__ = [
     "find_model_class",
     "load_model",
     "model_names",
+    "names_and_aliases",
     "nearest_accelerators",
     "nearest_drafts",
     "nearest_models",
+    "with_quantization",
 ]

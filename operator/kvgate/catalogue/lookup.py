@@ -1,4 +1,4 @@
-"""Look up models, model classes and accelerators in data files of our own, which are read once; never the network."""
+"""Look up accelerators in data files of our own, which are read once; never the network."""
 
 import json
 import re
@@ -7,43 +7,31 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-from msgspec import Struct
-
 from kvgate.budget import Accelerator
 from kvgate.budget.units import MIB
 
-_DATA = Path(__file__).parent / "data"
-_Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+DATA = Path(__file__).parent / "data"
+"""The folder of the data files."""
 
 
-class ModelEntry(Struct, frozen=True, kw_only=True):
-    """One model: its config.json facts, and where they come from."""
+def read_yaml(path: Path) -> Any:
+    """Return the value of a data file that people edit; only `kvgate generate` reads such files."""
+    import yaml
 
-    name: str
-    aliases: tuple[str, ...]
-    config: Mapping[str, Any]
-    source: str
-    confidence: str
-    parameters: int | None
-    safetensors_bytes: int | None
-    """Bytes of the checkpoint's weight files together, where they are published."""
-
-
-def _read(path: Path) -> Any:
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - a safe loader
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - a safe loader
 
 
 def accelerators_json() -> str:
     """Return the entries of accelerators.yaml as JSON, one a line: every start reads it, which takes a fiftieth of the time."""
-    entries = _read(_DATA / "accelerators.yaml")["accelerators"]
+    entries = read_yaml(DATA / "accelerators.yaml")["accelerators"]
     lines = ",\n".join(json.dumps(entry, default=str, ensure_ascii=False) for entry in entries)
     return f"[\n{lines}\n]\n"
 
 
 @lru_cache(maxsize=1)
 def _accelerator_entries() -> tuple[Mapping[str, Any], ...]:
-    return tuple(json.loads((_DATA / "accelerators.json").read_text(encoding="utf-8")))
+    return tuple(json.loads((DATA / "accelerators.json").read_text(encoding="utf-8")))
 
 
 @lru_cache(maxsize=1)
@@ -149,7 +137,7 @@ def nearest_accelerators(name: str) -> tuple[str, ...]:
     ]
     found = [*accelerators_meant(name), *begun]
     if not found:
-        close = _close_matches(_letters(name), _accelerator_names(), n=6, cutoff=0.5)
+        close = close_matches(_letters(name), _accelerator_names(), n=6, cutoff=0.5)
         close.sort(key=lambda match: -_shared_beginning(match, _letters(name)))
         found = [_accelerator_names()[match].name for match in close]
     return tuple(dict.fromkeys(found))[:3]
@@ -161,104 +149,8 @@ def _shared_beginning(one: str, other: str) -> int:
     )
 
 
-def _close_matches(name: str, names: Iterable[str], *, n: int, cutoff: float) -> list[str]:
+def close_matches(name: str, names: Iterable[str], *, n: int, cutoff: float) -> list[str]:
     """Return the nearest names; difflib is imported late, because only a mistyped name needs it."""
     from difflib import get_close_matches
 
     return get_close_matches(name, names, n=n, cutoff=cutoff)
-
-
-class ModelClass(Struct, frozen=True, kw_only=True):
-    """The releases in which vLLM's registry had a class; each is a release that was read, empty where there is none."""
-
-    absent_in: str
-    """The last release before the class came."""
-    since: str
-    until: str
-    removed_in: str
-    """The first release without it again."""
-
-
-@lru_cache(maxsize=1)
-def _model_classes() -> dict[str, ModelClass]:
-    lines = (_DATA / "model_classes.csv").read_text(encoding="utf-8").splitlines()
-    rows = (line.split(",") for line in lines if not line.startswith(("#", "class,")))
-    return {
-        name: ModelClass(absent_in=absent_in, since=since, until=until, removed_in=removed_in)
-        for name, absent_in, since, until, removed_in in rows
-    }
-
-
-def find_model_class(architecture: str) -> ModelClass | None:
-    """Return the releases of a class; None where every release has it, or none is known to have it."""
-    return _model_classes().get(architecture)
-
-
-@lru_cache(maxsize=1)
-def model_names() -> tuple[str, ...]:
-    """Return the names of all models, sorted ignoring case; each has a file of its own, so that a look-up reads one file."""
-    stems = (path.name.removesuffix(".yaml") for path in (_DATA / "models").iterdir() if path.name.endswith(".yaml"))
-    return tuple(sorted((stem.replace("--", "/", 1) for stem in stems), key=str.lower))
-
-
-@lru_cache(maxsize=512)
-def load_model(name: str, *, folder: str = "models") -> ModelEntry:
-    """Return the entry of a name that `model_names` lists, or of one that `draft_names` lists."""
-    entry = _read(_DATA / folder / f"{name.replace('/', '--', 1)}.yaml")
-    return ModelEntry(
-        name=entry["name"],
-        aliases=tuple(entry.get("aliases") or ()),
-        config=entry["config"],
-        source=entry["source"],
-        confidence=entry["confidence"],
-        parameters=entry.get("parameters"),
-        safetensors_bytes=entry.get("safetensors_bytes"),
-    )
-
-
-@lru_cache(maxsize=1)
-def draft_names() -> tuple[str, ...]:
-    """Return the names of all drafts for speculative decoding, sorted ignoring case; a complete model is listed as a model only."""
-    stems = (path.name.removesuffix(".yaml") for path in (_DATA / "drafts").iterdir() if path.name.endswith(".yaml"))
-    return tuple(sorted((stem.replace("--", "/", 1) for stem in stems), key=str.lower))
-
-
-def find_draft(name: str) -> ModelEntry | None:
-    """Find a draft by its Hugging Face id in any case."""
-    canonical = {known.lower(): known for known in draft_names()}.get(name.strip().lower())
-    return load_model(canonical, folder="drafts") if canonical else None
-
-
-def nearest_drafts(name: str) -> tuple[str, ...]:
-    """Return the drafts that the user may have meant."""
-    by_base = {known.lower().rpartition("/")[2]: known for known in draft_names()}
-    wanted = name.strip().lower().rpartition("/")[2]
-    return tuple(by_base[match] for match in _close_matches(wanted, by_base, n=3, cutoff=0.75))
-
-
-def find_model(name: str) -> ModelEntry | None:
-    """Find a model by its Hugging Face id in any case, or by another name of the same checkpoint."""
-    canonical = _canonical_names().get(name.strip().lower()) or _aliases().get(name.strip().lower())
-    return load_model(canonical) if canonical else None
-
-
-@lru_cache(maxsize=1)
-def _canonical_names() -> dict[str, str]:
-    return {name.lower(): name for name in model_names()}
-
-
-@lru_cache(maxsize=1)
-def _aliases() -> dict[str, str]:
-    """Return alias → name; this opens every file, so it is used only where a name is not canonical."""
-    return {alias.lower(): name for name in model_names() for alias in load_model(name).aliases}
-
-
-@lru_cache(maxsize=256)
-def nearest_models(name: str) -> tuple[str, ...]:
-    """Return the models that the user may have meant; the part after the slash counts for more than the organisation."""
-    names = {**_canonical_names(), **_aliases()}
-    wanted = name.strip().lower()
-    by_base = {key.rpartition("/")[2]: canonical for key, canonical in names.items()}
-    matches = [by_base[match] for match in _close_matches(wanted.rpartition("/")[2], by_base, n=3, cutoff=0.6)]
-    matches += [names[match] for match in _close_matches(wanted, names, n=3, cutoff=0.6)]
-    return tuple(dict.fromkeys(matches))[:3]

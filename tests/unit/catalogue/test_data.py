@@ -1,6 +1,7 @@
 """The catalogue files hold together: read as plain YAML, without kvgate's own reader."""
 
 import datetime as dt
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -31,6 +32,8 @@ ACCELERATOR_BY_NAME = {entry["name"]: entry for entry in ACCELERATORS}
 SLICES = [entry for entry in ACCELERATORS if "parent" in entry]
 MODEL_BY_STEM: dict[str, Entry] = {path.stem: load(path) for path in sorted((DATA / "models").glob("*.yaml"))}
 MODELS = list(MODEL_BY_STEM.values())
+WHOLE = [entry for entry in MODELS if "base" not in entry]
+DERIVED = [entry for entry in MODELS if "base" in entry]
 
 
 def shared_names(names_per_entry: Iterable[Iterable[str]]) -> list[str]:
@@ -99,6 +102,11 @@ def lists_one_kind_per_layer(entry: Entry) -> bool:
     return depths <= {text.get("num_hidden_layers")}
 
 
+def derives_from_a_whole_entry(entry: Entry) -> bool:
+    """One level: a chain of bases would be a second catalogue inside the first."""
+    return entry["base"] in {each["name"] for each in WHOLE} and bool(entry.keys() & {"quantization_config", "config"})
+
+
 def counts_whole_things(entry: Entry) -> bool:
     sizes = [entry[key] for key in ("parameters", "safetensors_bytes") if key in entry]
     return all(type(size) is int and size > 0 for size in sizes)
@@ -112,7 +120,7 @@ def reduces_modules_to_patterns(entry: Entry) -> bool:
 def test_the_catalogues_are_large_enough() -> None:
     assert len(ACCELERATORS) >= 40
     assert len(MODELS) >= 300
-    assert len({entry["config"]["architectures"][0] for entry in MODELS}) >= 90
+    assert len({entry["config"]["architectures"][0] for entry in WHOLE}) >= 90
 
 
 def test_a_model_is_one_small_file() -> None:
@@ -137,11 +145,21 @@ def test_a_model_file_is_named_after_its_model() -> None:
 
 @pytest.mark.parametrize(
     ("entries", "confidences"),
-    [(ACCELERATORS, {"measured", "inferred"}), (MODELS, {"exact", "reconstructed"})],
-    ids=["accelerators", "models"],
+    [(ACCELERATORS, {"measured", "inferred"}), (WHOLE, {"exact", "reconstructed"}), (DERIVED, {"derived"})],
+    ids=["accelerators", "models", "derived models"],
 )
 def test_an_entry_says_how_far_to_trust_it(entries: list[Entry], confidences: set[str]) -> None:
     assert {entry["confidence"] for entry in entries} == confidences
+
+
+@pytest.mark.parametrize("folder", ["models", "drafts"])
+def test_the_file_that_is_read_has_what_people_edit(folder: str) -> None:
+    """The twin is written by `kvgate generate`."""
+    entries = [load(path) for path in (DATA / folder).glob("*.yaml")]
+    read = [json.loads(line) for line in (DATA / f"{folder}.jsonl").read_text(encoding="utf-8").splitlines()]
+    as_json = {entry["name"]: json.loads(json.dumps({"aliases": [], **entry}, default=str)) for entry in entries}
+    assert [row["name"] for row in read] == sorted(as_json, key=str.lower)
+    assert [row["name"] for row in read if not row.items() <= as_json[row["name"]].items()] == []
 
 
 CHECKS = {
@@ -151,10 +169,11 @@ CHECKS = {
     "an accelerator describes its board": (ACCELERATORS, describes_its_board),
     "a MIG slice is part of its parent": (SLICES, is_part_of_its_parent),
     "a model says where and when it comes from": (MODELS, says_where_and_when_it_comes_from),
-    "a model states its shape": (MODELS, states_its_shape),
-    "a model lists one kind per layer": (MODELS, lists_one_kind_per_layer),
+    "a model states its shape": (WHOLE, states_its_shape),
+    "a model lists one kind per layer": (WHOLE, lists_one_kind_per_layer),
     "a model counts whole things": (MODELS, counts_whole_things),
-    "a model reduces modules to patterns": (MODELS, reduces_modules_to_patterns),
+    "a derived model names its base and the difference": (DERIVED, derives_from_a_whole_entry),
+    "a model reduces modules to patterns": (WHOLE, reduces_modules_to_patterns),
 }
 
 

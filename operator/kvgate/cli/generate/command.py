@@ -9,6 +9,7 @@ import click
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition
 from kvgate.catalogue.lookup import accelerators_json
+from kvgate.catalogue.models import entries_jsonl
 from kvgate.cli.generate import deployment_files, pages, reference
 from kvgate.cli.terminal import show_lines
 from kvgate.cluster.permissions import LEASE_RULES, OWN_NAMESPACE_RULES, RULES
@@ -35,6 +36,8 @@ def dashboard(uid: str) -> str:
 
 GENERATED: tuple[Generated, ...] = (
     ("operator/kvgate/catalogue/data/accelerators.json", accelerators_json),
+    ("operator/kvgate/catalogue/data/models.jsonl", partial(entries_jsonl, "models")),
+    ("operator/kvgate/catalogue/data/drafts.jsonl", partial(entries_jsonl, "drafts")),
     ("operator/kvgate/cli/data/kubectl_resources.txt", kubectl_resources),
     (f"crds/{GROUP}_{PLURAL}.yaml", deployment_files.crd_yaml),
     (deployment_files.CRD_TEMPLATE, lambda: deployment_files.crd_template(custom_resource_definition())),
