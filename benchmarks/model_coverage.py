@@ -25,7 +25,7 @@ def standing(name: str) -> str:
         return "unknown"
     if shape.unmodelled_kinds:
         return "unmodelled"
-    return "assumed" if getattr(shape, "assumed_from", "") else "known"
+    return "assumed" if shape.assumed else "known"
 
 
 def rows() -> list[tuple[str, str, int]]:

@@ -83,7 +83,8 @@ class Budget(Struct, frozen=True, kw_only=True):
         verdict = verdict_of(self.demand.blocks, usable)
         if verdict is Verdict.DOES_NOT_FIT and self.guesses_sequences and self.demand.is_for_sequences:
             verdict = max(Verdict.MAY_NOT_FIT, verdict_of(self.demand.startup_blocks, usable), key=_SEVERITY.index)
-        return verdict
+        is_refusal = verdict is Verdict.DOES_NOT_FIT
+        return Verdict.MAY_NOT_FIT if is_refusal and self.request.shape.assumed else verdict
 
     @property
     def guesses_sequences(self) -> bool:

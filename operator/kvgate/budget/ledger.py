@@ -261,9 +261,13 @@ def _weights(run: Run, *, with_drafts: bool) -> tuple[Term, int]:
     margin = _weights_margin(run.shape, loaded_bytes) + abs(loaded_bytes - weights.loaded_bytes) // 10
     if run.shape.unmodelled and run.parallelism.tensor * run.parallelism.pipeline == 1:
         margin = _weights_margin(run.shape, loaded_bytes)  # nothing is shared out: the checkpoint is what is loaded
+    below, above = margin, margin
+    if assumed := run.shape.assumed:
+        below += int(loaded_bytes * (1 - assumed.weights_low))
+        above += int(loaded_bytes * (assumed.weights_high - 1))
     term = Term(
         name="weights",
-        amount=Interval.around(loaded_bytes, below=margin, above=margin),
+        amount=Interval.around(loaded_bytes, below=below, above=above),
         formula="Σ tensors of the rank, each in the allocator's block + rotary tables + absorbed MLA matrices",
         source="vLLM 0.32, model classes; 11 starts within 4 MiB",
         inputs=(

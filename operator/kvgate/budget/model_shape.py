@@ -2,6 +2,7 @@
 
 from collections import Counter
 from enum import StrEnum
+from fractions import Fraction
 from functools import lru_cache
 
 from msgspec import Struct
@@ -241,6 +242,17 @@ class RotaryCache(Struct, frozen=True, kw_only=True):
     """True where several sections are interleaved (Qwen3-VL and after); older releases kept four times as many positions for them."""
 
 
+class Assumption(Struct, frozen=True, kw_only=True):
+    """The model's facts are those of a sibling by name; nothing is refused on them."""
+
+    words: str
+    """The clause after "assumed from"."""
+    weights_low: Fraction = Fraction(1)
+    """Share of the weights by formula that the checkpoint has at least."""
+    weights_high: Fraction = Fraction(1)
+    """Share that it has at most: the name does not state the groups, nor the modules that stay plain."""
+
+
 class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """Everything that the budget needs to know about a model; equal means the same object, so that results can be cached by it."""
 
@@ -281,6 +293,8 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """Bytes of all tensors of the checkpoint, as its safetensors index states; 0: not known."""
     format_kinds: tuple[str, ...] = ()
     """Method of quantisation by vLLM's name, and its variants that not every release reads (`gptq with desc_act`)."""
+    assumed: Assumption | None = None
+    """Set where the shape is that of a sibling by name."""
     unmodelled: tuple[str, ...] = ()
     """Parts of the weights that have no formula here (a quantisation format); known `checkpoint_bytes` stand for them."""
     num_heads: int = 0

@@ -10,7 +10,13 @@ from kvgate.documents.positions import INVALID_YAML, UNREADABLE
 from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED
 from kvgate.judge.drafts import UNKNOWN_DRAFT
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
-from kvgate.judge.models import GGUF_NOT_IN_RELEASE, INVALID_MODEL_CONFIG, MODEL_CLASS_NOT_IN_RELEASE, UNKNOWN_MODEL
+from kvgate.judge.models import (
+    GGUF_NOT_IN_RELEASE,
+    INVALID_MODEL_CONFIG,
+    MODEL_ASSUMED,
+    MODEL_CLASS_NOT_IN_RELEASE,
+    UNKNOWN_MODEL,
+)
 from kvgate.judge.passed_through import (
     OUTSIDE_CACHE_VOLUME,
     SECRET_IN_PLAIN_TEXT,
@@ -113,6 +119,7 @@ _IN_ORDER = (
     REQUEST_ABOVE_MAX_MODEL_LEN,
     UNKNOWN_MODEL,
     UNKNOWN_DRAFT,
+    MODEL_ASSUMED,
     INVALID_MODEL_CONFIG,
     UNKNOWN_ACCELERATOR,
     ACCELERATOR_NOT_LISTED,

@@ -83,6 +83,8 @@ class StatedFormat(Struct, frozen=True, kw_only=True):
     """The name without that part: the model before somebody quantised it, under the same owner."""
     kinds: tuple[str, ...]
     """The tools and numbers that are stated, in words (`AWQ`, `INT4`)."""
+    states_numbers: bool = False
+    """True where numbers are stated (`INT4`, `8bit`), and not a tool alone (`AWQ`)."""
     formats: frozenset[str]
     """Names of `WeightFormat`, and PLAIN, that go with it; empty where no safetensors checkpoint stores it (GGUF)."""
 
@@ -106,6 +108,7 @@ def stated_format(name: str) -> StatedFormat | None:
         text=text,
         base=f"{owner}{slash}{base}",
         kinds=tuple(plain or {**tools, **numbers}),
+        states_numbers=bool(numbers),
         formats=frozenset({PLAIN}) if plain else both or (by_tool | by_number if by_tool else both),
     )
 

@@ -174,9 +174,13 @@ def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> E
 
 
 def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Naming = option_name) -> Assessment:
-    """Return budget, findings and verdict without a policy, as `kvgate explain` needs them. Raise UnknownVersion."""
+    """Return budget, findings and verdict without a policy, as `kvgate explain` needs them. Raise UnknownVersion.
+
+    Facts that are assumed from a sibling by name refuse nothing: what the budget's rules find is a warning then.
+    """
     budget = plan(request)
-    findings = (*extra, *named(judge_budget(budget), naming))
+    judged = named(judge_budget(budget), naming)
+    findings = (*extra, *((each.softened() for each in judged) if request.shape.assumed else judged))
     verdict = budget.verdict
     if verdict is Verdict.DOES_NOT_FIT and any(each.rule == NAME_STATES_ANOTHER_FORMAT for each in findings):
         # the name may be right: then the weights have other bytes, and these are no reason to refuse
@@ -188,7 +192,12 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
 
 
 def is_about_bytes(judged: Assessment) -> bool:
-    """Return whether another length, GPU or number of sequences could help; it cannot where vLLM refuses a setting anyway."""
+    """Return whether another length, GPU or number of sequences could help.
+
+    It cannot where vLLM refuses a setting anyway, and nobody knows where the model is assumed.
+    """
+    if judged.budget is not None and judged.budget.request.shape.assumed:
+        return False
     return (
         judged.verdict in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT) and error_rules(judged.findings) <= BUDGET_RULES
     )

@@ -1,4 +1,4 @@
-"""The model of a question → its shape: from the user's own text, a lock file, the catalogue, or a fetch that somebody asked for."""
+"""The model of a question → its shape: from the user's own text, a lock file, the catalogue, a fetch, or a sibling by name."""
 
 from collections import OrderedDict
 from functools import lru_cache
@@ -14,7 +14,8 @@ from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import NO_MODELS, Published, PublishedModels, content_of, name_key, shape_of
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.fields import parse_config_text
-from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do
+from kvgate.judge.siblings import sibling_shape
+from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do, words
 
 UNKNOWN_MODEL = Rule(
     id="UnknownModel",
@@ -22,6 +23,13 @@ UNKNOWN_MODEL = Rule(
     scope=Scope.FACTS,
     title="The model is not in the catalogue.",
     explanation="Nothing can be decided without its config.json.",
+)
+MODEL_ASSUMED = Rule(
+    id="ModelAssumed",
+    severities=(Severity.WARNING,),
+    scope=Scope.FACTS,
+    title="The model is not in the catalogue, and it is judged by a model of the same name.",
+    explanation="Its facts are assumed, with the quantisation that its name states; the answer is Fits or MayNotFit, never a refusal.",
 )
 INVALID_MODEL_CONFIG = Rule(
     id="InvalidModelConfig",
@@ -58,7 +66,8 @@ def look_up_model(
 ) -> tuple[ModelShape | None, tuple[Finding, ...]]:
     """Return the shape of a model by its name, or findings with the nearest names.
 
-    A lock file wins over the catalogue; what was fetched is used where the catalogue does not have the model.
+    A lock file wins over the catalogue; what was fetched is used where the catalogue does not have the model, and a sibling by name
+    where nobody has it.
     """
     key = name_key(name, revision)
     if locked := models.locked.get(key):
@@ -68,6 +77,11 @@ def look_up_model(
         return shape, ()
     if fetched := models.fetched.get(key):
         return _published_shape(fetched, quantization, dtype)
+    if (assumed := sibling_shape(name, quantization, dtype)) and assumed.assumed:
+        message = words(
+            "assumed from {sibling}: {name} is not in the catalogue", sibling=assumed.assumed.words, name=name
+        )
+        return assumed, (MODEL_ASSUMED.finding("model", message, do("give its config.json by {model_config}")),)
     nearest = catalogue.nearest_models(name)
     give = do("give its config.json by {model_config}")
     remedy = any_one(f"write one of these names, if you mean it: {', '.join(nearest)}", give) if nearest else give
@@ -201,6 +215,7 @@ def look_up_model_class(shape: ModelShape, version: str) -> tuple[Finding, ...]:
 
 
 def _not_in_release(shape: ModelShape, version: str, reason: str, remedy: str, severity: Severity) -> Finding:
+    severity = Severity.WARNING if shape.assumed else severity
     may = "; the Transformers backend may serve it, with another budget" if severity is Severity.WARNING else ""
     message = f"vLLM {version} has no model class {shape.architecture}, which {reason}{may}"
     return MODEL_CLASS_NOT_IN_RELEASE.finding("vllm_version", message, remedy, severity=severity)

@@ -7,7 +7,7 @@ from kvgate.api.conditions import Reason
 from kvgate.budget import Alternative, Correction, Verdict
 from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED, Assessment, Decision, field_name
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
-from kvgate.judge.models import INVALID_MODEL_CONFIG, UNKNOWN_MODEL
+from kvgate.judge.models import INVALID_MODEL_CONFIG, MODEL_ASSUMED, UNKNOWN_MODEL
 from kvgate.rules import Finding, Severity
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.finding import error_rules
@@ -114,7 +114,8 @@ def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
     if assessment.decision is Decision.REFUSE:
         return False, _refusal_reason(assessment), refusal(assessment)
     if assessment.verdict is Verdict.FITS:
-        return True, Reason.FITS, "the demand fits even at the low end of the prediction"
+        assumed = (f"; {each.message}" for each in assessment.findings if each.rule == MODEL_ASSUMED)
+        return True, Reason.FITS, "the demand fits even at the low end of the prediction" + "".join(assumed)
     if assessment.decision is Decision.ADMIT_ADJUSTED:
         return True, Reason.ADJUSTED, f"adjusted to fit: {changes_text(assessment)}"
     message = "; ".join(finding_text(f) for f in assessment.findings if f.severity is not Severity.INFO)

@@ -10,7 +10,7 @@ InferenceDeployment.model_rebuild()
 catalogue.accelerators()
 for name in catalogue.model_names():
     look_up_model(name)
-catalogue.nearest_models("")
+look_up_model("an/unknown-model-AWQ")
 catalogue.nearest_accelerators("")
 gc.collect()
 gc.freeze()  # the collector no longer writes to these objects, so that the processes share their memory

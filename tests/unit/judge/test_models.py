@@ -29,7 +29,7 @@ def test_a_model_is_found_by_its_name(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("Qwen/Qwen3-8", "Qwen/Qwen3-8B"), ("Qwen3-8B", "Qwen/Qwen3-8B"), ("xyzzy/plugh", "give its config.json")],
+    [("Qwen/Qwen3-8", "Qwen/Qwen3-8B"), ("Qwen3-8", "Qwen/Qwen3-8B"), ("xyzzy/plugh", "give its config.json")],
 )
 def test_an_unknown_model_comes_with_the_nearest_names(name: str, hint: str) -> None:
     shape, (finding,) = look_up_model(name)

@@ -139,7 +139,7 @@ def judge_deployment(
     if config is not None:  # what the user gives goes before what is fetched
         models = replace(models, fetched={}, missing={})
     known = facts.gather(spec, documents.lookup(subject.namespace), calibration, models)
-    if known.shape is None and config is not None:
+    if config is not None and (known.shape is None or known.shape.assumed):
         shape, problems = shape_of_text(
             config.text,
             name=spec.model.name,

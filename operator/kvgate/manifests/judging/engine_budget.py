@@ -14,6 +14,7 @@ from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.assess import Assessment, judge
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR
+from kvgate.judge.models import MODEL_ASSUMED
 from kvgate.judge.what_if import SETTING_NOT_UNDERSTOOD, BadRequest, assess_request
 from kvgate.manifests.judging.gpus import Chosen
 from kvgate.manifests.judging.line_findings import undecided
@@ -42,8 +43,8 @@ OVERSUBSCRIBED = Rule(
     title="An engine of another platform starts, and its KV cache does not hold max_num_seqs whole requests, or the declared workload.",
     explanation="Requests are preempted under load. A comment or a mapping declares a workload.",
 )
-_OF_OTHER_DOORS = (SETTING_NOT_UNDERSTOOD, MORE_GPUS_THAN_A_NODE)
-"""Rules about a what-if's own keys, and about pods that kvgate renders."""
+_OF_OTHER_DOORS = (SETTING_NOT_UNDERSTOOD, MORE_GPUS_THAN_A_NODE, MODEL_ASSUMED)
+"""Rules about a what-if's own keys, about pods that kvgate renders, and about what an engine lists as assumed."""
 
 
 class EngineFacts(Struct, frozen=True, kw_only=True):

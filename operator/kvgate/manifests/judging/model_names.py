@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Container, Sequence
-from functools import lru_cache
 
 from msgspec import Struct
 
 from kvgate import catalogue
 from kvgate.checkpoint.published import name_key
+from kvgate.judge.siblings import sibling_of
 from kvgate.vllm.arguments import is_open
 
 _SCHEMES = ("hf://", "huggingface://", "https://huggingface.co/", "pvc+hf://")
@@ -80,34 +80,15 @@ def find_model(named: Sequence[Named], locked: Container[str] = ()) -> ModelFoun
             return ModelFound(
                 name=name, path=first.path, assumed=f"{first.text} holds {name}, by the name it is served as"
             )
-    by_folder = _by_folder(first.text)
-    if by_folder is None:
-        return plain
-    return ModelFound(name=by_folder, path=first.path, assumed=f"{first.text} holds {by_folder}, by its folder's name")
+    return ModelFound(name=_folder_of_a_model(first.text) or plain.name, path=first.path)
 
 
-def _by_folder(place: str) -> str | None:
-    """The one model of the catalogue that is called like the end of a place; None where there are several, or none.
+def _folder_of_a_model(place: str) -> str | None:
+    """Return the end of a place that is called like a model of the catalogue: the model is then assumed from that one.
 
-    Of an image its tag is tried first. Names of images hold no dots and no capitals.
+    Of an image the tag is tried first. Names of images hold no dots and no capitals.
     """
     last = place.rstrip("/").rpartition("/")[2]
     image, colon, tag = last.partition(":")
-    for folder in (tag, image) if colon else (last,):
-        found = _base_names().get(_plain(folder.removeprefix(_MODELCAR)), ())
-        if len(found) == 1:
-            return found[0]
-    return None
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[-_.]", "", name).lower()
-
-
-@lru_cache(maxsize=1)
-def _base_names() -> dict[str, tuple[str, ...]]:
-    names: dict[str, tuple[str, ...]] = {}
-    for name in catalogue.model_names():
-        base = _plain(name.rpartition("/")[2])
-        names[base] = (*names.get(base, ()), name)
-    return names
+    folders = (each.removeprefix(_MODELCAR) for each in ((tag, image) if colon else (last,)))
+    return next((folder for folder in folders if sibling_of(folder)), None)

@@ -435,10 +435,11 @@ def test_a_volume_must_hold_the_weights(
         (["Qwen/Qwen3-8B"], "Qwen/Qwen3-8B", ""),
         (["/models/x", "--served-model-name", "chat", "Qwen/Qwen3-8B"], "Qwen/Qwen3-8B", "served as"),
         (["/models/Qwen/Qwen3-8B"], "Qwen/Qwen3-8B", ""),
-        (["/models/Qwen3-8B"], "Qwen/Qwen3-8B", "folder"),
+        (["/models/Qwen3-8B"], "Qwen3-8B", "assumed from Qwen/Qwen3-8B by its name"),
         (["/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/0123"], "Qwen/Qwen3-8B", ""),
         (["--model=hf://Qwen/Qwen3-8B@main"], "Qwen/Qwen3-8B", ""),
-        (["s3://bucket/qwen3-8b/"], "Qwen/Qwen3-8B", "folder"),
+        (["s3://bucket/qwen3-8b/"], "qwen3-8b", "assumed from Qwen/Qwen3-8B by its name"),
+        (["/models/Qwen3-8B-AWQ-4bit"], "Qwen3-8B-AWQ-4bit", "Qwen/Qwen3-8B, quantised as AWQ-4bit"),
     ],
 )
 def test_weights_at_a_path_are_known_by_another_name(

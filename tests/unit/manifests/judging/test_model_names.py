@@ -2,6 +2,7 @@
 
 import pytest
 
+from kvgate.judge.siblings import sibling_of
 from kvgate.manifests.judging.model_names import Named, find_model
 
 GRANITE = "ibm-granite/granite-3.1-8b-instruct"
@@ -14,10 +15,12 @@ GRANITE = "ibm-granite/granite-3.1-8b-instruct"
         ("oci://registry.example.com/cars/modelcar-catalog:granite-3.1-8b-instruct", GRANITE),
         ("s3://models/granite_3.1_8b_instruct/", GRANITE),
         ("/models/Granite-3.1-8B-Instruct", GRANITE),
+        ("/models/granite-3.1-8b-instruct-AWQ", GRANITE),
         ("pvc://weights/granite-3-1-8b", None),
     ],
 )
 def test_a_place_is_told_by_its_last_name(place: str, model: str | None) -> None:
     found = find_model([Named(text=place, path="uri")])
     assert found
-    assert (found.name if found.assumed else None) == model
+    sibling = sibling_of(found.name)
+    assert (sibling.model if sibling else None) == model

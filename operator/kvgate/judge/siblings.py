@@ -1,0 +1,147 @@
+"""A model that the catalogue does not know → the facts of its sibling by name; they are assumed, and nothing is refused on them."""
+
+import re
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kvgate import catalogue
+from kvgate.budget import SINGLE_GPU, ModelShape
+from kvgate.budget.model_shape import Assumption
+from kvgate.budget.weights import rank_weights
+from kvgate.hf_config import ModelConfigError, read_config
+from kvgate.hf_config.assumed_formats import (
+    ALL_BUT_EXPERTS,
+    ALL_BUT_FEED_FORWARD,
+    HEAD,
+    bounds_of_formats,
+    likely_quantization_config,
+)
+from kvgate.hf_config.names import MAX_NAME, PLAIN, StatedFormat, stated_format, usual_quantization_config
+
+_UPLOADERS = frozenset({"unsloth", "redhatai", "neuralmagic", "nvidia", "sgl-project", "hugging-quants"})
+"""Owners who publish other people's models too; where a model stands twice in the catalogue, its maker's entry counts."""
+
+
+class Sibling(Struct, frozen=True, kw_only=True):
+    """A model of the catalogue that a name leads to."""
+
+    model: str
+    """Its name in the catalogue."""
+    stated: StatedFormat | None
+    """Format that the unknown name states, where it states one."""
+
+    @property
+    def words(self) -> str:
+        """The assumption as a clause after "assumed from"."""
+        if self.stated is None:
+            return f"{self.model} by its name"
+        if PLAIN in self.stated.formats:
+            return f"{self.model} by its name, not quantised"
+        return f"{self.model}, quantised as {self.stated.text} by its name"
+
+
+def sibling_of(name: str) -> Sibling | None:
+    """Return the one model of the catalogue that is called like the last part of a name or path, with or without its format.
+
+    Only what cannot change the shape is left out: the owner, the format, `Meta-` before Llama, `-hf`. `-abliterated`, `-REAP`,
+    `-Base` or `-speculator` make another name, and a name without a sibling stays unknown.
+    """
+    if len(name) > MAX_NAME:
+        return None
+    model = name.strip().rstrip("/").rpartition("/")[2]
+    stated = stated_format(model)
+    if stated is None:
+        found = _by_name().get(_key(model))  # not X-BF16: it is published because X itself is something else
+        return Sibling(model=found, stated=None) if found else None
+    if not stated.formats:  # no safetensors checkpoint stores it (GGUF, MLX)
+        return None
+    base = _key(stated.base)
+    found = _by_name().get(_key(model)) or _by_name().get(base) or _by_base().get(base)
+    return Sibling(model=found, stated=stated) if found else None
+
+
+def _key(model: str) -> str:
+    """Return the words of a name, however they are separated: `Llama-3_3` and `llama-3.3` are one, `Qwen2.5-7B` is not `Qwen2-57B`."""
+    return re.sub(r"[-_.]+", "-", model).lower().removeprefix("meta-").removesuffix("-hf")
+
+
+@lru_cache(maxsize=1)
+def _by_name() -> Mapping[str, str]:
+    """Return the models by the key of each of their names."""
+    names = catalogue.names_and_aliases().items()
+    return _unique((_key(name.rpartition("/")[2]), model) for name, model in names)
+
+
+@lru_cache(maxsize=1)
+def _by_base() -> Mapping[str, str]:
+    """Return the models whose own name states a format, by the key of the rest."""
+    stated = ((model, stated_format(name)) for name, model in catalogue.names_and_aliases().items())
+    return _unique((_key(form.base.rpartition("/")[2]), model) for model, form in stated if form and form.formats)
+
+
+def _unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return key → model; a maker's own entry goes before those of others."""
+    found: dict[str, list[str]] = {}
+    for key, model in pairs:
+        found.setdefault(key, []).append(model)
+    return {key: min(models, key=lambda each: (_owner(each) in _UPLOADERS, each)) for key, models in found.items()}
+
+
+def _owner(name: str) -> str:
+    return name.partition("/")[0].lower()
+
+
+@lru_cache(maxsize=256)
+def sibling_shape(name: str, quantization: str | None, dtype: str | None) -> ModelShape | None:
+    """Return the shape of a sibling, stored in the format that the name states; `quantization` and `dtype` are vLLM's arguments."""
+    sibling = sibling_of(name)
+    if sibling is None:
+        return None
+    entry, stated = catalogue.load_model(sibling.model), sibling.stated
+    config = entry.config if stated is None else _stored(name, entry, stated)
+    try:
+        shape = read_config(config, name=name, quantization=quantization, dtype=dtype)
+        low, high = _range(shape, entry.config, stated)
+    except ModelConfigError:
+        return None
+    is_same = stated is None and quantization is None and dtype in (None, "auto")
+    return replace(
+        shape,
+        checkpoint_bytes=(entry.safetensors_bytes or 0) if is_same else 0,
+        assumed=Assumption(words=sibling.words, weights_low=low, weights_high=high),
+    )
+
+
+def _stored(name: str, entry: catalogue.ModelEntry, stated: StatedFormat) -> Mapping[str, Any]:
+    """Return the config with the likeliest quantisation: that of a model whose name states the same, or that of the usual tool."""
+    own = stated_format(entry.name)
+    if own is not None and own.text.lower() == stated.text.lower():
+        return entry.config
+    return catalogue.with_quantization(entry.config, likely_quantization_config(name, stated))
+
+
+def _range(shape: ModelShape, config: Mapping[str, Any], stated: StatedFormat | None) -> tuple[Fraction, Fraction]:
+    """Return the lowest and the highest weights that the stated format allows, as shares of those of `shape`.
+
+    Publishers whose tool is known convert all of a dense text model; any other may leave out attention, recurrent layers and encoders.
+    """
+    is_usual = usual_quantization_config(shape.name) is not None and shape.is_dense and not shape.encoders
+    left_out = HEAD if is_usual else ALL_BUT_EXPERTS if shape.is_sparse else ALL_BUT_FEED_FORWARD
+    bounds = bounds_of_formats(stated, left_out) if stated is not None else None
+    if bounds is None:
+        return Fraction(1), Fraction(1)
+    likely = _plain_bytes(shape)
+    smallest, largest = (
+        _plain_bytes(read_config(catalogue.with_quantization(config, bound), name=shape.name)) for bound in bounds
+    )
+    return min(Fraction(1), Fraction(smallest, likely)), max(Fraction(1), Fraction(largest, likely))
+
+
+def _plain_bytes(shape: ModelShape) -> int:
+    weights = rank_weights(shape, SINGLE_GPU, (0, len(shape.layers)), unsplit_large_blocks=False)
+    return max(1, weights.parameter_bytes)

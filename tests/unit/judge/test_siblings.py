@@ -1,0 +1,189 @@
+"""A model that the catalogue does not have is judged by its sibling by name, and nothing is refused on that."""
+
+from fractions import Fraction
+
+import pytest
+
+from kvgate import catalogue
+from kvgate.api.validation import parse_document
+from kvgate.budget import SINGLE_GPU, ModelShape, Verdict
+from kvgate.budget.weights import rank_weights
+from kvgate.checkpoint.published import PublishedModels, by_name, from_json
+from kvgate.hf_config import read_config
+from kvgate.hf_config.names import MAX_NAME, PLAIN, stated_format
+from kvgate.judge import siblings
+from kvgate.judge.assess import Decision, assess
+from kvgate.judge.facts import gather
+from kvgate.judge.models import look_up_model
+from kvgate.judge.siblings import sibling_of
+from kvgate.judge.what_if import assess_request
+from kvgate.rules import Severity
+from support.builders import new_document, new_llama_config
+
+SIBLINGS = {
+    "my-org/Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B-Instruct by its name",
+    "NousResearch/Meta-Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B-Instruct by its name",
+    "/models/Qwen3-32B": "Qwen/Qwen3-32B by its name",
+    "pvc://claim/models/Qwen3-32B/": "Qwen/Qwen3-32B by its name",
+    "Qwen3-8B": "Qwen/Qwen3-8B by its name",
+    "nvidia/Llama-3_1-405B-Instruct": "meta-llama/Llama-3.1-405B-Instruct by its name",
+    "NousResearch/Llama-2-13b-chat-hf": "meta-llama/Llama-2-13b-hf by its name",
+    "TheBloke/Llama-2-13B-chat-AWQ": "meta-llama/Llama-2-13b-hf, quantised as AWQ by its name",
+    "RedHatAI/Qwen3-32B-NVFP4": "Qwen/Qwen3-32B, quantised as NVFP4 by its name",
+    "cyankiwi/Qwen3.6-27B-AWQ-INT4": "Qwen/Qwen3.6-27B, quantised as AWQ-INT4 by its name",
+    "QuantTrio/GLM-4.7-GPTQ-Int4-Int8Mix": "zai-org/GLM-4.7, quantised as GPTQ-Int4-Int8Mix by its name",
+    "RedHatAI/Kimi-K2-Instruct-quantized.w4a16": "moonshotai/Kimi-K2-Instruct, quantised as quantized.w4a16 by its name",
+    "casperhansen/llama-3-70b-instruct-awq": "meta-llama/Meta-Llama-3-70B-Instruct, quantised as awq by its name",
+    "stelterlab/NVIDIA-Nemotron-3-Nano-30B-A3B-AWQ": (
+        "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16, quantised as AWQ by its name"
+    ),
+    "poolside/Laguna-XS.2-NVFP4": "poolside/Laguna-XS.2-FP8, quantised as NVFP4 by its name",
+    "unsloth/DeepSeek-V3.1-BF16": "deepseek-ai/DeepSeek-V3.1 by its name, not quantised",
+    "gaunernst/gemma-3-27b-it-int4-awq": "google/gemma-3-27b-it, quantised as int4-awq by its name",
+}
+
+
+@pytest.mark.parametrize("name", SIBLINGS)
+def test_a_name_leads_to_the_model_that_has_it_without_owner_and_format(name: str) -> None:
+    sibling = sibling_of(name)
+    assert sibling is not None
+    assert sibling.words == SIBLINGS[name]
+
+
+@pytest.mark.parametrize("name", [
+    "someone/Qwen3-8B-abliterated", "cerebras/Qwen3-Coder-REAP-25B-A3B", "cerebras/GLM-4.5-Air-REAP-82B-A12B",
+    "someone/Qwen3-8B-merged", "someone/Llama-3.1-8B-Instruct-pruned-2of4", "nvidia/Llama-3.1-Nemotron-8B-Instruct",
+    "nvidia/Llama-3.1-Minitron-4B-Width-Base", "someone/Llama-4-Scout-17B-4E-Instruct", "Qwen/Qwen3-32B-Base",
+    "RedHatAI/Qwen3-32B-speculator.eagle3", "Tengyunw/qwen3_8b_eagle3", "mlx-community/Qwen3-8B-4bit-mlx",
+    "mlx-community/Qwen3-8B-mlx-4bit", "unsloth/Qwen3-8B-GGUF", "unsloth/Qwen3.8-27B-GGUF:UD-Q4_K_M", "turboderp/Qwen3-8B-exl3",
+    "google/gemma-3n-E4B-it", "Qwen/Qwen2.5-VL-32B", "someone/Qwen2-57B", "QuantTrio/Qwen3.6-27B-AWQ-6Bit", "Qwen/Qwen3-8B-1M",
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B", "poolside/Laguna-XS.2",
+    "xyzzy/plugh", "AWQ", "org/FP8", "", "/", "org/", "x" * (MAX_NAME + 1), "Qwen3-8B-AWQ" * 100, "org/Qwen3-8B\n-AWQ",
+])  # fmt: skip
+def test_a_name_with_any_other_word_has_no_sibling(name: str) -> None:
+    assert sibling_of(name) is None
+
+
+@pytest.mark.parametrize(("name", "not_this"), [
+    ("someone/Qwen2.5-VL-7B-Instruct-AWQ", "Qwen/Qwen2.5-7B-Instruct"),
+    ("someone/Qwen2.5-7B-Instruct-AWQ-INT4", "Qwen/Qwen2.5-VL-7B-Instruct"),
+    ("someone/DeepSeek-R1-Distill-Qwen-7B-FP8", "deepseek-ai/DeepSeek-R1"),
+    ("someone/DeepSeek-R1-AWQ", "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"),
+    ("someone/gemma-3-4b-it-AWQ", "google/gemma-3n-E4B-it"),
+    ("someone/Mistral-Small-24B-Instruct-2501-AWQ", "mistralai/Mistral-Small-3.1-24B-Instruct-2503"),
+    ("someone/Mistral-Small-3.1-24B-Instruct-2503-AWQ", "mistralai/Mistral-Small-24B-Instruct-2501"),
+    ("someone/Llama-3.3-70B-Instruct-AWQ", "meta-llama/Llama-3.1-70B-Instruct"),
+])  # fmt: skip
+def test_names_that_look_alike_do_not_lead_to_each_other(name: str, not_this: str) -> None:
+    sibling = sibling_of(name)
+    assert sibling is not None
+    assert sibling.model != not_this
+
+
+def parameter_bytes(shape: ModelShape) -> int:
+    return rank_weights(shape, SINGLE_GPU, (0, len(shape.layers)), unsplit_large_blocks=False).parameter_bytes
+
+
+def quantised_with_a_base() -> list[str]:
+    """Models of the catalogue whose name states a format, beside the model that was quantised."""
+    names = []
+    for name in catalogue.model_names():
+        stated = stated_format(name.rpartition("/")[2])
+        base = stated and catalogue.find_model(siblings._by_name().get(siblings._key(stated.base), ""))
+        if stated and stated.formats - {PLAIN} and base and base.name != name:
+            names.append(name)
+    return names
+
+
+@pytest.mark.parametrize("name", quantised_with_a_base())
+def test_the_range_that_a_name_allows_holds_what_the_publisher_published(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each quantised entry is looked up as if it were not there: the published weights lie between the assumed ends."""
+    published = read_config(catalogue.load_model(name).config, name=name)
+    stated = stated_format(name.rpartition("/")[2])
+    assert stated is not None
+    base = siblings._by_name()[siblings._key(stated.base)]
+    monkeypatch.setattr(siblings, "sibling_of", lambda _: siblings.Sibling(model=base, stated=stated))
+    shape = siblings.sibling_shape.__wrapped__(name, None, None)
+    assert shape is not None
+    assert shape.assumed is not None
+    ratio = Fraction(parameter_bytes(published), parameter_bytes(shape))
+    assert shape.assumed.weights_low <= ratio <= shape.assumed.weights_high
+
+
+def test_there_are_enough_quantised_models_to_hold_the_ranges_against() -> None:
+    assert len(quantised_with_a_base()) >= 50
+
+
+def test_a_fine_tune_has_the_exact_weights_of_its_namesake() -> None:
+    assumed, own = look_up_model("my-org/Qwen3-32B")[0], look_up_model("Qwen/Qwen3-32B")[0]
+    assert assumed is not None
+    assert own is not None
+    assert (parameter_bytes(assumed), assumed.checkpoint_bytes) == (parameter_bytes(own), own.checkpoint_bytes)
+    assert assumed.assumed is not None
+    assert (assumed.assumed.weights_low, assumed.assumed.weights_high) == (1, 1)
+
+
+def test_a_native_quantisation_is_replaced_by_the_stated_one() -> None:
+    native, plain = look_up_model("deepseek-ai/DeepSeek-V3.1")[0], look_up_model("unsloth/DeepSeek-V3.1-BF16")[0]
+    assert native is not None
+    assert plain is not None
+    assert 1.9 < parameter_bytes(plain) / parameter_bytes(native) < 2.05
+    assert plain.quantization is None
+
+
+@pytest.mark.parametrize("gpu", ["L4-24GB", "T4-16GB"])
+def test_what_cannot_fit_by_far_may_not_fit(gpu: str) -> None:
+    answer = assess_request({"model": "my-org/Qwen3-235B-A22B-AWQ", "gpu": gpu, "max_model_len": 8192})
+    assert answer.verdict is Verdict.MAY_NOT_FIT
+    assert [f.rule.id for f in answer.findings if f.severity is Severity.ERROR] == []
+    assert answer.findings[0].message.startswith("assumed from Qwen/Qwen3-235B-A22B, quantised as AWQ by its name")
+    real = assess_request({"model": "Qwen/Qwen3-235B-A22B", "gpu": gpu, "max_model_len": 8192})
+    assert real.verdict is Verdict.DOES_NOT_FIT
+
+
+def test_a_release_without_the_class_is_a_warning_for_an_assumed_model() -> None:
+    question = {"gpu": "H100-SXM-80GB", "vllm_version": "0.9.2"}
+    assumed, own = (assess_request({**question, "model": f"{org}/gpt-oss-20b"}) for org in ("my-org", "openai"))
+    assert (own.verdict, assumed.verdict is Verdict.DOES_NOT_FIT) == (Verdict.DOES_NOT_FIT, False)
+    assert [f.severity for f in assumed.findings if f.rule.id == "ModelClassNotInRelease"] == [Severity.WARNING]
+
+
+def test_what_does_not_depend_on_the_model_is_refused_still() -> None:
+    spec = parse_document(new_document(
+        model={"name": "my-org/Qwen3-8B-AWQ"}, vllm={"maxNumSeqs": 4, "extraArgs": ["--no-such-option=1"]}
+    )).spec  # fmt: skip
+    judged = assess(spec, gather(spec, lambda _: ""))
+    own = parse_document(new_document(
+        model={"name": "Qwen/Qwen3-8B-AWQ"}, vllm={"maxNumSeqs": 4, "extraArgs": ["--no-such-option=1"]}
+    )).spec  # fmt: skip
+    assert judged.verdict is assess(own, gather(own, lambda _: "")).verdict
+
+
+def test_the_policy_adjust_changes_nothing_for_an_assumed_model() -> None:
+    spec = parse_document(new_document(
+        model={"name": "my-org/Qwen3-32B"}, accelerator="L4-24GB", vllm={"maxModelLen": 40960, "maxNumSeqs": 64},
+        admission={"policy": "Adjust", "adjust": {"knobs": ["MaxModelLen", "MaxNumSeqs"]}},
+    )).spec  # fmt: skip
+    judged = assess(spec, gather(spec, lambda _: ""))
+    assert (judged.verdict, judged.decision) == (Verdict.MAY_NOT_FIT, Decision.ADMIT_WITH_WARNING)
+    assert (judged.adjustment, judged.alternatives, judged.sought) == (None, (), ())
+
+
+def test_what_somebody_published_goes_before_a_sibling() -> None:
+    published = from_json({"name": "my-org/Qwen3-32B-AWQ", "config": new_llama_config()})
+    for models in (
+        PublishedModels(fetched=by_name([published])),
+        PublishedModels(locked=by_name([published])),
+    ):
+        shape, findings = look_up_model("my-org/Qwen3-32B-AWQ", models=models)
+        assert shape is not None
+        assert (shape.architecture, shape.assumed, findings) == ("LlamaForCausalLM", None, ())
+
+
+@pytest.mark.parametrize("quantization", ["awq", "fp8", "nonsense"])
+def test_an_argument_that_contradicts_the_name_breaks_nothing(quantization: str) -> None:
+    shape, findings = look_up_model("my-org/Qwen3-8B-AWQ", quantization=quantization)
+    assert shape is None or shape.assumed is not None
+    assert findings
