@@ -4,6 +4,7 @@ import re
 from collections.abc import Container, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.checkpoint.published import name_key
@@ -80,7 +81,7 @@ def find_model(named: Sequence[Named], locked: Container[str] = ()) -> ModelFoun
             return ModelFound(
                 name=name, path=first.path, assumed=f"{first.text} holds {name}, by the name it is served as"
             )
-    return ModelFound(name=_folder_of_a_model(first.text) or plain.name, path=first.path)
+    return replace(plain, name=_folder_of_a_model(first.text) or plain.name)
 
 
 def _folder_of_a_model(place: str) -> str | None:
