@@ -1,7 +1,7 @@
 """Look up models and model classes in data files of our own; never the network.
 
-People edit one YAML file for each model and each draft. kvgate reads their twins, `models.jsonl` and `drafts.jsonl`, with one entry a line: any
-look-up costs a few milliseconds.
+People edit one YAML file for each model and each draft. kvgate reads their twins, `models.jsonl` and `drafts.jsonl`, with one entry a
+line: any look-up costs a few milliseconds.
 """
 
 import json
