@@ -115,9 +115,16 @@ def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_quantization(config: Mapping[str, Any], quantization: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a config whose quantisation, wherever it stands, is replaced; None stands for plain weights."""
+    """Return a config whose quantisation, wherever it stands, is replaced; None stands for plain weights.
+
+    DeepSeek-V4's `expert_dtype` states the experts' own format, which the new quantisation replaces too.
+    """
     plain = {
-        key: with_quantization(value, None) if key.endswith("_config") and isinstance(value, Mapping) else value
+        key: ""
+        if key == "expert_dtype"
+        else with_quantization(value, None)
+        if key.endswith("_config") and isinstance(value, Mapping)
+        else value
         for key, value in config.items()
         if key not in _QUANTIZATION
     }
