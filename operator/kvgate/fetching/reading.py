@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from kvgate.checkpoint.adapter import ADAPTER_CONFIG, read_adapter
 from kvgate.checkpoint.gguf_models import file_of_quant_type
+from kvgate.checkpoint.mistral_params import CONFIG, PARAMS, config_of_params, hugging_face_names, reads_params
 from kvgate.checkpoint.not_fetched import Reason
 from kvgate.checkpoint.published import Published
 from kvgate.checkpoint.safetensors_headers import LENGTH_BYTES, header_bytes, read_header
@@ -27,8 +29,8 @@ from kvgate.fetching.limits import CouldNotFetch
 from kvgate.hf_config.quantization_files import quantization_files, with_quantization_beside
 from kvgate.text.inert import inert
 
-CONFIG = "config.json"
-ADAPTER_CONFIG = "adapter_config.json"
+_RELEASE = (0, 33)
+"""Release whose choice between config.json and params.json counts; older ones differ for repositories without Mistral's weights."""
 _GUESSED_TENSOR_BYTES = 192
 """Bytes of a header for one tensor; published ones need 100 to 160. The rest is asked for where they are more."""
 _GUESSED_BYTES = range(16 << 10, 1 << 20)
@@ -59,11 +61,16 @@ def _facts(files: CheckpointFiles, asked: Asked, num_parallel: int) -> _Facts:
     if file := _gguf_file(files, asked):
         config, tensors = gguf_facts(files, file)
         return config, {}, tensors, sum(tensor.size_bytes for tensor in tensors)
+    if reads_params(files.names, _RELEASE) or (PARAMS in files.names and CONFIG not in files.names):
+        params, beside = json_of(files, PARAMS), json_of(files, CONFIG) if CONFIG in files.names else None
+        config = understood(PARAMS, lambda: config_of_params(params, beside))
+        return config, {}, *_weights(files, num_parallel)
     if CONFIG in files.names:
         config = _config(files)
         return config, {}, *_weights(files, num_parallel)
     if ADAPTER_CONFIG in files.names:
         adapter = json_of(files, ADAPTER_CONFIG)
+        understood(ADAPTER_CONFIG, lambda: read_adapter(adapter))
         return {}, adapter, *_weights(files, num_parallel)
     raise _nothing_to_load(files, asked)
 
@@ -116,6 +123,8 @@ def _weights(files: CheckpointFiles, num_parallel: int) -> tuple[list[StoredTens
     guess = _first_bytes(found, index)
     with ThreadPoolExecutor(num_parallel, thread_name_prefix="kvgate-fetch") as pool:
         tensors = _flat(pool.map(lambda name: _header(files, name, guess), found.names))
+    if all(name.startswith("consolidated") for name in found.names):
+        tensors = list(hugging_face_names(tensors))
     return tensors, sum(tensor.size_bytes for tensor in tensors)
 
 

@@ -11,7 +11,7 @@ from kvgate import catalogue
 from kvgate.budget import Draft, Speculation
 from kvgate.checkpoint.published import NO_MODELS, Published, PublishedModels, name_key
 from kvgate.hf_config import ModelConfigError, read_draft
-from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_model_class
+from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_model_class, with_reason
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do, words
 
 UNKNOWN_DRAFT = Rule(
@@ -45,7 +45,8 @@ def look_up_draft(
             for problem in error.problems
         )
     if draft is None:
-        return None, _unknown(speculation.model)
+        missing = models.missing.get(name_key(speculation.model, speculation.revision))
+        return None, tuple(with_reason(each, missing) for each in _unknown(speculation.model))
     # vLLM has no other class that could serve a draft
     found = look_up_model_class(draft.shape, version)
     return draft, tuple(replace(each, field="speculative_config", severity=Severity.ERROR) for each in found)

@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kvgate.budget.units import format_gib
+from kvgate.checkpoint.adapter import read_adapter
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import Published, shape_of, to_json
+from kvgate.checkpoint.tensors import CheckpointError
 from kvgate.cli.terminal import Line, Styled
 from kvgate.hf_config import ModelConfigError
 from kvgate.text.inert import inert_json
@@ -64,8 +66,13 @@ def _model_facts(published: Published) -> dict[str, Any]:
 
 
 def _adapter_facts(published: Published) -> dict[str, Any]:
-    rank, base = published.adapter.get("r"), published.adapter.get("base_model_name_or_path")
-    return {"adapter": f"LoRA of rank {rank} for {base}"}
+    try:
+        adapter = read_adapter(published.adapter)
+    except CheckpointError as error:
+        return {"adapter": f"cannot be read: {error}"}
+    base = f" for {adapter.base_model}" if adapter.base_model else ""
+    modules = ", ".join(sorted(adapter.target_modules)) or adapter.target_expression
+    return {"adapter": f"{adapter.kind} of rank {adapter.largest_rank}{base}", "modules": modules}
 
 
 def json_report(found: Sequence[Published], missing: Sequence[NotFetched]) -> str:
