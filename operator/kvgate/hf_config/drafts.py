@@ -300,6 +300,8 @@ _READERS: dict[str, tuple[Architecture, _Reader]] = {
     "Gemma4UnifiedAssistantForCausalLM": (PLAIN, _gemma4_assistant),
 }  # fmt: skip
 """vLLM's class of a draft → what the class name settles, and its reader."""
+DRAFT_CLASSES = frozenset(_READERS)
+"""Classes that only draft, beside a target."""
 
 
 def _model(config: Mapping[str, Any], *, name: str, method: str, quantization: str | None, stored_bytes: int) -> Draft:

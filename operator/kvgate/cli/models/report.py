@@ -11,6 +11,7 @@ from kvgate.checkpoint.published import Published, shape_of, to_json
 from kvgate.checkpoint.tensors import CheckpointError
 from kvgate.cli.terminal import Line, Styled
 from kvgate.hf_config import ModelConfigError
+from kvgate.hf_config.drafts import DRAFT_CLASSES
 from kvgate.text.inert import inert_json
 
 _MOST_DTYPES = 6
@@ -56,11 +57,15 @@ def _model_facts(published: Published) -> dict[str, Any]:
     except ModelConfigError as error:
         return {"config": f"cannot be read: {error}"}
     length = f", up to {shape.max_model_len:,} tokens" if shape.max_model_len else ""
-    facts = {"architecture": f"{shape.architecture}, {len(shape.layers)} layers{length}"}
+    num_layers = len(shape.layers)
+    layers = f"{num_layers} layer{'' if num_layers == 1 else 's'}"
+    facts = {"architecture": f"{shape.architecture}, {layers}{length}"}
     quantization = published.config.get("quantization_config")
     if isinstance(quantization, dict):
         facts["quantised"] = str(quantization.get("quant_method") or quantization.get("quant_algo") or "yes")
-    if shape.unmodelled_kinds:
+    if shape.architecture in DRAFT_CLASSES:
+        facts["draft"] = "for speculative decoding, beside the model that it was trained for"
+    elif shape.unmodelled_kinds:
         facts["not modelled"] = ", ".join(shape.unmodelled_kinds)
     return facts
 
