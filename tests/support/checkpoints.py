@@ -53,6 +53,38 @@ def nvfp4(name: str, rows: int, columns: int) -> Tensors:
     yield f"{name}.input_scale", "F32", ()
 
 
+def nf4(name: str, rows: int, columns: int) -> Tensors:
+    """As bitsandbytes stores it, with scales that are quantised too."""
+    blocks = rows * columns // 64
+    yield f"{name}.weight", "U8", (rows * columns // 2, 1)
+    yield f"{name}.weight.absmax", "U8", (blocks,)
+    yield f"{name}.weight.nested_absmax", "F32", (-(-blocks // 256),)
+    yield f"{name}.weight.nested_quant_map", "F32", (256,)
+    yield f"{name}.weight.quant_map", "F32", (16,)
+    yield f"{name}.weight.quant_state.bitsandbytes__nf4", "U8", (90,)
+
+
+def gpt_oss_layer(layer: str) -> Tensors:
+    """A layer of gpt-oss-20b: attention and router in BF16, 32 experts of 2880 × 2880 in MXFP4."""
+    for name, size in {
+        "q_proj": (4096, 2880),
+        "k_proj": (512, 2880),
+        "v_proj": (512, 2880),
+        "o_proj": (2880, 4096),
+    }.items():
+        yield from plain(f"{layer}.self_attn.{name}", *size)
+        yield f"{layer}.self_attn.{name}.bias", "BF16", (size[0],)
+    yield f"{layer}.self_attn.sinks", "BF16", (64,)
+    yield from plain(f"{layer}.mlp.router", 32, 2880)
+    yield f"{layer}.mlp.router.bias", "BF16", (32,)
+    for name, rows in {"gate_up_proj": 5760, "down_proj": 2880}.items():
+        yield f"{layer}.mlp.experts.{name}_blocks", "U8", (32, rows, 90, 16)
+        yield f"{layer}.mlp.experts.{name}_scales", "U8", (32, rows, 90)
+        yield f"{layer}.mlp.experts.{name}_bias", "BF16", (32, rows)
+    for norm in ("input", "post_attention"):
+        yield f"{layer}.{norm}_layernorm.weight", "BF16", (2880,)
+
+
 def unknown_6_bits(name: str, rows: int, columns: int) -> Tensors:
     """A format that nobody described: 6 bits, one exponent for 32 elements."""
     yield f"{name}.packed", "F6_E2M3", (rows, columns)

@@ -163,5 +163,7 @@ def shape_of(published: Published, *, quantization: str | None = None, dtype: st
         shape = replace(shape, checkpoint_bytes=published.checkpoint_bytes)
     if is_gguf:
         plain = WeightFormat(method=GGUF_METHOD, format="as-stored")
-        shape = replace(shape, quantization=shape.quantization or plain)
+        # towers stand in a file of their own, which nothing here has read
+        stored_bytes = 0 if shape.encoders else shape.checkpoint_bytes
+        shape = replace(shape, quantization=shape.quantization or plain, checkpoint_bytes=stored_bytes)
     return replace(shape, checkpoint_bytes=0) if is_changed else shape

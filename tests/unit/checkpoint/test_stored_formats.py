@@ -15,10 +15,22 @@ from kvgate.checkpoint.stored_formats import loaded_bytes, with_stored_formats
 from kvgate.checkpoint.tensors import DTYPES, TensorGroup, summarize
 from kvgate.hf_config import read_config
 from support.builders import new_llama_config
-from support.checkpoints import awq, deepseek_v3, fp8_block, llama, new_tensors, nvfp4, plain, unknown_6_bits
+from support.checkpoints import (
+    awq,
+    deepseek_v3,
+    fp8_block,
+    gpt_oss_layer,
+    llama,
+    new_tensors,
+    nf4,
+    nvfp4,
+    plain,
+    unknown_6_bits,
+)
 
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
+NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}
 NVFP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
 UNHEARD = {"quant_method": "sixbit", "anything": True}
 
@@ -38,7 +50,9 @@ def parameter_bytes(shape: ModelShape, tensor: int = 1) -> int:
     return rank_weights(shape, ranks, stage, unsplit_large_blocks=False, compute_capability=(9, 0)).parameter_bytes
 
 
-@pytest.mark.parametrize(("store", "quantization"), [(plain, None), (awq, AWQ), (fp8_block, FP8), (nvfp4, NVFP4)])
+@pytest.mark.parametrize(
+    ("store", "quantization"), [(plain, None), (awq, AWQ), (fp8_block, FP8), (nvfp4, NVFP4), (nf4, NF4)]
+)
 def test_a_checkpoint_that_is_what_its_config_says_stays_as_it_is(store: Any, quantization: Any) -> None:
     config = new_llama_config(**({"quantization_config": quantization} if quantization else {}))
     before = read_config(config)
@@ -55,6 +69,22 @@ def test_deepseek_v3_agrees_to_the_byte_without_its_draft() -> None:
     shape = with_stored_formats(read_config(entry.config), summarize(deepseek_v3()))
     assert shape.checkpoint_bytes == parameter_bytes(shape) == 673_150_611_808
     assert len(shape.distinct_layers) == 2
+
+
+def test_gpt_oss_keeps_mxfp4_in_its_experts() -> None:
+    entry = catalogue.find_model("openai/gpt-oss-20b")
+    assert entry is not None
+    before = read_config(entry.config)
+    entries = [each for layer in range(24) for each in gpt_oss_layer(f"model.layers.{layer}")]
+    entries += [
+        *plain("model.embed_tokens", 201088, 2880),
+        *plain("lm_head", 201088, 2880),
+        ("model.norm.weight", "BF16", (2880,)),
+    ]
+    after = with_stored_formats(before, summarize(new_tensors(entries)))
+    assert after.layers == before.layers
+    assert after.checkpoint_bytes == 13_761_264_768  # total_size of the published index
+    assert checkpoint_ratio(after) == 1
 
 
 def test_a_layer_that_the_config_calls_quantised_and_is_not() -> None:
