@@ -1,6 +1,7 @@
 """The pages of docs show what really happens: commands are run, pictures are drawn again, links lead somewhere."""
 
 import re
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -31,7 +32,7 @@ SHOWN = [
 
 @pytest.mark.parametrize(("page", "command", "output"), SHOWN, ids=[f"{page} {command}" for page, command, _ in SHOWN])
 def test_a_command_of_the_docs_prints_what_they_show(page: str, command: str, output: str) -> None:
-    program, *arguments = command.split()
+    program, *arguments = shlex.split(command)
     done = subprocess.run(
         [Path(sys.executable).parent / program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -15,6 +15,9 @@ goes wrong."""
 INDEXED_LAYER_BYTES = 60 * MIB
 """Not understood, so it counts at the high end only: GLM-5.1 on eight RTX PRO 6000 (0.20, S 64) was estimated at 4.8 to 5.1 GiB for
 30 graphs, of which 1.2 were used; GLM-5.2 on GB200 (0.26) at 5.0 for 102 graphs."""
+DFLASH_GRAPH_BYTES = 100 * MIB
+"""Not understood, so it counts at the high end only: Qwen3.6-35B-A3B with DFlash on A800 (0.20.2, S 24) was estimated at 6.24 GiB for
+64 graphs; the same pair on GB10 (0.22, S 8) at 0.65 for 27."""
 V2_PIECE_BYTES = round(0.2 * MIB)
 """Estimate of the V2 runner, which measures more than it multiplies: 0.15 and 0.17 in two starts (Qwen3.8-27B on RTX 3090 with
 0.29, Llama-3.1-8B on A100 with 0.31). The graphs then used 0.09 to 0.19 on small GPUs, and 0.28 with V1 on H100."""
@@ -61,6 +64,8 @@ def _spread(run: Run, reserve: int, *, is_complex: bool) -> Interval:
             for mixer in layer.mixers
         )
         unexplained = INDEXED_LAYER_BYTES * run.num_layers if picks_tokens and not run.v2_runner else 0
+        if run.draft is not None and run.draft.method == "dflash" and not run.v2_runner:
+            unexplained += DFLASH_GRAPH_BYTES * (num_piecewise_graphs(run) + num_full_graphs(run))
         return Interval.around(reserve, below=reserve * 6 // 10, above=max(2 * reserve, unexplained))
     alone = run.parallelism.tensor == 1
     return Interval.around(reserve, below=reserve // 2, above=reserve * 8 // 10 if alone else reserve)

@@ -244,12 +244,11 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def draft_tokens(self) -> int:
-        """Tokens that are drafted at once: as the user sets them, else as the draft was made for; 0 without speculative decoding."""
+        """Tokens that are drafted at once: as the user sets them, else as another model was made for; 0 without speculative decoding."""
         speculation = self.settings.speculation
         if speculation is None:
             return 0
-        stated = self.draft.n_predict if self.draft else len(self.shape.draft_layers) if speculation.is_mtp else 0
-        return speculation.num_speculative_tokens or stated
+        return speculation.num_speculative_tokens or (self.draft.n_predict if self.draft else 0)
 
     @property
     def draft_parallelism(self) -> Parallelism:

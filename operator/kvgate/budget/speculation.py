@@ -49,7 +49,7 @@ def draft_refusals(request: BudgetRequest, resolved: Resolved, accounting: Accou
     if reason := method_refusal(request.draft_method, request.vllm_version):
         yield reason
     tokens, tensor = request.draft_tokens, request.settings.parallelism.tensor
-    needs_tokens = draft is not None or request.draft_method in ("ngram", "ngram_gpu")
+    needs_tokens = draft is not None or request.draft_method in ("ngram", "ngram_gpu", "mtp")
     if not tokens and needs_tokens and request.draft_method != "dspark":
         yield "num_speculative_tokens is missing, and no config states it"
     own, length = speculation.draft_tensor_parallel_size, speculation.max_model_len

@@ -15,7 +15,7 @@ from msgspec import Struct
 from kvgate.catalogue.lookup import DATA, close_matches, read_yaml
 
 _QUANTIZATION = ("quantization_config", "compression_config")
-_SERVED = ("confidence", "source", "parameters", "safetensors_bytes", "base", "quantization_config", "config")
+_SERVED = ("confidence", "source", "parameters", "safetensors_bytes", "holds", "base", "quantization_config", "config")
 """Keys of an entry that are read at run time; the others state its provenance."""
 _HEAD = re.compile(rb'\{"name":"([^"]+)","aliases":(\[[^\]]*\])')
 
@@ -31,6 +31,8 @@ class ModelEntry(Struct, frozen=True, kw_only=True):
     parameters: int | None
     safetensors_bytes: int | None
     """Bytes of the checkpoint's weight files together, where they are published."""
+    holds: tuple[str, ...] | None = None
+    """Which of `embed_tokens` and `lm_head` the checkpoint of a draft holds; None: not known."""
 
 
 def entries_jsonl(folder: str) -> str:
@@ -92,6 +94,7 @@ def load_model(name: str, *, folder: str = "models") -> ModelEntry:
         confidence=entry["confidence"],
         parameters=entry.get("parameters"),
         safetensors_bytes=entry.get("safetensors_bytes"),
+        holds=tuple(entry["holds"]) if "holds" in entry else None,
     )
 
 

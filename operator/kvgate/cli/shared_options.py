@@ -1,6 +1,6 @@
 """Options that several commands have: vLLM's settings for `explain`, `size`, `sweep`, `calibrate`; facts for `check` and `diff`."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ def with_settings(*, without: Collection[str] = ()) -> Decorator:
 
 
 def _option(setting: Setting) -> Decorator:
-    if setting.name == "model_config":
+    if setting.name in _FILES:
         return click.option(setting.flag, type=click.File("rb"), metavar="FILE", help=setting.help)
     if setting.is_switch:
         spelling = f"{setting.flag}/--no-{setting.flag[2:]}"
@@ -71,24 +71,29 @@ def _option(setting: Setting) -> Decorator:
     return click.option(*short, setting.flag, setting.name, metavar="VALUE", help=setting.help)
 
 
+_FILES = {"model_config": "model", "draft_config": "draft"}
+"""Settings whose value is a file with a config.json, and the word for what it describes."""
+
+
 def given_settings(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that are given; the file of --model-config becomes the mapping that is in it."""
+    """Return the settings that are given; the file of --model-config becomes the mapping that is in it, and that of --draft-config."""
+    given = {key: value for key, value in values.items() if value is not None}
+    return {**given, **{name: _content(name, given[name]) for name in _FILES if name in given}}
+
+
+def _content(name: str, file: Any) -> Mapping[str, Any]:
     from kvgate.cli.model_config import files_beside
     from kvgate.hf_config import ModelConfigError
     from kvgate.hf_config.fields import MAX_CHARACTERS, parse_config_text
     from kvgate.hf_config.quantization_files import with_quantization_beside
 
-    given = {key: value for key, value in values.items() if value is not None}
-    file = given.get("model_config")
-    if file is None:
-        return given
-    path = Path(file.name)
+    path, flag = Path(file.name), f"--{name.replace('_', '-')}"
     try:
         config = parse_config_text(read_all(file, max_bytes=MAX_CHARACTERS).decode("utf-8", errors="replace"))
         beside = files_beside(path, config, inside=None) if path.is_file() else {}
     except (BadInput, ModelConfigError, Refused) as error:
-        raise click.UsageError(f"--model-config {path.name}: {error}; give the config.json of the model") from None
-    return {**given, "model_config": with_quantization_beside(config, beside)}
+        raise click.UsageError(f"{flag} {path.name}: {error}; give the config.json of the {_FILES[name]}") from None
+    return with_quantization_beside(config, beside)
 
 
 def with_engine_facts(*, found_from: str) -> Decorator:

@@ -93,8 +93,7 @@ def read_draft(
     parts = read(facts)
     shape = replace(_shape(fields, name, architecture, parts.layers, known=known), unmodelled=unmodelled)
     draft = _with_ends(Draft(shape=replace(shape, last=parts.beside), method=method), fields, parts)
-    if fields.problems:
-        raise ModelConfigError(tuple(dict.fromkeys(fields.problems)))
+    _raise_problems(fields)
     return replace(draft, buffers=parts.buffers, stored_bytes=0 if stored else stored_bytes)
 
 
@@ -316,10 +315,18 @@ def _model(config: Mapping[str, Any], *, name: str, method: str, quantization: s
         )
         return Draft(
             shape=own, method="mtp", vocab_size=shape.vocab_size, draft_vocab_size=shape.vocab_size,
-            target_hidden_size=shape.hidden_size, n_predict=len(shape.draft_layers),
+            target_hidden_size=shape.hidden_size, n_predict=_predicted(config, shape.architecture),
         )  # fmt: skip
     whole = replace(shape, draft_layers=(), checkpoint_bytes=stored_bytes)
     return Draft(shape=whole, vocab_size=shape.vocab_size, draft_vocab_size=shape.vocab_size, stored_bytes=stored_bytes)
+
+
+def _predicted(config: Mapping[str, Any], architecture: str) -> int:
+    """Return the tokens that layers of multi-token prediction draft at once; vLLM runs one of MiMo-V2's, however many there are."""
+    if architecture.startswith("MiMoV2"):
+        return 1
+    keys = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+    return Fields(language_keys(config)).optional_count(*keys)
 
 
 def _heads_alone(config: Mapping[str, Any], *, name: str, method: str, stored_bytes: int) -> Draft:
@@ -328,9 +335,15 @@ def _heads_alone(config: Mapping[str, Any], *, name: str, method: str, stored_by
     read = _HEADS_ALONE[method]
     architecture = {"medusa": "MedusaModel", "mlp_speculator": "MLPSpeculatorPreTrainedModel"}[method]
     draft = read(fields, Draft(shape=_shape(fields, name, architecture, ()), method=method, stored_bytes=stored_bytes))
-    if fields.problems:
-        raise ModelConfigError(tuple(dict.fromkeys(fields.problems)))
+    _raise_problems(fields)
     return draft
+
+
+def _raise_problems(fields: Fields) -> None:
+    """Raise the first problem of each key: a key that is read twice has two."""
+    if fields.problems:
+        first = {problem.partition(" ")[0]: problem for problem in reversed(fields.problems)}
+        raise ModelConfigError(tuple(reversed(first.values())))
 
 
 def _medusa(fields: Fields, draft: Draft) -> Draft:

@@ -80,7 +80,8 @@ def _listed(name: str, method: str, quantization: str | None) -> Draft | None:
     if entry is None:
         return None
     size = entry.safetensors_bytes or 0
-    return read_draft(entry.config, name=entry.name, method=method, quantization=quantization, stored_bytes=size)
+    draft = read_draft(entry.config, name=entry.name, method=method, quantization=quantization, stored_bytes=size)
+    return draft if entry.holds is None else replace(draft, stored_ends=frozenset(entry.holds))
 
 
 @lru_cache(maxsize=256)

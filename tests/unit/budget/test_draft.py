@@ -10,6 +10,7 @@ from kvgate.budget import Draft, Speculation, Verdict, plan
 from kvgate.budget.draft import draft_weights
 from kvgate.budget.hardware import SINGLE_GPU
 from kvgate.budget.speculation import draft_refusals, method_refusal, mismatches, new_slots
+from kvgate.budget.units import gib
 from kvgate.hf_config import read_draft
 from support.builders import catalogue_shape, known_draft, new_request
 
@@ -18,8 +19,9 @@ EMBEDDING, HEAD = 128_256 * 4096 * 2, 32_000 * 4096 * 2
 
 
 def asked(draft: Draft | None = None, *, target: str = LLAMA, **overrides: Any) -> Any:
-    keys = Speculation.__struct_fields__
-    given = {key: overrides.pop(key) for key in keys if key in overrides}
+    """A question with a draft; fields of the speculative config by name, its max_model_len as `longest`."""
+    keys = {key: key for key in Speculation.__struct_fields__} | {"max_model_len": "longest", "kv_cache_dtype": "cache"}
+    given = {key: overrides.pop(name) for key, name in keys.items() if name in overrides}
     speculation = Speculation(**{"model": "a/draft", "num_speculative_tokens": 3, **given})
     return new_request(shape=catalogue_shape(target), draft=draft, speculation=speculation, **overrides)
 
@@ -117,7 +119,8 @@ def test_each_release_has_its_methods(method: str, version: str, refused: bool) 
     [
         (EAGLE3, {"draft_tensor_parallel_size": 2, "tensor": 4}, "neither 1 nor the 4"),
         (EAGLE3, {"num_speculative_tokens": 0}, "num_speculative_tokens is missing"),
-        (EAGLE3, {"max_model_len": 4096}, None),
+        (EAGLE3, {"longest": 4096}, None),
+        (EAGLE3, {"longest": 200_000}, "max_model_len 200000 of the draft is above"),
         ("Qwen/Qwen3-0.6B", {}, "a vocabulary of 151936 tokens"),
         ("Qwen/Qwen3-0.6B", {"takes_other_vocabulary": True}, None),
         ("Qwen/Qwen3-0.6B", {"vllm_version": "0.9.2"}, None),
@@ -149,3 +152,35 @@ def test_drafting_adds_slots_as_vllms_table_says(draft: str, settings: dict[str,
 def test_a_head_of_another_model_is_recognised_by_its_sizes() -> None:
     assert [*mismatches(asked(known_draft(EAGLE3)))] == []
     assert len([*mismatches(asked(known_draft("AngelSlim/Qwen3-4B_eagle3")))]) == 2
+
+
+FULL_DFLASH = {"layer_types": ["full_attention"] * 5}
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "tokens", "settings", "logged"),
+    [
+        ("Qwen/Qwen3.6-27B", "z-lab/Qwen3.6-27B-DFlash", 5,
+         {"tensor": 2, "vllm_version": "0.20.1", "max_model_len": 180_000, "kv_cache_memory_bytes": gib(9.74)}, 67_728),
+        ("Qwen/Qwen3.6-27B", "z-lab/Qwen3.6-27B-DFlash", 5,
+         {"tensor": 2, "vllm_version": "0.21.0", "max_model_len": 185_000, "kv_cache_memory_bytes": gib(9.58),
+          "enable_prefix_caching": True}, 188_838),
+        ("Qwen/Qwen3.6-27B", "z-lab/Qwen3.6-27B-DFlash", 5,
+         {"tensor": 2, "vllm_version": "0.21.0", "max_model_len": 200_000, "kv_cache_memory_bytes": gib(10.36),
+          "enable_prefix_caching": True}, 204_615),
+        ("Qwen/Qwen3.6-35B-A3B", "z-lab/Qwen3.6-35B-A3B-DFlash", 6,
+         {"vllm_version": "0.22.0", "max_model_len": 200_000, "max_num_seqs": 8, "kv_cache_memory_bytes": gib(71.59),
+          "enable_prefix_caching": True}, 1_470_588),
+    ],
+)  # fmt: skip
+def test_four_logged_pools_hold_the_tokens_that_vllm_printed(
+    target: str, draft: str, tokens: int, settings: dict[str, Any], logged: int
+) -> None:
+    """Each log states its KV cache memory to 0.01 GiB; the drafts of that time attended to everything in every layer."""
+    entry = catalogue.find_draft(draft)
+    assert entry is not None
+    config = {**entry.config, **FULL_DFLASH} if "27B" in draft else entry.config
+    request = asked(read_draft(config, name=draft), target=target, num_speculative_tokens=tokens, **settings)
+    printed = plan(request).num_tokens
+    assert printed is not None
+    assert abs(printed.expected - logged) <= logged / 1000

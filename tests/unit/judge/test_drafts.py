@@ -1,0 +1,117 @@
+"""The draft of a question is looked up like its model, and what is wrong with it is said where it was written."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kvgate.budget import Speculation, Verdict
+from kvgate.checkpoint.published import Published, PublishedModels, TensorGroup, by_name
+from kvgate.judge.drafts import look_up_draft
+from kvgate.judge.what_if import BadRequest, assess_request
+
+EAGLE3 = "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
+CONFIG: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 1, "vocab_size": 128256, "draft_vocab_size": 32000,
+    "max_position_embeddings": 2048,
+}  # fmt: skip
+LLAMA = {"model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "H100-SXM-80GB", "vllm_version": "0.32.0"}
+
+
+def answer(config: object, **more: object) -> tuple[Verdict, set[str]]:
+    assessment = assess_request({**LLAMA, "speculative_config": config, **more})
+    return assessment.verdict, {finding.rule.id for finding in assessment.findings}
+
+
+def published(name: str, *tensors: str) -> PublishedModels:
+    groups = tuple(TensorGroup(name=each, dtype="BF16", shape=(1,), size_bytes=2) for each in tensors)
+    return PublishedModels(locked=by_name([Published(name=name, config=CONFIG, tensors=groups)]))
+
+
+def test_a_draft_of_the_catalogue_gives_a_verdict() -> None:
+    assert answer({"model": EAGLE3, "num_speculative_tokens": 3}) == (Verdict.FITS, set())
+
+
+def test_an_unknown_draft_leaves_the_verdict_open_and_says_what_to_do() -> None:
+    assessment = assess_request(
+        {**LLAMA, "speculative_config": {"model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-9B", "num_speculative_tokens": 3}}
+    )
+    found = next(finding for finding in assessment.findings if finding.rule.id == "UnknownDraft")
+    assert assessment.verdict is Verdict.UNKNOWN
+    assert EAGLE3 in str(found.remediation)
+    assert "--draft-config" in str(found.remediation)
+
+
+def test_the_config_of_an_unknown_draft_can_be_given() -> None:
+    config = {"model": "/models/own-eagle3", "num_speculative_tokens": 3}
+    assert answer(config, draft_config=CONFIG) == (Verdict.FITS, set())
+
+
+def test_a_lock_file_wins_and_its_tensors_say_which_ends_a_draft_has() -> None:
+    speculation = Speculation(model=EAGLE3.upper(), num_speculative_tokens=3)
+    draft, findings = look_up_draft(
+        speculation, "0.32.0", models=published(EAGLE3, "lm_head.weight", "midlayer.mlp.weight")
+    )
+    assert findings == ()
+    assert draft is not None
+    assert draft.stored_ends == {"lm_head"}
+
+
+@pytest.mark.parametrize("method", ["ngram", "suffix", "mtp"])
+def test_nothing_is_looked_up_where_no_other_model_drafts(method: str) -> None:
+    assert look_up_draft(Speculation(method=method, num_speculative_tokens=1), "0.32.0") == (None, ())
+
+
+def test_a_class_that_the_release_does_not_have_is_an_error_of_the_speculative_config() -> None:
+    _, findings = look_up_draft(Speculation(model="z-lab/Qwen3-8B-DFlash-b16", num_speculative_tokens=3), "0.18.0")
+    assert [(each.rule.id, each.field, each.severity) for each in findings] == [
+        ("ModelClassNotInRelease", "speculative_config", "error")
+    ]
+
+
+def test_all_problems_of_a_drafts_config_are_findings() -> None:
+    broken = {**CONFIG, "hidden_size": -1, "num_attention_heads": "many"}
+    verdict, rules = answer({"model": "a/eagle3", "num_speculative_tokens": 3}, draft_config=broken)
+    assert verdict is Verdict.UNKNOWN
+    assert "InvalidModelConfig" in rules
+    assessment = assess_request(
+        {**LLAMA, "speculative_config": {"model": "a/eagle3", "num_speculative_tokens": 3}, "draft_config": broken}
+    )
+    told = [str(finding.message) for finding in assessment.findings if finding.rule.id == "InvalidModelConfig"]
+    assert len(told) == 2
+
+
+def test_a_draft_of_another_vocabulary_and_of_another_model_are_told_apart() -> None:
+    verdict, rules = answer({"model": "Qwen/Qwen3-0.6B", "num_speculative_tokens": 3})
+    assert (verdict, rules) == (Verdict.DOES_NOT_FIT, {"SpeculationRefused"})
+    verdict, rules = answer({"model": "AngelSlim/Qwen3-8B_eagle3", "num_speculative_tokens": 3})
+    assert (verdict, rules) == (Verdict.FITS, {"DraftOfAnotherModel"})
+
+
+def test_options_that_each_give_one_key_are_joined() -> None:
+    parts = {"spec_model": EAGLE3, "spec_tokens": 3}
+    joined = assess_request({**LLAMA, **parts})
+    whole = assess_request({**LLAMA, "speculative_config": json.dumps({"model": EAGLE3, "num_speculative_tokens": 3})})
+    assert joined.budget is not None
+    assert whole.budget is not None
+    assert joined.budget.num_tokens == whole.budget.num_tokens
+
+
+def test_the_options_of_v0_name_a_draft_too() -> None:
+    old = {
+        **LLAMA,
+        "vllm_version": "0.7.3",
+        "speculative_model": "meta-llama/Llama-3.2-1B-Instruct",
+        "num_speculative_tokens": 5,
+    }
+    assessment = assess_request(old)
+    assert assessment.verdict is Verdict.FITS
+    assert assessment.budget is not None
+    assert assessment.budget.request.draft is not None
+
+
+@pytest.mark.parametrize("config", ["{", "[]", 7, {"model": "x", "num_speculative_tokens": "a"}, {"method": "eagle3"}])
+def test_garbage_is_a_bad_request(config: object) -> None:
+    with pytest.raises(BadRequest):
+        assess_request({**LLAMA, "speculative_config": config})
