@@ -19,9 +19,13 @@ ALL_BUT_EXPERTS = (*ALL_BUT_FEED_FORWARD, r"re:.*(?:mlp|feed_forward)\.(?:gate_u
 
 
 def _groups(
-    weights: Mapping[str, Any], packing: str, *, ignore: Sequence[str], targets: Sequence[str]
-) -> dict[str, Any]:
-    groups = {f"group_{i}": {"targets": [target], "weights": weights} for i, target in enumerate(targets)}
+    weights: Mapping[str, Any], packing: str, *, ignore: Sequence[str], targets: Sequence[str],
+    activations: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    groups = {
+        f"group_{i}": {"targets": [target], "weights": weights, "input_activations": activations}
+        for i, target in enumerate(targets)
+    }
     return {"quant_method": "compressed-tensors", "format": packing, "config_groups": groups, "ignore": list(ignore)}
 
 
@@ -40,33 +44,58 @@ _LARGEST: dict[str, tuple[dict[str, Any], str]] = {
     _FOUR_BITS: (_integers(4, 32, symmetric=False), "pack-quantized"),
     _EIGHT_BITS: (_integers(8, 32, symmetric=True), "pack-quantized"),
 }
-_LIKELY: dict[str, tuple[dict[str, Any], str]] = {
-    _FOUR_BITS: (_integers(4, 128, symmetric=True), "pack-quantized"),
-    _EIGHT_BITS: (
-        {"type": "float", "num_bits": 8, "strategy": "channel", "symmetric": True, "dynamic": False},
-        "float-quantized",
+_TOKENS = {"type": "float", "num_bits": 8, "strategy": "token", "dynamic": True}
+_LIKELY: dict[str, dict[str, Any]] = {
+    "int4-packed": _groups(_integers(4, 128, symmetric=True), "pack-quantized", ignore=HEAD, targets=["Linear"]),
+    "nvfp4": _groups(
+        {"type": "float", "num_bits": 4, "strategy": "tensor_group", "group_size": 16}, "nvfp4-pack-quantized",
+        activations={"type": "float", "num_bits": 4, "dynamic": "local"}, ignore=HEAD, targets=["Linear"],
     ),
-}
-"""Weights and packing by width: groups of 128 and one scale for each output channel are the defaults of the tools."""
+    "mxfp4": _groups(
+        {"type": "float", "num_bits": 4, "strategy": "group", "group_size": 32}, "mxfp4-pack-quantized",
+        ignore=HEAD, targets=["Linear"],
+    ),
+    "nf4": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+    "fp8-channel": _groups(
+        {"type": "float", "num_bits": 8, "strategy": "channel"}, "float-quantized",
+        activations=_TOKENS, ignore=HEAD, targets=["Linear"],
+    ),
+    "mxfp8": _groups(
+        {"type": "float", "num_bits": 8, "strategy": "group", "group_size": 32}, "mxfp8-quantized",
+        activations=_TOKENS, ignore=HEAD, targets=["Linear"],
+    ),
+    "int8-packed": _groups(_integers(8, 128, symmetric=True), "pack-quantized", ignore=HEAD, targets=["Linear"]),
+}  # fmt: skip
+"""Quantisation by a format that goes with the stated one, the likeliest first: the presets of llm-compressor and bitsandbytes."""
+
+
+def _is_narrow(form: str) -> bool:
+    return form.startswith(("int4", "nvfp4", "mxfp4", "nf4"))
 
 
 def _widths(stated: StatedFormat) -> list[str]:
     """Return the widths that the stated formats have, the narrower first; tools convert to four bits where the name has no number."""
-    four = any(each.startswith(("int4", "nvfp4", "mxfp4", "nf4")) for each in stated.formats)
+    four = any(map(_is_narrow, stated.formats))
     eight = any(each.startswith(("int8", "fp8", "mxfp8")) for each in stated.formats)
     if four and not stated.states_numbers:
         return [_FOUR_BITS]
     return [width for width, has in ((_FOUR_BITS, four), (_EIGHT_BITS, eight)) if has]
 
 
+def can_be_assumed(stated: StatedFormat) -> bool:
+    """Return whether vLLM reads weights of the stated format from safetensors files, and their bytes are known (not two bits, not GGUF)."""
+    return PLAIN in stated.formats or _likeliest(stated) is not None
+
+
+def _likeliest(stated: StatedFormat) -> Mapping[str, Any] | None:
+    is_narrow = _FOUR_BITS in _widths(stated)
+    stored = (_LIKELY[form] for form in _LIKELY if form in stated.formats and _is_narrow(form) == is_narrow)
+    return next(stored, None)
+
+
 def likely_quantization_config(name: str, stated: StatedFormat) -> Mapping[str, Any] | None:
     """Return the quantisation that the publisher's tool writes by default; None for weights that are not quantised."""
-    if PLAIN in stated.formats:
-        return None
-    if usual := usual_quantization_config(name):
-        return usual
-    weights, packing = _LIKELY[_widths(stated)[0]]
-    return _groups(weights, packing, ignore=HEAD, targets=["Linear"])
+    return None if PLAIN in stated.formats else usual_quantization_config(name) or _likeliest(stated)
 
 
 def bounds_of_formats(

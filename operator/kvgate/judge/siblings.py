@@ -19,6 +19,7 @@ from kvgate.hf_config.assumed_formats import (
     ALL_BUT_FEED_FORWARD,
     HEAD,
     bounds_of_formats,
+    can_be_assumed,
     likely_quantization_config,
 )
 from kvgate.hf_config.names import MAX_NAME, PLAIN, StatedFormat, stated_format, usual_quantization_config
@@ -58,7 +59,7 @@ def sibling_of(name: str) -> Sibling | None:
     if stated is None:
         found = _by_name().get(_key(model))  # not X-BF16: it is published because X itself is something else
         return Sibling(model=found, stated=None) if found else None
-    if not stated.formats:  # no safetensors checkpoint stores it (GGUF, MLX)
+    if not can_be_assumed(stated):
         return None
     base = _key(stated.base)
     found = _by_name().get(_key(model)) or _by_name().get(base) or _by_base().get(base)
@@ -103,8 +104,8 @@ def sibling_shape(name: str, quantization: str | None, dtype: str | None) -> Mod
     if sibling is None:
         return None
     entry, stated = catalogue.load_model(sibling.model), sibling.stated
-    config = entry.config if stated is None else _stored(name, entry, stated)
     try:
+        config = entry.config if stated is None else _stored(name, entry, stated)
         shape = read_config(config, name=name, quantization=quantization, dtype=dtype)
         low, high = _range(shape, entry.config, stated)
     except ModelConfigError:
@@ -118,9 +119,9 @@ def sibling_shape(name: str, quantization: str | None, dtype: str | None) -> Mod
 
 
 def _stored(name: str, entry: catalogue.ModelEntry, stated: StatedFormat) -> Mapping[str, Any]:
-    """Return the config with the likeliest quantisation: that of a model whose name states the same, or that of the usual tool."""
-    own = stated_format(entry.name)
-    if own is not None and own.text.lower() == stated.text.lower():
+    """Return the config with the likeliest quantisation: the model's own where it goes with the name, else that of the usual tool."""
+    own = read_config(entry.config, name=entry.name).quantization
+    if own is not None and own.format in stated.formats:
         return entry.config
     return catalogue.with_quantization(entry.config, likely_quantization_config(name, stated))
 

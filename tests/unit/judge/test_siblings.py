@@ -58,6 +58,7 @@ def test_a_name_leads_to_the_model_that_has_it_without_owner_and_format(name: st
     "mlx-community/Qwen3-8B-mlx-4bit", "unsloth/Qwen3-8B-GGUF", "unsloth/Qwen3.8-27B-GGUF:UD-Q4_K_M", "turboderp/Qwen3-8B-exl3",
     "google/gemma-3n-E4B-it", "Qwen/Qwen2.5-VL-32B", "someone/Qwen2-57B", "QuantTrio/Qwen3.6-27B-AWQ-6Bit", "Qwen/Qwen3-8B-1M",
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B", "poolside/Laguna-XS.2",
+    "x/Qwen3-8B-2bit", "x/Qwen3-8B-GPTQ-Int3", "x/Qwen3-8B-bnb-8bit", "x/Qwen3-8B-HQQ", "x/Qwen3-8B-W2A16",
     "xyzzy/plugh", "AWQ", "org/FP8", "", "/", "org/", "x" * (MAX_NAME + 1), "Qwen3-8B-AWQ" * 100, "org/Qwen3-8B\n-AWQ",
 ])  # fmt: skip
 def test_a_name_with_any_other_word_has_no_sibling(name: str) -> None:
@@ -78,6 +79,32 @@ def test_names_that_look_alike_do_not_lead_to_each_other(name: str, not_this: st
     sibling = sibling_of(name)
     assert sibling is not None
     assert sibling.model != not_this
+
+
+FORMATS = (
+    "AWQ", "GPTQ", "GPTQ-Int4", "GPTQ-Int8", "FP8", "FP8-dynamic", "FP8-block", "NVFP4", "NVFP4A16", "MXFP4", "MXFP8", "FP4", "W4A16",
+    "W4A8", "W4A4", "W8A8", "W8A16", "INT8", "INT4", "8bit", "4bit", "bnb-4bit", "AutoRound", "AWQ-8bit", "quantized.w4a16", "NVFP4-FP8",
+    "nf4", "BF16", "AWQ-BF16-INT8", "unsloth-bnb-4bit",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    "base", ["Qwen3-32B", "Qwen3.5-35B-A3B", "DeepSeek-V4-Flash", "DeepSeek-V3.1", "gpt-oss-20b", "gemma-3-27b-it"]
+)
+def test_an_assumed_model_is_stored_as_its_name_says(base: str, form: str) -> None:
+    answer = assess_request({"model": f"x/{base}-{form}", "gpu": "B200-SXM-180GB", "max_model_len": 2048})
+    found = {finding.rule.id for finding in answer.findings}
+    assert "ModelAssumed" in found
+    assert "NameStatesAnotherFormat" not in found
+    assert answer.verdict in (Verdict.FITS, Verdict.MAY_NOT_FIT)
+
+
+def test_the_format_in_which_a_model_is_published_is_its_own() -> None:
+    named, own = (look_up_model(name)[0] for name in ("my-org/gpt-oss-20b-MXFP4", "openai/gpt-oss-20b"))
+    assert named is not None
+    assert own is not None
+    assert parameter_bytes(named) == parameter_bytes(own)
 
 
 def parameter_bytes(shape: ModelShape) -> int:
