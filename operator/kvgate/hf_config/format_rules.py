@@ -14,6 +14,8 @@ from kvgate.hf_config.modules import ModuleList, Place, UnknownFormat
 EXPERTS = frozenset({"experts", "layer_experts"})
 MAX_RULES = 64
 """Formats of one checkpoint, one after the other; published ones have less than ten."""
+MAX_LOOKUPS = 2_000
+"""Lists with patterns × layers: each pattern is run on every name of every module of a layer, and beyond this it takes seconds."""
 _OWN_KEYS = ("bits", "group_size", "sym")
 """Keys of a module's own entry in auto-round's `extra_config`."""
 _EXPRESSION_SIGNS = frozenset("*+?^$()[]{}|\\")
@@ -46,8 +48,10 @@ def read_rules(method: str, config: Mapping[str, Any], num_layers: int, expert_d
     if reader is None:
         raise UnknownFormat(f"quantization {method[:40] or 'without quant_method'}")
     rules = reader(config, num_layers)
-    if len(rules) > MAX_RULES:
-        raise UnknownFormat(f"quantization {method} with {len(rules)} formats by module")
+    lists = [rule.modules for rule in rules if rule.modules is not None]
+    patterns = sum(bool(each.expressions or each.globs) for each in lists)
+    if patterns > 1 and patterns * num_layers > MAX_LOOKUPS:
+        raise UnknownFormat(f"quantization {method} with {patterns} lists of patterns for {num_layers} layers")
     main = rules[-1].format
     if expert_dtype == "fp4" and main is not None and main.format != "mxfp4":
         # DeepSeek-V4: exponents for scales, and experts of their own
@@ -102,21 +106,23 @@ def _only(config: Mapping[str, Any], num_layers: int) -> ModuleList | None:
 def _auto_round(config: Mapping[str, Any], num_layers: int) -> Rules:
     """Read auto-round with `extra_config`, formats of single modules, and the blocks that are quantised at all."""
     main = formats.auto_round(config)
-    names: list[tuple[str, WeightFormat | None]] = []
+    known: dict[str, WeightFormat | None] = {}
+    names: dict[WeightFormat | None, list[str]] = {}
     expressions: list[tuple[str, WeightFormat | None]] = []
     for name, entry in formats.section(config, "extra_config").items():
         changes = {key: value for key, value in _object(entry, "extra_config").items() if key in _OWN_KEYS}
-        is_plain = formats.whole(changes, "bits", default=0) >= 16
-        own = None if is_plain else formats.auto_round({**config, **changes})
+        if (key := repr(changes)) not in known:
+            is_plain = formats.whole(changes, "bits", default=0) >= 16
+            known[key] = None if is_plain else formats.auto_round({**config, **changes})
         if _EXPRESSION_SIGNS.isdisjoint(name):
-            names.append((name, own))
+            names.setdefault(known[key], []).append(name)
         else:
-            expressions.append((f"re:.*(?:{name})", own))
-    names.sort(key=lambda entry: repr(entry[1]))
+            expressions.append((f"re:.*(?:{name})", known[key]))
+    by_name = [(name, own) for own, alike in names.items() for name in alike]
     blocks = config.get("block_name_to_quantize") or config.get("to_quant_block_names")
     listed = blocks.split(",") if isinstance(blocks, str) else blocks
     modules = ModuleList.of(map(str, _flattened(listed)), num_layers) if isinstance(listed, list) and listed else None
-    return (*_grouped((*names, *expressions), num_layers), FormatRule(format=main, modules=modules))
+    return (*_grouped((*by_name, *expressions), num_layers), FormatRule(format=main, modules=modules))
 
 
 def _flattened(listed: Iterable[Any]) -> Iterator[Any]:
@@ -170,6 +176,8 @@ def _compressed_tensors(config: Mapping[str, Any], num_layers: int) -> Rules:
     sparsity = formats.section(config, "sparsity_config")
     if sparsity.get("format") not in (None, "dense"):
         raise UnknownFormat(f"compressed-tensors with sparse weights ({str(sparsity['format'])[:30]})")
+    if len(groups) > MAX_RULES:
+        raise UnknownFormat(f"compressed-tensors with {len(groups)} groups")
     rules = []
     for group in groups:
         targets = [str(target) for target in group.get("targets") or ["Linear"]]
@@ -189,12 +197,12 @@ def _grouped(
     named: Iterable[tuple[str, WeightFormat | None]], num_layers: int, *, whole_experts: bool = False
 ) -> Rules:
     """Return one rule per run of equal formats, so that a list of thousands of names is looked through once."""
+    runs = [(stored, [name for name, _ in run]) for stored, run in groupby(named, key=lambda entry: entry[1])]
+    if len(runs) > MAX_RULES:
+        raise UnknownFormat(f"a quantization_config with {len(runs)} formats by module, one after the other")
+    lists = ((stored, ModuleList.of(names, num_layers)) for stored, names in runs)
     return tuple(
-        FormatRule(
-            format=stored,
-            modules=replace(ModuleList.of([name for name, _ in run], num_layers), whole_experts=whole_experts),
-        )
-        for stored, run in groupby(named, key=lambda entry: entry[1])
+        FormatRule(format=stored, modules=replace(modules, whole_experts=whole_experts)) for stored, modules in lists
     )
 
 

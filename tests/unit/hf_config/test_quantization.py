@@ -1,3 +1,4 @@
+import time
 from typing import Any
 
 import pytest
@@ -219,3 +220,117 @@ def test_a_plain_checkpoint_is_built_plain_and_kept_converted() -> None:
     assert after.parameter_bytes == before.parameter_bytes
     ends = 2 * 128256 * 4096 * 2
     assert after.loaded_bytes - ends == pytest.approx((before.loaded_bytes - ends) / 2, rel=0.01)
+
+
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+AUTO_ROUND = {"quant_method": "auto-round", "bits": 4, "group_size": 128}
+
+
+def formats_by_layer(quantization: dict[str, Any], **overrides: Any) -> list[dict[str, str]]:
+    return [formats_of(layer) for layer in shape_with(quantization, **overrides).layers]
+
+
+def test_gptq_changes_and_leaves_out_modules_by_expressions_the_first_of_which_counts() -> None:
+    dynamic = {
+        r"-:.*\.0\.mlp.*": {},
+        r"+:.*\.[01]\.": {"bits": 8, "group_size": 64},
+        r".*\.3\..*o_proj": {"group_size": 32},
+    }
+    layers = formats_by_layer({**GPTQ, "dynamic": dynamic})
+    assert layers[0] == dict.fromkeys(("qkv_proj", "o_proj"), "int8-gptq")
+    assert layers[1] == dict.fromkeys(ALL, "int8-gptq")
+    assert layers[2] == dict.fromkeys(ALL, "int4-gptq")
+    shape = shape_with({**GPTQ, "dynamic": dynamic})
+    sizes = {matrix.name: matrix.format.group_size for matrix in shape.layers[3].matrices if matrix.format}
+    assert sizes == {"qkv_proj": 128, "o_proj": 32, "gate_up_proj": 128, "down_proj": 128}
+
+
+def test_gptq_looks_up_experts_as_one_module() -> None:
+    """An expression on a part of an expert changes nothing in vLLM, one on `experts` does."""
+    moe = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+    inside = formats_by_layer({**moe, "dynamic": {r"+:.*experts\.\d+\.w2": {"bits": 8}}}, **MIXTRAL)
+    whole = formats_by_layer({**moe, "dynamic": {r"+:.*block_sparse_moe\.experts": {"bits": 8}}}, **MIXTRAL)
+    assert (inside[0]["experts"], whole[0]["experts"]) == ("int4-gptq", "int8-gptq")
+
+
+def test_gptq_may_list_the_only_modules_that_it_quantises() -> None:
+    listed = [["self_attn.k_proj", "self_attn.q_proj", "self_attn.v_proj"], ["mlp.down_proj"]]
+    (first, *_) = formats_by_layer({**GPTQ, "modules_in_block_to_quantize": listed})
+    assert first == dict.fromkeys(("qkv_proj", "down_proj"), "int4-gptq")
+
+
+def test_auto_round_has_formats_of_single_modules_by_name_and_by_expression() -> None:
+    extra = {
+        "model.layers.0.mlp.down_proj": {"bits": 8},
+        "model.layers.1.self_attn.o_proj": {"bits": 16, "data_type": "float"},
+        r".*layers\.[23]\.mlp": {"bits": 2},
+    }
+    layers = formats_by_layer({**AUTO_ROUND, "extra_config": extra})
+    assert layers[0]["down_proj"] == "int8-gptq"
+    assert "o_proj" not in layers[1]
+    assert layers[2] == {
+        "qkv_proj": "int4-gptq",
+        "o_proj": "int4-gptq",
+        "gate_up_proj": "int2-gptq",
+        "down_proj": "int2-gptq",
+    }
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    ["model.layers.1,model.layers.2", ["model.layers.1", "model.layers.2"], [["model.layers.1"], ["model.layers.2"]]],
+)
+def test_auto_round_quantises_the_blocks_that_it_lists(blocks: Any) -> None:
+    layers = formats_by_layer({**AUTO_ROUND, "block_name_to_quantize": blocks})
+    assert [bool(layer) for layer in layers] == [False, True, True, False]
+
+
+def test_quark_has_a_format_of_all_layers_and_others_by_name() -> None:
+    fp8 = {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}, "input_tensors": {"is_dynamic": False}}
+    mx = {"weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32}}
+    quantization = {
+        "quant_method": "quark", "global_quant_config": mx, "layer_quant_config": {"*self_attn*": fp8, "*.down_proj": {"weight": None}},
+        "exclude": ["model.layers.1.mlp.gate_up_proj"],
+    }  # fmt: skip
+    layers = formats_by_layer(quantization)
+    assert layers[0] == {"qkv_proj": "fp8-tensor", "o_proj": "fp8-tensor", "gate_up_proj": "mxfp4"}
+    assert layers[1] == {"qkv_proj": "fp8-tensor", "o_proj": "fp8-tensor"}
+
+
+def test_groups_may_be_about_attention_or_experts_only() -> None:
+    named = groups(FP8_BLOCKS, INT4_WEIGHTS, NVFP4_WEIGHTS, targets=("LlamaAttention", "Linear", "RoutedExperts"))
+    (first, *_) = formats_by_layer(named, **MIXTRAL)
+    assert first == {"qkv_proj": "int4-packed", "o_proj": "int4-packed", "experts": "nvfp4-weights"}
+
+
+WEIGHTS = {"type": "int", "num_bits": 4, "strategy": "group", "group_size": 128}
+HOSTILE: list[dict[str, Any]] = [
+    {**GPTQ, "dynamic": {f"+:.*x{i}.*": {"bits": 8 if i % 2 else 4} for i in range(20_000)}},
+    {**GPTQ, "dynamic": {f"+:(?:a|b|.){{40}}{i}": {"group_size": 32 + i} for i in range(63)}},
+    {**GPTQ, "dynamic": {"-:(a+)+$" * 50: {}}},
+    {**GPTQ, "dynamic": {"+:(": {"bits": 8}}},
+    {**GPTQ, "dynamic": {"+:.*": []}},
+    {**GPTQ, "dynamic": ["x"]},
+    {**GPTQ, "bits": 10**4000},
+    {**GPTQ, "group_size": "128"},
+    {**AUTO_ROUND, "extra_config": {f".*x{i}.*": {"bits": 8 if i % 2 else 16} for i in range(20_000)}},
+    {**AUTO_ROUND, "extra_config": {"a": {"bits": "8"}}},
+    {**AUTO_ROUND, "extra_config": {"a": None}},
+    {"quant_method": "quark", "global_quant_config": {"weight": [[1]]}},
+    {
+        "quant_method": "compressed-tensors",
+        "config_groups": {str(i): {"weights": WEIGHTS, "targets": [f"re:x{i}"]} for i in range(9_999)},
+    },
+    {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": WEIGHTS, "targets": 5}}},
+    {"quant_method": "fp8", "weight_block_size": [float("nan"), 1]},
+    {"quant_method": ["x"] * 100_000},
+]
+
+
+@pytest.mark.parametrize("quantization", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_config_is_named_shortly_and_at_once(quantization: dict[str, Any]) -> None:
+    before = time.perf_counter()
+    shape = read_config(new_llama_config(num_hidden_layers=400, quantization_config=quantization))
+    assert time.perf_counter() - before < 1.5
+    assert all(len(kind) < 200 for kind in shape.unmodelled_kinds)
+    assert shape.unmodelled_kinds or "(a+)+" in str(quantization)
