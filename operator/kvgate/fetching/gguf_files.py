@@ -15,13 +15,18 @@ _GROWTH = 4
 """Bytes of each further part, as a multiple of what is there."""
 
 
-def gguf_facts(files: CheckpointFiles, name: str) -> tuple[Mapping[str, Any], Sequence[StoredTensor]]:
-    """Return the config and the tensors of a file, and of the others of its split. Raises CouldNotFetch."""
+def gguf_facts(
+    files: CheckpointFiles, name: str, beside: Mapping[str, Any] | None = None
+) -> tuple[Mapping[str, Any], Sequence[StoredTensor]]:
+    """Return the config and the tensors of a file, and of the others of its split; `beside` is the repository's config.json.
+
+    Raises CouldNotFetch.
+    """
     names = split_names(name)
     if missing := [each for each in names if each not in files.names]:
         raise broken(f"{name} is one of {len(names)} files, and {missing[0]} is not there")
     file = understood(name, lambda: joined([_header(files, each) for each in names]))
-    return understood(name, lambda: gguf_config(file)), gguf_tensors(file)
+    return understood(name, lambda: gguf_config(file, beside)), gguf_tensors(file)
 
 
 def _header(files: CheckpointFiles, name: str) -> GgufFile:

@@ -59,7 +59,9 @@ _Facts = tuple[Mapping[str, Any], Mapping[str, Any], Sequence[StoredTensor], int
 def _facts(files: CheckpointFiles, asked: Asked, num_parallel: int) -> _Facts:
     """Read what describes the model, before anything of its weights is read."""
     if file := _gguf_file(files, asked):
-        config, tensors = gguf_facts(files, file)
+        # vLLM reads the repository's config.json where the file is named by its type
+        beside = json_of(files, CONFIG) if asked.gguf_quantization and CONFIG in files.names else None
+        config, tensors = gguf_facts(files, file, beside)
         return config, {}, tensors, sum(tensor.size_bytes for tensor in tensors)
     if reads_params(files.names, _RELEASE) or (PARAMS in files.names and CONFIG not in files.names):
         params, beside = json_of(files, PARAMS), json_of(files, CONFIG) if CONFIG in files.names else None
