@@ -65,6 +65,9 @@ def read_adapter(config: Mapping[str, Any]) -> Adapter:
     modules = frozenset() if is_text else _names(targets, "target_modules", problems)
     if not is_text and not modules and not config.get("target_parameters"):
         problems.append("target_modules is missing; vLLM refuses an adapter without it")
+    alpha = config.get("lora_alpha")
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float):
+        problems.append("lora_alpha is missing, or is no number; vLLM refuses an adapter without it")
     whole = _names(config.get("modules_to_save") or (), "modules_to_save", problems)
     initial = config.get("init_lora_weights")
     if problems:

@@ -86,6 +86,7 @@ def test_an_adapter_of_another_model(model: str, *, is_another: bool) -> None:
     ("changes", "problem"),
     [
         ({"r": None}, "r is missing"),
+        ({"lora_alpha": "x"}, "lora_alpha is missing, or is no number"),
         ({"r": 0}, "r is 0; it must be a whole number from 1"),
         ({"r": True}, "r is True"),
         ({"r": 10**30}, "r is 1000"),
@@ -105,4 +106,4 @@ def test_a_broken_file_is_an_error(changes: dict[str, Any], problem: str) -> Non
 def test_all_problems_are_reported_together() -> None:
     with pytest.raises(CheckpointError) as error:
         read_adapter({})
-    assert len(error.value.problems) == 2
+    assert len(error.value.problems) == 3

@@ -80,9 +80,10 @@ def test_quantisation_beside_the_config(server: LoopbackHub, hub: Hub) -> None:
 def test_an_adapter(server: LoopbackHub, hub: Hub) -> None:
     """A LoRA adapter has no config.json; its own config is what it is known by."""
     lora = safetensors({"base_model.model.model.layers.0.q_proj.lora_A.weight": ("BF16", (16, 64))})
-    server.add("o/lora", {"adapter_config.json": {"r": 16}, "adapter_model.safetensors": lora})
+    config = {"r": 16, "lora_alpha": 32, "target_modules": ["q_proj"]}
+    server.add("o/lora", {"adapter_config.json": config, "adapter_model.safetensors": lora})
     adapter = found(fetch("o/lora", hub=hub, limits=LIMITS))
-    assert (adapter.adapter, adapter.config, adapter.checkpoint_bytes) == ({"r": 16}, {}, 2 * 16 * 64)
+    assert (adapter.adapter, adapter.config, adapter.checkpoint_bytes) == (config, {}, 2 * 16 * 64)
 
 
 def test_pickled_weights_are_not_read(server: LoopbackHub, hub: Hub) -> None:
