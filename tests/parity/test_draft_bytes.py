@@ -13,7 +13,7 @@ from kvgate.budget.hardware import SINGLE_GPU
 from kvgate.budget.kv_cache_dtype import plain
 from kvgate.budget.layer_specs import CacheSettings, specs_of
 from kvgate.budget.weights import rank_weights
-from kvgate.hf_config import read_draft
+from kvgate.hf_config import read_config, read_draft
 from parity.tables import HERE, Row, rows_of
 
 MADE: Mapping[str, Any] = json.loads((HERE / "draft_configs.json").read_text(encoding="utf-8"))
@@ -53,3 +53,19 @@ def test_the_layers_of_a_draft_keep_the_cache_that_vllm_gives_them(row: Row) -> 
     assert [spec.page_size_bytes // 16 for spec in specs] == [
         int(size) for size in row["cache_bytes_per_token"].split()
     ]
+
+
+OWN_LAYERS = rows_of("mtp_bytes.csv")
+
+
+@pytest.mark.parametrize("row", OWN_LAYERS, ids=[row["model"] for row in OWN_LAYERS])
+def test_layers_of_multi_token_prediction_hold_the_bytes_that_vllm_allocates(row: Row) -> None:
+    entry = catalogue.find_model(row["model"])
+    assert entry is not None
+    shape = read_config(catalogue.with_quantization(entry.config, None), name=entry.name)
+    whole = (0, len(shape.layers))
+    alone, both = (
+        rank_weights(shape, SINGLE_GPU, whole, unsplit_large_blocks=True, with_drafts=with_drafts).parameter_bytes
+        for with_drafts in (False, True)
+    )
+    assert both - alone == int(row["bytes"])

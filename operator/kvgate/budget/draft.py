@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from kvgate.budget.hardware import Parallelism
 from kvgate.budget.matrix import Matrix
-from kvgate.budget.model_shape import LayerShape, ModelShape
-from kvgate.budget.weights import Weights, rank_weights
+from kvgate.budget.model_shape import DTYPE_BYTES, LayerShape, ModelShape
+from kvgate.budget.units import round_up
+from kvgate.budget.weights import VOCABULARY_MULTIPLE, Weights, rank_weights
 
 HEADS_OF_ANOTHER_CHECKPOINT = frozenset({"medusa", "mlp_speculator"})
 """Methods that draft with feed-forward heads alone, one for each token; they keep no cache."""
@@ -111,6 +112,25 @@ def draft_weights(
         replace(each, loaded_bytes=each.loaded_bytes + copies.loaded_bytes) for each in (found[0], found[-1])
     )
     return DraftWeights(least=least, most=most)
+
+
+_SHARED_HEAD = frozenset({
+    "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM", "Glm4MoeForCausalLM",
+    "Glm4MoeLiteForCausalLM", "PanguUltraMoEForCausalLM", "Step3p5ForCausalLM",
+})  # fmt: skip
+"""Classes whose layers of multi-token prediction are built with a `SharedHead`, which holds a head for each layer."""
+
+
+def own_ends_bytes(shape: ModelShape, parallelism: Parallelism, *, shares_head: bool) -> int:
+    """Bytes of the embedding and the heads that layers of multi-token prediction keep beside the model's, on the last stage.
+
+    The embedding is the model's own only where the engine has one pipeline stage; before 0.15 the head of a `SharedHead` was loaded
+    beside the model's (`EagleProposer.load_model`).
+    """
+    heads = 0 if shares_head or shape.architecture not in _SHARED_HEAD else len(shape.draft_layers)
+    embeddings = 0 if parallelism.pipeline == 1 else 1
+    rows = round_up(shape.vocab_size, VOCABULARY_MULTIPLE) // parallelism.tensor
+    return (heads + embeddings) * rows * shape.hidden_size * DTYPE_BYTES[shape.dtype]
 
 
 def _may_hold(end: str, draft: Draft) -> bool:

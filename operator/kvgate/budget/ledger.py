@@ -20,7 +20,7 @@ from kvgate.budget.calibration import (
     StartToStart,
 )
 from kvgate.budget.cuda_graphs import cuda_graphs
-from kvgate.budget.draft import Draft, draft_weights
+from kvgate.budget.draft import Draft, draft_weights, own_ends_bytes
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.lora import adapters_in_host_memory, lora_term
 from kvgate.budget.matrix import GGUF_METHOD, WeightFormat
@@ -257,8 +257,11 @@ def _weights(run: Run, *, with_drafts: bool) -> tuple[Term, int]:
         with_drafts=with_drafts,
     )
     ratio = checkpoint_ratio(run.shape)
-    loaded_bytes = int(weights.loaded_bytes * ratio)
-    margin = _weights_margin(run.shape, loaded_bytes) + abs(loaded_bytes - weights.loaded_bytes) // 10
+    ends = 0
+    if with_drafts and run.has_sampler:
+        ends = own_ends_bytes(run.shape, run.parallelism, shares_head=run.accounting.mtp_shares_head)
+    loaded_bytes = int(weights.loaded_bytes * ratio) + ends
+    margin = _weights_margin(run.shape, loaded_bytes) + abs(loaded_bytes - ends - weights.loaded_bytes) // 10
     if run.shape.unmodelled and run.parallelism.tensor * run.parallelism.pipeline == 1:
         margin = _weights_margin(run.shape, loaded_bytes)  # nothing is shared out: the checkpoint is what is loaded
     below, above = margin, margin
@@ -278,7 +281,7 @@ def _weights(run: Run, *, with_drafts: bool) -> tuple[Term, int]:
             *((("checkpoint_bytes", run.shape.checkpoint_bytes),) if ratio != 1 else ()),
         ),
     )
-    return term, int(weights.parameter_bytes * ratio)
+    return term, int(weights.parameter_bytes * ratio) + ends
 
 
 def _with_draft(run: Run, draft: Draft, target: Term, plain: int) -> tuple[Term, int]:

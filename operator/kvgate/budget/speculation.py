@@ -16,10 +16,10 @@ METHODS: dict[str, tuple[tuple[Patch | None, Patch | None], ...]] = {
     "eagle3": ((None, (0, 7, 3)),),
     "mtp": ((None, (0, 6, 6)),),
     "suffix": ((None, (0, 11, 0)),),
-    "extract_hidden_states": ((None, (0, 14, 0)),),
+    "extract_hidden_states": ((None, (0, 16, 0)),),
     "ngram_gpu": ((None, (0, 17, 0)),),
     "dflash": ((None, (0, 19, 0)),),
-    "custom_class": ((None, (0, 20, 0)),),
+    "custom_class": ((None, (0, 21, 0)),),
     "dspark": ((None, (0, 24, 0)),),
     "draft_model": (((0, 10, 0), (0, 14, 0)),),
     "mlp_speculator": (((0, 10, 0), None),),
@@ -27,7 +27,7 @@ METHODS: dict[str, tuple[tuple[Patch | None, Patch | None], ...]] = {
 }
 """Method → spans of releases that do not have it, first and last; None: from the oldest on, or up to the newest.
 
-V1 took over the methods one by one: it runs another model as the draft since 0.17 (0.15 and 0.16 were not read), and never an MLP
+V1 took over the methods one by one: it runs another model as the draft since 0.16 (0.15 was not read), and never an MLP
 speculator, which V0 had up to 0.9.
 """
 

@@ -96,6 +96,8 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where starts with an empty compile cache have shown that in their peak."""
     compares_draft_ends: bool = False
     """True where a draft keeps an embedding or a head of its own unless it equals the target's; before, equal sizes were enough."""
+    mtp_shares_head: bool = False
+    """True where layers of multi-token prediction use the model's head instead of one of their own; absent in 0.14.0."""
     scheduled_tokens_leave_draft_slots: bool = False
     """True where the tokens of a batch are max_num_batched_tokens less the slots that drafting adds for each of max_num_seqs."""
     counts_fragments: bool = False
@@ -208,7 +210,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "deprecated_quantizations": frozenset({"fbgemm_fp8", "fp_quant"}),
         "cache_scheme_methods": frozenset({"modelopt"}),
     }),
-    ((0, 15), {"cache_scheme_methods": frozenset({"modelopt", "compressed-tensors"})}),
+    ((0, 15), {"cache_scheme_methods": frozenset({"modelopt", "compressed-tensors"}), "mtp_shares_head": True}),
     ((0, 17), {
         "offloads_after_loading": True,
         "sampler_half_rows": 7,

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget import Draft, Speculation, Verdict, plan
-from kvgate.budget.draft import draft_weights
-from kvgate.budget.hardware import SINGLE_GPU
+from kvgate.budget import Draft, Speculation, Verdict, accounting_of, plan
+from kvgate.budget.draft import draft_weights, own_ends_bytes
+from kvgate.budget.hardware import SINGLE_GPU, Parallelism
 from kvgate.budget.speculation import draft_refusals, method_refusal, mismatches, new_slots
 from kvgate.budget.units import gib
 from kvgate.hf_config import read_draft
@@ -184,3 +184,19 @@ def test_four_logged_pools_hold_the_tokens_that_vllm_printed(
     printed = plan(request).num_tokens
     assert printed is not None
     assert abs(printed.expected - logged) <= logged / 1000
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "pipeline", "copies"),
+    [
+        ("deepseek-ai/DeepSeek-V3", "0.32.0", 1, 0), ("deepseek-ai/DeepSeek-V3", "0.14.0", 1, 1),
+        ("deepseek-ai/DeepSeek-V3", "0.14.0", 2, 2),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", "0.14.0", 1, 0), ("Qwen/Qwen3-Next-80B-A3B-Instruct", "0.32.0", 2, 1),
+    ],
+)  # fmt: skip
+def test_layers_of_the_model_share_its_ends_by_release_and_by_stages(
+    model: str, version: str, pipeline: int, copies: int
+) -> None:
+    shape = catalogue_shape(model)
+    found = own_ends_bytes(shape, Parallelism(pipeline=pipeline), shares_head=accounting_of(version).mtp_shares_head)
+    assert found == copies * shape.vocab_size * shape.hidden_size * 2
