@@ -295,6 +295,8 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """Method of quantisation by vLLM's name, and its variants that not every release reads (`gptq with desc_act`)."""
     assumed: Assumption | None = None
     """Set where the shape is that of a sibling by name."""
+    requested_format: str = ""
+    """Value of `--quantization`; empty where the user sets none."""
     unmodelled: tuple[str, ...] = ()
     """Parts of the weights that have no formula here (a quantisation format); known `checkpoint_bytes` stand for them."""
     num_heads: int = 0

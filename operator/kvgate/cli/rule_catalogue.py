@@ -68,7 +68,11 @@ from kvgate.rules.support import (
     WEIGHT_FORMAT_DEPRECATED,
     WEIGHT_FORMAT_REFUSED,
 )
-from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT, WEIGHT_FORMAT_NOT_IN_RELEASE
+from kvgate.rules.weight_formats import (
+    NAME_STATES_ANOTHER_FORMAT,
+    QUANTIZATION_CONTRADICTS_CHECKPOINT,
+    WEIGHT_FORMAT_NOT_IN_RELEASE,
+)
 from kvgate.vllm.contradictions import LORA_NOT_ENABLED, NO_EFFECT, TOOL_CALL_PARSER_MISSING
 from kvgate.vllm.option_findings import OPTION_REPEATED
 from kvgate.vllm.parser_problems import (
@@ -111,6 +115,7 @@ _IN_ORDER = (
     WEIGHT_FORMAT_REFUSED,
     WEIGHT_FORMAT_DEPRECATED,
     WEIGHT_FORMAT_NOT_IN_RELEASE,
+    QUANTIZATION_CONTRADICTS_CHECKPOINT,
     LORA_REFUSED,
     OFFLOAD_REFUSED,
     MORE_GPUS_THAN_A_NODE,

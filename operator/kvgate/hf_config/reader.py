@@ -56,6 +56,7 @@ def read_config(
         name=name or architecture,
         unmodelled=unmodelled,
         format_kinds=kinds,
+        requested_format=quantization or "",
         encoders=towers,
         tied_by_wrapper=ties,
     )

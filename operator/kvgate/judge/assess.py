@@ -32,7 +32,7 @@ from kvgate.judge.passed_through import NO_EXTRA_ARGS, ExtraArgs, PodEnvironment
 from kvgate.rules import Finding, Rule, Scope, Severity
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named
-from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT
+from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT, QUANTIZATION_CONTRADICTS_CHECKPOINT
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.settings import SPEC_SETTINGS, engine_settings, stretches_length, unmodelled_kinds
 from kvgate.vllm.variables import ALLOW_LONG
@@ -173,6 +173,9 @@ def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> E
     )
 
 
+_ABOUT_WEIGHTS = BUDGET_RULES | {QUANTIZATION_CONTRADICTS_CHECKPOINT}
+
+
 def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Naming = option_name) -> Assessment:
     """Return budget, findings and verdict without a policy, as `kvgate explain` needs them. Raise UnknownVersion.
 
@@ -182,10 +185,10 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
     judged = named(judge_budget(budget), naming)
     findings = (*extra, *((each.softened() for each in judged) if request.shape.assumed else judged))
     verdict = budget.verdict
-    if verdict is Verdict.DOES_NOT_FIT and any(each.rule == NAME_STATES_ANOTHER_FORMAT for each in findings):
+    if any(each.rule == NAME_STATES_ANOTHER_FORMAT for each in findings):
         # the name may be right: then the weights have other bytes, and these are no reason to refuse
-        findings = tuple(each.softened() if each.rule in BUDGET_RULES else each for each in findings)
-        verdict = Verdict.MAY_NOT_FIT
+        findings = tuple(each.softened() if each.rule in _ABOUT_WEIGHTS else each for each in findings)
+        verdict = Verdict.MAY_NOT_FIT if verdict is Verdict.DOES_NOT_FIT else verdict
     return Assessment(
         verdict=Verdict.DOES_NOT_FIT if error_rules(findings) else verdict, findings=findings, budget=budget
     )

@@ -20,6 +20,7 @@ BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     support.offload_is_taken,  # groups of layers in host memory
     support.weight_format_is_kept,  # some formats need a flag before vLLM drops them
     weight_formats.weight_format_is_in_release,  # others came later, or are gone
+    weight_formats.quantization_is_that_of_the_checkpoint,  # vLLM compares the two
     weight_formats.name_and_config_agree,  # a config of another model counts other bytes
     settings.pod_fits_a_node,  # one pod holds the whole engine
     settings.slices_stand_alone,  # MIG slices have no links

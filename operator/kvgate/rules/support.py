@@ -20,7 +20,14 @@ from kvgate.rules.finding import (
     words,
 )
 
-_WEIGHT_CAPABILITY = {"fp8": (7, 5), "awq": (7, 5), "modelopt": (7, 5), "mxfp4": (8, 0)}
+_WEIGHT_CAPABILITY = {
+    "fp8": (7, 5),
+    "awq": (7, 5),
+    "modelopt": (7, 5),
+    "mxfp4": (8, 0),
+    "fbgemm_fp8": (8, 0),
+    "experts_int8": (8, 0),
+}
 """The least compute capability by quantisation method; methods that are not here run on all that vLLM runs on."""
 _BFLOAT16_CAPABILITY = (8, 0)
 

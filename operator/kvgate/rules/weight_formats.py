@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from kvgate.budget import Budget, parse_release
 from kvgate.hf_config.names import PLAIN, stated_format
-from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one
+from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, leave_out, words
 
 _Minor = tuple[int, int]
 FORMAT_RELEASES: dict[str, tuple[_Minor | None, _Minor | None]] = {
@@ -76,6 +76,43 @@ def weight_format_is_in_release(budget: Budget) -> Iterable[Finding]:
                     f"try vLLM {named}", "use another checkpoint of the model", "use an image that adds the format"
                 ),
             )
+
+
+_FAMILIES = (
+    frozenset({"awq", "awq_marlin", "auto_awq"}),
+    frozenset({"gptq", "gptq_marlin", "auto_gptq"}),
+    frozenset({"modelopt", "modelopt_fp4", "modelopt_mxfp8", "modelopt_mixed"}),
+    frozenset({"mxfp4", "gpt_oss_mxfp4"}),
+    frozenset({"compressed-tensors"}),
+    frozenset({"fp8"}),
+    frozenset({"bitsandbytes"}),
+)
+"""Values of `--quantization` that vLLM takes for each other; others take checkpoints of several methods (`moe_wna16`, `marlin`)."""
+
+QUANTIZATION_CONTRADICTS_CHECKPOINT = Rule(
+    id="QuantizationContradictsCheckpoint",
+    severities=(Severity.ERROR,),
+    scope=Scope.SETTINGS,
+    title="The quantization that is set is not the one that the checkpoint states.",
+    explanation="vLLM does not start.",
+)
+
+
+def quantization_is_that_of_the_checkpoint(budget: Budget) -> Iterable[Finding]:
+    """`Quantization method specified in the model config … does not match` (vLLM 0.6 to 0.33, `ModelConfig._verify_quantization`)."""
+    shape = budget.request.shape
+    requested = next((family for family in _FAMILIES if shape.requested_format in family), None)
+    stated = next((family for family in _FAMILIES if shape.format_kinds and shape.format_kinds[0] in family), None)
+    if requested and stated and requested is not stated:
+        yield QUANTIZATION_CONTRADICTS_CHECKPOINT.finding(
+            "quantization",
+            words(
+                "{quantization} is {requested} and the checkpoint's config states {stated}",
+                requested=shape.requested_format,
+                stated=shape.format_kinds[0],
+            ),
+            leave_out("quantization"),
+        )
 
 
 NAME_STATES_ANOTHER_FORMAT = Rule(

@@ -280,6 +280,14 @@ def test_bytes_refuse_nothing_while_the_name_and_the_config_state_different_form
     assert rules["WeightsTooLarge"] is Severity.WARNING
 
 
+def test_a_quantization_that_the_name_states_is_not_refused_for_the_sake_of_the_config() -> None:
+    config = load_model("Qwen/Qwen3-8B-FP8").config
+    asked = {"model_config": config, "gpu": "H100-SXM-80GB", "max_model_len": 4096, "quantization": "awq"}
+    plain, named = (assess_request({**asked, "model": name}) for name in ("ours/qwen", "ours/qwen-AWQ"))
+    assert (plain.verdict, named.verdict) == (Verdict.DOES_NOT_FIT, Verdict.FITS)
+    assert "QuantizationContradictsCheckpoint" in {finding.rule.id for finding in named.findings}
+
+
 def test_what_vllm_refuses_anyway_is_refused_under_any_name() -> None:
     config = load_model("meta-llama/Llama-3.1-70B-Instruct").config
     asked = {"model": "ours/llama-70b-AWQ", "model_config": config, "gpu": "H100-SXM-80GB", "tensor_parallel_size": 3}
