@@ -134,6 +134,12 @@ def with_quantization(config: Mapping[str, Any], quantization: Mapping[str, Any]
     return {**plain, "quantization_config": quantization} if quantization else plain
 
 
+def is_quantised(config: Mapping[str, Any]) -> bool:
+    """Return whether a config, or a part of it, states a quantisation."""
+    parts = (value for key, value in config.items() if key.endswith("_config") and isinstance(value, Mapping))
+    return any(config.get(key) for key in _QUANTIZATION) or any(map(is_quantised, parts))
+
+
 def find_model(name: str) -> ModelEntry | None:
     """Find a model by its Hugging Face id in any case, or by another name of the same checkpoint."""
     canonical = names_and_aliases().get(name.strip().lower())

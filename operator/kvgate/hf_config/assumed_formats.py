@@ -1,21 +1,26 @@
 """A format that a name states → the quantisation that its weights likely have, and the smallest and the largest that it allows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
+from msgspec.structs import replace
+
+from kvgate.budget.matrix import Matrix, WeightFormat
+from kvgate.budget.model_shape import ModelShape
+from kvgate.hf_config.modules import MODULES
 from kvgate.hf_config.names import PLAIN, StatedFormat, usual_quantization_config
 
-HEAD = ("lm_head",)
+_HEAD = ("lm_head",)
 """The module that nearly every publisher leaves out."""
-ALL_BUT_FEED_FORWARD = (
-    *HEAD,
-    r"re:.*(?:self_attn|attention|linear_attn|mamba|short_conv|shared_expert|shared_mlp).*",
-    r"re:.*mixer\.(?:q_proj|k_proj|v_proj|o_proj|in_proj|out_proj).*",
-    r"re:.*(?:visual|vision|image|audio|multi_modal|mtp).*",
-)
-"""Modules that publishers leave out of a dense model where they leave out most."""
-ALL_BUT_EXPERTS = (*ALL_BUT_FEED_FORWARD, r"re:.*(?:mlp|feed_forward)\.(?:gate_up|gate|up|down)_proj")
-"""Modules that publishers leave out of a mixture of experts where they leave out most (nvidia/Gemma-4-26B-A4B-NVFP4)."""
+
+
+class Converts(StrEnum):
+    """Modules that a publisher's quantisation converts at least."""
+
+    ALL = "every linear layer but the head"
+    FEED_FORWARD = "the feed-forward blocks"
+    EXPERTS = "the routed experts"
 
 
 def _groups(
@@ -36,35 +41,36 @@ def _integers(bits: int, group_size: int, *, symmetric: bool) -> dict[str, Any]:
 
 
 _FOUR_BITS, _EIGHT_BITS = "four bits", "eight bits"
-_SMALLEST: dict[str, tuple[dict[str, Any], str]] = {
-    _FOUR_BITS: (_integers(4, 128, symmetric=True), "pack-quantized"),
-    _EIGHT_BITS: ({"type": "float", "num_bits": 8, "strategy": "tensor", "symmetric": True}, "float-quantized"),
+_SMALLEST = {
+    _FOUR_BITS: WeightFormat(method="compressed-tensors", format="int4-packed", group_size=128),
+    _EIGHT_BITS: WeightFormat(method="compressed-tensors", format="fp8-tensor"),
 }
-_LARGEST: dict[str, tuple[dict[str, Any], str]] = {
-    _FOUR_BITS: (_integers(4, 32, symmetric=False), "pack-quantized"),
-    _EIGHT_BITS: (_integers(8, 32, symmetric=True), "pack-quantized"),
+_LARGEST = {
+    _FOUR_BITS: WeightFormat(method="compressed-tensors", format="int4-packed", group_size=32, has_zero_points=True),
+    _EIGHT_BITS: WeightFormat(method="compressed-tensors", format="int8-packed", group_size=32),
 }
+"""Formats with the widest and the narrowest groups, by width."""
 _TOKENS = {"type": "float", "num_bits": 8, "strategy": "token", "dynamic": True}
 _LIKELY: dict[str, dict[str, Any]] = {
-    "int4-packed": _groups(_integers(4, 128, symmetric=True), "pack-quantized", ignore=HEAD, targets=["Linear"]),
+    "int4-packed": _groups(_integers(4, 128, symmetric=True), "pack-quantized", ignore=_HEAD, targets=["Linear"]),
     "nvfp4": _groups(
         {"type": "float", "num_bits": 4, "strategy": "tensor_group", "group_size": 16}, "nvfp4-pack-quantized",
-        activations={"type": "float", "num_bits": 4, "dynamic": "local"}, ignore=HEAD, targets=["Linear"],
+        activations={"type": "float", "num_bits": 4, "dynamic": "local"}, ignore=_HEAD, targets=["Linear"],
     ),
     "mxfp4": _groups(
         {"type": "float", "num_bits": 4, "strategy": "group", "group_size": 32}, "mxfp4-pack-quantized",
-        ignore=HEAD, targets=["Linear"],
+        ignore=_HEAD, targets=["Linear"],
     ),
     "nf4": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
     "fp8-channel": _groups(
         {"type": "float", "num_bits": 8, "strategy": "channel"}, "float-quantized",
-        activations=_TOKENS, ignore=HEAD, targets=["Linear"],
+        activations=_TOKENS, ignore=_HEAD, targets=["Linear"],
     ),
     "mxfp8": _groups(
         {"type": "float", "num_bits": 8, "strategy": "group", "group_size": 32}, "mxfp8-quantized",
-        activations=_TOKENS, ignore=HEAD, targets=["Linear"],
+        activations=_TOKENS, ignore=_HEAD, targets=["Linear"],
     ),
-    "int8-packed": _groups(_integers(8, 128, symmetric=True), "pack-quantized", ignore=HEAD, targets=["Linear"]),
+    "int8-packed": _groups(_integers(8, 128, symmetric=True), "pack-quantized", ignore=_HEAD, targets=["Linear"]),
 }  # fmt: skip
 """Quantisation by a format that goes with the stated one, the likeliest first: the presets of llm-compressor and bitsandbytes."""
 
@@ -98,20 +104,37 @@ def likely_quantization_config(name: str, stated: StatedFormat) -> Mapping[str, 
     return None if PLAIN in stated.formats else usual_quantization_config(name) or _likeliest(stated)
 
 
-def bounds_of_formats(
-    stated: StatedFormat, left_out: Sequence[str]
-) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
-    """Return the quantisations of the smallest and the largest weights; None for weights that are not quantised.
+def smallest_and_largest(
+    shape: ModelShape, stated: StatedFormat, converts: Converts
+) -> tuple[ModelShape, ModelShape] | None:
+    """Return the shape with the smallest and the largest weights of the stated format; None for weights that are not quantised.
 
-    The smallest has the widest groups and converts the head too. The largest has narrow groups with zero points, and leaves out the
-    modules of `left_out`.
+    The smallest has the widest groups and converts the head too. The largest has narrow groups with zero points, and converts no more
+    than `converts`.
     """
     widths = [] if PLAIN in stated.formats else _widths(stated)
     if not widths:
         return None
-    narrow, packing = _SMALLEST[widths[0]]
-    wide, wide_packing = _LARGEST[widths[-1]]
+    narrow, wide = _SMALLEST[widths[0]], _LARGEST[widths[-1]]
     return (
-        _groups(narrow, packing, ignore=(), targets=["lm_head", "Linear"]),
-        _groups(wide, wide_packing, ignore=left_out, targets=["Linear"]),
+        replace(_stored(shape, lambda _: narrow), head_format=narrow),
+        replace(_stored(shape, lambda matrix: wide if _is_converted(matrix, converts) else None), head_format=None),
     )
+
+
+def _is_converted(matrix: Matrix, converts: Converts) -> bool:
+    is_dense = converts is Converts.FEED_FORWARD and matrix.name in ("gate_up_proj", "down_proj")
+    return converts is Converts.ALL or bool(matrix.experts) or is_dense
+
+
+def _stored(shape: ModelShape, form: Callable[[Matrix], WeightFormat | None]) -> ModelShape:
+    """Return the shape with another format of each matrix that vLLM can quantise; equal layers stay one object."""
+    layers = {
+        id(layer): replace(layer, matrices=tuple(_with_format(matrix, form) for matrix in layer.matrices))
+        for layer, _ in shape.distinct_layers
+    }
+    return replace(shape, layers=tuple(layers[id(layer)] for layer in shape.layers))
+
+
+def _with_format(matrix: Matrix, form: Callable[[Matrix], WeightFormat | None]) -> Matrix:
+    return replace(matrix, format=form(matrix)) if matrix.name in MODULES else matrix

@@ -14,14 +14,7 @@ from kvgate.budget import SINGLE_GPU, ModelShape
 from kvgate.budget.model_shape import Assumption
 from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config
-from kvgate.hf_config.assumed_formats import (
-    ALL_BUT_EXPERTS,
-    ALL_BUT_FEED_FORWARD,
-    HEAD,
-    bounds_of_formats,
-    can_be_assumed,
-    likely_quantization_config,
-)
+from kvgate.hf_config.assumed_formats import Converts, can_be_assumed, likely_quantization_config, smallest_and_largest
 from kvgate.hf_config.names import MAX_NAME, PLAIN, StatedFormat, stated_format, usual_quantization_config
 
 _UPLOADERS = frozenset({"unsloth", "redhatai", "neuralmagic", "nvidia", "sgl-project", "hugging-quants"})
@@ -107,7 +100,7 @@ def sibling_shape(name: str, quantization: str | None, dtype: str | None) -> Mod
     try:
         config = entry.config if stated is None else _stored(name, entry, stated)
         shape = read_config(config, name=name, quantization=quantization, dtype=dtype)
-        low, high = _range(shape, entry.config, stated)
+        low, high = _range(shape, stated)
     except ModelConfigError:
         return None
     is_same = stated is None and quantization is None and dtype in (None, "auto")
@@ -120,26 +113,23 @@ def sibling_shape(name: str, quantization: str | None, dtype: str | None) -> Mod
 
 def _stored(name: str, entry: catalogue.ModelEntry, stated: StatedFormat) -> Mapping[str, Any]:
     """Return the config with the likeliest quantisation: the model's own where it goes with the name, else that of the usual tool."""
-    own = read_config(entry.config, name=entry.name).quantization
+    own = read_config(entry.config, name=entry.name).quantization if catalogue.is_quantised(entry.config) else None
     if own is not None and own.format in stated.formats:
         return entry.config
     return catalogue.with_quantization(entry.config, likely_quantization_config(name, stated))
 
 
-def _range(shape: ModelShape, config: Mapping[str, Any], stated: StatedFormat | None) -> tuple[Fraction, Fraction]:
+def _range(shape: ModelShape, stated: StatedFormat | None) -> tuple[Fraction, Fraction]:
     """Return the lowest and the highest weights that the stated format allows, as shares of those of `shape`.
 
     Publishers whose tool is known convert all of a dense text model; any other may leave out attention, recurrent layers and encoders.
     """
     is_usual = usual_quantization_config(shape.name) is not None and shape.is_dense and not shape.encoders
-    left_out = HEAD if is_usual else ALL_BUT_EXPERTS if shape.is_sparse else ALL_BUT_FEED_FORWARD
-    bounds = bounds_of_formats(stated, left_out) if stated is not None else None
+    converts = Converts.ALL if is_usual else Converts.EXPERTS if shape.is_sparse else Converts.FEED_FORWARD
+    bounds = smallest_and_largest(shape, stated, converts) if stated is not None else None
     if bounds is None:
         return Fraction(1), Fraction(1)
-    likely = _plain_bytes(shape)
-    smallest, largest = (
-        _plain_bytes(read_config(catalogue.with_quantization(config, bound), name=shape.name)) for bound in bounds
-    )
+    likely, (smallest, largest) = _plain_bytes(shape), map(_plain_bytes, bounds)
     return min(Fraction(1), Fraction(smallest, likely)), max(Fraction(1), Fraction(largest, likely))
 
 
