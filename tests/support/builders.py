@@ -3,7 +3,7 @@
 from fractions import Fraction
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from kvgate import catalogue
 from kvgate.budget.draft import Draft
@@ -15,7 +15,7 @@ from kvgate.budget.units import gib
 from kvgate.hf_config import read_config, read_draft
 from kvgate.hf_config.blocks import attention, dense_mlp, vector
 
-_PARALLEL = {"tensor", "pipeline", "data", "expert", "decode_context"}
+_PARALLEL = {each.name for each in fields(Parallelism)}
 _REQUEST = {
     "shape",
     "draft",

@@ -49,7 +49,13 @@ class Parallelism(Struct, frozen=True, kw_only=True):
     pipeline: int = 1
     data: int = 1
     expert: bool = False
-    """True where each expert stays whole on one of tensor × data ranks instead of being cut."""
+    """True where each expert stays whole on one rank instead of being cut over all of them."""
+    redundant_experts: int = 0
+    """Copies of experts that every layer holds beside its own, where vLLM balances the load (`--eplb-config`)."""
+    balances_experts: bool = False
+    """True where vLLM moves experts between ranks while it serves (`--enable-eplb`)."""
+    elastic: bool = False
+    """True where data parallel ranks may be added later; each keeps as many experts as at the start (`--enable-elastic-ep`)."""
     decode_context: int = 1
     """Tensor-parallel ranks that divide a request's cache between them; they are no further GPUs."""
     prefill_context: int = 1
@@ -61,13 +67,24 @@ class Parallelism(Struct, frozen=True, kw_only=True):
         return self.tensor * self.pipeline * self.prefill_context * self.data
 
     @property
+    def _ranks_of_a_stage(self) -> int:
+        return self.tensor * self.prefill_context * self.data
+
+    @property
     def num_expert_ranks(self) -> int:
         """Ranks over which the experts of a layer are distributed; 1 where experts are cut instead."""
-        return self.tensor * self.data if self.expert else 1
+        return self._ranks_of_a_stage if self.expert else 1
+
+    @property
+    def expert_tensor(self) -> int:
+        """Ranks that cut the width of every expert: all that share a layer (0.8.5 to 0.33, `flatten_tp_across_dp_and_pcp`); 1 where
+        experts stay whole."""
+        return 1 if self.expert else self._ranks_of_a_stage
 
     def num_experts_per_rank(self, num_experts: int) -> int:
         """Experts on the fullest rank: the first E mod ranks hold one more than the others (vLLM 0.32, `determine_expert_map`)."""
-        return -(-num_experts // self.num_expert_ranks)
+        redundant = self.redundant_experts if self.balances_experts else 0
+        return -(-(num_experts + redundant) // self.num_expert_ranks)
 
 
 SINGLE_GPU = Parallelism()

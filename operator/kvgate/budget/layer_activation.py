@@ -88,7 +88,7 @@ def _products(mlp: SparseMlp, run: Run) -> int:
     quantization = run.shape.quantization
     if quantization and quantization.method == "mxfp4" and run.accelerator.capability_major in (9, 10):
         return 0
-    size = mlp.intermediate_size if run.parallelism.expert else mlp.intermediate_size // run.parallelism.tensor
+    size = mlp.intermediate_size // run.parallelism.expert_tensor
     hidden = mlp.hidden_size or run.shape.hidden_size
     return mlp.num_experts_per_token * (max(size, hidden) + max(2 * size, hidden))
 

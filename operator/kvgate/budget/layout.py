@@ -84,8 +84,9 @@ def lay_out(request: BudgetRequest, resolved: Resolved, accounting: Accounting) 
 
 def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Accounting) -> LayoutSettings:
     shape, asked, speculation = request.shape, request.settings, request.settings.speculation
-    if asked.parallelism.prefill_context > 1:
-        # its ranks hold a request whole or in parts, which depends on the release and on the other sizes
+    all_latent = all(isinstance(mixer, LatentAttention) for mixer in shape.mixers)
+    if asked.parallelism.prefill_context > 1 and not (accounting.shares_prompts and all_latent):
+        # only MLA is served, and of it every rank holds the tokens that decode_context_parallel_size leaves it (0.27+)
         raise UnmodelledValue("prefill_context_parallel_size", asked.parallelism.prefill_context)
     if asked.mamba_cache_mode not in (None, "none", "align"):
         raise UnmodelledKind(f"mamba_cache_mode {asked.mamba_cache_mode}")

@@ -129,8 +129,7 @@ def _expert_elements(matrix: Matrix, run: Run) -> Iterator[int]:
     if not run.accounting.lora_in_experts:
         return
     experts = run.parallelism.num_experts_per_rank(matrix.experts)
-    tensor = 1 if run.parallelism.expert else run.parallelism.tensor
-    sharded = tensor if lora.fully_sharded else 1
+    sharded = run.parallelism.expert_tensor if lora.fully_sharded else 1
     outer = 1 if lora.moe_shared else experts
     local = local_expert(matrix, _storage(run))
     if matrix.cut is Cut.COLUMNS:

@@ -31,7 +31,7 @@ from kvgate.budget.model_shape import (
     UnmodelledLayer,
 )
 from kvgate.budget.request import BudgetRequest
-from kvgate.budget.versions import Accounting, accounting_of
+from kvgate.budget.versions import Accounting, accounting_of, parse_release
 
 _LATENT_ONLY = frozenset({"fp8_ds_mla", "nvfp4_ds_mla"})
 _PER_HEAD = (
@@ -215,6 +215,7 @@ def parallelism_refusals(shape: ModelShape, parallelism: Parallelism) -> tuple[t
     reasons = [("tensor_parallel_size", reason) for reason in _tensor_refusals(shape, parallelism)]
     reasons += [("pipeline_parallel_size", reason) for reason in _pipeline_refusals(shape, parallelism.pipeline)]
     reasons += [("decode_context_parallel_size", reason) for reason in _context_refusals(shape, parallelism)]
+    reasons += _balancing_refusals(shape, parallelism)
     return tuple(dict.fromkeys(reasons))
 
 
@@ -233,7 +234,7 @@ def _tensor_refusals(shape: ModelShape, parallelism: Parallelism) -> Iterator[st
 
 def _matrix_refusals(matrix: Matrix, parallelism: Parallelism) -> Iterator[str]:
     """Yield sizes that do not divide, and blocks of scales that a cut would go through (`validate_fp8_block_shape`)."""
-    tensor = 1 if matrix.experts and parallelism.expert else parallelism.tensor
+    tensor = parallelism.expert_tensor if matrix.experts else parallelism.tensor
     rows, columns = matrix.format.block if matrix.format and not matrix.experts else (0, 0)  # experts get finer blocks
     if matrix.experts:  # vLLM 0.32 makes their blocks smaller (Qwen3-235B-A22B-FP8 on eight GPUs)
         rows, columns = min(rows, _EXPERT_BLOCK), min(columns, _EXPERT_BLOCK)
@@ -273,10 +274,64 @@ def _pipeline_refusals(shape: ModelShape, pipeline: int) -> Iterator[str]:
     yield from islice(apart, 1)
 
 
+def _balancing_refusals(shape: ModelShape, parallelism: Parallelism) -> Iterator[tuple[str, str]]:
+    """Redundant experts and their balance (`ParallelConfig._validate_parallel_config`, 0.9 to 0.33)."""
+    ranks = parallelism.num_expert_ranks
+    if parallelism.redundant_experts and not parallelism.balances_experts:
+        yield "num_redundant_experts", f"{parallelism.redundant_experts} copies of experts need enable_eplb"
+    if parallelism.elastic and not parallelism.balances_experts:
+        yield "enable_elastic_ep", "ranks are added only with enable_eplb"
+    if parallelism.elastic and parallelism.pipeline > 1:
+        yield "enable_elastic_ep", f"ranks cannot be added to {parallelism.pipeline} pipeline stages"
+    if not parallelism.balances_experts:
+        return
+    if not parallelism.expert:
+        yield "enable_eplb", "experts are balanced only with enable_expert_parallel"
+    elif ranks == 1:
+        yield "enable_eplb", "there is one rank, and nothing to balance"
+    for experts in sorted(
+        {matrix.experts for layer, _ in shape.distinct_layers for matrix in layer.matrices if matrix.experts}
+    ):
+        if (experts + parallelism.redundant_experts) % ranks:
+            yield (
+                "num_redundant_experts",
+                f"{experts} experts and {parallelism.redundant_experts} copies do not divide evenly over {ranks} ranks",
+            )
+
+
+def prompt_refusals(request: BudgetRequest) -> Iterator[tuple[str, str]]:
+    """Settings and models for which prefill-context parallelism does not run (0.27 to 0.33, `PCPManager.validate_config`)."""
+    asked, shape = request.settings, request.shape
+    name, release = "prefill_context_parallel_size", parse_release(request.vllm_version)
+    runs, cut = accounting_of(request.vllm_version).shares_prompts, asked.parallelism
+    if cut.prefill_context == 1 or runs is None:
+        return
+    if not runs:
+        if request.accelerator.vendor == "nvidia":
+            yield name, f"no attention kernel of vLLM {request.vllm_version} shares a prompt between ranks"
+        return
+    if not any(isinstance(mixer, LatentAttention | CompressedAttention | UnmodelledLayer) for mixer in shape.mixers):
+        yield name, "vLLM shares the prompts of MLA models only"
+    if asked.lora.enabled:
+        yield name, "it does not go with LoRA"
+    if any(asked.takes(item.modality) for encoder in shape.encoders for item in encoder.items):
+        yield name, "it does not go with images and sounds; language_model_only leaves them out"
+    if asked.speculation is not None and (not asked.speculation.uses_own_layers or release < (0, 30)):
+        yield name, f"it does not go with drafts by {asked.speculation.method}"
+    if cut.pipeline > 1 and release <= (0, 30):
+        yield name, "it does not go with pipeline stages in this release"
+    sizes = sorted({1, cut.prefill_context, cut.tensor * cut.prefill_context})
+    if cut.decode_context not in sizes:
+        yield (
+            "decode_context_parallel_size",
+            f"beside prefill-context parallelism it must be one of {', '.join(map(str, sizes))}",
+        )
+
+
 def _context_refusals(shape: ModelShape, parallelism: Parallelism) -> Iterator[str]:
     """Full attention divides tokens only between ranks that hold the same KV heads (`ParallelConfig` checks)."""
     context, tensor = parallelism.decode_context, parallelism.tensor
-    # beside prefill_context, other sizes go together, and no budget is given
+    # beside prefill_context, other sizes go together
     if context == 1 or parallelism.prefill_context > 1:
         return
     if tensor % context:

@@ -140,6 +140,9 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where `--performance-mode` doubles the default batch limits (throughput) or captures every small size (interactivity)."""
     falls_back_to_float16: bool = False
     """True where vLLM serves a bfloat16 model in float16 on a GPU without bfloat16 (`_resolve_auto_dtype`)."""
+    shares_prompts: bool | None = False
+    """True where prefill-context parallelism runs, and every one of its ranks holds the cache that decode-context parallelism leaves it;
+    False where no attention kernel can do it; None: nobody has read the release."""
     offloads_after_loading: bool = False
     """True where a weight that is kept in host memory goes back there after a kernel has repacked it."""
     lora_in_experts: bool = False
@@ -230,7 +233,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     ((0, 21), {"tokens_by_concurrency": True, "nvfp4_capabilities": frozenset({10})}),
     ((0, 22), {"sampler_program_rows": False, "unsplit_large_blocks": True, "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"})}),
     ((0, 24), {"v2_runner_architectures": _DENSE_V2_FIRST, "interleaved_positions_have_room": False}),
-    ((0, 25), {"batch_holds_media_item": True}),
+    ((0, 25), {"batch_holds_media_item": True, "shares_prompts": None}),
     ((0, 26), {
         "v2_runner_dense": True,
         "hybrid_prefix_caching": True,
@@ -238,7 +241,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "reserves_batches_in_flight": True,
         "packed_caches_refuse_windows": True,
     }),
-    ((0, 27), {"consumed_accounting": True, "counts_fragments": True}),
+    ((0, 27), {"shares_prompts": True, "consumed_accounting": True, "counts_fragments": True}),
     ((0, 28), {"blackwell_graphs": True, "scheduled_tokens_leave_draft_slots": False}),
     ((0, 29), {"null_blocks": 1, "v2_runner_architectures": None, "v2_graphs_deducted": True}),
     ((0, 31), {"counts_fragments": False}),

@@ -29,6 +29,8 @@ VOCABULARY_MULTIPLE = 64
 EXACT_WITHIN = Fraction(1, 200)
 """A checkpoint's index that differs by less confirms the formulas: the rest is scales and names of tensors (28 published indexes
 agree to 0.01 %)."""
+_BALANCING_STEPS = 1000
+"""Steps whose load of every expert is remembered (`EPLBConfig.window_size`)."""
 _STORED_AS_IT_IS = (9, 0)
 """Compute capability of kernels that hold MXFP4 as the checkpoint does."""
 
@@ -90,6 +92,8 @@ def rank_weights(
         loaded += count * sum(allocated_bytes(size, unsplit_large_blocks=unsplit_large_blocks) for size in sizes)
     for layer, count in distinct_layers(shape, *stage):
         loaded += count * _absorbed_bytes(shape, layer, parallelism)
+    if parallelism.balances_experts:
+        loaded += _balancing_bytes(shape, replace(built, loaded=True), stage)
     return Weights(parameter_bytes=plain, loaded_bytes=loaded)
 
 
@@ -135,16 +139,16 @@ def local_matrix(matrix: Matrix, storage: Storage) -> LocalMatrix:
 
 def local_expert(matrix: Matrix, storage: Storage) -> LocalMatrix:
     """Return the rank's part of an expert: cut along its inner width, or whole; classes and kernels pad what is left."""
-    tensor, is_down = storage.parallelism.tensor, matrix.cut is Cut.COLUMNS
+    tensor, is_down = storage.parallelism.expert_tensor, matrix.cut is Cut.COLUMNS
     whole = matrix.columns if is_down else matrix.rows[0].elements
-    if tensor > 1:
-        whole = max(whole, matrix.least_width * tensor)
+    if storage.parallelism.tensor > 1 and not storage.parallelism.expert:
+        whole = max(whole, matrix.least_width * storage.parallelism.tensor)
     outer_multiple, inner_multiple = 1, 1
     if matrix.format is None and storage.is_blackwell:
         inner_multiple = 128  # FlashInfer's kernel takes plain experts in steps of this width
     elif matrix.format is not None and matrix.format.format == "mxfp4":
         outer_multiple, inner_multiple = mxfp4_multiples(storage.compute_capability, loaded=storage.loaded)
-    inner = round_up(whole // (1 if storage.parallelism.expert else tensor), inner_multiple)
+    inner = round_up(whole // tensor, inner_multiple)
     outer = round_up(matrix.rows[0].elements if is_down else matrix.columns, outer_multiple)
     return LocalMatrix(
         parts=(outer,) if is_down else (inner,) * len(matrix.rows),
@@ -180,6 +184,17 @@ def _absorbed_bytes(shape: ModelShape, layer: LayerShape, parallelism: Paralleli
         for mixer in layer.mixers
         if isinstance(mixer, LatentAttention)
     )  # fmt: skip
+
+
+def _balancing_bytes(shape: ModelShape, storage: Storage, stage: tuple[int, int]) -> int:
+    """Bytes by which vLLM moves experts between ranks: a copy of one layer's experts, and how often each was used in the last 1000 steps
+    (0.32, `EplbState.add_model`; `window_size`)."""
+    layers = [layer for layer in shape.layers[slice(*stage)] if any(matrix.experts for matrix in layer.matrices)]
+    if not layers:
+        return 0
+    experts = [matrix for matrix in layers[0].matrices if matrix.experts]
+    copies = experts[0].experts + storage.parallelism.redundant_experts
+    return sum(tensor_sizes(experts, storage)) + 4 * copies * len(layers) * _BALANCING_STEPS
 
 
 def _end_tensors(shape: ModelShape, storage: Storage, stage: tuple[int, int]) -> Iterator[int]:

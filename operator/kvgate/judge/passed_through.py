@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kvgate.budget import parse_patch
 from kvgate.rules.finding import Finding, Remedy, Rule, Scope, Severity, Words, any_one, do, words
-from kvgate.vllm.settings import INVALID_SETTING, MENTIONED, read_settings, with_speculation
+from kvgate.vllm.settings import INVALID_SETTING, MENTIONED, read_settings, with_whole_configs
 from kvgate.vllm.variables import (
     ALLOW_LONG,
     CACHE_MOUNT,
@@ -99,7 +99,7 @@ def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data
     model = Argument(text="model", path="")
     arguments = [Argument(text=text, path=f"spec.vllm.extraArgs[{index}]") for index, text in enumerate(extra_args)]
     line = parse_arguments([model, *arguments], release, is_literal=True)
-    values = with_speculation({name: option.value for name, option in line.given.items()})
+    values = with_whole_configs({name: option.value for name, option in line.given.items()})
     known, problems = read_settings(values)
     is_beyond = is_own_image or release > newest_read()
     refused = Severity.WARNING if is_beyond else Severity.ERROR

@@ -31,7 +31,7 @@ from kvgate.vllm.settings import (
     read_settings,
     stretches_length,
     unmodelled_kinds,
-    with_speculation,
+    with_whole_configs,
 )
 from kvgate.vllm.values import UnusableValue
 from kvgate.vllm.variables import ALLOW_LONG
@@ -111,7 +111,7 @@ def read_request(
     models: PublishedModels = NO_MODELS,
 ) -> tuple[BudgetRequest | None, tuple[Finding, ...]]:
     """Return the question that the values ask, and the findings about it. The question is None where a fact is missing."""
-    values = with_speculation(values)
+    values = with_whole_configs(values)
     known, problems = read_settings(values)
     if not problems and "model" not in known and "model_config" not in known:
         missing = "{model} and {model_config} are missing; give a Hugging Face id, or the model's config.json"

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from kvgate.budget import Budget, Guarantee
 from kvgate.budget.settings import uncut_item_tokens
-from kvgate.budget.support import parallelism_refusals
+from kvgate.budget.support import parallelism_refusals, prompt_refusals
 from kvgate.rules.finding import (
     Change,
     Finding,
@@ -54,7 +54,7 @@ PARALLEL_SIZE_REFUSED = Rule(
     id="ParallelSizeRefused",
     severities=(Severity.ERROR,),
     scope=Scope.SETTINGS,
-    title="A parallel size does not divide the model's heads, layers or quantisation blocks.",
+    title="A parallel size does not divide the model's heads, layers, experts or quantisation blocks, or does not go with the others.",
     explanation="vLLM refuses it.",
 )
 
@@ -62,7 +62,7 @@ PARALLEL_SIZE_REFUSED = Rule(
 def sizes_divide(budget: Budget) -> Iterable[Finding]:
     """Parallel sizes that do not go with heads, layers or quantisation blocks."""
     shape, parallelism = budget.request.shape, budget.request.settings.parallelism
-    for setting, reason in parallelism_refusals(shape, parallelism):
+    for setting, reason in (*parallelism_refusals(shape, parallelism), *prompt_refusals(budget.request)):
         remedy = do("choose another {setting}", setting=SettingName(setting))
         if setting == "tensor_parallel_size":
             alone = (replace(parallelism, tensor=t, pipeline=1, decode_context=1) for t in (1, 2, 3, 4, 5, 6, 7, 8, 16))

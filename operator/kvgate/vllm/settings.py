@@ -120,9 +120,15 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="decode_context_parallel_size", read=_size, budget="parallelism.decode_context", owner=_SPEC, spellings=("-dcp",),
             help="Ranks that share the cache of one request."),
     Setting(name="prefill_context_parallel_size", read=_size, budget="parallelism.prefill_context", owner=_SPEC, spellings=("-pcp",),
-            help="GPUs that share a prompt; how they share its cache is not modelled."),
+            help="GPUs that share a prompt; each holds its cache whole, or what decode_context_parallel_size leaves it."),
     Setting(name="enable_expert_parallel", read=truth, budget="parallelism.expert", owner=_SPEC, spellings=("-ep",), is_switch=True,
             help="Give every GPU whole experts instead of a part of each."),
+    Setting(name="num_redundant_experts", read=values.count(1 << 16), budget="parallelism.redundant_experts",
+            help="Copies of experts in every layer, beside its own."),
+    Setting(name="enable_eplb", read=truth, budget="parallelism.balances_experts", is_switch=True,
+            help="Move experts between GPUs while serving."),
+    Setting(name="enable_elastic_ep", read=truth, budget="parallelism.elastic", is_switch=True,
+            help="Let data parallel ranks be added later; the memory of each stays as it is."),
     # Blocks, CUDA graphs, scheduling.
     Setting(name="block_size", read=whole(16384), budget="block_size", owner=_SPEC, help="Tokens of a KV cache block."),
     Setting(name="enforce_eager", read=truth, budget="enforce_eager", owner=_SPEC, is_switch=True, help="Run without CUDA graphs."),
@@ -203,14 +209,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="lora_config", unmodelled="LoRA given as one object"),
     Setting(name="load_format", unmodelled="a load format of its own", harmless=_LOAD_FORMATS),
     Setting(name="quantization_config", unmodelled="a quantisation of its own"),
-    Setting(name="num_redundant_experts", unmodelled="redundant experts"),
     Setting(name="worker_cls", unmodelled="a worker of its own", harmless=("auto",)),
     Setting(name="model_class_overrides", unmodelled="a model class of its own"),
     Setting(name="hf_config_path", unmodelled="overrides of the model's config"),
     Setting(name="hf_overrides", unmodelled="overrides of the model's config"),
     Setting(name="rope_scaling", unmodelled="overrides of the model's config"),
     # They move a little memory, by an amount without a formula.
-    Setting(name="enable_eplb", is_mentioned=True, harmless=(False,)),
     Setting(name="enable_dbo", is_mentioned=True, harmless=(False,)),
     Setting(name="ubatch_size", is_mentioned=True, harmless=(0, 1)),
     Setting(name="all2all_backend", is_mentioned=True, harmless=("allgather_reducescatter", "naive")),
@@ -277,13 +281,17 @@ def read_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, W
     return known, problems
 
 
-def with_speculation(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Join the options that each give one key of the speculative config; a config that is given itself wins over them."""
+def with_whole_configs(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Join the options that each give one key of the speculative config; a config that is given itself wins over them. Take redundant
+    experts out of `--eplb-config`, which has replaced an option of its own (0.10.2)."""
     parts = {key: given[name] for name, key in _PARTS_OF_SPECULATION.items() if given.get(name) is not None}
     rest = {name: value for name, value in given.items() if name not in _PARTS_OF_SPECULATION}
-    if not parts or rest.get("speculative_config"):
-        return rest
-    return {**rest, "speculative_config": parts}
+    if parts and not rest.get("speculative_config"):
+        rest["speculative_config"] = parts
+    balancing = rest.pop("eplb_config", None)
+    if isinstance(balancing, Mapping) and rest.get("num_redundant_experts") is None:
+        rest["num_redundant_experts"] = balancing.get("num_redundant_experts")
+    return rest
 
 
 def engine_settings(known: Mapping[str, Any]) -> EngineSettings:

@@ -225,10 +225,13 @@ def test_a_variable_may_allow_any_length(value: str, *, fits: bool) -> None:
     assert (judged.verdict is Verdict.FITS) is fits
 
 
-@pytest.mark.parametrize("vllm", [{}, {"kvCacheMemoryBytes": 1 << 30}, {"decodeContextParallelSize": 2}])
-def test_ranks_that_share_a_prompt_are_counted_and_leave_the_verdict_open(vllm: dict[str, Any]) -> None:
-    """Whether they hold a request's cache whole or in parts moved between releases: no figure, and no refusal."""
-    result = assessed({"prefillContextParallelSize": 2, "tensorParallelSize": 2, "maxNumSeqs": 4, **vllm})
+@pytest.mark.parametrize("vllm", [{}, {"kvCacheMemoryBytes": 1 << 30}])
+def test_ranks_that_share_a_prompt_leave_the_verdict_open_where_nobody_has_read_the_release(
+    vllm: dict[str, Any],
+) -> None:
+    result = assessed(
+        {"prefillContextParallelSize": 2, "tensorParallelSize": 2, "maxNumSeqs": 4, "version": "0.26.0", **vllm}
+    )
     assert result.verdict is Verdict.UNKNOWN
     assert result.decision is Decision.ADMIT_WITH_WARNING
     assert result.budget is not None
@@ -236,6 +239,21 @@ def test_ranks_that_share_a_prompt_are_counted_and_leave_the_verdict_open(vllm: 
     (finding,) = [each for each in result.findings if each.rule.id == "UnmodelledKind"]
     assert finding.field == "prefill_context_parallel_size"
     assert "spec.vllm.prefillContextParallelSize 2 is not modelled" in finding.message
+
+
+def test_prompts_of_a_model_without_mla_are_not_shared() -> None:
+    result = assessed({"prefillContextParallelSize": 2, "tensorParallelSize": 2, "maxNumSeqs": 4})
+    assert result.verdict is Verdict.DOES_NOT_FIT
+    messages = [each.message for each in result.findings if each.rule.id == "ParallelSizeRefused"]
+    assert messages == [
+        "spec.vllm.prefillContextParallelSize: vLLM shares the prompts of MLA models only; vLLM refuses it"
+    ]
+
+
+def test_copies_of_experts_are_named_by_their_option() -> None:
+    result = assessed({"maxNumSeqs": 4, "extraArgs": ['--eplb-config={"num_redundant_experts": 8}']})
+    messages = [each.message for each in result.findings if each.rule.id == "ParallelSizeRefused"]
+    assert messages == ["--num-redundant-experts: 8 copies of experts need enable_eplb; vLLM refuses it"]
 
 
 @pytest.mark.parametrize(
