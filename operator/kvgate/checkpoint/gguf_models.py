@@ -61,8 +61,6 @@ class _Family(Struct, frozen=True, kw_only=True):
     """Keys beside those of all architectures."""
     values: Mapping[str, Any] = {}
     """Values of the class's own defaults, which the file does not state."""
-    needs_config: bool = False
-    """True where transformers makes no config from the metadata: vLLM then needs --hf-config-path."""
 
 
 _WINDOW = {"attention.sliding_window": "sliding_window"}
@@ -102,12 +100,14 @@ _FAMILIES: dict[str, _Family] = {
             **_WINDOW, "expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok",
             "expert_feed_forward_length": "intermediate_size",
         },
-        needs_config=True,
     ),
-    "deepseek2": _Family(model_type="deepseek_v3", model_class="DeepseekV3ForCausalLM", keys=_DEEPSEEK_KEYS, needs_config=True),
-    "command-r": _Family(model_type="cohere", model_class="CohereForCausalLM", needs_config=True),
+    "deepseek2": _Family(model_type="deepseek_v3", model_class="DeepseekV3ForCausalLM", keys=_DEEPSEEK_KEYS),
+    "command-r": _Family(model_type="cohere", model_class="CohereForCausalLM"),
 }  # fmt: skip
-"""`general.architecture` → the model that vLLM runs, as far as kvgate reads its class."""
+"""`general.architecture` → the model that vLLM runs, as far as kvgate reads its class.
+
+transformers makes no config of gpt-oss, deepseek2 and command-r: vLLM takes them with a config.json beside them, or --hf-config-path.
+"""
 
 _LAYER = re.compile(r"blk\.(?P<layer>\d+)\.(?P<module>\w+)\.(?P<suffix>\w+)", re.ASCII)
 _ENDS = {
@@ -162,12 +162,6 @@ def gguf_config(file: GgufFile, beside: Mapping[str, Any] | None = None) -> dict
     config["vocab_size"] = _vocabulary(file)
     _COMPLETE.get(architecture, _nothing)(config, file)
     return {**config, "quantization_config": {"quant_method": "gguf"}}
-
-
-def needs_config_path(file: GgufFile) -> bool:
-    """Return True where vLLM takes the file only with --hf-config-path, because transformers makes no config from its metadata."""
-    family = _FAMILIES.get(file.architecture)
-    return family is None or family.needs_config
 
 
 def gguf_tensors(file: GgufFile) -> tuple[StoredTensor, ...]:

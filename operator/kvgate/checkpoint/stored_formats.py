@@ -28,6 +28,8 @@ TOLERANCE = 100
 _SMALL_BYTES = 2048
 """Bytes that a tensor may have beyond a format's formula: tables of quantisation levels (bitsandbytes), scalars of scales."""
 _IN_LAYER = re.compile(r"(?:(?P<before>[\w.]+)\.)?(?:layers|h|blocks)\.(?P<layer>\{\})\.(?P<tail>.+)")
+_IN_DRAFT = re.compile(r"(?:[\w.]+\.)?mtp\.layers\.\{\}\.(?P<tail>.+)")
+"""The layer of a draft that is numbered by itself; most drafts count on behind the last layer."""
 _TEXT_PARTS = frozenset({"model", "language_model", "text_model", "backbone", "transformer", "decoder", "llm"})
 _EXPERTS = frozenset({"experts", "layer_experts"})
 _NEVER_LOADED = ("inv_freq", "cos_cached", "sin_cached")
@@ -63,7 +65,7 @@ def with_stored_formats(shape: ModelShape, groups: Sequence[TensorGroup], *, met
     formats = [matrix.format for layer, _ in shape.distinct_layers for matrix in layer.matrices]
     known = tuple(dict.fromkeys(each for each in (shape.quantization, *formats) if each is not None))
     restored = _Restored(known=known, method=method or "as-stored", element_bytes=DTYPE_BYTES[shape.dtype])
-    of_layers = _by_layer(groups)
+    of_layers = _by_layer(groups, len(shape.layers))
     layers = tuple(restored.layer(layer, of_layers.get(index, ())) for index, layer in enumerate(shape.layers))
     padding_bytes = restored.padding_bytes
     drafts = tuple(
@@ -116,17 +118,21 @@ def _in_layer(name: str) -> re.Match[str] | None:
     return found if is_text else None
 
 
-def _by_layer(groups: Iterable[TensorGroup]) -> dict[int, tuple[TensorGroup, ...]]:
+def _by_layer(groups: Iterable[TensorGroup], num_layers: int) -> dict[int, tuple[TensorGroup, ...]]:
     """Return the groups that have a tensor in each layer, named by what follows the layer and with their sizes in it."""
     of_layers: dict[int, list[TensorGroup]] = {}
     for group in groups:
-        if (found := _in_layer(group.name)) is None:
+        if found := _IN_DRAFT.fullmatch(group.name):
+            first = num_layers
+        elif found := _in_layer(group.name):
+            first = 0
+        else:
             continue
         numbers = list(group.at(0))
-        count = group.count // len(numbers)
-        here = replace(group, name=found["tail"], count=count, size_bytes=group.size_bytes // len(numbers), numbers=())
+        count, size = group.count // len(numbers), group.size_bytes // len(numbers)
+        here = replace(group, name=found["tail"], count=count, size_bytes=size, numbers=())
         for number in numbers:
-            of_layers.setdefault(number, []).append(here)
+            of_layers.setdefault(first + number, []).append(here)
     return {number: tuple(found) for number, found in of_layers.items()}
 
 

@@ -14,7 +14,6 @@ from kvgate.checkpoint.gguf_models import (
     gguf_config,
     gguf_spelling,
     gguf_tensors,
-    needs_config_path,
 )
 from kvgate.checkpoint.published import Published, shape_of
 from kvgate.checkpoint.tensors import CheckpointError, bytes_of, summarize
@@ -165,12 +164,6 @@ def test_widths_that_the_metadata_lacks_are_read_from_the_tensors() -> None:
     ]
     config = gguf_config(file_of(metadata, entries))
     assert (config["shared_expert_intermediate_size"], config["moe_intermediate_size"]) == (512, 256)
-
-
-def test_transformers_makes_no_config_of_some_architectures() -> None:
-    assert needs_config_path(file_of(metadata_of("deepseek2")))
-    assert needs_config_path(file_of({}))
-    assert not needs_config_path(file_of(metadata_of("llama")))
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,18 @@ def test_drafts_tied_heads_and_rotary_tables_are_not_loaded() -> None:
     assert loaded_bytes(shape, summarize(new_tensors(extra))) == 2 * 128256 * 4096 + 200
 
 
+@pytest.mark.parametrize("layer", ["model.layers.4", "mtp.layers.0", "model.mtp.layers.0"])
+def test_a_draft_has_formats_of_its_own(layer: str) -> None:
+    """The config says AWQ everywhere, and the draft's projection is plain."""
+    draft = summarize(
+        new_tensors([*plain(f"{layer}.mlp.down_proj", 4096, 14336), *awq(f"{layer}.self_attn.o_proj", 4096, 4096)])
+    )
+    before = read_config(new_llama_config(num_nextn_predict_layers=1, quantization_config=AWQ))
+    (own,) = with_stored_formats(before, (*llama(awq), *draft)).draft_layers
+    assert formats_of(before.draft_layers[0]).keys() == {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}
+    assert formats_of(own).keys() == {"qkv_proj", "o_proj", "gate_up_proj"}
+
+
 def test_what_the_config_does_not_describe_is_scaled() -> None:
     groups = (*llama(), *summarize(new_tensors([("extra.weight", "BF16", (1 << 28,))])))
     shape = read(groups)
