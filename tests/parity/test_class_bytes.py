@@ -1,7 +1,7 @@
 """Weight bytes of model classes of which no published config is at hand, against vLLM's own classes.
 
-class_bytes.jsonl holds small configs, which transformers' config classes gave with four layers, and the parameter bytes of every
-pipeline stage that vLLM 0.32.0's class allocates for them on a CPU.
+class_bytes.jsonl holds configs, many of them as transformers' config classes give them, and the parameter bytes of every pipeline
+stage that vLLM 0.32.0's class allocates for them on a CPU.
 """
 
 import json
@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from kvgate.budget.hardware import Parallelism, stage_sizes
+from kvgate.budget.request import EngineSettings
+from kvgate.budget.run import built_shape
+from kvgate.budget.versions import accounting_of
 from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import read_config
 
@@ -21,11 +24,12 @@ HOPPER = (9, 0)
 
 
 def stage_bytes(config: dict[str, Any], tensor: int, pipeline: int) -> list[int]:
-    shape, first, found = read_config(config), 0, []
+    cut, first, found = Parallelism(tensor=tensor, pipeline=pipeline), 0, []
+    shape = built_shape(read_config(config), accounting_of("0.32.0"), EngineSettings(parallelism=cut))
     for size in stage_sizes(len(shape.layers), pipeline):
         weights = rank_weights(
             shape,
-            Parallelism(tensor=tensor, pipeline=pipeline),
+            cut,
             (first, first + size),
             unsplit_large_blocks=False,
             compute_capability=HOPPER,

@@ -220,6 +220,8 @@ class Encoder(Struct, frozen=True, kw_only=True):
     """Hidden sizes of the language model in one embedding: several where layers inside the model see the picture too (Qwen3-VL)."""
     num_heads: int = 0
     """Heads of a tower that every rank holds whole if tensor parallelism does not divide them; 0: the tower has no such way out."""
+    whole_with_heads: frozenset[str] = frozenset()
+    """Names of the weights that are then whole, where others stay cut (InternViT's attention); empty: all of them."""
 
     @property
     def max_item_tokens(self) -> int:

@@ -13,6 +13,7 @@ from kvgate.budget.matrix import whole
 from kvgate.budget.model_shape import (
     DTYPE_BYTES,
     MROPE_POSITIONS,
+    Encoder,
     LatentAttention,
     LayerShape,
     ModelShape,
@@ -171,25 +172,35 @@ def built_shape(shape: ModelShape, accounting: Accounting, settings: EngineSetti
         accounting.leaves_out_unused_encoders and not any(settings.takes(item.modality) for item in encoder.items)
         for encoder in shape.encoders
     )
-    uncut = tuple(
-        settings.mm_encoder_tp_mode == "data" or encoder.num_heads % settings.parallelism.tensor > 0
-        for encoder in shape.encoders
-    )
+    uncut = tuple(_uncut(encoder, settings) for encoder in shape.encoders)
     widens = accounting.interleaved_positions_have_room and any(table.is_interleaved for table in shape.rotary)
     if not (ties or widens or any(left_out) or any(uncut)):
         return shape
     return _built(shape, left_out, uncut, ties=ties, widens=widens)
 
 
+def _uncut(encoder: Encoder, settings: EngineSettings) -> frozenset[str]:
+    """Return the names of the weights that every rank holds whole, although the class would cut them."""
+    every = frozenset(matrix.name for matrix, _ in encoder.matrices)
+    if settings.mm_encoder_tp_mode == "data":
+        return every
+    return (encoder.whole_with_heads or every) if encoder.num_heads % settings.parallelism.tensor else frozenset()
+
+
 @lru_cache(maxsize=1024)
 def _built(
-    shape: ModelShape, left_out: tuple[bool, ...], uncut: tuple[bool, ...], *, ties: bool, widens: bool
+    shape: ModelShape, left_out: tuple[bool, ...], uncut: tuple[frozenset[str], ...], *, ties: bool, widens: bool
 ) -> ModelShape:
     encoders = tuple(
-        replace(encoder, matrices=tuple((whole(matrix), count) for matrix, count in encoder.matrices))
-        if is_uncut
+        replace(
+            encoder,
+            matrices=tuple(
+                (whole(matrix) if matrix.name in names else matrix, count) for matrix, count in encoder.matrices
+            ),
+        )
+        if names
         else encoder
-        for encoder, is_out, is_uncut in zip(shape.encoders, left_out, uncut, strict=True)
+        for encoder, is_out, names in zip(shape.encoders, left_out, uncut, strict=True)
         if not is_out
     )
     rotary = tuple(

@@ -13,7 +13,7 @@ from kvgate.hf_config.delta_nets import gdn_stack, kimi_stack
 from kvgate.hf_config.encoder_decoder import mllama_stack, whisper_stack
 from kvgate.hf_config.family import Architecture, Family, Multimodal
 from kvgate.hf_config.fields import Fields
-from kvgate.hf_config.gemma import gemma3_stack, gemma4_stack
+from kvgate.hf_config.gemma import gemma3_stack, gemma3n_stack, gemma4_stack
 from kvgate.hf_config.heads_by_layer import gpt_oss_stack, laguna_stack, llama4_stack, mimo_stack, step_stack
 from kvgate.hf_config.latent import latent_stack, minimax_m3_stack
 from kvgate.hf_config.layers import hunyuan_stack, uniform_stack
@@ -25,10 +25,11 @@ from kvgate.hf_config.mamba import (
     jamba_stack,
     mamba2_stack,
     mamba_stack,
+    zamba2_stack,
 )
 from kvgate.hf_config.multimodal import MULTIMODAL
 from kvgate.hf_config.nemotron import nemotron_nas_stack, nemotron_stack
-from kvgate.hf_config.pooling import POOLING, bidirectional, converted, converted_from
+from kvgate.hf_config.pooling import POOLING, converted, converted_from, embedding_norm
 
 _ALL_ENDS = frozenset(End)
 _TIED_ENDS = frozenset({End.EMBEDDING, End.NORM})
@@ -110,10 +111,12 @@ _UNIFORM: dict[str, Architecture] = {
         head_norms="head", head_norm_key="qk_norm", router_bias=True, router_bytes_per_element=4, ends_everywhere=_ALL_ENDS
     ),
     "InternLMForCausalLM": Architecture(bias_key="bias"),
-    "InternLM2ForCausalLM": Architecture(bias_key="bias"),
+    "InternLM2ForCausalLM": Architecture(bias_key="bias", ends_everywhere=_ALL_ENDS),
     "InternLM3ForCausalLM": Architecture(bias_key="qkv_bias"),
+    "IQuestCoderForCausalLM": _LLAMA,
     "Jais2ForCausalLM": Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias", gated_mlp=False, norm_bias=True, positions=False),
     "LlamaForCausalLM": _LLAMA,
+    "LLaMAForCausalLM": _LLAMA,
     "MiMoForCausalLM": Architecture(qkv_bias=True),
     "MiniCPMForCausalLM": Architecture(tied=True, ends_everywhere=_ALL_ENDS),
     "MiniCPM3ForCausalLM": Architecture(tied=True, ends_everywhere=_ALL_ENDS),
@@ -156,6 +159,7 @@ _UNIFORM: dict[str, Architecture] = {
     "Starcoder2ForCausalLM": Architecture(
         bias_key="use_bias", mlp_bias_key="use_bias", gated_mlp=False, norm_bias=True, tied=True, positions=False
     ),
+    "TeleChat3ForCausalLM": _LLAMA,
     "VaultGemmaForCausalLM": Architecture(tied=True, bias_key="attention_bias", full_attention_every=2, positions=False),
     "XverseForCausalLM": Architecture(),
     "YiForCausalLM": _LLAMA,
@@ -163,6 +167,7 @@ _UNIFORM: dict[str, Architecture] = {
 """Classes whose layers differ in nothing but their window and their feed-forward block; one row per class."""
 
 _MAMBA = Architecture(tied=True, positions=False, ends_everywhere=_ALL_ENDS)
+_ZAMBA2 = Architecture(tied=True, ends_everywhere=_ALL_ENDS)
 _CORRECTED = Architecture(router_bias=True)
 """The router corrects the scores of its experts."""
 _FLOAT32_ROUTER = Architecture(router_bias=True, router_bytes_per_element=4)
@@ -177,6 +182,31 @@ _FAMILIES: dict[str, Family] = {
     **POOLING,
     "BailingMoeV2_5ForCausalLM": Family(layers=bailing_stack),
     "BambaForCausalLM": Family(layers=bamba_stack, known=Architecture(ends_everywhere=_ALL_ENDS)),
+    "BloomForCausalLM": Family(
+        layers=uniform_stack,
+        known=Architecture(
+            qkv_bias=True,
+            output_bias=True,
+            mlp_bias=True,
+            gated_mlp=False,
+            norm_bias=True,
+            tied=True,
+            positions=False,
+            ends_everywhere=_ALL_ENDS,
+        ),
+        heads=(embedding_norm,),
+    ),
+    "DbrxForCausalLM": Family(
+        layers=uniform_stack,
+        known=Architecture(ends_everywhere=_ALL_ENDS),
+        renamed={
+            "num_attention_heads": "n_heads",
+            "num_key_value_heads": "attn_config.kv_n_heads",
+            "num_experts": "ffn_config.moe_num_experts",
+            "num_experts_per_tok": "ffn_config.moe_top_k",
+            "moe_intermediate_size": "ffn_config.ffn_hidden_size",
+        },
+    ),
     "DeciLMForCausalLM": Family(layers=nemotron_nas_stack, known=_LLAMA),
     "DeepseekV2ForCausalLM": Family(layers=latent_stack),
     "DeepseekV32ForCausalLM": Family(layers=latent_stack, known=_CORRECTED),
@@ -194,6 +224,13 @@ _FAMILIES: dict[str, Family] = {
             ends_everywhere=_TIED_ENDS,
             full_attention_every=6,
         ),
+    ),
+    "Gemma3nForCausalLM": Family(
+        layers=gemma3n_stack,
+        known=Architecture(
+            tied=True, bias_key="attention_bias", head_norms="head", ends_everywhere=_TIED_ENDS, full_attention_every=5
+        ),
+        supports_pipeline=False,
     ),
     "Gemma4ForCausalLM": Family(
         layers=gemma4_stack,
@@ -259,10 +296,20 @@ _FAMILIES: dict[str, Family] = {
         supports_pipeline=False,
         own_ends=True,
     ),
+    "Zamba2ForCausalLM": Family(layers=zamba2_stack, known=_ZAMBA2, supports_pipeline=False),
 }
 """The classes above, and those whose layers are read by a function of their own; one row per class."""
 
 _MODEL_TYPES: dict[str, str] = {
+    "gpt_oss": "GptOssForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "gemma": "GemmaForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "cohere2": "Cohere2ForCausalLM",
+    "granite": "GraniteForCausalLM",
+    "internlm2": "InternLM2ForCausalLM",
     "llama": "LlamaForCausalLM",
     "ministral3": "Ministral3ForCausalLM",
     "mistral": "MistralForCausalLM",
@@ -284,7 +331,7 @@ def family_of(architecture: str, fields: Fields) -> Family | None:
     """
     if (row := _row(architecture, fields)) is not None:
         if fields.values.get("is_causal") is False and architecture in _READ_IS_CAUSAL:
-            return replace(row, layers=bidirectional(row.layers))
+            return replace(row, both_ways=True)
         return row
     names, scores = converted_from(architecture)
     rows = (_row(name, fields) for name in names)

@@ -1,6 +1,6 @@
 """The contract of readers of model classes: the facts that a reader gets, and the parts that it returns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -95,6 +95,7 @@ class Stack(Struct, frozen=True, kw_only=True):
 
 
 StackReader = Callable[[LanguageModel], Stack]
+Head = Callable[[LanguageModel], Iterable[Matrix]]
 EncoderReader = Callable[[Fields, int], tuple[Encoder, ...]]
 """(config.json as it is, the language model's hidden size) → towers with their projectors."""
 
@@ -107,6 +108,12 @@ class Family(Struct, frozen=True, kw_only=True):
     supports_pipeline: bool = True
     own_ends: bool = False
     """True where the stack holds embedding and head itself, because they differ from other classes'."""
+    renamed: Mapping[str, str] = {}
+    """Usual key → the key, or the path with dots, that this class has instead."""
+    heads: tuple[Head, ...] = ()
+    """Weights behind the last norm that every stage holds, such as a classifier."""
+    both_ways: bool = False
+    """True where the layers attend to the whole input and keep no cache."""
     pools: bool = False
     """True for a class that returns vectors or scores, and has no output head."""
 

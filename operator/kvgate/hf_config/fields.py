@@ -109,6 +109,23 @@ class Fields:
         known = {key: value for key, value in self.values.items() if value is not None}
         return Fields({**defaults, **known}, name=self._prefix[:-1], problems=self.problems)
 
+    def renamed(self, names: Mapping[str, str]) -> "Fields":
+        """Return the same with usual keys where a class has its own; a list with an equal entry for every layer is one value."""
+        found: dict[str, Any] = {}
+        for usual, own in names.items():
+            value: Any = self.values
+            for part in own.split("."):
+                value = value.get(part) if isinstance(value, Mapping) else None
+            if isinstance(value, list | tuple) and value:
+                if any(entry != value[0] for entry in value):
+                    self.problems.append(
+                        f"{self._prefix}{own} differs from layer to layer, and kvgate knows no such model"
+                    )
+                value = value[0]
+            if value is not None:
+                found[usual] = value
+        return Fields({**self.values, **found}, name=self._prefix[:-1], problems=self.problems) if found else self
+
     def count(self, *keys: str, default: int | None = None) -> int:
         """Return the first of `keys` that is set, as a whole number above 0; where none is, collect a problem and return 1."""
         key, value = self._first(keys)

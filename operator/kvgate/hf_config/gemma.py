@@ -1,4 +1,4 @@
-"""Gemma 3, and Gemma 4: two head widths, layers that read another layer's cache, experts beside a dense block, embeddings by layer."""
+"""Gemma 3, 3n and 4: two head widths, layers that read another layer's cache, experts beside a dense block, embeddings by layer."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,6 +6,8 @@ from msgspec.structs import replace
 
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, Mlp, SharedCache, SparseMlp
+from kvgate.budget.units import round_up
+from kvgate.budget.weights import VOCABULARY_MULTIPLE
 from kvgate.hf_config.attention import attention_matrices, full_attention, layer_windows
 from kvgate.hf_config.blocks import Router, column_parallel, dense_mlp, replicated, row_parallel, sparse_mlp, vector
 from kvgate.hf_config.family import LanguageModel, Stack
@@ -27,21 +29,64 @@ def gemma4_stack(model: LanguageModel) -> Stack:
     mixers = _shared_caches(attentions, model.fields.optional_count("num_kv_shared_layers"))
     layers = []
     for index, (attention, mixer) in enumerate(zip(attentions, mixers, strict=True)):
-        shares = isinstance(mixer, SharedCache)
-        mlps = _mlps(model.fields, widened=shares)
-        if shares:  # a layer that reads another one's keys and values projects queries alone (vLLM 0.32)
-            queries = Units(count=attention.num_heads, width=attention.head_dim)
-            own = [
-                column_parallel("qkv_proj", queries, columns=model.hidden_size),
-                row_parallel("o_proj", model.hidden_size, columns=queries.elements),
-                vector("qk_norm", attention.head_dim),
-            ]
-        else:
-            own = [*attention_matrices(model.fields, model.known, attention, model.hidden_size)]
-        matrices = (*own, *_around(model, mlps))
+        mlps = _mlps(model.fields, widened=isinstance(mixer, SharedCache))
+        matrices = (*_projections(model, attention, mixer), *_around(model, mlps))
         layers.append(model.formats.stored(index, LayerShape(mixers=(mixer,), mlps=mlps, matrices=matrices)))
     whole = stack(model, layers)
     return replace(whole, everywhere=(*whole.everywhere, *_embeddings_by_layer(model)))
+
+
+def _projections(model: LanguageModel, attention: FullAttention, mixer: Mixer) -> Iterator[Matrix]:
+    """Yield the weights of attention; a layer that reads another one's keys and values projects queries alone (vLLM 0.32)."""
+    if not isinstance(mixer, SharedCache):
+        yield from attention_matrices(model.fields, model.known, attention, model.hidden_size)
+        return
+    queries = Units(count=attention.num_heads, width=attention.head_dim)
+    yield column_parallel("qkv_proj", queries, columns=model.hidden_size)
+    yield row_parallel("o_proj", model.hidden_size, columns=queries.elements)
+    yield vector("qk_norm", attention.head_dim)
+
+
+def gemma3n_stack(model: LanguageModel) -> Stack:
+    """Read Gemma 3n: `altup_num_inputs` hidden states side by side (AltUp), a low-rank residual (Laurel), an input for every layer.
+
+    `intermediate_size` may have one entry per layer; the last layers read earlier caches.
+    """
+    fields, width, num_layers = model.fields, model.hidden_size, model.num_layers
+    attention = full_attention(fields, width)
+    windows = layer_windows(fields, model.known, num_layers)
+    attentions = [replace(attention, sliding_window=window) for window in windows]
+    mixers = _shared_caches(attentions, fields.optional_count("num_kv_shared_layers"))
+    listed = isinstance(fields.values.get("intermediate_size"), list)
+    sizes = (
+        fields.counts_per_layer("intermediate_size", num_layers, default=1)
+        if listed
+        else (fields.count("intermediate_size"),) * num_layers
+    )
+    states = fields.count("altup_num_inputs", default=4)
+    beside = tuple(_beside(fields, width, states))
+    layers = []
+    for index, (each, mixer, size) in enumerate(zip(attentions, mixers, sizes, strict=True)):
+        mlp = DenseMlp(intermediate_size=size)
+        matrices = (*_projections(model, each, mixer), *dense_mlp(mlp, width), *beside)
+        layers.append(model.formats.stored(index, LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=matrices)))
+    whole = stack(model, layers)
+    others = column_parallel("altup_projections", Units(count=width), columns=width)
+    more = (*_embeddings_by_layer(model), *(others,) * 2 * (states - 1))
+    return replace(whole, everywhere=(*whole.everywhere, *more))
+
+
+def _beside(fields: Fields, width: int, states: int) -> Iterator[Matrix]:
+    """Yield what stands beside attention and feed-forward in a layer of Gemma 3n."""
+    rank, own = fields.count("laurel_rank", default=64), fields.count("hidden_size_per_layer_input", default=256)
+    yield replicated("altup.coefs", states + states * states, columns=states)
+    yield replicated("altup.modality_router", states, columns=width)
+    yield vector("altup.correct_output_scale", width, element_bytes=4)
+    yield column_parallel("laurel", Units(count=rank), columns=width)
+    yield row_parallel("laurel", width, columns=rank)
+    yield replicated("per_layer_input_gate", own, columns=width)
+    yield replicated("per_layer_projection", width, columns=own)
+    yield vector("layernorm", 7 * width)
 
 
 def _attentions(model: LanguageModel) -> list[FullAttention]:
@@ -110,7 +155,7 @@ def _embeddings_by_layer(model: LanguageModel) -> Iterator[Matrix]:
     if not width:
         return
     all_layers = width * model.num_layers
-    rows = fields.count("vocab_size_per_layer_input", "vocab_size")
+    rows = round_up(fields.count("vocab_size_per_layer_input", "vocab_size"), VOCABULARY_MULTIPLE)
     yield column_parallel("embed_tokens_per_layer", Units(count=rows), columns=all_layers)
     yield column_parallel("per_layer_model_projection", Units(count=all_layers), columns=model.hidden_size)
     yield vector("per_layer_projection_norm", width)

@@ -1,17 +1,27 @@
 """Mamba mixers (vLLM 0.32: `MambaMixer`, `MambaMixer2`) and the classes that have them.
 
-Alone in Mamba and Codestral; with attention in Jamba, Granite 4, Bamba and Falcon-H1.
+Alone in Mamba and Codestral; with attention in Jamba, Granite 4, Bamba, Falcon-H1 and Zamba2.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget.matrix import Cut, Matrix, Units
-from kvgate.budget.model_shape import DenseMlp, LayerShape, Mlp, RecurrentState, SparseMlp
+from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mlp, RecurrentState, RotaryCache, SparseMlp
 from kvgate.hf_config.attention import attention_of
-from kvgate.hf_config.blocks import Router, column_parallel, cut_vector, dense_mlp, row_parallel, sparse_mlp, vector
+from kvgate.hf_config.blocks import (
+    Router,
+    column_parallel,
+    cut_vector,
+    dense_mlp,
+    replicated,
+    row_parallel,
+    sparse_mlp,
+    vector,
+)
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import dense_of, sparse_of
 from kvgate.hf_config.fields import Fields
@@ -235,3 +245,65 @@ def falcon_h1_stack(model: LanguageModel) -> Stack:
     norms = vector("layernorm", 2 * hidden_size)
     layer = LayerShape(mixers=(attention, mixer), mlps=(dense,), matrices=(*attention_matrices, *own, *block, norms))
     return stack(model, (model.formats.stored(index, layer) for index in range(model.num_layers)))
+
+
+def zamba2_stack(model: LanguageModel) -> Stack:
+    """Read Zamba2: Mamba2 in every layer; hybrid layers also attend, with a few blocks of weights that they share in turn.
+
+    A shared block reads the hidden state beside the embedding, so it is twice as wide. What a hybrid layer has of its own are
+    its cache, adapters of the shared weights, and a projection back (vLLM 0.32, `zamba2.py`).
+    """
+    fields, hidden_size = model.fields, model.hidden_size
+    wide = fields.count("attention_hidden_size", default=2 * hidden_size)
+    num_heads = fields.count("num_attention_heads")
+    head_dim = fields.count("attention_head_dim", default=max(1, wide // num_heads))
+    attention_of_block = FullAttention(num_heads=num_heads, num_kv_heads=num_heads, head_dim=head_dim)
+    mlp = DenseMlp(intermediate_size=fields.count("intermediate_size"))
+    inner = fields.count("mamba_expand", default=2) * hidden_size
+    mamba_heads = fields.count("n_mamba_heads", default=8)
+    dims = Mamba2(
+        num_heads=mamba_heads,
+        head_dim=fields.count("mamba_headdim", default=max(1, inner // mamba_heads)),
+        n_groups=fields.count("mamba_ngroups", default=1),
+        state_size=fields.count("mamba_d_state", default=64),
+        conv_kernel=fields.count("mamba_d_conv", default=4),
+        conv_bias=fields.flag("use_conv_bias", default=True),
+        bias=fields.flag("add_bias_linear"),
+    )
+    state, own = mamba2(dims, hidden_size)
+    plain = LayerShape(mixers=(state,), matrices=(*own, vector("layernorm", hidden_size)))
+    adapters = tuple(_zamba2_adapters(fields, hidden_size, wide, mlp))
+    hybrid = LayerShape(
+        mixers=(attention_of_block, state),
+        mlps=(mlp,),
+        matrices=(*plain.matrices, *adapters, replicated("linear", hidden_size, columns=hidden_size)),
+    )
+    kinds = listed_kinds(fields, "layers_block_type", model.num_layers)
+    built = stack(
+        model, (model.formats.stored(i, hybrid if kind == "hybrid" else plain) for i, kind in enumerate(kinds))
+    )
+    queries = Units(count=num_heads, width=head_dim)
+    block = (
+        column_parallel("qkv_proj", queries, queries, queries, columns=wide),
+        row_parallel("o_proj", hidden_size, columns=wide),
+        *dense_mlp(mlp, hidden_size),
+        vector("layernorm", wide + hidden_size),
+    )
+    table = RotaryCache(max_position=fields.count("max_position_embeddings"), rotary_dim=head_dim)
+    return replace(
+        built,
+        everywhere=(*built.everywhere, *block * fields.count("num_mem_blocks", default=1)),
+        rotary=(table,) if fields.flag("use_mem_rope") else (),
+    )
+
+
+def _zamba2_adapters(fields: Fields, hidden_size: int, wide: int, mlp: DenseMlp) -> Iterator[Matrix]:
+    """Yield the low-rank adapters of one hybrid layer."""
+    rank = fields.count("adapter_rank", default=128)
+    gate = Units(count=mlp.intermediate_size)
+    yield column_parallel("adapter", Units(count=rank), columns=hidden_size)
+    yield column_parallel("adapter", gate, gate, columns=rank)
+    if fields.flag("use_shared_attention_adapter"):
+        for _ in range(3):
+            yield column_parallel("adapter", Units(count=rank), columns=wide)
+            yield column_parallel("adapter", Units(count=wide), columns=rank)

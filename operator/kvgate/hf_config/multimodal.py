@@ -1,28 +1,28 @@
 """The table from a class with vision or audio towers to the reader of the towers and to its language model's class."""
 
 from kvgate.hf_config.encoders.clip import llava_vision, minimax_vision, phi3_vision
-from kvgate.hf_config.encoders.gemma import gemma3_vision, gemma4_towers, gemma4_unified
+from kvgate.hf_config.encoders.gemma import gemma3_vision, gemma3n_towers, gemma4_towers, gemma4_unified
+from kvgate.hf_config.encoders.intern import internvl_hf_vision, internvl_vision
 from kvgate.hf_config.encoders.llama import llama4_vision, mllama_vision, muse_vision
 from kvgate.hf_config.encoders.mistral import pixtral_vision, voxtral_audio, whisper_audio
-from kvgate.hf_config.encoders.patch_mergers import glm4v_vision, moonvit, step_vision
-from kvgate.hf_config.encoders.qwen import (
-    qwen2_5_vision,
-    qwen2_vision,
-    qwen3_5_vision,
-    qwen3_vision,
-    qwen_omni_towers,
-)
+from kvgate.hf_config.encoders.patch_mergers import glm4v_vision, kimi_vl_vision, moonvit, step_vision
+from kvgate.hf_config.encoders.qwen import qwen2_5_vision, qwen2_vision, qwen3_5_vision, qwen3_vision, qwen_omni_towers
 from kvgate.hf_config.family import Multimodal
 
 MULTIMODAL: dict[str, Multimodal] = {
     "Exaone4_5_ForConditionalGeneration": Multimodal(towers=qwen2_5_vision, language_model="Exaone4ForCausalLM"),
     "Gemma3ForConditionalGeneration": Multimodal(towers=gemma3_vision, language_model="Gemma3ForCausalLM"),
+    "Gemma3nForConditionalGeneration": Multimodal(towers=gemma3n_towers, language_model="Gemma3nForCausalLM"),
     "Gemma4ForConditionalGeneration": Multimodal(towers=gemma4_towers, language_model="Gemma4ForCausalLM"),
     "Gemma4UnifiedForConditionalGeneration": Multimodal(towers=gemma4_unified, language_model="Gemma4ForCausalLM"),
     "Glm4vForConditionalGeneration": Multimodal(towers=glm4v_vision, language_model="Glm4ForCausalLM"),
     "Glm4vMoeForConditionalGeneration": Multimodal(towers=glm4v_vision, language_model="Glm4MoeForCausalLM"),
+    "InternS1ForConditionalGeneration": Multimodal(towers=internvl_hf_vision, ties_embeddings=True),
+    "InternVLChatModel": Multimodal(towers=internvl_vision),
+    "InternVLForConditionalGeneration": Multimodal(towers=internvl_hf_vision, ties_embeddings=True),
     "KimiK25ForConditionalGeneration": Multimodal(towers=moonvit, language_model="DeepseekV3ForCausalLM"),
     "KimiK3ForConditionalGeneration": Multimodal(towers=moonvit, language_model="KimiLinearForCausalLM"),
+    "KimiVLForConditionalGeneration": Multimodal(towers=kimi_vl_vision, language_model="DeepseekV3ForCausalLM"),
     "Llama4ForConditionalGeneration": Multimodal(towers=llama4_vision, language_model="Llama4ForCausalLM"),
     "LlavaForConditionalGeneration": Multimodal(towers=llava_vision),
     "MiniMaxM3SparseForConditionalGeneration": Multimodal(towers=minimax_vision, language_model="MiniMaxM3SparseForCausalLM"),

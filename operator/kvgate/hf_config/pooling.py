@@ -3,7 +3,7 @@
 Heads are float32 whatever the model's dtype is (vLLM 0.32, `ModelConfig.head_dtype`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
@@ -21,12 +21,11 @@ from kvgate.budget.units import round_up
 from kvgate.budget.weights import VOCABULARY_MULTIPLE
 from kvgate.hf_config.attention import full_attention
 from kvgate.hf_config.blocks import attention, column_parallel, dense_mlp, replicated, row_parallel, vector
-from kvgate.hf_config.family import PLAIN, Architecture, Family, LanguageModel, Stack, StackReader
+from kvgate.hf_config.family import PLAIN, Architecture, Family, Head, LanguageModel, Stack, StackReader
 from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.gemma import gemma3_stack
 from kvgate.hf_config.layers import uniform_stack
 
-Head = Callable[[LanguageModel], Iterable[Matrix]]
 _HEAD_BYTES = 4
 
 _GENERATING = ("ForCausalLM", "ForConditionalGeneration", "ChatModel", "LMHeadModel")
@@ -52,35 +51,19 @@ def converted_from(architecture: str) -> tuple[tuple[str, ...], bool]:
 
 def converted(family: Family, *, scores: bool) -> Family:
     """Return the family of a language model without its head, and with a score on every rank where it classifies."""
-    layers = with_head(family.layers, score) if scores else family.layers
-    return replace(family, layers=layers, pools=True)
+    return replace(family, heads=(score,) if scores else (), pools=True)
 
 
-def with_head(layers: StackReader, *heads: Head) -> StackReader:
-    """Return a reader that adds the weights of heads to every stage."""
-
-    def read(model: LanguageModel) -> Stack:
-        stack = layers(model)
-        return replace(stack, everywhere=(*stack.everywhere, *(matrix for head in heads for matrix in head(model))))
-
-    return read
-
-
-def bidirectional(layers: StackReader) -> StackReader:
-    """Return a reader whose layers attend both ways and keep no cache."""
-
-    def read(model: LanguageModel) -> Stack:
-        stack = layers(model)
-        seen: dict[int, LayerShape] = {}
-        for layer in stack.layers:
-            mixers = tuple(
-                EncoderAttention(num_heads=mixer.num_heads) if isinstance(mixer, FullAttention) else mixer
-                for mixer in layer.mixers
-            )
-            seen.setdefault(id(layer), replace(layer, mixers=mixers))
-        return replace(stack, layers=tuple(seen[id(layer)] for layer in stack.layers))
-
-    return read
+def bidirectional(stack: Stack) -> Stack:
+    """Return the same layers without caches; equal layers stay one object."""
+    seen: dict[int, LayerShape] = {}
+    for layer in stack.layers:
+        mixers = tuple(
+            EncoderAttention(num_heads=mixer.num_heads) if isinstance(mixer, FullAttention) else mixer
+            for mixer in layer.mixers
+        )
+        seen.setdefault(id(layer), replace(layer, mixers=mixers))
+    return replace(stack, layers=tuple(seen[id(layer)] for layer in stack.layers))
 
 
 def _linear(name: str, rows: int, columns: int, *, bias: bool = True) -> Matrix:
@@ -133,6 +116,11 @@ def masked_words(model: LanguageModel) -> Iterator[Matrix]:
     yield replicated("mlm_head.dense", width, columns=width, bias=True)
     yield vector("mlm_head.layer_norm", 2 * width)
     yield replicated("mlm_head.decoder", model.fields.count("vocab_size"), columns=width, bias=True)
+
+
+def embedding_norm(model: LanguageModel) -> Iterator[Matrix]:
+    """Yield the norm behind the embedding, which BLOOM makes on every stage."""
+    yield vector("embeddings.norm", 2 * model.hidden_size)
 
 
 def sparse_and_colbert(model: LanguageModel) -> Iterator[Matrix]:
@@ -262,6 +250,7 @@ def _norm_vectors(fields: Fields) -> int:
 
 
 _LLAMA = Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias")
+_INTERNLM2 = Architecture(bias_key="bias", ends_everywhere=frozenset(End))
 _GEMMA3 = Architecture(
     norms=4, bias_key="attention_bias", head_norms="head", full_attention_every=6, ends_everywhere=frozenset(End)
 )
@@ -270,7 +259,7 @@ _GEMMA3 = Architecture(
 def _encoder(layers: StackReader, *heads: Head) -> Family:
     """Return the family of a class that vLLM cannot cut into stages."""
     positions = Architecture(positions=False) if layers is bert_stack else PLAIN
-    return Family(layers=with_head(layers, *heads), known=positions, supports_pipeline=False, pools=True)
+    return Family(layers=layers, heads=heads, known=positions, supports_pipeline=False, pools=True)
 
 
 _BERT = _encoder(bert_stack)
@@ -278,7 +267,6 @@ _SPLADE = _encoder(bert_stack, masked_words)
 _TOKENS = _encoder(bert_stack, classifier)
 _SEQUENCE = _encoder(bert_stack, roberta_classifier)
 _GTE = rotary_bert_stack(gated=True, up_bias=False)
-_BOTH_WAYS = bidirectional(uniform_stack)
 
 POOLING: dict[str, Family] = {
     "BertForMaskedLM": _SPLADE,
@@ -287,19 +275,19 @@ POOLING: dict[str, Family] = {
     "BertModel": _BERT,
     "BertSpladeSparseEmbeddingModel": _SPLADE,
     "BgeM3EmbeddingModel": _encoder(bert_stack, sparse_and_colbert),
-    "Gemma3TextModel": Family(layers=bidirectional(gemma3_stack), known=_GEMMA3, supports_pipeline=False, pools=True),
+    "Gemma3TextModel": Family(layers=gemma3_stack, both_ways=True, known=_GEMMA3, supports_pipeline=False, pools=True),
     "GteModel": _encoder(_GTE),
     "GteNewForSequenceClassification": _encoder(_GTE, pooler, classifier),
     "GteNewModel": _encoder(_GTE),
-    "InternLM2ForRewardModel": Family(layers=with_head(uniform_stack, value_head), known=Architecture(bias_key="bias"), pools=True),
-    "LlamaBidirectionalForSequenceClassification": Family(layers=with_head(_BOTH_WAYS, score), known=_LLAMA, pools=True),
-    "LlamaBidirectionalModel": Family(layers=_BOTH_WAYS, known=_LLAMA, pools=True),
+    "InternLM2ForRewardModel": Family(layers=uniform_stack, heads=(value_head,), known=_INTERNLM2, pools=True),
+    "LlamaBidirectionalForSequenceClassification": Family(layers=uniform_stack, both_ways=True, heads=(score,), known=_LLAMA, pools=True),
+    "LlamaBidirectionalModel": Family(layers=uniform_stack, both_ways=True, known=_LLAMA, pools=True),
     "ModernBertForSequenceClassification": _encoder(modernbert_stack, modern_pooler, classifier),
     "ModernBertForTokenClassification": _encoder(modernbert_stack, modern_head, classifier),
     "ModernBertModel": _encoder(modernbert_stack),
     "NomicBertModel": _encoder(rotary_bert_stack()),
-    "Qwen2ForProcessRewardModel": Family(layers=with_head(uniform_stack, reward(2)), known=Architecture(qkv_bias=True), pools=True),
-    "Qwen2ForRewardModel": Family(layers=with_head(uniform_stack, reward(1)), known=Architecture(qkv_bias=True), pools=True),
+    "Qwen2ForProcessRewardModel": Family(layers=uniform_stack, heads=(reward(2),), known=Architecture(qkv_bias=True), pools=True),
+    "Qwen2ForRewardModel": Family(layers=uniform_stack, heads=(reward(1),), known=Architecture(qkv_bias=True), pools=True),
     "Qwen2Model": Family(layers=uniform_stack, known=Architecture(qkv_bias=True)),
     "RobertaForMaskedLM": _BERT,
     "RobertaForSequenceClassification": _SEQUENCE,

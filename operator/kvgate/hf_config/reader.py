@@ -11,6 +11,7 @@ from kvgate.hf_config.family import Family, LanguageModel
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError, language_keys
 from kvgate.hf_config.layers import uniform_stack, unmodelled_mixer
 from kvgate.hf_config.modules import UnknownFormat
+from kvgate.hf_config.pooling import bidirectional
 from kvgate.hf_config.positions import default_max_model_len, derived_max_model_len, rotary_tables
 from kvgate.hf_config.quantization import (
     ModuleFormats,
@@ -41,6 +42,7 @@ def read_config(
     architecture = architectures[0]
     fields, raw = Fields(language_keys(config)), Fields(config)
     family, multimodal = family_of(architecture, fields), multimodal_of(architecture)
+    fields = fields.renamed(family.renamed) if family else fields
     kind = _unmodelled_kind(architecture, family, fields, has_reader=multimodal is not None)
     if family is None or kind:
         return _unmodelled_shape(fields, name or architecture, architecture, kind or "")
@@ -49,7 +51,7 @@ def read_config(
     towers = multimodal.towers(raw, shape.hidden_size) if multimodal else ()
     if fields.problems or raw.problems:
         raise ModelConfigError(tuple(dict.fromkeys((*fields.problems, *raw.problems))))
-    ties = multimodal is not None and multimodal.ties_embeddings and not raw.has("tie_word_embeddings")
+    ties = multimodal is not None and multimodal.ties_embeddings and raw.flag("tie_word_embeddings", default=True)
     kinds = format_kinds(declared(fields)) or ((quantization,) if quantization else ())
     return replace(
         shape,
@@ -115,6 +117,9 @@ def _shape(
         formats=ModuleFormats(quantization),
     )
     stack = family.layers(model)
+    if family.both_ways:
+        stack = bidirectional(stack)
+    everywhere = (*stack.everywhere, *(matrix for head in family.heads for matrix in head(model)))
     return ModelShape(
         name=architecture,
         architecture=architecture,
@@ -129,7 +134,7 @@ def _shape(
         ends_everywhere=known.ends_everywhere,
         first=stack.first,
         last=stack.last,
-        everywhere=stack.everywhere,
+        everywhere=everywhere,
         draft_layers=stack.drafts,
         rotary=rotary_tables(fields, known, model.hidden_size) if stack.rotary is None else stack.rotary,
         quantization=quantization.main if quantization else None,

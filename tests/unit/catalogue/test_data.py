@@ -48,7 +48,7 @@ def text_config(entry: Entry) -> Entry:
     """The part of the config that describes the language model."""
     config: Entry = entry["config"].get("thinker_config") or {}
     config = {**entry["config"], **config}
-    return {**config, **(config.get("text_config") or {})}
+    return {**config, **(config.get("text_config") or config.get("llm_config") or {})}
 
 
 def has_memory_in_order(entry: Entry) -> bool:

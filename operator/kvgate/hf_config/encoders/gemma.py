@@ -1,13 +1,14 @@
-"""The towers of Gemma: SigLIP for Gemma 3, Gemma 4's own, and the embedders of its unified variant.
+"""The towers of Gemma: SigLIP for Gemma 3, MobileNet and USM for Gemma 3n, Gemma 4's own, and the embedders of its unified variant.
 
-Gemma 4's towers are transformers' classes, which vLLM cuts nowhere.
+The towers of Gemma 3n and 4 are transformers' classes, which vLLM cuts nowhere.
 """
 
 from collections.abc import Iterator
 
 from kvgate.budget.matrix import Matrix, Units, whole
 from kvgate.budget.model_shape import Encoder, MediaItem
-from kvgate.hf_config.blocks import column_parallel, replicated, vector
+from kvgate.budget.units import round_up
+from kvgate.hf_config.blocks import column_parallel, replicated, row_parallel, vector
 from kvgate.hf_config.encoders.parts import TowerLayer, counted, layer_norm, patch_embedding, tower
 from kvgate.hf_config.fields import Fields
 
@@ -97,22 +98,13 @@ def _pictures_and_videos(image_tokens: int) -> tuple[MediaItem, ...]:
 def _audio(audio: Fields, hidden_size: int) -> Encoder:
     width, outer = audio.count("hidden_size"), audio.count("output_proj_dims")
     layers = _conformer(width, width // audio.count("num_attention_heads"), audio.count("conv_kernel_size"))
+    channels = audio.sequence("subsampling_conv_channels")
+    frequencies = channels[0] if channels and isinstance(channels[0], int) else 0
     around = [
+        *_subsampling(audio, "subsampling_conv_channels", width, frequencies),
         replicated("output_proj", outer, columns=width, bias=True),
         replicated("embed_audio", hidden_size, columns=outer),
     ]
-    # in front, two convolutions of 3 × 3, each with a norm, leave a quarter of the frequencies
-    channels = [size for size in audio.sequence("subsampling_conv_channels") if isinstance(size, int) and size > 0]
-    if len(channels) == 2:
-        first, second = channels
-        around[:0] = [
-            replicated("subsample_conv", first, columns=9),
-            replicated("subsample_conv", second, columns=9 * first),
-            vector("subsample_norm", first + second),
-            patch_embedding(width, columns=first // 4 * second),
-        ]
-    else:
-        audio.problems.append("audio_config.subsampling_conv_channels must be two whole numbers")
     return Encoder(
         matrices=(*counted(audio.count("num_hidden_layers"), layers), *counted(1, around)),
         hidden_size=width,
@@ -155,3 +147,66 @@ def gemma4_unified(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
 
 def _embedder(matrices: tuple[Matrix, ...], width: int, items: tuple[MediaItem, ...]) -> Encoder:
     return Encoder(matrices=tuple(counted(1, matrices)), hidden_size=width, intermediate_size=0, items=items)
+
+
+_MOBILENET_PARAMETERS = 294_126_912
+"""Parameters of `mobilenetv5_300m_enc` in timm 1.0.31, which is the only tower of Gemma 3n; config.json names no sizes."""
+_MOBILENET_STEM, _MOBILENET_POSITIONS_PER_TOKEN = 64, 576
+"""Channels of the first layer, and its positions behind one embedding: 768 × 768 pixels, halved in both directions, give 256."""
+_3N_AUDIO_DEFAULTS = {
+    "hidden_size": 1536, "conf_num_hidden_layers": 12, "conf_num_attention_heads": 8, "conf_conv_kernel_size": 5,
+    "input_feat_size": 128, "sscp_conv_channel_size": (128, 32), "vocab_size": 128,
+}  # fmt: skip
+"""Defaults of `Gemma3nAudioConfig` in transformers 5."""
+
+
+def gemma3n_towers(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
+    """Return Gemma 3n's towers, MobileNetV5 for pictures and USM's conformers for sound; every rank holds them whole.
+
+    Embedders with a small vocabulary of their own stand behind them (vLLM 0.32, `Gemma3nMultimodalEmbedder`).
+    """
+    vision = config.section("vision_config").over({"hidden_size": 2048, "vocab_size": 128})
+    stem = patch_embedding(_MOBILENET_STEM, columns=27)
+    rest = vector("mobilenet", _MOBILENET_PARAMETERS - 27 * _MOBILENET_STEM)
+    seeing = Encoder(
+        matrices=tuple(counted(1, (stem, rest, *_3n_embedder(vision, hidden_size)))),
+        hidden_size=_MOBILENET_STEM,
+        intermediate_size=0,
+        items=(MediaItem(modality="image", tokens=config.count("vision_soft_tokens_per_image", default=256)),),
+        patches_per_token=_MOBILENET_POSITIONS_PER_TOKEN,
+    )
+    audio = config.section("audio_config").over(_3N_AUDIO_DEFAULTS)
+    width = audio.count("hidden_size")
+    head_dim = max(1, width // audio.count("conf_num_attention_heads"))
+    layers = _conformer(width, head_dim, audio.count("conf_conv_kernel_size"))
+    around = (
+        *_subsampling(audio, "sscp_conv_channel_size", width, audio.count("input_feat_size")),
+        *_3n_embedder(audio, hidden_size),
+    )
+    hearing = Encoder(
+        matrices=(*counted(audio.count("conf_num_hidden_layers"), layers), *counted(1, around)),
+        hidden_size=width,
+        intermediate_size=4 * width,
+        items=(MediaItem(modality="audio", tokens=config.count("audio_soft_tokens_per_image", default=188)),),
+    )
+    return seeing, hearing
+
+
+def _3n_embedder(tower_config: Fields, hidden_size: int) -> Iterator[Matrix]:
+    width = tower_config.count("hidden_size")
+    yield column_parallel("embedding", Units(count=round_up(tower_config.count("vocab_size"), 64)), columns=width)
+    yield vector("embedding_norm", 2 * width)
+    yield row_parallel("embedding_projection", hidden_size, columns=width)
+
+
+def _subsampling(audio: Fields, key: str, width: int, frequencies: int) -> Iterator[Matrix]:
+    """Yield two convolutions of 3 × 3, each with a norm, which leave a quarter of the frequencies."""
+    channels = [size for size in audio.sequence(key) if isinstance(size, int) and size > 0]
+    if len(channels) != 2:
+        audio.problems.append(f"audio_config.{key} must be two whole numbers")
+        return
+    first, second = channels
+    yield replicated("subsample_conv", first, columns=9)
+    yield replicated("subsample_conv", second, columns=9 * first)
+    yield vector("subsample_norm", first + second)
+    yield patch_embedding(width, columns=frequencies // 4 * second)

@@ -1,4 +1,4 @@
-"""Vision towers that merge patches in a way of their own: GLM-4.1V and GLM-4.5V, MoonViT of Kimi K2.5 and K3, Step 3.7."""
+"""Vision towers that merge patches in a way of their own: GLM-4.1V and GLM-4.5V, MoonViT of Kimi-VL, K2.5 and K3, Step 3.7."""
 
 from msgspec.structs import replace
 
@@ -24,6 +24,9 @@ _MOONVIT_DEFAULTS = {
 """Defaults of `KimiK25VisionConfig` in vLLM 0.32; K3 has others for the last five."""
 _MOONVIT_MAX_PATCHES = 16384
 """`in_patch_limit` of the checkpoints' preprocessor_config.json."""
+
+_KIMI_VL_MAX_PATCHES = 4096
+"""`in_token_limit` of Kimi-VL-A3B-Instruct's preprocessor_config.json."""
 
 _STEP_PATCHES_PER_TOKEN = 16
 _STEP_CROP_TOKENS, _STEP_MAX_CROPS = 81, 36
@@ -92,6 +95,23 @@ def moonvit(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     item = MediaItem(modality="vision_chunk", tokens=_MOONVIT_MAX_PATCHES // merged)
     built = tower(layer, vision.count("vt_num_hidden_layers"), around, item, patches_per_token=merged)
     return (replace(built, num_heads=num_heads),)
+
+
+_KIMI_VL_NAMES = {
+    "vt_hidden_size": "hidden_size", "vt_intermediate_size": "intermediate_size", "vt_num_hidden_layers": "num_hidden_layers",
+    "vt_num_attention_heads": "num_attention_heads",
+}  # fmt: skip
+
+
+def kimi_vl_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
+    """Return Kimi-VL's MoonViT, whose keys have other names; its processor takes at most 4096 patches of a picture.
+
+    Unlike that of K2.5, its layers have no way out where the ranks do not divide its heads.
+    """
+    vision = config.section("vision_config").renamed(_KIMI_VL_NAMES)
+    (tower,) = moonvit(Fields({**config.values, "vision_config": vision.values}, problems=config.problems), hidden_size)
+    item = MediaItem(modality="image", tokens=_KIMI_VL_MAX_PATCHES // tower.patches_per_token)
+    return (replace(tower, items=(item,), num_heads=0),)
 
 
 def _merged_patches(vision: Fields) -> int:
