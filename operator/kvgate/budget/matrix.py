@@ -14,7 +14,7 @@ FormatName = Literal[
     "fp8-block", "fp8-tensor", "fp8-channel", "mxfp8", "mxfp6", "mxfp4", "nvfp4", "nvfp4-weights",
     "int4-awq", "int8-awq", "int2-gptq", "int3-gptq", "int4-gptq", "int5-gptq", "int6-gptq", "int7-gptq", "int8-gptq",
     "int2-packed", "int3-packed", "int4-packed", "int5-packed", "int6-packed", "int7-packed", "int8-packed",
-    "int4-bytes", "int8-channel", "int8-tensor", "nf4", "as-stored",
+    "int4-fp8", "int4-bytes", "int8-channel", "int8-tensor", "nf4", "as-stored",
 ]  # fmt: skip
 GGUF_METHOD = "gguf"
 """vLLM's name for the quantisation of GGUF files."""
@@ -128,6 +128,8 @@ def stored_tensors(matrix: LocalMatrix, weight_format: WeightFormat | None, *, l
         yield matrix.rows * matrix.columns * matrix.element_bytes
     elif weight_format.format.endswith("gptq"):
         yield from _gptq(matrix, weight_format, loaded=loaded)
+    elif weight_format.format == "int4-fp8" and loaded:
+        yield from _packed_for_fp8(matrix, weight_format)
     else:
         yield from _TENSORS[weight_format.format](matrix, weight_format)
 
@@ -240,6 +242,17 @@ def _packed(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
         yield groups * matrix.rows * bits // 8
 
 
+def _packed_for_fp8(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
+    """4-bit integers that Hopper multiplies with fp8: a scale becomes eight of fp8, and each channel gets one of float32.
+
+    Source: vLLM 0.32, `CutlassW4A8LinearKernel.process_weights_after_loading`.
+    """
+    yield matrix.rows * matrix.columns // 2
+    yield 8 * _groups(matrix, stored) * matrix.rows
+    yield 4 * matrix.rows
+    yield 4 if matrix.expert_width else 16
+
+
 def _nf4(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
     elements = matrix.rows * matrix.columns
     blocks = cdiv(elements, NF4_GROUP)
@@ -281,6 +294,7 @@ _TENSORS: dict[FormatName, Callable[[LocalMatrix, WeightFormat], Iterator[int]]]
     "int6-packed": _packed,
     "int7-packed": _packed,
     "int8-packed": _packed,
+    "int4-fp8": _packed,
     "int4-bytes": _bytes,
     "int8-channel": _per_channel,
     "int8-tensor": _int8_tensor,

@@ -181,7 +181,8 @@ def compressed_tensors(group: Mapping[str, Any], packing: str = "") -> WeightFor
     elif activations and packing != "pack-quantized" and bits in (4, 8):
         form = _BYTES.get((bits, strategy))
     elif strategy in ("group", "channel"):
-        form = _name(bits, "packed")
+        is_for_fp8 = bits == 4 and activations.get("type") == "float"
+        form = "int4-fp8" if is_for_fp8 else _name(bits, "packed")
     if form is None:
         named = " ".join(str(part)[:20] for part in (kind or "without weights", bits, strategy) if part)
         raise UnknownFormat(f"compressed-tensors {named}")

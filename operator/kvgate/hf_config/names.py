@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -12,7 +13,7 @@ PLAIN = "plain"
 """Stands for weights in the model dtype among the formats that a name states (`-BF16`)."""
 
 _INT2, _INT3 = ("int2-gptq", "int2-packed"), ("int3-gptq", "int3-packed")
-_INT4 = ("int4-awq", "int4-gptq", "int4-packed", "int4-bytes")
+_INT4 = ("int4-awq", "int4-gptq", "int4-packed", "int4-fp8", "int4-bytes")
 _INT8 = ("int8-awq", "int8-gptq", "int8-packed", "int8-channel", "int8-tensor")
 _FP8 = ("fp8-block", "fp8-tensor", "fp8-channel", "mxfp8")
 _FP4 = ("nvfp4", "nvfp4-weights", "mxfp4")
@@ -89,6 +90,7 @@ class StatedFormat(Struct, frozen=True, kw_only=True):
     """Names of `WeightFormat`, and PLAIN, that go with it; empty where no safetensors checkpoint stores it (GGUF)."""
 
 
+@lru_cache(maxsize=1024)
 def stated_format(name: str) -> StatedFormat | None:
     """Return the format that a name or a local path states; None for a name without one.
 

@@ -303,6 +303,19 @@ def test_groups_may_be_about_attention_or_experts_only() -> None:
     assert first == {"qkv_proj": "int4-packed", "o_proj": "int4-packed", "experts": "nvfp4-weights"}
 
 
+def test_scales_of_integers_for_fp8_become_eight_while_they_are_loaded() -> None:
+    fp8 = {"type": "float", "num_bits": 8, "strategy": "token", "dynamic": True}
+    shape = shape_with(groups(INT4_WEIGHTS, input_activations=fp8))
+    down = next(matrix for matrix in shape.layers[0].matrices if matrix.name == "down_proj")
+    assert down.format is not None
+    assert down.format.format == "int4-fp8"
+    matrix = LocalMatrix(parts=(128,), columns=256, element_bytes=2)
+    built = [128 * 256 // 2, 2 * 128 * 256 // 32, 16]
+    loaded = [128 * 256 // 2, 8 * 128 * 256 // 32, 4 * 128, 16]
+    assert list(stored_tensors(matrix, down.format, loaded=False)) == built
+    assert list(stored_tensors(matrix, down.format)) == loaded
+
+
 WEIGHTS = {"type": "int", "num_bits": 4, "strategy": "group", "group_size": 128}
 HOSTILE: list[dict[str, Any]] = [
     {**GPTQ, "dynamic": {f"+:.*x{i}.*": {"bits": 8 if i % 2 else 4} for i in range(20_000)}},
