@@ -39,7 +39,11 @@ _NETWORK = (
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 )
-"""Variables that pip needs to reach its index."""
+"""Variables that pip needs to reach its index, and a fetch to reach a hub."""
+_HUB = ("HF_ENDPOINT", "HF_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HOME")
+"""Variables of huggingface_hub. They are handed on where the workflow, or the hook's own arguments, ask for a fetch."""
+_NO_TOKEN = {"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}
+"""A `.kvgate.yaml` of the checkout may ask for a fetch too: then no token of the runner is read."""
 
 
 class Stop(Exception):
@@ -83,11 +87,10 @@ def hook() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _renew(environment)
     arguments = _separated(sys.argv[2:])
+    variables = _fetching("TERM", "KVGATE_DOCS_URL", asks="--fetch" in arguments)
     command = [*_kvgate(environment), "check", "--root", str(Path.cwd()), "--nothing-is-fine", *arguments]
     try:
-        return subprocess.run(
-            command, cwd=ROOT, env=_variables("TERM", "KVGATE_DOCS_URL"), timeout=CHECK_SECONDS, check=False
-        ).returncode
+        return subprocess.run(command, cwd=ROOT, env=variables, timeout=CHECK_SECONDS, check=False).returncode
     except subprocess.TimeoutExpired:
         raise Stop(f"the check was not done after {CHECK_SECONDS} seconds and was stopped") from None
 
@@ -119,13 +122,14 @@ def check() -> int:
     if chart:
         _render(chart, workspace, rendered)
         paths = ["-"]
+    asks = os.environ.get("KVGATE_FETCH", "").strip().lower() == "true"
     command = [
-        *_kvgate(_environment()), "check", "--root", str(workspace), *_lines("KVGATE_ARGUMENTS"),
+        *_kvgate(_environment()), "check", "--root", str(workspace), *(["--fetch"] if asks else []), *_lines("KVGATE_ARGUMENTS"),
         "--output=github", f"--output=markdown={table}", "--", *paths,
     ]  # fmt: skip
     with Path(rendered if chart else os.devnull).open("rb") as stdin:
         code, messages = _run(
-            command, CHECK_SECONDS, cwd=table.parent, stdin=stdin, variables=_variables("KVGATE_DOCS_URL")
+            command, CHECK_SECONDS, cwd=table.parent, stdin=stdin, variables=_fetching("KVGATE_DOCS_URL", asks=asks)
         )
     _show(messages)
     _append(table)
@@ -215,6 +219,11 @@ def _append(table: Path) -> None:
     if summary and table.exists():
         with Path(summary).open("ab") as file:
             file.write(table.read_bytes()[:MAX_SUMMARY_BYTES])
+
+
+def _fetching(*names: str, asks: bool) -> dict[str, str]:
+    """The variables for a check that may fetch models."""
+    return _variables(*names, *_NETWORK, *_HUB) if asks else {**_variables(*names), **_NO_TOKEN}
 
 
 def _variables(*names: str) -> dict[str, str]:

@@ -81,12 +81,17 @@ def look_up_model(
         message = words(
             "assumed from {sibling}: {name} is not in the catalogue", sibling=assumed.assumed.words, name=name
         )
-        return assumed, (MODEL_ASSUMED.finding("model", message, do("give its config.json by {model_config}")),)
+        told = MODEL_ASSUMED.finding("model", message, do("give its config.json by {model_config}"))
+        missing = models.missing.get(key)
+        return assumed, (told, with_reason(_unknown(name), missing)) if missing else (told,)
+    return None, (with_reason(_unknown(name), models.missing.get(key)),)
+
+
+def _unknown(name: str) -> Finding:
     nearest = catalogue.nearest_models(name)
     give = do("give its config.json by {model_config}")
     remedy = any_one(f"write one of these names, if you mean it: {', '.join(nearest)}", give) if nearest else give
-    unknown = UNKNOWN_MODEL.finding("model", f"model {name} is not in the catalogue", remedy)
-    return None, (with_reason(unknown, models.missing.get(key)),)
+    return UNKNOWN_MODEL.finding("model", f"model {name} is not in the catalogue", remedy)
 
 
 def with_reason(unknown: Finding, missing: NotFetched | None) -> Finding:

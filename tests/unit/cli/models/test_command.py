@@ -127,6 +127,13 @@ def test_check_says_why_a_model_could_not_be_fetched(server: LoopbackHub, tmp_pa
     assert "--model-config" in finding["remediation"]
 
 
+def test_a_model_that_could_not_be_fetched_is_assumed_and_says_why(server: LoopbackHub, tmp_path: Path) -> None:
+    """A namesake in the catalogue is better than nothing, but whoever asked for a fetch learns that there was none."""
+    result = invoked("check", str(pod(tmp_path, "org/Qwen3-8B-AWQ")), "--fetch")
+    assert "assumed from Qwen/Qwen3-8B" in result.stdout
+    assert "has no model org/Qwen3-8B-AWQ that the account of the token may read" in result.stdout
+
+
 @pytest.mark.parametrize("model", ["/models/own", "./org/own", "s3://org/own", "pvc://org/own", "../org/own"])
 def test_a_place_is_never_looked_up_on_a_hub(server: LoopbackHub, tmp_path: Path, model: str) -> None:
     """The end of a path may be the name of another model."""
