@@ -372,3 +372,17 @@ def test_every_package_is_pinned_by_hash_and_none_is_built() -> None:
     assert "://" not in "".join(lines)
     development = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8")
     assert [line for line in pinned if line not in development] == []
+
+
+def test_a_token_is_handed_on_only_where_the_workflow_asks_for_a_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration of the checkout may ask for one too: then not even the token of the runner's own user is read."""
+    from plugins import pinned_kvgate
+
+    for name in ("HF_TOKEN", "HF_ENDPOINT", "HTTPS_PROXY", "GITHUB_TOKEN"):
+        monkeypatch.setenv(name, "x")
+    without = pinned_kvgate._fetching("TERM", asks=False)
+    assert without["HF_HUB_DISABLE_IMPLICIT_TOKEN"] == "1"
+    assert not without.keys() & {"HF_TOKEN", "HF_ENDPOINT", "HTTPS_PROXY", "GITHUB_TOKEN"}
+    asked = pinned_kvgate._fetching("TERM", asks=True)
+    assert asked.keys() >= {"HF_TOKEN", "HF_ENDPOINT", "HTTPS_PROXY"}
+    assert not asked.keys() & {"HF_HUB_DISABLE_IMPLICIT_TOKEN", "GITHUB_TOKEN"}

@@ -207,14 +207,12 @@ def host_of(url: str) -> str:
 
 def broken(message: str) -> CouldNotFetch:
     """An answer that is not what it must be."""
-    return CouldNotFetch(Reason.BROKEN, message, "try again", "give its config.json with --model-config")
+    return CouldNotFetch(Reason.BROKEN, message, "try again")
 
 
 def too_large(size: int, limit: int) -> CouldNotFetch:
     """A file that is longer than such a file may be."""
-    return CouldNotFetch(
-        Reason.TOO_LARGE, f"has {size} bytes or more; the limit is {limit}", "give its config.json with --model-config"
-    )
+    return CouldNotFetch(Reason.TOO_LARGE, f"a file of it has {size} bytes or more; the limit is {limit}")
 
 
 def _wait_of(answer: Answer, longest: float) -> float | None:

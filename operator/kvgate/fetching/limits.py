@@ -64,7 +64,7 @@ class Spending:
                 Reason.TIME_OVER,
                 f"it was not fetched within {self.limits.max_seconds:g} seconds",
                 "try again",
-                "allow more time with --fetch-seconds",
+                "allow more time for it",
             )
 
     def take_request(self) -> None:
@@ -92,6 +92,4 @@ class Spending:
 
 
 def _too_large(what: str) -> CouldNotFetch:
-    return CouldNotFetch(
-        Reason.TOO_LARGE, f"it needs {what}, the limit of a fetch", "give its config.json with --model-config"
-    )
+    return CouldNotFetch(Reason.TOO_LARGE, f"it needs {what}, the limit of a fetch")

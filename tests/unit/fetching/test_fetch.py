@@ -9,7 +9,8 @@ from kvgate.checkpoint.published import Published
 from kvgate.fetching.fetch import fetch, fetch_all
 from kvgate.fetching.hub import Hub
 from kvgate.fetching.limits import Limits
-from support.hub_server import COMMIT, TOKEN, Fault, Handler, LoopbackHub, safetensors
+from support.checkpoints import gguf_bytes, qwen3_gguf
+from support.hub_server import COMMIT, TOKEN, Fault, Handler, LargeFile, LoopbackHub, safetensors
 
 LIMITS = Limits(pause_seconds=0, max_seconds=20, request_seconds=5)
 CONFIG = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "torch_dtype": "bfloat16"}
@@ -310,7 +311,7 @@ def test_a_server_that_ignores_ranges(server: LoopbackHub, hub: Hub) -> None:
         ("config.json", whole(b"\xff\xfe"), Reason.BROKEN, "config.json cannot be read: "),
         ("config.json", whole(b"<html>Sign in</html>"), Reason.BROKEN, "config.json cannot be read: "),
         ("config.json", whole(b"[" * 200_000), Reason.BROKEN, "config.json cannot be read: "),
-        ("config.json", whole(b"{}", Content_Length="9" * 12), Reason.TOO_LARGE, "has 999999999999 bytes"),
+        ("config.json", whole(b"{}", Content_Length="9" * 12), Reason.TOO_LARGE, "a file of it has 999999999999 bytes"),
         ("config.json", whole(b" " * (17 << 20)), Reason.TOO_LARGE, "the limit is"),
         ("config.json", whole(b"{}", Content_Encoding="gzip"), Reason.BROKEN, "compresses its answer"),
         ("config.json", whole(b"{}", **{f"X-{n}": "x" * 8000 for n in range(100)}), Reason.BROKEN, "that is not HTTP"),
@@ -377,3 +378,66 @@ def test_a_name_that_is_none_is_not_requested(server: LoopbackHub, hub: Hub) -> 
     for name in ("/etc", "../x", "http://x/y", "a/b/../../c"):
         assert refused(fetch(name, hub=hub, limits=LIMITS)).reason is Reason.INVALID_NAME
     assert server.requests == []
+
+
+def gguf() -> LargeFile:
+    data, size = gguf_bytes(*qwen3_gguf())
+    file = LargeFile(data)
+    file.size = size
+    return file
+
+
+def test_a_gguf_file(server: LoopbackHub, hub: Hub) -> None:
+    """By its type or by its name; of a large file only its beginning is read."""
+    server.add("o/model", {"m-Q4_K_M.gguf": gguf(), "m-Q8_0.gguf": b"x", "README.md": b""})
+    for name in ("o/model:Q4_K_M", "o/model/m-Q4_K_M.gguf"):
+        model = found(fetch(name, hub=hub, limits=LIMITS))
+        assert model.name == name
+        assert model.config["architectures"] == ["Qwen3ForCausalLM"]
+        assert model.config["quantization_config"] == {"quant_method": "gguf"}
+        assert {group.dtype for group in model.tensors} == {"Q4_K", "Q6_K", "F32"}
+    assert not [path for path in server.requested("cdn") if path.endswith("m-Q8_0.gguf")]
+
+
+def test_a_long_gguf_header_is_read_in_parts(server: LoopbackHub, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vocabulary takes some megabytes; nobody knows how many before the file is read."""
+    monkeypatch.setattr("kvgate.fetching.gguf_files._FIRST_BYTES", 1000)
+    server.add("o/model", {"m-Q4_K_M.gguf": gguf()})
+    assert found(fetch("o/model:Q4_K_M", hub=hub, limits=LIMITS)).checkpoint_bytes
+    ranges = [request.headers["range"] for request in server.requests if request.place == "cdn"]
+    assert ranges[:2] == ["bytes=0-999", "bytes=1000-4999"]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "message"),
+    [
+        ("o/model:Q2_K", Reason.FILE_NOT_FOUND, "has no GGUF file of type Q2_K; it has m-Q4_K_M.gguf, m-Q8_0.gguf"),
+        ("o/model/none.gguf", Reason.FILE_NOT_FOUND, "has no none.gguf; it has m-Q4_K_M.gguf, m-Q8_0.gguf"),
+        ("o/model", Reason.FILE_NOT_FOUND, "has GGUF files, and no config.json"),
+        ("o/model:Q8_0", Reason.BROKEN, "m-Q8_0.gguf is truncated: "),
+    ],
+)
+def test_gguf_files_that_are_none(server: LoopbackHub, hub: Hub, name: str, reason: Reason, message: str) -> None:
+    """The message says which files there are."""
+    server.add("o/model", {"m-Q4_K_M.gguf": gguf(), "m-Q8_0.gguf": b"GGUF"})
+    answer = refused(fetch(name, hub=hub, limits=LIMITS))
+    assert (answer.reason, message in answer.message) == (reason, True), answer.message
+
+
+def test_one_file_of_a_split_is_missing(server: LoopbackHub, hub: Hub) -> None:
+    server.add("o/model", {"m-Q4_K_M-00001-of-00002.gguf": gguf()})
+    answer = refused(fetch("o/model:Q4_K_M", hub=hub, limits=LIMITS))
+    assert "m-Q4_K_M-00002-of-00002.gguf is not there" in answer.message
+
+
+def test_params_of_mistral(server: LoopbackHub, hub: Hub) -> None:
+    """Without a config.json, params.json says what the model is."""
+    params = {
+        "dim": 64, "n_layers": 1, "head_dim": 16, "hidden_dim": 128, "n_heads": 4, "n_kv_heads": 2, "vocab_size": 1000,
+        "norm_eps": 1e-5, "rope_theta": 1e6,
+    }  # fmt: skip
+    tensors = safetensors({"layers.0.attention.wq.weight": ("BF16", (64, 64))})
+    server.add("o/model", {"params.json": params, "consolidated.safetensors": tensors})
+    model = found(fetch("o/model", hub=hub, limits=LIMITS))
+    assert model.config["hidden_size"] == 64
+    assert [group.name for group in model.tensors] == ["model.layers.{}.self_attn.q_proj.weight"]
