@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import sha256
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -74,11 +73,11 @@ def from_text(text: str) -> Published:
 class PublishedModels(Struct, frozen=True, kw_only=True, eq=False):
     """Checkpoints that are known beside the catalogue, by the name that `name_key` gives them."""
 
-    locked: Mapping[str, Published] = MappingProxyType({})
+    locked: Mapping[str, Published] = field(default_factory=dict)
     """Entries of a lock file: they win over the catalogue."""
-    fetched: Mapping[str, Published] = MappingProxyType({})
+    fetched: Mapping[str, Published] = field(default_factory=dict)
     """Entries that somebody asked to fetch: they are used where the catalogue does not have the model."""
-    missing: Mapping[str, NotFetched] = MappingProxyType({})
+    missing: Mapping[str, NotFetched] = field(default_factory=dict)
     """Reasons for those that somebody asked to fetch in vain."""
 
     def without_fetched(self, name: str) -> "PublishedModels":
@@ -121,6 +120,20 @@ def name_key(name: str, revision: str = "") -> ModelKey:
     key = ModelKey(f"{name.strip().lower()}{suffix}")
     key.name, key.revision = name.strip(), revision
     return key
+
+
+class ModelName(Struct, frozen=True, order=True):
+    """A checkpoint as somebody asks the hub for it."""
+
+    name: str
+    revision: str = ""
+
+    @property
+    def key(self) -> str:
+        return name_key(self.name, self.revision)
+
+    def __str__(self) -> str:
+        return self.name + (f"@{self.revision}" if self.revision else "")
 
 
 _Entry = TypeVar("_Entry", Published, NotFetched)

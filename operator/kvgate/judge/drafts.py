@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import Draft, Speculation
-from kvgate.checkpoint.published import NO_MODELS, Published, PublishedModels, name_key
+from kvgate.checkpoint.published import NO_MODELS, ModelName, Published, PublishedModels, name_key
 from kvgate.hf_config import ModelConfigError, read_draft
 from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_model_class, with_reason
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do, words
@@ -54,6 +54,15 @@ def look_up_draft(
 
 _WITHOUT_CONFIG = frozenset({"custom_class", "extract_hidden_states"})
 """Methods by a class of the user's own, or without any draft; they end as not modelled."""
+
+
+def unlisted_draft(speculation: Speculation | None) -> ModelName | None:
+    """Return the name of a draft that the catalogue lacks; None where no other model drafts."""
+    if speculation is None or not speculation.uses_another_model or speculation.method in _WITHOUT_CONFIG:
+        return None
+    name = speculation.model
+    is_listed = catalogue.find_draft(name) is not None or catalogue.find_model(name) is not None
+    return None if is_listed else ModelName(name, speculation.revision)
 
 
 def _found(speculation: Speculation, config: Mapping[str, Any] | None, models: PublishedModels) -> Draft | None:

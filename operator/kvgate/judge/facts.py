@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,8 @@ from kvgate.budget import (
     UnknownVersion,
     accounting_of,
 )
-from kvgate.checkpoint.published import NO_MODELS, PublishedModels
-from kvgate.judge.drafts import look_up_draft
+from kvgate.checkpoint.published import NO_MODELS, ModelName, PublishedModels
+from kvgate.judge.drafts import look_up_draft, unlisted_draft
 from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_gguf, look_up_model, look_up_model_class, shape_of_text
 from kvgate.rules.finding import Finding, Rule, Scope, Severity
 
@@ -119,6 +120,32 @@ def _speculation(spec: InferenceDeploymentSpec) -> Speculation | None:
 
     found = read_extra_args(spec.vllm).known.get("speculative_config")
     return found if isinstance(found, Speculation) else None
+
+
+_HUB_NAME = re.compile(
+    r"(?!.*(?:--|\.\.))(?!.*\.git\Z)[A-Za-z0-9_][-._A-Za-z0-9]{0,95}(?:/[A-Za-z0-9_][-._A-Za-z0-9]{0,95})?"
+)
+"""Names that the hub gives (huggingface_hub, `validate_repo_id`); every other one is a path or a mistake."""
+_HUB_REVISION = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][-._/A-Za-z0-9]{0,127}")
+
+
+def names_to_fetch(spec: InferenceDeploymentSpec) -> tuple[ModelName, ...]:
+    """Return the names that a fetch from the hub can make known: those that are loaded from there and that the catalogue lacks.
+
+    Weights from a volume or an image have a name too, but what the hub has under that name need not be the same.
+    """
+    model, names = spec.model, list[ModelName]()
+    if model.source is None and model.config_from is None and catalogue.find_model(model.name) is None:
+        names.append(ModelName(model.name, model.revision or ""))
+    speculation = None if look_up_version(spec.vllm.version) else _speculation(spec)
+    if (drafting := unlisted_draft(speculation)) is not None:
+        names.append(drafting)
+    return tuple(dict.fromkeys(filter(_is_fetchable, names)))
+
+
+def _is_fetchable(asked: ModelName) -> bool:
+    is_name = _HUB_NAME.fullmatch(asked.name) is not None
+    return is_name and (not asked.revision or _HUB_REVISION.fullmatch(asked.revision) is not None)
 
 
 def text_of_key(reference: KeyRef, data: Mapping[str, Any], *, names_keys: bool = True) -> str | ConfigMissing:
