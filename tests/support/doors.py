@@ -3,7 +3,7 @@
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,10 +34,12 @@ class Door:
 
 
 @contextmanager
-def running(name: str, *options: str, kubeconfig: Path | None = None) -> Iterator[Door]:
+def running(
+    name: str, *options: str, kubeconfig: Path | None = None, variables: Mapping[str, str] | None = None
+) -> Iterator[Door]:
     """The door from its readiness to the end of the `with`."""
     port = free_port()
-    environment = {**os.environ, **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {})}
+    environment = {**os.environ, **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {}), **(variables or {})}
     with (
         tempfile.TemporaryDirectory(prefix="kvgate-door-") as folder,
         door(

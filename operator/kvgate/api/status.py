@@ -149,6 +149,8 @@ class Standing(ApiModel):
     """Reason in the annotation kvgate.io/skip-budget."""
     config_digest: Annotated[str, Field(max_length=64)] | None = None
     """SHA-256 of the text behind configFrom; absent where there was none."""
+    model_source: Annotated[str, Field(max_length=1024)] | None = None
+    """Names, commits and hub of the models whose facts were fetched; absent where none was."""
     calibration_revision: Annotated[int, Field(ge=0)] | None = None
     """Number of the newest observed start that was known; absent where there was none."""
     effective: Effective
@@ -179,7 +181,7 @@ class InferenceDeploymentStatus(ApiModel):
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra={
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
     })] | None = None  # fmt: skip
-    """Conditions of the types Accepted, Predicted, Adjusted, Ready, Reconciling, Stalled, Drifted, Observed and PredictionDrift."""
+    """Conditions: Accepted, Predicted, Adjusted, Ready, Reconciling, Stalled, Drifted, Observed, PredictionDrift, ModelResolved."""
     effective: Effective | None = None
     """The values that the pods are rendered from."""
     budget: BudgetStatus | None = None

@@ -13,7 +13,7 @@ from kvgate.cluster.errors import NoConfiguration
 from kvgate.controller.leadership import LeaseLost
 from kvgate.controller.process import ClusterNotPrepared, ThreadDied, run
 from kvgate.controller.starts import ConfigMapName
-from kvgate.controller.state import ControllerOptions
+from kvgate.controller.state import RESOLVE_SECONDS, ControllerOptions
 from kvgate.rendering.pod import IMAGES
 from kvgate.runtime.service import calibration_options, log_as_json
 
@@ -50,6 +50,20 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
     help="ConfigMap in which observed starts are stored. Without it they are lost when the process ends.",
 )
 @calibration_options(IMAGES.values())
+@click.option(
+    "--models",
+    "models_map",
+    metavar="NAMESPACE/NAME",
+    callback=_config_map_name,
+    help="ConfigMap in which models are stored that are not in the catalogue: with it, the Hugging Face hub is asked for them"
+    " (HF_ENDPOINT and HF_TOKEN are read). Without it nothing is fetched.",
+)
+@click.option(
+    "--resolve-seconds",
+    default=RESOLVE_SECONDS,
+    type=click.FloatRange(0, 3600),
+    help="Longest time for which an object is held back while its model is fetched.",
+)
 @click.option(
     "--lease-namespace",
     metavar="NS",

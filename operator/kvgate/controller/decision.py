@@ -12,11 +12,13 @@ from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import NOTHING_OBSERVED, Accelerator, Calibration
+from kvgate.checkpoint.published import NO_MODELS, PublishedModels
+from kvgate.controller.resolution import Resolution
 from kvgate.judge.assess import Assessment, assessments, undecided
 from kvgate.judge.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
 from kvgate.rendering.drift import additions, differences
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by
-from kvgate.rendering.observation import Observation
+from kvgate.rendering.observation import Observation, Statement
 from kvgate.rendering.rollout import Obstacle
 from kvgate.rendering.standing import Admitted, config_digest, renewed, standing_of, with_budget
 from kvgate.rendering.status import PreviousStatus, invalid_status, status_of
@@ -41,6 +43,13 @@ class Situation(Struct, frozen=True, kw_only=True):
     service: Document | None = None
     standing: Admitted | None = None
     """The spec that was admitted last, if one is known."""
+    resolution: Resolution | None = None
+    """The state of the models that the catalogue lacks; None where the hub is not asked for any."""
+
+    @property
+    def models(self) -> PublishedModels:
+        """The fetched facts about the models of this spec."""
+        return PublishedModels(fetched=self.resolution.models) if self.resolution else NO_MODELS
 
     @property
     def stands(self) -> bool:
@@ -114,6 +123,8 @@ class Intent(Struct, frozen=True, kw_only=True):
     is_kept: bool = False
     """True where the present spec was admitted before, and its verdict stands."""
     obstacle: Obstacle | None = None
+    resolved: Statement | None = None
+    """The condition ModelResolved of the present spec."""
     drift: str = ""
     """Differences that stay, because they come back after each correction."""
     template_hash: str = ""
@@ -186,16 +197,18 @@ def pinned_revision(document: Document) -> int | None:
 
 
 def assess_owner(
-    owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED
-) -> Judged:
+    owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED,
+    models: PublishedModels = NO_MODELS,
+) -> Judged:  # fmt: skip
     """Judge the object with the facts of the cluster."""
-    *_, last = judgements(owner, config, calibration)
+    *_, last = judgements(owner, config, calibration, models)
     return last
 
 
 def judgements(
-    owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED
-) -> Iterator[Judged]:
+    owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED,
+    models: PublishedModels = NO_MODELS,
+) -> Iterator[Judged]:  # fmt: skip
     """Yield the judgement without a verdict, then the one with the verdict, then the one with alternatives that would fit.
 
     Each one stands if there is no time for the next.
@@ -207,7 +220,7 @@ def judgements(
 
     nothing_read = Facts(shape=None, accelerator=accelerator, findings=findings)
     yield judged(undecided(owner.spec, nothing_read, skip_reason=owner.skip_reason))
-    facts = gather(owner.spec, lambda _: config, calibration)
+    facts = gather(owner.spec, lambda _: config, calibration, models)
     yield from map(judged, assessments(owner.spec, facts, skip_reason=owner.skip_reason))
 
 
@@ -242,15 +255,19 @@ def _verdict(situation: Situation, judged: Judged | None) -> Intent:
         return Intent(owner=owner, admitted=with_budget(standing) if standing else None)
     if standing is not None and situation.stands:
         return Intent(owner=owner, judged=judged, admitted=renewed(standing, situation.document), is_kept=True)
+    state = situation.resolution
+    resolved = state.statement if state else None
     figures = figures_of_verdict(owner, judged.assessment, judged.accelerator)
+    if state is not None and state.is_held and owner.skip_reason is None and not isinstance(figures, NotRendered):
+        figures = NotRendered(reason=Reason.RESOLVING, message=state.message, is_waiting=True)
     if isinstance(figures, NotRendered):
         admitted = with_budget(standing) if standing else None
-        return Intent(owner=owner, judged=judged, left_out=figures, admitted=admitted)
+        return Intent(owner=owner, judged=judged, left_out=figures, admitted=admitted, resolved=resolved)
     admitted = standing_of(
         situation.document, owner, judged.assessment, figures,
-        calibration_revision=judged.calibration_revision, config=situation.config,
+        calibration_revision=judged.calibration_revision, config=situation.config, model_source=state.origin if state else "",
     )  # fmt: skip
-    return Intent(owner=owner, judged=judged, admitted=admitted)
+    return Intent(owner=owner, judged=judged, admitted=admitted, resolved=resolved)
 
 
 def _rendered_owner(situation: Situation, intent: Intent) -> InferenceDeployment | None:
@@ -295,4 +312,5 @@ def status_after(
         admitted=intent.admitted,
         is_kept=intent.is_kept,
         drift=intent.drift,
+        resolved=intent.resolved,
     )

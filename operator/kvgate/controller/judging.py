@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Calibration, ModelShape
+from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.controller.decision import Judged, assess_owner, judgements
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.facts import ConfigMissing
@@ -18,13 +19,18 @@ time. The number of objects of one namespace that may wait is what is read in a 
 _ATTEMPTS = 2
 """A node without memory may end a worker because of another task. Where the worker is lost twice, the object itself is the cause."""
 
-Judge = Callable[[InferenceDeployment, str | ConfigMissing, Calibration], Awaitable[Judged]]
-"""Judges an object with the text behind configFrom and the observed starts."""
+Judge = Callable[[InferenceDeployment, str | ConfigMissing, Calibration, PublishedModels], Awaitable[Judged]]
+"""Judges an object with the text behind configFrom, the observed starts, and what was fetched about its models."""
 
 
-async def judge_here(owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration) -> Judged:
+async def judge_here(
+    owner: InferenceDeployment,
+    config: str | ConfigMissing,
+    calibration: Calibration,
+    models: PublishedModels = NO_MODELS,
+) -> Judged:
     """Judge in the event loop, for callers without other work in it."""
-    return assess_owner(owner, config, calibration)
+    return assess_owner(owner, config, calibration, models)
 
 
 def judging_pool() -> Pool:
@@ -40,11 +46,15 @@ class JudgeWorkers:
         self._starts = starts
 
     async def __call__(
-        self, owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration
+        self,
+        owner: InferenceDeployment,
+        config: str | ConfigMissing,
+        calibration: Calibration,
+        models: PublishedModels = NO_MODELS,
     ) -> Judged:
         """Return the judgement as far as it got within its time. Raises TurnedAway, or TaskFailed for a defect of kvgate."""
         self._pool.share(self._starts.calibration)
-        task = (owner, config, calibration)
+        task = (owner, config, calibration, models)
         try:
             for _ in range(_ATTEMPTS):
                 with contextlib.suppress(WorkerLost):

@@ -5,8 +5,9 @@ spec in an annotation, which has 256 KiB and no more. No finalizers, no timers a
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial, wraps
 from typing import Any
 
@@ -16,15 +17,18 @@ from kvgate.api import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from kvgate.cluster.client import Cluster
 from kvgate.cluster.connection import load_configuration, watch_session
 from kvgate.cluster.events import EventRecorder, instance_name
+from kvgate.controller.fetches import WORKERS, FetchWorkers
 from kvgate.controller.judging import JudgeWorkers, judging_pool
-from kvgate.controller.memory import Memory
+from kvgate.controller.memory import Key, Memory
 from kvgate.controller.observe import Observer, Scraper
 from kvgate.controller.pods import KnownPods
 from kvgate.controller.reconcile import Reconciler
+from kvgate.controller.resolving import Resolver
 from kvgate.controller.schedule import Resync, WorkQueue
 from kvgate.controller.state import Process
 from kvgate.rendering.labels import OWNER_LABEL
 from kvgate.runtime.background import Troubles, repeat
+from kvgate.runtime.pool import Pool
 
 BEAT_SECONDS = 1.0
 FINALIZER = f"kopf.{GROUP}/finalizer"
@@ -70,15 +74,18 @@ async def _operate(process: Process) -> None:
     pool, pods = judging_pool(), KnownPods()
     memory = Memory(process.deployments, process.starts, JudgeWorkers(pool, process.starts))
     beat = asyncio.create_task(_beat(process, memory))  # from now on, because the workers take a while to start
-    async with pool, connect() as cluster, Scraper(process.scrapes) as scraper:
+    async with pool, connect() as cluster, Scraper(process.scrapes) as scraper, contextlib.AsyncExitStack() as stack:
         recorder = EventRecorder(cluster, instance=instance_name())
         learn = partial(process.starts.learn, cluster)
-        reconciler = Reconciler(cluster, recorder, memory, process.instruments, on_start=learn)
+        resolver = await stack.enter_async_context(_resolver(process, cluster))
+        reconciler = Reconciler(cluster, recorder, memory, process.instruments, on_start=learn, resolver=resolver)
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
         reconciler.aside = queue.aside
+        if resolver:
+            resolver.enqueue = lambda key, delay_seconds: queue.enqueue(key, delay_seconds=delay_seconds)
         resync = Resync(
             connect=connect, namespaces=options.namespaces, reconciler=reconciler, queue=queue, memory=memory,
-            starts=process.starts, troubles=process.troubles,
+            starts=process.starts, troubles=process.troubles, models=process.models, resolver=resolver,
         )  # fmt: skip
         observer = Observer(
             cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, memory=memory, enqueue=queue.enqueue,
@@ -91,7 +98,7 @@ async def _operate(process: Process) -> None:
         ]
         try:
             await kopf.operator(
-                registry=registry_of(queue, memory, pods, login, process.troubles),
+                registry=registry_of(queue, memory, pods, login, process.troubles, forget=reconciler.forget),
                 settings=operator_settings(),
                 clusterwide=not options.namespaces,
                 namespaces=options.namespaces,
@@ -102,6 +109,25 @@ async def _operate(process: Process) -> None:
             queue.close()
             for task in tasks:
                 task.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _resolver(process: Process, cluster: Cluster) -> AsyncIterator[Resolver | None]:
+    """Fetch models while the thread works, in worker processes of their own; None where the hub is asked for nothing."""
+    if process.options.models_map is None:
+        yield None
+        return
+    async with Pool(WORKERS, preload=("kvgate.controller.decision",)) as pool:
+        resolver = Resolver(
+            process.models, FetchWorkers(pool), process.resolving, process.troubles,
+            resolve_seconds=process.options.resolve_seconds,
+        )  # fmt: skip
+        fetching = asyncio.create_task(resolver.run_forever(cluster))
+        try:
+            yield resolver
+        finally:
+            fetching.cancel()
+            resolver.close()
 
 
 async def _beat(process: Process, memory: Memory) -> None:
@@ -120,16 +146,17 @@ async def _beat(process: Process, memory: Memory) -> None:
 
 
 def registry_of(
-    queue: WorkQueue, memory: Memory, pods: KnownPods, login: Login, troubles: Troubles
-) -> kopf.OperatorRegistry:
-    """Return all handlers of the controller."""
+    queue: WorkQueue, memory: Memory, pods: KnownPods, login: Login, troubles: Troubles, *,
+    forget: Callable[[Key], object],
+) -> kopf.OperatorRegistry:  # fmt: skip
+    """Return all handlers of the controller. `forget` is called with what was deleted."""
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(login)
 
     async def owner(type: str | None, namespace: str | None, name: str, event: Mapping[str, Any], **_: Any) -> None:  # noqa: A002 - kopf's name
         key = (namespace or "", name)
         if type == "DELETED":
-            memory.forget(key)
+            forget(key)
         elif memory.is_news(key, event["object"]):
             queue.begin(key)
 

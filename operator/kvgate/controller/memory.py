@@ -122,7 +122,7 @@ class Memory:
         if (known := self.judged(key, situation)) is not None:
             return known
         basis, calibration = self._basis(key, situation)
-        judged = await self._judge(situation.owner, situation.config, calibration)
+        judged = await self._judge(situation.owner, situation.config, calibration, situation.models)
         self._judged[key] = (basis, judged)
         return judged
 
@@ -140,7 +140,8 @@ class Memory:
             config if isinstance(config, ConfigMissing) else sha256(config.encode(errors="surrogatepass")).digest()
         )
         skip = situation.owner.skip_reason if isinstance(situation.owner, InferenceDeployment) else None
-        return (metadata["uid"], metadata.get("generation"), skip, content, calibration), calibration
+        fetched = situation.resolution.content if situation.resolution else ()
+        return (metadata["uid"], metadata.get("generation"), skip, content, calibration, fetched), calibration
 
     def standing(self, key: Key, document: Document) -> Admitted | None:
         """Return the spec that was admitted last: the one that this process admitted, else the one in the object's status."""

@@ -70,6 +70,7 @@ async def _lead(cluster: Cluster, elector: Elector, process: Process, stopped: a
     try:
         if await _wait_for_lease(elector, process, stopped):
             await process.starts.try_load(cluster, process.troubles, loop="start")
+            await process.models.try_load(cluster, process.troubles, loop="start")
             await _work(elector, process, stopped)
     finally:
         await elector.release()

@@ -20,6 +20,7 @@ from kvgate.cluster.events import EventRecorder, Notice
 from kvgate.controller import decision as pure
 from kvgate.controller.decision import MISSING, Awaited, ChildChange, Intent, Judged, Situation
 from kvgate.controller.memory import Corrections, Key, Memory
+from kvgate.controller.resolving import Resolver
 from kvgate.judge.assess import Assessment, effective_values
 from kvgate.judge.facts import ConfigMissing
 from kvgate.metrics import exporter, registry
@@ -69,13 +70,14 @@ class Reconciler:
 
     def __init__(
         self, cluster: Cluster, recorder: EventRecorder, memory: Memory, instruments: ReconcileInstruments,
-        on_start: OnStart,
+        on_start: OnStart, resolver: Resolver | None = None,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._recorder = recorder
         self._memory = memory
         self._instruments = instruments
         self._on_start = on_start
+        self._resolver = resolver
         self.aside: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
         """Entered while an object waits for its judgement, so that others are reconciled meanwhile."""
 
@@ -102,7 +104,7 @@ class Reconciler:
     async def _run(self, key: Key) -> _Outcome:
         document = await self._cluster.find(INFERENCE_DEPLOYMENTS, *key)
         if document is None or "deletionTimestamp" in document["metadata"]:
-            self._memory.forget(key)
+            self.forget(key)
             return _Outcome(result="gone")
         try:
             return await self._settle(key, await self._gather(key, document))
@@ -137,10 +139,17 @@ class Reconciler:
         config: str | ConfigMissing = pure.NO_CONFIG
         if (reference := pure.config_reference(owner)) is not None:
             config = pure.config_text(reference, await self._cluster.find(CONFIG_MAPS, key[0], reference.name))
-        standing = self._memory.standing(key, document)
         return Situation(
-            document=document, owner=owner, config=config, deployment=deployment, service=service, standing=standing
-        )
+            document=document, owner=owner, config=config, deployment=deployment, service=service,
+            standing=self._memory.standing(key, document),
+            resolution=self._resolver.look(key, document, owner) if self._resolver else None,
+        )  # fmt: skip
+
+    def forget(self, key: Key) -> None:
+        """Keep nothing of an object that is gone."""
+        self._memory.forget(key)
+        if self._resolver:
+            self._resolver.forget(key)
 
     def is_settled(self, key: Key, situation: Situation) -> bool:
         """Return True where a run would write nothing and learn nothing, and show the figures; False for what is not judged yet."""
@@ -160,6 +169,8 @@ class Reconciler:
         return settled
 
     async def _settle(self, key: Key, situation: Situation) -> _Outcome:
+        if self._resolver and situation.resolution and not situation.stands:
+            self._resolver.ask(key, situation.resolution)
         judged = self._memory.judged(key, situation)
         if judged is None:
             async with self.aside():
@@ -288,7 +299,7 @@ def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator
             kind is ConditionType.ACCEPTED
             and condition.status == "True"
             and condition.reason in (Reason.FITS, Reason.ADJUSTED)
-        )
+        ) or condition.reason == Reason.RESOLVING
         yield Notice(
             kind="Normal" if good else "Warning",
             reason=condition.reason,

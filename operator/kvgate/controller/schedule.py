@@ -16,7 +16,9 @@ from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, 
 from kvgate.cluster.errors import ApiError, Forbidden
 from kvgate.controller.decision import Awaited
 from kvgate.controller.memory import Key, Memory
+from kvgate.controller.model_store import ModelStore
 from kvgate.controller.reconcile import Reconciler
+from kvgate.controller.resolving import Resolver
 from kvgate.controller.starts import ObservedStarts
 from kvgate.rendering.labels import OWNER_LABEL
 from kvgate.runtime.background import Troubles, repeat
@@ -206,7 +208,11 @@ class Resync:
         memory: Memory,
         starts: ObservedStarts,
         troubles: Troubles,
+        models: ModelStore | None = None,
+        resolver: Resolver | None = None,
     ) -> None:
+        self._models = models
+        self._resolver = resolver
         self._connect = connect
         self._namespaces: Sequence[str | None] = namespaces or (None,)
         self._reconciler = reconciler
@@ -231,6 +237,8 @@ class Resync:
         known, seen = self._memory.keys(), set()
         async with self._connect() as cluster:
             await self._starts.try_load(cluster, self._troubles, loop="resync")
+            if self._models is not None:
+                await self._models.try_load(cluster, self._troubles, loop="resync")
             for namespace in self._namespaces:
                 children = [
                     {_key(item): item async for item in cluster.list(kind, namespace, label_selector=OWNER_LABEL)}
@@ -241,6 +249,8 @@ class Resync:
                     seen.add(key)
                     await self._compare(key, document, *(found.get(key) for found in children))
                     await asyncio.sleep(0)  # others may run between two judgements
+            if self._resolver is not None:
+                await self._resolver.tidy(cluster)
         for key in known - seen:
             self._queue.enqueue(key)
 

@@ -12,8 +12,10 @@ from prometheus_client import CollectorRegistry
 from kvgate.calibration.records import Trust
 from kvgate.cluster import leases
 from kvgate.controller.leadership import Gate
+from kvgate.controller.model_store import ModelStore
 from kvgate.controller.observe import ScrapeInstruments
 from kvgate.controller.reconcile import ReconcileInstruments
+from kvgate.controller.resolving import ResolvingInstruments
 from kvgate.controller.starts import ConfigMapName, ObservedStarts
 from kvgate.metrics import registry as metrics
 from kvgate.metrics.exporter import DeploymentSnapshot, counter, gauge, new_registry
@@ -22,6 +24,8 @@ from kvgate.runtime.background import Troubles
 
 MAX_LAG_SECONDS = 10.0
 """Time without a beat of kopf's event loop after which something blocks it."""
+RESOLVE_SECONDS = 60.0
+"""Time for which an object is held back while its model is fetched."""
 MAX_SILENCE_SECONDS = 30.0
 """Time without an answer of the API server after which the process is not ready."""
 
@@ -40,6 +44,9 @@ class ControllerOptions(Struct, frozen=True, kw_only=True):
     """ConfigMap of the observed starts."""
     trust: Trust = VLLM_ALONE
     """Rule about whose starts correct predictions."""
+    models_map: ConfigMapName | None = None
+    """ConfigMap of the fetched models; None where the hub is asked for nothing."""
+    resolve_seconds: float = RESOLVE_SECONDS
     lease_namespace: str = leases.NAMESPACE
     instance: str = ""
     """The installation that this process belongs to; empty: the name of the machine."""
@@ -117,6 +124,7 @@ class Process:
         self.health = Health(resync_seconds=self.options.resync_seconds)
         self.deployments = DeploymentSnapshot()
         self.starts = ObservedStarts(self.options.calibration_map, self.options.trust)
+        self.models = ModelStore(self.options.models_map)
         known = gauge(metrics.CALIBRATION_STARTS, self.registry)
         for state in self.starts.states:
             known.labels(state).set_function(partial(self.starts.count, state))
@@ -126,6 +134,7 @@ class Process:
         gauge(metrics.LEADER, self.registry).set_function(self.gate.is_open)
         self.lag = gauge(metrics.EVENT_LOOP_LAG, self.registry)
         self.instruments = ReconcileInstruments.registered(self.registry)
+        self.resolving = ResolvingInstruments.registered(self.registry)
         self.scrapes = ScrapeInstruments.registered(self.registry)
 
     def count_request(self, verb: str, code: str) -> None:

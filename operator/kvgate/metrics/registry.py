@@ -204,6 +204,22 @@ CALIBRATION_STARTS = Metric(
     help="Observed starts, by state: those that correct predictions, and those that are stored but not used.",
     labels=("state",),
 )
+MODEL_RESOLUTIONS = Metric(
+    name="kvgate_model_resolutions_total",
+    kind=MetricType.COUNTER,
+    help="Models that the hub was asked for, by the reason that the condition ModelResolved then has.",
+    labels=("reason",),
+)
+MODELS_WAITING = Metric(
+    name="kvgate_models_waiting",
+    kind=MetricType.GAUGE,
+    help="Models that wait for a fetch from the hub, or are being fetched.",
+)
+MODELS_STORED = Metric(
+    name="kvgate_models_stored",
+    kind=MetricType.GAUGE,
+    help="Fetched models that the controller keeps in its ConfigMap.",
+)
 CERTIFICATE_EXPIRY = Metric(
     name="kvgate_webhook_certificate_expiry_timestamp_seconds",
     kind=MetricType.GAUGE,
@@ -226,6 +242,9 @@ PER_PROCESS = (
     POD_SCRAPES,
     POD_SCRAPE_DURATION,
     CALIBRATION_STARTS,
+    MODEL_RESOLUTIONS,
+    MODELS_WAITING,
+    MODELS_STORED,
     CERTIFICATE_EXPIRY,
 )
 """Metrics of a process itself: the webhook serves those of admission, the controller those of reconciling."""

@@ -77,7 +77,8 @@ def progress(
         return _of_earlier(left_out, obstacle, rollout, admitted.record.generation)
     if left_out is not None:
         stale = f"; {rollout.existing} pods of an earlier spec keep running" if rollout.existing else ""
-        return _halted(left_out.reason, left_out.message + stale, Reason.NOT_RENDERED)
+        ready: Statement = (ConditionType.READY, False, Reason.NOT_RENDERED, left_out.message + stale)
+        return [ready, *_left_out(left_out, stale)]
     if obstacle is not None and not obstacle.is_transient:
         return _halted(obstacle.reason, obstacle.message, Reason.REPLICAS_NOT_READY)
     if crash is not None and not rollout.is_complete:
@@ -89,16 +90,23 @@ def progress(
 
 
 def _of_earlier(left_out: NotRendered, obstacle: Obstacle | None, rollout: Rollout, generation: int) -> list[Statement]:
-    """Return the conditions where the present generation is refused and an earlier one runs; Ready is about the pods that run."""
+    """Return the conditions where the present generation is left out and an earlier one runs; Ready is about the pods that run."""
     reason = Reason.REPLICAS_READY if rollout.is_complete else Reason.REPLICAS_NOT_READY
-    ready = (
-        f"{rollout.available} of {rollout.wanted} replicas of generation {generation} are ready; this one is refused"
-    )
+    this_one = "this one is not judged yet" if left_out.is_waiting else "this one is refused"
+    ready = f"{rollout.available} of {rollout.wanted} replicas of generation {generation} are ready; {this_one}"
     more = f"; {obstacle.message}" if obstacle else ""
-    _, reconciling, stalled = _halted(
-        left_out.reason, f"{left_out.message}; generation {generation} keeps running{more}", left_out.reason
-    )
-    return [(ConditionType.READY, rollout.is_complete, reason, ready), reconciling, stalled]
+    state = _left_out(left_out, f"; generation {generation} keeps running{more}")
+    return [(ConditionType.READY, rollout.is_complete, reason, ready), *state]
+
+
+def _left_out(left_out: NotRendered, more: str) -> list[Statement]:
+    """Return Reconciling and Stalled; a spec that waits for kvgate alone is not stalled."""
+    if left_out.is_waiting:
+        return [
+            (ConditionType.RECONCILING, True, left_out.reason, left_out.message + more),
+            (ConditionType.STALLED, False, left_out.reason, _NOTHING_BLOCKS),
+        ]
+    return _halted(left_out.reason, left_out.message + more, left_out.reason)[1:]
 
 
 def _of_rollout(rollout: Rollout) -> list[Statement]:

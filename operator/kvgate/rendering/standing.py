@@ -125,7 +125,7 @@ def config_digest(config: object) -> str | None:
 
 def standing_of(
     document: Mapping[str, Any], owner: InferenceDeployment, assessment: Assessment, figures: Figures, *,
-    calibration_revision: int, config: object,
+    calibration_revision: int, config: object, model_source: str = "",
 ) -> Admitted:  # fmt: skip
     """Return the record of a spec that is admitted now."""
     status, reason, message = accepted(assessment)
@@ -139,6 +139,7 @@ def standing_of(
         changes=changes[:4096] if changes is not None else None,
         skip_reason=owner.skip_reason,
         config_digest=config_digest(config),
+        model_source=model_source[:1024] or None,
         calibration_revision=calibration_revision or None,
         effective=figures.effective,
         placement=figures.placement,

@@ -83,11 +83,13 @@ def status_of(
     admitted: Admitted | None = None,
     is_kept: bool = False,
     drift: str = "",
+    resolved: Statement | None = None,
 ) -> Document:
     """Return the whole status of an object that could be read.
 
     `admitted` is the spec that is rendered, and `template_hash` the hash of its pods. `is_kept` means that it was admitted before, so that
     its verdict stands and the present assessment does not count. `drift` reports differences that kvgate does not correct any more.
+    `resolved` is the condition ModelResolved of the present spec, where the hub is asked for its model.
     """
     rollout = rollout_of(deployment) if deployment else Rollout(wanted=owner.spec.replicas)
     budget = None if left_out and admitted else assessment.effective
@@ -103,6 +105,7 @@ def status_of(
         *verdict,
         *progress(left_out, obstacle, rollout, (crash.reason, crash_text(crash, budget)) if crash else None, admitted),
         *_drifted(drift, before),
+        *_resolved(resolved, admitted if is_kept else None, before),
         *about_pods,
     ]
     effective = before.status.get("effective") if left_out else _dumped(effective_values(owner.spec, assessment))
@@ -122,6 +125,8 @@ def _verdict_of_now(
 ) -> tuple[list[Statement], dict[str, object]]:
     """Return the conditions and the figures of the present assessment."""
     admission, budget = accepted(assessment), budget_status(assessment)
+    if left_out is not None and left_out.is_waiting:
+        admission = (None, left_out.reason, left_out.message)
     if left_out is not None:
         adjusted = (False, *_NOTHING_RENDERED)
     elif assessment.decision is Decision.ADMIT_ADJUSTED:
@@ -293,4 +298,20 @@ def _drifted(drift: str, before: PreviousStatus) -> list[Statement]:
         return [(ConditionType.DRIFTED, True, Reason.CORRECTION_UNDONE, drift)]
     if any(condition.type == ConditionType.DRIFTED for condition in before.conditions):
         return [(ConditionType.DRIFTED, False, Reason.AS_RENDERED, "Deployment and Service are as they were rendered")]
+    return []
+
+
+def _resolved(resolved: Statement | None, kept: Admitted | None, before: PreviousStatus) -> list[Statement]:
+    """Return the condition ModelResolved, which exists from the first time that the hub was asked; a standing verdict keeps it."""
+    previous = next((each for each in before.conditions if each.type == ConditionType.MODEL_RESOLVED), None)
+    if kept is not None and kept.record.model_source:
+        return [(ConditionType.MODEL_RESOLVED, True, Reason.FOUND, kept.record.model_source)]
+    if kept is not None and previous is not None and previous.reason in set(Reason):
+        status = {"True": True, "False": False}.get(previous.status)
+        return [(ConditionType.MODEL_RESOLVED, status, Reason(previous.reason), previous.message)]
+    if kept is None and resolved is not None:
+        return [resolved]
+    if kept is None and previous is not None:
+        message = "the catalogue or configFrom has the model, or its weights come from elsewhere"
+        return [(ConditionType.MODEL_RESOLVED, True, Reason.IN_CATALOGUE, message)]
     return []

@@ -34,6 +34,8 @@ class NotRendered(Struct, frozen=True, kw_only=True):
 
     reason: Reason
     message: str
+    is_waiting: bool = False
+    """True where kvgate itself ends this soon: nothing is wrong with the spec."""
 
 
 class Rendered(Struct, frozen=True, kw_only=True):

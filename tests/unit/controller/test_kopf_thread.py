@@ -56,7 +56,7 @@ def failed() -> list[str]:
 
 @pytest.fixture
 def registry(queue: FakeQueue, memory: Memory, pods: KnownPods, failed: list[str]) -> kopf.OperatorRegistry:
-    return registry_of(queue, memory, pods, login, Troubles(failed.append))  # type: ignore[arg-type]
+    return registry_of(queue, memory, pods, login, Troubles(failed.append), forget=memory.forget)  # type: ignore[arg-type]
 
 
 def watching(registry: kopf.OperatorRegistry, plural: str) -> Any:

@@ -22,6 +22,9 @@ from pictures.grafana import panels, target_expressions, variable_queries
 
 NOT_ON_A_DASHBOARD: dict[str, str] = {
     "kvgate_background_errors_total": "0 for ever unless kvgate has a defect or the API server is away; the log says which",
+    "kvgate_model_resolutions_total": "0 for ever unless models.resolve is hub, which is off by default",
+    "kvgate_models_waiting": "0 for ever unless models.resolve is hub, which is off by default",
+    "kvgate_models_stored": "0 for ever unless models.resolve is hub, which is off by default",
 }
 """Metrics of ours that no panel shows, each with the reason."""
 OF_THE_PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
