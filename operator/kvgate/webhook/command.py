@@ -21,7 +21,15 @@ from kvgate.rendering.pod import IMAGES, VLLM_ALONE
 from kvgate.runtime.background import Troubles, repeat
 from kvgate.runtime.service import calibration_options, log_as_json, stop_signal
 from kvgate.runtime.worker import Limits
-from kvgate.webhook.judging import LIMITS, WORKERS, ReviewWorkers, StartsFile, reviewing_pool
+from kvgate.webhook.judging import (
+    LIMITS,
+    WORKERS,
+    ModelsFolder,
+    MountedFacts,
+    ReviewWorkers,
+    StartsFile,
+    reviewing_pool,
+)
 from kvgate.webhook.server import Bodies, ReviewInstruments, Traffic, validation_app
 from kvgate.webhook.tls import Certificate, CertificateError, ClientNames
 
@@ -54,6 +62,7 @@ class WebhookOptions(Struct, frozen=True, kw_only=True):
     metrics_host: str
     metrics_port: int
     calibration_file: Path | None = None
+    models_folder: Path | None = None
     trust: Trust = VLLM_ALONE
     """Rule about whose observed starts correct predictions."""
     client_ca: Path | None = None
@@ -104,6 +113,12 @@ _FILE = click.Path(path_type=Path)
 )
 @calibration_options(IMAGES.values())
 @click.option(
+    "--models",
+    "models_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the models that the controller fetched from the hub; read again when it changes. It may be missing or empty.",
+)
+@click.option(
     "--linger-seconds",
     default=LINGER_SECONDS,
     type=click.FloatRange(0, 60),
@@ -143,7 +158,7 @@ async def run(options: WebhookOptions) -> None:
 async def serving(options: WebhookOptions) -> AsyncIterator[dict[str, int]]:
     """Serve reviews and metrics, and yield the ports by name. The probes outlive the reviews and then report "not ready"."""
     certificate = Certificate(options.tls_cert, options.tls_key, options.client_ca)
-    starts = StartsFile(options.calibration_file, options.trust)
+    starts, models = StartsFile(options.calibration_file, options.trust), ModelsFolder(options.models_folder)
     registry, traffic, accepting, beat = new_registry(), Traffic(), asyncio.Event(), Beat()
 
     def readyz() -> tuple[bool, str]:
@@ -152,7 +167,7 @@ async def serving(options: WebhookOptions) -> AsyncIterator[dict[str, int]]:
     metrics = endpoint_app(registry, livez=beat.livez, readyz=readyz)
     gauge(names.CERTIFICATE_EXPIRY, registry).set_function(lambda: certificate.expires_at)
     pool, names_of_clients = reviewing_pool(options.limits), ClientNames(options.client_names)
-    judge = ReviewWorkers(pool, lambda: starts.calibration)
+    judge = ReviewWorkers(pool, MountedFacts(starts, models, asks_hub=options.models_folder is not None))
     validation = validation_app(ReviewInstruments.registered(registry), traffic, judge, Bodies())
     async with contextlib.AsyncExitStack() as stack:
         beating = asyncio.create_task(beat.run_forever())
@@ -167,7 +182,7 @@ async def serving(options: WebhookOptions) -> AsyncIterator[dict[str, int]]:
         await pool.start()
         errors = counter(names.BACKGROUND_ERRORS, registry)
         troubles = Troubles(lambda loop: errors.labels(loop).inc())
-        reloads = {"certificate": certificate.reload, "observed starts": starts.reload}
+        reloads = {"certificate": certificate.reload, "observed starts": starts.reload, "fetched models": models.reload}
         following = asyncio.create_task(_follow(options.certificate_poll_seconds, troubles, reloads))
         stack.callback(following.cancel)
         accepting.set()

@@ -1,5 +1,6 @@
 """Reviews in worker processes: the event loop never judges, and one namespace's reviews do not hold up another's."""
 
+import contextlib
 import logging
 import re
 from collections.abc import Callable
@@ -7,10 +8,12 @@ from pathlib import Path
 
 from kvgate.budget import Calibration
 from kvgate.calibration.records import Trust, read_records
+from kvgate.checkpoint.published import PublishedModels
+from kvgate.checkpoint.stored import MAX_ENTRY_BYTES, SUFFIX, StoredModels
 from kvgate.rendering.pod import VLLM_ALONE
 from kvgate.runtime.pool import Pool
 from kvgate.runtime.worker import Limits, WorkerLost
-from kvgate.webhook.review import Answer, Mistake, answers
+from kvgate.webhook.review import Answer, Known, Mistake, answers
 
 WORKERS = 2
 LIMITS = Limits(workers=WORKERS, budget_seconds=2.0, max_waiting=64, memory_bytes=128 << 20)
@@ -21,6 +24,9 @@ WAIT_SECONDS = 2.5
 _NAMESPACE = re.compile(rb'"namespace"\s*:\s*"([-a-z0-9]{1,63})"')
 _HEAD_BYTES = 4096
 """Bytes that are searched for the namespace. An API server writes it before the object, after a few hundred bytes."""
+
+_MAX_FILES = 1000
+"""Files of fetched models that are read; the controller stores less than half as many."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,17 +46,18 @@ def namespace_in(text: bytes) -> str:
 
 
 class ReviewWorkers:
-    """Answers bodies in worker processes, with the newest calibration."""
+    """Answers bodies in worker processes, with the newest facts."""
 
-    def __init__(self, pool: Pool, calibration: Callable[[], Calibration]) -> None:
+    def __init__(self, pool: Pool, known: Callable[[], Known]) -> None:
+        """`known` returns the same object until a fact changes."""
         self._pool = pool
-        self._calibration = calibration
+        self._known = known
 
     async def __call__(self, text: bytes) -> Answer | Mistake:
         """Answer a body. Raises NoAnswer."""
-        calibration = self._calibration()
-        self._pool.share(calibration)
-        task = (namespace_in(text), answers, text, calibration)
+        known = self._known()
+        self._pool.share(known)
+        task = (namespace_in(text), answers, text, known)
         try:
             return (await self._pool.run(*task, wait_seconds=WAIT_SECONDS)).value
         except WorkerLost:  # a node without memory may end a worker because of another review: try once more
@@ -80,3 +87,54 @@ class StartsFile:
             _log.warning("calibration: %s: %s", self._path, problem)
         self.calibration = self._trust.calibration(records.starts)
         _log.info("observed starts read", extra={"fields": {"starts": len(records.starts)}})
+
+
+class ModelsFolder:
+    """The fetched models of a mounted ConfigMap, one file each. The folder may be missing or empty: then none is known."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._seen: dict[str, tuple[int, int]] = {}
+        """Time and size of each file that was read."""
+        self.models = StoredModels({})
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the files again if one of them changed. They are unpacked when they are needed."""
+        if self._folder is None:
+            return
+        try:
+            names = [path.name for path in self._folder.iterdir() if path.name.endswith(SUFFIX)]
+        except OSError:
+            names = []
+        seen, entries = dict[str, tuple[int, int]](), dict[str, bytes]()
+        for name in sorted(names)[:_MAX_FILES]:
+            with contextlib.suppress(OSError):  # the kubelet replaces the folder meanwhile
+                found = (self._folder / name).stat()
+                if found.st_size > MAX_ENTRY_BYTES:
+                    continue
+                time_and_size = found.st_mtime_ns, found.st_size
+                is_known = self._seen.get(name) == time_and_size
+                entries[name] = self.models.entries[name] if is_known else (self._folder / name).read_bytes()
+                seen[name] = time_and_size
+        if seen != self._seen:
+            self._seen, self.models = seen, StoredModels(entries)
+            _log.info("fetched models read", extra={"fields": {"models": len(entries)}})
+
+
+class MountedFacts:
+    """All that the webhook reads from its mounted files."""
+
+    def __init__(self, starts: StartsFile, folder: ModelsFolder, *, asks_hub: bool) -> None:
+        self._starts = starts
+        self._folder = folder
+        self._asks_hub = asks_hub
+        self._known: tuple[object, object, Known] | None = None
+
+    def __call__(self) -> Known:
+        """Return the newest facts: the same object until one of the files changes."""
+        calibration, models = self._starts.calibration, self._folder.models
+        if self._known is None or self._known[0] is not calibration or self._known[1] is not models:
+            known = Known(calibration=calibration, models=PublishedModels(fetched=models), asks_hub=self._asks_hub)
+            self._known = calibration, models, known
+        return self._known[2]

@@ -1,4 +1,4 @@
-"""Answers to AdmissionReviews (`admission.k8s.io/v1`): pure, from the request, the catalogues and the calibration alone.
+"""Answers to AdmissionReviews (`admission.k8s.io/v1`): pure, from the request, the catalogues and what was learnt before alone.
 
 A body that is no review for this webhook raises ReviewError, which is the caller's mistake. A bad InferenceDeployment gets an answer.
 """
@@ -14,9 +14,10 @@ from kvgate.api import GROUP, KIND, PLURAL, VERSION
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import NOTHING_OBSERVED, Calibration
+from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge import summary
 from kvgate.judge.assess import Assessment, Decision, assessments, undecided
-from kvgate.judge.facts import ConfigMissing, Facts, gather
+from kvgate.judge.facts import ConfigMissing, Facts, gather, names_to_fetch
 from kvgate.text.inert import inert_line
 from kvgate.text.json_values import MAX_DEPTH, NOT_UNICODE, is_nested_beyond, parsed_has_lone_surrogate
 
@@ -34,6 +35,7 @@ _MAX_NAME = 253
 _NOT_READ_HERE = ConfigMissing(
     message="spec.model.configFrom is not read at admission: the controller reads it and decides", remediation=""
 )
+_FETCHED_FIRST = "rendered after the hub was asked (see the condition ModelResolved): {}"
 _TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 
 Json = Mapping[str, Any]
@@ -67,10 +69,23 @@ class Mistake(Struct, frozen=True, kw_only=True):
     message: str
 
 
-def answers(text: bytes, calibration: Calibration = NOTHING_OBSERVED) -> Iterator[Answer | Mistake]:
+class Known(Struct, frozen=True, kw_only=True, eq=False):
+    """Facts that the controller has gathered, and that the webhook reads."""
+
+    calibration: Calibration = NOTHING_OBSERVED
+    models: PublishedModels = NO_MODELS
+    """Models that were fetched from the hub."""
+    asks_hub: bool = False
+    """True where the controller asks the hub for models that are not known."""
+
+
+NOTHING_KNOWN = Known()
+
+
+def answers(text: bytes, known: Known = NOTHING_KNOWN) -> Iterator[Answer | Mistake]:
     """Yield the answers to a body, for a worker; each one stands if there is no time for the next."""
     try:
-        yield from reviews(_parsed(text), calibration)
+        yield from reviews(_parsed(text), known)
     except ReviewError as error:
         yield Mistake(message=str(error))
 
@@ -94,13 +109,13 @@ def _parsed(text: bytes) -> Any:
     return body
 
 
-def review(body: Any, calibration: Calibration = NOTHING_OBSERVED) -> Answer:
+def review(body: Any, known: Known = NOTHING_KNOWN) -> Answer:
     """Judge the object of a review; a dry run is judged in the same way. Raises ReviewError."""
-    *_, last = reviews(body, calibration)
+    *_, last = reviews(body, known)
     return last
 
 
-def reviews(body: Any, calibration: Calibration) -> Iterator[Answer]:
+def reviews(body: Any, known: Known) -> Iterator[Answer]:
     """Yield the answer without a verdict, then the one with the verdict, then the one with what would fit. Raises ReviewError."""
     request, document = read_request(body)
     try:
@@ -112,17 +127,27 @@ def reviews(body: Any, calibration: Calibration) -> Iterator[Answer]:
         return
     spec, skip = deployment.spec, deployment.skip_reason
     yield _judged(request, deployment, undecided(spec, Facts(shape=None, accelerator=None), skip_reason=skip))
-    facts = gather(spec, lambda _: _NOT_READ_HERE, calibration.seen_from(request.namespace, request.name))
+    calibration = known.calibration.seen_from(request.namespace, request.name)
+    facts = gather(spec, lambda _: _NOT_READ_HERE, calibration, known.models)
+    asked = names_to_fetch(spec) if known.asks_hub else ()
+    missing = [str(name) for name in asked if known.models.fetched.get(name.key) is None]
+    announced = [_FETCHED_FIRST.format(" and ".join(missing))] if missing and skip is None else []
     for assessment in assessments(spec, facts, skip_reason=skip):
-        yield _judged(request, deployment, assessment)
+        yield _judged(request, deployment, assessment, announced)
 
 
-def _judged(request: Request, deployment: InferenceDeployment, assessment: Assessment) -> Answer:
+def _judged(
+    request: Request, deployment: InferenceDeployment, assessment: Assessment, announced: Sequence[str] = ()
+) -> Answer:
     decision, policy = assessment.decision.value, deployment.spec.admission.policy
     if assessment.decision is Decision.REFUSE:
         message = summary.refusal(assessment)
         return _refused(request, decision, policy, code=403, reason="Forbidden", message=message)
-    warnings = within_limit(summary.warnings(assessment))
+    lines = [
+        *summary.warnings(assessment),
+        *(summary.shortened(inert_line(each), summary.MAX_WARNING) for each in announced),
+    ]
+    warnings = within_limit(lines)
     return _answer(request, decision, policy, {"allowed": True, **({"warnings": warnings} if warnings else {})})
 
 

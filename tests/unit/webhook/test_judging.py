@@ -6,7 +6,7 @@ import pytest
 
 from kvgate.calibration.records import with_start, write_records
 from kvgate.webhook.judging import StartsFile
-from kvgate.webhook.review import review
+from kvgate.webhook.review import Known, review
 from support.starts import a_pods_start, a_start
 
 SETTING: dict[str, object] = {"gpu": "L4-24GB", "enforce_eager": True, "max_num_seqs": 3, "max_model_len": 11264}
@@ -59,7 +59,7 @@ def test_an_observed_start_decides_what_was_open(tmp_path: Path, error_gib: floa
     path = tmp_path / "starts.jsonl"
     if error_gib is not None:
         path.write_text(write_records(with_start((), a_start(error_gib, **SETTING))), encoding="utf-8")
-    assert review(a_review(), StartsFile(path).calibration).decision == decision
+    assert review(a_review(), Known(calibration=StartsFile(path).calibration)).decision == decision
 
 
 @pytest.mark.parametrize("error_gib", [0.3, -0.2, 3.0, -3.0])
@@ -80,6 +80,8 @@ def test_at_admission_too_no_foreign_start_decides_what_was_open(
         starts = with_start(starts, a_pods_start(error_gib, pod, **pods, **SETTING))
     path.write_text(write_records(starts), encoding="utf-8")
     expected = decision or ("Admit" if error_gib > 0 else "Refuse")
-    assert review(a_review(), StartsFile(path).calibration).decision == expected
+    assert review(a_review(), Known(calibration=StartsFile(path).calibration)).decision == expected
     path.write_text(write_records(starts[:1]), encoding="utf-8")
-    assert review(a_review(), StartsFile(path).calibration).decision == "AdmitWithWarning", "one alone decides nothing"
+    assert review(a_review(), Known(calibration=StartsFile(path).calibration)).decision == "AdmitWithWarning", (
+        "one alone decides nothing"
+    )
