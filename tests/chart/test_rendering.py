@@ -15,7 +15,8 @@ from kvgate.api.crd import custom_resource_definition
 from kvgate.cli.generate.deployment_files import CRD_TEMPLATE, crd_template
 from kvgate.cluster import leases
 from kvgate.cluster.leases import Claim
-from kvgate.cluster.permissions import LEASE_RULES, OWN_NAMESPACE_RULES, RULES, Permission
+from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, OWN_NAMESPACE_RULES, RULES, Permission
+from kvgate.rendering.labels import labels
 from kvgate.rendering.pod import IMAGES
 from support.assets import require_assets
 from support.chart import CHART, NAMESPACE, ROOT, documents, helm, one, render
@@ -90,6 +91,7 @@ def rules(permissions: Iterable[Permission] = RULES, namespaces: Sequence[str] =
     return [
         {"apiGroups": [rule.group], "resources": list(rule.resources), "verbs": list(rule.verbs)}
         | (lease if rule.on_own_lease else {})
+        | ({"resourceNames": [f"kvgate-{rule.config_map}"]} if rule.config_map else {})
         for rule in permissions
     ]
 
@@ -257,3 +259,73 @@ def test_the_images_that_teach_are_by_default_those_that_are_rendered(defaults: 
         images = [each.partition("=")[2] for each in container["args"] if each.startswith("--calibration-image=")]
         assert images == list(IMAGES.values())
         assert "--calibration-scope=Namespace" in container["args"]
+
+
+def hub(binary: Path, *options: str) -> list[dict[str, Any]]:
+    return documents(render(binary, "--set", "models.resolve=hub", *options))
+
+
+def named(found: list[dict[str, Any]], word: str) -> set[tuple[str, str]]:
+    """Kind and name of the objects whose name or text has a word."""
+    return {(each["kind"], each["metadata"]["name"]) for each in found if word in str(each).lower()}
+
+
+@pytest.mark.parametrize("value", ['"off"', "off", "false"], ids=["text", "as YAML takes off", "false"])
+def test_by_default_nothing_asks_a_hub(binary: Path, tmp_path: Path, value: str) -> None:
+    (tmp_path / "values.yaml").write_text(f"crds: {{enabled: false}}\nmodels: {{resolve: {value}}}\n", encoding="utf-8")
+    found = documents(render(binary, "--values", tmp_path / "values.yaml"))
+    assert named(found, "models") | named(found, "hf_") | named(found, "huggingface") == set()
+    policies = [each for each in found if each["kind"] == "NetworkPolicy"]
+    assert {each["metadata"]["name"] for each in policies} == {"kvgate-webhook", "kvgate-controller"}
+
+
+def test_with_a_hub_the_controller_fetches_and_the_webhook_reads(binary: Path) -> None:
+    found = hub(binary)
+    (controller,) = one(found, "Deployment", "kvgate-controller")["spec"]["template"]["spec"]["containers"]
+    assert {f"--models={NAMESPACE}/kvgate-models", "--resolve-seconds=60"} < set(controller["args"])
+    pod = one(found, "Deployment", "kvgate-webhook")["spec"]["template"]["spec"]
+    (webhook,) = pod["containers"]
+    assert "--models=/models" in webhook["args"]
+    assert "env" not in webhook
+    assert {"name": "models", "mountPath": "/models", "readOnly": True} in webhook["volumeMounts"]
+    mounted = next(each for each in pod["volumes"] if each["name"] == "models")
+    assert mounted["configMap"] == {"name": "kvgate-models", "optional": True}, (
+        "without it the webhook answers all the same"
+    )
+    assert one(found, "Role", "kvgate-models")["rules"] == rules(MODEL_RULES)
+    assert one(found, "RoleBinding", "kvgate-models")["subjects"] == [
+        {"kind": "ServiceAccount", "name": "kvgate-controller", "namespace": NAMESPACE}
+    ]
+
+
+def test_the_controller_has_a_token_of_the_hub_only_where_an_administrator_names_its_secret(binary: Path) -> None:
+    def variables(*options: str) -> dict[str, Any]:
+        (container,) = one(hub(binary, *options), "Deployment", "kvgate-controller")["spec"]["template"]["spec"][
+            "containers"
+        ]
+        return {each["name"]: each for each in container["env"]}
+
+    assert "HF_TOKEN" not in variables()
+    token = variables("--set", "models.tokenSecret.name=hub-token")["HF_TOKEN"]
+    assert token["valueFrom"] == {"secretKeyRef": {"name": "hub-token", "key": "token"}}
+    for rule in (*RULES, *OWN_NAMESPACE_RULES, *MODEL_RULES, *LEASE_RULES):
+        assert "secrets" not in rule.resources
+
+
+def test_with_a_hub_the_controller_connects_to_what_it_needs_and_the_webhook_to_nothing(binary: Path) -> None:
+    found = hub(binary)
+    assert "egress" not in one(found, "NetworkPolicy", "kvgate-webhook")["spec"]
+    assert "Egress" in one(found, "NetworkPolicy", "kvgate-webhook")["spec"]["policyTypes"]
+    policy = one(found, "NetworkPolicy", "kvgate-controller-egress")["spec"]
+    assert policy["policyTypes"] == ["Egress"]
+    assert policy["podSelector"] == one(found, "NetworkPolicy", "kvgate-controller")["spec"]["podSelector"]
+    ports = [sorted({port["port"] for port in rule["ports"]}) for rule in policy["egress"]]
+    assert ports == [[53], [443, 6443], [8000], [443]]
+    *_, public = policy["egress"]
+    blocks = [each["ipBlock"] for each in public["to"]]
+    assert [each["cidr"] for each in blocks] == ["0.0.0.0/0", "::/0"]
+    assert {"10.0.0.0/8", "169.254.0.0/16", "192.168.0.0/16"} < set(blocks[0]["except"])
+    (pods,) = policy["egress"][2]["to"]
+    assert pods["podSelector"]["matchLabels"].items() <= labels("any").items()
+    without = hub(binary, "--set", "models.egress.enabled=false")
+    assert ("NetworkPolicy", "kvgate-controller-egress") not in named(without, "egress")

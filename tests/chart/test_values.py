@@ -16,6 +16,7 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 PEM = "-----BEGIN CERTIFICATE-----"
 PROVIDED = {"mode": "provided", "secretName": "tls", "caBundle": PEM}
+HUB = {"models": {"resolve": "hub"}}
 MONITORED = {"monitoring": {"enabled": True}}
 PARTS = {
     "serviceMonitor": True,
@@ -38,6 +39,22 @@ ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "crds.userRoles": ({}, {"crds": {"userRoles": False}}),
     "calibration.images": ({}, {"calibration": {"images": ["registry.example/team/*"]}}),
     "calibration.scope": ({}, {"calibration": {"scope": "Cluster"}}),
+    "models.resolve": ({}, HUB),
+    "models.resolveSeconds": (HUB, {"models": {"resolve": "hub", "resolveSeconds": 30}}),
+    "models.endpoint": (HUB, {"models": {"resolve": "hub", "endpoint": "https://hub.example.org"}}),
+    "models.tokenSecret.name": (HUB, {"models": {"resolve": "hub", "tokenSecret": {"name": "hub-token"}}}),
+    "models.tokenSecret.key": (
+        {"models": {"resolve": "hub", "tokenSecret": {"name": "hub-token"}}},
+        {"models": {"resolve": "hub", "tokenSecret": {"name": "hub-token", "key": "HF_TOKEN"}}},
+    ),
+    "models.egress.enabled": (HUB, {"models": {"resolve": "hub", "egress": {"enabled": False}}}),
+    "models.egress.cidrs": (HUB, {"models": {"resolve": "hub", "egress": {"cidrs": ["10.7.0.0/16"]}}}),
+    "models.egress.ports": (HUB, {"models": {"resolve": "hub", "egress": {"ports": [443, 8443]}}}),
+    "models.egress.apiServer.cidrs": (
+        HUB,
+        {"models": {"resolve": "hub", "egress": {"apiServer": {"cidrs": ["192.0.2.7/32"]}}}},
+    ),
+    "models.egress.apiServer.ports": (HUB, {"models": {"resolve": "hub", "egress": {"apiServer": {"ports": [16443]}}}}),
     "controller.leaseNamespace": ({}, {"controller": {"leaseNamespace": "leases"}}),
     "controller.resources": ({}, {"controller": {"resources": {"requests": {"cpu": 2}}}}),
     "monitoring.enabled": ({}, MONITORED),
@@ -132,6 +149,11 @@ def test_the_schema_knows_every_value_and_helms_own_and_no_other() -> None:
         ({"webhook": {"replicas": 0}}, ["/webhook/replicas", "minimum"]),
         ({"webhook": {"clientCA": {"names": ["kube-apiserver"]}}}, ["/webhook/clientCA"]),
         ({"watchNamespaces": ["Team"]}, ["/watchNamespaces/0", "'Team' does not match"]),
+        ({"models": {"resolve": "on"}}, ["/models/resolve", "'hub', 'off'"]),
+        ({"models": {"resolveSeconds": 0}}, ["/models/resolveSeconds", "minimum"]),
+        ({"models": {"endpoint": "hub.example.org"}}, ["/models/endpoint", "does not match"]),
+        ({"models": {"endpoint": "https://user:password@hub.example.org"}}, ["/models/endpoint", "does not match"]),
+        ({"models": {"egress": {"cidrs": ["huggingface.co"]}}}, ["/models/egress/cidrs/0", "does not match"]),
         ({"calibration": {"scope": "All"}}, ["/calibration/scope", "'Namespace', 'Cluster'"]),
         ({"calibration": {"images": ["vllm/vllm-openai:v1"]}}, ["/calibration/images/0", "does not match"]),
         ({"monitoring": {"interval": "30"}}, ["/monitoring/interval", "'30' does not match"]),

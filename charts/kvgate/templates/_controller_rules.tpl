@@ -38,10 +38,18 @@
   verbs: [create, patch]
 {{- end }}
 {{- define "kvgate.ownNamespaceRules" -}}
-# observed starts, which correct predictions, in a ConfigMap
+# observed starts, which correct predictions, in a ConfigMap; an apply that creates it states its name
 - apiGroups: ['']
   resources: [configmaps]
   verbs: [get, create, patch]
+  resourceNames: [{{ include "kvgate.fullname" . }}-calibration]
+{{- end }}
+{{- define "kvgate.modelRules" -}}
+# models that were fetched from the hub, in a ConfigMap
+- apiGroups: ['']
+  resources: [configmaps]
+  verbs: [get, create, patch]
+  resourceNames: [{{ include "kvgate.fullname" . }}-models]
 {{- end }}
 {{- define "kvgate.leaseRules" -}}
 # the other controllers of the same namespaces; create cannot be limited to a name

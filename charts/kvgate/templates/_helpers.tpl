@@ -82,6 +82,21 @@ kvgate-controller
 {{- end }}
 {{- end }}
 
+{{/* Whether the controller asks a hub for models: "true" or nothing. YAML takes off without quotes for false. */}}
+{{- define "kvgate.resolves" -}}
+{{- if eq (toString .Values.models.resolve) "hub" }}true{{ end -}}
+{{- end }}
+
+{{/* Destinations of a rule of a NetworkPolicy: these CIDRs, or without any all addresses; the argument is the list. */}}
+{{- define "kvgate.destinations" -}}
+{{- if . -}}
+to:
+  {{- range . }}
+  - ipBlock: {cidr: {{ . | quote }}}
+  {{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Liveness and readiness, on the port that also serves the metrics. */}}
 {{- define "kvgate.probes" -}}
 livenessProbe:

@@ -1,7 +1,7 @@
 """Permissions of the controller, each with its reason. The chart's roles are made from them, and a test compares them with the audit log.
 
-The controller reads no Secrets, because pods read tokens by reference, and no nodes. It reads pods and never changes them; of a log, which
-may hold prompts, it keeps vLLM's message alone. It deletes nothing: children are deleted with their owner.
+The controller reads no Secrets, because pods, its own one too, get tokens by reference, and no nodes. It reads pods and never changes
+them; of a log, which may hold prompts, it keeps vLLM's message alone. It deletes nothing: children are deleted with their owner.
 """
 
 from msgspec import Struct
@@ -17,6 +17,8 @@ class Permission(Struct, frozen=True, kw_only=True):
     why: str
     on_own_lease: bool = False
     """The rule is limited to the Lease of the namespaces that are served."""
+    config_map: str = ""
+    """Last part of the name of the ConfigMap that the rule is limited to; it begins with the name of the release."""
 
 
 RULES: tuple[Permission, ...] = (
@@ -76,10 +78,22 @@ OWN_NAMESPACE_RULES: tuple[Permission, ...] = (
         group="",
         resources=("configmaps",),
         verbs=("get", "create", "patch"),
-        why="observed starts, which correct predictions, in a ConfigMap",
+        why="observed starts, which correct predictions, in a ConfigMap; an apply that creates it states its name",
+        config_map="calibration",
     ),
 )
 """Permissions in the controller's own namespace."""
+
+MODEL_RULES: tuple[Permission, ...] = (
+    Permission(
+        group="",
+        resources=("configmaps",),
+        verbs=("get", "create", "patch"),
+        why="models that were fetched from the hub, in a ConfigMap",
+        config_map="models",
+    ),
+)
+"""Permissions in the controller's own namespace where it asks the hub for models."""
 
 LEASE_RULES: tuple[Permission, ...] = (
     Permission(

@@ -12,7 +12,7 @@ from kvgate.catalogue.lookup import accelerators_json
 from kvgate.catalogue.models import entries_jsonl
 from kvgate.cli.generate import deployment_files, pages, reference
 from kvgate.cli.terminal import show_lines
-from kvgate.cluster.permissions import LEASE_RULES, OWN_NAMESPACE_RULES, RULES
+from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, OWN_NAMESPACE_RULES, RULES
 from kvgate.manifests.platforms.readers import resources_in_cluster
 from kvgate.monitoring import DASHBOARDS
 
@@ -41,7 +41,12 @@ GENERATED: tuple[Generated, ...] = (
     ("operator/kvgate/cli/data/kubectl_resources.txt", kubectl_resources),
     (f"crds/{GROUP}_{PLURAL}.yaml", deployment_files.crd_yaml),
     (deployment_files.CRD_TEMPLATE, lambda: deployment_files.crd_template(custom_resource_definition())),
-    (deployment_files.RULES_TEMPLATE, lambda: deployment_files.rules_template(RULES, OWN_NAMESPACE_RULES, LEASE_RULES)),
+    (
+        deployment_files.RULES_TEMPLATE,
+        lambda: deployment_files.rules_template(
+            controllerRules=RULES, ownNamespaceRules=OWN_NAMESPACE_RULES, modelRules=MODEL_RULES, leaseRules=LEASE_RULES
+        ),
+    ),
     (deployment_files.RULE_FILE, deployment_files.rules_yaml),
     (deployment_files.SCRAPE_FILE, deployment_files.scrape_yaml),
     (deployment_files.RULE_TEMPLATE, deployment_files.prometheus_rule_template),

@@ -35,6 +35,7 @@ metadata:
   {{{{- end }}}}
 """
 _OWN_LEASE = '  resourceNames: [{{ include "kvgate.leaseName" . }}]\n'
+_OWN_CONFIG_MAP = '  resourceNames: [{{{{ include "kvgate.fullname" . }}}}-{name}]\n'
 _RULES_HEAD = """\
 {{- /* Generated from operator/kvgate/cluster/permissions.py: change it there, then make generate. */ -}}
 """
@@ -52,9 +53,8 @@ def crd_template(crd: Mapping[str, Any]) -> str:
     return _CRD_HEAD.format(name=crd["metadata"]["name"]) + _literal(body) + _END
 
 
-def rules_template(permissions: Iterable[Permission], own: Iterable[Permission], lease: Iterable[Permission]) -> str:
-    """Write the rules of the controller's roles, each below the reason for it."""
-    roles = {"controllerRules": permissions, "ownNamespaceRules": own, "leaseRules": lease}
+def rules_template(**roles: Iterable[Permission]) -> str:
+    """Write the rules of the controller's roles, each below the reason for it, by the name of their template."""
     return _RULES_HEAD + "".join(_defined(name, "".join(map(_rule, rules))) for name, rules in roles.items())
 
 
@@ -65,7 +65,8 @@ def _rule(permission: Permission) -> str:
         "verbs": list(permission.verbs),
     }
     text = f"# {permission.why}\n" + _literal(yaml.safe_dump([rule], sort_keys=False, default_flow_style=None))
-    return text + (_OWN_LEASE if permission.on_own_lease else "")
+    named = _OWN_CONFIG_MAP.format(name=permission.config_map) if permission.config_map else ""
+    return text + (_OWN_LEASE if permission.on_own_lease else named)
 
 
 def _defined(name: str, body: str) -> str:
