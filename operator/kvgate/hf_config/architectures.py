@@ -74,6 +74,7 @@ _UNIFORM: dict[str, Architecture] = {
     "CwmForCausalLM": replace(_LLAMA, positions=False, full_attention_every=4),
     "DeepseekForCausalLM": Architecture(),
     "Ernie4_5ForCausalLM": Architecture(tied=True, bias_key="use_bias", mlp_bias_key="use_bias"),
+    "Dots1ForCausalLM": Architecture(bias_key="attention_bias", output_bias_follows=False, head_norms="head", router_bias=True),
     "Ernie4_5_MoeForCausalLM": Architecture(
         tied=True, bias_key="use_bias", mlp_bias_key="use_bias", router_bias=True, router_bytes_per_element=4
     ),
