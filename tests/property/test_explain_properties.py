@@ -66,11 +66,15 @@ def test_the_textbook_holds_or_there_is_a_reason(budget: Budget) -> None:
     assert 0 <= kv_cache.request_bytes - textbook.request_bytes < kv_cache.bytes_per_block
 
 
+LINES_OF_SOME = {"lora"}
+"""Terms of the ledger that only some engines have."""
+
+
 @given(budget=budgets(), term=st.sampled_from(sorted(TERMS)))
 def test_every_figure_can_be_explained_or_is_not_known(budget: Budget, term: str) -> None:
     told = explain_term(budget, term)
     if told is None:
-        assert budget.unmodelled or budget.kv_cache is None
+        assert term in LINES_OF_SOME or budget.unmodelled or budget.kv_cache is None
         return
     assert told.amount.low <= told.amount.expected <= told.amount.high
     assert not told.parts or sum(part.size_bytes for part in told.parts) == told.amount.expected
