@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import (
@@ -21,6 +22,7 @@ from kvgate.budget import (
     accounting_of,
 )
 from kvgate.checkpoint.published import NO_MODELS, ModelName, PublishedModels
+from kvgate.judge.adapters import look_up_adapters
 from kvgate.judge.drafts import look_up_draft, unlisted_draft
 from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_gguf, look_up_model, look_up_model_class, shape_of_text
 from kvgate.rules.finding import Finding, Rule, Scope, Severity
@@ -108,8 +110,23 @@ def gather(
             *version_findings,
             *class_findings,
             *draft_findings,
+            *(() if version_findings else _adapter_findings(spec, models)),
         ),
     )
+
+
+def _adapter_findings(spec: InferenceDeploymentSpec, models: PublishedModels) -> Iterator[Finding]:
+    """Report adapters that extraArgs start vLLM with; the spec has no field for them."""
+    if not any("lora" in text for text in spec.vllm.extra_args):
+        return
+    from kvgate.judge.passed_through import read_extra_args
+
+    extra = read_extra_args(spec.vllm)
+    rank, version = extra.known.get("max_lora_rank"), spec.vllm.version
+    for finding in look_up_adapters(
+        extra.values.get("lora_modules"), model=spec.model.name, max_lora_rank=rank, version=version, models=models
+    ):
+        yield replace(finding, field="extra_args")
 
 
 def _speculation(spec: InferenceDeploymentSpec) -> Speculation | None:

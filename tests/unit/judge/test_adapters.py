@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
+from kvgate.api.validation import parse_document
 from kvgate.checkpoint.published import Published, PublishedModels, by_name
 from kvgate.judge.adapters import look_up_adapters
+from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.models import look_up_model
 from kvgate.judge.what_if import read_request
 from kvgate.rules import Severity
+from support.builders import new_document
 
 CONFIG = {
     "peft_type": "LORA",
@@ -84,6 +87,19 @@ def test_an_engine_is_judged_with_its_adapters() -> None:
     }
     _, findings = read_request(values, models=known())
     assert "LoraRefused" in {finding.rule.id for finding in findings}
+
+
+def test_a_deployment_is_judged_with_the_adapters_of_its_arguments() -> None:
+    arguments = ["--enable-lora", "--lora-modules", "sql=me/sql-lora"]
+    document = new_document(model="Qwen/Qwen3-8B", accelerator="L4", vllm={"extraArgs": arguments})
+    spec = parse_document(document).spec
+    found = [each for each in gather(spec, no_config, models=known()).findings if each.rule.id == "LoraRefused"]
+    assert [(each.field, each.severity) for each in found] == [("extra_args", Severity.ERROR)]
+    assert not [each for each in gather(spec, no_config).findings if each.rule.id == "LoraRefused"]
+
+
+def no_config(reference: object) -> ConfigMissing:
+    raise AssertionError(reference)
 
 
 def test_an_adapter_that_is_served_as_a_model_names_its_base() -> None:
