@@ -66,7 +66,7 @@ def _of_draft(request: BudgetRequest, draft: Draft, tokens: int) -> Iterator[str
     cut, own = request.draft_parallelism.tensor, draft.shape.num_heads
     if own and own % cut:
         yield f"the {own} attention heads of the draft are not divisible by {cut}"
-    if draft.n_predict and tokens > draft.n_predict and tokens % draft.n_predict:
+    if draft.method != "dspark" and draft.n_predict and tokens > draft.n_predict and tokens % draft.n_predict:
         yield f"num_speculative_tokens {tokens} is no multiple of the {draft.n_predict} that the draft was made for"
     if _has_other_vocabulary(request, draft):
         theirs, ours = draft.vocab_size, request.shape.vocab_size

@@ -7,17 +7,16 @@ each reader names.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget.draft import Draft
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import LayerShape, Mixer, ModelShape, SharedCache, UnmodelledLayer
-from kvgate.budget.units import round_up
-from kvgate.budget.weights import VOCABULARY_MULTIPLE
-from kvgate.hf_config.attention import attention_of, full_attention, layer_windows
+from kvgate.hf_config.attention import full_attention, layer_windows
 from kvgate.hf_config.blocks import column_parallel, dense_mlp, replicated, row_parallel, vector
+from kvgate.hf_config.dflash import dflash, dflash2, dspark
 from kvgate.hf_config.draft_formats import first_architecture, method_of, unwrapped
+from kvgate.hf_config.draft_layers import DraftFacts, DraftParts, decoder, vocabulary
 from kvgate.hf_config.family import PLAIN, Architecture
 from kvgate.hf_config.feed_forward import dense_of
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError, language_keys
@@ -31,29 +30,7 @@ _LLAMA = Architecture(bias_key="attention_bias", mlp_bias_key="mlp_bias")
 _QWEN3 = Architecture(bias_key="attention_bias", head_norms="head")
 
 
-class _Facts(Struct, frozen=True, kw_only=True):
-    """What every reader of a draft gets."""
-
-    fields: Fields
-    known: Architecture
-    hidden_size: int
-    num_layers: int
-    formats: ModuleFormats
-
-
-class _Parts(Struct, frozen=True, kw_only=True):
-    """What a reader returns: layers, weights beside them, and what the draft takes from its target."""
-
-    layers: tuple[LayerShape, ...]
-    beside: tuple[Matrix, ...] = ()
-    target_hidden_size: int = 0
-    target_states: int = 0
-    embedding: bool = True
-    head: bool = True
-    buffers: tuple[Matrix, ...] = ()
-
-
-_Reader = Callable[[_Facts], _Parts]
+_Reader = Callable[[DraftFacts], DraftParts]
 
 
 def read_draft(
@@ -83,7 +60,7 @@ def read_draft(
         return Draft(shape=_shape(fields, name, architecture, (nothing,)), method=method)
     known, read = reader
     stored, unmodelled = quantization_of(fields, quantization)
-    facts = _Facts(
+    facts = DraftFacts(
         fields=fields,
         known=known,
         hidden_size=fields.count(*HIDDEN),
@@ -106,6 +83,8 @@ def _architecture(config: Mapping[str, Any], method: str) -> str:
         return found if found.startswith("Eagle") else f"Eagle{found}"
     if method == "eagle3" and not found.startswith(("Peagle", "PEagle")):
         return found if found.startswith("Eagle3") or found.endswith("Eagle3") else f"Eagle3{found}"
+    if found == "DSparkDraftModel" and config.get("model_type") == "qwen3":
+        return "Qwen3DSparkModel"
     return found
 
 
@@ -137,7 +116,7 @@ def _shape(
     )
 
 
-def _with_ends(draft: Draft, fields: Fields, parts: _Parts) -> Draft:
+def _with_ends(draft: Draft, fields: Fields, parts: DraftParts) -> Draft:
     """Add what depends on vocabularies: the embedding, the head, and the table from the draft's tokens to the target's."""
     vocab = fields.count("vocab_size")
     proposed = fields.optional_count("draft_vocab_size") or vocab
@@ -146,69 +125,43 @@ def _with_ends(draft: Draft, fields: Fields, parts: _Parts) -> Draft:
     return replace(
         draft,
         shape=replace(draft.shape, last=(*draft.shape.last, *table)),
-        embedding=(_vocabulary("embed_tokens", vocab, hidden_size),) if parts.embedding else (),
-        head=(_vocabulary("lm_head", proposed, hidden_size),) if parts.head else (),
+        embedding=(vocabulary("embed_tokens", vocab, hidden_size),) if parts.embedding else (),
+        head=(vocabulary("lm_head", proposed, hidden_size),) if parts.head else (),
         vocab_size=vocab,
         draft_vocab_size=proposed,
         target_hidden_size=parts.target_hidden_size,
         target_states=parts.target_states,
+        n_predict=parts.n_predict,
     )
 
 
-def _vocabulary(name: str, rows: int, columns: int) -> Matrix:
-    return column_parallel(name, Units(count=round_up(rows, VOCABULARY_MULTIPLE)), columns=columns)
-
-
-def _decoder(facts: _Facts, index: int, *, norms: int = 2, first_columns: int = 0, window: int = 0) -> LayerShape:
-    """Return a layer of attention and a dense block; the first one may read two states side by side."""
-    fields, known, hidden_size = facts.fields, facts.known, facts.hidden_size
-    mixer, own = attention_of(fields, known, hidden_size)
-    if index == 0 and first_columns:
-        own = tuple(_widened(matrix, first_columns) for matrix in own)
-    if window and hasattr(mixer, "sliding_window"):
-        mixer = replace(mixer, sliding_window=window)
-    mlp = dense_of(fields, known)
-    bias = fields.flag(known.mlp_bias_key) if known.mlp_bias_key else False
-    block = dense_mlp(mlp, hidden_size, bias=bias)
-    layer = LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*own, *block, vector("layernorm", norms * hidden_size)))
-    return facts.formats.stored(index, layer)
-
-
-_READS_INPUT = frozenset({"qkv_proj", "q_a_proj", "kv_a_proj"})
-
-
-def _widened(matrix: Matrix, columns: int) -> Matrix:
-    reads = matrix.name in _READS_INPUT or (matrix.name == "q_b_proj" and matrix.columns == columns // 2)
-    return replace(matrix, columns=columns) if reads else matrix
-
-
-def _eagle(facts: _Facts) -> _Parts:
+def _eagle(facts: DraftFacts) -> DraftParts:
     """EAGLE of Llama: the layer reads embedding and state through one projection; there is no norm at either end."""
     width = facts.hidden_size
-    layers = tuple(_decoder(facts, index, norms=1 if index == 0 else 2) for index in range(facts.num_layers))
+    layers = tuple(decoder(facts, index, norms=1 if index == 0 else 2) for index in range(facts.num_layers))
     fc = replicated("fc", width, columns=2 * width)
-    return _Parts(layers=layers, beside=(fc,), target_hidden_size=width, head=False)
+    return DraftParts(layers=layers, beside=(fc,), target_hidden_size=width, head=False)
 
 
-def _eagle_mistral(facts: _Facts) -> _Parts:
+def _eagle_mistral(facts: DraftFacts) -> DraftParts:
     """EAGLE of Mistral: the projection is cut, and a norm stands at the end (`mistral_eagle.py`)."""
     width = facts.hidden_size
-    layers = tuple(_decoder(facts, index) for index in range(facts.num_layers))
+    layers = tuple(decoder(facts, index) for index in range(facts.num_layers))
     beside = (row_parallel("fc", width, columns=2 * width), vector("norm", width))
-    return _Parts(layers=layers, beside=beside, target_hidden_size=width, head=False)
+    return DraftParts(layers=layers, beside=beside, target_hidden_size=width, head=False)
 
 
-def _eagle3(facts: _Facts) -> _Parts:
+def _eagle3(facts: DraftFacts) -> DraftParts:
     """EAGLE-3: three states of the target become one, and the first layer reads it beside the embedding (`llama_eagle3.py`)."""
     fields, width = facts.fields, facts.hidden_size
     windows = layer_windows(fields, facts.known, facts.num_layers) if fields.sequence("layer_types") else ()
     layers = tuple(
-        _decoder(facts, index, norms=3, first_columns=2 * width, window=windows[index] if windows else 0)
+        decoder(facts, index, norms=3, first_columns=2 * width, window=windows[index] if windows else 0)
         for index in range(facts.num_layers)
     )
     eagle = fields.section("eagle_config")
     if not eagle.flag("use_aux_hidden_state", default=True):
-        return _Parts(layers=layers, beside=(vector("norm", width),), target_hidden_size=width)
+        return DraftParts(layers=layers, beside=(vector("norm", width),), target_hidden_size=width)
     listed = fields.sequence("eagle_aux_hidden_state_layer_ids") or eagle.sequence("eagle_aux_hidden_state_layer_ids")
     states = fields.optional_count("num_aux_hidden_states") or len(listed) or 3
     target = fields.optional_count("target_hidden_size") or width
@@ -218,37 +171,10 @@ def _eagle3(facts: _Facts) -> _Parts:
     if fields.flag("fc_norm"):
         norms.append(vector("fc_norm", states * target))
     beside = (replicated("fc", width, columns=states * target), *norms)
-    return _Parts(layers=layers, beside=beside, target_hidden_size=target, target_states=states)
+    return DraftParts(layers=layers, beside=beside, target_hidden_size=target, target_states=states)
 
 
-def _dflash(facts: _Facts) -> _Parts:
-    """DFlash: all tokens at once, by layers whose context is written from the target's states (`qwen3_dflash.py`)."""
-    fields, width, count = facts.fields, facts.hidden_size, facts.num_layers
-    flash = fields.section("dflash_config")
-    window = flash.optional_count("swa_window_size") or fields.optional_count("sliding_window")
-    kinds = [str(kind) for kind in fields.per_layer("layer_types", count)]
-    slides = ["sliding" in kind for kind in kinds] if kinds else [flash.flag("use_swa")] * count
-    if flash.flag("use_swa") and not any(slides):
-        slides = [True] * count
-    layers = tuple(_decoder(facts, index, window=window if slides[index] else 0) for index in range(count))
-    states = len(flash.sequence("target_layer_ids") or fields.sequence("aux_hidden_state_layer_ids")) or count
-    target = fields.optional_count("target_hidden_size") or width
-    beside = [vector("hidden_norm", width), vector("norm", width), vector("mask_embedding", width)]
-    if flash.flag("use_aux_hidden_state", default=fields.flag("use_aux_hidden_state", default=True)):
-        beside.append(replicated("fc", width, columns=states * target))
-    mixer = full_attention(fields, width)
-    keys = Units(count=mixer.num_kv_heads, width=mixer.head_dim)
-    fused = tuple(column_parallel("fused_kv", keys, keys, columns=width) for _ in range(count))
-    return _Parts(
-        layers=layers,
-        beside=tuple(beside),
-        target_hidden_size=target,
-        target_states=states,
-        buffers=() if facts.formats.quantization else fused,
-    )
-
-
-def _gemma4_assistant(facts: _Facts) -> _Parts:
+def _gemma4_assistant(facts: DraftFacts) -> DraftParts:
     """Gemma 4's assistant: its layers read the target's cache with queries of their own (`gemma4_mtp.py`)."""
     fields, width, count = facts.fields, facts.hidden_size, facts.num_layers
     base = full_attention(fields, width)
@@ -276,8 +202,10 @@ def _gemma4_assistant(facts: _Facts) -> _Parts:
         beside.append(replicated("centroids", fields.optional_count("num_centroids") or 2048, columns=width))
         beside.append(vector("token_ordering", fields.count("vocab_size"), element_bytes=8))
     # the head is the draft's own embedding, which stays although the target's embedding takes its place
-    beside.append(_vocabulary("lm_head", fields.count("vocab_size"), width))
-    return _Parts(layers=tuple(layers), beside=tuple(beside), target_hidden_size=backbone, embedding=False, head=False)
+    beside.append(vocabulary("lm_head", fields.count("vocab_size"), width))
+    return DraftParts(
+        layers=tuple(layers), beside=tuple(beside), target_hidden_size=backbone, embedding=False, head=False
+    )
 
 
 _READERS: dict[str, tuple[Architecture, _Reader]] = {
@@ -294,7 +222,11 @@ _READERS: dict[str, tuple[Architecture, _Reader]] = {
     "PeagleQwen3ForCausalLM": (_QWEN3, _eagle3),
     "Eagle3DeepseekV2ForCausalLM": (PLAIN, _eagle3),
     "Eagle3DeepseekV3ForCausalLM": (PLAIN, _eagle3),
-    "DFlashDraftModel": (_QWEN3, _dflash),
+    "DFlashDraftModel": (_QWEN3, dflash),
+    "DFlash2DraftModel": (_QWEN3, dflash2),
+    "MuseGlimmerAssistantModel": (_QWEN3, dflash),
+    "Qwen3DSparkModel": (_QWEN3, dspark),
+    "Qwen3OmniDSparkModel": (_QWEN3, dspark),
     "Gemma4AssistantForCausalLM": (PLAIN, _gemma4_assistant),
     "Gemma4UnifiedAssistantForCausalLM": (PLAIN, _gemma4_assistant),
 }  # fmt: skip
@@ -351,7 +283,7 @@ def _medusa(fields: Fields, draft: Draft) -> Draft:
     width, vocab = fields.count("hidden_size", default=4096), fields.optional_count("vocab_size")
     depth = min(fields.count("medusa_num_layers", "num_hidden_layers", default=1), MOST_HEADS)
     bias = fields.flag("medusa_fc_bias")
-    head = _vocabulary("lm_head", vocab or 32001, width)
+    head = vocabulary("lm_head", vocab or 32001, width)
     shares = fields.flag("original_lm_head")
     return replace(
         draft,
@@ -368,7 +300,7 @@ def _mlp_speculator(fields: Fields, draft: Draft) -> Draft:
     outer, vocab = fields.count("emb_dim", "hidden_size", default=4096), fields.count("vocab_size", default=32000)
     inner = fields.optional_count("inner_dim") or outer
     ties, n_predict = fields.flag("tie_weights"), min(fields.count("n_predict", default=3), MOST_HEADS)
-    embedding, head = (_vocabulary(name, vocab, inner) for name in ("emb", "head"))
+    embedding, head = (vocabulary(name, vocab, inner) for name in ("emb", "head"))
     first, later = replicated("proj", inner, columns=outer), replicated("proj", inner, columns=inner)
     norm = vector("ln", 2 * inner)
     once: Iterator[Matrix] = iter((first, later, embedding, norm) if ties else (first,))

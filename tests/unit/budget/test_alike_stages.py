@@ -8,7 +8,7 @@ from kvgate.budget.calibration import Calibration
 from kvgate.budget.hardware import Parallelism
 from kvgate.budget.ledger import ledger_of
 from kvgate.calibration.records import start_of_bytes
-from kvgate.catalogue.lookup import model_names
+from kvgate.catalogue import model_names
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
 MODELS = (*model_names()[::12], "LGAI-EXAONE/EXAONE-4.5-33B", "deepseek-ai/DeepSeek-V3", "Qwen/Qwen3.6-27B-FP8")

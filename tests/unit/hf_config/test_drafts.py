@@ -94,6 +94,23 @@ def test_dflash_layers_may_have_windows() -> None:
     assert len(draft.buffers) == 2
 
 
+def test_dspark_may_be_named_as_its_trainer_names_it() -> None:
+    config = {
+        **EAGLE,
+        "architectures": ["DSparkDraftModel"],
+        "model_type": "qwen3",
+        "markov_rank": 256,
+        "block_size": 7,
+    }
+    draft = read_draft(config, name="deepseek-ai/dspark_qwen3_8b_block7")
+    assert (draft.method, draft.shape.architecture, draft.n_predict) == ("dspark", "Qwen3DSparkModel", 7)
+
+
+def test_a_selector_without_its_sizes_is_told_so() -> None:
+    with pytest.raises(ModelConfigError, match="conv_kernel_size"):
+        read_draft({**EAGLE, "architectures": ["DFlash2DraftModel"], "dflash_config": {"conv_group_size": 0}})
+
+
 def test_an_assistant_of_gemma_4_reads_its_targets_cache() -> None:
     draft = read_draft(ASSISTANT, name="google/gemma-4-31B-it-assistant")
     assert all(isinstance(mixer, SharedCache) for layer in draft.layers for mixer in layer.mixers)
