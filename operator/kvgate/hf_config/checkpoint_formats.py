@@ -178,11 +178,12 @@ def compressed_tensors(group: Mapping[str, Any], packing: str = "") -> WeightFor
         form = None
     elif kind == "float":
         form = _FLOATS.get((bits, strategy, size))
+    elif activations.get("type") == "float" and (bits, strategy) == (4, "group"):
+        form = "int4-fp8"
     elif activations and packing != "pack-quantized" and bits in (4, 8):
         form = _BYTES.get((bits, strategy))
     elif strategy in ("group", "channel"):
-        is_for_fp8 = bits == 4 and activations.get("type") == "float"
-        form = "int4-fp8" if is_for_fp8 else _name(bits, "packed")
+        form = _name(bits, "packed")
     if form is None:
         named = " ".join(str(part)[:20] for part in (kind or "without weights", bits, strategy) if part)
         raise UnknownFormat(f"compressed-tensors {named}")
