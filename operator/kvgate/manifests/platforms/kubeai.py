@@ -1,6 +1,9 @@
 """KubeAI: Model with a resource profile, and the catalog of its models chart."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,6 +15,7 @@ from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpus_of
 
+_TABLE = Path(__file__).parent / "data" / "kubeai_models.csv"
 _PROFILE = "kubeai.org/resource-profile"
 """Hints by the name of a profile of KubeAI's own charts."""
 _CONFIG_MAP, _CONFIG_KEY = "kubeai-config", "system.yaml"
@@ -34,12 +38,30 @@ def has_profiles(root: Written) -> bool:
 
 def is_catalog(root: Written) -> bool:
     """Return True for values of the models chart, or of KubeAI's with these inside."""
-    return any(_runs_vllm(model) for _, model in _catalog(root).fields())
+    return any(_runs_vllm(model) for _, model in _models(root))
 
 
 def _catalog(root: Written) -> Written:
     inside = root.get("models", "catalog")
     return inside if inside.is_set else root.get("catalog")
+
+
+def _models(root: Written) -> Iterator[tuple[str, Written]]:
+    """Yield the models of a catalog by name; one of the chart's own that is only switched on has the chart's values."""
+    for name, model in _catalog(root).fields():
+        own = _own_models().get(name) if isinstance(model.value, Mapping) else None
+        yield name, model if own is None else Written(value={**own, **model.value}, path=model.path)
+
+
+@lru_cache(maxsize=1)
+def _own_models() -> Mapping[str, Mapping[str, Any]]:
+    """Return the values of the models that KubeAI's chart brings with it."""
+    lines = _TABLE.read_text(encoding="utf-8").splitlines()
+    rows = (line.split(",", 3) for line in lines if not line.startswith(("#", "name,")))
+    return {
+        name: {"engine": "VLLM", "resourceProfile": profile, "url": url, "args": args.split()}
+        for name, profile, url, args in rows
+    }
 
 
 def _runs_vllm(model: Written) -> bool:
@@ -48,9 +70,11 @@ def _runs_vllm(model: Written) -> bool:
 
 def read_catalog(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engines of the models that are switched on."""
-    for name, model in _catalog(given.values).fields():
+    for name, model in _models(given.values):
         if _runs_vllm(model) and model.get("enabled").value is True:
-            yield _engine(given, model, name)
+            engine = _engine(given, model, name)
+            is_own = not _catalog(given.values).get(name, "url").is_set
+            yield replace(engine, assumed=(f"{name} as KubeAI's chart 0.21.0 has it",)) if is_own else engine
 
 
 def read_model(given: ReaderInput) -> Iterator[FoundEngine]:

@@ -69,9 +69,11 @@ CHARTS: tuple[Reader, ...] = (
     Reader(
         platform="kubeai",
         what="values of KubeAI's models chart (catalog)",
-        reads=("enabled, engine, url, args, resourceProfile",),
+        reads=(
+            "enabled, engine, url, args, resourceProfile; of a model that is only enabled, what the chart has for its name",
+        ),
         recognises=lambda given: kubeai.is_catalog(given.values),
-        words=("kubeai", "vllm"),
+        words=("kubeai", "vllm", "catalog:"),
         read=kubeai.read_catalog,
     ),
 )
