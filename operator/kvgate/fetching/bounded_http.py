@@ -72,16 +72,26 @@ class Http:
             self._client.close()
 
     def get(
-        self, url: str, *, headers: Headers, token: str | None = None, wanted: Range | None = None, max_bytes: int
+        self,
+        url: str,
+        *,
+        headers: Headers,
+        token: str | None = None,
+        wanted: Range | None = None,
+        max_bytes: int,
+        follows: bool = True,
     ) -> Answer:
-        """Return the answer of any status. The token goes to the origin of `url` only.
+        """Return the answer of any status. The token goes to the origin of `url` only; `headers` go wherever a redirect leads.
 
         An answer with more than `max_bytes` is refused, and of a range not more than its bytes are read. Raises CouldNotFetch.
         """
         limits, pause = self._spending.limits, self._spending.limits.pause_seconds
         for tries_left in reversed(range(limits.retries + 1)):
             try:
-                answer = self._follow(url, headers, token, wanted, max_bytes)
+                if follows:
+                    answer = self._follow(url, headers, token, wanted, max_bytes)
+                else:
+                    answer = self._once(url, _with_range(headers, wanted), wanted, max_bytes)
             except _Interrupted as error:
                 if not tries_left:
                     raise CouldNotFetch(error.reason, error.message, *error.remedies) from None
@@ -97,7 +107,7 @@ class Http:
     def _follow(self, url: str, headers: Headers, token: str | None, wanted: Range | None, max_bytes: int) -> Answer:
         origin, seen = origin_of(url), dict[str, str]()
         for _ in range(self._spending.limits.max_redirects + 1):
-            sent = dict(headers) | ({"range": wanted.header} if wanted else {})
+            sent = _with_range(headers, wanted)
             if token and origin_of(url) == origin:
                 sent["authorization"] = f"Bearer {token}"
             answer = self._once(url, sent, wanted, max_bytes)
@@ -162,6 +172,10 @@ class Http:
 
 class _Interrupted(CouldNotFetch):
     """The connection broke: another try may help."""
+
+
+def _with_range(headers: Headers, wanted: Range | None) -> dict[str, str]:
+    return dict(headers) | ({"range": wanted.header} if wanted else {})
 
 
 def _interrupted(url: str, error: Exception) -> _Interrupted:

@@ -64,8 +64,11 @@ def fetch(names: tuple[str, ...], other_name: str | None, into: Path | None, fet
     """Fetch what the publishers of models published: config.json, quantisation, and the names, dtypes and shapes of all tensors.
 
     NAME is a model on huggingface.co, or on the hub that HF_ENDPOINT names: org/name, org/name:Q4_K_M for a GGUF file, or a LoRA
-    adapter. A folder is written with a slash before it: ./my-own. HF_TOKEN, the token of `hf auth login`, HF_HUB_OFFLINE,
-    HF_HUB_CACHE and proxies count as for huggingface_hub. Weights are not downloaded, and no code of a model is run.
+    adapter. A folder is written with a slash before it: ./my-own. A folder in a bucket is s3://bucket/folder.
+
+    HF_TOKEN, the token of `hf auth login`, HF_HUB_OFFLINE, HF_HUB_CACHE and proxies count as for huggingface_hub. Buckets are read
+    with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL, where they are set. Weights are not downloaded, and no
+    code of a model is run.
 
     Exit code: 0 all were fetched, 2 one could not be.
     """
@@ -93,15 +96,20 @@ def _answers(names: tuple[str, ...], other_name: str | None, seconds: int) -> li
 
     from kvgate.checkpoint.published import name_key
     from kvgate.fetching.asked import name_and_revision
+    from kvgate.fetching.bucket import SCHEME, read_bucket
     from kvgate.fetching.folder import read_folder
+    from kvgate.fetching.limits import Limits
 
     folders = {name: Path(name).expanduser() for name in names if name.startswith((".", "/", "~"))}
-    keys = {name: name_key(*name_and_revision(name)) for name in names if name not in folders}
+    buckets = {name for name in names if name.startswith(SCHEME)}
+    keys = {name: name_key(*name_and_revision(name)) for name in names if name not in folders and name not in buckets}
     found, missing = fetched_models(list(keys.values()), max_seconds=seconds, is_quiet=True) if keys else ({}, {})
     answers: list[Published | NotFetched] = []
     for name in dict.fromkeys(names):
         if name in folders:
             answers.append(read_folder(folders[name], name=other_name or name))
+        elif name in buckets:
+            answers.append(read_bucket(name, name=other_name or name, limits=Limits(max_seconds=seconds)))
         else:
             answer: Published | NotFetched = found.get(keys[name]) or missing[keys[name]]
             renames = other_name is not None and isinstance(answer, Published)

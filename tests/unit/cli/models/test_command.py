@@ -103,6 +103,19 @@ def test_a_folder_has_the_name_of_its_place_in_the_cluster(tmp_path: Path) -> No
     assert invoked("models", "fetch", str(folder), "org/own", "--as", "x").exit_code == 2
 
 
+def test_a_bucket_has_the_address_that_manifests_name(
+    server: LoopbackHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM streams weights from `s3://…`, and the lock file knows what lies there."""
+    listing = b"<ListBucketResult><Key>own/config.json</Key></ListBucketResult>"
+    server.faults["/data/"] = lambda handler, _: handler.send(listing)
+    server.faults["/data/own/config.json"] = lambda handler, _: handler.send(json.dumps(CONFIG).encode())
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+    lock = tmp_path / "models.json"
+    assert invoked("models", "fetch", "s3://data/own", "--into", str(lock)).exit_code == 0
+    assert "L4-24GB: Fits" in invoked("check", str(pod(tmp_path, "s3://data/own")), "--lock", str(lock)).stdout
+
+
 def test_check_with_fetch(server: LoopbackHub, tmp_path: Path) -> None:
     """An unknown model gets a verdict; without --fetch nothing is requested."""
     manifest = str(pod(tmp_path, "org/own"))
