@@ -23,7 +23,6 @@ from kvgate.budget.cuda_graphs import cuda_graphs
 from kvgate.budget.draft import Draft, draft_weights, own_ends_bytes
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.lora import adapters_in_host_memory, lora_term
-from kvgate.budget.matrix import GGUF_METHOD, WeightFormat
 from kvgate.budget.model_shape import CompressedAttention, ModelShape
 from kvgate.budget.non_torch import non_torch
 from kvgate.budget.offload import Offloaded, offloaded
@@ -319,18 +318,13 @@ def _weights_margin(shape: ModelShape, loaded_bytes: int) -> int:
         margin += loaded_bytes // 100
     if shape.quantization is not None and shape.quantization.method == "mxfp4":
         margin += loaded_bytes // 100
-    if shape.unmodelled or _is_kept_as_stored(shape.quantization):
+    if shape.unmodelled or (shape.quantization is not None and not shape.quantization.has_formula):
         margin += loaded_bytes // 10
     if shape.encoders:
         margin += gib(0.1)
     if any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers):
         margin += loaded_bytes * 3 // 100
     return margin
-
-
-def _is_kept_as_stored(stored: WeightFormat | None) -> bool:
-    """Return True for a format without a formula; vLLM keeps the blocks of a GGUF file as they are (0.22, `GGUFLinearMethod`)."""
-    return stored is not None and stored.format == "as-stored" and stored.method != GGUF_METHOD
 
 
 def _format_name(shape: ModelShape) -> str:

@@ -47,6 +47,11 @@ class WeightFormat(Struct, frozen=True, kw_only=True):
     converts_while_loading: bool = False
     """True for a plain checkpoint: vLLM builds the matrix in the model dtype, and converts it while it loads."""
 
+    @property
+    def has_formula(self) -> bool:
+        """False where nothing but the bytes is known; of a GGUF file vLLM keeps the blocks as they are (0.22, `GGUFLinearMethod`)."""
+        return self.format != "as-stored" or self.method == GGUF_METHOD
+
 
 class Cut(StrEnum):
     """The way in which tensor parallelism cuts a matrix, in the words of vLLM's linear layers."""

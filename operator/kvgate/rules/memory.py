@@ -344,10 +344,13 @@ def checkpoint_decides_weights(budget: Budget) -> Iterable[Finding]:
     if budget.request.weights_bytes is not None:
         return
     stored = format_gib(shape.checkpoint_bytes)
-    if shape.unmodelled and shape.checkpoint_bytes:
+    unknown = shape.unmodelled
+    if shape.quantization is not None and not shape.quantization.has_formula:
+        unknown = (f"the format {shape.quantization.method}",)
+    if unknown and shape.checkpoint_bytes:
         yield CHECKPOINT_DECIDES_WEIGHTS.finding(
             "checkpoint_bytes",
-            f"{', '.join(shape.unmodelled)} has no formula: the weights are the {stored} of the checkpoint, shared out over the ranks "
+            f"{', '.join(unknown)} has no formula: the weights are the {stored} of the checkpoint, shared out over the ranks "
             "and known to a tenth",
             do("compare the prediction with the first start"),
         )

@@ -8,13 +8,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kvgate import catalogue
+from kvgate.budget import plan
 from kvgate.budget.hardware import SINGLE_GPU, Parallelism
 from kvgate.budget.model_shape import LayerShape, ModelShape
 from kvgate.budget.weights import checkpoint_ratio, rank_weights
 from kvgate.checkpoint.stored_formats import loaded_bytes, with_stored_formats
 from kvgate.checkpoint.tensors import DTYPES, TensorGroup, summarize
 from kvgate.hf_config import read_config
-from support.builders import new_llama_config
+from kvgate.rules.checks import judge_budget
+from support.builders import new_llama_config, new_request
 from support.checkpoints import (
     awq,
     deepseek_v3,
@@ -113,6 +115,15 @@ def test_a_format_that_nobody_described_is_taken_as_it_is_stored() -> None:
     whole, half = parameter_bytes(after), parameter_bytes(after, tensor=2)
     norms = 9 * 2 * 4096
     assert half == norms + (whole - norms) // 2
+
+
+def test_a_format_without_a_formula_is_named_and_makes_the_interval_wider() -> None:
+    budget = plan(new_request(shape=read(llama(unknown_6_bits), UNHEARD)))
+    (told,) = [str(each.message) for each in judge_budget(budget) if each.rule.id == "CheckpointDecidesWeights"]
+    assert told.startswith("the format as-stored has no formula: the weights are the 2.59 GiB of the checkpoint")
+    ledger = budget.stages[0].ledger
+    assert ledger is not None
+    assert ledger.weights.high - ledger.weights.expected > ledger.weights.expected // 10
 
 
 def test_an_unknown_format_whose_tensors_are_plain_keeps_its_name() -> None:
