@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from kvgate.budget.matrix import GGUF_METHOD, WeightFormat
 from kvgate.budget.model_shape import ModelShape
+from kvgate.checkpoint.look_alikes import look_alike
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.stored_formats import with_stored_formats
 from kvgate.checkpoint.tensors import CheckpointError, TensorGroup, check_summary
@@ -169,6 +170,9 @@ def shape_of(published: Published, *, quantization: str | None = None, dtype: st
     is_gguf = method == GGUF_METHOD
     config = {**published.config, "quantization_config": {}} if is_gguf else published.config
     shape = read_config(config, name=published.name, quantization=None if is_gguf else quantization, dtype=dtype)
+    if published.tensors and any(kind.startswith("architecture ") for kind in shape.unmodelled_kinds):
+        alike = look_alike(config, published.tensors, name=published.name, quantization=quantization, dtype=dtype)
+        shape = alike or shape
     is_changed = not is_gguf and (quantization is not None or dtype not in (None, "auto"))
     if published.tensors:
         shape = with_stored_formats(shape, published.tensors, method=method)

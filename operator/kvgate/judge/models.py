@@ -28,8 +28,8 @@ MODEL_ASSUMED = Rule(
     id="ModelAssumed",
     severities=(Severity.WARNING,),
     scope=Scope.FACTS,
-    title="The model is not in the catalogue, and it is judged by a model of the same name.",
-    explanation="Its facts are assumed, with the quantisation that its name states; the answer is Fits or MayNotFit, never a refusal.",
+    title="The model, or its class, is not known, and it is judged by a model of the same name, or by a class with the same tensors.",
+    explanation="Its facts are assumed; the answer is Fits or MayNotFit, never a refusal.",
 )
 INVALID_MODEL_CONFIG = Rule(
     id="InvalidModelConfig",
@@ -146,7 +146,10 @@ def _shape_or_findings(
     found: ModelShape | ModelConfigError, where: str
 ) -> tuple[ModelShape | None, tuple[Finding, ...]]:
     if isinstance(found, ModelShape):
-        return found, ()
+        if found.assumed is None:
+            return found, ()
+        message = f"assumed from {found.assumed.words}: kvgate does not know the model class {found.architecture}"
+        return found, (MODEL_ASSUMED.finding("model", message, "start it once and measure"),)
     remedy = "give the config.json of the model as it is published"
     return None, tuple(
         INVALID_MODEL_CONFIG.finding("config", f"{where}: {problem}", remedy) for problem in found.problems
