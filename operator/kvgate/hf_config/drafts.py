@@ -204,7 +204,12 @@ def _gemma4_assistant(facts: DraftFacts) -> DraftParts:
     # the head is the draft's own embedding, which stays although the target's embedding takes its place
     beside.append(vocabulary("lm_head", fields.count("vocab_size"), width))
     return DraftParts(
-        layers=tuple(layers), beside=tuple(beside), target_hidden_size=backbone, embedding=False, head=False
+        layers=tuple(layers),
+        beside=tuple(beside),
+        target_hidden_size=backbone,
+        embedding=False,
+        head=False,
+        n_predict=1,
     )
 
 

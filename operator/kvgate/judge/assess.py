@@ -27,6 +27,7 @@ from kvgate.budget import (
     largest_max_num_seqs,
     plan,
 )
+from kvgate.judge.drafts import own_layers
 from kvgate.judge.facts import Facts
 from kvgate.judge.passed_through import NO_EXTRA_ARGS, ExtraArgs, PodEnvironment, read_environment, read_extra_args
 from kvgate.rules import Finding, Rule, Scope, Severity
@@ -216,14 +217,14 @@ def _request(
 ) -> BudgetRequest:
     if facts.shape is None or facts.accelerator is None:
         raise ValueError("a budget needs a model and an accelerator")
-    declared = spec.workload
+    declared, settings = spec.workload, _settings(spec.vllm, extra.known)
     values = {**extra.values, "max_model_len": spec.vllm.max_model_len, ALLOW_LONG: environment.allows_any_length}
     return BudgetRequest(
         shape=facts.shape,
         accelerator=facts.accelerator,
         draft=facts.draft,
         vllm_version=spec.vllm.version,
-        settings=_settings(spec.vllm, extra.known),
+        settings=replace(settings, speculation=own_layers(settings.speculation, spec.model.name)),
         guarantee=spec.admission.guarantee or (Guarantee.WORKLOAD if declared else Guarantee.FULL_CONTEXT),
         workload=Workload(**declared.model_dump()) if declared else None,
         unmodelled_settings=unmodelled_kinds(values),

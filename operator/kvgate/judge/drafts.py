@@ -23,6 +23,12 @@ UNKNOWN_DRAFT = Rule(
 )
 
 
+def own_layers(speculation: Speculation | None, name: str) -> Speculation | None:
+    """Return the same without the name of a draft that is the model itself: its own layers of multi-token prediction draft then."""
+    is_itself = speculation is not None and speculation.is_mtp and name_key(speculation.model) == name_key(name)
+    return replace(speculation, model="") if speculation is not None and is_itself else speculation
+
+
 def look_up_draft(
     speculation: Speculation | None,
     version: str,
@@ -78,7 +84,7 @@ def _found(speculation: Speculation, config: Mapping[str, Any] | None, models: P
     return _published(fetched, method, quantization) if fetched else None
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=16)
 def _given(text: str, name: str, method: str, quantization: str | None) -> Draft:
     return read_draft(json.loads(text), name=name, method=method, quantization=quantization)
 

@@ -23,7 +23,7 @@ from kvgate.budget import (
 )
 from kvgate.checkpoint.published import NO_MODELS, ModelName, PublishedModels
 from kvgate.judge.adapters import look_up_adapters
-from kvgate.judge.drafts import look_up_draft, unlisted_draft
+from kvgate.judge.drafts import look_up_draft, own_layers, unlisted_draft
 from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_gguf, look_up_model, look_up_model_class, shape_of_text
 from kvgate.rules.finding import Finding, Rule, Scope, Severity
 
@@ -136,7 +136,7 @@ def _speculation(spec: InferenceDeploymentSpec) -> Speculation | None:
     from kvgate.judge.passed_through import read_extra_args
 
     found = read_extra_args(spec.vllm).known.get("speculative_config")
-    return found if isinstance(found, Speculation) else None
+    return own_layers(found, spec.model.name) if isinstance(found, Speculation) else None
 
 
 _HUB_NAME = re.compile(

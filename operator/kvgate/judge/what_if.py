@@ -21,7 +21,7 @@ from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge import assess, facts
 from kvgate.judge.adapters import look_up_adapters
 from kvgate.judge.assess import Assessment
-from kvgate.judge.drafts import look_up_draft
+from kvgate.judge.drafts import look_up_draft, own_layers
 from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, shape_of_text
 from kvgate.rules.finding import Finding, Naming, Rule, Scope, Severity, Words, do, named, words
 from kvgate.vllm.arguments import option_name
@@ -126,7 +126,9 @@ def read_request(
     version_findings = facts.look_up_version(version)
     class_findings = look_up_model_class(shape, version) if shape else ()
     gguf_findings = look_up_gguf(str(known.get("model", "")), version)
-    speculation = None if version_findings else known.get("speculative_config")
+    if speculation := own_layers(known.get("speculative_config"), str(known.get("model", ""))):
+        known["speculative_config"] = speculation
+    speculation = None if version_findings else speculation
     draft, draft_findings = look_up_draft(speculation, version, config=known.get("draft_config"), models=models)
     adapter_findings = look_up_adapters(
         values.get("lora_modules"),

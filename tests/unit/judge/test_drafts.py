@@ -5,11 +5,16 @@ from typing import Any
 
 import pytest
 
+from kvgate.api.validation import parse_document
 from kvgate.budget import Speculation, Verdict
 from kvgate.checkpoint.published import Published, PublishedModels, TensorGroup, by_name
+from kvgate.judge.assess import assess
 from kvgate.judge.drafts import look_up_draft
+from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.what_if import BadRequest, assess_request
+from support.builders import new_document
 
+QWEN_EAGLE3 = "AngelSlim/Qwen3-8B_eagle3"
 EAGLE3 = "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
@@ -115,3 +120,46 @@ def test_the_options_of_v0_name_a_draft_too() -> None:
 def test_garbage_is_a_bad_request(config: object) -> None:
     with pytest.raises(BadRequest):
         assess_request({**LLAMA, "speculative_config": config})
+
+
+def test_a_model_that_is_named_as_its_own_draft_drafts_by_its_own_layers() -> None:
+    asked = {
+        "model": "Qwen/Qwen3.6-27B",
+        "gpu": "B200",
+        "vllm_version": "0.32.0",
+        "max_model_len": 4096,
+        "max_num_seqs": 8,
+    }
+    both = [
+        assess_request({**asked, "speculative_config": {"method": "mtp", "num_speculative_tokens": 2, **more}})
+        for more in ({}, {"model": "qwen/Qwen3.6-27B"})
+    ]
+    assert [each.verdict for each in both] == [Verdict.FITS] * 2
+    assert both[0].budget is not None
+    assert both[1].budget is not None
+    assert both[0].budget.num_tokens == both[1].budget.num_tokens
+
+
+def no_text(_: object) -> ConfigMissing:
+    return ConfigMissing(message="there is none", remediation="write one")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verdict", "rules"),
+    [
+        ([f"--spec-model={QWEN_EAGLE3}", "--spec-tokens=3"], Verdict.FITS, set()),
+        (['--speculative-config={"model":"nobody/eagle3","num_speculative_tokens":3}'], Verdict.UNKNOWN,
+         {"UnknownDraft", "UnmodelledKind"}),
+        (['--speculative-config={"model":"meta-llama/Llama-3.2-1B-Instruct","num_speculative_tokens":3}'], Verdict.DOES_NOT_FIT,
+         {"SpeculationRefused"}),
+        (['--speculative-config={"method":"eagle3","num_speculative_tokens":"many"}'], Verdict.DOES_NOT_FIT, {"InvalidSetting"}),
+    ],
+)  # fmt: skip
+def test_admission_judges_the_draft_that_extra_args_name(
+    arguments: list[str], verdict: Verdict, rules: set[str]
+) -> None:
+    document = new_document(vllm={"maxModelLen": 4096, "maxNumSeqs": 4, "extraArgs": arguments, "version": "0.32.0"})
+    spec = parse_document(document).spec
+    assessment = assess(spec, gather(spec, no_text))
+    assert assessment.verdict is verdict
+    assert {finding.rule.id for finding in assessment.findings if finding.severity != "info"} >= rules
