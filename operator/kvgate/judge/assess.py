@@ -25,6 +25,7 @@ from kvgate.budget import (
     adjust,
     alternatives,
     largest_max_num_seqs,
+    parse_release,
     plan,
 )
 from kvgate.judge.drafts import own_layers
@@ -227,7 +228,7 @@ def _request(
         settings=replace(settings, speculation=own_layers(settings.speculation, spec.model.name)),
         guarantee=spec.admission.guarantee or (Guarantee.WORKLOAD if declared else Guarantee.FULL_CONTEXT),
         workload=Workload(**declared.model_dump()) if declared else None,
-        unmodelled_settings=unmodelled_kinds(values),
+        unmodelled_settings=unmodelled_kinds(values, parse_release(spec.vllm.version)),
         unmodelled_variables=environment.kinds,
         is_stretched=stretches_length(values),
         is_whole=True,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -20,12 +22,23 @@ from kvgate.budget import (
     Speculation,
     UnknownVersion,
     accounting_of,
+    parse_release,
 )
 from kvgate.checkpoint.published import NO_MODELS, ModelName, PublishedModels
+from kvgate.hf_config import ModelConfigError
+from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.adapters import look_up_adapters
 from kvgate.judge.drafts import look_up_draft, own_layers, unlisted_draft
-from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_gguf, look_up_model, look_up_model_class, shape_of_text
+from kvgate.judge.models import (
+    INVALID_MODEL_CONFIG,
+    look_up_gguf,
+    look_up_model,
+    look_up_model_class,
+    look_up_overridden,
+    shape_of_text,
+)
 from kvgate.rules.finding import Finding, Rule, Scope, Severity
+from kvgate.vllm.overrides import overridden, shape_overrides
 
 if TYPE_CHECKING:
     from kvgate.api.base import KeyRef
@@ -80,17 +93,18 @@ def gather(
     """Look up everything that a verdict needs. Nothing here decides."""
     reference = spec.model.config_from.config_map_key_ref if spec.model.config_from else None
     name, quantization, dtype = spec.model.name, spec.vllm.quantization, spec.vllm.dtype
+    overrides = _overrides(spec)
     shape: ModelShape | None = None
     model_findings: tuple[Finding, ...]
     if reference is None:
         revision = spec.model.revision or ""
-        shape, model_findings = look_up_model(
-            name, revision=revision, quantization=quantization, dtype=dtype, models=models
-        )
+        look_up = partial(look_up_overridden, overrides=overrides) if overrides else look_up_model
+        shape, model_findings = look_up(name, revision=revision, quantization=quantization, dtype=dtype, models=models)
     elif isinstance(text := lookup(reference), ConfigMissing):
         model_findings = (INVALID_MODEL_CONFIG.finding("config", text.message, text.remediation),)
     else:
         where = f"ConfigMap {reference.name}, key {reference.key}"
+        text = _with_overrides(text, overrides)
         shape, model_findings = shape_of_text(text, name=name, where=where, quantization=quantization, dtype=dtype)
     accelerator, accelerator_findings = look_up_accelerator(spec.accelerator.type)
     version_findings = look_up_version(spec.vllm.version)
@@ -127,6 +141,26 @@ def _adapter_findings(spec: InferenceDeploymentSpec, models: PublishedModels) ->
         extra.values.get("lora_modules"), model=spec.model.name, max_lora_rank=rank, version=version, models=models
     ):
         yield replace(finding, field="extra_args")
+
+
+def _overrides(spec: InferenceDeploymentSpec) -> dict[str, Any]:
+    """Return the keys of the model's config that extraArgs override; the spec has no field for them."""
+    if not any("hf" in text for text in spec.vllm.extra_args) or look_up_version(spec.vllm.version):
+        return {}
+    from kvgate.judge.passed_through import read_extra_args
+
+    given = read_extra_args(spec.vllm).values.get("hf_overrides")
+    return shape_overrides(given, parse_release(spec.vllm.version)) or {}
+
+
+def _with_overrides(text: str, overrides: Mapping[str, Any]) -> str:
+    """Return the text of a config with other values; a text that is no config is left to whoever reads it."""
+    if not overrides:
+        return text
+    try:
+        return json.dumps(overridden(parse_config_text(text), overrides))
+    except ModelConfigError:
+        return text
 
 
 def _speculation(spec: InferenceDeploymentSpec) -> Speculation | None:

@@ -1,8 +1,11 @@
 """The model of a question → its shape: from the user's own text, a lock file, the catalogue, a fetch, or a sibling by name."""
 
+import json
 from collections import OrderedDict
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,6 +19,7 @@ from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.siblings import sibling_shape
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do, words
+from kvgate.vllm.overrides import overridden
 
 UNKNOWN_MODEL = Rule(
     id="UnknownModel",
@@ -92,6 +96,28 @@ def _unknown(name: str) -> Finding:
     give = do("give its config.json by {model_config}")
     remedy = any_one(f"write one of these names, if you mean it: {', '.join(nearest)}", give) if nearest else give
     return UNKNOWN_MODEL.finding("model", f"model {name} is not in the catalogue", remedy)
+
+
+def look_up_overridden(
+    name: str,
+    overrides: Mapping[str, Any],
+    *,
+    revision: str = "",
+    quantization: str | None = None,
+    dtype: str | None = None,
+    models: PublishedModels = NO_MODELS,
+) -> tuple[ModelShape | None, tuple[Finding, ...]]:
+    """Return the shape of a model by its name with other values in its config; one whose config is not at hand is not modelled."""
+    key, entry = name_key(name, revision), catalogue.find_model(name)
+    locked, fetched = models.locked.get(key), models.fetched.get(key)
+    published = locked or (fetched if entry is None else None)
+    config = published.config if published else entry.config if entry else None
+    if config:
+        text = json.dumps(overridden(config, overrides))
+        return shape_of_text(text, name=name, where="hf_overrides", quantization=quantization, dtype=dtype)
+    shape, findings = look_up_model(name, revision=revision, quantization=quantization, dtype=dtype, models=models)
+    unknown = "overrides of a config that is assumed"
+    return (replace(shape, unmodelled=(*shape.unmodelled, unknown)) if shape else None), findings
 
 
 def with_reason(unknown: Finding, missing: NotFetched | None) -> Finding:

@@ -16,15 +16,17 @@ from kvgate.budget import (
     Guarantee,
     ModelShape,
     Verdict,
+    parse_release,
 )
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge import assess, facts
 from kvgate.judge.adapters import look_up_adapters
 from kvgate.judge.assess import Assessment
 from kvgate.judge.drafts import look_up_draft, own_layers
-from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, shape_of_text
+from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, look_up_overridden, shape_of_text
 from kvgate.rules.finding import Finding, Naming, Rule, Scope, Severity, Words, do, named, words
 from kvgate.vllm.arguments import option_name
+from kvgate.vllm.overrides import overridden, shape_overrides
 from kvgate.vllm.settings import (
     DECIDING,
     engine_settings,
@@ -118,12 +120,13 @@ def read_request(
         problems["model"] = words(missing)
     if problems:
         raise BadRequest("; ".join(problem.worded(naming) for problem in problems.values()), problems)
-    shape, model_findings = _shape(known, _revision(values), models)
+    version = known.get("vllm_version", DEFAULT_VERSION)
+    version_findings = facts.look_up_version(version)
+    overrides = None if version_findings else shape_overrides(values.get("hf_overrides"), parse_release(version))
+    shape, model_findings = _shape(known, _revision(values), models, overrides or {})
     if shape is not None and "checkpoint_bytes" in known:
         shape = replace(shape, checkpoint_bytes=known["checkpoint_bytes"])
     accelerator, accelerator_findings = _accelerator(known)
-    version = known.get("vllm_version", DEFAULT_VERSION)
-    version_findings = facts.look_up_version(version)
     class_findings = look_up_model_class(shape, version) if shape else ()
     gguf_findings = look_up_gguf(str(known.get("model", "")), version)
     if speculation := own_layers(known.get("speculative_config"), str(known.get("model", ""))):
@@ -151,7 +154,7 @@ def read_request(
         guarantee=guarantee,
         is_whole=is_whole,
         weights_bytes=known.get("weights_bytes"),
-        unmodelled_settings=unmodelled_kinds(values),
+        unmodelled_settings=unmodelled_kinds(values, parse_release(version)),
         is_stretched=stretches_length(values),
     )
     return request, findings
@@ -163,14 +166,19 @@ def _revision(values: Mapping[str, Any]) -> str:
 
 
 def _shape(
-    known: Mapping[str, Any], revision: str, models: PublishedModels
+    known: Mapping[str, Any], revision: str, models: PublishedModels, overrides: Mapping[str, Any]
 ) -> tuple[ModelShape | None, tuple[Finding, ...]]:
     """Return the model's shape. A config is looked up by its text, so that many requests about one model read it once."""
     name, config = known.get("model", ""), known.get("model_config")
     quantization, dtype = known.get("quantization"), known.get("dtype")
+    if config is None and overrides:
+        return look_up_overridden(
+            name, overrides, revision=revision, quantization=quantization, dtype=dtype, models=models
+        )
     if config is None:
         return look_up_model(name, revision=revision, quantization=quantization, dtype=dtype, models=models)
-    return shape_of_text(json.dumps(config), name=name, where="model_config", quantization=quantization, dtype=dtype)
+    changed = json.dumps(overridden(config, overrides))
+    return shape_of_text(changed, name=name, where="model_config", quantization=quantization, dtype=dtype)
 
 
 def _accelerator(known: Mapping[str, Any]) -> tuple[Accelerator | None, tuple[Finding, ...]]:

@@ -10,8 +10,10 @@ from typing import Any
 from msgspec import Struct
 
 from kvgate.budget import AUTO_MAX_MODEL_LEN, EngineSettings, LoraSettings, OffloadSettings, Parallelism
+from kvgate.budget.versions import Release
 from kvgate.rules.finding import Rule, Scope, SettingName, Severity, Words, words
 from kvgate.vllm import values
+from kvgate.vllm.overrides import changes_length, shape_overrides
 from kvgate.vllm.values import Reader, UnusableValue, one_of, text, truth, whole
 from kvgate.vllm.variables import ALLOW_LONG
 
@@ -308,32 +310,22 @@ def engine_settings(known: Mapping[str, Any]) -> EngineSettings:
     return EngineSettings(**own)
 
 
-_STRETCHING = ("rope_scaling", "hf_overrides")
-_ABOUT_LENGTH = frozenset({"rope_scaling", "rope_parameters", "rope_theta", "max_position_embeddings"})
-"""Keys of a model's config that say how long a request may be, and move no bytes."""
-
-
-def unmodelled_kinds(given: Mapping[str, Any]) -> tuple[str, ...]:
+def unmodelled_kinds(given: Mapping[str, Any], release: Release) -> tuple[str, ...]:
     """Name each feature without a formula that the values switch on."""
     kinds = {
         setting.name: setting.unmodelled
         for setting in _UNMODELLED
         if (value := given.get(setting.name)) and value not in setting.harmless
     }
-    if given.get("max_model_len") not in (None, AUTO_MAX_MODEL_LEN, "auto", "-1"):
+    overrides = given.get("hf_overrides")
+    gives_length = given.get("max_model_len") not in (None, AUTO_MAX_MODEL_LEN, "auto", "-1")
+    if gives_length:
         kinds.pop("rope_scaling", None)
-        if _is_about_length(given.get("hf_overrides")):
-            kinds.pop("hf_overrides", None)
+    if shape_overrides(overrides, release) is not None and (gives_length or not changes_length(overrides)):
+        kinds.pop("hf_overrides", None)
     return tuple(dict.fromkeys(kinds.values()))
-
-
-def _is_about_length(overrides: object) -> bool:
-    """True where the overrides are about the length only."""
-    return isinstance(overrides, Mapping) and all(
-        key in _ABOUT_LENGTH or (key == "text_config" and _is_about_length(value)) for key, value in overrides.items()
-    )
 
 
 def stretches_length(given: Mapping[str, Any]) -> bool:
     """True where the model's own longest request need not bind, because its config or the environment is overridden."""
-    return any(given.get(name) for name in (*_STRETCHING, ALLOW_LONG))
+    return any(given.get(name) for name in ("rope_scaling", ALLOW_LONG)) or changes_length(given.get("hf_overrides"))

@@ -310,3 +310,21 @@ def test_what_vllm_refuses_anyway_is_refused_under_any_name() -> None:
     config = load_model("meta-llama/Llama-3.1-70B-Instruct").config
     asked = {"model": "ours/llama-70b-AWQ", "model_config": config, "gpu": "H100-SXM-80GB", "tensor_parallel_size": 3}
     assert assess_request(asked).verdict is Verdict.DOES_NOT_FIT
+
+
+@pytest.mark.parametrize(
+    ("overrides", "verdict"),
+    [
+        ('{"num_hidden_layers": 4}', Verdict.FITS), ('{"num_hidden_layers": 400}', Verdict.DOES_NOT_FIT),
+        ('{"hidden_size": 64}', Verdict.UNKNOWN), ('{"num_hidden_layers": 4, "rope_theta": 1}', Verdict.FITS),
+    ],
+)  # fmt: skip
+def test_overrides_of_the_config_change_the_model(overrides: str, verdict: Verdict) -> None:
+    result = assessed({"maxNumSeqs": 1, "maxModelLen": 4096, "extraArgs": [f"--hf-overrides={overrides}"]})
+    assert result.verdict is verdict
+
+
+def test_overrides_of_a_config_that_is_assumed_leave_the_verdict_open() -> None:
+    vllm = {"maxNumSeqs": 1, "extraArgs": ['--hf-overrides={"num_hidden_layers": 4}']}
+    result = assessed(vllm, gpu="H100-SXM-80GB", model={"name": "corp/Qwen3-8B-AWQ"})
+    assert result.verdict is Verdict.UNKNOWN

@@ -528,7 +528,7 @@ LONG = ("Qwen/Qwen3-8B", "--max-num-seqs=1", "--max-model-len=131072")
         (IMAGE, (), {}, Verdict.DOES_NOT_FIT),
         (IMAGE, (f'--hf-overrides={{"rope_parameters": {YARN}}}',), {}, Verdict.FITS),
         (IMAGE, ("--hf-overrides.text_config.rope_parameters.factor=4",), {}, Verdict.FITS),
-        (IMAGE, ('--hf-overrides={"architectures": ["Other"]}',), {}, Verdict.UNKNOWN),
+        (IMAGE, ('--hf-overrides={"architectures": ["Other"]}',), {}, Verdict.DOES_NOT_FIT),
         ("vllm/vllm-openai:v0.10.2", (f"--rope-scaling={YARN}",), {}, Verdict.FITS),
         (IMAGE, (), {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, Verdict.FITS),
         (IMAGE, (), {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "0"}, Verdict.DOES_NOT_FIT),
