@@ -1,6 +1,7 @@
-"""Pages of docs/reference with a text of their own: what `kvgate check` reads, its configuration, and the pods that kvgate renders."""
+"""Pages of docs/reference with a text of their own: what `kvgate check` reads, its configuration, the pods that kvgate renders, and
+what remains Unknown."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 
 from kvgate.api import GROUP, KIND, field_path
@@ -10,7 +11,7 @@ from kvgate.cli.generate.reference import HEAD, object_tables
 from kvgate.manifests.platforms.readers import READERS
 from kvgate.rules.finding import Severity
 from kvgate.vllm.pod_options import OWNED_FLAGS, POD_OPTIONS, SECRET_FLAGS
-from kvgate.vllm.settings import MENTIONED, Owner
+from kvgate.vllm.settings import MENTIONED, SETTINGS, Owner
 from kvgate.vllm.variables import FOLDERS, MOVING, RESERVED
 
 # ── docs/reference/manifests.md ───────────────────────────────────────────────────────────────────────────────────
@@ -217,3 +218,48 @@ def _options() -> Iterator[str]:
     for flag, instead in SECRET_FLAGS.items():
         yield f"| `{flag}` | {instead}: arguments are no place for a secret |"
     yield ""
+
+
+# ── docs/reference/unknown.md ─────────────────────────────────────────────────────────────────────────────────────
+
+_UNKNOWN = """\
+# What remains Unknown
+
+`Unknown` is not a refusal: a part of the model, or a setting, has no formula here, and kvgate gives no guess instead of a number. The
+finding `UnmodelledKind` names the part. A KV cache size that you set (`kvCacheMemoryBytes`, `--kv-cache-memory-bytes`) brings a verdict
+back wherever the cache itself is understood.
+"""
+_WITHOUT_FORMULA: Mapping[str, str] = {
+    "lora_config": "it is no option of vLLM; `--enable-lora` and the options beside it have a verdict",
+    "load_format": "the loader may change the weights; formats that only read the same bytes in another way have a verdict",
+    "quantization_config": "it changes weights by layer while they are loaded, and its keys are those of a plugin",
+    "worker_cls": "another program then allocates the memory",
+    "model_class_overrides": "another class then builds the model",
+    "hf_config_path": "the config is elsewhere; give it by `configFrom` or `--model-config`",
+    "hf_overrides": "transformers derives other values from the key, or nobody knows it; keys that decide the shape alone have a verdict",
+    "rope_scaling": "the length of a request is then not known: give `max_model_len`, and it has a verdict",
+}
+"""Reason why a setting has no formula."""
+_KINDS_WITHOUT_FORMULA: Mapping[str, str] = {
+    "a model class that nobody has read (`architecture …`)": "its weights and caches may be anything; plug-ins bring classes of their own",
+    "`multimodal encoder`": "the encoder's weights and its share of the profile run are not known for this class",
+    "layers of an unknown kind": "the config names a kind of layer that no release of vLLM 0.6 to 0.33 has, or that nobody has read",
+    "`mamba_cache_mode all`, where it is not modelled": "the number of kept states depends on the kernel",
+    "`prefill_context_parallel_size` in 0.25 and 0.26": "nobody has read these releases; older ones refuse it, and newer ones have a verdict",
+    "`prefill_context_parallel_size` with compressed MLA, or MLA beside other layers": "which ranks hold the other caches is not known",
+    "overrides of a config that is assumed": "the model was found by its name only, so that there is no config to change",
+    "a KV cache format of a plug-in": "vLLM 0.33 takes names that plug-ins register, and their pages are not known",
+}
+"""Parts of models, and combinations, without a formula; and the reason."""
+
+
+def unknown_reference() -> str:
+    """Write the settings, the variables and the kinds that leave a verdict open, each with its reason."""
+    yields = [HEAD, _UNKNOWN, "## Settings\n", "| setting | reason |", "|---|---|"]
+    yields += [f"| `{setting.flag}` | {_WITHOUT_FORMULA[setting.name]} |" for setting in SETTINGS if setting.unmodelled]
+    yields += ["\n## Variables\n", "| variable | it switches on |", "|---|---|"]
+    named = (variable for variable in MOVING if variable.unmodelled)
+    yields += [f"| `{variable.name}` | {variable.unmodelled.partition(', ')[2]} |" for variable in named]
+    yields += ["\n## Models and combinations\n", "| part | reason |", "|---|---|"]
+    yields += [f"| {kind} | {reason} |" for kind, reason in _KINDS_WITHOUT_FORMULA.items()]
+    return "\n".join([*yields, ""])

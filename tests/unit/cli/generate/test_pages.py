@@ -3,10 +3,11 @@
 import yaml
 
 from kvgate.api.validation import parse_document
-from kvgate.cli.generate.pages import pods_reference
+from kvgate.cli.generate.pages import pods_reference, unknown_reference
 from kvgate.controller.decision import assess_owner
 from kvgate.judge.assess import Decision
 from kvgate.vllm.pod_options import OWNED_FLAGS, POD_OPTIONS, SECRET_FLAGS
+from kvgate.vllm.settings import SETTINGS
 from kvgate.vllm.variables import FOLDERS, MOVING, RESERVED
 
 PAGE = pods_reference()
@@ -26,3 +27,11 @@ def test_every_refusal_stands_on_the_page() -> None:
     named += [f"`{name}`" for name in (*FOLDERS, *(row.name for row in MOVING), *OWNED_FLAGS, *SECRET_FLAGS)]
     named += [f"| `--{option.name.replace('_', '-')}`" for option in POD_OPTIONS]
     assert [each for each in named if each not in PAGE] == []
+
+
+def test_every_setting_without_a_formula_has_its_reason() -> None:
+    page = unknown_reference()
+    for setting in SETTINGS:
+        assert (f"| `{setting.flag}` | " in page) is bool(setting.unmodelled), setting.name
+    for variable in MOVING:
+        assert (f"| `{variable.name}` | " in page) is bool(variable.unmodelled), variable.name
