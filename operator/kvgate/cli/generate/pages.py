@@ -245,7 +245,7 @@ _KINDS_WITHOUT_FORMULA: Mapping[str, str] = {
     "`multimodal encoder`": "the encoder's weights and its share of the profile run are not known for this class",
     "layers of an unknown kind": "the config names a kind of layer that no release of vLLM 0.6 to 0.33 has, or that nobody has read",
     "`mamba_cache_mode all`, where it is not modelled": "the number of kept states depends on the kernel",
-    "`prefill_context_parallel_size` in 0.25 and 0.26": "nobody has read these releases; older ones refuse it, and newer ones have a verdict",
+    "`prefill_context_parallel_size` in 0.25 and 0.26": "nobody has read these releases; older ones refuse it",
     "`prefill_context_parallel_size` with compressed MLA, or MLA beside other layers": "which ranks hold the other caches is not known",
     "overrides of a config that is assumed": "the model was found by its name only, so that there is no config to change",
     "a KV cache format of a plug-in": "vLLM 0.33 takes names that plug-ins register, and their pages are not known",
