@@ -191,7 +191,7 @@ class WindowMLASpec(Struct, frozen=True, kw_only=True):
 
 
 class StateSpec(Struct, frozen=True, kw_only=True):
-    """A recurrent state of fixed size, whose blocks do not depend on the length of the request."""
+    """A recurrent state of fixed size; its blocks do not depend on the length of the request, unless every block keeps one."""
 
     block_size: int
     """Tokens between states that prefix caching keeps; 0: one state for the whole request."""
@@ -199,9 +199,14 @@ class StateSpec(Struct, frozen=True, kw_only=True):
     num_states: int = 1
     """One state, or two where prefixes are cached (`align`); speculative and checkpoint states come on top."""
     page_padded_bytes: int = 0
+    is_kept_by_block: bool = False
+    """True where the end of every block has a state (`mamba_cache_mode` all), beside `num_states` others."""
 
     kind = "recurrent state"
-    shares_prefixes = False
+
+    @property
+    def shares_prefixes(self) -> bool:
+        return self.is_kept_by_block
 
     @property
     def family(self) -> Hashable:
@@ -214,8 +219,12 @@ class StateSpec(Struct, frozen=True, kw_only=True):
     def padded_to(self, page_size_bytes: int) -> Self:
         return replace(self, page_padded_bytes=page_size_bytes)
 
-    def blocks(self, reach: Reach) -> int:  # noqa: ARG002 - one signature for all specs
-        return self.num_states
+    def blocks(self, reach: Reach) -> int:
+        return self.num_states + self.states_of_blocks(reach.max_model_len)
+
+    def states_of_blocks(self, num_tokens: int) -> int:
+        """States that the blocks of a request keep; 0 where only the request has some."""
+        return cdiv(num_tokens, self.block_size) if self.is_kept_by_block and self.block_size else 0
 
 
 LocalSpec = SlidingWindowSpec | ChunkedLocalSpec

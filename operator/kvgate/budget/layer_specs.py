@@ -53,8 +53,10 @@ class CacheSettings(Struct, frozen=True, kw_only=True):
     num_speculative_tokens: int = 0
     retained_tokens: int = 0
     """Tokens kept beside sliding windows for draft modules that run one after another."""
-    caches_states: bool = False
-    """True where states are kept for prefixes too (`mamba_cache_mode` align)."""
+    state_mode: str = "none"
+    """Way in which states are kept for prefixes (`mamba_cache_mode` as vLLM resolves it)."""
+    drafts_beside_all_states: bool = False
+    """True where mode `all` has blocks for drafts as well."""
     keeps_checkpoints: bool = False
     """True where this release keeps one more state if the kernel can export it."""
     conv_dtype: str = "auto"
@@ -90,15 +92,22 @@ def _specs(mixer: Mixer, settings: CacheSettings) -> tuple[KVCacheSpec, ...]:
             ),
         )
     if isinstance(mixer, RecurrentState):
-        # a request holds one state, those of its drafts, and with cached prefixes one more and a checkpoint
-        count = 1 + settings.num_speculative_tokens
-        if settings.caches_states:
-            count += 1 + (mixer.keeps_checkpoint and settings.keeps_checkpoints)
-        block_size = settings.block_size if settings.caches_states else 0
-        return (StateSpec(block_size=block_size, state_bytes=state_bytes(mixer, settings), num_states=count),)
+        return (_state_spec(mixer, settings),)
     if isinstance(mixer, SharedCache | EncoderAttention):
         return ()
     raise UnmodelledKind(mixer.kind)
+
+
+def _state_spec(mixer: RecurrentState, settings: CacheSettings) -> StateSpec:
+    """Return one state and those of drafts; for cached prefixes one more and a checkpoint, or one for every block instead."""
+    size, drafts = state_bytes(mixer, settings), settings.num_speculative_tokens
+    if settings.state_mode == "none":
+        return StateSpec(block_size=0, state_bytes=size, num_states=1 + drafts)
+    if settings.state_mode == "all":
+        beside = drafts if settings.drafts_beside_all_states else 0
+        return StateSpec(block_size=settings.block_size, state_bytes=size, num_states=beside, is_kept_by_block=True)
+    count = 2 + drafts + (mixer.keeps_checkpoint and settings.keeps_checkpoints)
+    return StateSpec(block_size=settings.block_size, state_bytes=size, num_states=count)
 
 
 def dtype_of_layer(mixer: FullAttention, layer: int, settings: CacheSettings) -> KVCacheDtype:

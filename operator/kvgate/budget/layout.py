@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from math import lcm
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,6 +41,8 @@ class LayoutSettings(Struct, frozen=True, kw_only=True):
     kernel_block: int
     """The smallest block, in tokens, that every attention kernel takes."""
     pipeline: int = 1
+    state_chunk: int = 1
+    """Tokens of which a block is a multiple where every block keeps a state."""
     hybrid_manager: bool = True
     """True where windows and chunks stay what they are beside full attention."""
     with_drafts: bool = False
@@ -88,8 +91,8 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
     if asked.parallelism.prefill_context > 1 and not (accounting.shares_prompts and all_latent):
         # only MLA is served, and of it every rank holds the tokens that decode_context_parallel_size leaves it (0.27+)
         raise UnmodelledValue("prefill_context_parallel_size", asked.parallelism.prefill_context)
-    if asked.mamba_cache_mode not in (None, "none", "align"):
-        raise UnmodelledKind(f"mamba_cache_mode {asked.mamba_cache_mode}")
+    if asked.mamba_cache_mode == "all" and accounting.state_modes == {"align"}:
+        raise UnmodelledKind("mamba_cache_mode all, which this release refuses")
     dtype = cache_dtype_of(shape, request.accelerator, asked.kv_cache_dtype, accounting)
     kernel_block = kernel_block_size(shape, request.accelerator, dtype)
     draft = request.draft
@@ -106,7 +109,8 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
         tensor=asked.parallelism.tensor,
         num_speculative_tokens=num_speculative_tokens,
         retained_tokens=num_speculative_tokens - 1 if has_several_modules else 0,
-        caches_states=resolved.caches_states,
+        state_mode=resolved.state_mode,
+        drafts_beside_all_states=accounting.drafts_beside_all_states,
         keeps_checkpoints=accounting.state_checkpoints,
         conv_dtype=asked.mamba_cache_dtype,
         state_dtype=asked.mamba_ssm_cache_dtype,
@@ -116,6 +120,7 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
         specs=specs,
         kernel_block=kernel_block,
         pipeline=asked.parallelism.pipeline,
+        state_chunk=(asked.mamba_block_size or shape.state_chunk_tokens) if resolved.state_mode == "all" else 1,
         hybrid_manager=accounting.hybrid_kv_cache_manager and not asked.disable_hybrid_kv_cache_manager,
         with_drafts=with_drafts,
         draft=draft,
@@ -177,7 +182,7 @@ def caches_of(shape: ModelShape, settings: LayoutSettings) -> list[Cache]:
         caches = without_local_caches(caches)
     if "sliding_window" in specs.skipped_layers:
         caches = _with_wider_windows(caches)
-    return aligned(caches, settings.kernel_block)
+    return aligned(caches, settings.kernel_block, chunk=settings.state_chunk)
 
 
 def _with_boundaries(shape: ModelShape, settings: CacheSettings) -> CacheSettings:
@@ -209,7 +214,7 @@ def _with_wider_windows(caches: list[Cache]) -> list[Cache]:
     return [(layer, covering(spec)) for layer, spec in caches]
 
 
-def aligned(caches: Sequence[Cache], kernel_block: int) -> list[Cache]:
+def aligned(caches: Sequence[Cache], kernel_block: int, *, chunk: int = 1) -> list[Cache]:
     """Make the blocks of a hybrid's attention so large that a page holds a recurrent state, and pad states to that page.
 
     vLLM 0.32, `platforms/interface.py` (`_align_hybrid_block_size`); it overrides a block size that the user sets.
@@ -218,7 +223,9 @@ def aligned(caches: Sequence[Cache], kernel_block: int) -> list[Cache]:
     attention = next((spec for _, spec in caches if isinstance(spec, AttentionSpec | MLASpec)), None)
     if not states or attention is None:
         return list(caches)
-    block = aligned_block_size(attention, max(spec.state_bytes for spec in states), kernel_block=kernel_block)
+    block = aligned_block_size(
+        attention, max(spec.state_bytes for spec in states), kernel_block=kernel_block, chunk=chunk
+    )
     page = block * attention.token_bytes
     widened: list[Cache] = []
     for layer, spec in caches:
@@ -229,10 +236,13 @@ def aligned(caches: Sequence[Cache], kernel_block: int) -> list[Cache]:
     return widened
 
 
-def aligned_block_size(attention: AttentionSpec | MLASpec, state_bytes: int, *, kernel_block: int = 16) -> int:
-    """Tokens of a hybrid's attention block whose page is at least a recurrent state."""
+def aligned_block_size(
+    attention: AttentionSpec | MLASpec, state_bytes: int, *, kernel_block: int = 16, chunk: int = 1
+) -> int:
+    """Tokens of a hybrid's attention block whose page is at least a recurrent state; a multiple of `chunk`, too."""
     multiple = max(kernel_block, attention.block_size)
     if isinstance(attention, MLASpec):
         multiple = max(multiple, HYBRID_MLA_BLOCK_SIZE)
+    multiple = lcm(multiple, chunk)
     block = multiple * cdiv(state_bytes, multiple * attention.token_bytes)
     return round_up(max(attention.block_size, block), kernel_block)

@@ -303,6 +303,8 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """Parts of the weights that have no formula here (a quantisation format); known `checkpoint_bytes` stand for them."""
     num_heads: int = 0
     """Attention heads that tensor parallelism must divide."""
+    state_chunk_tokens: int = 2048
+    """Tokens that the kernel of a recurrent state computes at once (vLLM 0.30, `ModelConfig.get_mamba_chunk_size`)."""
     draft_layers: tuple[LayerShape, ...] = ()
     """Layers of a draft model or of multi-token prediction, which the last pipeline stage holds."""
     supports_pipeline: bool = True

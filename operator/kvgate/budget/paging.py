@@ -197,7 +197,7 @@ def _held(spec: KVCacheSpec, reach: Reach) -> int:
     """Bytes that one request takes on one layer."""
     whole_tokens = cdiv(reach.max_model_len, reach.decode_context)
     if isinstance(spec, StateSpec):
-        return spec.num_states * spec.state_bytes
+        return (spec.num_states + spec.states_of_blocks(reach.max_model_len)) * spec.state_bytes
     if isinstance(spec, MLASpec):
         return cdiv(whole_tokens, spec.tokens_per_vector) * spec.vector_bytes
     if isinstance(spec, FullAttentionSpec):

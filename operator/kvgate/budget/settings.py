@@ -25,8 +25,8 @@ class Resolved(Struct, frozen=True, kw_only=True):
     default_max_num_seqs: int
     """Value that vLLM takes for this release and GPU where the user sets none."""
     enable_prefix_caching: bool = True
-    caches_states: bool = False
-    """True where recurrent states are kept for prefixes too."""
+    state_mode: str = "none"
+    """Way in which recurrent states are kept for prefixes: `none`, `align` (two for a request) or `all` (one for every block)."""
     graphs_hold_states: bool = False
     """True for full CUDA graphs over recurrent states: vLLM then refuses more sequences than the pool has blocks. Every release that
     checks this captures such graphs by default."""
@@ -63,7 +63,7 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
         gpu_memory_utilization=asked.gpu_memory_utilization or accounting.gpu_memory_utilization,
         default_max_num_seqs=min(default_seqs, batched),
         enable_prefix_caching=prefixes,
-        caches_states=prefixes and request.shape.is_hybrid and asked.mamba_cache_mode != "none",
+        state_mode=state_mode(request.shape, asked, accounting) if prefixes else "none",
         graphs_hold_states=request.shape.is_hybrid and accounting.checks_state_blocks and captures_whole_steps,
         in_flight_tokens=batched * max_concurrent_batches(request, accounting),
         graphs=graphs,
@@ -114,6 +114,28 @@ def caches_prefixes(shape: ModelShape, asked: EngineSettings, accounting: Accoun
     if all(isinstance(mixer, RecurrentState) for mixer in shape.mixers):
         return False
     return accounting.hybrid_prefix_caching if shape.is_hybrid else accounting.v1_engine
+
+
+_KERNELS_WITH_ALL_STATES = frozenset({"Mamba1", "Mamba2"})
+"""Kinds whose kernels write a state for every block (vLLM 0.12 to 0.31, `SupportsMambaPrefixCaching`)."""
+
+
+def state_mode(shape: ModelShape, asked: EngineSettings, accounting: Accounting) -> str:
+    """Return the way in which recurrent states are kept if prefixes are cached.
+
+    `none` counts as unset then, and `all` as `align` if the kernels cannot do it. Before 0.22 drafts exclude `all`.
+    """
+    kinds = {mixer.kind for mixer in shape.mixers if isinstance(mixer, RecurrentState)}
+    if not kinds:
+        return "none"
+    modes = set(accounting.state_modes)
+    if not kinds <= _KERNELS_WITH_ALL_STATES:
+        modes.discard("all")
+    wanted = asked.mamba_cache_mode
+    if wanted in (None, "none"):
+        drafts_exclude = asked.speculation is not None and not accounting.drafts_beside_all_states
+        wanted = "align" if drafts_exclude else accounting.default_state_mode
+    return next((mode for mode in (wanted, "align") if mode in modes), "none")
 
 
 def max_concurrent_batches(request: BudgetRequest, accounting: Accounting) -> int:

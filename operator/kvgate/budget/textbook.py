@@ -113,7 +113,11 @@ def _fixed_states(kv_cache: KVCache, mixers: Counter[Mixer], of_all: str) -> Ite
         count = _count(mixers, RecurrentState)
         yield (
             f"{count} {of_all} keep a recurrent state of {specs[0].state_bytes} bytes instead of keys and values: a request takes "
-            f"{sum(spec.num_states for spec in specs)} blocks for it, whatever its length is"
+            + (
+                "one for every block of its tokens"
+                if specs[0].is_kept_by_block
+                else f"{sum(spec.num_states for spec in specs)} blocks for it, whatever its length is"
+            )
         )
     attention = next((group.spec for group in kv_cache.groups if not isinstance(group.spec, StateSpec)), None)
     if specs and attention is not None:

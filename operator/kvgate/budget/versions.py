@@ -113,6 +113,13 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where windows and chunks stay what they are beside full attention."""
     hybrid_prefix_caching: bool = False
     """True where prefixes of hybrids are cached by default; those of pure attention are since V1."""
+    state_modes: frozenset[str] = frozenset()
+    """Ways in which recurrent states are kept for cached prefixes (`mamba_cache_mode`): `all` keeps one for every block, `align` two for
+    a request."""
+    default_state_mode: str = "align"
+    """The way that vLLM takes if the kernels of the model can do it (`MambaModelConfig.verify_and_update_config`)."""
+    drafts_beside_all_states: bool = False
+    """True where a request that keeps all states has blocks for drafts beside them."""
     state_checkpoints: bool = False
     """True where cached recurrent states keep one more block if the kernel can export it."""
     reserves_batches_in_flight: bool = False
@@ -206,6 +213,8 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "lora_adds_vocabulary": False,
         "lora_graphs_twice": True,
         "compares_draft_ends": True,
+        "state_modes": frozenset({"all"}),
+        "default_state_mode": "all",
     }),
     ((0, 13), {"expert_workspace_persists": True}),
     ((0, 14), {
@@ -213,7 +222,11 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "deprecated_quantizations": frozenset({"fbgemm_fp8", "fp_quant"}),
         "cache_scheme_methods": frozenset({"modelopt"}),
     }),
-    ((0, 15), {"cache_scheme_methods": frozenset({"modelopt", "compressed-tensors"}), "mtp_shares_head": True}),
+    ((0, 15), {
+        "cache_scheme_methods": frozenset({"modelopt", "compressed-tensors"}),
+        "mtp_shares_head": True,
+        "state_modes": frozenset({"align", "all"}),
+    }),
     ((0, 17), {
         "offloads_after_loading": True,
         "sampler_half_rows": 7,
@@ -231,21 +244,25 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "scheduled_tokens_leave_draft_slots": True,
     }),
     ((0, 21), {"tokens_by_concurrency": True, "nvfp4_capabilities": frozenset({10})}),
-    ((0, 22), {"sampler_program_rows": False, "unsplit_large_blocks": True, "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"})}),
+    ((0, 22), {
+        "sampler_program_rows": False,
+        "unsplit_large_blocks": True,
+        "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"}),
+        "drafts_beside_all_states": True,
+    }),
     ((0, 24), {"v2_runner_architectures": _DENSE_V2_FIRST, "interleaved_positions_have_room": False}),
     ((0, 25), {"batch_holds_media_item": True, "shares_prompts": None}),
     ((0, 26), {
         "v2_runner_dense": True,
         "hybrid_prefix_caching": True,
-        "state_checkpoints": True,
         "reserves_batches_in_flight": True,
         "packed_caches_refuse_windows": True,
     }),
     ((0, 27), {"shares_prompts": True, "consumed_accounting": True, "counts_fragments": True}),
-    ((0, 28), {"blackwell_graphs": True, "scheduled_tokens_leave_draft_slots": False}),
-    ((0, 29), {"null_blocks": 1, "v2_runner_architectures": None, "v2_graphs_deducted": True}),
+    ((0, 28), {"blackwell_graphs": True, "scheduled_tokens_leave_draft_slots": False, "default_state_mode": "align"}),
+    ((0, 29), {"state_checkpoints": True, "null_blocks": 1, "v2_runner_architectures": None, "v2_graphs_deducted": True}),
     ((0, 31), {"counts_fragments": False}),
-    ((0, 32), {"nvfp4_capabilities": frozenset({8, 9, 10, 12})}),
+    ((0, 32), {"nvfp4_capabilities": frozenset({8, 9, 10, 12}), "state_modes": frozenset({"align"})}),
     ((0, 33), {"plugs_in_kv_cache_dtypes": True}),
 )  # fmt: skip
 """Changes of each release, as a person read them. The last row is the newest release whose memory profiling is understood; it is empty

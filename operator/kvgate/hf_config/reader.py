@@ -136,6 +136,7 @@ def _shape(
         last=stack.last,
         everywhere=everywhere,
         draft_layers=stack.drafts,
+        state_chunk_tokens=fields.optional_count("mamba_chunk_size", "chunk_size") or 2048,
         rotary=rotary_tables(fields, known, model.hidden_size) if stack.rotary is None else stack.rotary,
         quantization=quantization.main if quantization else None,
         head_format=quantization.head if quantization else None,

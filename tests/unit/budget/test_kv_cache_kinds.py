@@ -78,7 +78,7 @@ Model = Callable[[], ModelShape]
         (kinds.qwen_35_27b, {"max_model_len": 32_768}, ([16] * 4, 51_380_224, 48, 417)),
         (kinds.qwen_35_27b, {"max_model_len": 32_768, "kv_cache_dtype": "fp8"}, ([16] * 4, 51_380_224, 27, 417)),
         (kinds.qwen_35_27b, {"max_model_len": 32_768, "enable_prefix_caching": False}, ([16] * 4, 51_380_224, 45, 417)),
-        (kinds.qwen_35_27b, {"max_model_len": 32_768, "mamba_cache_mode": "none"}, ([16] * 4, 51_380_224, 45, 417)),
+        (kinds.qwen_35_27b, {"max_model_len": 32_768, "mamba_cache_mode": "none"}, ([16] * 4, 51_380_224, 48, 417)),
         (kinds.qwen_35_27b, {"max_model_len": 32_768, "tensor": 8}, ([16] * 4, 16 * 400 * 1024, 88, 3276)),
         (kinds.qwen_35_27b, {"max_model_len": 32_768, "tensor": 8, "decode_context": 2}, ([16] * 4, 16 * 400 * 1024, 47, 3276)),
         (kinds.qwen_35_27b, {"max_model_len": 32_768, "block_size": 64}, ([16] * 4, 16 * 832 * 4096, 6 + 40, 393)),
