@@ -4,7 +4,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget.interval import Interval, Term
-from kvgate.budget.layer_activation import EncoderProfile, encoder_profile, layer_bytes, workspace_bytes
+from kvgate.budget.layer_activation import EncoderProfile, encoder_profile, layer_bytes, unpacked_bytes, workspace_bytes
 from kvgate.budget.run import Run
 from kvgate.budget.units import KIB, MIB, cdiv, gib, round_up
 from kvgate.budget.weights import VOCABULARY_MULTIPLE
@@ -112,7 +112,7 @@ def peak_activation(run: Run) -> Term:
         amount=Interval(
             low=max(0, parts.warm_bytes - margin - spared_by_flashinfer_bytes(run) - encoder.peak_bytes // 4),
             expected=parts.expected_bytes,
-            high=max(parts.cold_bytes, encoder.worst_bytes + parts.kept_bytes) + margin,
+            high=max(parts.cold_bytes, encoder.worst_bytes + parts.kept_bytes) + margin + unpacked_bytes(run),
         ),
         formula="max(encoder, compiler, encoder_kept + workspace + max(layer, sampler)) + fragments + penalties + blas_workspace",
         source="vLLM 0.19 and 0.29, profile_run; 36 configurations of 0.19.0 on H100 and 7 of 0.11.0 within 0.03 GiB",

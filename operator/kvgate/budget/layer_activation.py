@@ -53,6 +53,19 @@ def _feed_forward_bytes(layer: LayerShape, run: Run) -> int:
     return run.max_num_batched_tokens * (run.element_bytes * elements + quantized)
 
 
+def unpacked_bytes(run: Run) -> int:
+    """Return the bytes of the largest single matrix in the model dtype, to which a GGUF file's I-quants are unpacked; 0 for others.
+
+    Other types are multiplied as they are (vLLM 0.22, `_fused_mul_mat_gguf`), so these bytes belong to the high end only.
+    """
+    stored = run.shape.quantization
+    if stored is None or stored.method != GGUF_METHOD:
+        return 0
+    matrices = (matrix for layer in run.layers for matrix in layer.matrices if matrix.format and not matrix.experts)
+    elements = (max(part.elements for part in each.rows) * each.columns for each in matrices)
+    return max(elements, default=0) // run.parallelism.tensor * run.element_bytes
+
+
 def _mixer_bytes(mixer: Mixer, run: Run) -> int:
     tensor, size = run.parallelism.tensor, run.max_num_batched_tokens * run.element_bytes
     if isinstance(mixer, RecurrentState):

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.budget import ModelShape, UnknownVersion, accounting_of, parse_patch
 from kvgate.budget.model_shape import FullAttention
+from kvgate.checkpoint.gguf import split_names
 from kvgate.checkpoint.gguf_models import gguf_spelling
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import NO_MODELS, Published, PublishedModels, content_of, name_key, shape_of
@@ -56,8 +57,8 @@ GGUF_NOT_IN_RELEASE = Rule(
     title="The release of vLLM loads GGUF files only with a plugin, or does not know this way to name one.",
     explanation="GGUF is part of vLLM up to 0.23. From 0.24 on it is a package of its own, which vLLM's images do not have.",
 )
-_GGUF_BY_TYPE, _GGUF_PLUGIN = (0, 12, 0), (0, 24, 0)
-"""Releases that first take `repository:TYPE`, and that first need the plugin."""
+_GGUF_BY_TYPE, _GGUF_SPLIT, _GGUF_PLUGIN = (0, 12, 0), (0, 20, 0), (0, 24, 0)
+"""Releases that first take `repository:TYPE`, that first load files in several parts, and that first need the plugin."""
 
 
 def look_up_model(
@@ -219,6 +220,11 @@ def look_up_gguf(name: str, version: str) -> tuple[Finding, ...]:
         message = f"{name} is a GGUF file, which vLLM {version} loads only with the package vllm-gguf-plugin"
         return (
             GGUF_NOT_IN_RELEASE.finding("model", message, "use an image that has the package, or vLLM 0.23 or older"),
+        )
+    if spelling == "file" and len(split_names(name)) > 1 and release < _GGUF_SPLIT:
+        message = f"{name} is one part of several, which vLLM loads from 0.20 on"
+        return (
+            GGUF_NOT_IN_RELEASE.finding("model", message, "use vLLM 0.20 to 0.23, or merge the parts into one file"),
         )
     if spelling == "type" and release < _GGUF_BY_TYPE:
         message = f"{name} names a GGUF file by its type, which vLLM takes from 0.12 on"

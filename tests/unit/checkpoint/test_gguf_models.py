@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget import plan
 from kvgate.budget.hardware import SINGLE_GPU, Parallelism
 from kvgate.budget.matrix import WeightFormat
 from kvgate.budget.model_shape import ModelShape
@@ -18,6 +19,7 @@ from kvgate.checkpoint.gguf_models import (
 from kvgate.checkpoint.published import Published, shape_of
 from kvgate.checkpoint.tensors import CheckpointError, bytes_of, summarize
 from kvgate.hf_config import read_config
+from support.builders import new_request
 from support.checkpoints import gguf_bytes, qwen3_gguf
 
 Entries = list[tuple[str, str, tuple[int, ...]]]
@@ -261,3 +263,19 @@ def test_experts_keep_their_blocks_without_padding() -> None:
     assert parameter_bytes(shape) == stored + plain
     experts = [matrix for matrix in shape.layers[0].matrices if matrix.experts]
     assert {matrix.format.method for matrix in experts if matrix.format} == {"gguf"}
+
+
+def test_the_profile_run_of_a_file_holds_more_at_once() -> None:
+    """The outputs of gate and up are concatenated; at the high end one of them is unpacked (vLLM 0.22, by rule)."""
+    config = gguf_config(file_of(*qwen3_gguf()))
+    del config["quantization_config"]
+    ours, plain = (
+        plan(new_request(shape=shape, vllm_version="0.22.0", max_num_batched_tokens=8192)).stages[0].ledger
+        for shape in (shape_of_file(file_of(*qwen3_gguf())), read_config(config))
+    )
+    assert ours is not None
+    assert plain is not None
+    inputs, others = (dict(found.lines[1].inputs) for found in (ours, plain))
+    assert inputs["layer_bytes"] == int(others["layer_bytes"]) + 8192 * 3072 * 2
+    unpacked = 3072 * 1024 * 2
+    assert ours.peak_activation.high - plain.peak_activation.high >= unpacked

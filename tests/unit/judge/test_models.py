@@ -196,6 +196,8 @@ def test_a_broken_checkpoint_is_reported_with_its_source() -> None:
         ("unsloth/Qwen3-0.6B-GGUF:Q4_K_M", "0.11.0", "takes from 0.12 on"),
         ("unsloth/Qwen3-0.6B-GGUF:Q4_K_M", "0.23.0", None),
         ("./model.gguf", "0.9.2", None),
+        ("a/b/m-00001-of-00003.gguf", "0.19.0", "loads from 0.20 on"),
+        ("a/b/m-00001-of-00003.gguf", "0.20.0", None),
         ("Qwen/Qwen3-8B", "0.32.0", None),
         ("./model.gguf", "nightly", None),
     ],
