@@ -57,7 +57,7 @@ _NUMBERS: _Table = (
 """(numbers in words, their components of a name, formats that store them)."""
 _NOTHING: _Table = (("BF16", r"bf16|fp16|16[-_]?bits?|unquantized|dequantized", (PLAIN,)),)
 _BESIDE = (
-    r"quantized|compressed[-_]tensors|fp8kv|kv[-_]?fp8|kv|dynamic|static|block|per[-_]?(?:tensor|channel|token)|mix(?:ed)?|"
+    r"quantized|qat|compressed[-_]tensors|ct|fp8kv|kv[-_]?fp8|kv|dynamic|static|block|per[-_]?(?:tensor|channel|token)|mix(?:ed)?|"
     r"a?sym|gem[mv]|marlin|q?gs?\d{2,3}|group[-_]?\d{2,3}|\d{2,3}g|actorder|inc|w4"
 )
 """Components that describe the format beside which they stand."""
@@ -69,7 +69,7 @@ def _any(*tables: _Table) -> str:
 
 _STATES = _any(_TOOLS, _NUMBERS, _NOTHING)
 _RUN = re.compile(
-    rf"(?:[-_.:]|^)(?:quantized[-_.])?(?:{_STATES})(?![^-_.:])(?:[-_.:](?:{_STATES}|{_BESIDE})(?![^-_.:]))*",
+    rf"(?:[-_.:]|^)(?:(?:quantized|qat)[-_.])?(?:{_STATES})(?![^-_.:])(?:[-_.:](?:{_STATES}|{_BESIDE})(?![^-_.:]))*",
     re.IGNORECASE | re.ASCII,
 )
 """A component that states a format, and those beside it. Every component ends at a separator, so the search never goes back."""

@@ -54,7 +54,7 @@ def title(swept: Sweep) -> str:
 
 
 def subtitle(swept: Sweep) -> str:
-    """Return the guarantee, and the settings that are the same in all cells."""
+    """Return the guarantee, the settings that are the same in all cells, and the sibling by which the model is judged."""
     settings, names = swept.request.settings, (swept.x.name, swept.y.name)
     parts = [
         "one request of max_model_len"
@@ -66,6 +66,8 @@ def subtitle(swept: Sweep) -> str:
         value = getattr(settings, name)
         if name not in names and value is not None:
             parts.append(f"{name} {float(value):g}" if name == "gpu_memory_utilization" else f"{name} {value}")
+    if (assumed := swept.request.shape.assumed) and "model" not in names:
+        parts.append(f"assumed from {assumed.words}")
     return ", ".join(parts)
 
 

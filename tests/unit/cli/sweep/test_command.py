@@ -39,6 +39,12 @@ def test_people_see_shares_marks_and_the_exact_edge() -> None:
     assert lines[8][4:] == ["9", "-"]
 
 
+@pytest.mark.parametrize("output", ["text", "svg", "html"])
+def test_a_model_that_is_assumed_is_said_to_be(output: str) -> None:
+    shown = run("--model", "my-org/Qwen3-8B-AWQ", "--gpu", "H100-SXM-80GB", "-o", output).output
+    assert "assumed from Qwen/Qwen3-8B-AWQ, quantised as AWQ by its name" in shown
+
+
 def test_the_chosen_point_is_marked_told_and_decides_the_exit_code() -> None:
     result = run(*QWEN, *SMALL, "--at", "32768,4")
     assert result.exit_code == 0
