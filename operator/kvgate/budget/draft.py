@@ -21,7 +21,7 @@ class Draft(Struct, frozen=True, kw_only=True, eq=False):
     """A draft as its own config.json describes it; equal means the same object, so that results can be cached by it."""
 
     shape: ModelShape
-    """What is certainly its own: layers, norms, projections, rotary tables. Embedding and head are here where they are never shared."""
+    """Everything that is certainly its own: layers, norms, projections, rotary tables, and ends that are never shared."""
     method: str = ""
     """Method that vLLM deduces from the config alone; empty: a complete model, which drafts as any other model (`draft_model`)."""
     embedding: tuple[Matrix, ...] = ()

@@ -252,7 +252,7 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def draft_parallelism(self) -> Parallelism:
-        """How the draft is cut, where there is one."""
+        """Cut of the draft, where there is one."""
         speculation = self.settings.speculation
         requested = speculation.draft_tensor_parallel_size if speculation else None
         return of_draft(self.settings.parallelism, self.draft, requested) if self.draft else SINGLE_GPU

@@ -55,11 +55,20 @@ def draft_refusals(request: BudgetRequest, resolved: Resolved, accounting: Accou
     own, length = speculation.draft_tensor_parallel_size, speculation.max_model_len
     if own not in (None, 1, tensor):
         yield f"draft_tensor_parallel_size {own} is neither 1 nor the {tensor} of the model"
+    elif own not in (None, tensor) and _needs_equal_cut(request, accounting):
+        yield f"draft_tensor_parallel_size {own} is not the {tensor} of the model, which this release needs of a complete model"
     if length and length > resolved.max_model_len:
         yield f"max_model_len {length} of the draft is above the {resolved.max_model_len} of the model"
     if draft is not None:
         yield from _of_draft(request, draft, tokens)
     yield from _of_batch(request, resolved, accounting, tokens)
+
+
+def _needs_equal_cut(request: BudgetRequest, accounting: Accounting) -> bool:
+    """True where a complete model must be cut as its target is (`DraftModelProposer._raise_if_draft_tp_mismatch`, V1 runner)."""
+    is_complete = request.draft is not None and request.draft.is_complete
+    is_v1_runner = not accounting.uses_v2_runner(request.shape.architecture, is_dense=request.shape.is_dense)
+    return is_complete and is_v1_runner and parse_patch(request.vllm_version) >= (0, 16, 0)
 
 
 def _of_draft(request: BudgetRequest, draft: Draft, tokens: int) -> Iterator[str]:

@@ -16,7 +16,7 @@ from kvgate.hf_config.quantization import ModuleFormats
 
 
 class DraftFacts(Struct, frozen=True, kw_only=True):
-    """What every reader of a draft gets."""
+    """Facts that every reader of a draft gets."""
 
     fields: Fields
     known: Architecture
@@ -26,7 +26,7 @@ class DraftFacts(Struct, frozen=True, kw_only=True):
 
 
 class DraftParts(Struct, frozen=True, kw_only=True):
-    """What a reader returns: layers, weights beside them, and what the draft takes from its target."""
+    """Parts that a reader returns: layers, weights beside them, and the states that the draft takes from its target."""
 
     layers: tuple[LayerShape, ...]
     beside: tuple[Matrix, ...] = ()

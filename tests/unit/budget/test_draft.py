@@ -119,6 +119,9 @@ def test_each_release_has_its_methods(method: str, version: str, refused: bool) 
     [
         (EAGLE3, {"draft_tensor_parallel_size": 2, "tensor": 4}, "neither 1 nor the 4"),
         (EAGLE3, {"num_speculative_tokens": 0}, "num_speculative_tokens is missing"),
+        ("meta-llama/Llama-3.2-1B-Instruct", {"draft_tensor_parallel_size": 1, "tensor": 2, "vllm_version": "0.20.0"},
+         "which this release needs of a complete model"),
+        ("meta-llama/Llama-3.2-1B-Instruct", {"draft_tensor_parallel_size": 1, "tensor": 2}, None),
         (EAGLE3, {"longest": 4096}, None),
         (EAGLE3, {"longest": 200_000}, "max_model_len 200000 of the draft is above"),
         ("Qwen/Qwen3-0.6B", {}, "a vocabulary of 151936 tokens"),

@@ -27,7 +27,10 @@ _TERMS = {
     "lora": "LoRA slots",
 }
 _FORMULAS = {
-    "weights": ("tensors as loaded", {"layers": "{} layers", "quantization": "{}", "tensor_parallel_size": "tp {}"}),
+    "weights": (
+        "tensors as loaded",
+        {"layers": "{} layers", "quantization": "{}", "tensor_parallel_size": "tp {}", "draft": "draft {}"},
+    ),
     "peak_activation": (
         "profile run",
         {"max_num_batched_tokens": "T {}", "sampler_rows": "S {}", "vocabulary": "V {}", "hidden_size": "H {}"},
