@@ -7,10 +7,12 @@ import pytest
 from kvgate import catalogue
 from kvgate.api.base import KeyRef
 from kvgate.api.validation import parse_document
+from kvgate.checkpoint.published import ModelName
 from kvgate.judge.facts import (
     ConfigMissing,
     gather,
     look_up_accelerator,
+    names_to_fetch,
 )
 from kvgate.rules import Severity
 from support.builders import new_document, new_llama_config
@@ -143,3 +145,37 @@ def test_quantization_and_dtype_of_the_spec_change_the_shape() -> None:
     assert shape is not None
     assert shape.quantization is not None
     assert shape.dtype == "float16"
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        ({"name": "Qwen/Qwen3-8B"}, ()),
+        ({"name": "mine/small"}, (ModelName("mine/small"),)),
+        ({"name": "mine/small", "revision": "v1"}, (ModelName("mine/small", "v1"),)),
+        ({"name": "small"}, (ModelName("small"),)),
+        (FROM_MAP, ()),
+        ({"name": "mine/small", "source": {"image": {"reference": "registry.example/models/small:1"}}}, ()),
+        ({"name": "mine/sm..all"}, ()),
+    ],
+)
+def test_the_hub_may_know_what_is_loaded_from_there_and_is_not_in_the_catalogue(
+    model: dict[str, object], names: tuple[ModelName, ...]
+) -> None:
+    assert names_to_fetch(parse_document(new_document(model=model)).spec) == names
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        ({"method": "eagle3", "model": "mine/draft", "num_speculative_tokens": 3}, ("mine/draft",)),
+        ({"method": "eagle3", "model": "/models/draft", "num_speculative_tokens": 3}, ()),
+        ({"method": "eagle3", "model": "../draft", "num_speculative_tokens": 3}, ()),
+        ({"method": "ngram", "num_speculative_tokens": 3}, ()),
+        ({"method": "draft_model", "model": "Qwen/Qwen3-0.6B", "num_speculative_tokens": 3}, ()),
+    ],
+)
+def test_so_it_may_know_a_draft(config: dict[str, object], names: tuple[str, ...]) -> None:
+    vllm = {"extraArgs": [f"--speculative-config={json.dumps(config)}"]}
+    found = names_to_fetch(parse_document(new_document(vllm=vllm)).spec)
+    assert tuple(each.name for each in found) == names

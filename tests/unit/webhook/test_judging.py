@@ -1,12 +1,15 @@
-"""The mounted file of observed starts comes, changes and goes while the webhook runs."""
+"""The mounted files of observed starts and of fetched models come, change and go while the webhook runs."""
 
 from pathlib import Path
 
 import pytest
 
 from kvgate.calibration.records import with_start, write_records
-from kvgate.webhook.judging import StartsFile
+from kvgate.checkpoint.published import Published
+from kvgate.checkpoint.stored import MAX_ENTRY_BYTES, entry_key, packed
+from kvgate.webhook.judging import ModelsFolder, MountedFacts, StartsFile
 from kvgate.webhook.review import Known, review
+from support.builders import new_llama_config
 from support.starts import a_pods_start, a_start
 
 SETTING: dict[str, object] = {"gpu": "L4-24GB", "enforce_eager": True, "max_num_seqs": 3, "max_model_len": 11264}
@@ -85,3 +88,67 @@ def test_at_admission_too_no_foreign_start_decides_what_was_open(
     assert review(a_review(), Known(calibration=StartsFile(path).calibration)).decision == "AdmitWithWarning", (
         "one alone decides nothing"
     )
+
+
+LARGE = new_llama_config(hidden_size=8192, intermediate_size=28672, num_hidden_layers=80, num_attention_heads=64)
+
+
+def of_model(name: str) -> dict[str, object]:
+    body = a_review()
+    body["request"]["object"]["spec"]["model"] = {"name": name}  # type: ignore[index]
+    return body
+
+
+def put(folder: Path, name: str, config: dict[str, object]) -> Path:
+    path = folder / entry_key(name)
+    path.write_bytes(packed(Published(name=name, config=config)))
+    return path
+
+
+def test_the_folder_of_fetched_models_is_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    found = ModelsFolder(folder)
+    assert found.models.get("mine/large") is None, "it need not be there"
+    folder.mkdir()
+    path = put(folder, "mine/large", LARGE)
+    (folder / "..data").mkdir()
+    (folder / "mine--large.about.json").write_text("{}", encoding="utf-8")
+    found.reload()
+    seen = found.models
+    assert list(seen) == ["mine/large"]
+    found.reload()
+    assert found.models is seen, "what did not change is not sent to the workers again"
+    put(folder, "mine/small", new_llama_config())
+    found.reload()
+    assert sorted(found.models) == ["mine/large", "mine/small"]
+    path.unlink()
+    found.reload()
+    assert list(found.models) == ["mine/small"]
+
+
+def test_files_that_are_too_large_or_broken_are_unknown_models(tmp_path: Path) -> None:
+    (tmp_path / entry_key("mine/huge")).write_bytes(b"x" * (MAX_ENTRY_BYTES + 1))
+    (tmp_path / entry_key("mine/broken")).write_bytes(b"x")
+    found = ModelsFolder(tmp_path)
+    found.reload()
+    assert found.models.get("mine/huge") is None
+    assert found.models.get("mine/broken") is None
+
+
+def test_a_fetched_model_is_judged_at_admission_and_one_that_is_not_fetched_yet_is_announced(tmp_path: Path) -> None:
+    facts = MountedFacts(StartsFile(None), ModelsFolder(tmp_path), asks_hub=True)
+    assert facts() is facts()
+    response = review(of_model("mine/large"), facts()).body["response"]
+    assert response["allowed"]
+    assert "rendered after the hub was asked (see the condition ModelResolved): mine/large" in response["warnings"]
+    put(tmp_path, "mine/large", LARGE)
+    facts = MountedFacts(StartsFile(None), ModelsFolder(tmp_path), asks_hub=True)
+    assert review(of_model("mine/large"), facts()).decision == "Refuse"
+    assert "hub" not in str(review(of_model("Qwen/Qwen3-8B"), facts()).body)
+
+
+def test_without_the_folder_nobody_is_told_of_a_hub() -> None:
+    facts = MountedFacts(StartsFile(None), ModelsFolder(None), asks_hub=False)
+    response = review(of_model("mine/large"), facts()).body["response"]
+    assert response["allowed"]
+    assert "hub" not in str(response["warnings"])

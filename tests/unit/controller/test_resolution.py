@@ -1,0 +1,187 @@
+"""What an object is told and what is rendered while the hub is asked about its model, and afterwards. Pure."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kvgate.api.base import Document
+from kvgate.api.conditions import Reason
+from kvgate.api.validation import parse_document
+from kvgate.checkpoint.published import ModelName, Published
+from kvgate.checkpoint.stored import StoredModels, entry_key, packed
+from kvgate.controller.decision import NO_CONFIG, Intent, Situation, assess_owner, decide, status_after
+from kvgate.controller.fetches import Failure
+from kvgate.controller.resolution import Origin, Resolution, Waiting, resolution
+from kvgate.rendering.standing import read_standing
+from kvgate.rendering.status import previous_status
+from support.builders import new_llama_config
+from support.manifests import a_document
+
+NAME = ModelName("mine/small")
+SMALL = new_llama_config()
+LARGE = new_llama_config(hidden_size=8192, intermediate_size=28672, num_hidden_layers=80, num_attention_heads=64)
+ORIGIN = Origin(name=NAME.name, commit="0a1b", source="hub.example.org")
+GATED = Failure(reason=Reason.GATED, message="mine/small is gated")
+AWAY = Failure(reason=Reason.HUB_UNREACHABLE, message="no answer", is_temporary=True)
+WAITING = Waiting(since=1000.0, seconds=60.0)
+
+
+def found(config: dict[str, Any]) -> Resolution:
+    models = StoredModels({entry_key(NAME.key): packed(Published(name=NAME.name, config=config))})
+    return resolution({NAME: ORIGIN}, {}, models, waiting=WAITING, now=1001.0)
+
+
+def open_still(answer: Failure | None = None, *, now: float = 1001.0, waiting: Waiting = WAITING) -> Resolution:
+    return resolution({}, {NAME: answer}, StoredModels({}), waiting=waiting, now=now)
+
+
+def run(document: Document, state: Resolution | None) -> tuple[Intent, Document]:
+    """Decide once, and write the status into the object."""
+    owner = parse_document(document)
+    situation = Situation(
+        document=document, owner=owner, resolution=state, standing=read_standing(document, document.get("status") or {})
+    )
+    intent = decide(situation, assess_owner(owner, NO_CONFIG, models=situation.models))
+    before = previous_status(document, "2026-11-23T01:00:00Z")
+    status = status_after(intent, name=owner.name, deployment=None, before=before, observation=None)
+    document["status"] = status
+    return intent, status
+
+
+def told(status: Document) -> dict[str, tuple[str, str]]:
+    return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+
+
+def an_object(**spec: Any) -> Document:
+    document: Document = a_document(**({"model": {"name": NAME.name}} | spec))
+    document["metadata"]["generation"] = 1
+    return document
+
+
+def edited(document: Document, **vllm: Any) -> Document:
+    document["spec"]["vllm"] = {**document["spec"].get("vllm", {}), **vllm}
+    document["metadata"]["generation"] += 1
+    return document
+
+
+@pytest.mark.parametrize("policy", ["Reject", "Adjust", "Warn"])
+def test_nothing_is_rendered_while_the_hub_is_asked_and_nothing_is_stalled(policy: str) -> None:
+    intent, status = run(an_object(admission={"policy": policy}), open_still())
+    assert intent.deployment is None
+    assert intent.admitted is None
+    assert {kind: told(status)[kind] for kind in ("Accepted", "Reconciling", "Stalled", "ModelResolved", "Ready")} == {
+        "Accepted": ("Unknown", "Resolving"),
+        "Reconciling": ("True", "Resolving"),
+        "Stalled": ("False", "Resolving"),
+        "ModelResolved": ("Unknown", "Resolving"),
+        "Ready": ("False", "NotRendered"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "accepted", "is_rendered"),
+    [(SMALL, ("True", "Fits"), True), (LARGE, ("False", "BudgetExceeded"), False)],
+)
+def test_what_is_found_decides(config: dict[str, Any], accepted: tuple[str, str], *, is_rendered: bool) -> None:
+    document = an_object()
+    run(document, open_still())
+    intent, status = run(document, found(config))
+    assert told(status)["Accepted"] == accepted
+    assert told(status)["ModelResolved"] == ("True", "Found")
+    assert (intent.deployment is not None) == is_rendered
+    source = status["standing"]["modelSource"] if is_rendered else None
+    assert source == ("mine/small at commit 0a1b from hub.example.org" if is_rendered else None)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (open_still(GATED), "Gated"),
+        (open_still(AWAY, now=1061.0), "HubUnreachable"),
+        (open_still(now=1061.0), "TimeOver"),
+    ],
+)
+def test_without_an_answer_the_object_is_rendered_as_if_nobody_had_asked(state: Resolution, reason: str) -> None:
+    document = an_object()
+    run(document, open_still())
+    intent, status = run(document, state)
+    assert intent.deployment is not None
+    assert told(status)["Accepted"] == ("Unknown", "UnknownModel")
+    assert told(status)["ModelResolved"] == ("False", reason)
+
+
+def test_a_verdict_that_stands_is_not_changed_by_what_is_found_later() -> None:
+    document = an_object()
+    run(document, open_still(GATED))
+    before = document["status"]
+    intent, after = run(document, found(LARGE))
+    assert intent.is_kept
+    assert after == before
+    edited(document, maxNumSeqs=8)
+    intent, status = run(document, found(LARGE))
+    assert told(status)["Accepted"] == ("False", "BudgetExceeded")
+    assert status["standing"]["generation"] == 1
+    assert intent.admitted is not None, "the admitted spec keeps running"
+
+
+def test_an_admitted_spec_keeps_running_while_the_model_of_the_next_one_is_fetched() -> None:
+    document = an_object(model={"name": "Qwen/Qwen3-8B"})
+    run(document, None)
+    document["spec"]["model"] = {"name": NAME.name}
+    intent, status = run(edited(document), open_still())
+    assert intent.admitted is not None
+    assert intent.deployment is not None
+    assert "Qwen/Qwen3-8B" in str(intent.deployment.wanted)
+    assert told(status)["Accepted"] == ("Unknown", "Resolving")
+    ready = next(each for each in status["conditions"] if each["type"] == "Ready")
+    assert "this one is not judged yet" in ready["message"]
+
+
+def test_a_spec_of_the_catalogue_is_told_that_nobody_asks_for_it_any_more() -> None:
+    document = an_object()
+    run(document, open_still())
+    document["spec"]["model"] = {"name": "Qwen/Qwen3-8B"}
+    _, status = run(edited(document), None)
+    assert told(status)["ModelResolved"] == ("True", "InCatalogue")
+
+
+def test_without_a_hub_there_is_no_such_condition() -> None:
+    _, status = run(an_object(), None)
+    assert "ModelResolved" not in told(status)
+
+
+def test_who_skips_the_budget_does_not_wait() -> None:
+    document = an_object()
+    document["metadata"]["annotations"] = {"kvgate.io/skip-budget": "on call"}
+    intent, _ = run(document, open_still())
+    assert intent.deployment is not None
+
+
+def test_a_spec_that_vllm_refuses_in_any_case_is_refused_without_a_wait() -> None:
+    _, status = run(an_object(vllm={"extraArgs": ["--no-such-option"]}), open_still())
+    assert told(status)["Accepted"] == ("False", "SettingRefused")
+
+
+def test_what_was_refused_by_numbers_that_are_lost_waits_for_them_whatever_the_hub_says() -> None:
+    refused = replace(WAITING, was_found=True)
+    for answer in (None, AWAY, GATED):
+        state = open_still(answer, now=9999.0, waiting=refused)
+        assert (state.is_held, state.reason) == (True, Reason.RESOLVING)
+        assert "no longer stored" in state.message
+
+
+def test_of_two_models_both_must_be_found() -> None:
+    draft = ModelName("mine/draft", "v2")
+    state = resolution({NAME: ORIGIN}, {draft: None}, StoredModels({}), waiting=WAITING, now=1001.0)
+    assert state.is_held
+    assert "mine/draft@v2" in state.message
+    failed = replace(GATED, message="mine/draft is gated")
+    state = resolution({NAME: ORIGIN}, {draft: failed}, StoredModels({}), waiting=WAITING, now=1001.0)
+    assert (state.reason, state.is_held) == (Reason.GATED, False)
+
+
+def test_the_text_of_a_hub_reaches_no_terminal() -> None:
+    origin = Origin.of(NAME, commit="\x1b[2J" + "x" * 500, source="hub\nAccepted=True")
+    assert str(origin).isprintable()
+    assert len(str(origin)) < 500
