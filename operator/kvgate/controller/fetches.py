@@ -16,11 +16,12 @@ from kvgate.fetching.limits import Limits as FetchBounds
 from kvgate.runtime.pool import Pool, TurnedAway
 from kvgate.runtime.worker import Limits, OutOfTime, WorkerLost
 
-WORKERS = Limits(workers=3, budget_seconds=30.0, max_waiting=8, memory_bytes=256 << 20)
-"""Worker processes of fetches. The time is for one checkpoint with all its requests; huggingface_hub takes about 60 MiB."""
+WORKERS = Limits(workers=3, budget_seconds=30.0, max_waiting=8, memory_bytes=384 << 20)
+"""Worker processes of fetches. The time is for one checkpoint with all its requests. A worker holds 45 MiB after a fetch, and 170 MiB
+while it reads as much as one may have; its address space is larger, because each thread reserves some."""
 
 
-BOUNDS = FetchBounds(max_seconds=25, max_bytes=64 << 20, num_parallel=4)
+BOUNDS = FetchBounds(max_seconds=25, max_bytes=64 << 20, num_parallel=2)
 """Bounds of what one fetch may take from the hub; it reports them itself, before its worker is ended."""
 
 
@@ -165,7 +166,12 @@ def fetched(name: str, revision: str) -> Iterator[Fetched | Failure]:
     from kvgate.checkpoint.not_fetched import NotFetched
     from kvgate.fetching.fetch import fetch
 
-    answer = fetch(name, revision, limits=BOUNDS)
+    try:
+        answer = fetch(name, revision, limits=BOUNDS)
+    except RuntimeError as error:
+        if "start new thread" in str(error):  # as Python says it where a thread finds no room for its stack
+            raise MemoryError from error
+        raise
     if isinstance(answer, NotFetched):
         yield Failure(reason=Reason(answer.reason), message=answer.message, is_temporary=answer.is_temporary)
         return

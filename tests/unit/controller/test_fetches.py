@@ -151,6 +151,15 @@ def test_a_model_that_there_is_no_room_for_is_too_large(monkeypatch: pytest.Monk
     assert (found.reason, found.is_temporary) == (Reason.TOO_LARGE, False)
 
 
+def test_a_worker_without_room_for_a_thread_has_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(*_: object, **__: object) -> Published:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(fetching, "fetch", fetch)
+    with pytest.raises(MemoryError):
+        list(fetched("a/b", ""))
+
+
 class OnePool:
     """Answers one task."""
 
