@@ -259,7 +259,7 @@ def _verdict(situation: Situation, judged: Judged | None) -> Intent:
     resolved = state.statement if state else None
     figures = figures_of_verdict(owner, judged.assessment, judged.accelerator)
     if state is not None and state.is_held and owner.skip_reason is None and not isinstance(figures, NotRendered):
-        figures = NotRendered(reason=Reason.RESOLVING, message=state.message, is_waiting=True)
+        figures = NotRendered(reason=Reason.RESOLVING, message=state.message, is_waiting=state.has_end)
     if isinstance(figures, NotRendered):
         admitted = with_budget(standing) if standing else None
         return Intent(owner=owner, judged=judged, left_out=figures, admitted=admitted, resolved=resolved)

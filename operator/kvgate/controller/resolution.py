@@ -71,6 +71,11 @@ class Resolution(Struct, frozen=True, kw_only=True):
         return self.held_until is not None
 
     @property
+    def has_end(self) -> bool:
+        """True where the wait ends by itself; else the spec was refused, and stays so."""
+        return self.held_until is not None and self.held_until != float("inf")
+
+    @property
     def content(self) -> tuple[tuple[str, bytes], ...]:
         """The part that a judgement depends on."""
         return tuple(self.models.entries.items())

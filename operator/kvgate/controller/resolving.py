@@ -142,7 +142,7 @@ class Resolver:
                 if not self._queue.ask(key[0], name, not_before=answer.until if answer else 0.0):
                     self._turned_away.add(key)
                     self.enqueue(key, 0.0)
-        if state.held_until != float("inf"):
+        if state.has_end:
             self.enqueue(key, max(0.0, state.held_until - self._clock()) + SLACK_SECONDS)
         self._wake.set()
 
@@ -161,16 +161,24 @@ class Resolver:
     async def run_forever(self, cluster: Cluster) -> None:
         """Fetch what waits, as fast as the limits let it."""
         while True:
-            self._wake.clear()
-            while (turn := self._queue.next(self._clock())) is not None:
-                task = asyncio.create_task(self._resolve(cluster, *turn))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-            self._instruments.waiting.set(self._queue.waiting)
-            self._instruments.stored.set(len(self._store))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._queue.wait_seconds(self._clock())):
-                    await self._wake.wait()
+            try:
+                await self._work(cluster)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the loop goes on
+                self._troubles.note("models", error)
+                await asyncio.sleep(FIRST_RETRY_SECONDS)
+
+    async def _work(self, cluster: Cluster) -> None:
+        """Begin the fetches that are due, and wait until another one may be."""
+        self._wake.clear()
+        while (turn := self._queue.next(self._clock())) is not None:
+            task = asyncio.create_task(self._resolve(cluster, *turn))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self._instruments.waiting.set(self._queue.waiting)
+        self._instruments.stored.set(len(self._store))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._queue.wait_seconds(self._clock())):
+                await self._wake.wait()
 
     def close(self) -> None:
         """End the fetches under way; a controller that starts anew begins them again."""

@@ -125,8 +125,8 @@ def _verdict_of_now(
 ) -> tuple[list[Statement], dict[str, object]]:
     """Return the conditions and the figures of the present assessment."""
     admission, budget = accepted(assessment), budget_status(assessment)
-    if left_out is not None and left_out.is_waiting:
-        admission = (None, left_out.reason, left_out.message)
+    if left_out is not None and left_out.reason is Reason.RESOLVING:
+        admission = (None if left_out.is_waiting else False, left_out.reason, left_out.message)
     if left_out is not None:
         adjusted = (False, *_NOTHING_RENDERED)
     elif assessment.decision is Decision.ADMIT_ADJUSTED:
@@ -312,6 +312,6 @@ def _resolved(resolved: Statement | None, kept: Admitted | None, before: Previou
     if kept is None and resolved is not None:
         return [resolved]
     if kept is None and previous is not None:
-        message = "the catalogue or configFrom has the model, or its weights come from elsewhere"
-        return [(ConditionType.MODEL_RESOLVED, True, Reason.IN_CATALOGUE, message)]
+        message = "the catalogue or configFrom has the model, its weights come from elsewhere, or models.resolve is off"
+        return [(ConditionType.MODEL_RESOLVED, None, Reason.NOT_ASKED, message)]
     return []

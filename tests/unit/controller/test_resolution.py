@@ -143,7 +143,7 @@ def test_a_spec_of_the_catalogue_is_told_that_nobody_asks_for_it_any_more() -> N
     run(document, open_still())
     document["spec"]["model"] = {"name": "Qwen/Qwen3-8B"}
     _, status = run(edited(document), None)
-    assert told(status)["ModelResolved"] == ("True", "InCatalogue")
+    assert told(status)["ModelResolved"] == ("Unknown", "NotAsked")
 
 
 def test_without_a_hub_there_is_no_such_condition() -> None:
@@ -169,6 +169,10 @@ def test_what_was_refused_by_numbers_that_are_lost_waits_for_them_whatever_the_h
         state = open_still(answer, now=9999.0, waiting=refused)
         assert (state.is_held, state.reason) == (True, Reason.RESOLVING)
         assert "no longer stored" in state.message
+        intent, status = run(an_object(), state)
+        assert intent.deployment is None
+        assert told(status)["Accepted"] == ("False", "Resolving"), "the alert about refused objects sees it"
+        assert told(status)["Stalled"] == ("True", "Resolving")
 
 
 def test_of_two_models_both_must_be_found() -> None:
