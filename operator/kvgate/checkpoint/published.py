@@ -80,10 +80,12 @@ class PublishedModels(Struct, frozen=True, kw_only=True, eq=False):
     """Entries that somebody asked to fetch: they are used where the catalogue does not have the model."""
     missing: Mapping[str, NotFetched] = field(default_factory=dict)
     """Reasons for those that somebody asked to fetch in vain."""
+    fetch_option: str = ""
+    """Words by which the reader can ask for a fetch; empty where there are none, or a fetch was asked for."""
 
     def without_fetched(self, name: str) -> "PublishedModels":
-        """Return the same, in which nothing that was fetched has this name."""
-        return replace(self, fetched=_Without(self.fetched, name_key(name)))
+        """Return the same, in which nothing that was fetched has this name, and nobody is told to fetch it."""
+        return replace(self, fetched=_Without(self.fetched, name_key(name)), fetch_option="")
 
 
 NO_MODELS = PublishedModels()

@@ -82,7 +82,9 @@ def write_lock_file(path: Path, entries: Iterable[Published]) -> None:
 
 def locked_models(path: Path | None, *, inside: Path | None = None) -> PublishedModels:
     """Return the models of a lock file. Raises BadInput."""
-    return PublishedModels(locked=by_name(read_lock_file(path, inside=inside) if path else ()))
+    return PublishedModels(
+        locked=by_name(read_lock_file(path, inside=inside) if path else ()), fetch_option="add --fetch"
+    )
 
 
 class Recorded(Mapping[str, Published]):
@@ -114,7 +116,7 @@ def judged_with_fetched(
 
     from kvgate.fetching.asked import is_hub_name
 
-    end = monotonic() + max_seconds
+    end, models = monotonic() + max_seconds, replace(models, fetch_option="")
     for _ in range(MOST_ROUNDS):
         fetched = Recorded(models.fetched)
         judged = judge(replace(models, fetched=fetched))

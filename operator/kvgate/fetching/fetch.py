@@ -11,6 +11,7 @@ from kvgate.fetching.folder import cached
 from kvgate.fetching.hub import Hub, HubFiles, hub_of_environment
 from kvgate.fetching.limits import LIMITS, CouldNotFetch, Limits, Spending
 from kvgate.fetching.reading import published
+from kvgate.text.inert import inert
 
 
 def fetch(name: str, revision: str = "", *, limits: Limits = LIMITS, hub: Hub | None = None) -> Published | NotFetched:
@@ -40,6 +41,11 @@ def _fetch(name: str, revision: str, spending: Spending, hub: Hub | None) -> Pub
         message = error.message if name in error.message else f"{name}: {error.message}"
         return NotFetched(
             name=name, revision=revision, reason=error.reason, message=message, remedies=tuple(error.remedies)
+        )
+    except Exception as error:  # noqa: BLE001 - a defect of ours costs one model
+        message = f"{inert(name[:200])}: kvgate failed: {type(error).__name__}: {inert(str(error)[:300])}"
+        return NotFetched(
+            name=name, revision=revision, reason=Reason.BROKEN, message=message, remedies=("report this",)
         )
 
 

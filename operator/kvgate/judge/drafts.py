@@ -11,7 +11,7 @@ from kvgate import catalogue
 from kvgate.budget import Draft, Speculation
 from kvgate.checkpoint.published import NO_MODELS, ModelName, Published, PublishedModels, name_key
 from kvgate.hf_config import ModelConfigError, read_draft
-from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_model_class, with_reason
+from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_model_class, ways_to_fetch, with_reason
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do, words
 
 UNKNOWN_DRAFT = Rule(
@@ -52,7 +52,7 @@ def look_up_draft(
         )
     if draft is None:
         missing = models.missing.get(name_key(speculation.model, speculation.revision))
-        return None, tuple(with_reason(each, missing) for each in _unknown(speculation.model))
+        return None, tuple(with_reason(each, missing) for each in _unknown(speculation.model, models))
     # vLLM has no other class that could serve a draft
     found = look_up_model_class(draft.shape, version)
     return draft, tuple(replace(each, field="speculative_config", severity=Severity.ERROR) for each in found)
@@ -115,11 +115,12 @@ ENDS = ("embed_tokens", "lm_head")
 """Names of the tensors that a draft may share with its target."""
 
 
-def _unknown(name: str) -> tuple[Finding, ...]:
+def _unknown(name: str, models: PublishedModels) -> tuple[Finding, ...]:
     if not name:  # reading the settings says that a name is missing
         return ()
     nearest = catalogue.nearest_drafts(name)
     give = do("give its config.json by {draft_config}")
-    remedy = any_one(f"write one of these names, if you mean it: {', '.join(nearest)}", give) if nearest else give
+    write = (f"write one of these names, if you mean it: {', '.join(nearest)}",) if nearest else ()
+    remedy = any_one(*write, *ways_to_fetch(name, models), give)
     message = words("draft {name} is not in the catalogue, so it is not known what it adds", name=name)
     return (UNKNOWN_DRAFT.finding("speculative_config", message, remedy),)

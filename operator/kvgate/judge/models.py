@@ -88,14 +88,14 @@ def look_up_model(
         )
         told = MODEL_ASSUMED.finding("model", message, do("give its config.json by {model_config}"))
         missing = models.missing.get(key)
-        return assumed, (told, with_reason(_unknown(name), missing)) if missing else (told,)
-    return None, (with_reason(_unknown(name), models.missing.get(key)),)
+        return assumed, (told, with_reason(_unknown(name, models), missing)) if missing else (told,)
+    return None, (with_reason(_unknown(name, models), models.missing.get(key)),)
 
 
-def _unknown(name: str) -> Finding:
+def _unknown(name: str, models: PublishedModels) -> Finding:
     nearest = catalogue.nearest_models(name)
-    give = do("give its config.json by {model_config}")
-    remedy = any_one(f"write one of these names, if you mean it: {', '.join(nearest)}", give) if nearest else give
+    write = (f"write one of these names, if you mean it: {', '.join(nearest)}",) if nearest else ()
+    remedy = any_one(*write, *ways_to_fetch(name, models), do("give its config.json by {model_config}"))
     return UNKNOWN_MODEL.finding("model", f"model {name} is not in the catalogue", remedy)
 
 
@@ -110,8 +110,7 @@ def look_up_overridden(
 ) -> tuple[ModelShape | None, tuple[Finding, ...]]:
     """Return the shape of a model by its name with other values in its config; one whose config is not at hand is not modelled."""
     key, entry = name_key(name, revision), catalogue.find_model(name)
-    locked, fetched = models.locked.get(key), models.fetched.get(key)
-    published = locked or (fetched if entry is None else None)
+    published = models.locked.get(key) or (models.fetched.get(key) if entry is None else None)
     config = published.config if published else entry.config if entry else None
     if config:
         text = json.dumps(overridden(config, overrides))
@@ -119,6 +118,14 @@ def look_up_overridden(
     shape, findings = look_up_model(name, revision=revision, quantization=quantization, dtype=dtype, models=models)
     unknown = "overrides of a config that is assumed"
     return (replace(shape, unmodelled=(*shape.unmodelled, unknown)) if shape else None), findings
+
+
+def ways_to_fetch(name: str, models: PublishedModels) -> tuple[str, ...]:
+    """Return the advice to fetch what is published under a name that a hub may have; none where nobody can ask for it."""
+    is_published = "/" in name and not name.startswith((".", "/", "~")) and "://" not in name
+    return (
+        (f"fetch what its publisher published: {models.fetch_option}",) if models.fetch_option and is_published else ()
+    )
 
 
 def with_reason(unknown: Finding, missing: NotFetched | None) -> Finding:

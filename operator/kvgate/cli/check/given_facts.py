@@ -140,7 +140,7 @@ def given_facts(paths: Sequence[str], options: CheckOptions) -> GivenFacts:
     if options.lock:
         models = locked_models(options.lock, inside=options.guard(options.lock))
     else:
-        models = locked_models(file.lock, inside=file.root) if file else NO_MODELS
+        models = locked_models(file.lock if file else None, inside=file.root if file else None)
     return GivenFacts(
         accelerator=options.accelerator,
         vllm_version=options.vllm_version,

@@ -83,7 +83,7 @@ def fetch(names: tuple[str, ...], other_name: str | None, into: Path | None, fet
         _add(into, found)
     if output == "json":
         show(json_report(found, missing))
-    else:
+    elif found:
         show_lines(*text_report(found))
     for each in missing:
         show_error(each.message, *(f"  {remedy}" for remedy in each.remedies))

@@ -85,7 +85,14 @@ def test_fetched_for_programs(server: LoopbackHub) -> None:
 def test_an_adapter_is_described(server: LoopbackHub) -> None:
     server.add(
         "org/lora",
-        {"adapter_config.json": {"r": 16, "target_modules": ["q_proj"], "base_model_name_or_path": "org/own"}},
+        {
+            "adapter_config.json": {
+                "r": 16,
+                "lora_alpha": 32,
+                "target_modules": ["q_proj"],
+                "base_model_name_or_path": "org/own",
+            }
+        },
     )
     assert "  adapter       LORA of rank 16 for org/own" in invoked("models", "fetch", "org/lora").stdout
 
@@ -119,7 +126,8 @@ def test_a_bucket_has_the_address_that_manifests_name(
 def test_check_with_fetch(server: LoopbackHub, tmp_path: Path) -> None:
     """An unknown model gets a verdict; without --fetch nothing is requested."""
     manifest = str(pod(tmp_path, "org/own"))
-    assert invoked("check", manifest).exit_code == 2
+    result = invoked("check", manifest)
+    assert (result.exit_code, "fetch what its publisher published: add --fetch" in result.stdout) == (2, True)
     assert server.requests == []
     result = invoked("check", manifest, "--fetch")
     assert (result.exit_code, "L4-24GB: Fits" in result.stdout) == (0, True)
@@ -152,6 +160,7 @@ def test_a_place_is_never_looked_up_on_a_hub(server: LoopbackHub, tmp_path: Path
     """The end of a path may be the name of another model."""
     assert "Unknown" in invoked("check", str(pod(tmp_path, model)), "--fetch").stdout
     assert server.requests == []
+    assert "--fetch" not in invoked("check", str(pod(tmp_path, model))).stdout
 
 
 def test_models_of_the_catalogue_are_not_fetched(server: LoopbackHub, tmp_path: Path) -> None:
