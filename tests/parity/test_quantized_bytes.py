@@ -32,7 +32,7 @@ def test_the_table_has_every_method_that_is_modelled() -> None:
     methods = {row["quantization_config"]["quant_method"] for row in ROWS}
     assert methods >= {
         "awq", "gptq", "auto-round", "inc", "compressed-tensors", "modelopt", "modelopt_fp4", "modelopt_mxfp8", "modelopt_mixed",
-        "quark", "fp8", "fbgemm_fp8", "mxfp4", "mxfp8", "experts_int8",
+        "quark", "fp8", "fbgemm_fp8", "fp_quant", "mxfp4", "mxfp8", "experts_int8",
     }  # fmt: skip
 
 

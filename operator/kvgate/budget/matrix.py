@@ -197,6 +197,14 @@ def _mx(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
     yield matrix.rows * cdiv(matrix.columns, MX_GROUP)
     if stored.static_activation_scale:
         yield 4 * (1 if matrix.expert_width else len(matrix.parts))
+    if stored.method == "fp_quant":
+        yield from _rotated(stored)
+
+
+def _rotated(stored: WeightFormat) -> Iterator[int]:
+    """FP-Quant: a scale of the weights, one of the activations, and the Hadamard matrix of a block in bfloat16."""
+    yield 8
+    yield 2 * stored.block[0] * stored.block[1]
 
 
 def _nvfp4(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
@@ -204,6 +212,9 @@ def _nvfp4(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
     parts = len(matrix.parts)
     yield matrix.rows * matrix.columns // 2
     yield matrix.rows * cdiv(matrix.columns, stored.group_size)
+    if stored.method == "fp_quant":
+        yield from _rotated(stored)
+        return
     yield 4 * parts
     if stored.format == "nvfp4" or matrix.expert_width:
         yield 4 * parts

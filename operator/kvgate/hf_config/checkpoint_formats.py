@@ -7,6 +7,8 @@ from kvgate.budget.matrix import FormatName, WeightFormat
 from kvgate.hf_config.modules import UnknownFormat
 
 _FORMATS = frozenset(get_args(FormatName))
+_LARGEST_ROTATION = 4096
+"""Features of a Hadamard matrix; published ones have 16 to 128."""
 LARGEST_GROUP = 1 << 24
 """No group or block of a checkpoint has more features; a larger number is a mistake or an attack."""
 
@@ -100,6 +102,15 @@ def bitsandbytes(config: Mapping[str, Any]) -> WeightFormat:
         raise UnknownFormat("quantization bitsandbytes without its number of bits")
     double = bool(config.get("bnb_4bit_use_double_quant"))
     return WeightFormat(method="bitsandbytes", format="nf4", double_quantized=double)
+
+
+def fp_quant(config: Mapping[str, Any]) -> WeightFormat:
+    """Read FP-Quant: MXFP4 or NVFP4 of rotated features (vLLM 0.32, `FPQuantLinearMethod`)."""
+    kind, size = config.get("forward_dtype"), whole(config, "hadamard_group_size", default=32)
+    if kind not in ("mxfp4", "nvfp4") or not 0 < size <= _LARGEST_ROTATION:
+        raise UnknownFormat(f"fp_quant with forward_dtype {_shown(kind)} and hadamard_group_size {size}")
+    form: FormatName = "mxfp4" if kind == "mxfp4" else "nvfp4"
+    return WeightFormat(method="fp_quant", format=form, group_size=16 if form == "nvfp4" else 0, block=(size, size))
 
 
 _BLOCKS = WeightFormat(method="modelopt", format="fp8-block", block=(128, 128))

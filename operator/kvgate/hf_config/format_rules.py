@@ -74,6 +74,11 @@ def _fbgemm(config: Mapping[str, Any], _: int) -> Rules:
     return (_PLAIN_EXPERTS, FormatRule(format=formats.fbgemm_fp8(config)))
 
 
+def _fp_quant(config: Mapping[str, Any], _: int) -> Rules:
+    """Read fp_quant, which leaves experts as they are too."""
+    return (_PLAIN_EXPERTS, FormatRule(format=formats.fp_quant(config)))
+
+
 def _experts_int8(_: Mapping[str, Any], __: int) -> Rules:
     """Read experts_int8, by which vLLM converts the experts of a plain checkpoint while it loads them."""
     stored = WeightFormat(method="experts_int8", format="int8-channel", converts_while_loading=True)
@@ -222,6 +227,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any], int], Rules]] = {
     "inc": _auto_round,
     "fp8": _fp8,
     "fbgemm_fp8": _fbgemm,
+    "fp_quant": _fp_quant,
     "mxfp4": _only_experts,
     "gpt_oss_mxfp4": _only_experts,
     "mxfp8": _alike(formats.mxfp8),
