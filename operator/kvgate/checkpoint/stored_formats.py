@@ -12,6 +12,7 @@ Three steps, which need no formula of their own:
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from math import prod
 
 from msgspec import Struct
@@ -213,6 +214,7 @@ def _by_module(layer: LayerShape, groups: Iterable[TensorGroup]) -> dict[str, li
     return found
 
 
+@lru_cache(maxsize=8192)
 def _module_of(tail: str, names: tuple[str, ...]) -> str | None:
     """Return vLLM's name of the module that a tensor belongs to: the first whose names in checkpoints begin the tensor's."""
     if "experts" in tail.split("."):

@@ -11,7 +11,7 @@ MAX_TENSORS = 400_000
 """Tensors of one checkpoint; the largest published one (Kimi-K2-Thinking: 384 experts in 60 layers) has 210,000."""
 MAX_NAME = 512
 """Characters of a tensor's name; published ones have less than 120."""
-MAX_GROUPS = 4096
+MAX_GROUPS = 2048
 """Groups of one summary; published checkpoints have less than 200."""
 _FOLDED = 4
 """Numbers of a name that are folded; published names have at most three (layer, expert, part of a projector)."""
