@@ -161,10 +161,10 @@ def _built(
 
 
 def of_draft(parallelism: Parallelism, draft: Draft, requested: int | None) -> Parallelism:
-    """Return how a draft is cut: as its target is, but never into stages; a complete model may stand whole on every rank.
+    """Return how a draft is cut: as its target is, but never into stages; with V0 a complete model may stand whole on a rank.
 
-    The classes of heads take the size of the target's group, whatever `draft_tensor_parallel_size` says (vLLM 0.32,
-    `get_tensor_model_parallel_world_size`); an MLP speculator is never cut.
+    V1's layers take the size of the target's group, whatever `draft_tensor_parallel_size` says (vLLM 0.32,
+    `get_tensor_model_parallel_world_size`); `requested` is its value for V0. An MLP speculator is never cut.
     """
     tensor = 1 if draft.method == "mlp_speculator" else parallelism.tensor
     if draft.is_complete:

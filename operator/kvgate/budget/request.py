@@ -10,7 +10,7 @@ from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.draft import Draft, of_draft
 from kvgate.budget.hardware import SINGLE_GPU, Accelerator, Parallelism
 from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.versions import DEFAULT_VERSION
+from kvgate.budget.versions import DEFAULT_VERSION, accounting_of
 
 AUTO_MAX_MODEL_LEN = -1
 """`--max-model-len auto`: the longest length that fits (vLLM 0.14+)."""
@@ -252,9 +252,10 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def draft_parallelism(self) -> Parallelism:
-        """Cut of the draft, where there is one."""
+        """Cut of the draft, where there is one. Since V1 its layers take the size of the target's group, whatever the user requests."""
         speculation = self.settings.speculation
-        requested = speculation.draft_tensor_parallel_size if speculation else None
+        is_own = speculation is not None and not accounting_of(self.vllm_version).v1_engine
+        requested = speculation.draft_tensor_parallel_size if speculation and is_own else None
         return of_draft(self.settings.parallelism, self.draft, requested) if self.draft else SINGLE_GPU
 
     @property

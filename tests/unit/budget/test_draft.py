@@ -203,3 +203,10 @@ def test_layers_of_the_model_share_its_ends_by_release_and_by_stages(
     shape = catalogue_shape(model)
     found = own_ends_bytes(shape, Parallelism(pipeline=pipeline), shares_head=accounting_of(version).mtp_shares_head)
     assert found == copies * shape.vocab_size * shape.hidden_size * 2
+
+
+@pytest.mark.parametrize(("version", "tensor"), [("0.7.3", 1), ("0.32.0", 4)])
+def test_only_v0_cuts_a_complete_draft_as_the_user_requests(version: str, tensor: int) -> None:
+    draft = known_draft("meta-llama/Llama-3.2-1B-Instruct")
+    request = asked(draft, draft_tensor_parallel_size=1, tensor=4, vllm_version=version)
+    assert request.draft_parallelism.tensor == tensor
