@@ -1,12 +1,19 @@
 """The table from a class with vision or audio towers to the reader of the towers and to its language model's class."""
 
-from kvgate.hf_config.encoders.clip import llava_vision, minimax_vision, phi3_vision
+from kvgate.hf_config.encoders.clip import llava_next_vision, llava_vision, minimax_vision, phi3_vision
 from kvgate.hf_config.encoders.gemma import gemma3_vision, gemma3n_towers, gemma4_towers, gemma4_unified
 from kvgate.hf_config.encoders.intern import internvl_hf_vision, internvl_vision
 from kvgate.hf_config.encoders.llama import llama4_vision, mllama_vision, muse_vision
-from kvgate.hf_config.encoders.mistral import pixtral_vision, voxtral_audio, whisper_audio
-from kvgate.hf_config.encoders.patch_mergers import glm4v_vision, kimi_vl_vision, moonvit, step_vision
-from kvgate.hf_config.encoders.qwen import qwen2_5_vision, qwen2_vision, qwen3_5_vision, qwen3_vision, qwen_omni_towers
+from kvgate.hf_config.encoders.mistral import pixtral_vision, qwen2_audio, voxtral_audio, whisper_audio
+from kvgate.hf_config.encoders.patch_mergers import glm4v_vision, glm_ocr_vision, kimi_vl_vision, moonvit, step_vision
+from kvgate.hf_config.encoders.qwen import (
+    qwen2_5_omni_towers,
+    qwen2_5_vision,
+    qwen2_vision,
+    qwen3_5_vision,
+    qwen3_vision,
+    qwen_omni_towers,
+)
 from kvgate.hf_config.family import Multimodal
 
 MULTIMODAL: dict[str, Multimodal] = {
@@ -17,6 +24,7 @@ MULTIMODAL: dict[str, Multimodal] = {
     "Gemma4UnifiedForConditionalGeneration": Multimodal(towers=gemma4_unified, language_model="Gemma4ForCausalLM"),
     "Glm4vForConditionalGeneration": Multimodal(towers=glm4v_vision, language_model="Glm4ForCausalLM"),
     "Glm4vMoeForConditionalGeneration": Multimodal(towers=glm4v_vision, language_model="Glm4MoeForCausalLM"),
+    "GlmOcrForConditionalGeneration": Multimodal(towers=glm_ocr_vision, language_model="Glm4ForCausalLM"),
     "InternS1ForConditionalGeneration": Multimodal(towers=internvl_hf_vision, ties_embeddings=True),
     "InternVLChatModel": Multimodal(towers=internvl_vision),
     "InternVLForConditionalGeneration": Multimodal(towers=internvl_hf_vision, ties_embeddings=True),
@@ -25,6 +33,7 @@ MULTIMODAL: dict[str, Multimodal] = {
     "KimiVLForConditionalGeneration": Multimodal(towers=kimi_vl_vision, language_model="DeepseekV3ForCausalLM"),
     "Llama4ForConditionalGeneration": Multimodal(towers=llama4_vision, language_model="Llama4ForCausalLM"),
     "LlavaForConditionalGeneration": Multimodal(towers=llava_vision),
+    "LlavaNextForConditionalGeneration": Multimodal(towers=llava_next_vision),
     "MiniMaxM3SparseForConditionalGeneration": Multimodal(towers=minimax_vision, language_model="MiniMaxM3SparseForCausalLM"),
     "Mistral3ForConditionalGeneration": Multimodal(towers=pixtral_vision, ties_embeddings=True),
     "MllamaForConditionalGeneration": Multimodal(towers=mllama_vision, language_model="MllamaForCausalLM"),
@@ -32,6 +41,9 @@ MULTIMODAL: dict[str, Multimodal] = {
     "Phi3VForCausalLM": Multimodal(towers=phi3_vision, language_model="Phi3ForCausalLM"),
     "PixtralForConditionalGeneration": Multimodal(towers=pixtral_vision),
     "Qwen2_5_VLForConditionalGeneration": Multimodal(towers=qwen2_5_vision, language_model="Qwen2ForCausalLM"),
+    "Qwen2_5OmniForConditionalGeneration": Multimodal(towers=qwen2_5_omni_towers, language_model="Qwen2ForCausalLM"),
+    "Qwen2_5OmniModel": Multimodal(towers=qwen2_5_omni_towers, language_model="Qwen2ForCausalLM"),
+    "Qwen2AudioForConditionalGeneration": Multimodal(towers=qwen2_audio, language_model="Qwen2ForCausalLM"),
     "Qwen2VLForConditionalGeneration": Multimodal(towers=qwen2_vision, language_model="Qwen2ForCausalLM"),
     "Qwen3_5ForConditionalGeneration": Multimodal(towers=qwen3_5_vision, language_model="Qwen3_5ForCausalLM"),
     "Qwen3_5MoeForConditionalGeneration": Multimodal(towers=qwen3_5_vision, language_model="Qwen3_5MoeForCausalLM"),

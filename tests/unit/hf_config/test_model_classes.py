@@ -83,3 +83,21 @@ def test_intern_s1_ties_its_ends_where_transformers_does() -> None:
     head = 1024 * 64 * 2
     tied, untied = (rank_bytes(read_config({**config, **more}), 1) for more in ({}, {"tie_word_embeddings": False}))
     assert untied - tied == head
+
+
+def test_llava_1_6_sees_the_largest_grid_of_tiles_with_a_separator_behind_each_row() -> None:
+    """576 of the whole picture, and 48 rows of 48 patches and a separator."""
+    vision = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "image_size": 336,
+        "patch_size": 14,
+    }
+    inner = text("LlamaForCausalLM", 1024, 64, 128, 2, 4, 4, model_type="llama")
+    config = {"architectures": ["LlavaNextForConditionalGeneration"], "text_config": inner, "vision_config": vision}
+    (encoder,) = read_config(config).encoders
+    assert encoder.max_item_tokens == 576 + 48 * 49
+    with pytest.raises(ModelConfigError, match="kvgate knows no other tower"):
+        read_config({**config, "vision_config": {**vision, "model_type": "siglip_vision_model"}})

@@ -34,6 +34,34 @@ def llava_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     return (_clip_tower(vision, num_layers, projector, MediaItem(modality="image", tokens=_patches(vision))),)
 
 
+_GRID = ((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008))
+"""Default `image_grid_pinpoints` of `LlavaNextConfig` in transformers 5."""
+
+
+def llava_next_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
+    """Return LLaVA 1.6's tower, which sees the whole picture and its tiles: a grid of patches with a separator behind each row."""
+    (seeing,) = llava_vision(config, hidden_size)
+    vision = config.section("vision_config").over(_CLIP_DEFAULTS)
+    if vision.text("model_type", default="clip_vision_model") != "clip_vision_model":
+        config.problems.append(
+            "vision_config.model_type must be clip_vision_model; kvgate knows no other tower of this class"
+        )
+    side, whole = vision.count("image_size"), _patches(vision)
+    edge = side // vision.count("patch_size")
+    grids = [pair for pair in config.sequence("image_grid_pinpoints") or _GRID if _is_pair(pair)]
+    # rows × columns and one separator a row (vLLM 0.32, `LlavaNextProcessingInfo.get_num_image_tokens`)
+    tiles = [(edge * (height // side)) * (edge * (width // side) + 1) for height, width in grids]
+    item = MediaItem(modality="image", tokens=whole + max(tiles, default=0))
+    matrices = (*seeing.matrices, (vector("image_newline", hidden_size), 1))
+    return (replace(seeing, matrices=matrices, items=(item,)),)
+
+
+def _is_pair(value: object) -> bool:
+    return (
+        isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(n, int) and 0 < n < 10**5 for n in value)
+    )
+
+
 def phi3_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     """Return Phi-3 Vision's tower: its config names no sizes, it is always CLIP ViT-L/14 at 336 pixels; 2 × 2 patches are merged."""
     vision = Fields(_VIT_L_14_336, problems=config.problems)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from kvgate.budget.matrix import Matrix, WeightFormat
+from kvgate.budget.matrix import Matrix, WeightFormat, whole
 from kvgate.budget.model_shape import Encoder, MediaItem
 from kvgate.hf_config.blocks import replicated, vector
 from kvgate.hf_config.encoders.parts import (
@@ -23,6 +23,11 @@ _PIXTRAL_DEFAULTS = {
     "patch_size": 16, "num_channels": 3,
 }  # fmt: skip
 """Defaults of `PixtralVisionConfig` in transformers 4.57."""
+_QWEN2_AUDIO_DEFAULTS = {
+    "num_mel_bins": 128, "encoder_layers": 32, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120, "d_model": 1280,
+    "max_source_positions": 1500,
+}  # fmt: skip
+"""Defaults of `Qwen2AudioEncoderConfig` in transformers 5."""
 _STATES_PER_EMBEDDING = 4
 """States of the encoder behind one embedding of Voxtral's language model."""
 
@@ -108,6 +113,20 @@ def voxtral_audio(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     encoder = _whisper_encoder(audio, width, item)
     matrices = (*encoder.matrices, *counted(1, adapter))
     return (replace(encoder, matrices=matrices, patches_per_token=_STATES_PER_EMBEDDING),)
+
+
+def qwen2_audio(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
+    """Return Qwen2-Audio's encoder: transformers' own Whisper, whole on every rank and without a bias of keys; two states are pooled."""
+    audio = config.section("audio_config").over(_QWEN2_AUDIO_DEFAULTS)
+    width = audio.count("d_model")
+    item = MediaItem(modality="audio", tokens=max(1, audio.count("max_source_positions") // 2))
+    encoder = _whisper_encoder(audio, width, item)
+    matrices = [(whole(matrix), count) for matrix, count in encoder.matrices if matrix.name != "qkv_proj"]
+    layers = audio.count("encoder_layers")
+    matrices += [(replicated("q_proj", width, columns=width, bias=True), 2 * layers)]  # those of values are alike
+    matrices += [(replicated("k_proj", width, columns=width), layers)]
+    matrices += [(replicated("multi_modal_projector", hidden_size, columns=width, bias=True), 1)]
+    return (replace(encoder, matrices=tuple(matrices), patches_per_token=2),)
 
 
 def _whisper_encoder(audio: Fields, width: int, item: MediaItem) -> Encoder:

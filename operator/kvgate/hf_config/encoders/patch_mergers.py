@@ -1,4 +1,4 @@
-"""Vision towers that merge patches in a way of their own: GLM-4.1V and GLM-4.5V, MoonViT of Kimi-VL, K2.5 and K3, Step 3.7."""
+"""Vision towers that merge patches in a way of their own: GLM-4.1V, GLM-4.5V and GLM-OCR, MoonViT of Kimi-VL, K2.5 and K3, Step 3.7."""
 
 from msgspec.structs import replace
 
@@ -63,6 +63,43 @@ def glm4v_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     tokens = _GLM4V_MAX_PIXELS // (vision.count("temporal_patch_size") * (patch * merge) ** 2)
     items = (MediaItem(modality="image", tokens=tokens), MediaItem(modality="video", tokens=tokens))
     return (tower(layer, vision.count("depth"), around, *items, patches_per_token=merge * merge),)
+
+
+def glm_ocr_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
+    """Return GLM-OCR's tower: GLM-4V's without learnt positions, with biases, norms of queries and keys, and a width of its own."""
+    vision = config.section("vision_config").over({**_GLM4V_DEFAULTS, "hidden_size": 1024, "num_heads": 16})
+    vision = vision.over({"intermediate_size": 4096, "attention_bias": True, "out_hidden_size": hidden_size})
+    width, outer, merge = (
+        vision.count("hidden_size"),
+        vision.count("out_hidden_size"),
+        vision.count("spatial_merge_size"),
+    )
+    num_heads, bias = vision.count("num_heads"), vision.flag("attention_bias")
+    layer = TowerLayer(
+        hidden_size=width,
+        intermediate_size=vision.count("intermediate_size"),
+        num_heads=num_heads,
+        gated=True,
+        attention_bias=bias,
+        mlp_bias=bias,
+        norm_vectors=2,
+    )
+    patch = vision.count("patch_size")
+    pixels = vision.count("in_channels") * vision.count("temporal_patch_size") * patch * patch
+    merger = DenseMlp(intermediate_size=config.section("text_config").count("intermediate_size"))
+    around = (
+        patch_embedding(width, columns=pixels, bias=True),
+        vector("norm", width),
+        replicated("downsample", outer, columns=width * merge * merge, bias=True),
+        column_parallel("merger.proj", Units(count=outer), columns=outer),
+        layer_norm("merger.norm", outer),
+        *dense_mlp(merger, outer),
+    )
+    tokens = _GLM4V_MAX_PIXELS // (vision.count("temporal_patch_size") * (patch * merge) ** 2)
+    items = (MediaItem(modality="image", tokens=tokens), MediaItem(modality="video", tokens=tokens))
+    built = tower(layer, vision.count("depth"), around, *items, patches_per_token=merge * merge)
+    qk_norm = vector("qk_norm", 2 * (width // num_heads))
+    return (replace(built, matrices=(*built.matrices, (qk_norm, vision.count("depth")))),)
 
 
 def moonvit(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:

@@ -1,4 +1,4 @@
-"""The towers of Qwen2-VL to Qwen3.5 and of Qwen3-Omni: patches of two frames, merged 2 × 2 before the language model."""
+"""The towers of Qwen2-VL to Qwen3.5 and of Qwen2.5-Omni and Qwen3-Omni: patches of two frames, merged 2 × 2 before the language model."""
 
 from collections.abc import Iterable, Iterator
 
@@ -35,6 +35,8 @@ _OMNI_AUDIO_DEFAULTS = {
     "downsample_hidden_size": 480,
 }  # fmt: skip
 """Defaults of `Qwen3OmniMoeAudioEncoderConfig` in transformers 4.57."""
+_QWEN2_5_AUDIO_TOKENS = 750
+"""30 seconds, 25 tokens each."""
 _OMNI_AUDIO_TOKENS = 390
 """30 seconds, 13 tokens each."""
 
@@ -172,3 +174,35 @@ def qwen_omni_towers(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     )
     item = MediaItem(modality="audio", tokens=_OMNI_AUDIO_TOKENS)
     return seeing, tower(layer, audio.count("encoder_layers"), around, item)
+
+
+def qwen2_5_omni_towers(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
+    """Return the towers of Qwen2.5-Omni's thinker: Qwen2.5-VL's for pictures, Qwen2-Audio's layers for sound, whole on every rank."""
+    thinker = config.section("thinker_config")
+    audio = thinker.section("audio_config").over({**_OMNI_AUDIO_DEFAULTS, "output_dim": 3584})
+    width, outer = audio.count("d_model"), audio.count("output_dim")
+    inner = audio.count("encoder_ffn_dim")
+    layer = (
+        replicated("q_proj", width, columns=width, bias=True),
+        replicated("k_proj", width, columns=width),
+        replicated("v_proj", width, columns=width, bias=True),
+        replicated("out_proj", width, columns=width, bias=True),
+        replicated("fc1", inner, columns=width, bias=True),
+        replicated("fc2", width, columns=inner, bias=True),
+        layer_norm("norm", 2 * width),
+    )
+    around = (
+        replicated("conv1", width, columns=3 * audio.count("num_mel_bins"), bias=True),
+        replicated("conv2", width, columns=3 * width, bias=True),
+        replicated("audio_bos_eos_token", 2, columns=outer),
+        layer_norm("ln_post", width),
+        replicated("proj", outer, columns=width, bias=True),
+    )
+    hearing = Encoder(
+        matrices=(*counted(audio.count("encoder_layers"), layer), *counted(1, around)),
+        hidden_size=width,
+        intermediate_size=inner,
+        items=(MediaItem(modality="audio", tokens=_QWEN2_5_AUDIO_TOKENS),),
+        patches_per_token=2,
+    )
+    return (*qwen2_5_vision(thinker, hidden_size), hearing)
