@@ -195,6 +195,11 @@ def _model_classes() -> dict[str, ModelClass]:
     }
 
 
+def newest_model_classes() -> tuple[str, ...]:
+    """Return the classes of the newest release that was read, by name."""
+    return tuple(sorted(name for name, releases in _model_classes().items() if not releases.removed_in))
+
+
 def find_model_class(architecture: str) -> ModelClass | None:
     """Return the releases of a class; None where every release has it, or none is known to have it."""
     return _model_classes().get(architecture)

@@ -360,6 +360,11 @@ def multimodal_of(architecture: str) -> Multimodal | None:
     return next((MULTIMODAL[name] for name in candidates if name in MULTIMODAL), None)
 
 
+def is_read(architecture: str) -> bool:
+    """True for a class with a row of its own, and for one that vLLM makes from such a class by its name's end."""
+    return not classes_read().isdisjoint((architecture, *converted_from(architecture)[0]))
+
+
 def classes_read() -> frozenset[str]:
     """Return the model classes that have a row of their own, as a model or as its towers."""
     return frozenset({*_FAMILIES, *MULTIMODAL})

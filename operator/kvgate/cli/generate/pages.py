@@ -3,11 +3,14 @@ what remains Unknown."""
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby
+from textwrap import fill
 
 from kvgate.api import GROUP, KIND, field_path
 from kvgate.api.crd import structural_schema
+from kvgate.catalogue.models import newest_model_classes
 from kvgate.cli.check.repository_config import Config
 from kvgate.cli.generate.reference import HEAD, object_tables
+from kvgate.hf_config.architectures import is_read
 from kvgate.manifests.platforms.readers import READERS
 from kvgate.rules.finding import Severity
 from kvgate.vllm.pod_options import OWNED_FLAGS, POD_OPTIONS, SECRET_FLAGS
@@ -244,13 +247,33 @@ _KINDS_WITHOUT_FORMULA: Mapping[str, str] = {
     "a model class that nobody has read (`architecture …`)": "its weights and caches may be anything; plug-ins bring classes of their own",
     "`multimodal encoder`": "the encoder's weights and its share of the profile run are not known for this class",
     "layers of an unknown kind": "the config names a kind of layer that no release of vLLM 0.6 to 0.33 has, or that nobody has read",
-    "`mamba_cache_mode all`, where it is not modelled": "the number of kept states depends on the kernel",
+    "`mamba_cache_mode all` from 0.32 on": "these releases refuse it",
     "`prefill_context_parallel_size` in 0.25 and 0.26": "nobody has read these releases; older ones refuse it",
     "`prefill_context_parallel_size` with compressed MLA, or MLA beside other layers": "which ranks hold the other caches is not known",
     "overrides of a config that is assumed": "the model was found by its name only, so that there is no config to change",
     "a KV cache format of a plug-in": "vLLM 0.33 takes names that plug-ins register, and their pages are not known",
 }
 """Parts of models, and combinations, without a formula; and the reason."""
+_UNREAD = """
+## Model classes
+
+Nobody has read these {count} classes of vLLM's registry yet. Most have a vision or audio tower of their own, which is the part that lacks a
+formula; `Transformers…` classes run whatever code transformers or the checkpoint brings. Classes for drafts are not listed.
+"""
+_DRAFTING = (
+    "MTP",
+    "Eagle",
+    "EAGLE",
+    "Draft",
+    "DSpark",
+    "DFlash",
+    "Medusa",
+    "Speculator",
+    "Assistant",
+    "XPress",
+    "HiddenStates",
+)
+"""Words in the names of classes that only draft tokens."""
 
 
 def unknown_reference() -> str:
@@ -262,4 +285,8 @@ def unknown_reference() -> str:
     yields += [f"| `{variable.name}` | {variable.unmodelled.partition(', ')[2]} |" for variable in named]
     yields += ["\n## Models and combinations\n", "| part | reason |", "|---|---|"]
     yields += [f"| {kind} | {reason} |" for kind, reason in _KINDS_WITHOUT_FORMULA.items()]
+    unread = [
+        name for name in newest_model_classes() if not is_read(name) and not any(word in name for word in _DRAFTING)
+    ]
+    yields += [_UNREAD.format(count=len(unread)), fill(", ".join(f"`{name}`" for name in unread), width=140) + "."]
     return "\n".join([*yields, ""])
