@@ -35,6 +35,15 @@ def test_copies_of_the_attention_cut_the_experts_between_them() -> None:
     assert Parallelism(tensor=2, data=2, prefill_context=2, expert=True).num_expert_ranks == 8
 
 
+@pytest.mark.parametrize(("tensor", "total"), [(1, 32_073_216_000), (2, 16_049_401_856)])
+def test_two_copies_of_the_attention_hold_the_parameters_that_vllm_builds(tensor: int, total: int) -> None:
+    """Qwen3MoeForCausalLM of vLLM 0.32.0 on the meta device, with two data parallel ranks and no expert parallelism."""
+    budget = budget_of(tensor=tensor, data=2)
+    assert budget.tightest is not None
+    assert budget.tightest.ledger is not None
+    assert budget.tightest.ledger.parameter_bytes == total
+
+
 def test_copies_of_experts_are_spread_over_the_ranks() -> None:
     cut = Parallelism(tensor=8, expert=True, balances_experts=True, redundant_experts=32)
     assert cut.num_experts_per_rank(256) == 36
