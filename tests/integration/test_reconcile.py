@@ -9,13 +9,18 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kvgate import catalogue
+from kvgate.api.conditions import Reason
 from kvgate.api.v1alpha1 import InferenceDeployment
+from kvgate.checkpoint.published import ModelName
+from kvgate.checkpoint.stored import StoredModels
 from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, EVENTS, INFERENCE_DEPLOYMENTS, SERVICES, Kind
 from kvgate.cluster.errors import ApiError, Conflict, Forbidden, NotFound, Rejected, Unavailable
 from kvgate.cluster.events import EventRecorder
 from kvgate.controller.decision import Awaited
+from kvgate.controller.fetches import Failure
 from kvgate.controller.memory import Memory
 from kvgate.controller.reconcile import ReconcileInstruments, Reconciler
+from kvgate.controller.resolution import Resolution, Waiting, resolution
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.assess import Assessment
 from kvgate.metrics import registry as metrics
@@ -420,3 +425,48 @@ async def test_what_others_added_is_removed_by_its_path() -> None:
     assert cluster.writes[0] == ("remove", "services")
     assert cluster.removed == ["/spec/selector/nobody"]
     assert told(cluster)["Drifted"] == ("True", "CorrectionUndone"), "it is still there in the very answer"
+
+
+class Asked:
+    """A resolver whose state a test sets; it remembers for whom the hub was asked."""
+
+    def __init__(self, state: Resolution) -> None:
+        self.state = state
+        self.asked: list[tuple[str, str]] = []
+        self.forgotten: list[tuple[str, str]] = []
+
+    def look(self, *_: object) -> Resolution:
+        return self.state
+
+    def ask(self, key: tuple[str, str], _: Resolution) -> None:
+        self.asked.append(key)
+
+    def forget(self, key: tuple[str, str]) -> None:
+        self.forgotten.append(key)
+
+
+def unresolved(failure: Failure | None) -> Resolution:
+    name, waiting = ModelName("mine/small"), Waiting(since=0.0, seconds=60.0)
+    return resolution({}, {name: failure}, StoredModels({}), waiting=waiting, now=1.0)
+
+
+async def test_the_hub_is_asked_while_an_object_waits_and_for_nothing_that_was_admitted() -> None:
+    cluster, resolver = FakeCluster(a_document(model={"name": "mine/small"})), Asked(unresolved(None))
+    reconcile, count = new(cluster, resolver=resolver)
+    await reconcile(KEY)
+    assert cluster.writes == [("apply", "status"), ("create", "events")]
+    assert told(cluster)["Accepted"] == ("Unknown", "Resolving")
+    assert resolver.asked == [KEY]
+    resolver.state = unresolved(Failure(reason=Reason.GATED, message="mine/small is gated"))
+    await reconcile(KEY)
+    assert ("apply", "deployments") in cluster.writes
+    assert told(cluster)["Accepted"] == ("Unknown", "UnknownModel")
+    cluster.writes.clear()
+    resolver.asked.clear()
+    resolver.state = unresolved(None)
+    await reconcile(KEY)
+    assert (cluster.writes, resolver.asked) == ([], []), "its verdict stands"
+    cluster.objects[INFERENCE_DEPLOYMENTS.plural] = None
+    await reconcile(KEY)
+    assert resolver.forgotten == [KEY]
+    assert count("gone") == 1

@@ -1,10 +1,12 @@
 """What an object is told and what is rendered while the hub is asked about its model, and afterwards. Pure."""
 
+import json
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from kvgate import catalogue
 from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.api.validation import parse_document
@@ -183,6 +185,23 @@ def test_of_two_models_both_must_be_found() -> None:
     failed = replace(GATED, message="mine/draft is gated")
     state = resolution({NAME: ORIGIN}, {draft: failed}, StoredModels({}), waiting=WAITING, now=1001.0)
     assert (state.reason, state.is_held) == (Reason.GATED, False)
+
+
+def test_a_fetched_draft_gives_a_verdict() -> None:
+    small = catalogue.find_model("Qwen/Qwen3-0.6B")
+    assert small is not None
+    speculation = {"method": "draft_model", "model": "mine/draft", "num_speculative_tokens": 3}
+    spec = {
+        "model": {"name": "Qwen/Qwen3-8B"},
+        "vllm": {"extraArgs": [f"--speculative-config={json.dumps(speculation)}"]},
+    }
+    draft = ModelName("mine/draft")
+    models = StoredModels({entry_key(draft.key): packed(Published(name=draft.name, config=small.config))})
+    document = an_object(**spec)
+    _, status = run(document, resolution({}, {draft: None}, StoredModels({}), waiting=WAITING, now=1001.0))
+    assert told(status)["Accepted"] == ("Unknown", "Resolving")
+    _, status = run(document, resolution({draft: ORIGIN}, {}, models, waiting=WAITING, now=1002.0))
+    assert told(status)["Accepted"] == ("True", "Fits")
 
 
 def test_the_text_of_a_hub_reaches_no_terminal() -> None:
