@@ -244,6 +244,10 @@ class RotaryCache(Struct, frozen=True, kw_only=True):
     """True where several sections are interleaved (Qwen3-VL and after); older releases kept four times as many positions for them."""
 
 
+UNREAD_ENCODER = "multimodal encoder"
+"""The kind of towers that nobody read."""
+
+
 class Assumption(Struct, frozen=True, kw_only=True):
     """The model's facts are those of a sibling by name; nothing is refused on them."""
 
@@ -299,6 +303,8 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """Set where the shape is that of a sibling by name."""
     requested_format: str = ""
     """Value of `--quantization`; empty where the user sets none."""
+    has_unread_encoder: bool = False
+    """True where towers stand beside the language model that nobody read: its caches are known, and its memory is not."""
     unmodelled: tuple[str, ...] = ()
     """Parts of the weights that have no formula here (a quantisation format); known `checkpoint_bytes` stand for them."""
     num_heads: int = 0
@@ -353,7 +359,8 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     def unmodelled_kinds(self) -> tuple[str, ...]:
         """Every kind without a formula once, in order of appearance; weights whose bytes are known need none."""
         kinds = (mixer.kind for mixer in self.mixers if isinstance(mixer, UnmodelledLayer))
-        return tuple(dict.fromkeys((*kinds, *(() if self.checkpoint_bytes else self.unmodelled))))
+        encoder = (UNREAD_ENCODER,) if self.has_unread_encoder else ()
+        return tuple(dict.fromkeys((*kinds, *encoder, *(() if self.checkpoint_bytes else self.unmodelled))))
 
 
 @lru_cache(maxsize=4096)

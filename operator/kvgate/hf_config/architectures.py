@@ -302,19 +302,35 @@ _FAMILIES: dict[str, Family] = {
 """The classes above, and those whose layers are read by a function of their own; one row per class."""
 
 _MODEL_TYPES: dict[str, str] = {
-    "gpt_oss": "GptOssForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "cohere": "CohereForCausalLM",
+    "cohere2": "Cohere2ForCausalLM",
+    "ernie4_5": "Ernie4_5ForCausalLM",
+    "exaone4": "Exaone4ForCausalLM",
     "gemma": "GemmaForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
-    "cohere2": "Cohere2ForCausalLM",
+    "glm": "GlmForCausalLM",
+    "glm4": "Glm4ForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
     "granite": "GraniteForCausalLM",
+    "granitemoehybrid": "GraniteMoeHybridForCausalLM",
+    "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
     "internlm2": "InternLM2ForCausalLM",
+    "lfm2": "Lfm2ForCausalLM",
     "llama": "LlamaForCausalLM",
     "ministral3": "Ministral3ForCausalLM",
     "mistral": "MistralForCausalLM",
     "mistral4": "Mistral4ForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "nemotron_h": "NemotronHForCausalLM",
+    "olmo2": "Olmo2ForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "qwen3_next": "Qwen3NextForCausalLM",
+    "seed_oss": "SeedOssForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
 }
 """`text_config.model_type` → the class of a language model, for multimodal classes that take any."""
 
@@ -344,6 +360,11 @@ def _row(architecture: str, fields: Fields) -> Family | None:
     multimodal = MULTIMODAL.get(architecture)
     if multimodal is None or multimodal.language_model:
         return _FAMILIES.get(multimodal.language_model if multimodal else architecture)
+    return nested_family(fields)
+
+
+def nested_family(fields: Fields) -> Family | None:
+    """Return the row of the language model that a multimodal config holds; None where it names none that is known."""
     named = (*_named(fields), _MODEL_TYPES.get(fields.text("model_type")))
     return next((_FAMILIES[name] for name in named if name in _FAMILIES), None)
 

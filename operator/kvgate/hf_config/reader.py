@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvgate.budget.model_shape import DTYPE_BYTES, LayerShape, ModelShape, UnmodelledLayer
-from kvgate.hf_config.architectures import family_of, multimodal_of
+from kvgate.budget.model_shape import DTYPE_BYTES, UNREAD_ENCODER, LayerShape, ModelShape, UnmodelledLayer
+from kvgate.hf_config.architectures import family_of, multimodal_of, nested_family
 from kvgate.hf_config.family import Family, LanguageModel
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError, language_keys
 from kvgate.hf_config.layers import uniform_stack, unmodelled_mixer
@@ -44,6 +44,10 @@ def read_config(
     family, multimodal = family_of(architecture, fields), multimodal_of(architecture)
     fields = fields.renamed(family.renamed) if family else fields
     kind = _unmodelled_kind(architecture, family, fields, has_reader=multimodal is not None)
+    is_unread = family is None and kind == UNREAD_ENCODER
+    if is_unread:
+        family = nested_family(fields)
+        kind = _unmodelled_kind(architecture, family, fields, has_reader=True)
     if family is None or kind:
         return _unmodelled_shape(fields, name or architecture, architecture, kind or "")
     stored, unmodelled = quantization_of(fields, quantization)
@@ -60,6 +64,7 @@ def read_config(
         format_kinds=kinds,
         requested_format=quantization or "",
         encoders=towers,
+        has_unread_encoder=is_unread,
         tied_by_wrapper=ties,
     )
 
@@ -68,7 +73,7 @@ def _unmodelled_kind(architecture: str, family: Family | None, fields: Fields, *
     """Name the part that has no formula here: a kind of cache, an encoder, or a class that nobody read yet."""
     kind = unmodelled_mixer(fields) if family is None or family.layers is uniform_stack else None
     if kind is None and not has_reader and any(fields.has(key) for key in _ENCODER_KEYS):
-        return "multimodal encoder"  # even of a known class: glm-4v and Qwen-VL share theirs with text models
+        return UNREAD_ENCODER  # even of a known class: glm-4v and Qwen-VL share theirs with text models
     return kind or (f"architecture {architecture}" if family is None else None)
 
 
