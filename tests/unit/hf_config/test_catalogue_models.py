@@ -60,6 +60,16 @@ STATED = {
     "intfloat/e5-mistral-7b-instruct": 7_241_732_096 - 32_000 * 4096,
     "google/gemma-4-31B-it": 31_383_186_992,
     "nvidia/Gemma-4-31B-IT-NVFP4": 31_383_186_992,
+    # vLLM builds no pooler, which the stated counts have
+    "BAAI/bge-base-en-v1.5": 109_482_240 - 768 * 769,
+    "BAAI/bge-large-en-v1.5": 335_141_888 - 1024 * 1025,
+    "BAAI/bge-large-zh-v1.5": 325_522_432 - 1024 * 1025,
+    "BAAI/bge-small-en-v1.5": 33_360_000 - 384 * 385,
+    "sentence-transformers/all-MiniLM-L6-v2": 22_713_216 - 384 * 385,
+    "sentence-transformers/all-MiniLM-L12-v2": 33_360_000 - 384 * 385,
+    # their heads are float32, which counts twice here
+    "BAAI/bge-reranker-base": 278_044_417 + 768 * 769,
+    "BAAI/bge-reranker-large": 559_891_457 + 1024 * 1025,
 }
 """Parameters of models whose entry does not say them, counts a head that is tied to the embedding or missing, or leaves out
 what vLLM builds: values of ten layers whose keys are values too in the files."""

@@ -439,3 +439,11 @@ def test_a_checkpoint_may_ask_for_an_fp8_cache(scheme: object, expected: str | N
 )
 def test_an_unquantised_checkpoint_may_be_converted_while_loading(method: str, kinds: tuple[str, ...]) -> None:
     assert read_config(new_llama_config(), quantization=method).unmodelled_kinds == kinds
+
+
+def test_towers_that_nobody_read_leave_the_caches_of_the_language_model_known() -> None:
+    text = new_llama_config(model_type="llama")
+    config = {"architectures": ["NewVLForConditionalGeneration"], "text_config": text, "vision_config": {"depth": 2}}
+    shape = read_config(config)
+    assert shape.unmodelled_kinds == ("multimodal encoder",)
+    assert shape.layers == read_config(text).layers

@@ -305,7 +305,7 @@ def test_kimi_counts_its_full_layers_from_one() -> None:
         (Parallelism(), 256 * 1024),
         (Parallelism(tensor=4), 256 * 256),
         (Parallelism(tensor=8), 256 * 256),
-        (Parallelism(tensor=8, expert=True), 32 * 8 * 256),
+        (Parallelism(tensor=8, expert=True), 32 * 1024),
     ],
 )
 def test_kimis_experts_are_padded_to_256_where_they_would_be_narrower(
