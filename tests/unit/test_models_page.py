@@ -23,7 +23,7 @@ BLOCK = re.compile(r"^```console\n\$ kvgate ([^\n]+)\n(.*?)^```", re.MULTILINE |
 
 def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the start to the verdict, in the order of the page; KVGATE_UPDATE_GOLDEN=1 writes the page anew."""
-    shutil.copytree(ROOT / "docs" / "examples" / "models", tmp_path / "docs" / "examples" / "models")
+    shutil.copytree(ROOT / "docs" / "examples", tmp_path / "docs" / "examples")
     monkeypatch.chdir(tmp_path)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)

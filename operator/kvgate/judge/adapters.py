@@ -25,7 +25,11 @@ def look_up_adapters(
         return
     rank = max_lora_rank or LoraSettings().max_rank
     for name, path in list(_named(lora_modules))[:_MOST]:
-        published = models.locked.get(name_key(path)) or models.fetched.get(name_key(path))
+        key = name_key(path)
+        published = models.locked.get(key) or models.fetched.get(key)
+        if missing := models.missing.get(key):
+            message = words("the adapter {name} could not be fetched: {reason}", name=name, reason=missing.message)
+            yield LORA_REFUSED.finding("lora_modules", message, any_one(*missing.remedies), severity=Severity.WARNING)
         if published is None or not published.adapter:
             continue
         try:

@@ -190,6 +190,18 @@ def test_a_draft_is_fetched_too(server: LoopbackHub, tmp_path: Path) -> None:
     assert [each.name for each in read_lock(lock.read_text())] == ["org/draft", "org/own"]
 
 
+def test_adapters_are_fetched_too(server: LoopbackHub, tmp_path: Path) -> None:
+    """An adapter with a rank that is too high is refused; one that cannot be fetched is told, and refuses nothing."""
+    adapter = {"r": 64, "lora_alpha": 32, "target_modules": ["q_proj"], "base_model_name_or_path": "org/own"}
+    server.add("org/lora", {"adapter_config.json": adapter})
+    manifest = str(pod(tmp_path, "org/own", more=", --enable-lora, --lora-modules=a=org/lora"))
+    result = invoked("check", manifest, "--fetch")
+    assert (result.exit_code, "its rank 64 is above --max-lora-rank 16" in result.stdout) == (1, True), result.stdout
+    manifest = str(pod(tmp_path, "org/own", more=", --enable-lora, --lora-modules=a=org/none"))
+    result = invoked("check", manifest, "--fetch")
+    assert (result.exit_code, "the adapter a could not be fetched: " in result.stdout) == (0, True), result.stdout
+
+
 def test_the_configuration_switches_it_on(server: LoopbackHub, tmp_path: Path) -> None:
     """`.kvgate.yaml` says once what to do; the command line wins."""
     manifest = str(pod(tmp_path, "org/own"))
