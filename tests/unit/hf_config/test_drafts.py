@@ -1,9 +1,13 @@
 """A draft's config.json in each of its formats, and what is no such config."""
 
+import random
+from contextlib import suppress
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
+from kvgate import catalogue
 from kvgate.budget.model_shape import FullAttention, LatentAttention, SharedCache
 from kvgate.hf_config import ModelConfigError, read_draft
 from kvgate.hf_config.draft_formats import method_of
@@ -153,3 +157,37 @@ def test_what_is_no_draft_is_told_with_all_its_problems(config: dict[str, Any], 
         read_draft(config, name="x")
     for part in parts:
         assert part in str(raised.value)
+
+
+WRONG: list[Any] = [
+    None,
+    -1,
+    0,
+    "x",
+    "",
+    [],
+    {},
+    [1, 2],
+    True,
+    1e308,
+    float("nan"),
+    10**30,
+    "1e9",
+    ["full_attention"],
+    [None],
+]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_mutation_of_a_config_raises_anything_else(seed: int) -> None:
+    choice = random.Random(seed)
+    configs = [dict(entry.config) for name in catalogue.draft_names() if (entry := catalogue.find_draft(name))]
+    for _ in range(200):
+        config = deepcopy(choice.choice([*configs, ASSISTANT]))
+        inner = [value for value in config.values() if isinstance(value, dict) and value]
+        part = choice.choice([config, *inner])
+        part[choice.choice(list(part))] = choice.choice(WRONG)
+        with suppress(ModelConfigError):
+            read_draft(
+                config, method=choice.choice(["", "eagle", "eagle3", "dflash", "medusa", "mlp_speculator", "mtp"])
+            )
