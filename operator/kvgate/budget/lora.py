@@ -23,6 +23,8 @@ _MAPPINGS_BYTES_PER_TOKEN = 4 * 8 + 2 * 2 * 4
 """Four tables of 64-bit indices, and for each of two kernels a mapping and a sorted one in 32 bits (`PunicaWrapperGPU`)."""
 _NO_LINEAR_LAYERS = frozenset({"A", "tid2eid", "embed_tokens_per_layer", "compressor_wkv_wgate"})
 """Matrices that are parameters or embeddings; every linear layer has slots (`get_supported_lora_modules`)."""
+_GATE = "shared_expert_gate"
+"""A linear layer of one output feature, which stands as a vector among the weights."""
 _CHILDREN = {
     "qkv_proj": ("q_proj", "k_proj", "v_proj", "query_key_value", "W_pack", "c_attn", "wqkv"),
     "gate_up_proj": ("gate_proj", "up_proj", "fc1", "dense_h_to_4h", "w1", "w3", "c_fc"),
@@ -102,7 +104,7 @@ def slot_tensors(run: Run) -> Iterator[int]:
 
 
 def _is_adapted(matrix: Matrix, lora: LoraSettings) -> bool:
-    if matrix.columns == 1 or matrix.name in _NO_LINEAR_LAYERS:
+    if (matrix.columns == 1 and matrix.name != _GATE) or matrix.name in _NO_LINEAR_LAYERS:
         return False
     names = {matrix.name, *_CHILDREN.get(matrix.name, ())}
     return not lora.target_modules or not names.isdisjoint(lora.target_modules)
@@ -114,6 +116,10 @@ def _elements(matrix: Matrix, run: Run) -> Iterator[int]:
         yield from _expert_elements(matrix, run)
         return
     lora, tensor = run.lora, run.parallelism.tensor
+    if matrix.name == _GATE:
+        yield matrix.rows[0].elements * lora.max_rank
+        yield lora.max_rank
+        return
     sharded = tensor if lora.fully_sharded else 1
     local = local_matrix(matrix, _storage(run))
     parts = (local.rows,) if is_one_module(run.shape.architecture, matrix.name) else local.parts

@@ -49,7 +49,7 @@ _ONE_MODULE: dict[str, frozenset[str]] = {
     "Glm4vForConditionalGeneration": frozenset({"gate_up_proj"}),
     "InternLM2ForCausalLM": frozenset({"qkv_proj"}),
     "Phi3ForCausalLM": frozenset({"qkv_proj", "gate_up_proj"}),
-    "Qwen3NextForCausalLM": frozenset({"conv1d"}),
+    "Qwen3NextForCausalLM": frozenset({"conv1d", "in_proj_qkvz", "in_proj_ba"}),
     "Qwen3_5ForCausalLM": frozenset({"conv1d"}),
     "Qwen3_5ForConditionalGeneration": frozenset({"conv1d"}),
     "Qwen3_5MoeForCausalLM": frozenset({"conv1d"}),
