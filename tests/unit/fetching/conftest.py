@@ -7,7 +7,11 @@ import pytest
 from kvgate.fetching.hub import Hub
 from support.hub_server import TOKEN, LoopbackHub, loopback_hub
 
-pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
+
+@pytest.fixture(autouse=True)
+def _installed() -> None:
+    """Skip where the extra `hub` is not installed."""
+    pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
 
 
 @pytest.fixture
