@@ -44,7 +44,7 @@ def test_a_users_text_and_the_build_of_a_release_pass_the_api_server_as_they_are
     plane: ControlPlane, objects: Objects
 ) -> None:
     """Nothing of it is a reference any more; what the kubelet makes of it is in tests/unit/text/test_expansion.py."""
-    vllm = {"version": "0.33.0+cu130", "maxNumSeqs": 4, "tensorParallelSize": 2, "prefillContextParallelSize": 2}
+    vllm = {"version": "0.33.0+cu130", "maxNumSeqs": 4, "tensorParallelSize": 4}
     text = "$$(VLLM_API_KEY) $(HOME) $5$"
     secret = {"name": "VLLM_API_KEY", "secretKeyRef": {"name": "no-such", "key": "api-key"}}
     env = [secret, {"name": "GREETING", "value": text}]
@@ -61,7 +61,7 @@ def test_a_users_text_and_the_build_of_a_release_pass_the_api_server_as_they_are
     assert f"--chat-template={text}" in words
     values = {each["name"]: expand_references(each.get("value", ""), lambda _: "replaced") for each in container["env"]}
     assert values["GREETING"] == text
-    assert objects.condition("texts", "Accepted")[:2] == ("Unknown", "UnmodelledKind")
+    assert objects.condition("texts", "Accepted")[:2] == ("True", "Fits")
 
 
 @pytest.mark.parametrize(
