@@ -113,7 +113,7 @@ def _impossible(assessment: Assessment) -> Iterator[str]:
             yield "Fits with a term below zero"
         elif not 0 < stage.available.low <= stage.available.high <= ledger.total_bytes:
             yield "Fits with more or less memory than there is"
-        elif stage.bytes_per_block <= 0 and budget.kv_cache is not None:
+        elif stage.bytes_per_block <= 0 and budget.kv_cache is not None and budget.kv_cache.groups:
             yield "Fits with blocks of no bytes"
 
 

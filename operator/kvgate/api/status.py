@@ -64,6 +64,8 @@ class LedgerStatus(ApiModel):
     """Bytes that the driver and NCCL take."""
     cuda_graph_bytes: int
     """Bytes that are reserved for CUDA graphs."""
+    lora_bytes: int | None = None
+    """Bytes of the slots for LoRA adapters; absent where none are served."""
 
 
 class BudgetStatus(ApiModel):

@@ -83,9 +83,15 @@ class Model(ApiModel):
     """The model that is served."""
 
     name: Annotated[
-        str, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9][-._A-Za-z0-9]*(/[A-Za-z0-9][-._A-Za-z0-9]*)?$")
+        str,
+        Field(
+            min_length=1,
+            max_length=256,
+            pattern=r"^[A-Za-z0-9][-._A-Za-z0-9]*(/[A-Za-z0-9][-._A-Za-z0-9]*)?(:[A-Za-z0-9_]{2,32})?$",
+        ),
     ]
-    """Hugging Face id, such as Qwen/Qwen3-8B. kvgate takes the shape of the model from its catalogue, or from configFrom."""
+    """Hugging Face id, such as Qwen/Qwen3-8B, or org/name:Q4_K_M for a GGUF file of that type. kvgate takes the shape of the model from its
+    catalogue, or from configFrom."""
     revision: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[-._/A-Za-z0-9]+$")] | None = None
     """Branch, tag or commit of the model repository. Default: its main branch."""
     config_from: ConfigFrom | None = None

@@ -96,7 +96,8 @@ class Ledger(Struct, frozen=True, kw_only=True, dict=True):
         expected = self.requested_bytes - sum(amount.expected for amount in amounts)
         below = _joint(self.uncertainty_bytes, *(amount.high - amount.expected for amount in amounts))
         above = _joint(self.uncertainty_bytes, *(amount.expected - amount.low for amount in amounts))
-        return Interval(low=expected - below, expected=expected, high=expected + above)
+        high = min(expected + above, self.requested_bytes)  # the weights of a small encoder are less than the doubt
+        return Interval(low=expected - below, expected=expected, high=max(expected, high))
 
 
 def _joint(*half_widths: int) -> int:

@@ -72,7 +72,7 @@ KV_CACHE_HEADROOM_RATIO = _owned(
 )
 GPU_MEMORY_BYTES = _owned(
     "kvgate_gpu_memory_bytes",
-    f"Expected memory ledger, {_PER_GPU}: requested = weights + peak_activation + non_torch + cuda_graph + KV cache.",
+    f"Expected memory ledger, {_PER_GPU}: requested = weights + peak_activation + non_torch + cuda_graph + lora + KV cache.",
     "term",
     unit="bytes",
 )

@@ -42,6 +42,7 @@ TERMS = (
     ("peak_activation", "peak activation", YELLOW),
     ("non_torch", "non-torch", RED),
     ("cuda_graph", "CUDA graphs", PURPLE),
+    ("lora", "LoRA adapters", ORANGE),
 )
 """(term of the ledger, its name, colour), from bottom to top; the KV cache is above them."""
 NOT_PREDICTED = "not predicted"
@@ -111,9 +112,8 @@ def ledger() -> timeseries.Panel:
     """Return the ledger: its terms and the KV cache as bars, the requested memory as a line."""
     about = About(
         title="Memory of one GPU", unit="bytes", width=12, height=10, no_value=NOT_PREDICTED,
-        description="The predicted ledger of the tightest rank. Weights, peak activation, non-torch memory, CUDA graphs and KV cache "
-            "together "
-        "are the requested memory: total × gpu_memory_utilization. Where the bars are above that line, it does not fit.",
+        description="The predicted ledger of the tightest rank. Weights, peak activation, non-torch memory, CUDA graphs, LoRA adapters and "
+        "KV cache together are the requested memory: total × gpu_memory_utilization. Where the bars are above that line, it does not fit.",
     )  # fmt: skip
     terms = [
         Query(expr=ask.chosen(registry.GPU_MEMORY_BYTES, equals("term", term)), legend=name) for term, name, _ in TERMS

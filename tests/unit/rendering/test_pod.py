@@ -54,7 +54,6 @@ def test_the_pod_passes_the_restricted_standard() -> None:
         ({}, "1"),
         ({"tensorParallelSize": 4}, "4"),
         ({"tensorParallelSize": 2, "dataParallelSize": 3}, "6"),
-        ({"tensorParallelSize": 2, "prefillContextParallelSize": 2}, "4"),
         ({"tensorParallelSize": 16, "decodeContextParallelSize": 2}, "16"),
     ],
 )

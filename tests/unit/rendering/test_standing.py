@@ -202,3 +202,13 @@ def test_a_spec_that_is_too_large_is_not_kept_and_still_stands() -> None:
     assert again.scaled(3) is None
     assert again.is_of(parse_document(document), 1, None)
     assert not again.is_of(parse_document(document), 2, None)
+
+
+def test_the_slots_of_adapters_are_a_line_of_the_recorded_ledger() -> None:
+    served = {"vllm": {"maxNumSeqs": 2, "maxModelLen": 4096, "extraArgs": ["--enable-lora", "--max-lora-rank=64"]}}
+    budget = admitted(a_document(**served)).budget
+    assert budget is not None
+    assert budget["ledger"]["loraBytes"] > 0
+    plain = admitted(a_document(vllm={"maxNumSeqs": 2, "maxModelLen": 4096})).budget
+    assert plain is not None
+    assert "loraBytes" not in plain["ledger"]
