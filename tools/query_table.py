@@ -14,7 +14,7 @@ from typing import Any
 
 from controlplane.prometheus import LINES, ensure_prometheus
 from fleet.monitored import Fleet, monitored
-from kvgate.monitoring import DASHBOARDS
+from kvgate.monitoring import DASHBOARDS, board_deployment
 from kvgate.monitoring.dashboards import dashboard_json
 from kvgate.monitoring.queries import RECORDING_RULES
 from pictures.grafana import everything_chosen, panels, variable_queries
@@ -31,7 +31,11 @@ the [samples](../../deploy/samples) beside fake vLLMs of 0.8.5, 0.10.2 and 0.33.
 InferenceDeployments.
 """
 RULES = "Recording rules"
-EMPTY_BY_DESIGN: dict[str, str] = {}
+EMPTY_BY_DESIGN: dict[str, str] = {
+    query.expr: "no deployment of the fleet serves adapters"
+    for query in board_deployment.term_queries()
+    if query.legend == "LoRA adapters"
+}
 """Expressions that find nothing where all is well, each with the reason."""
 
 

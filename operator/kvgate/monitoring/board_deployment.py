@@ -108,6 +108,13 @@ def numbers() -> list[stat.Panel]:
     )  # fmt: skip
 
 
+def term_queries() -> list[Query]:
+    """Return the query of each term of the ledger."""
+    return [
+        Query(expr=ask.chosen(registry.GPU_MEMORY_BYTES, equals("term", term)), legend=name) for term, name, _ in TERMS
+    ]
+
+
 def ledger() -> timeseries.Panel:
     """Return the ledger: its terms and the KV cache as bars, the requested memory as a line."""
     about = About(
@@ -115,14 +122,11 @@ def ledger() -> timeseries.Panel:
         description="The predicted ledger of the tightest rank. Weights, peak activation, non-torch memory, CUDA graphs, LoRA adapters and "
         "KV cache together are the requested memory: total × gpu_memory_utilization. Where the bars are above that line, it does not fit.",
     )  # fmt: skip
-    terms = [
-        Query(expr=ask.chosen(registry.GPU_MEMORY_BYTES, equals("term", term)), legend=name) for term, name, _ in TERMS
-    ]
     lines = (("requested", "requested", False), ("total", "whole GPU", True))
     whole = [
         Query(expr=ask.chosen(registry.GPU_MEMORY_BYTES, equals("term", term)), legend=name) for term, name, _ in lines
     ]
-    queries = [*terms, Query(expr=ask.CAPACITY_BYTES, legend="KV cache"), *whole]
+    queries = [*term_queries(), Query(expr=ask.CAPACITY_BYTES, legend="KV cache"), *whole]
     looks = [Look(series=name, colour=colour) for _, name, colour in TERMS]
     above = [Look(series=name, colour=GREY, line=True, width=2, dashed=dashed) for _, name, dashed in lines]
     return stacked(about, queries, *looks, Look(series="KV cache", colour=GREEN), *above, most_bars=40)
