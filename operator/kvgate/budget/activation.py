@@ -76,11 +76,13 @@ def parts_of(run: Run) -> Parts:
     """Return the steps and tensors of the profile run, each with its bytes."""
     # cuBLAS gets its workspace from torch at the first matrix product (`getChosenWorkspaceSize`): 32 MiB on Hopper
     blas_workspace = 32 * MIB if run.accelerator.capability_major in (9, 10) else 8 * MIB + 128 * KIB
+    # hidden states of other layers that the target keeps for the draft: one of each layer for every token (EAGLE-3)
+    handed_over_bytes = run.draft.target_states * run.token_bytes if run.draft else 0
     return Parts(
         encoder=encoder_profile(run),
         compiler=compilation(run),
         workspace_bytes=workspace_bytes(run),
-        layer_bytes=max(layer_bytes(run), _draft_layer_bytes(run)) + _handed_over_bytes(run),
+        layer_bytes=max(layer_bytes(run), _draft_layer_bytes(run)) + handed_over_bytes,
         sampler_bytes=sampler_bytes(run),
         penalties_bytes=penalty_bytes(run),
         library_bytes=blas_workspace,
@@ -93,11 +95,6 @@ def _draft_layer_bytes(run: Run) -> int:
         return 0
     stage = (0, len(run.draft.layers))
     return layer_bytes(replace(run, shape=run.draft.shape, parallelism=run.draft_parallelism, stage=stage, draft=None))
-
-
-def _handed_over_bytes(run: Run) -> int:
-    """Return the hidden states of other layers that the target keeps for the draft: one of each layer for every token (EAGLE-3)."""
-    return run.draft.target_states * run.token_bytes if run.draft else 0
 
 
 def peak_activation(run: Run) -> Term:

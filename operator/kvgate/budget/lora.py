@@ -48,7 +48,13 @@ def lora_term(run: Run) -> Term | None:
     sizes = list(slot_tensors(run))
     slots = sum(allocated_bytes(size, unsplit_large_blocks=run.accounting.unsplit_large_blocks) for size in sizes)
     expected = slots + run.max_num_batched_tokens * _MAPPINGS_BYTES_PER_TOKEN
-    towers = sum(_tower_tensors(run)) if run.lora.tower_connector else 0
+    in_towers = (
+        count * sum(_elements(matrix, run))
+        for encoder in run.shape.encoders
+        for matrix, count in encoder.matrices
+        if matrix.columns > 1
+    )
+    towers = sum(in_towers) * run.lora.max_loras * _element_bytes(run) if run.lora.tower_connector else 0
     # a checkpoint's class may name its modules otherwise, and old releases keep rows for tokens that adapters add
     margin = 16 * MIB + expected // 50 + _added_vocabulary_bytes(run)
     below = margin + (expected // 2 if run.lora.target_modules else 0)
@@ -165,14 +171,6 @@ def _end_elements(run: Run) -> Iterator[int]:
         yield from both
     if has_output and (run.has_sampler or End.HEAD in shape.ends_everywhere):
         yield from both
-
-
-def _tower_tensors(run: Run) -> Iterator[int]:
-    each = run.lora.max_loras * _element_bytes(run)
-    for encoder in run.shape.encoders:
-        for matrix, count in encoder.matrices:
-            if matrix.columns > 1:
-                yield from (count * each * elements for elements in _elements(matrix, run))
 
 
 def _added_vocabulary_bytes(run: Run) -> int:

@@ -132,7 +132,10 @@ def stored_tensors(matrix: LocalMatrix, weight_format: WeightFormat | None, *, l
     if weight_format is None or (weight_format.converts_while_loading and not loaded):
         yield matrix.rows * matrix.columns * matrix.element_bytes
     elif weight_format.format.endswith("gptq"):
-        yield from _gptq(matrix, weight_format, loaded=loaded)
+        yield from _with_zero_points(matrix, weight_format)
+        if matrix.expert_width and not loaded:
+            # a bias of experts that may have one (vLLM 0.32, `AutoGPTQMoEMethod`)
+            yield 2 * matrix.rows
     elif weight_format.format == "int4-fp8" and loaded:
         yield from _packed_for_fp8(matrix, weight_format)
     else:
@@ -233,13 +236,6 @@ def _with_zero_points(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int
     yield 2 * groups * matrix.rows
     if bits not in (4, 8):
         yield 4 * matrix.columns + 8
-
-
-def _gptq(matrix: LocalMatrix, stored: WeightFormat, *, loaded: bool) -> Iterator[int]:
-    """GPTQ's tensors, and until the weights are loaded a bias for experts that may have one (vLLM 0.32, `AutoGPTQMoEMethod`)."""
-    yield from _with_zero_points(matrix, stored)
-    if matrix.expert_width and not loaded:
-        yield 2 * matrix.rows
 
 
 def _bytes(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:

@@ -38,13 +38,12 @@ class ModelEntry(Struct, frozen=True, kw_only=True):
 def entries_jsonl(folder: str) -> str:
     """Return the entries of a folder's YAML files as JSON, one a line, sorted by name; derived ones keep the name of their base."""
     entries = (read_yaml(path) for path in (DATA / folder).iterdir() if path.name.endswith(".yaml"))
-    return "".join(f"{_line(entry)}\n" for entry in sorted(entries, key=lambda entry: entry["name"].lower()))
-
-
-def _line(entry: Mapping[str, Any]) -> str:
-    served = {key: entry[key] for key in _SERVED if key in entry}
-    row = {"name": entry["name"], "aliases": entry.get("aliases") or [], **served}
-    return json.dumps(row, default=str, ensure_ascii=True, separators=(",", ":"))
+    lines = []
+    for entry in sorted(entries, key=lambda entry: entry["name"].lower()):
+        served = {key: entry[key] for key in _SERVED if key in entry}
+        row = {"name": entry["name"], "aliases": entry.get("aliases") or [], **served}
+        lines.append(json.dumps(row, default=str, ensure_ascii=True, separators=(",", ":")) + "\n")
+    return "".join(lines)
 
 
 class _Lines(Struct, frozen=True, kw_only=True):

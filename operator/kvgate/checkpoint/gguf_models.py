@@ -159,8 +159,11 @@ def gguf_config(file: GgufFile, beside: Mapping[str, Any] | None = None) -> dict
         if key in file.metadata:
             config[name] = _number(key, file.metadata[key])
     config["tie_word_embeddings"] = not has_head or architecture == "falcon"
-    config["vocab_size"] = _vocabulary(file)
-    _COMPLETE.get(architecture, _nothing)(config, file)
+    # the rows of the embedding may be more than the tokenizer has words
+    rows = next((tensor.shape[0] for tensor in file.tensors if tensor.name == "token_embd.weight" and tensor.shape), 0)
+    config["vocab_size"] = rows or file.lengths.get("tokenizer.ggml.tokens", 0)
+    if complete := _COMPLETE.get(architecture):
+        complete(config, file)
     return {**config, "quantization_config": {"quant_method": "gguf"}}
 
 
@@ -192,16 +195,6 @@ def _number(key: str, value: Value) -> Any:
     if isinstance(value, str) or not 0 <= value <= LARGEST:
         raise CheckpointError(f"{key} is {str(value)[:40]!r}; it must be a number from 0 to 10^12")
     return value
-
-
-def _vocabulary(file: GgufFile) -> int:
-    """Return the rows of the embedding, which may be more than the tokenizer has words."""
-    rows = next((tensor.shape[0] for tensor in file.tensors if tensor.name == "token_embd.weight" and tensor.shape), 0)
-    return rows or file.lengths.get("tokenizer.ggml.tokens", 0)
-
-
-def _nothing(_: dict[str, Any], __: GgufFile) -> None:
-    """Leave the config as it is."""
 
 
 def _llama(config: dict[str, Any], _: GgufFile) -> None:

@@ -1,7 +1,7 @@
 """The file of published models that a repository commits, so that a verdict rests on the same facts tomorrow."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kvgate.checkpoint.published import Published, PublishedError, from_json, name_key, to_json
@@ -25,15 +25,12 @@ class LockFileError(ValueError):
 
 def lock_text(entries: Iterable[Published]) -> str:
     """Return the text of a file: the same entries give the same text, in the order of their names."""
-    in_order = sorted(entries, key=lambda each: name_key(each.name, each.revision))
-    values = [_in_order(to_json(each)) for each in in_order]
+    values = []
+    for each in sorted(entries, key=lambda each: name_key(each.name, each.revision)):
+        entry = to_json(each)  # its fields keep their order, and what its publisher wrote is sorted
+        theirs = {name: json.loads(json.dumps(entry[name], sort_keys=True)) for name in _THEIRS if name in entry}
+        values.append(entry | theirs)
     return _written({"schema": SCHEMA, "models": values}, 0) + "\n"
-
-
-def _in_order(entry: dict[str, Any]) -> dict[str, Any]:
-    """Keep the fields of an entry in their order, and sort what its publisher wrote."""
-    mappings = {name: json.loads(json.dumps(value, sort_keys=True)) for name, value in entry.items() if name in _THEIRS}
-    return entry | mappings
 
 
 _THEIRS = ("config", "adapter")
@@ -62,7 +59,11 @@ def read_lock(text: str) -> tuple[Published, ...]:
             name = value.get("name") if isinstance(value, dict) else None
             called = f" ({inert(name[:100])})" if isinstance(name, str) else ""
             problems.append(f"models[{place}]{called}: {error}".partition("; write the entry")[0])
-    problems += _twice(entries)
+    seen = set()
+    for each in entries:
+        if (key := name_key(each.name, each.revision)) in seen:
+            problems.append(f"{inert(key[:100])} stands twice")
+        seen.add(key)
     if problems:
         more = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
         raise LockFileError(f"{'; '.join(problems[:_MAX_PROBLEMS])}{more}; {_ANEW}")
@@ -87,12 +88,3 @@ def _values(text: str) -> list[Any]:
     if not isinstance(models, list) or len(models) > MAX_ENTRIES:
         raise LockFileError(f"models is not a list of at most {MAX_ENTRIES} entries; {_ANEW}")
     return models
-
-
-def _twice(entries: list[Published]) -> Iterator[str]:
-    seen = set()
-    for each in entries:
-        key = name_key(each.name, each.revision)
-        if key in seen:
-            yield f"{inert(key[:100])} stands twice"
-        seen.add(key)

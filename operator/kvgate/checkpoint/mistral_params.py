@@ -105,7 +105,9 @@ def config_of_params(params: Mapping[str, Any], beside: Mapping[str, Any] | None
     config.setdefault("tie_word_embeddings", False)
     config.setdefault("model_type", "transformer")
     if yarn := config.pop("yarn", None):
-        config["rope_parameters"] = _yarn(yarn, config)
+        renamed = {_YARN_NAMES[key]: value for key, value in yarn.items() if key in _YARN_NAMES}
+        theta = {"rope_theta": config["rope_theta"]} if config.get("rope_theta") else {}
+        config["rope_parameters"] = {"rope_type": "yarn", "mscale_all_dim": 1, **theta, **renamed}
     multimodal = config.pop("multimodal", None) or {}
     vision = multimodal.get("vision_encoder_args") or config.pop("vision_encoder", None)
     audio = multimodal.get("whisper_model_args")
@@ -171,12 +173,6 @@ def _quantization(config: dict[str, Any]) -> dict[str, Any]:
     if str(stated.get("quant_method", "")).lower().replace("_", "-") == "compressed-tensors":
         return {"quantization_config": {**stated, "quant_method": "compressed-tensors"}}
     raise CheckpointError(f"quantization is {str(dict(stated))[:80]}, which vLLM does not take in a params.json")
-
-
-def _yarn(yarn: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    renamed = {_YARN_NAMES[key]: value for key, value in yarn.items() if key in _YARN_NAMES}
-    theta = {"rope_theta": config["rope_theta"]} if config.get("rope_theta") else {}
-    return {"rope_type": "yarn", "mscale_all_dim": 1, **theta, **renamed}
 
 
 def _with_vision(text: dict[str, Any], vision: Mapping[str, Any]) -> dict[str, Any]:

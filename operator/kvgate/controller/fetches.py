@@ -82,11 +82,11 @@ class FetchQueue:
         """Begin the next fetch: that of the namespace with the fewest fetches under way, then of the one served longest ago."""
         if len(self._running) >= self._limits.at_once or now < self._earliest:
             return None
-        candidates = [
-            (tenant.running, tenant.served, namespace, name)
-            for namespace, tenant in self._tenants.items()
-            if tenant.running < self._limits.at_once_per_namespace and (name := self._due(tenant, now)) is not None
-        ]
+        candidates = []
+        for namespace, tenant in self._tenants.items():
+            due = (name for name, at in tenant.due.items() if at <= now and name not in self._running)
+            if tenant.running < self._limits.at_once_per_namespace and (name := next(due, None)) is not None:
+                candidates.append((tenant.running, tenant.served, namespace, name))
         if not candidates:
             return None
         _, _, namespace, name = min(candidates, key=lambda each: each[:3])
@@ -134,9 +134,6 @@ class FetchQueue:
     @property
     def _earliest(self) -> float:
         return max(self._free_at, self._paused_until)
-
-    def _due(self, tenant: _Tenant, now: float) -> ModelName | None:
-        return next((name for name, at in tenant.due.items() if at <= now and name not in self._running), None)
 
     def _forget_idle(self, namespace: str) -> None:
         tenant = self._tenants[namespace]

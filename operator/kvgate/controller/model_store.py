@@ -102,9 +102,15 @@ class ModelStore:
             gone = [key for key in self._written if key not in self._known]
             if not news and not gone:
                 return
-            await cluster.apply(CONFIG_MAPS, _empty(self.config_map))  # it may not be there yet, or no longer
-            patch = _patch(news, gone)
-            await cluster.merge(CONFIG_MAPS, self.config_map.namespace, self.config_map.name, patch)
+            name, namespace = self.config_map.name, self.config_map.namespace
+            labels = {"app.kubernetes.io/managed-by": "kvgate"}
+            empty = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": name, "namespace": namespace, "labels": labels},
+            }
+            await cluster.apply(CONFIG_MAPS, empty)  # it may not be there yet, or no longer
+            await cluster.merge(CONFIG_MAPS, namespace, name, _patch(news, gone))
             self._written = {key: each for key, each in self._written.items() if key not in gone} | news
 
 
@@ -148,18 +154,6 @@ def _patch(news: Mapping[str, Stored], gone: Iterable[str]) -> Document:
     texts |= {_about(key): None for key in gone}
     entries |= dict.fromkeys(gone)
     return {"data": texts, "binaryData": entries}
-
-
-def _empty(config_map: ConfigMapName) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": config_map.name,
-            "namespace": config_map.namespace,
-            "labels": {"app.kubernetes.io/managed-by": "kvgate"},
-        },
-    }
 
 
 def superfluous(

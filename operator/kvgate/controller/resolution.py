@@ -115,7 +115,7 @@ def resolution(
         limit = (
             "the spec was refused by facts that are no longer stored"
             if waiting.was_found
-            else f"at most until {_utc(end)}"
+            else f"at most until {datetime.fromtimestamp(end, UTC):%Y-%m-%dT%H:%M:%SZ}"
         )
         last = f"; the last try: {tried.message}" if tried else ""
         message = (
@@ -130,10 +130,6 @@ def resolution(
 
 def with_remedy(failure: Failure) -> str:
     return f"{failure.message} ({_REMEDIES.get(failure.reason, _REMEDY)})"
-
-
-def _utc(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def waiting_since(document: Mapping[str, Any], now: float) -> tuple[float, bool]:

@@ -152,11 +152,8 @@ class Resolver:
         self._waiting.pop(key, None)
         self._turned_away.discard(key)
         for name in names:
-            if key[0] not in self._users(name):
+            if not any(other[0] == key[0] and name in wanted for other, wanted in self._named.items()):
                 self._queue.withdraw(key[0], name)
-
-    def _users(self, name: ModelName) -> frozenset[str]:
-        return frozenset(key[0] for key, names in self._named.items() if name in names)
 
     async def run_forever(self, cluster: Cluster) -> None:
         """Fetch what waits, as fast as the limits let it."""
@@ -220,12 +217,10 @@ class Resolver:
             del self._answers[next(iter(self._answers))]
         if failure.reason is Reason.RATE_LIMITED:
             self._queue.pause(now + min(PAUSE_SECONDS * 2.0 ** min(failures - 1, 16), MAX_RETRY_SECONDS))
-        is_awaited = failure.is_temporary and any(self._is_held(key, now) for key in waiting)
+        waits = [self._waiting[key][1] for key in waiting if key in self._waiting]
+        is_held = any(wait.was_found or now < wait.since + wait.seconds for wait in waits)
+        is_awaited = failure.is_temporary and is_held
         self._queue.done(name, again_at=now + pause_seconds if is_awaited else None)
-
-    def _is_held(self, key: Key, now: float) -> bool:
-        _, wait = self._waiting.get(key, (None, None))
-        return wait is not None and (wait.was_found or now < wait.since + wait.seconds)
 
     async def tidy(self, cluster: Cluster) -> None:
         """Drop what nobody needs or what there is no room for, and write the rest. A failure is noted, and the next call tries again."""

@@ -55,7 +55,12 @@ def _from_hub(asked: Asked, spending: Spending, hub: Hub) -> Published:
     if hub.is_offline:
         files = cached(hub.cache, asked, hub.host)
         if files is None:
-            raise _offline(asked)
+            raise CouldNotFetch(
+                Reason.OFFLINE,
+                f"HF_HUB_OFFLINE forbids requests, and the cache does not have {asked.repository}",
+                "unset HF_HUB_OFFLINE",
+                f"fill the cache elsewhere: hf download {asked.repository}",
+            )
         return published(files, asked, num_parallel=num_parallel)
     try:
         with Http(spending).open() as http:
@@ -68,12 +73,3 @@ def _from_hub(asked: Asked, spending: Spending, hub: Hub) -> Published:
 
 
 _MAY_PASS = (Reason.UNREACHABLE, Reason.RATE_LIMITED, Reason.TIME_OVER)
-
-
-def _offline(asked: Asked) -> CouldNotFetch:
-    return CouldNotFetch(
-        Reason.OFFLINE,
-        f"HF_HUB_OFFLINE forbids requests, and the cache does not have {asked.repository}",
-        "unset HF_HUB_OFFLINE",
-        f"fill the cache elsewhere: hf download {asked.repository}",
-    )

@@ -82,7 +82,8 @@ class HubFiles(CheckpointFiles):
             raise broken(f"{self._hub.host} does not list the files of {repository}")
         names = [each.get("rfilename") for each in siblings[:_MAX_LISTED] if isinstance(each, dict)]
         commit = listing.get("sha")
-        return commit if _is_commit(commit) else "", frozenset(filter(_is_file_name, names))
+        is_commit = isinstance(commit, str) and len(commit) == 40 and set(commit) <= set("0123456789abcdef")
+        return commit if is_commit else "", frozenset(filter(_is_file_name, names))
 
     def read(self, name: str, *, max_bytes: int) -> bytes:
         answer = self._get(self._resolved(name), max_bytes=max_bytes)
@@ -103,10 +104,6 @@ class HubFiles(CheckpointFiles):
     def _get(self, path: str, *, max_bytes: int, wanted: Range | None = None) -> Answer:
         url = f"{self._hub.endpoint}/{path}"
         return self._http.get(url, headers=_HEADERS, token=self._hub.token, wanted=wanted, max_bytes=max_bytes)
-
-
-def _is_commit(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 40 and set(value) <= set("0123456789abcdef")
 
 
 def _is_file_name(name: Any) -> TypeGuard[str]:
@@ -136,7 +133,7 @@ def failure(answer: Answer, hub: Hub, asked: Asked, file: str = "") -> CouldNotF
     if answer.status in (401, 404) or code == "RepoNotFound":
         return _not_found(hub, name)
     if answer.status in (403, 407, 451):
-        said = f" ({said})" if (said := _said(answer)) else ""
+        said = f" ({said})" if (said := answer.headers.get("x-error-message", "")[:200]) else ""
         return CouldNotFetch(
             Reason.GATED,
             f"{hub.host} refuses access to {name}: HTTP {answer.status}{said}",
@@ -174,8 +171,3 @@ def _rate_limited(answer: Answer, hub: Hub) -> CouldNotFetch:
     when = f"; it takes them again in {seconds} seconds" if seconds is not None else ""
     remedies = ["try again later"] if hub.token else ["try again later", "set HF_TOKEN: accounts may ask more often"]
     return CouldNotFetch(Reason.RATE_LIMITED, f"{hub.host} takes no more requests (HTTP 429){when}", *remedies)
-
-
-def _said(answer: Answer) -> str:
-    """Return the hub's own words."""
-    return answer.headers.get("x-error-message", "")[:200]

@@ -1,6 +1,6 @@
 """The files of a checkpoint → what is published about it. Only configs, indexes and headers are read, and nothing is executed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,7 +14,6 @@ from kvgate.checkpoint.tensors import StoredTensor, summarize
 from kvgate.checkpoint.weight_files import (
     INDEX,
     MAX_INDEX_BYTES,
-    WeightFiles,
     WeightIndex,
     index_of,
     read_index,
@@ -68,7 +67,9 @@ def _facts(files: CheckpointFiles, asked: Asked, num_parallel: int) -> _Facts:
         config = understood(PARAMS, lambda: config_of_params(params, beside))
         return config, {}, *_weights(files, num_parallel)
     if CONFIG in files.names:
-        config = _config(files)
+        stated = json_of(files, CONFIG)  # the quantisation may stand in files beside it
+        beside_it = {name: json_of(files, name) for name in quantization_files(stated) if name in files.names}
+        config = understood(CONFIG, lambda: with_quantization_beside(stated, beside_it))
         return config, {}, *_weights(files, num_parallel)
     if ADAPTER_CONFIG in files.names:
         adapter = json_of(files, ADAPTER_CONFIG)
@@ -100,13 +101,6 @@ def _nothing_to_load(files: CheckpointFiles, asked: Asked) -> CouldNotFetch:
     return CouldNotFetch(Reason.FILE_NOT_FOUND, message, "name the repository of the model")
 
 
-def _config(files: CheckpointFiles) -> Mapping[str, Any]:
-    """Return config.json with the quantisation that stands in files beside it."""
-    config = json_of(files, CONFIG)
-    beside = {name: json_of(files, name) for name in quantization_files(config) if name in files.names}
-    return understood(CONFIG, lambda: with_quantization_beside(config, beside))
-
-
 def _weights(files: CheckpointFiles, num_parallel: int) -> tuple[list[StoredTensor], int]:
     """Return the tensors, and the bytes of all of them; without headers the bytes that the index or the files state."""
     found = weight_files(files.names)
@@ -121,10 +115,17 @@ def _weights(files: CheckpointFiles, num_parallel: int) -> tuple[list[StoredTens
         shown = ", ".join(map(inert, found.missing[:3]))
         raise broken(f"its index names {len(found.missing)} files that are not there: {shown}")
     if found.kind != "safetensors":
-        return [], (index.total_bytes if index else 0) or _sizes(files, found)
-    guess = _first_bytes(found, index)
+        if index and index.total_bytes:
+            return [], index.total_bytes
+        # files have hardly more bytes than their tensors; 0 where one size is not known
+        sizes = [files.read_part(name, start=0, length=1).file_bytes for name in found.names]
+        return [], sum(size or 0 for size in sizes) if all(sizes) else 0
+    per_file = index.num_tensors // max(1, len(found.names)) if index else 600
+    # bytes that are likely to hold the header of one file
+    guess = min(max(_GUESSED_BYTES.start, per_file * _GUESSED_TENSOR_BYTES), _GUESSED_BYTES.stop)
     with ThreadPoolExecutor(num_parallel, thread_name_prefix="kvgate-fetch") as pool:
-        tensors = _flat(pool.map(lambda name: _header(files, name, guess), found.names))
+        headers = pool.map(lambda name: _header(files, name, guess), found.names)
+        tensors = [tensor for header in headers for tensor in header]
     if all(name.startswith("consolidated") for name in found.names):
         tensors = list(hugging_face_names(tensors))
     return tensors, sum(tensor.size_bytes for tensor in tensors)
@@ -135,22 +136,6 @@ def _index(files: CheckpointFiles, name: str | None) -> WeightIndex | None:
         return None
     data = files.read(name, max_bytes=MAX_INDEX_BYTES)
     return understood(name, lambda: read_index(data))
-
-
-def _flat(parts: Iterable[Iterable[StoredTensor]]) -> list[StoredTensor]:
-    return [tensor for part in parts for tensor in part]
-
-
-def _sizes(files: CheckpointFiles, found: WeightFiles) -> int:
-    """Return the bytes of all files, which are hardly more than those of their tensors; 0 where one is not known."""
-    sizes = [files.read_part(name, start=0, length=1).file_bytes for name in found.names]
-    return sum(size or 0 for size in sizes) if all(sizes) else 0
-
-
-def _first_bytes(found: WeightFiles, index: WeightIndex | None) -> int:
-    """Return the bytes that are likely to hold the header of one file."""
-    per_file = index.num_tensors // max(1, len(found.names)) if index else 600
-    return min(max(_GUESSED_BYTES.start, per_file * _GUESSED_TENSOR_BYTES), _GUESSED_BYTES.stop)
 
 
 def _header(files: CheckpointFiles, name: str, guess: int) -> tuple[StoredTensor, ...]:

@@ -3,8 +3,6 @@
 Read in vLLM 0.32's model classes; rows were checked against the parameter counts of those classes (tests/parity).
 """
 
-from collections.abc import Iterator
-
 from msgspec.structs import replace
 
 from kvgate.budget.model_shape import End
@@ -365,14 +363,10 @@ def _row(architecture: str, fields: Fields) -> Family | None:
 
 def nested_family(fields: Fields) -> Family | None:
     """Return the row of the language model that a multimodal config holds; None where it names none that is known."""
-    named = (*_named(fields), _MODEL_TYPES.get(fields.text("model_type")))
+    sections = map(fields.section, ("text_config", "llm_config", "language_config"))
+    of_sections = (str(name) for section in sections for name in section.sequence("architectures"))
+    named = (*of_sections, _MODEL_TYPES.get(fields.text("model_type")))
     return next((_FAMILIES[name] for name in named if name in _FAMILIES), None)
-
-
-def _named(fields: Fields) -> Iterator[str]:
-    """Yield the classes of a language model that the nested configs name."""
-    for key in ("text_config", "llm_config", "language_config"):
-        yield from map(str, fields.section(key).sequence("architectures"))
 
 
 def multimodal_of(architecture: str) -> Multimodal | None:

@@ -129,12 +129,10 @@ def _is_converted(matrix: Matrix, converts: Converts) -> bool:
 
 def _stored(shape: ModelShape, form: Callable[[Matrix], WeightFormat | None]) -> ModelShape:
     """Return the shape with another format of each matrix that vLLM can quantise; equal layers stay one object."""
-    layers = {
-        id(layer): replace(layer, matrices=tuple(_with_format(matrix, form) for matrix in layer.matrices))
-        for layer, _ in shape.distinct_layers
-    }
+    layers = {}
+    for layer, _ in shape.distinct_layers:
+        matrices = (
+            replace(matrix, format=form(matrix)) if matrix.name in MODULES else matrix for matrix in layer.matrices
+        )
+        layers[id(layer)] = replace(layer, matrices=tuple(matrices))
     return replace(shape, layers=tuple(layers[id(layer)] for layer in shape.layers))
-
-
-def _with_format(matrix: Matrix, form: Callable[[Matrix], WeightFormat | None]) -> Matrix:
-    return replace(matrix, format=form(matrix)) if matrix.name in MODULES else matrix

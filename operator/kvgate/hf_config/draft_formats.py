@@ -27,15 +27,12 @@ def unwrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
         known = _SPECULATOR_CLASSES.get((algorithm, kind)) or _SPECULATOR_CLASSES.get((algorithm, ""))
         architecture = known or f"{algorithm} speculator of {kind}"
         around = {key: value for key, value in config.items() if key != "transformer_layer_config"}
-        return {**around, **inner, **_own(config), "model_type": kind, "architectures": [architecture]}
+        # keys around the section that win over those in it
+        names = ("draft_vocab_size", "target_hidden_size", "norm_before_fc", "fc_norm", "aux_hidden_state_layer_ids")
+        own = {key: config[key] for key in names if config.get(key) is not None}
+        return {**around, **inner, **own, "model_type": kind, "architectures": [architecture]}
     model = config.get("model")
     return {**config, **model} if config.get("model_type") == "eagle" and isinstance(model, Mapping) else config
-
-
-def _own(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys around the section that win over those in it."""
-    names = ("draft_vocab_size", "target_hidden_size", "norm_before_fc", "fc_norm", "aux_hidden_state_layer_ids")
-    return {key: config[key] for key in names if config.get(key) is not None}
 
 
 def method_of(config: Mapping[str, Any], *, name: str, given: str = "") -> str:

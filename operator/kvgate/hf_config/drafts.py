@@ -250,20 +250,16 @@ def _model(config: Mapping[str, Any], *, name: str, method: str, quantization: s
         own = replace(
             shape, layers=drafts, draft_layers=(), first=(), last=(), everywhere=(), encoders=(), own_ends=True
         )
+        keys = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+        counted = Fields(language_keys(config)).optional_count(*keys)
+        # vLLM runs one layer of MiMo-V2's, however many there are
+        n_predict = 1 if shape.architecture.startswith("MiMoV2") else counted
         return Draft(
             shape=own, method="mtp", vocab_size=shape.vocab_size, draft_vocab_size=shape.vocab_size,
-            target_hidden_size=shape.hidden_size, n_predict=_predicted(config, shape.architecture),
+            target_hidden_size=shape.hidden_size, n_predict=n_predict,
         )  # fmt: skip
     whole = replace(shape, draft_layers=(), checkpoint_bytes=stored_bytes)
     return Draft(shape=whole, vocab_size=shape.vocab_size, draft_vocab_size=shape.vocab_size, stored_bytes=stored_bytes)
-
-
-def _predicted(config: Mapping[str, Any], architecture: str) -> int:
-    """Return the tokens that layers of multi-token prediction draft at once; vLLM runs one of MiMo-V2's, however many there are."""
-    if architecture.startswith("MiMoV2"):
-        return 1
-    keys = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
-    return Fields(language_keys(config)).optional_count(*keys)
 
 
 def _heads_alone(config: Mapping[str, Any], *, name: str, method: str, stored_bytes: int) -> Draft:

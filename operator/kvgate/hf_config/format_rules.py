@@ -60,23 +60,15 @@ def read_rules(method: str, config: Mapping[str, Any], num_layers: int, expert_d
     return rules
 
 
-def _alike(read: Callable[[Mapping[str, Any]], WeightFormat]) -> Callable[[Mapping[str, Any], int], Rules]:
-    """Read a method with one format for all that it quantises."""
-    return lambda config, _: (FormatRule(format=read(config)),)
+def _alike(
+    read: Callable[[Mapping[str, Any]], WeightFormat], *before: FormatRule
+) -> Callable[[Mapping[str, Any], int], Rules]:
+    """Read a method with one format for all that it quantises, but for the rules `before`."""
+    return lambda config, _: (*before, FormatRule(format=read(config)))
 
 
 def _only_experts(config: Mapping[str, Any], _: int) -> Rules:
     return (FormatRule(format=formats.mxfp4(config), kinds=EXPERTS),)
-
-
-def _fbgemm(config: Mapping[str, Any], _: int) -> Rules:
-    """Read fbgemm_fp8, which has no kernel for experts (vLLM 0.32, `FBGEMMFp8Config.get_quant_method`)."""
-    return (_PLAIN_EXPERTS, FormatRule(format=formats.fbgemm_fp8(config)))
-
-
-def _fp_quant(config: Mapping[str, Any], _: int) -> Rules:
-    """Read fp_quant, which leaves experts as they are too."""
-    return (_PLAIN_EXPERTS, FormatRule(format=formats.fp_quant(config)))
 
 
 def _experts_int8(_: Mapping[str, Any], __: int) -> Rules:
@@ -94,18 +86,11 @@ def _gptq(config: Mapping[str, Any], num_layers: int) -> Rules:
         own = None if leaves_out else formats.gptq({**config, **_object(changes, "dynamic")})
         named.append((f"re:{expression[2:] if expression[:2] in ('+:', '-:') else expression}", own))
     rules = _grouped(named, num_layers, whole_experts=True)
-    only = _only(config, num_layers)
+    listed = config.get("modules_in_block_to_quantize")
+    names = [*map(str, _flattened(listed))] if isinstance(listed, list | tuple) else []
+    only = ModuleList.of(names, num_layers) if names else None  # the only modules that are quantised; None: all
     experts = (FormatRule(format=main, kinds=EXPERTS),) if only else ()  # the list is not looked up for them
     return (*rules, *experts, FormatRule(format=main, modules=only))
-
-
-def _only(config: Mapping[str, Any], num_layers: int) -> ModuleList | None:
-    """Return the only modules that are quantised, where GPTQ lists them; None: all."""
-    listed = config.get("modules_in_block_to_quantize")
-    if not isinstance(listed, list | tuple):
-        return None
-    names = [name for part in listed for name in (part if isinstance(part, list | tuple) else (part,))]
-    return ModuleList.of(map(str, names), num_layers) if names else None
 
 
 def _auto_round(config: Mapping[str, Any], num_layers: int) -> Rules:
@@ -226,8 +211,9 @@ _READERS: dict[str, Callable[[Mapping[str, Any], int], Rules]] = {
     "intel/auto-round": _auto_round,
     "inc": _auto_round,
     "fp8": _fp8,
-    "fbgemm_fp8": _fbgemm,
-    "fp_quant": _fp_quant,
+    # neither has a kernel for experts (vLLM 0.32, `FBGEMMFp8Config.get_quant_method`)
+    "fbgemm_fp8": _alike(formats.fbgemm_fp8, _PLAIN_EXPERTS),
+    "fp_quant": _alike(formats.fp_quant, _PLAIN_EXPERTS),
     "mxfp4": _only_experts,
     "gpt_oss_mxfp4": _only_experts,
     "mxfp8": _alike(formats.mxfp8),

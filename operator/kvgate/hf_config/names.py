@@ -63,11 +63,7 @@ _BESIDE = (
 """Components that describe the format beside which they stand."""
 
 
-def _any(*tables: _Table) -> str:
-    return "|".join(pattern for table in tables for _, pattern, _ in table)
-
-
-_STATES = _any(_TOOLS, _NUMBERS, _NOTHING)
+_STATES = "|".join(pattern for table in (_TOOLS, _NUMBERS, _NOTHING) for _, pattern, _ in table)
 _RUN = re.compile(
     rf"(?:[-_.:]|^)(?:(?:quantized|qat)[-_.])?(?:{_STATES})(?![^-_.:])(?:[-_.:](?:{_STATES}|{_BESIDE})(?![^-_.:]))*",
     re.IGNORECASE | re.ASCII,

@@ -192,8 +192,14 @@ def rotary_bert_stack(*, gated: bool | None = None, up_bias: bool = True) -> Sta
         mlp = DenseMlp(intermediate_size=inner, gated=is_gated)
         up, down = dense_mlp(mlp, width, bias=bias)
         dense = LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*around, replace(up, bias=bias and up_bias), down))
-        sparse = LayerShape(mixers=(mixer,), mlps=(_nomic_experts(fields, inner),), matrices=around)
-        sparse = replace(sparse, matrices=(*around, *_nomic_matrices(fields, inner, width)))
+        experts = SparseMlp(
+            num_experts=fields.optional_count("num_experts") or 1,
+            num_experts_per_token=fields.count("moe_top_k", default=1),
+            intermediate_size=inner,
+            gated=False,
+        )
+        matrices = (*around, *_nomic_matrices(fields, inner, width))
+        sparse = LayerShape(mixers=(mixer,), mlps=(experts,), matrices=matrices)
         every = fields.optional_count("moe_every_n_layers")
         layers = [sparse if every and index % every == 1 else dense for index in range(model.num_layers)]
         first: tuple[Matrix, ...] = (vector("embeddings.norm", 2 * width),)
@@ -203,15 +209,6 @@ def rotary_bert_stack(*, gated: bool | None = None, up_bias: bool = True) -> Sta
         return Stack(layers=stored, first=first)
 
     return read
-
-
-def _nomic_experts(fields: Fields, inner: int) -> SparseMlp:
-    return SparseMlp(
-        num_experts=fields.optional_count("num_experts") or 1,
-        num_experts_per_token=fields.count("moe_top_k", default=1),
-        intermediate_size=inner,
-        gated=False,
-    )
 
 
 def _nomic_matrices(fields: Fields, inner: int, width: int) -> Iterator[Matrix]:

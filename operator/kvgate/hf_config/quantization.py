@@ -62,11 +62,16 @@ def read_quantization(config: Mapping[str, Any], num_layers: int, *, expert_dtyp
     config = _flat(config)
     method = _method(config)
     rules = read_rules(method, config, num_layers, expert_dtype)
+    keys = (key for key in _EXCEPTION_KEYS if key != "ignore" or method != "fp8")
+    # modules that keep the model dtype
+    exceptions: Any = next((config[key] for key in keys if config.get(key)), [])
+    if not isinstance(exceptions, list | tuple):
+        raise UnknownFormat("a list of unquantised modules that is not a list")
     # the head is quantised only where a list names it, or GPTQ's flag says so
     named = (rule.format for rule in rules if rule.modules is not None and rule.modules.names & _HEADS)
     return Quantization(
         rules=rules,
-        exceptions=_exceptions(config, num_layers),
+        exceptions=ModuleList.of(map(str, exceptions), num_layers),
         cache_scales=_cache_scales(method, config),
         head=next(named, rules[-1].format if config.get("lm_head") is True else None),
     )
@@ -142,15 +147,6 @@ def _method(config: Mapping[str, Any]) -> str:
     producer = config.get("producer")
     made_by = str(producer.get("name", "")) if isinstance(producer, Mapping) else ""
     return str(config.get("quant_method") or made_by).lower()
-
-
-def _exceptions(config: Mapping[str, Any], num_layers: int) -> ModuleList:
-    """Read the modules that keep the model dtype."""
-    keys = (key for key in _EXCEPTION_KEYS if key != "ignore" or _method(config) != "fp8")
-    entries: Any = next((config[key] for key in keys if config.get(key)), [])
-    if not isinstance(entries, list | tuple):
-        raise UnknownFormat("a list of unquantised modules that is not a list")
-    return ModuleList.of(map(str, entries), num_layers)
 
 
 _PLAIN_SCALES = (Matrix(name="kv_scales", rows=(Units(count=4),)),)

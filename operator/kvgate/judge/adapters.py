@@ -66,19 +66,17 @@ def _findings(
 def _named(lora_modules: object) -> Iterator[tuple[str, str]]:
     """Yield (name, path) of each adapter, from `name=path`, from JSON, or from an object."""
     for given in lora_modules if isinstance(lora_modules, list | tuple) else [lora_modules]:
-        entry = _parsed(given) if isinstance(given, str) and given.lstrip().startswith("{") else given
+        entry = given
+        if isinstance(given, str) and given.lstrip().startswith("{"):
+            try:
+                entry = json.loads(given)
+            except (ValueError, RecursionError):
+                continue
         if isinstance(entry, Mapping):
             yield _text(entry.get("name")), _text(entry.get("path"))
         elif isinstance(entry, str) and "=" in entry:
             name, _, path = entry.partition("=")
             yield name.strip()[:80], path.strip()
-
-
-def _parsed(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _text(value: Any) -> str:

@@ -191,12 +191,12 @@ def names_to_fetch(spec: InferenceDeploymentSpec) -> tuple[ModelName, ...]:
     speculation = None if look_up_version(spec.vllm.version) else _speculation(spec)
     if (drafting := unlisted_draft(speculation)) is not None:
         names.append(drafting)
-    return tuple(dict.fromkeys(filter(_is_fetchable, names)))
-
-
-def _is_fetchable(asked: ModelName) -> bool:
-    is_name = _HUB_NAME.fullmatch(asked.name) is not None
-    return is_name and (not asked.revision or _HUB_REVISION.fullmatch(asked.revision) is not None)
+    fetchable = (
+        each
+        for each in names
+        if _HUB_NAME.fullmatch(each.name) and (not each.revision or _HUB_REVISION.fullmatch(each.revision))
+    )
+    return tuple(dict.fromkeys(fetchable))
 
 
 def text_of_key(reference: KeyRef, data: Mapping[str, Any], *, names_keys: bool = True) -> str | ConfigMissing:

@@ -246,7 +246,11 @@ def look_up_model_class(shape: ModelShape, version: str) -> tuple[Finding, ...]:
     Transformers backend: that is a warning.
     """
     known = catalogue.find_model_class(shape.architecture)
-    if known is None or not _is_known(version):
+    if known is None:
+        return ()
+    try:
+        accounting_of(version)
+    except UnknownVersion:
         return ()
     release = parse_patch(version)
     if known.removed_in and release >= parse_patch(known.removed_in):
@@ -266,11 +270,3 @@ def _not_in_release(shape: ModelShape, version: str, reason: str, remedy: str, s
     may = "; the Transformers backend may serve it, with another budget" if severity is Severity.WARNING else ""
     message = f"vLLM {version} has no model class {shape.architecture}, which {reason}{may}"
     return MODEL_CLASS_NOT_IN_RELEASE.finding("vllm_version", message, remedy, severity=severity)
-
-
-def _is_known(version: str) -> bool:
-    try:
-        accounting_of(version)
-    except UnknownVersion:
-        return False
-    return True

@@ -83,11 +83,10 @@ def _unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for key, model in pairs:
         found.setdefault(key, []).append(model)
-    return {key: min(models, key=lambda each: (_owner(each) in _UPLOADERS, each)) for key, models in found.items()}
-
-
-def _owner(name: str) -> str:
-    return name.partition("/")[0].lower()
+    return {
+        key: min(models, key=lambda each: (each.partition("/")[0].lower() in _UPLOADERS, each))
+        for key, models in found.items()
+    }
 
 
 @lru_cache(maxsize=256)

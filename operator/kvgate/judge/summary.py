@@ -35,7 +35,11 @@ def refusal(assessment: Assessment) -> str:
     if sum(len(finding.message) for finding in errors) > MAX_REFUSAL // 2:
         errors = [finding.named(short_field_name) for finding in errors]
     searched = fruitless(assessment)
-    closing = (f"; {searched}" if searched else "") + _way_out(assessment, errors)
+    closing = f"; {searched}" if searched else ""
+    if assessment.alternatives:
+        closing += f". Would fit: {alternatives_text(assessment.alternatives)}"
+    elif errors and errors[0].remediation:
+        closing += f". To fix it: {errors[0].remediation}"
     closing = shortened(inert(closing), MAX_REFUSAL // 2)
     told = inert_line("; ".join(finding.message for finding in errors))
     return shortened(told, MAX_REFUSAL - len(closing)) + closing
@@ -53,12 +57,6 @@ def fruitless(assessment: Assessment) -> str:
     if not assessment.sought or assessment.adjustment is not None:
         return ""
     return f"no change of {' and '.join(assessment.sought)} within your floors fits"
-
-
-def _way_out(assessment: Assessment, errors: Sequence[Finding]) -> str:
-    if assessment.alternatives:
-        return f". Would fit: {alternatives_text(assessment.alternatives)}"
-    return f". To fix it: {errors[0].remediation}" if errors and errors[0].remediation else ""
 
 
 def alternatives_text(alternatives: Sequence[Alternative]) -> str:
@@ -112,7 +110,8 @@ def shortened(text: str, limit: int) -> str:
 def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
     """Status, reason and message of the condition Accepted."""
     if assessment.decision is Decision.REFUSE:
-        return False, _refusal_reason(assessment), refusal(assessment)
+        only_bytes = error_rules(assessment.findings) <= BUDGET_RULES
+        return False, Reason.BUDGET_EXCEEDED if only_bytes else Reason.SETTING_REFUSED, refusal(assessment)
     if assessment.verdict is Verdict.FITS:
         assumed = (f"; {each.message}" for each in assessment.findings if each.rule == MODEL_ASSUMED)
         return True, Reason.FITS, "the demand fits even at the low end of the prediction" + "".join(assumed)
@@ -120,18 +119,10 @@ def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
         return True, Reason.ADJUSTED, f"adjusted to fit: {changes_text(assessment)}"
     message = "; ".join(finding_text(f) for f in assessment.findings if f.severity is not Severity.INFO)
     if assessment.verdict is Verdict.UNKNOWN:
-        return None, _unknown_reason(assessment), message
+        missing = (_FACT_REASONS[f.rule] for f in assessment.findings if f.rule in _FACT_REASONS)
+        return None, next(missing, Reason.UNMODELLED_KIND), message
     if assessment.verdict is Verdict.MAY_NOT_FIT:
         return True, Reason.MAY_NOT_FIT, message
     if assessment.skip_reason is not None:
         return True, Reason.BUDGET_SKIPPED, f"{assessment.skip_reason}: {message}"
     return True, Reason.POLICY_WARN, message
-
-
-def _refusal_reason(assessment: Assessment) -> Reason:
-    only_bytes = error_rules(assessment.findings) <= BUDGET_RULES
-    return Reason.BUDGET_EXCEEDED if only_bytes else Reason.SETTING_REFUSED
-
-
-def _unknown_reason(assessment: Assessment) -> Reason:
-    return next((_FACT_REASONS[f.rule] for f in assessment.findings if f.rule in _FACT_REASONS), Reason.UNMODELLED_KIND)

@@ -123,7 +123,7 @@ def read_request(
     version = known.get("vllm_version", DEFAULT_VERSION)
     version_findings = facts.look_up_version(version)
     overrides = None if version_findings else shape_overrides(values.get("hf_overrides"), parse_release(version))
-    shape, model_findings = _shape(known, _revision(values), models, overrides or {})
+    shape, model_findings = _shape(known, values.get("revision"), models, overrides or {})
     if shape is not None and "checkpoint_bytes" in known:
         shape = replace(shape, checkpoint_bytes=known["checkpoint_bytes"])
     accelerator, accelerator_findings = _accelerator(known)
@@ -160,16 +160,12 @@ def read_request(
     return request, findings
 
 
-def _revision(values: Mapping[str, Any]) -> str:
-    revision = values.get("revision")
-    return revision if isinstance(revision, str) else ""
-
-
 def _shape(
-    known: Mapping[str, Any], revision: str, models: PublishedModels, overrides: Mapping[str, Any]
+    known: Mapping[str, Any], given_revision: object, models: PublishedModels, overrides: Mapping[str, Any]
 ) -> tuple[ModelShape | None, tuple[Finding, ...]]:
     """Return the model's shape. A config is looked up by its text, so that many requests about one model read it once."""
     name, config = known.get("model", ""), known.get("model_config")
+    revision = given_revision if isinstance(given_revision, str) else ""
     quantization, dtype = known.get("quantization"), known.get("dtype")
     if config is None and overrides:
         return look_up_overridden(

@@ -133,7 +133,9 @@ def name_and_config_agree(budget: Budget) -> Iterable[Finding]:
     found = shape.stored_formats or frozenset({PLAIN})
     if "as-stored" in found or found & stated.formats:
         return
-    counted = "no quantisation: the weights are counted in the model dtype" if PLAIN in found else _words(found)
+    counted = f"{' and '.join(sorted(found))}: the weights are counted so"
+    if PLAIN in found:
+        counted = "no quantisation: the weights are counted in the model dtype"
     beside = (
         "give the file that states the quantisation beside config.json (hf_quant_config.json, quantize_config.json)"
     )
@@ -142,7 +144,3 @@ def name_and_config_agree(budget: Budget) -> Iterable[Finding]:
         f"the name {shape.name} states {' '.join(stated.kinds)}, and its config states {counted}",
         any_one("give the config.json of this checkpoint, not of the model that it was made from", beside),
     )
-
-
-def _words(formats: frozenset[str]) -> str:
-    return f"{' and '.join(sorted(formats))}: the weights are counted so"
