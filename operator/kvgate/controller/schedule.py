@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
@@ -22,18 +23,25 @@ from kvgate.controller.resolving import Resolver
 from kvgate.controller.starts import ObservedStarts
 from kvgate.rendering.labels import OWNER_LABEL
 from kvgate.runtime.background import Troubles, repeat
+from kvgate.runtime.fair_slots import FairSlots
 from kvgate.runtime.pool import TurnedAway
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
+_TENANT: ContextVar[Hashable] = ContextVar("tenant of the run")
+
+
 class SingleFlight(Generic[K, T]):
     """One run per key at a time; calls during a run share one more run. A caller gets the answer of a run that began after its call."""
 
-    def __init__(self, run: Callable[[K], Awaitable[T]], *, limit: int) -> None:
+    def __init__(
+        self, run: Callable[[K], Awaitable[T]], *, limit: int, tenant_of: Callable[[K], Hashable] = lambda key: key
+    ) -> None:
         self._run = run
-        self._limit = asyncio.Semaphore(limit)
+        self._tenant_of = tenant_of
+        self._slots = FairSlots(limit)
         self._locks: WeakValueDictionary[K, asyncio.Lock] = WeakValueDictionary()
         self._waiting: dict[K, asyncio.Task[T]] = {}
 
@@ -46,25 +54,27 @@ class SingleFlight(Generic[K, T]):
     @contextlib.asynccontextmanager
     async def aside(self) -> AsyncIterator[None]:
         """Within a run: give its place to the run of another key until it goes on."""
-        self._limit.release()
+        tenant = _TENANT.get()
+        self._slots.release(tenant)
         try:
             yield
         finally:
-            await self._limit.acquire()
+            await self._slots.acquire(tenant)
 
     async def _turn(self, key: K) -> T:
-        lock = self._locks.setdefault(key, asyncio.Lock())
+        lock, tenant = self._locks.setdefault(key, asyncio.Lock()), self._tenant_of(key)
+        _TENANT.set(tenant)
         async with contextlib.AsyncExitStack() as held:
             try:
                 await held.enter_async_context(lock)
-                await held.enter_async_context(self._limit)
+                await held.enter_async_context(self._slots.slot(tenant))
             finally:
                 del self._waiting[key]  # a caller from now on may know of a change that this run does not see
             return await self._run(key)
 
 
 MAX_CONCURRENT = 16
-"""Reconciles at a time, of all objects together."""
+"""Reconciles at a time, of all objects together; one namespace has three quarters of them at most."""
 FIRST_RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 300.0
 JUDGE_RETRY_SECONDS = 2.0
@@ -92,7 +102,7 @@ class WorkQueue:
         self._run = run
         self._troubles = troubles
         self._resync_seconds = resync_seconds
-        self._flight = SingleFlight(self._attempt, limit=MAX_CONCURRENT)
+        self._flight = SingleFlight(self._attempt, limit=MAX_CONCURRENT, tenant_of=lambda key: key[0])
         self._failures: dict[Key, int] = {}
         self._broken: set[Key] = set()
         """Keys whose last run met a defect: they keep their pause, unless their owner changes the object."""
