@@ -244,8 +244,10 @@ _WITHOUT_FORMULA: Mapping[str, str] = {
 }
 """Reason why a setting has no formula."""
 _KINDS_WITHOUT_FORMULA: Mapping[str, str] = {
-    "a model class that nobody has read (`architecture …`)": "its weights and caches may be anything; plug-ins bring classes of their own",
-    "`multimodal encoder`": "the encoder's weights and its share of the profile run are not known for this class",
+    "a model class that nobody has read (`architecture …`)": "its weights and caches may be anything; plug-ins bring classes of "
+    "their own. With `--fetch`, a class whose tensors are those of a known one has a verdict",
+    "`multimodal encoder`": "the encoder's weights and its share of the profile run are not known for this "
+    "class; the cache of the language model is, and a KV cache size that you set has a verdict",
     "layers of an unknown kind": "the config names a kind of layer that no release of vLLM 0.6 to 0.33 has, or that nobody has read",
     "`mamba_cache_mode all` from 0.32 on": "these releases refuse it",
     "`prefill_context_parallel_size` in 0.25 and 0.26": "nobody has read these releases; older ones refuse it",
