@@ -184,6 +184,8 @@ def _added_vocabulary_bytes(run: Run) -> int:
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 _SMALLEST_RANK_SINCE, _LARGE_RANKS_SINCE = (0, 12), (0, 8)
+_WHOLE_EXPERTS_SINCE = (0, 21)
+"""The first release whose `FusedMoEWithLoRA` takes experts that are whole on a rank."""
 _LARGEST_VOCABULARY = 258048
 """Rows of a head that adapters may change (0.17+); 257024 before, where the class offers its head."""
 
@@ -206,14 +208,11 @@ def lora_refusals(request: BudgetRequest, accounting: Accounting) -> Iterator[tu
         yield "max_cpu_loras", f"is {lora.max_cpu_loras}, and must be at least the {lora.max_loras} adapters of a batch"
     if lora.fully_sharded and lora.max_rank % parallelism.tensor:
         yield "max_lora_rank", f"is {lora.max_rank}, which {parallelism.tensor} ranks cannot divide between them"
-    if (
-        lora.fully_sharded
-        and parallelism.expert
-        and shape.is_sparse
-        and accounting.lora_in_experts
-        and not lora.target_modules
-    ):
-        yield "fully_sharded_loras", "does not go with expert parallelism"
+    if shape.is_sparse and parallelism.num_expert_ranks > 1 and accounting.lora_in_experts and not lora.target_modules:
+        if release < _WHOLE_EXPERTS_SINCE:
+            yield "enable_lora", "does not go with expert parallelism before vLLM 0.21"
+        elif lora.fully_sharded:
+            yield "fully_sharded_loras", "does not go with expert parallelism"
     most = _LARGEST_VOCABULARY if release >= (0, 17) else _LARGEST_VOCABULARY - 1024
     if has_embeddings(shape.architecture, release) and shape.vocab_size > most and not lora.target_modules:
         yield "enable_lora", f"does not go with a vocabulary of {shape.vocab_size} tokens: vLLM takes up to {most}"

@@ -52,7 +52,9 @@ def draft_refusals(request: BudgetRequest, resolved: Resolved, accounting: Accou
     needs_tokens = draft is not None or request.draft_method in ("ngram", "ngram_gpu", "mtp")
     if not tokens and needs_tokens and request.draft_method != "dspark":
         yield "num_speculative_tokens is missing, and no config states it"
-    own, length = speculation.draft_tensor_parallel_size, speculation.max_model_len
+    is_by_model = speculation.uses_another_model or speculation.uses_own_layers  # vLLM reads both for no other method
+    own = speculation.draft_tensor_parallel_size if is_by_model else None
+    length = speculation.max_model_len if is_by_model else None
     if own not in (None, 1, tensor):
         yield f"draft_tensor_parallel_size {own} is neither 1 nor the {tensor} of the model"
     elif own not in (None, tensor) and _needs_equal_cut(request, accounting):
@@ -92,7 +94,8 @@ def _has_other_vocabulary(request: BudgetRequest, draft: Draft) -> bool:
 
 def _of_batch(request: BudgetRequest, resolved: Resolved, accounting: Accounting, tokens: int) -> Iterator[str]:
     """Slots that drafting adds to each request must leave room in a batch (`_set_max_num_scheduled_tokens`, 0.20 and later)."""
-    slots, batched = new_slots(request, tokens), resolved.max_num_batched_tokens
+    slots = new_slots(request, tokens, dflash_keeps_none=accounting.scheduled_tokens_leave_draft_slots)
+    batched = resolved.max_num_batched_tokens
     if not slots or parse_patch(request.vllm_version) < (0, 20, 0):
         return
     if accounting.scheduled_tokens_leave_draft_slots:
@@ -103,12 +106,16 @@ def _of_batch(request: BudgetRequest, resolved: Resolved, accounting: Accounting
         yield f"{slots} slots for the drafts of a request leave nothing of a batch of {batched} tokens"
 
 
-def new_slots(request: BudgetRequest, tokens: int) -> int:
-    """Slots of a batch that drafting adds to each request (vLLM 0.32, `max_num_new_slots_for_drafting`)."""
+def new_slots(request: BudgetRequest, tokens: int, *, dflash_keeps_none: bool) -> int:
+    """Slots of a batch that drafting adds to each request (`max_num_new_slots_for_drafting`, 0.20 to 0.32).
+
+    Up to 0.27 DFlash has none for its first token. 0.33 counts none for DFlash and DSpark, and wants as large a batch by another check.
+    """
     speculation, method = request.settings.speculation, request.draft_method
     is_parallel = speculation is not None and (speculation.parallel_drafting or method in ("dflash", "dspark"))
     masked = tokens - 1 if is_parallel else 0
-    return masked + (1 if method in ("draft_model", "dflash") else 0) if tokens else 0
+    one_more = method == "draft_model" or (method == "dflash" and not dflash_keeps_none)
+    return masked + one_more if tokens else 0
 
 
 def mismatches(request: BudgetRequest) -> Iterator[str]:

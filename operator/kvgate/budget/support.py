@@ -93,9 +93,7 @@ def _kernel_refusal(
     capability = accelerator.compute_capability
     if capability is None or _takes_every_format(name, shape):
         return None
-    needed = (8, 9) if name == "fp8_per_token_head" or any(map(_runs_on_triton, shape.mixers)) else (8, 0)
-    if name == "nvfp4_ds_mla":
-        needed = (10, 0)
+    needed = _needed_capability(name, shape, accounting)
     if capability < needed:
         return f"{name} needs compute capability {needed[0]}.{needed[1]} and {accelerator.name} has {capability[0]}.{capability[1]}"
     if name.startswith(_ROCM_ONLY):
@@ -105,6 +103,25 @@ def _kernel_refusal(
     if name.startswith("turboquant_"):
         return _turboquant_refusal(name, shape, accounting, skip_layers)
     return None
+
+
+def _needed_capability(name: str, shape: ModelShape, accounting: Accounting) -> tuple[int, int]:
+    """Return the least compute capability; formats of other numbers than fp8 run on every GPU that their backend runs on.
+
+    Only fp8 has a floor in Triton's kernels (0.24 to 0.33, `TritonAttentionImpl.__init__`); V0 read and wrote it with kernels of its own,
+    except for MLA.
+    """
+    if name == "nvfp4_ds_mla":
+        return (10, 0)
+    if not name.startswith("fp8"):
+        return (0, 0)
+    is_latent = any(isinstance(mixer, LatentAttention) for mixer in shape.mixers)
+    has_sinks = any(isinstance(mixer, FullAttention) and mixer.has_sinks for mixer in shape.mixers)  # never V0
+    if accounting.v0_reads_fp8_caches and not is_latent and not has_sinks:
+        return (0, 0)
+    if name == "fp8_per_token_head" or any(map(_runs_on_triton, shape.mixers)):
+        return (8, 9)
+    return accounting.fp8_cache_capability
 
 
 def _nvfp4_refusal(name: str, shape: ModelShape, accelerator: Accelerator, accounting: Accounting) -> str | None:

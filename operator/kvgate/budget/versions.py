@@ -162,6 +162,10 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """Values of --kv-cache-dtype that the parser accepts."""
     plugs_in_kv_cache_dtypes: bool = False
     """True where a plug-in for a platform may register further KV cache dtypes (0.33, `register_kv_cache_dtype`)."""
+    v0_reads_fp8_caches: bool = True
+    """True where vLLM falls back to V0 for an fp8 cache that V1 has no kernel for on the GPU (up to 0.10, `_is_v1_supported_oracle`)."""
+    fp8_cache_capability: tuple[int, int] = (0, 0)
+    """The least compute capability for an fp8 cache; before 0.24 FlashInfer was chosen on Turing too (`supports_compute_capability`)."""
     nvfp4_capabilities: frozenset[int] = frozenset()
     """Major compute capabilities with kernels for the KV cache format nvfp4 (`FlashInferBackend.supports_kv_cache_dtype`)."""
     packed_caches_refuse_windows: bool = False
@@ -202,7 +206,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "whole_card_non_torch": True,
     }),
     ((0, 9), {"falls_back_to_float16": True, "whole_card_non_torch": False, "hybrid_kv_cache_manager": True}),
-    ((0, 11), {"pads_encoder_outputs": "budget", "nccl_in_budget": False, "full_graphs": True}),
+    ((0, 11), {"pads_encoder_outputs": "budget", "nccl_in_budget": False, "full_graphs": True, "v0_reads_fp8_caches": False}),
     ((0, 12), {
         "defaults_to_unscaled_length": True,
         "pads_encoder_outputs": "item",
@@ -250,7 +254,11 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"}),
         "drafts_beside_all_states": True,
     }),
-    ((0, 24), {"v2_runner_architectures": _DENSE_V2_FIRST, "interleaved_positions_have_room": False}),
+    ((0, 24), {
+        "v2_runner_architectures": _DENSE_V2_FIRST,
+        "interleaved_positions_have_room": False,
+        "fp8_cache_capability": (8, 0),
+    }),
     ((0, 25), {"batch_holds_media_item": True, "shares_prompts": None}),
     ((0, 26), {
         "v2_runner_dense": True,

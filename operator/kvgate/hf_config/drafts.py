@@ -241,9 +241,13 @@ DRAFT_CLASSES = frozenset(_READERS)
 
 
 def _model(config: Mapping[str, Any], *, name: str, method: str, quantization: str | None, stored_bytes: int) -> Draft:
-    """Return a complete model that drafts, or its layers of multi-token prediction alone."""
+    """Return a complete model that drafts, or its layers of multi-token prediction alone.
+
+    vLLM makes a draft of the latter from every config that has such layers, also where no method is set (0.7 to 0.33,
+    `SpeculativeConfig.hf_config_override`).
+    """
     shape = read_config(config, name=name, quantization=quantization)
-    if method == "mtp":
+    if method == "mtp" or shape.draft_layers:
         drafts = shape.draft_layers or (
             LayerShape(mixers=(UnmodelledLayer(kind="drafts by layers without a formula"),)),
         )

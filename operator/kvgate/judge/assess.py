@@ -184,9 +184,11 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
     Facts that are assumed from a sibling by name refuse nothing: what the budget's rules find is a warning then.
     """
     budget = plan(request)
-    judged = named(judge_budget(budget), naming)
+    judged = tuple(named(judge_budget(budget), naming))
     findings = (*extra, *((each.softened() for each in judged) if request.shape.assumed else judged))
     verdict = budget.verdict
+    if request.shape.assumed and error_rules(judged) and verdict is Verdict.FITS:
+        verdict = Verdict.MAY_NOT_FIT  # vLLM refuses it if the model is what it is assumed to be
     if any(each.rule == NAME_STATES_ANOTHER_FORMAT for each in findings):
         # the name may be right: then the weights have other bytes, and these are no reason to refuse
         findings = tuple(each.softened() if each.rule in _ABOUT_WEIGHTS else each for each in findings)

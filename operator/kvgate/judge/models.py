@@ -253,6 +253,8 @@ def look_up_model_class(shape: ModelShape, version: str) -> tuple[Finding, ...]:
     except UnknownVersion:
         return ()
     release = parse_patch(version)
+    if _is_converted(shape.architecture, release):
+        return ()
     if known.removed_in and release >= parse_patch(known.removed_in):
         reason, remedy = f"was last in {known.until}", f"use vLLM {known.until} or older"
         return (_not_in_release(shape, version, reason, remedy, Severity.ERROR),)
@@ -263,6 +265,19 @@ def look_up_model_class(shape: ModelShape, version: str) -> tuple[Finding, ...]:
         reason, remedy = f"came with {known.since}", f"use vLLM {known.since} or newer"
         return (_not_in_release(shape, version, reason, remedy, Severity.WARNING if plain else Severity.ERROR),)
     return ()
+
+
+_CLASSIFIER = "ForSequenceClassification"
+
+
+def _is_converted(architecture: str, release: tuple[int, int, int]) -> bool:
+    """True where vLLM makes the classifier from a class of the release (0.10 `_normalize_archs`, 0.11 to 0.33 `_normalize_arch`)."""
+    base = catalogue.find_model_class(f"{architecture.removesuffix(_CLASSIFIER)}ForCausalLM")
+    if base is None or release < (0, 10, 0) or not architecture.endswith(_CLASSIFIER):
+        return False
+    is_early = base.absent_in and release <= parse_patch(base.absent_in)
+    is_gone = base.removed_in and release >= parse_patch(base.removed_in)
+    return not is_early and not is_gone
 
 
 def _not_in_release(shape: ModelShape, version: str, reason: str, remedy: str, severity: Severity) -> Finding:

@@ -19,6 +19,8 @@ from kvgate.hf_config.names import MAX_NAME, PLAIN, StatedFormat, stated_format,
 
 _UPLOADERS = frozenset({"unsloth", "redhatai", "neuralmagic", "nvidia", "sgl-project", "hugging-quants"})
 """Owners who publish other people's models too; where a model stands twice in the catalogue, its maker's entry counts."""
+_OTHER_RUNTIMES = frozenset({"mlx-community"})
+"""Owners whose quantised files are for another program: vLLM reads no MLX format."""
 
 
 class Sibling(Struct, frozen=True, kw_only=True):
@@ -52,7 +54,7 @@ def sibling_of(name: str) -> Sibling | None:
     if stated is None:
         found = _by_name().get(_key(model))  # not X-BF16: it is published because X itself is something else
         return Sibling(model=found, stated=None) if found else None
-    if not can_be_assumed(stated):
+    if not can_be_assumed(stated) or name.partition("/")[0].lower() in _OTHER_RUNTIMES:
         return None
     base = _key(stated.base)
     found = _by_name().get(_key(model)) or _by_name().get(base) or _by_base().get(base)

@@ -101,6 +101,8 @@ QUANTIZATION_CONTRADICTS_CHECKPOINT = Rule(
 def quantization_is_that_of_the_checkpoint(budget: Budget) -> Iterable[Finding]:
     """`Quantization method specified in the model config … does not match` (vLLM 0.6 to 0.33, `ModelConfig._verify_quantization`)."""
     shape = budget.request.shape
+    if shape.assumed is not None:  # its config is a guess
+        return
     requested = next((family for family in _FAMILIES if shape.requested_format in family), None)
     stated = next((family for family in _FAMILIES if shape.format_kinds and shape.format_kinds[0] in family), None)
     if requested and stated and requested is not stated:

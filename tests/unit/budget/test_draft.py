@@ -128,8 +128,9 @@ def test_each_release_has_its_methods(method: str, version: str, refused: bool) 
         ("Qwen/Qwen3-0.6B", {"takes_other_vocabulary": True}, None),
         ("Qwen/Qwen3-0.6B", {"vllm_version": "0.9.2"}, None),
         ("meta-llama/Llama-3.2-1B-Instruct", {"tensor": 64}, "32 attention heads of the draft are not divisible by 64"),
-        ("z-lab/Qwen3-8B-DFlash-b16", {"num_speculative_tokens": 8, "vllm_version": "0.24.0", "max_num_seqs": 1024},
+        ("z-lab/Qwen3-8B-DFlash-b16", {"num_speculative_tokens": 9, "vllm_version": "0.24.0", "max_num_seqs": 1024},
          "8 slots for the drafts of each of 1024 sequences"),
+        ("z-lab/Qwen3-8B-DFlash-b16", {"num_speculative_tokens": 8, "vllm_version": "0.24.0", "max_num_seqs": 1024}, None),
         ("z-lab/Qwen3-8B-DFlash-b16", {"num_speculative_tokens": 8, "max_num_seqs": 1024}, None),
         ("z-lab/Qwen3-8B-DFlash-b16", {"num_speculative_tokens": 512, "max_num_batched_tokens": 512, "max_num_seqs": 4},
          "512 slots for the drafts of a request"),
@@ -149,7 +150,14 @@ def test_values_that_vllm_refuses_are_refused(draft: str, settings: dict[str, An
     ],
 )  # fmt: skip
 def test_drafting_adds_slots_as_vllms_table_says(draft: str, settings: dict[str, Any], slots: int) -> None:
-    assert new_slots(asked(known_draft(draft), **settings), 3) == slots
+    assert new_slots(asked(known_draft(draft), **settings), 3, dflash_keeps_none=False) == slots
+
+
+@pytest.mark.parametrize(("method", "count"), [("ngram", 0), ("draft_model", 2)])
+def test_sizes_of_a_draft_count_for_no_method_without_one(method: str, count: int) -> None:
+    draft = known_draft("meta-llama/Llama-3.2-1B-Instruct") if method == "draft_model" else None
+    budget = plan(asked(draft, method=method, draft_tensor_parallel_size=4, longest=1 << 30))
+    assert len([*draft_refusals(budget.request, budget.resolved, budget.accounting)]) == count
 
 
 def test_a_head_of_another_model_is_recognised_by_its_sizes() -> None:

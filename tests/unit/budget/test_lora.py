@@ -102,6 +102,27 @@ def test_a_rank_is_cut_over_the_ranks_where_both_matrices_are() -> None:
     assert (name, reason) == ("max_lora_rank", "is 8, which 16 ranks cannot divide between them")
 
 
+@pytest.mark.parametrize(
+    ("version", "tensor", "fully_sharded", "setting"),
+    [
+        ("0.11.0", 2, True, ""), ("0.12.0", 2, False, "enable_lora"), ("0.20.0", 2, True, "enable_lora"), ("0.21.0", 2, False, ""),
+        ("0.21.0", 2, True, "fully_sharded_loras"), ("0.32.0", 2, True, "fully_sharded_loras"), ("0.32.0", 1, True, ""),
+        ("0.14.0", 1, False, ""),
+    ],
+)  # fmt: skip
+def test_adapters_beside_whole_experts_by_release(
+    version: str,
+    tensor: int,
+    fully_sharded: bool,  # noqa: FBT001
+    setting: str,
+) -> None:
+    """`FusedMoEWithLoRA.__init__`: `assert not self.base_layer.use_ep` in 0.12 to 0.20."""
+    lora = LoraSettings(enabled=True, fully_sharded=fully_sharded)
+    shape = catalogue_shape("Qwen/Qwen3-30B-A3B")
+    request = new_request(shape=shape, lora=lora, tensor=tensor, expert=True, vllm_version=version)
+    assert [name for name, _ in lora_refusals(request, plan(request).accounting)] == [setting] * bool(setting)
+
+
 def test_a_head_beyond_the_kernels_is_refused_where_the_class_offers_it() -> None:
     wide = {"vocab_size": 262_144, "architecture": "LlamaForCausalLM"}
     for shape, count in (

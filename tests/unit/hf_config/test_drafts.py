@@ -134,8 +134,9 @@ def test_layers_of_multi_token_prediction_may_stand_in_another_checkpoint() -> N
         "num_hidden_layers": 36,
         "num_nextn_predict_layers": 1,
     }
-    draft = read_draft(mtp, name="XiaomiMiMo/MiMo-7B-RL", method="mtp")
-    assert (draft.method, len(draft.layers), draft.n_predict) == ("mtp", 1, 1)
+    for method in ("mtp", "", "draft_model"):
+        draft = read_draft(mtp, name="XiaomiMiMo/MiMo-7B-RL", method=method)
+        assert (draft.method, len(draft.layers), draft.n_predict) == ("mtp", 1, 1)
 
 
 @pytest.mark.parametrize(

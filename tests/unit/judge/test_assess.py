@@ -306,6 +306,14 @@ def test_a_quantization_that_the_name_states_is_not_refused_for_the_sake_of_the_
     assert "QuantizationContradictsCheckpoint" in {finding.rule.id for finding in named.findings}
 
 
+def test_an_assumed_format_contradicts_no_quantization() -> None:
+    """NVIDIA publishes for ModelOpt; that the format is compressed-tensors is a guess."""
+    asked = {"model": "nvidia/Llama-3.1-8B-Instruct-FP4", "gpu": "B200-SXM-180GB", "quantization": "modelopt_fp4"}
+    found = {finding.rule.id for finding in assess_request(asked).findings}
+    assert "ModelAssumed" in found
+    assert "QuantizationContradictsCheckpoint" not in found
+
+
 def test_what_vllm_refuses_anyway_is_refused_under_any_name() -> None:
     config = load_model("meta-llama/Llama-3.1-70B-Instruct").config
     asked = {"model": "ours/llama-70b-AWQ", "model_config": config, "gpu": "H100-SXM-80GB", "tensor_parallel_size": 3}

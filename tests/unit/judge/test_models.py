@@ -73,6 +73,9 @@ def test_equal_lookups_give_the_same_object() -> None:
         ("MllamaForConditionalGeneration", "0.10.2", None),
         ("MllamaForConditionalGeneration", "0.11.0", Severity.ERROR),
         ("MadeUpForCausalLM", "0.33.0", None),
+        ("Qwen3ForSequenceClassification", "0.33.0", None),  # made from Qwen3ForCausalLM
+        ("ErnieForSequenceClassification", "0.33.0", Severity.ERROR),  # there is no ErnieForCausalLM
+        ("GptOssForSequenceClassification", "0.9.2", None),
     ],
 )
 def test_a_release_may_lack_a_model_class(architecture: str, version: str, severity: Severity | None) -> None:

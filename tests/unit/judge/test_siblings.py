@@ -54,7 +54,7 @@ def test_a_name_leads_to_the_model_that_has_it_without_owner_and_format(name: st
     "someone/Qwen3-8B-abliterated", "cerebras/Qwen3-Coder-REAP-25B-A3B", "cerebras/GLM-4.5-Air-REAP-82B-A12B",
     "someone/Qwen3-8B-merged", "someone/Llama-3.1-8B-Instruct-pruned-2of4", "nvidia/Llama-3.1-Nemotron-8B-Instruct",
     "nvidia/Llama-3.1-Minitron-4B-Width-Base", "someone/Llama-4-Scout-17B-4E-Instruct", "Qwen/Qwen3-32B-Base",
-    "RedHatAI/Qwen3-32B-speculator.eagle3", "Tengyunw/qwen3_8b_eagle3", "mlx-community/Qwen3-8B-4bit-mlx",
+    "RedHatAI/Qwen3-32B-speculator.eagle3", "Tengyunw/qwen3_8b_eagle3", "mlx-community/Qwen3-8B-4bit-mlx", "mlx-community/Qwen3-8B-4bit",
     "mlx-community/Qwen3-8B-mlx-4bit", "unsloth/Qwen3-8B-GGUF", "unsloth/Qwen3.8-27B-GGUF:UD-Q4_K_M", "turboderp/Qwen3-8B-exl3",
     "google/gemma-3x-E4B-it", "Qwen/Qwen2.5-VL-32B", "someone/Qwen2-57B", "QuantTrio/Qwen3.6-27B-AWQ-6Bit", "Qwen/Qwen3-8B-1M",
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B", "poolside/Laguna-XS.2",
@@ -175,6 +175,14 @@ def test_a_release_without_the_class_is_a_warning_for_an_assumed_model() -> None
     assumed, own = (assess_request({**question, "model": f"{org}/gpt-oss-20b"}) for org in ("my-org", "openai"))
     assert (own.verdict, assumed.verdict is Verdict.DOES_NOT_FIT) == (Verdict.DOES_NOT_FIT, False)
     assert [f.severity for f in assumed.findings if f.rule.id == "ModelClassNotInRelease"] == [Severity.WARNING]
+
+
+def test_a_setting_that_vllm_would_refuse_may_not_fit() -> None:
+    question = {"gpu": "L4-24GB", "tensor_parallel_size": 4, "max_model_len": 4096}
+    answer = assess_request({**question, "model": "my-org/phi-4-AWQ"})
+    assert answer.verdict is Verdict.MAY_NOT_FIT
+    assert ("ParallelSizeRefused", Severity.WARNING) in {(f.rule.id, f.severity) for f in answer.findings}
+    assert assess_request({**question, "model": "my-org/phi-4-AWQ", "tensor_parallel_size": 2}).verdict is Verdict.FITS
 
 
 def test_what_does_not_depend_on_the_model_is_refused_still() -> None:
