@@ -333,7 +333,7 @@ def prompt_refusals(request: BudgetRequest) -> Iterator[tuple[str, str]]:
         yield name, "it does not go with LoRA"
     if any(asked.takes(item.modality) for encoder in shape.encoders for item in encoder.items):
         yield name, "it does not go with images and sounds; language_model_only leaves them out"
-    if asked.speculation is not None and (not asked.speculation.uses_own_layers or release < (0, 30)):
+    if asked.speculation is not None and (request.draft_method not in ("mtp", "dspark", "") or release < (0, 30)):
         yield name, f"it does not go with drafts by {asked.speculation.method}"
     if cut.pipeline > 1 and release <= (0, 30):
         yield name, "it does not go with pipeline stages in this release"

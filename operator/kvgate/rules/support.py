@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kvgate.budget import NEWEST, Budget, is_newer_than_known
+from kvgate.budget import NEWEST, Budget, is_newer_than_known, parse_release
 from kvgate.budget.lora import lora_refusals
 from kvgate.budget.offload import offload_refusals
 from kvgate.budget.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal
@@ -29,6 +29,7 @@ _WEIGHT_CAPABILITY = {
     "experts_int8": (8, 0),
 }
 """The least compute capability by quantisation method; methods that are not here run on all that vLLM runs on."""
+_FP8_ON_TURING_SINCE = (0, 14)
 _BFLOAT16_CAPABILITY = (8, 0)
 
 UNMODELLED_KIND = Rule(
@@ -150,10 +151,16 @@ WEIGHT_FORMAT_REFUSED = Rule(
 
 
 def weight_format_has_kernels(budget: Budget) -> Iterable[Finding]:
-    """Compute capabilities that the kernels of a weight format require (vLLM 0.32, `get_min_capability`)."""
+    """Compute capabilities that the kernels of a weight format require (0.6.6 to 0.33, `get_min_capability`)."""
     quantization, accelerator = budget.request.shape.quantization, budget.request.accelerator
     needed = _WEIGHT_CAPABILITY.get(quantization.method) if quantization else None
     capability = accelerator.compute_capability
+    if (
+        quantization
+        and quantization.method == "fp8"
+        and parse_release(budget.request.vllm_version) < _FP8_ON_TURING_SINCE
+    ):
+        needed = (8, 0)
     if quantization and needed and capability and capability < needed:
         yield WEIGHT_FORMAT_REFUSED.finding(
             "accelerator",

@@ -20,7 +20,7 @@ _SHAPES_WITH_HEAD_DIM = frozenset({"hidden_size", "num_attention_heads"})
 """Keys from which transformers derives the width of a head, unless that is overridden too."""
 _WITHOUT_BYTES = frozenset({
     "bos_token_id", "eos_token_id", "pad_token_id", "id2label", "label2id", "problem_type", "is_matryoshka", "matryoshka_dimensions",
-    "use_cache", "initializer_range", "attention_dropout",
+    "use_cache", "initializer_range", "attention_dropout", "classifier_from_token", "is_original_qwen3_reranker",
 })  # fmt: skip
 _SUB_CONFIGS = frozenset({"text_config", "vision_config", "audio_config", "llm_config", "language_config"})
 _NESTED_SINCE = (0, 12)

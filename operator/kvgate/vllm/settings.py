@@ -321,6 +321,8 @@ def unmodelled_kinds(given: Mapping[str, Any], release: Release) -> tuple[str, .
     gives_length = given.get("max_model_len") not in (None, AUTO_MAX_MODEL_LEN, "auto", "-1")
     if gives_length:
         kinds.pop("rope_scaling", None)
+    if given.get("load_format") == given.get("quantization") == "bitsandbytes":
+        kinds.pop("load_format", None)  # vLLM sets one with the other
     if shape_overrides(overrides, release) is not None and (gives_length or not changes_length(overrides)):
         kinds.pop("hf_overrides", None)
     return tuple(dict.fromkeys(kinds.values()))

@@ -100,6 +100,7 @@ def test_every_rank_that_shares_a_prompt_holds_the_whole_cache() -> None:
         ({"lora": LoraSettings(enabled=True)}, "prefill_context_parallel_size"),
         ({"pipeline": 2, "vllm_version": "0.30.0"}, "prefill_context_parallel_size"), ({"pipeline": 2}, ""),
         ({"speculation": Speculation(method="ngram", num_speculative_tokens=2)}, "prefill_context_parallel_size"),
+        ({"speculation": Speculation(method="dspark", model="a/draft", num_speculative_tokens=2)}, ""),
         ({"speculation": Speculation(method="mtp", num_speculative_tokens=1)}, ""),
         ({"model": "Qwen/Qwen3-VL-8B-Instruct"}, "prefill_context_parallel_size"),
     ],

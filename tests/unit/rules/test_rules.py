@@ -86,6 +86,8 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
      {"shape": kinds.kimi_linear(), "mamba_ssm_cache_dtype": "bfloat16"}),
     (support_rules.weight_format_has_kernels, "WeightFormatRefused", ERROR, "accelerator",
      {"shape": new_model_shape(quantization=FP8), "accelerator": new_accelerator(compute_capability=(7, 0))}),
+    (support_rules.weight_format_has_kernels, "WeightFormatRefused", ERROR, "accelerator",
+     {"shape": new_model_shape(quantization=FP8), "accelerator": new_accelerator(compute_capability=(7, 5)), "vllm_version": "0.13.0"}),
     (support_rules.weight_format_is_kept, "WeightFormatDeprecated", ERROR, "model", {"shape": new_model_shape(quantization=FBGEMM)}),
     (weight_formats.weight_format_is_in_release, "WeightFormatNotInRelease", WARNING, "model",
      {"shape": new_model_shape(format_kinds=("bitsandbytes",)), "vllm_version": "0.30.0"}),

@@ -15,6 +15,15 @@ DEEP: dict[str, Any] = {"text_config": {"text_config": {"text_config": {"text_co
     [
         ({"num_hidden_layers": 4}, OLD, {"num_hidden_layers": 4}),
         ({"num_hidden_layers": 4, "rope_theta": 1e6, "eos_token_id": 2}, NEW, {"num_hidden_layers": 4}),
+        (
+            {
+                "architectures": ["Qwen3ForSequenceClassification"],
+                "classifier_from_token": ["no", "yes"],
+                "is_original_qwen3_reranker": True,
+            },
+            NEW,
+            {"architectures": ["Qwen3ForSequenceClassification"]},
+        ),
         ({"hidden_size": 64}, NEW, None),
         ({"hidden_size": 64, "head_dim": 16}, NEW, {"hidden_size": 64, "head_dim": 16}),
         ({"sliding_window": None}, NEW, None),

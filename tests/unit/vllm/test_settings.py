@@ -17,7 +17,16 @@ from kvgate.budget.hardware import Parallelism
 from kvgate.budget.request import EngineSettings, LoraSettings, OffloadSettings
 from kvgate.vllm.options import Option, options
 from kvgate.vllm.pod_options import owned_flag
-from kvgate.vllm.settings import SETTINGS, SPEC_SETTINGS, SWEPT, WHAT_IFS, Owner, Setting, engine_settings
+from kvgate.vllm.settings import (
+    SETTINGS,
+    SPEC_SETTINGS,
+    SWEPT,
+    WHAT_IFS,
+    Owner,
+    Setting,
+    engine_settings,
+    unmodelled_kinds,
+)
 from kvgate.vllm.values import UnusableValue, truth
 
 FACTS = {"model_config", "draft_config", "gpu", "gpu_memory_bytes", "vllm_version", "checkpoint_bytes", "weights_bytes"}
@@ -160,3 +169,15 @@ def insert(path: Path, before: str, text: str) -> None:
     written = path.read_text(encoding="utf-8")
     assert written.count(before) == 1
     path.write_text(written.replace(before, text + before), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("given", "kinds"),
+    [
+        ({"load_format": "bitsandbytes", "quantization": "bitsandbytes"}, ()),
+        ({"load_format": "bitsandbytes"}, ("a load format of its own",)),
+        ({"load_format": "sharded_state", "quantization": "bitsandbytes"}, ("a load format of its own",)),
+    ],
+)
+def test_bitsandbytes_loads_what_that_quantization_says(given: dict[str, str], kinds: tuple[str, ...]) -> None:
+    assert unmodelled_kinds(given, (0, 20)) == kinds
