@@ -64,14 +64,16 @@ def kv_cache_dtype_refusal(
             return None
         known = ", ".join(sorted(accounting.kv_cache_dtypes))
         return f"this vLLM release does not have it; it has {known}"
+    # layers that keep a format of their own, or are not known, take every format; so does a plain dtype
+    keeps_own = any(isinstance(mixer, UnmodelledLayer | CompressedAttention) for mixer in shape.mixers)
+    if name in DTYPE_BYTES or keeps_own:
+        return None
     return _kind_refusal(name, shape) or _kernel_refusal(name, shape, accelerator, accounting, skip_layers)
 
 
 def _kind_refusal(name: str, shape: ModelShape) -> str | None:
     """Return the reason why no kernel for the model's kind of attention takes the format."""
     is_latent = any(isinstance(mixer, LatentAttention) for mixer in shape.mixers)
-    if _takes_every_format(name, shape):
-        return None
     if is_latent and name not in _LATENT_ONLY:
         return f"no attention kernel for MLA takes {name}" if name.startswith(_PER_HEAD) else None
     if name in _LATENT_ONLY and not _is_sparse(shape):
@@ -79,19 +81,12 @@ def _kind_refusal(name: str, shape: ModelShape) -> str | None:
     return None
 
 
-def _takes_every_format(name: str, shape: ModelShape) -> bool:
-    """True where nothing is refused: for a plain dtype, and for layers that keep a format of their own or are not known."""
-    return name in DTYPE_BYTES or any(
-        isinstance(mixer, UnmodelledLayer | CompressedAttention) for mixer in shape.mixers
-    )
-
-
 def _kernel_refusal(
     name: str, shape: ModelShape, accelerator: Accelerator, accounting: Accounting, skip_layers: tuple[str, ...]
 ) -> str | None:
     """Return the reason why the kernels of this GPU do not take the format; accelerators of other vendors are not judged here."""
     capability = accelerator.compute_capability
-    if capability is None or _takes_every_format(name, shape):
+    if capability is None:
         return None
     needed = _needed_capability(name, shape, accounting)
     if capability < needed:
