@@ -103,13 +103,7 @@ class ModelStore:
             if not news and not gone:
                 return
             name, namespace = self.config_map.name, self.config_map.namespace
-            labels = {"app.kubernetes.io/managed-by": "kvgate"}
-            empty = {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"name": name, "namespace": namespace, "labels": labels},
-            }
-            await cluster.apply(CONFIG_MAPS, empty)  # it may not be there yet, or no longer
+            await cluster.apply(CONFIG_MAPS, self.config_map.manifest())  # it may not be there yet, or no longer
             await cluster.merge(CONFIG_MAPS, namespace, name, _patch(news, gone))
             self._written = {key: each for key, each in self._written.items() if key not in gone} | news
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class ConfigMapName(Struct, frozen=True, kw_only=True):
-    """The ConfigMap of the observed starts, by its namespace and name."""
+    """A ConfigMap that the controller writes, by its namespace and name."""
 
     namespace: str
     name: str
@@ -52,6 +52,12 @@ class ConfigMapName(Struct, frozen=True, kw_only=True):
                 f"{text!r} is not NAMESPACE/NAME of a ConfigMap; give one such as kvgate-system/kvgate-calibration"
             )
         return cls(namespace=namespace, name=name)
+
+    def manifest(self, **content: Mapping[str, str]) -> Document:
+        """Return the object with kvgate's label; `content` is its `data`."""
+        labels = {"app.kubernetes.io/managed-by": "kvgate"}
+        metadata = {"name": self.name, "namespace": self.namespace, "labels": labels}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **content}
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -147,7 +153,7 @@ class ObservedStarts:
             if starts is not self._records.starts:
                 text = write_records(starts)
                 if self._config_map is not None:
-                    await cluster.apply(CONFIG_MAPS, _manifest(self._config_map, text))
+                    await cluster.apply(CONFIG_MAPS, self._config_map.manifest(data={KEY: text}))
                     self._text = text
                 self._show(Records(starts=starts))
             return self.trouble_of(start)
@@ -177,16 +183,3 @@ def _start(budget: Budget, seen: RunningEngine | Crash, source: str) -> Observed
     if seen.available_kv_cache_bytes is None or budget.request.settings.parallelism.pipeline > 1:
         return None
     return start_of_bytes(budget, seen.available_kv_cache_bytes, source=f"{source} (refused to start)")
-
-
-def _manifest(config_map: ConfigMapName, text: str) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": config_map.name,
-            "namespace": config_map.namespace,
-            "labels": {"app.kubernetes.io/managed-by": "kvgate"},
-        },
-        "data": {KEY: text},
-    }
