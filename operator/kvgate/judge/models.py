@@ -2,7 +2,7 @@
 
 import json
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -150,15 +150,12 @@ def _published_shape(
     published: Published, quantization: str | None, dtype: str | None
 ) -> tuple[ModelShape | None, tuple[Finding, ...]]:
     content = content_of(published)
-    key = (content.digest, published.name, quantization, dtype)
-    found = _SHAPES.get(key)
-    if found is None:
-        try:
-            found = shape_of(published, quantization=quantization, dtype=dtype)
-        except ModelConfigError as error:
-            found = error
-        _SHAPES.put(key, found, size=content.num_characters)
-    return _shape_or_findings(found, f"{published.name} of {published.source or 'the lock file'}")
+    return _shape_or_findings(
+        (content.digest, published.name, quantization, dtype),
+        lambda: shape_of(published, quantization=quantization, dtype=dtype),
+        size=content.num_characters,
+        where=f"{published.name} of {published.source or 'the lock file'}",
+    )
 
 
 def shape_of_text(
@@ -166,19 +163,25 @@ def shape_of_text(
 ) -> tuple[ModelShape | None, tuple[Finding, ...]]:
     """Return the shape that the text of a config.json describes, or one finding for each problem."""
     digest = sha256(text.encode(errors="surrogatepass")).digest()
-    found = _SHAPES.get((digest, name, quantization, dtype))
-    if found is None:
-        try:
-            found = read_config(parse_config_text(text), name=name, quantization=quantization, dtype=dtype)
-        except ModelConfigError as error:
-            found = error
-        _SHAPES.put((digest, name, quantization, dtype), found, size=len(text))
-    return _shape_or_findings(found, where)
+    return _shape_or_findings(
+        (digest, name, quantization, dtype),
+        lambda: read_config(parse_config_text(text), name=name, quantization=quantization, dtype=dtype),
+        size=len(text),
+        where=where,
+    )
 
 
 def _shape_or_findings(
-    found: ModelShape | ModelConfigError, where: str
+    key: object, read: Callable[[], ModelShape], *, size: int, where: str
 ) -> tuple[ModelShape | None, tuple[Finding, ...]]:
+    """Return the shape that `read` gives, or its problems; each content is read once."""
+    found = _SHAPES.get(key)
+    if found is None:
+        try:
+            found = read()
+        except ModelConfigError as error:
+            found = error
+        _SHAPES.put(key, found, size=size)
     if isinstance(found, ModelShape):
         if found.assumed is None:
             return found, ()
