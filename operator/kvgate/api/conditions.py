@@ -87,7 +87,7 @@ class Reason(StrEnum):
     RATE_LIMITED = "RateLimited"
     """The hub answers no more requests for a while."""
     TOO_LARGE = "TooLarge"
-    """What the hub has published about the model is larger than kvgate reads or stores."""
+    """The files that the hub has of the model are larger than kvgate reads or stores."""
     BROKEN = "Broken"
     """The answer of the hub is not what it must be: truncated, of another type, or it leads elsewhere."""
     TIME_OVER = "TimeOver"

@@ -1,4 +1,4 @@
-"""What vLLM's model classes offer to adapters, by architecture and release.
+"""Modules that vLLM's model classes offer to adapters, by architecture and release.
 
 Read in the classes of 0.6.6, 0.7.3, 0.8.5, 0.9.2, 0.10.0, 0.10.2, 0.11.0, 0.12.0, 0.13.0, 0.14.0, 0.17.0, 0.19.0, 0.20.0, 0.22.0, 0.24.0,
 0.27.1, 0.30.0, 0.32.0 and 0.33.0. A class that a release keeps elsewhere than with the others is not here.

@@ -53,7 +53,7 @@ _MAMBA_KEYS = {
 
 
 class _Family(Struct, frozen=True, kw_only=True):
-    """How the files of one GGUF architecture become a config."""
+    """The rules by which the files of one GGUF architecture become a config."""
 
     model_type: str
     model_class: str

@@ -1,4 +1,4 @@
-"""What the hub was asked about one object's models: whether the object waits for the answer, and the words of ModelResolved. Pure."""
+"""The state of one object's models at the hub: whether the object waits for an answer, and the words of ModelResolved. Pure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

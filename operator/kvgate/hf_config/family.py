@@ -57,7 +57,7 @@ class Architecture(Struct, frozen=True, kw_only=True):
     attention_gate: Gate = ""
     """A projection that gates the output of attention: one value per head, or one per element."""
     full_attention_every: int = 0
-    """Of so many layers one has no window, where config.json does not state it; 0: every layer has one."""
+    """Number of layers of which one has no window, where config.json does not state it; 0: every layer has one."""
     window_surplus: int = 0
     """Tokens that the class adds to config.json's window."""
 

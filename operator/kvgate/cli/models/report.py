@@ -1,4 +1,4 @@
-"""What was fetched, for people and for programs."""
+"""Reports of the fetched models, for people and for programs."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
