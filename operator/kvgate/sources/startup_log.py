@@ -31,6 +31,8 @@ class RankMemory(Struct, frozen=True, kw_only=True):
     process: str = ""
     """The name in front of its lines, `Worker_TP1 pid=77`; empty where the release or the log's reader left it out."""
     total_bytes: int | None = None
+    free_bytes: int | None = None
+    """Memory that nobody used when the engine started."""
     weights_bytes: int | None = None
     peak_activation_bytes: int | None = None
     non_torch_bytes: int | None = None
@@ -78,6 +80,7 @@ _MEMORY = tuple(
         ("weights_bytes", rf"\b{_GIB} (?:GiB )?(?:for )?weight\b"),
         ("total_bytes", rf"total_gpu_memory(?: \(|=){_GIB}"),  # V0
         ("total_bytes", rf"Free memory on device(?: \w{{1,9}}:\d{{1,3}})?:? \(?{_GIB}/{_GIB} GiB"),
+        ("free_bytes", rf"Free memory on device(?: \w{{1,9}}:\d{{1,3}})?:? \(?{_GIB}/\d"),
         ("total_bytes", rf"has a total capaci?ty of {_GIB} GiB"),
         ("peak_activation_bytes", rf"PyTorch activation peak memory takes {_GIB}"),  # V0
         ("peak_activation_bytes", rf"torch peak memory increase:? {_GIB}"),

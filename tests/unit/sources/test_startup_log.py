@@ -97,7 +97,7 @@ def test_recent_releases_print_consumed_memory_and_both_figures_on_one_line() ->
     log = read_startup_log(CONSUMED)
     assert log.vllm_version == "0.32.0"
     assert log.tightest == RankMemory(
-        process="EngineCore pid=2", total_bytes=gib(47.37), weights_bytes=gib(15.67), consumed_bytes=gib(16.17),
+        process="EngineCore pid=2", total_bytes=gib(47.37), free_bytes=gib(46.99), weights_bytes=gib(15.67), consumed_bytes=gib(16.17),
         peak_activation_bytes=gib(1.46), cuda_graph_estimate_bytes=gib(-0.53), cuda_graph_bytes=gib(0.22),
         available_kv_cache_bytes=gib(21.75),
     )  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 
 from kvgate.budget import Budget, ObservedStart, plan
 from kvgate.calibration.records import start_of_blocks, start_of_bytes
+from kvgate.cli.calibrate.log_checks import contradictions, neighbour
 from kvgate.documents.bounded_files import Refused, read_file
 from kvgate.judge.what_if import BadRequest, read_request
 from kvgate.rules.finding import Severity
@@ -60,6 +61,12 @@ def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedS
         "gpu_memory_bytes": rank.total_bytes if rank else None,
     }
     budget = _budget({**log.arguments, **{key: value for key, value in facts.items() if value is not None}, **given})
+    wrong = tuple(contradictions(rank, budget)) if rank else ()
+    shared = neighbour(rank, budget) if rank else ""
+    if shared and budget.accounting.whole_card_non_torch:
+        wrong = (*wrong, f"{shared}, and vLLM {budget.request.vllm_version} counts its memory; leave this log out")
+    if wrong:
+        raise UnusableFile("; ".join(wrong))
     available_bytes = rank.available_kv_cache_bytes if rank else None
     if available_bytes is None and log.refusal:
         available_bytes = log.refusal.available_bytes
@@ -69,7 +76,8 @@ def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedS
         start = start_of_blocks(budget, log.num_gpu_blocks, source=source)
     else:
         raise UnusableFile("it says neither the memory nor the blocks of the KV cache; give a log at level INFO")
-    return _kept(start, budget), f"the last of {log.starts} starts in it counts" if log.starts > 1 else ""
+    last = f"the last of {log.starts} starts in it counts" if log.starts > 1 else ""
+    return _kept(start, budget), "; ".join(filter(None, (last, shared)))
 
 
 def _budget(values: dict[str, Any]) -> Budget:

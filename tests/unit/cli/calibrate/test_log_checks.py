@@ -1,0 +1,77 @@
+"""A log whose figures contradict each other, the GPU or the model teaches nothing, and the message has the figures."""
+
+from pathlib import Path
+
+import pytest
+
+from support.command_line import invoked
+
+LOG = """\
+(APIServer pid=1) INFO [utils.py:233] non-default args: {{'model': 'meta-llama/Llama-3.1-8B-Instruct', 'max_model_len': 8192}}
+(EngineCore pid=2) INFO [core.py:97] Initializing a V1 LLM engine (v{release}) with config: model='x', y=1
+(EngineCore pid=2) INFO [gpu_worker.py:390] Free memory on device (cuda:0) ({free}/{total} GiB) on startup. Desired GPU
+(EngineCore pid=2) INFO [gpu_model_runner.py:4100] Model loading took {weights} GiB memory and 21.4 seconds
+(EngineCore pid=2) INFO [gpu_worker.py:390] Available KV cache memory: {kv} GiB
+"""
+
+
+def calibrated(folder: Path, **figures: str) -> tuple[int, str]:
+    values = {"release": "0.19.0", "free": "78.62", "total": "79.19", "weights": "14.99", "kv": "54.11"} | figures
+    text = LOG.format(**values).replace(" (cuda:0)", "")
+    (folder / "serve.log").write_text(text, encoding="utf-8")
+    done = invoked("calibrate", str(folder / "serve.log"), "--gpu", "H100-SXM-80GB")
+    return done.exit_code, done.stderr
+
+
+def test_figures_that_add_up_are_remembered(tmp_path: Path) -> None:
+    code, said = calibrated(tmp_path)
+    assert code == 0
+    assert "another process" not in said
+    assert "leave this log out" not in said
+
+
+def test_the_rounding_of_a_log_is_no_contradiction(tmp_path: Path) -> None:
+    """71.27 GiB are requested; the two figures may be 0.05 GiB more because each is rounded."""
+    assert calibrated(tmp_path, kv="56.31")[0] == 0
+    assert calibrated(tmp_path, kv="56.35")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("figures", "sentence"),
+    [
+        (
+            {"kv": "70.00"},
+            "its figures are more than the 71.27 GiB that vLLM requested: 14.99 GiB weights + 70.00 GiB KV cache",
+        ),
+        ({"kv": "90.00"}, "it shows 90.00 GiB for the KV cache on a GPU of 79.19 GiB; leave this log out"),
+        (
+            {"total": "44.42", "free": "44.00", "kv": "20.0"},
+            "it shows a GPU of 44.42 GiB, and H100-SXM-80GB has 79.19 GiB",
+        ),
+        ({"weights": "8.49"}, "it shows 8.49 GiB of weights, and 14.99 GiB are computed"),
+    ],
+)
+def test_a_contradiction_is_told_with_its_figures(tmp_path: Path, figures: dict[str, str], sentence: str) -> None:
+    code, said = calibrated(tmp_path, **figures)
+    assert code == 2
+    assert sentence in said
+
+
+def test_all_contradictions_are_told_at_once(tmp_path: Path) -> None:
+    _, said = calibrated(tmp_path, kv="90.00", weights="40.00")
+    assert "its figures are more than" in said
+    assert "it shows 90.00 GiB for the KV cache" in said
+    assert "it shows 40.00 GiB of weights" in said
+
+
+def test_another_process_on_the_gpu_is_told_and_costs_the_start_nothing_since_v1(tmp_path: Path) -> None:
+    code, said = calibrated(tmp_path, free="60.40")
+    assert code == 0
+    assert "another process held about 18." in said
+
+
+def test_where_vllm_counts_the_whole_card_the_start_of_a_shared_gpu_teaches_nothing(tmp_path: Path) -> None:
+    code, said = calibrated(tmp_path, release="0.8.5", free="60.40")
+    assert code == 2
+    assert "another process held about 18." in said
+    assert "vLLM 0.8.5 counts its memory; leave this log out" in said
