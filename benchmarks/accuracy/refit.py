@@ -9,12 +9,12 @@ from statistics import median
 
 from accuracy.predictions import Prediction
 from accuracy.starts import GIB, Start
-from kvgate.budget import non_torch
+from kvgate.budget import fitted
 from kvgate.budget.interval import Interval
 from kvgate.judge.what_if import assess_request
 
 Constants = dict[str, float]
-"""Values in GiB by the name of the constant in kvgate.budget.non_torch."""
+"""Values in GiB by the name of the constant in kvgate.budget.fitted."""
 
 _KERNELS = {"KERNELS": "KERNELS_AND_GRAPHS", "KERNELS_AND_GRAPHS": "KERNELS"}
 _LINKS = {
@@ -96,6 +96,6 @@ def _named(names: Iterable[str], expected: int | str) -> str:
 
 
 def _constant(name: str) -> Interval:
-    constant = getattr(non_torch, name)
-    assert isinstance(constant, Interval)
-    return constant
+    constant = getattr(fitted, name)
+    assert isinstance(constant, fitted.Fitted)
+    return constant.interval

@@ -9,7 +9,7 @@ from accuracy.markdown import fixed, signed
 from accuracy.planners import compare
 from accuracy.predictions import Prediction, grouped, percentile, summarize
 from accuracy.starts import GIB, Start, band_of, read_starts
-from kvgate.budget import non_torch
+from kvgate.budget import fitted
 
 ROW = {"kind": "dense", "gpu_class": "80", "vllm_version": "0.19.0", "tensor_parallel_size": "1", "model": "test/model"}
 
@@ -90,7 +90,7 @@ def test_figures_are_rounded_without_a_negative_zero() -> None:
 
 def test_constants_of_other_sources_move_a_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two logs of one source say 0.25 GiB for kernels and graphs, a third of another source says 0.45."""
-    ours = non_torch.KERNELS_AND_GRAPHS.expected / GIB
+    ours = fitted.KERNELS_AND_GRAPHS.interval.expected / GIB
     group = [new_prediction(50.0, name=name, source=name[0]) for name in ("a1", "a2", "b1")]
     logged = {"a1": 0.25, "a2": 0.25, "b1": 0.45}
     monkeypatch.setattr(

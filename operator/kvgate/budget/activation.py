@@ -3,16 +3,15 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate.budget import fitted
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.layer_activation import EncoderProfile, encoder_profile, layer_bytes, unpacked_bytes, workspace_bytes
 from kvgate.budget.run import Run
-from kvgate.budget.units import KIB, MIB, cdiv, gib, round_up
+from kvgate.budget.units import KIB, MIB, cdiv, round_up
 from kvgate.budget.weights import VOCABULARY_MULTIPLE
 
-DENSE_MARGIN_BYTES = gib(0.06)
-"""One start of a dense text model in 40 is further off than this (0.11 to 0.19, 0.26 eager), because no formula counts small buffers."""
 FLOAT32_BYTES = 4
-"""Bytes of one element. One start in float32 needed 3 hidden states per token more than the formula says; the reason is not known."""
+"""Bytes of one element."""
 
 HALF = 2
 """Rows of the sampler are counted in halves of S × V × 4 bytes, because logits in the model's 16-bit dtype are one half."""
@@ -107,7 +106,13 @@ def peak_activation(run: Run) -> Term:
     return Term(
         name="peak_activation",
         amount=Interval(
-            low=max(0, parts.warm_bytes - margin - spared_by_flashinfer_bytes(run) - encoder.peak_bytes // 4),
+            low=max(
+                0,
+                parts.warm_bytes
+                - margin
+                - spared_by_flashinfer_bytes(run)
+                - (encoder.peak_bytes - encoder.least_bytes),
+            ),
             expected=parts.expected_bytes,
             high=max(parts.cold_bytes, encoder.worst_bytes + parts.kept_bytes) + margin + unpacked_bytes(run),
         ),
@@ -134,12 +139,12 @@ def peak_activation(run: Run) -> Term:
 
 def _margin(run: Run) -> int:
     """Return the error of the formulas: at most half a hidden state per token for the layers of a dense model, more for experts."""
-    margin = DENSE_MARGIN_BYTES + run.token_bytes // 2
+    margin = fitted.ACTIVATION_ERROR.interval.high + fitted.LAYER_ERROR.of(run.token_bytes).high
     if run.is_sparse:
-        margin += gib(0.1) + workspace_bytes(run) // 10
+        margin += fitted.EXPERTS_ERROR.interval.high + fitted.WORKSPACE_ERROR.of(workspace_bytes(run)).high
     if run.draft_tokens:
-        margin += gib(0.2) + run.logits_bytes
-    return margin + (4 * run.token_bytes if run.element_bytes == FLOAT32_BYTES else 0)
+        margin += fitted.DRAFT_ERROR.interval.high + fitted.DRAFT_ROWS_ERROR.of(run.logits_bytes).high
+    return margin + (fitted.FLOAT32_ERROR.of(run.token_bytes).high if run.element_bytes == FLOAT32_BYTES else 0)
 
 
 def compilation(run: Run) -> Compilation:

@@ -14,14 +14,9 @@ from functools import cached_property, partial
 
 from msgspec import Struct
 
+from kvgate.budget import fitted
 from kvgate.budget.interval import Interval
-from kvgate.budget.units import gib
 
-SCATTER_BYTES = gib(0.06)
-"""Half of the difference between starts of one setting on one machine: up to 0.09 GiB in five starts of Qwen2.5-7B and 0.08 in five
-of Llama-3.1-8B (RTX 3090, 0.17.1), 0.05 with GLM-5.1 (H200, 8 ranks), 0.03 with Qwen3.6-35B (RTX 5090, 0.24)."""
-SCATTER_UNIFIED_BYTES = gib(4.5)
-"""The same where CPU and GPU share the memory, because other processes count: two starts of one setting on GB10 were 4.4 GiB apart."""
 IMPLAUSIBLE_SHARE = 5
 """A start that is off by more than this part of the requested memory, a fifth, was not a start of the setting that its record names."""
 MIN_WITNESSES = 2
@@ -102,7 +97,7 @@ class ObservedStart(Struct, frozen=True, kw_only=True):
     """The prediction of the formulas alone."""
     swing_bytes: int = 0
     """Bytes by which a compile cache changes it, by the formulas."""
-    scatter_bytes: int = SCATTER_BYTES
+    scatter_bytes: int = fitted.SCATTER.interval.high
     revision: int = 0
     """Number that grows with every recorded start, so that a verdict can be given as of a revision."""
     source: str = ""

@@ -1,26 +1,10 @@
 """The reserve for CUDA graphs: how many vLLM captures, and what its estimate takes for them."""
 
+from kvgate.budget import fitted
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.lora import graph_cases
 from kvgate.budget.model_shape import CompressedAttention, LatentAttention, RecurrentState
 from kvgate.budget.run import Run
-from kvgate.budget.units import MIB
-
-PIECE_BYTES = round(0.2 * MIB)
-"""Estimate of the V1 runner per layer and graph of a dense model: 22 starts of 0.19 on H100 lie at 0.13 to 0.27, one at 0.53;
-0.12 to 0.26 in six starts of 0.22 to 0.26 on other GPUs."""
-COMPLEX_PIECE_BYTES = round(0.33 * MIB)
-"""The same with experts, MLA or recurrent states: 0.23 to 0.54 in ten starts of 0.19; 0.64 (GLM-5.2) and more where the estimate
-goes wrong."""
-INDEXED_LAYER_BYTES = 60 * MIB
-"""Not understood, so it counts at the high end only: GLM-5.1 on eight RTX PRO 6000 (0.20, S 64) was estimated at 4.8 to 5.1 GiB for
-30 graphs, of which 1.2 were used; GLM-5.2 on GB200 (0.26) at 5.0 for 102 graphs."""
-DFLASH_GRAPH_BYTES = 100 * MIB
-"""Not understood, so it counts at the high end only: Qwen3.6-35B-A3B with DFlash on A800 (0.20.2, S 24) was estimated at 6.24 GiB for
-64 graphs; the same pair on GB10 (0.22, S 8) at 0.65 for 27."""
-V2_PIECE_BYTES = round(0.2 * MIB)
-"""Estimate of the V2 runner, which measures more than it multiplies: 0.15 and 0.17 in two starts (Qwen3.8-27B on RTX 3090 with
-0.29, Llama-3.1-8B on A100 with 0.31). The graphs then used 0.09 to 0.19 on small GPUs, and 0.28 with V1 on H100."""
 
 
 def cuda_graphs(run: Run) -> Term:
@@ -31,7 +15,8 @@ def cuda_graphs(run: Run) -> Term:
     is_complex = run.is_sparse or any(
         isinstance(mixer, LatentAttention | CompressedAttention | RecurrentState) for mixer in mixers
     )
-    piece = V2_PIECE_BYTES if run.v2_runner else COMPLEX_PIECE_BYTES if is_complex else PIECE_BYTES
+    fit = fitted.V2_PIECE if run.v2_runner else fitted.COMPLEX_PIECE if is_complex else fitted.PIECE
+    piece = fit.interval.expected
     cases = graph_cases(run.lora, specializes=run.accounting.lora_graphs_twice)
     piecewise, full = cases * num_piecewise_graphs(run), cases * num_full_graphs(run)
     layers = run.num_layers + (len(run.draft.layers) if run.draft else 0)
@@ -63,13 +48,14 @@ def _spread(run: Run, reserve: int, *, is_complex: bool) -> Interval:
             for layer in run.layers
             for mixer in layer.mixers
         )
-        unexplained = INDEXED_LAYER_BYTES * run.num_layers if picks_tokens and not run.v2_runner else 0
+        unexplained = fitted.INDEXED_LAYER.interval.high * run.num_layers if picks_tokens and not run.v2_runner else 0
         if run.draft is not None and run.draft.method == "dflash" and not run.v2_runner:
-            unexplained += DFLASH_GRAPH_BYTES * (num_piecewise_graphs(run) + num_full_graphs(run))
-        return Interval.around(reserve, below=reserve * 6 // 10, above=max(2 * reserve, unexplained))
-    # no start with adapters prints the estimate of a dense model; Gemma-4-26B-A4B with four sizes (0.25) used 0.17 GiB, expected 0.13
+            graphs = num_piecewise_graphs(run) + num_full_graphs(run)
+            unexplained += fitted.DFLASH_GRAPH.interval.high * graphs
+        error = fitted.GRAPHS_ERROR_COMPLEX.of(reserve)
+        return Interval(low=reserve + error.low, expected=reserve, high=reserve + max(error.high, unexplained))
     alone = run.parallelism.tensor == 1 and not run.lora.enabled
-    return Interval.around(reserve, below=reserve // 2, above=reserve * 8 // 10 if alone else reserve)
+    return Interval.exactly(reserve) + (fitted.GRAPHS_ERROR if alone else fitted.GRAPHS_ERROR_SEVERAL).of(reserve)
 
 
 def captures_graphs(run: Run) -> bool:

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from kvgate.budget import fitted
 from kvgate.budget.matrix import GGUF_METHOD, Cut
 from kvgate.budget.model_shape import (
     DenseMlp,
@@ -113,6 +114,8 @@ class EncoderProfile(Struct, frozen=True, kw_only=True):
     """Embeddings of the largest item, as vLLM counts them."""
     peak_bytes: int = 0
     """Peak while the encoder runs; the language model runs after it."""
+    least_bytes: int = 0
+    """The same at its lowest."""
     worst_bytes: int = 0
     """The same at its highest."""
     kept_bytes: int = 0
@@ -155,11 +158,11 @@ def _profile(encoder: Encoder, item: MediaItem, run: Run) -> EncoderProfile:
     kept_tokens = {"budget": budget, "item": reckoned}.get(run.accounting.pads_encoder_outputs, one)
     embeddings = count * kept_tokens * encoder.embedding_parts * run.shape.hidden_size * run.element_bytes
     peak = inputs + max(patch_bytes * width, embeddings)
-    # the number of frames that a video may have has changed between releases by more than a factor of two
-    worst = 2 * peak if item.modality == "video" else peak + peak // 3
+    error = (fitted.VIDEO_ERROR if item.modality == "video" else fitted.ENCODER_ERROR).of(peak)
     return EncoderProfile(
         item_tokens=reckoned,
         peak_bytes=peak,
-        worst_bytes=max(worst, inputs + patch_bytes * uncut),
+        least_bytes=peak + error.low,
+        worst_bytes=max(peak + error.high, inputs + patch_bytes * uncut),
         kept_bytes=embeddings if run.v2_runner else inputs + embeddings,
     )

@@ -10,10 +10,9 @@ from math import isqrt
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate.budget import fitted
 from kvgate.budget.activation import parts_of, peak_activation
 from kvgate.budget.calibration import (
-    SCATTER_BYTES,
-    SCATTER_UNIFIED_BYTES,
     Correction,
     ObservedStart,
     StartKey,
@@ -29,7 +28,7 @@ from kvgate.budget.offload import Offloaded, offloaded
 from kvgate.budget.request import DEFAULT_GRAPHS, NO_OFFLOAD, BudgetRequest, EngineSettings, GraphSettings
 from kvgate.budget.run import Run, run_of
 from kvgate.budget.settings import Resolved
-from kvgate.budget.units import gib, share_of
+from kvgate.budget.units import share_of
 from kvgate.budget.versions import Accounting, is_newer_than_known
 from kvgate.budget.weights import Weights, checkpoint_ratio, rank_weights
 
@@ -184,7 +183,7 @@ def _start_to_start(run: Run, overhead_bytes: int) -> StartToStart:
     return StartToStart(
         warm_overhead_bytes=overhead_bytes - parts.expected_bytes + parts.warm_bytes,
         cold_overhead_bytes=overhead_bytes - parts.expected_bytes + parts.cold_bytes,
-        scatter_bytes=SCATTER_UNIFIED_BYTES if run.accelerator.unified_memory else SCATTER_BYTES,
+        scatter_bytes=(fitted.SCATTER_UNIFIED if run.accelerator.unified_memory else fitted.SCATTER).interval.high,
     )
 
 
@@ -198,9 +197,9 @@ def _by_formula(run: Run, request: BudgetRequest, resolved: Resolved) -> Ledger:
     )
     uncertainty = share_of(spread, share)
     if is_newer_than_known(request.vllm_version):
-        uncertainty += accelerator.memory_bytes // 50
+        uncertainty += fitted.NEWER_RELEASE.of(accelerator.memory_bytes).high
     if accelerator.vendor != "nvidia":
-        uncertainty += gib(1.5)
+        uncertainty += fitted.OTHER_VENDOR.interval.high
     return _ledger(
         run,
         share_of(accelerator.memory_bytes, share),
@@ -216,7 +215,8 @@ def _ledger(
 ) -> Ledger:
     """Return all terms; the same question returns the same object."""
     if weights_bytes is not None:
-        given = Interval.around(weights_bytes, below=gib(0.01), above=gib(0.01))
+        error = fitted.GIVEN_WEIGHTS_ERROR.interval.high
+        given = Interval.around(weights_bytes, below=error, above=error)
         weights, plain = Term(name="weights", amount=given, formula="as given", source="the request"), None
     else:
         weights, plain = _weights(run, with_drafts=with_drafts)
@@ -261,7 +261,8 @@ def _weights(run: Run, *, with_drafts: bool) -> tuple[Term, int]:
     if with_drafts and run.has_sampler:
         ends = own_ends_bytes(run.shape, run.parallelism, shares_head=run.accounting.mtp_shares_head)
     loaded_bytes = int(weights.loaded_bytes * ratio) + ends
-    margin = _weights_margin(run.shape, loaded_bytes) + abs(loaded_bytes - ends - weights.loaded_bytes) // 10
+    scaled_bytes = abs(loaded_bytes - ends - weights.loaded_bytes)
+    margin = _weights_margin(run.shape, loaded_bytes) + fitted.SCALED_SHARE.of(scaled_bytes).high
     if run.shape.unmodelled and run.parallelism.tensor * run.parallelism.pipeline == 1:
         margin = _weights_margin(run.shape, loaded_bytes)  # nothing is shared out: the checkpoint is what is loaded
     below, above = margin, margin
@@ -308,24 +309,18 @@ def _with_draft(run: Run, draft: Draft, target: Term, plain: int) -> tuple[Term,
 
 
 def _weights_margin(shape: ModelShape, loaded_bytes: int) -> int:
-    """Return the error of logged weights.
-
-    Dense 16-bit text models are off by at most 0.03 GiB (45 starts), towers by 0.1 GiB. Experts and formats that kernels repack are off
-    by up to 1 %, MXFP4 by 2 %, and compressed attention by 3 % (two starts). A format without a formula may be padded as gpt-oss is
-    by Marlin (8 %), and a checkpoint holds drafts and scales that are not loaded.
-    """
-    margin = gib(0.03) + loaded_bytes // 1000
+    """Return the error of logged weights: a little for dense 16-bit models, more for experts, repacked formats and towers."""
+    shares = [fitted.WEIGHTS_SHARE]
     if shape.quantization is not None or shape.is_sparse:
-        margin += loaded_bytes // 100
+        shares.append(fitted.REPACKED_SHARE)
     if shape.quantization is not None and shape.quantization.method == "mxfp4":
-        margin += loaded_bytes // 100
+        shares.append(fitted.MXFP4_SHARE)
     if shape.unmodelled or (shape.quantization is not None and not shape.quantization.has_formula):
-        margin += loaded_bytes // 10
-    if shape.encoders:
-        margin += gib(0.1)
+        shares.append(fitted.UNKNOWN_FORMAT_SHARE)
     if any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers):
-        margin += loaded_bytes * 3 // 100
-    return margin
+        shares.append(fitted.COMPRESSED_SHARE)
+    towers = fitted.TOWER_WEIGHTS_ERROR.interval.high if shape.encoders else 0
+    return fitted.WEIGHTS_ERROR.interval.high + towers + sum(share.of(loaded_bytes).high for share in shares)
 
 
 def _format_name(shape: ModelShape) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from kvgate.budget import fitted
 from kvgate.budget.hardware import SINGLE_GPU
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.lora_classes import has_embeddings, holds_experts_as_one, is_one_module, takes_no_adapters
@@ -15,7 +16,6 @@ from kvgate.budget.matrix import Cut, Matrix
 from kvgate.budget.model_shape import DTYPE_BYTES, End, distinct_layers
 from kvgate.budget.request import BudgetRequest, LoraSettings
 from kvgate.budget.run import Run
-from kvgate.budget.units import MIB
 from kvgate.budget.versions import Accounting, Release, parse_release
 from kvgate.budget.weights import Storage, allocated_bytes, local_expert, local_matrix
 
@@ -56,7 +56,9 @@ def lora_term(run: Run) -> Term | None:
     )
     towers = sum(in_towers) * run.lora.max_loras * _element_bytes(run) if run.lora.tower_connector else 0
     # a checkpoint's class may name its modules otherwise, and old releases keep rows for tokens that adapters add
-    margin = 16 * MIB + expected // 50 + _added_vocabulary_bytes(run)
+    margin = (
+        fitted.ADAPTERS_ERROR.interval.high + fitted.ADAPTERS_SHARE.of(expected).high + _added_vocabulary_bytes(run)
+    )
     below = margin + (expected // 2 if run.lora.target_modules else 0)
     return Term(
         name="lora",

@@ -9,6 +9,7 @@ from itertools import chain
 
 from msgspec import Struct
 
+from kvgate.budget import fitted
 from kvgate.budget.interval import Interval
 from kvgate.budget.matrix import Matrix
 from kvgate.budget.request import OffloadSettings
@@ -82,7 +83,8 @@ def _fetched_ahead(run: Run, asked: OffloadSettings) -> Offloaded:
     moved = list(_sizes(matrices, run, asked.params))
     # layers share a buffer where their parameters are equal
     saved = sum(moved) - asked.prefetch_step * sum(_sizes(dict.fromkeys(matrices), run, asked.params))
-    low, high = saved - sum(moved) // 50, saved + sum(moved) // 50
+    error = fitted.OFFLOADED_SHARE.of(sum(moved))
+    low, high = saved + error.low, saved + error.high
     if _unknown_names(asked.params):
         low, high = min(low, 0), max(high, sum(_sizes(matrices, run, ())))
     return Offloaded(

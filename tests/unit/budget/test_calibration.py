@@ -3,10 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
+from kvgate.budget import fitted
 from kvgate.budget.answer import Budget, plan
 from kvgate.budget.calibration import (
-    SCATTER_BYTES,
-    SCATTER_UNIFIED_BYTES,
     Calibration,
     ObservedStart,
     StartKey,
@@ -54,7 +53,7 @@ def test_a_start_makes_the_next_of_its_setting_known_but_for_scatter() -> None:
     alone, start = available(budget_with(())), a_start(-2.0)
     corrected = available(budget_with((start,)))
     assert corrected.expected == start.available_kv_cache_bytes == alone.expected - gib(2)
-    margin = SCATTER_BYTES + start.resolution_bytes
+    margin = fitted.SCATTER.interval.high + start.resolution_bytes
     assert (corrected.expected - corrected.low, corrected.high - corrected.expected) == (margin, margin)
 
 
@@ -102,7 +101,7 @@ def test_a_neighbour_inside_the_interval_changes_nothing() -> None:
 def test_several_starts_that_agree_span_the_interval() -> None:
     corrected = available(budget_with((a_start(-2.0), a_start(-2.1), a_start(-2.05))))
     alone = available(budget_with(()))
-    margin = SCATTER_BYTES + a_start().resolution_bytes
+    margin = fitted.SCATTER.interval.high + a_start().resolution_bytes
     assert corrected.expected == pytest.approx(alone.expected - gib(2.05), abs=1)
     assert corrected.low == pytest.approx(alone.expected - gib(2.1) - margin, abs=1)
     assert corrected.high == pytest.approx(alone.expected - gib(2.0) + margin, abs=1)
@@ -147,7 +146,7 @@ def test_a_compile_cache_that_may_be_missing_next_time_keeps_the_interval_open()
 def test_where_cpu_and_gpu_share_memory_neighbours_keep_the_interval_wide() -> None:
     asked = {"gpu": "GB10-128GB"}
     corrected = available(budget_with((a_start(-1.0, **asked),), **asked))
-    assert corrected.expected - corrected.low >= SCATTER_UNIFIED_BYTES
+    assert corrected.expected - corrected.low >= fitted.SCATTER_UNIFIED.interval.high
 
 
 def test_a_verdict_can_be_given_as_of_an_earlier_start() -> None:

@@ -1,0 +1,241 @@
+"""Constants that vLLM's source does not give: each was read from logged starts, or is a guess that says so.
+
+Modules use each by its name in this module, so that a benchmark can replace a value and see what rests on it. `benchmarks/accuracy`
+derives every one that has starts from the figures of their logs, by one rule; a test holds the two together.
+"""
+
+from msgspec import Struct
+
+from kvgate.budget.interval import Interval
+from kvgate.budget.units import MIB, gib
+
+THOUSAND = 1000
+"""Shares are counted in thousandths, because figures are integers."""
+
+
+class Fitted(Struct, frozen=True, kw_only=True):
+    """One constant: its value with its error, and what it rests on."""
+
+    interval: Interval
+    """In bytes, or in what `unit` says."""
+    unit: str = "bytes"
+    starts: tuple[str, ...] = ()
+    """Starts of benchmarks/accuracy/starts.csv that show it; none for a guess."""
+    sources: int = 0
+    """Independent sources of these starts: a repository, a page or a log counts once."""
+    why: str
+
+    @property
+    def is_guess(self) -> bool:
+        return not self.starts
+
+    def of(self, size: int) -> Interval:
+        """Return this share, which is stated in thousandths, of a size in bytes."""
+        low, expected, high = (
+            size * part // THOUSAND for part in (self.interval.low, self.interval.expected, self.interval.high)
+        )
+        return Interval(low=low, expected=expected, high=high)
+
+
+def _between(low_gib: float, expected_gib: float, high_gib: float) -> Interval:
+    return Interval(low=gib(low_gib), expected=gib(expected_gib), high=gib(high_gib))
+
+
+def _error(bound: int, *, above: int | None = None) -> Interval:
+    """Return the error of a formula that is right on average."""
+    return Interval(low=-bound, expected=0, high=bound if above is None else above)
+
+
+# Memory outside torch's allocator
+KERNELS = Fitted(
+    interval=_between(0.02, 0.12, 0.3),
+    why="kernel modules that are loaded: 0.02 to 0.16 GiB in 25 starts of one GPU (0.6 to 0.17, and 0.26 on), 0.26 and 0.35 in three",
+)
+KERNELS_AND_GRAPHS = Fitted(
+    interval=_between(0.04, 0.22, 0.35),
+    why="the same where graphs are captured before vLLM reads the figure: 0.24 to 0.27 GiB in 30 starts on H100 and B300, 0.05 to "
+    "0.2 on smaller GPUs",
+)
+UNALIGNED = Fitted(
+    interval=_between(0, 0, 0.25),
+    why="not understood: two starts with a vocabulary that is no multiple of 16 (Granite 3.1, 0.19) show 0.21 GiB more",
+)
+UNIFIED = Fitted(
+    interval=_between(-1, 0.5, 4.5),
+    why="other processes count where CPU and GPU share the memory: logs show -0.5 to 8 GiB",
+)
+CONTEXT = Fitted(
+    interval=_between(0.3, 0.5, 1),
+    why="the CUDA context, in the release that counts all memory in use on the card (0.8)",
+)
+NCCL = Fitted(
+    interval=_between(0.2, 1.6, 3.4),
+    why="all of NCCL over NVLink, before 0.11: 1.3 (H200), 1.7 (H100), 2.0 (A100, 8 ranks), 0.2 (A100 40 GB), 3.4 (H100, 0.6)",
+)
+NCCL_FIRST_USE = Fitted(
+    interval=_between(0.15, 0.41, 0.9),
+    why="channels that NCCL opens for the first collective, after the snapshot: two starts on H100 with 2 ranks (0.11)",
+)
+NCCL_GRAPHS_H100 = Fitted(
+    interval=_between(1.6, 1.86, 2.2),
+    why="the same after graphs were captured: 11 configurations on H100 with 2 and 4 ranks (0.19), 1.82 to 1.98",
+)
+NCCL_GRAPHS = Fitted(
+    interval=_between(0.1, 0.9, 2),
+    why="the same on other GPUs with NVLink: 0.4 (H20), 0.7 (GB200), 1.4 (B300) and 1.5 GiB (H200), one start each",
+)
+STAGES = Fitted(
+    interval=_between(0, 0.2, 1.1),
+    why="links between the stages of a pipeline, which carry little: 0.07 GiB in all in two starts of Llama-3.1-8B (0.19)",
+)
+NCCL_PCIE = Fitted(
+    interval=_between(0, 0.1, 0.7), why="NCCL over PCIe, in any release: 0 to 0.2 GiB in five starts, 0.6 in one"
+)
+
+# Memory in use at start-up, before vLLM's snapshot
+SLACK_CONTEXT = Fitted(
+    interval=_between(0.15, 0.45, 0.75),
+    why="the CUDA context, as total less free memory at start-up: 0.17 to 0.61 GiB in 16 starts of one GPU from L4 to B300",
+)
+SLACK_NVLINK = Fitted(
+    interval=_between(0.3, 1.0, 3.2),
+    why="communicators over NVLink: 0.93 (H100, 2 ranks, 0.11), 2.0 (GB200, 4 ranks), 3.0 (B300)",
+)
+SLACK_PCIE = Fitted(
+    interval=_between(0.1, 0.4, 2),
+    why="communicators over PCIe: 0.2 (24 GB, 2 ranks), 0.5 (RTX PRO 6000, 4 ranks), 2 (L4, 2 ranks, a fault of torch 2.11)",
+)
+SLACK_ELSEWHERE = Fitted(interval=_between(0, 0.4, 2.5), why="GPUs of other vendors: 0.33 GiB in one start on MI300X")
+SLACK_UNIFIED = Fitted(
+    interval=_between(0, 3, 12),
+    why="GPUs that share the CPU's memory: all that the host uses counts too, 2 to 10 GiB on GB10",
+)
+
+# Peak activation: errors of the formulas, because none counts small buffers
+ACTIVATION_ERROR = Fitted(
+    interval=_error(gib(0.06)),
+    why="one start of a dense text model in 40 is further off (0.11 to 0.19, 0.26 eager), because no formula counts small buffers",
+)
+LAYER_ERROR = Fitted(
+    interval=_error(500),
+    unit="thousandths of a hidden state per token",
+    why="the layers of a dense model, at most half of one",
+)
+EXPERTS_ERROR = Fitted(interval=_error(gib(0.1)), why="small buffers beside the workspace of the experts")
+WORKSPACE_ERROR = Fitted(
+    interval=_error(100), unit="thousandths of the experts' workspace", why="other expert kernels than Triton's"
+)
+DRAFT_ERROR = Fitted(interval=_error(gib(0.2)), why="buffers of speculative decoding; few starts print their peak")
+DRAFT_ROWS_ERROR = Fitted(
+    interval=_error(1000), unit="thousandths of the logits", why="one more copy of the rows that are verified"
+)
+FLOAT32_ERROR = Fitted(
+    interval=_error(4000),
+    unit="thousandths of a hidden state per token",
+    why="not understood: one start in float32 needed 3 hidden states per token more than the formula says",
+)
+ENCODER_ERROR = Fitted(
+    interval=_error(250, above=333),
+    unit="thousandths of the encoder's peak",
+    why="images and sounds: Gemma-3 and Mistral Small 3.1 (0.19) and Llava (0.10) agree to 0.01 GiB, Qwen3-VL (0.11) to 0.1",
+)
+VIDEO_ERROR = Fitted(
+    interval=_error(250, above=1000),
+    unit="thousandths of the encoder's peak",
+    why="the number of frames that a video may have has changed between releases by more than a factor of two",
+)
+
+# The reserve for CUDA graphs
+PIECE = Fitted(
+    interval=Interval.exactly(round(0.2 * MIB)),
+    unit="bytes per layer and graph",
+    why="estimate of the V1 runner for a dense model: 22 starts of 0.19 on H100 lie at 0.13 to 0.27, one at 0.53; 0.12 to 0.26 in six "
+    "starts of 0.22 to 0.26 on other GPUs",
+)
+COMPLEX_PIECE = Fitted(
+    interval=Interval.exactly(round(0.33 * MIB)),
+    unit="bytes per layer and graph",
+    why="the same with experts, MLA or recurrent states: 0.23 to 0.54 in ten starts of 0.19; 0.64 (GLM-5.2) and more where the "
+    "estimate goes wrong",
+)
+V2_PIECE = Fitted(
+    interval=Interval.exactly(round(0.2 * MIB)),
+    unit="bytes per layer and graph",
+    why="estimate of the V2 runner, which measures more than it multiplies: 0.15 and 0.17 in two starts (Qwen3.8-27B on RTX 3090 with "
+    "0.29, Llama-3.1-8B on A100 with 0.31); the graphs then used 0.09 to 0.19 on small GPUs, and 0.28 with V1 on H100",
+)
+GRAPHS_ERROR = Fitted(
+    interval=_error(500, above=800),
+    unit="thousandths of the reserve",
+    why="coarse: vLLM captures two graphs of each kind and multiplies the second, in steps of the driver's 2 MiB",
+)
+GRAPHS_ERROR_SEVERAL = Fitted(
+    interval=_error(500, above=1000),
+    unit="thousandths of the reserve",
+    why="the same with several ranks or adapters; Gemma-4-26B-A4B with four sizes of adapters (0.25) used 0.17 GiB, expected 0.13",
+)
+GRAPHS_ERROR_COMPLEX = Fitted(
+    interval=_error(600, above=2000),
+    unit="thousandths of the reserve",
+    why="the same with experts, MLA, recurrent states or drafts, which consist of many small kernels",
+)
+INDEXED_LAYER = Fitted(
+    interval=Interval(low=0, expected=0, high=60 * MIB),
+    unit="bytes per layer",
+    why="not understood, so it counts at the high end only: GLM-5.1 on eight RTX PRO 6000 (0.20, S 64) was estimated at 4.8 to 5.1 GiB "
+    "for 30 graphs, of which 1.2 were used; GLM-5.2 on GB200 (0.26) at 5.0 for 102 graphs",
+)
+DFLASH_GRAPH = Fitted(
+    interval=Interval(low=0, expected=0, high=100 * MIB),
+    unit="bytes per graph",
+    why="not understood, so it counts at the high end only: Qwen3.6-35B-A3B with DFlash on A800 (0.20.2, S 24) was estimated at 6.24 GiB "
+    "for 64 graphs; the same pair on GB10 (0.22, S 8) at 0.65 for 27",
+)
+
+# Weights: errors of the formulas against "Model loading took"
+WEIGHTS_ERROR = Fitted(interval=_error(gib(0.03)), why="dense 16-bit text models (45 starts)")
+WEIGHTS_SHARE = Fitted(interval=_error(1), unit="thousandths of the weights", why="the same for large models")
+REPACKED_SHARE = Fitted(
+    interval=_error(10), unit="thousandths of the weights", why="experts, and formats that kernels repack: up to 1 %"
+)
+MXFP4_SHARE = Fitted(interval=_error(10), unit="thousandths of the weights", why="MXFP4 is off by up to 2 % in all")
+COMPRESSED_SHARE = Fitted(
+    interval=_error(30), unit="thousandths of the weights", why="compressed attention: 3 % (two starts)"
+)
+UNKNOWN_FORMAT_SHARE = Fitted(
+    interval=_error(100),
+    unit="thousandths of the weights",
+    why="a format without a formula may be padded as gpt-oss is by Marlin (8 %), and a checkpoint holds drafts and scales that are not "
+    "loaded",
+)
+SCALED_SHARE = Fitted(
+    interval=_error(100),
+    unit="thousandths of what the checkpoint's size adds",
+    why="the part that is scaled to the checkpoint",
+)
+TOWER_WEIGHTS_ERROR = Fitted(interval=_error(gib(0.1)), why="towers of images and sounds")
+GIVEN_WEIGHTS_ERROR = Fitted(interval=_error(gib(0.01)), why="weights that the user gave, as a log rounds them")
+ADAPTERS_ERROR = Fitted(interval=_error(16 * MIB), why="small buffers of adapters")
+ADAPTERS_SHARE = Fitted(
+    interval=_error(20), unit="thousandths of the adapters", why="a checkpoint's class may name its modules otherwise"
+)
+OFFLOADED_SHARE = Fitted(
+    interval=_error(20), unit="thousandths of the offloaded weights", why="the order of parameters within a layer"
+)
+
+# The whole sum
+OTHER_VENDOR = Fitted(interval=_error(gib(1.5)), why="few logs of other vendors' GPUs")
+NEWER_RELEASE = Fitted(
+    interval=_error(20),
+    unit="thousandths of the GPU's memory",
+    why="there are no logs of releases that are newer than known",
+)
+SCATTER = Fitted(
+    interval=_error(gib(0.06)),
+    why="half of the difference between starts of one setting on one machine: up to 0.09 GiB in five starts of Qwen2.5-7B and 0.08 in "
+    "five of Llama-3.1-8B (RTX 3090, 0.17.1), 0.05 with GLM-5.1 (H200, 8 ranks), 0.03 with Qwen3.6-35B (RTX 5090, 0.24)",
+)
+SCATTER_UNIFIED = Fitted(
+    interval=_error(gib(4.5)),
+    why="the same where CPU and GPU share the memory, because other processes count: two starts of one setting on GB10 were 4.4 GiB apart",
+)

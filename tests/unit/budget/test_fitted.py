@@ -1,0 +1,43 @@
+"""Fitted constants: they live in one module, every one is used, and each says what it rests on."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kvgate.budget import fitted
+from kvgate.budget.fitted import Fitted
+from kvgate.budget.interval import Interval
+
+CONSTANTS = {name: value for name, value in vars(fitted).items() if isinstance(value, Fitted)}
+BUDGET = Path(fitted.__file__).parent
+
+
+def test_every_constant_is_used_through_the_module_so_that_a_benchmark_can_replace_it() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in BUDGET.glob("*.py"))
+    used = set(re.findall(r"fitted\.([A-Z][A-Z0-9_]+)", text))
+    assert used == CONSTANTS.keys()
+
+
+def test_no_other_module_of_the_budget_states_a_figure_in_gib() -> None:
+    elsewhere = [
+        f"{path.name}: {line.strip()}"
+        for path in BUDGET.glob("*.py")
+        if path.name not in ("fitted.py", "units.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"\bgib\(-?[0-9.]+\)", line) and "memory_bytes" not in line
+    ]
+    assert not elsewhere
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_a_constant_says_why_it_has_its_value(name: str) -> None:
+    constant = CONSTANTS[name]
+    assert len(constant.why) > 20
+    assert constant.sources <= len(constant.starts)
+    assert constant.is_guess == (not constant.starts)
+
+
+def test_a_share_is_stated_in_thousandths() -> None:
+    share = Fitted(interval=Interval(low=-250, expected=0, high=500), unit="thousandths", why="a test of shares")
+    assert share.of(8000) == Interval(low=-2000, expected=0, high=4000)
