@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         StartState,
     )
     from kvgate.budget.capacity import Demand, KVCache
+    from kvgate.budget.circumstances import NOTHING_TOLD, Circumstances
     from kvgate.budget.draft import Draft
     from kvgate.budget.errors import BudgetError, UnknownVersion, UnmodelledKind
     from kvgate.budget.hardware import SINGLE_GPU, Accelerator, Parallelism
@@ -84,6 +85,10 @@ _NAMES = {
     "capacity": (
         "Demand",
         "KVCache",
+    ),
+    "circumstances": (
+        "NOTHING_TOLD",
+        "Circumstances",
     ),
     "draft": ("Draft",),
     "errors": (
@@ -154,6 +159,7 @@ __all__ = [
     "MIN_WITNESSES",
     "NEWEST",
     "NOTHING_OBSERVED",
+    "NOTHING_TOLD",
     "OLDEST",
     "SINGLE_GPU",
     "Accelerator",
@@ -166,6 +172,7 @@ __all__ = [
     "BudgetRequest",
     "Calibration",
     "CalibrationScope",
+    "Circumstances",
     "Correction",
     "Demand",
     "Draft",

@@ -4,7 +4,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget import fitted
-from kvgate.budget.interval import Interval, Term
+from kvgate.budget.circumstances import compile_cache_of, sampler_of
+from kvgate.budget.interval import Fact, Interval, Term
 from kvgate.budget.layer_activation import EncoderProfile, encoder_profile, layer_bytes, unpacked_bytes, workspace_bytes
 from kvgate.budget.run import Run
 from kvgate.budget.units import KIB, MIB, cdiv, round_up
@@ -26,7 +27,7 @@ class Compilation(Struct, frozen=True, kw_only=True):
     """Memory that torch.compile takes while it works inside the profile run, in bytes of one rank."""
 
     peak_bytes: int = 0
-    """Peak of compilation with an empty cache, before the first forward pass."""
+    """Peak of compilation with an empty cache, before the first forward pass; 0 where the cache is known to be warm."""
     expected_bytes: int = 0
     """The same where a start is expected to compile: a pod without a volume for VLLM_CACHE_ROOT always does."""
     fragment_bytes: int = 0
@@ -43,6 +44,10 @@ class Parts(Struct, frozen=True, kw_only=True):
     workspace_bytes: int
     layer_bytes: int
     sampler_bytes: int
+    """The sampler that is expected."""
+    least_sampler_bytes: int
+    """The sampler that takes least, of those that may run."""
+    most_sampler_bytes: int
     penalties_bytes: int
     library_bytes: int
 
@@ -53,22 +58,23 @@ class Parts(Struct, frozen=True, kw_only=True):
 
     @property
     def warm_bytes(self) -> int:
-        """Peak with the compile cache of an earlier start."""
-        text = self.encoder.kept_bytes + self.workspace_bytes + max(self.layer_bytes, self.sampler_bytes)
-        return max(self.encoder.peak_bytes, text) + self.kept_bytes
+        """Least peak: with the compile cache of an earlier start."""
+        return self._peak(self.least_sampler_bytes, 0)
 
     @property
     def expected_bytes(self) -> int:
         """Peak of the kind of start that the release is expected to make."""
-        return self._compiled(self.compiler.expected_bytes) + self.compiler.fragment_bytes
+        return self._peak(self.sampler_bytes, self.compiler.expected_bytes) + self.compiler.fragment_bytes
 
     @property
     def cold_bytes(self) -> int:
-        """Peak without a compile cache, at its highest."""
-        return self._compiled(self.compiler.peak_bytes) + self.compiler.worst_fragment_bytes
+        """Highest peak: without a compile cache, unless it is known to be warm."""
+        return self._peak(self.most_sampler_bytes, self.compiler.peak_bytes) + self.compiler.worst_fragment_bytes
 
-    def _compiled(self, compiler_bytes: int) -> int:
-        return max(self.warm_bytes, self.encoder.kept_bytes + compiler_bytes + self.kept_bytes)
+    def _peak(self, sampler_bytes: int, compiler_bytes: int) -> int:
+        text = self.workspace_bytes + max(self.layer_bytes, sampler_bytes)
+        steps = max(self.encoder.peak_bytes, self.encoder.kept_bytes + max(text, compiler_bytes))
+        return steps + self.kept_bytes
 
 
 def parts_of(run: Run) -> Parts:
@@ -77,12 +83,18 @@ def parts_of(run: Run) -> Parts:
     blas_workspace = 32 * MIB if run.accelerator.capability_major in (9, 10) else 8 * MIB + 128 * KIB
     # hidden states of other layers that the target keeps for the draft: one of each layer for every token (EAGLE-3)
     handed_over_bytes = run.draft.target_states * run.token_bytes if run.draft else 0
+    sampler = sampler_of(run.circumstances, run.accounting, run.accelerator)
+    sampler_bytes = other_sampler_bytes = bytes_of_sampler(run, sampler.value)
+    if not sampler.is_known:
+        other_sampler_bytes = bytes_of_sampler(run, sampler.other)
     return Parts(
         encoder=encoder_profile(run),
         compiler=compilation(run),
         workspace_bytes=workspace_bytes(run),
         layer_bytes=max(layer_bytes(run), _draft_layer_bytes(run)) + handed_over_bytes,
-        sampler_bytes=sampler_bytes(run),
+        sampler_bytes=sampler_bytes,
+        least_sampler_bytes=min(sampler_bytes, other_sampler_bytes),
+        most_sampler_bytes=max(sampler_bytes, other_sampler_bytes),
         penalties_bytes=penalty_bytes(run),
         library_bytes=blas_workspace,
     )
@@ -106,18 +118,13 @@ def peak_activation(run: Run) -> Term:
     return Term(
         name="peak_activation",
         amount=Interval(
-            low=max(
-                0,
-                parts.warm_bytes
-                - margin
-                - spared_by_flashinfer_bytes(run)
-                - (encoder.peak_bytes - encoder.least_bytes),
-            ),
+            low=max(0, parts.warm_bytes - margin - (encoder.peak_bytes - encoder.least_bytes)),
             expected=parts.expected_bytes,
             high=max(parts.cold_bytes, encoder.worst_bytes + parts.kept_bytes) + margin + unpacked_bytes(run),
         ),
         formula="max(encoder, compiler, encoder_kept + workspace + max(layer, sampler)) + fragments + penalties + blas_workspace",
         source="vLLM 0.19 and 0.29, profile_run; 36 configurations of 0.19.0 on H100 and 7 of 0.11.0 within 0.03 GiB",
+        facts=facts_of(run),
         inputs=(
             ("max_num_batched_tokens", run.max_num_batched_tokens),
             ("sampler_rows", run.sampler_rows),
@@ -135,6 +142,12 @@ def peak_activation(run: Run) -> Term:
             ("blas_workspace_bytes", parts.library_bytes),
         ),
     )
+
+
+def facts_of(run: Run) -> tuple[Fact, ...]:
+    """Return the circumstances that decide the peak."""
+    sampler = sampler_of(run.circumstances, run.accounting, run.accelerator)
+    return (sampler, compile_cache_of(run.circumstances, run.accounting)) if run.is_compiled else (sampler,)
 
 
 def _margin(run: Run) -> int:
@@ -165,9 +178,12 @@ def compilation(run: Run) -> Compilation:
         tables = (matrix for matrix in run.shape.everywhere if matrix.name == "embed_tokens_per_layer")
         unexplained = sum(_table_bytes(run, matrix.rows[0].count, matrix.columns) for matrix in tables)
         left = table
+    cache = compile_cache_of(run.circumstances, run.accounting)
+    is_warm = cache.is_known and cache.value == "warm"
+    seen = run.accounting.cold_compile_seen
     return Compilation(
-        peak_bytes=table,
-        expected_bytes=table if run.accounting.cold_compile_seen else 0,
+        peak_bytes=0 if is_warm else table,
+        expected_bytes=table if seen and not is_warm else 0,
         fragment_bytes=left,
         worst_fragment_bytes=left + unexplained,
     )
@@ -177,7 +193,7 @@ def _table_bytes(run: Run, vocab_size: int, width: int) -> int:
     return round_up(vocab_size, VOCABULARY_MULTIPLE) // run.parallelism.tensor * width * run.element_bytes
 
 
-def sampler_bytes(run: Run) -> int:
+def bytes_of_sampler(run: Run, sampler: str) -> int:
     """Peak of the sampler's dummy run, with what was alive before it; 0 on stages without the head.
 
     Rows at the peak, read in the source of each sampler: logits in 16 and 32 bits (0.5 + 1), then
@@ -190,20 +206,15 @@ def sampler_bytes(run: Run) -> int:
     rows = run.sampler_rows * run.shape.hidden_size * run.element_bytes
     if run.v2_runner:
         return run.logits_bytes * run.element_bytes // 4 + run.token_bytes + rows
-    halves = run.accounting.sampler_half_rows - (1 if run.element_bytes == 4 else 0)
+    halves = UNSORTED_HALF_ROWS if sampler == "flashinfer" else run.accounting.sampler_half_rows
+    halves -= 1 if run.element_bytes == 4 else 0
     halves += DRAFT_HALF_ROWS if run.draft_tokens else 0
     scratch = 0
-    if run.accounting.sampler_program_rows:
-        # one row per program of the Triton kernel, a program per multiprocessor (0.17+, `apply_top_k_top_p_triton`)
-        scratch = min(run.sampler_rows, run.accelerator.multiprocessors) * run.shape.vocab_size * 4
+    if run.accounting.sampler_program_rows and (sampler == "pytorch" or run.accounting.samples_with_generators):
+        # one row per program of the Triton kernel, a program per multiprocessor (0.17 to 0.33, `apply_top_k_top_p_triton`)
+        programs = min(1 << (run.sampler_rows - 1).bit_length(), run.accelerator.multiprocessors)
+        scratch = programs * run.shape.vocab_size * 4
     return run.logits_bytes * halves // HALF + run.token_bytes + 2 * rows + scratch
-
-
-def spared_by_flashinfer_bytes(run: Run) -> int:
-    """Bytes that FlashInfer saves where it is installed: V1 before 0.12 then samples without sorting (two of eight starts)."""
-    if not (run.has_sampler and run.accounting.samples_with_flashinfer_if_installed):
-        return 0
-    return run.logits_bytes * (run.accounting.sampler_half_rows - UNSORTED_HALF_ROWS) // HALF
 
 
 def penalty_bytes(run: Run) -> int:

@@ -161,6 +161,7 @@ def of_term(term: Term, parts: tuple[WeightPart, ...] = ()) -> Explanation:
         doubt=DOUBTS[term.name],
         inputs=term.inputs,
         parts=parts,
+        notes=tuple(fact.text for fact in term.facts),
     )
 
 

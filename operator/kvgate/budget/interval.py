@@ -61,6 +61,28 @@ def verdict_of(demand: int, available: Interval) -> Verdict:
     return Verdict.MAY_NOT_FIT
 
 
+class Fact(Struct, frozen=True, kw_only=True):
+    """A circumstance as a term of the ledger takes it."""
+
+    name: str
+    value: str
+    """The value that the expected figure goes by."""
+    other: str = ""
+    """The value that may hold instead, which the interval covers; empty where the value is known."""
+    why: str
+
+    @property
+    def is_known(self) -> bool:
+        return not self.other
+
+    @property
+    def text(self) -> str:
+        """One sentence for people."""
+        if self.is_known:
+            return f"{self.name} is {self.value}: {self.why}"
+        return f"{self.name} is not known: {self.value} is expected, the range covers {self.other} too; {self.why}"
+
+
 class Term(Struct, frozen=True, kw_only=True):
     """A use of GPU memory that vLLM takes out of the budget before the KV cache gets the rest."""
 
@@ -71,5 +93,7 @@ class Term(Struct, frozen=True, kw_only=True):
     """The formula in the symbols of `inputs`, on one line."""
     source: str
     """Source of the formula, or the starts behind its constants."""
+    facts: tuple[Fact, ...] = ()
+    """Circumstances that the term goes by."""
     inputs: tuple[tuple[str, int | str], ...] = ()
     """Numbers that the formula uses, and the parts that it puts together; bytes where the name ends in `_bytes`."""

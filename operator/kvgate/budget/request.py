@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
+from kvgate.budget.circumstances import NOTHING_TOLD, Circumstances
 from kvgate.budget.draft import Draft, of_draft
 from kvgate.budget.hardware import SINGLE_GPU, Accelerator, Parallelism
 from kvgate.budget.model_shape import ModelShape
@@ -239,6 +240,8 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
     """True where the model's own longest request does not bind: the user overrides its config, or lets vLLM take longer requests."""
     is_whole: bool = False
     """True where nothing was left out, so that None means vLLM's default and not a missing fact."""
+    circumstances: Circumstances = NOTHING_TOLD
+    """Facts of the start that are no argument of vLLM, where they are known."""
     calibration: Calibration = NOTHING_OBSERVED
     """Observed starts, which correct the prediction of the formulas."""
 

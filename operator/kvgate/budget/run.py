@@ -7,6 +7,7 @@ from sys import maxsize
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate.budget.circumstances import NOTHING_TOLD, Circumstances
 from kvgate.budget.draft import Draft
 from kvgate.budget.hardware import SINGLE_GPU, Accelerator, Parallelism
 from kvgate.budget.matrix import whole
@@ -68,6 +69,7 @@ class Run(Struct, frozen=True, kw_only=True):
     """Release of vLLM, for tables of model classes."""
     lora: LoraSettings = NO_LORA
     offload: OffloadSettings = NO_OFFLOAD
+    circumstances: Circumstances = NOTHING_TOLD
 
     @property
     def num_layers(self) -> int:
@@ -145,6 +147,7 @@ def run_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, s
         release=min(parse_release(request.vllm_version), NEWEST),
         lora=asked.lora if asked.lora.enabled else NO_LORA,
         offload=asked.offload,
+        circumstances=request.circumstances,
     )
 
 

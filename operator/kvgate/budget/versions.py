@@ -72,10 +72,16 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     pads_encoder_outputs: str = ""
     """Embeddings that the profile run keeps for every item: as many as the `budget`, or as the largest `item` has by vLLM's count;
     empty: as many as the item has."""
-    samples_with_flashinfer_if_installed: bool = False
-    """True where the container image decides which sampler runs; the sorting one is expected."""
+    flashinfer_samples: str = "never"
+    """When FlashInfer samples with top-k and top-p: `never`; `installed` where it is (the image decides); `requested` by
+    VLLM_USE_FLASHINFER_SAMPLER; `default` unless that variable says no (`TopKTopPSampler.__init__`)."""
+    flashinfer_capabilities: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (99, 0))
+    """Least and highest compute capability on which it does (`FlashInferBackend.supports_compute_capability`)."""
     sampler_program_rows: bool = False
     """True where the sampler keeps a scratch row for each of its programs (Triton top-k and top-p)."""
+    samples_with_generators: bool = False
+    """True where the profile also samples with a generator of a request's own, which FlashInfer cannot do, so that the kernels of the
+    other sampler run as well (`_dummy_sampler_run`)."""
     expert_workspace_persists: bool = False
     """True where expert workspaces outlive the profile run and add to its peak instead of being inside it."""
     estimates_graphs: bool = False
@@ -197,20 +203,20 @@ _DENSE_V2_FIRST = frozenset({
     "Qwen3ForCausalLM", "LlamaForCausalLM", "MistralForCausalLM", "DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM", "GraniteMoeForCausalLM",
 })  # fmt: skip
 
-_CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
+_CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 6), {"batched_tokens_cover_model_len": True}),
     ((0, 8), {
         "batched_tokens_cover_model_len": False,
         "v1_engine": True,
-        "samples_with_flashinfer_if_installed": True,
+        "flashinfer_samples": "installed",
         "whole_card_non_torch": True,
     }),
     ((0, 9), {"falls_back_to_float16": True, "whole_card_non_torch": False, "hybrid_kv_cache_manager": True}),
     ((0, 11), {"pads_encoder_outputs": "budget", "nccl_in_budget": False, "full_graphs": True, "v0_reads_fp8_caches": False}),
+    ((0, 11, 1), {"flashinfer_samples": "requested", "flashinfer_capabilities": ((7, 5), (12, 1))}),
     ((0, 12), {
         "defaults_to_unscaled_length": True,
         "pads_encoder_outputs": "item",
-        "samples_with_flashinfer_if_installed": False,
         "compiler_tries_kernels": True,
         "graphs_by_level": True,
         "lora_in_experts": True,
@@ -247,9 +253,13 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "wrapper_ties_embeddings": True,
         "scheduled_tokens_leave_draft_slots": True,
     }),
-    ((0, 21), {"tokens_by_concurrency": True, "nvfp4_capabilities": frozenset({10})}),
+    ((0, 21), {
+        "flashinfer_samples": "default",
+        "samples_with_generators": True,
+        "tokens_by_concurrency": True,
+        "nvfp4_capabilities": frozenset({10}),
+    }),
     ((0, 22), {
-        "sampler_program_rows": False,
         "unsplit_large_blocks": True,
         "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"}),
         "drafts_beside_all_states": True,
@@ -258,6 +268,7 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
         "v2_runner_architectures": _DENSE_V2_FIRST,
         "interleaved_positions_have_room": False,
         "fp8_cache_capability": (8, 0),
+        "flashinfer_capabilities": ((8, 0), (12, 1)),
     }),
     ((0, 25), {"batch_holds_media_item": True, "shares_prompts": None}),
     ((0, 26), {
@@ -273,11 +284,12 @@ _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     ((0, 32), {"nvfp4_capabilities": frozenset({8, 9, 10, 12}), "state_modes": frozenset({"align"})}),
     ((0, 33), {"plugs_in_kv_cache_dtypes": True}),
 )  # fmt: skip
-"""Changes of each release, as a person read them. The last row is the newest release whose memory profiling is understood; it is empty
-if that release changed no byte. KV cache dtypes and batch limits stand in `release_tables`, which `make vllm-release` writes."""
+"""Changes of each release, or of one that only mends another (0.11.1), as a person read them. The last row is the newest release whose
+memory profiling is understood; it is empty if that release changed no byte. KV cache dtypes and batch limits stand in
+`release_tables`, which `make vllm-release` writes."""
 
-OLDEST: Release = _CHANGES[0][0]
-NEWEST: Release = _CHANGES[-1][0]
+OLDEST: Release = (_CHANGES[0][0][0], _CHANGES[0][0][1])
+NEWEST: Release = (_CHANGES[-1][0][0], _CHANGES[-1][0][1])
 DEFAULT_VERSION = "0.33.0"
 """Release that kvgate assumes where the user names none."""
 
@@ -309,11 +321,11 @@ def is_newer_than_known(version: str) -> bool:
 
 def accounting_of(version: str) -> Accounting:
     """Return the accounting of a release; a release newer than the table counts as the newest. Raises UnknownVersion below 0.6."""
-    return _accounting(parse_release(version))
+    return _accounting(parse_patch(version))
 
 
 @lru_cache(maxsize=256)
-def _accounting(release: Release) -> Accounting:
+def _accounting(release: tuple[int, int, int]) -> Accounting:
     if release < OLDEST:
         raise UnknownVersion(
             f"vLLM {release[0]}.{release[1]} is older than {OLDEST[0]}.{OLDEST[1]}, the oldest release that kvgate knows"

@@ -36,7 +36,7 @@ from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named
 from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT, QUANTIZATION_CONTRADICTS_CHECKPOINT
 from kvgate.vllm.arguments import option_name
-from kvgate.vllm.settings import SPEC_SETTINGS, engine_settings, stretches_length, unmodelled_kinds
+from kvgate.vllm.settings import SPEC_SETTINGS, circumstances_of, engine_settings, stretches_length, unmodelled_kinds
 from kvgate.vllm.variables import ALLOW_LONG
 
 if TYPE_CHECKING:
@@ -234,8 +234,24 @@ def _request(
         unmodelled_variables=environment.kinds,
         is_stretched=stretches_length(values),
         is_whole=True,
+        circumstances=circumstances_of({**_told_by_rendering(spec), **extra.known, **environment.told}),
         calibration=facts.calibration,
     )
+
+
+def _told_by_rendering(spec: InferenceDeploymentSpec) -> dict[str, Any]:
+    """Return the circumstances of the pods that are rendered from a spec.
+
+    An emptyDir is empty when a pod starts for the first time, and what is promised must hold then. A claim may hold what an earlier
+    pod has compiled, or nothing.
+    """
+    image = spec.vllm.image
+    told: dict[str, Any] = {"usage_context": "server"}
+    if image is None or image.partition("@")[0].rpartition(":")[0].endswith("vllm/vllm-openai"):
+        told["installed_by"] = "image"
+    if spec.template.cache_claim_name is None:
+        told["compile_cache"] = "cold"
+    return told
 
 
 def _settings(vllm: Vllm, extra: Mapping[str, Any]) -> EngineSettings:

@@ -21,6 +21,7 @@ from kvgate.vllm.variables import (
     is_outside_cache,
     looks_secret,
     moving,
+    told_by,
 )
 
 if TYPE_CHECKING:
@@ -130,6 +131,8 @@ class PodEnvironment(Struct, frozen=True, kw_only=True):
     """Features without a formula that its variables switch on."""
     allows_any_length: bool = False
     """vLLM takes any max_model_len."""
+    told: Mapping[str, Any] = {}
+    """Circumstances that its variables tell, by the names of `vllm/settings.py`."""
     findings: tuple[Finding, ...] = ()
 
 
@@ -138,6 +141,7 @@ def read_environment(spec: InferenceDeploymentSpec) -> PodEnvironment:
     variables = spec.template.env or ()
     return PodEnvironment(
         kinds=tuple(row.unmodelled for each in variables if (row := moving(each.name, _text(each))) and row.unmodelled),
+        told=told_by({each.name: each.value or "" for each in variables if each.secret_key_ref is None}),
         allows_any_length=any(each.name == ALLOW_LONG and allows_any_length(each.value or "") for each in variables),
         findings=tuple(found for index, each in enumerate(variables) for found in _about_variable(each, index)),
     )

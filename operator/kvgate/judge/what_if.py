@@ -29,6 +29,8 @@ from kvgate.vllm.arguments import option_name
 from kvgate.vllm.overrides import overridden, shape_overrides
 from kvgate.vllm.settings import (
     DECIDING,
+    WHAT_IFS,
+    circumstances_of,
     engine_settings,
     read_settings,
     stretches_length,
@@ -38,7 +40,7 @@ from kvgate.vllm.settings import (
 from kvgate.vllm.values import UnusableValue
 from kvgate.vllm.variables import ALLOW_LONG
 
-_KEYS = DECIDING | {"id", "revision", ALLOW_LONG}
+_KEYS = DECIDING | {setting.name for setting in WHAT_IFS} | {"id", "revision", ALLOW_LONG}
 
 
 ACCELERATOR_NOT_LISTED = Rule(
@@ -151,6 +153,7 @@ def read_request(
         draft=draft,
         vllm_version=version,
         settings=engine_settings(known),
+        circumstances=circumstances_of(known),
         guarantee=guarantee,
         is_whole=is_whole,
         weights_bytes=known.get("weights_bytes"),

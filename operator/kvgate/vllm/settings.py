@@ -9,7 +9,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from kvgate.budget import AUTO_MAX_MODEL_LEN, EngineSettings, LoraSettings, OffloadSettings, Parallelism
+from kvgate.budget import (
+    AUTO_MAX_MODEL_LEN,
+    NOTHING_TOLD,
+    Circumstances,
+    EngineSettings,
+    LoraSettings,
+    OffloadSettings,
+    Parallelism,
+)
 from kvgate.budget.versions import Release
 from kvgate.rules.finding import Rule, Scope, SettingName, Severity, Words, words
 from kvgate.vllm import values
@@ -92,6 +100,23 @@ SETTINGS: tuple[Setting, ...] = (
             help="Accelerator, such as H100-SXM-80GB; a name of several, such as H100, is answered with all of them."),
     Setting(name="gpu_memory_bytes", read=_bytes, help="Memory of one GPU as vLLM sees it; it wins over the catalogue."),
     Setting(name="vllm_version", read=text, help="Release of vLLM."),
+    # Circumstances of the start, which are no options of vLLM.
+    Setting(name="installed_by", read=values.installation, budget="circumstances.installed_by",
+            help="image: vLLM's own image; pip: the wheel, or another image."),
+    Setting(name="sampler", read=one_of("flashinfer", "pytorch"), budget="circumstances.sampler",
+            help="Who samples, as vLLM's log says: flashinfer or pytorch."),
+    Setting(name="use_flashinfer_sampler", read=truth, budget="circumstances.use_flashinfer_sampler", is_switch=True,
+            help="VLLM_USE_FLASHINFER_SAMPLER."),
+    Setting(name="compile_cache", read=one_of("warm", "cold"), budget="circumstances.compile_cache",
+            help="warm: an earlier start has filled VLLM_CACHE_ROOT; cold: this one compiles."),
+    Setting(name="usage_context", read=one_of("server", "llm", "engine"), budget="circumstances.usage_context",
+            help="server: vllm serve; llm: the class LLM; engine: an engine that a program builds itself."),
+    Setting(name="links", read=one_of("nvlink", "pcie"), budget="circumstances.links",
+            help="Links between the GPUs: nvlink or pcie."),
+    Setting(name="symmetric_memory", read=truth, budget="circumstances.symmetric_memory", is_switch=True,
+            help="VLLM_ALLREDUCE_USE_SYMM_MEM."),
+    Setting(name="estimates_graphs", read=truth, budget="circumstances.estimates_graphs", is_switch=True,
+            help="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS."),
     # Lengths, batches and the KV cache.
     Setting(name="max_model_len", read=values.tokens_or_auto, budget="max_model_len", owner=_SPEC,
             help="Longest request, prompt and output together: 32768, 32k, 32K, or auto for the longest that fits."),
@@ -131,6 +156,8 @@ SETTINGS: tuple[Setting, ...] = (
             help="Move experts between GPUs while serving."),
     Setting(name="enable_elastic_ep", read=truth, budget="parallelism.elastic", is_switch=True,
             help="Let data parallel ranks be added later; the memory of each stays as it is."),
+    Setting(name="disable_custom_all_reduce", read=truth, budget="circumstances.disable_custom_all_reduce", is_switch=True,
+            help="Reduce with NCCL alone."),
     # Blocks, CUDA graphs, scheduling.
     Setting(name="block_size", read=whole(16384), budget="block_size", owner=_SPEC, help="Tokens of a KV cache block."),
     Setting(name="enforce_eager", read=truth, budget="enforce_eager", owner=_SPEC, is_switch=True, help="Run without CUDA graphs."),
@@ -222,7 +249,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="all2all_backend", is_mentioned=True, harmless=("allgather_reducescatter", "naive")),
     Setting(name="mm_ipc_gpu_memory_gb", is_mentioned=True, harmless=(0,)),
     Setting(name="mm_processor_device", is_mentioned=True, harmless=("auto", "cpu")),
-    Setting(name="attention_backend", is_mentioned=True, harmless=("auto",)),
+    Setting(name="attention_backend", read=values.backend_name, budget="circumstances.attention_backend", is_mentioned=True,
+            harmless=("auto",), help="Attention backend: FLASH_ATTN, FLASHINFER, TRITON_ATTN …"),
     Setting(name="model_impl", is_mentioned=True, harmless=("auto", "vllm")),
     Setting(name="worker_extension_cls", is_mentioned=True, harmless=("",)),
 )  # fmt: skip
@@ -247,15 +275,20 @@ _PARTS_OF_SPECULATION = {
 }
 """Options that each give one key of `--speculative-config`: since 0.22, and those of V0 up to 0.8."""
 
-DECIDING = frozenset(setting.name for setting in SETTINGS if setting.is_asked or setting.unmodelled).union(
-    _PARTS_OF_SPECULATION
-)
+DECIDING = frozenset(
+    setting.name for setting in SETTINGS if (setting.is_asked and not setting.is_mentioned) or setting.unmodelled
+).union(_PARTS_OF_SPECULATION)
 """Names of the settings without whose value no verdict is possible."""
 
 _UNMODELLED = tuple(setting for setting in SETTINGS if setting.unmodelled)
 _BUDGET = {setting.name: setting.budget for setting in SETTINGS if setting.budget}
 _GROUPS: Mapping[str, type[Struct]] = {"parallelism": Parallelism, "lora": LoraSettings, "offload": OffloadSettings}
 """Records inside EngineSettings, by the name before the dot."""
+_CIRCUMSTANCES = {
+    setting.name: setting.budget.partition(".")[2]
+    for setting in SETTINGS
+    if setting.budget.startswith("circumstances.")
+}
 
 
 INVALID_SETTING = Rule(
@@ -302,12 +335,18 @@ def engine_settings(known: Mapping[str, Any]) -> EngineSettings:
     grouped: dict[str, dict[str, Any]] = {}
     for name, value in known.items():
         group, _, field = _BUDGET.get(name, "").rpartition(".")
-        if group:
+        if group in _GROUPS:
             grouped.setdefault(group, {})[field] = value
-        elif field:
+        elif field and not group:
             own[field] = value
     own |= {group: _GROUPS[group](**fields) for group, fields in grouped.items()}
     return EngineSettings(**own)
+
+
+def circumstances_of(known: Mapping[str, Any]) -> Circumstances:
+    """Return the circumstances that typed values by vLLM's names, or kvgate's own, tell."""
+    told = {field: known[name] for name, field in _CIRCUMSTANCES.items() if name in known}
+    return Circumstances(**told) if told else NOTHING_TOLD
 
 
 def unmodelled_kinds(given: Mapping[str, Any], release: Release) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ it is not if it tunes the program that was judged (NCCL_*, HF_*, most of VLLM_*,
 """
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -107,14 +109,46 @@ MOVING: tuple[MovingVariable, ...] = (
     MovingVariable(name="VLLM_ENABLE_STARTUP_PLAN", unmodelled="", harmless=_OFF),
     MovingVariable(name="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", unmodelled=""),
     MovingVariable(name="VLLM_USE_V2_MODEL_RUNNER", unmodelled=""),
-    MovingVariable(name="VLLM_DISABLE_COMPILE_CACHE", unmodelled="", harmless=_OFF),
     MovingVariable(name="VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE", unmodelled=""),
     MovingVariable(name="VLLM_SPARSE_INDEXER_MAX_LOGITS_MB", unmodelled=""),
     MovingVariable(name="VLLM_DEEPEP_BUFFER_SIZE_MB", unmodelled=""),
     MovingVariable(name="VLLM_ATTENTION_BACKEND", unmodelled=""),
-    MovingVariable(name="VLLM_USE_FLASHINFER_SAMPLER", unmodelled=""),
     MovingVariable(name="VLLM_BATCH_INVARIANT", unmodelled="", harmless=_OFF),
 )
+
+
+class TellingVariable(Struct, frozen=True, kw_only=True):
+    """A variable that tells a circumstance of the start, which the budget knows how to take."""
+
+    name: str
+    setting: str
+    """Name of the circumstance in `vllm/settings.py`."""
+    values: Mapping[str, Any]
+    """Its values by the variable's texts in lower case; another text tells nothing."""
+
+
+_SWITCH: Mapping[str, Any] = {"1": True, "true": True, "0": False, "false": False}
+TELLING: tuple[TellingVariable, ...] = (
+    TellingVariable(name="VLLM_USE_FLASHINFER_SAMPLER", setting="use_flashinfer_sampler", values=_SWITCH),
+    TellingVariable(name="VLLM_DISABLE_COMPILE_CACHE", setting="compile_cache", values={"1": "cold", "true": "cold"}),
+    TellingVariable(name="VLLM_ALLREDUCE_USE_SYMM_MEM", setting="symmetric_memory", values=_SWITCH),
+    TellingVariable(name="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", setting="estimates_graphs", values=_SWITCH),
+)
+BACKEND_VARIABLE = "VLLM_ATTENTION_BACKEND"
+"""Variable that named the attention backend before `--attention-backend` did."""
+
+
+def told_by(variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return the circumstances that variables tell, by the names of `vllm/settings.py`."""
+    told = {
+        row.setting: row.values[text]
+        for row in TELLING
+        if (text := variables.get(row.name, "").strip().lower()) in row.values
+    }
+    if backend := variables.get(BACKEND_VARIABLE, "").strip():
+        told["attention_backend"] = backend.upper()
+    return told
+
 
 ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 """Variable of vLLM by which it takes any max_model_len."""

@@ -13,6 +13,7 @@ from msgspec.structs import fields
 import kvgate
 from kvgate.api.crd import structural_schema
 from kvgate.api.v1alpha1 import Vllm
+from kvgate.budget.circumstances import Circumstances
 from kvgate.budget.hardware import Parallelism
 from kvgate.budget.request import EngineSettings, LoraSettings, OffloadSettings
 from kvgate.vllm.options import Option, options
@@ -29,7 +30,10 @@ from kvgate.vllm.settings import (
 )
 from kvgate.vllm.values import UnusableValue, truth
 
-FACTS = {"model_config", "draft_config", "gpu", "gpu_memory_bytes", "vllm_version", "checkpoint_bytes", "weights_bytes"}
+FACTS = {
+    "model_config", "draft_config", "gpu", "gpu_memory_bytes", "vllm_version", "checkpoint_bytes", "weights_bytes", "installed_by",
+    "sampler", "use_flashinfer_sampler", "compile_cache", "usage_context", "links", "symmetric_memory", "estimates_graphs",
+}  # fmt: skip
 """Rows that are no options of vLLM."""
 CRD = structural_schema(Vllm)["properties"]
 
@@ -49,7 +53,12 @@ def test_no_two_rows_share_a_name_or_a_flag() -> None:
 
 
 def test_every_field_of_the_budget_has_one_row() -> None:
-    groups = {"parallelism": Parallelism, "lora": LoraSettings, "offload": OffloadSettings}
+    groups = {
+        "parallelism": Parallelism,
+        "lora": LoraSettings,
+        "offload": OffloadSettings,
+        "circumstances": Circumstances,
+    }
     written = {f"{name}.{each.name}" for name, record in groups.items() for each in fields(record)}
     written |= {each.name for each in fields(EngineSettings)} - set(groups)
     assert sorted(setting.budget for setting in SETTINGS if setting.budget) == sorted(written)

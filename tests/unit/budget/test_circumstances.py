@@ -1,0 +1,88 @@
+"""Circumstances of a start: what the ledger takes for known, and what it keeps open."""
+
+import pytest
+
+from kvgate.budget.answer import plan
+from kvgate.budget.circumstances import Circumstances, compile_cache_of, sampler_of
+from kvgate.budget.interval import Interval, Term
+from kvgate.budget.units import gib
+from kvgate.budget.versions import accounting_of
+from support.builders import catalogue_accelerator, catalogue_shape, new_request
+
+H100 = catalogue_accelerator("H100-SXM-80GB")
+
+
+def peak(
+    told: Circumstances, version: str, model: str = "Qwen/Qwen2.5-7B-Instruct", gpu: str = "H100-SXM-80GB"
+) -> Term:
+    request = new_request(
+        shape=catalogue_shape(model), accelerator=catalogue_accelerator(gpu), vllm_version=version, circumstances=told
+    )
+    ledger = plan(request).stages[0].ledger
+    assert ledger is not None
+    return ledger.lines[1]
+
+
+@pytest.mark.parametrize(
+    ("version", "told", "gpu", "expected", "other"),
+    [
+        ("0.7.3", {"installed_by": "image"}, "H100-SXM-80GB", "pytorch", ""),
+        ("0.8.5", {"installed_by": "image"}, "H100-SXM-80GB", "flashinfer", ""),
+        ("0.10.1", {"installed_by": "pip"}, "H100-SXM-80GB", "pytorch", "flashinfer"),
+        ("0.11.0", {}, "H100-SXM-80GB", "pytorch", "flashinfer"),
+        ("0.11.0", {"installed_by": "image", "use_flashinfer_sampler": False}, "H100-SXM-80GB", "pytorch", ""),
+        ("0.11.0", {"use_flashinfer_sampler": True}, "H100-SXM-80GB", "flashinfer", ""),
+        ("0.11.1", {"installed_by": "image"}, "H100-SXM-80GB", "pytorch", ""),
+        ("0.11.2", {"use_flashinfer_sampler": True}, "H100-SXM-80GB", "flashinfer", ""),
+        ("0.20.2", {}, "H100-SXM-80GB", "pytorch", ""),
+        ("0.21.0", {}, "H100-SXM-80GB", "flashinfer", ""),
+        ("0.23.0", {}, "T4-16GB", "flashinfer", ""),
+        ("0.24.0", {}, "T4-16GB", "pytorch", ""),
+        ("0.21.0", {}, "MI300X-192GB", "pytorch", ""),
+        ("0.21.0", {"sampler": "pytorch"}, "H100-SXM-80GB", "pytorch", ""),
+    ],
+)
+def test_the_sampler_follows_from_the_image_the_release_and_the_gpu(
+    version: str, told: dict[str, str], gpu: str, expected: str, other: str
+) -> None:
+    fact = sampler_of(Circumstances(**told), accounting_of(version), catalogue_accelerator(gpu))  # type: ignore[arg-type]
+    assert (fact.value, fact.other) == (expected, other)
+    assert fact.is_known is not bool(other)
+    assert ("not known" in fact.text) is bool(other)
+
+
+def test_a_mixture_of_samplers_expects_one_and_covers_the_other() -> None:
+    sorting = peak(Circumstances(sampler="pytorch"), "0.10.1").amount
+    flashinfer = peak(Circumstances(sampler="flashinfer"), "0.10.1").amount
+    open_ = peak(Circumstances(), "0.10.1").amount
+    assert open_.expected == sorting.expected
+    assert flashinfer.expected < sorting.expected - gib(2)
+    assert (open_.low, open_.high) == (flashinfer.low, sorting.high)
+    assert covers(open_, flashinfer.expected)
+    assert covers(open_, sorting.expected)
+
+
+def covers(amount: Interval, value: int) -> bool:
+    return amount.low <= value <= amount.high
+
+
+def test_a_release_that_mends_another_may_choose_another_sampler() -> None:
+    before, after = (peak(Circumstances(installed_by="image"), version).amount for version in ("0.11.0", "0.11.1"))
+    assert before.expected < after.expected - gib(2)
+
+
+def test_the_compile_cache_is_a_mixture_unless_it_is_told() -> None:
+    accounting = accounting_of("0.22.0")
+    assert compile_cache_of(Circumstances(compile_cache="warm"), accounting).is_known
+    assert compile_cache_of(Circumstances(), accounting).other == "warm"
+    model = "Qwen/Qwen2.5-7B-Instruct"
+    cold, warm, open_ = (
+        peak(Circumstances(compile_cache=told), "0.22.0", model, "RTX-4090-24GB").amount
+        for told in ("cold", "warm", None)
+    )
+    assert open_.expected == cold.expected > warm.expected
+    assert covers(open_, warm.expected)
+
+
+def test_the_ledger_names_the_circumstances_it_goes_by() -> None:
+    assert [fact.name for fact in peak(Circumstances(), "0.10.1").facts] == ["sampler", "compile cache"]
