@@ -8,11 +8,10 @@ in its own namespace (unless the scope is the cluster), and alone it widens the 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, partial
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from kvgate.budget import fitted
 from kvgate.budget.interval import Interval
@@ -174,22 +173,21 @@ class _Weighed(Struct, frozen=True, kw_only=True):
     """Starts that only widen the interval."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Calibration:
+class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Observed starts, looked up by setting; it is compared by identity, because it is part of questions that are cached."""
 
     starts: tuple[ObservedStart, ...] = ()
     scope: CalibrationScope | None = None
     """None: a file of the user's own, of which every start counts for every object."""
-    _whole: "Calibration | None" = field(default=None, repr=False)
+    _whole: "Calibration | None" = None
     """The calibration whose index this one uses, because a thousand objects may be judged as of a thousand revisions."""
     _reader: tuple[str, str] = ("", "")
     """(namespace, name) of the object that is judged, if there are starts of it; else empty."""
-    _earlier: dict[int, "Calibration"] = field(default_factory=dict, init=False, repr=False)
-    _views: dict[tuple[str, str], "Calibration"] = field(default_factory=dict, init=False, repr=False)
-    _weighed: dict[StartKey, _Weighed] = field(default_factory=dict, init=False, repr=False)
+    _earlier: dict[int, "Calibration"] = field(default_factory=dict)
+    _views: dict[tuple[str, str], "Calibration"] = field(default_factory=dict)
+    _weighed: dict[StartKey, _Weighed] = field(default_factory=dict)
     """Weighed starts of the settings that were looked up before."""
-    _spans: dict[tuple[object, ...], tuple[int, int, int] | None] = field(default_factory=dict, init=False, repr=False)
+    _spans: dict[tuple[object, ...], tuple[int, int, int] | None] = field(default_factory=dict)
     """(lowest residual, highest residual, starts) of the neighbourhoods that were looked up before."""
 
     @cached_property

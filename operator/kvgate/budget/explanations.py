@@ -13,9 +13,10 @@ from kvgate.budget.run import built_shape
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB, MIB, format_gib
 from kvgate.budget.weights import WeightPart, Weights, weight_parts
+from kvgate.text.patterns import pattern
 
 Inputs = tuple[tuple[str, int | str], ...]
-_NAME = re.compile(r"[a-z_]{2,}")
+_NAME = pattern(r"[a-z_]{2,}")
 
 LEDGER_TERMS = ("total", "requested", "parameter", "weights", "peak_activation", "non_torch", "cuda_graph", "lora")
 CACHE_TERMS = ("bytes_per_block", "request")

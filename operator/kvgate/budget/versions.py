@@ -3,7 +3,6 @@
 The facts were read in the source of the named releases. A boundary such as 0.27 means: absent in 0.26.0 and present in 0.27.1.
 """
 
-import re
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
@@ -15,6 +14,7 @@ from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.hardware import Accelerator
 from kvgate.budget.release_tables import BATCH_TIERS, KV_CACHE_DTYPES
 from kvgate.budget.units import GIB
+from kvgate.text.patterns import pattern
 
 Release = tuple[int, int]
 """(0, 33) stands for 0.33.x, because accounting changes with minor releases."""
@@ -293,7 +293,7 @@ NEWEST: Release = (_CHANGES[-1][0][0], _CHANGES[-1][0][1])
 DEFAULT_VERSION = "0.33.0"
 """Release that kvgate assumes where the user names none."""
 
-_VERSION = re.compile(
+_VERSION = pattern(
     r"v?(?P<major>\d{1,9})\.(?P<minor>\d{1,9})(?!\d)(?:\.(?P<patch>\d{1,9})(?!\d))?(?:[.+\-]?\w[\w.+\-]*)?"
 )
 

@@ -5,7 +5,6 @@ teaches only where its image is trusted.
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -27,6 +26,7 @@ from kvgate.budget import (
     observed_start,
 )
 from kvgate.budget.units import format_gib, gib
+from kvgate.text.patterns import pattern
 
 FORMAT_VERSION = 2
 OLD_FORMAT_VERSION = 1
@@ -51,7 +51,7 @@ MAX_IMAGE = 400
 """Characters of a repository (255 at most) and its digest."""
 MAX_SOURCE = 200
 _HUB = "docker.io"
-_PATTERN = re.compile(r"[a-z0-9._/:*?\[\]-]+")
+_PATTERN = pattern(r"[a-z0-9._/:*?\[\]-]+")
 """Characters of a repository, and wildcards."""
 
 _KEY_TYPES = {field.name: field.type for field in fields(StartKey)}
@@ -102,16 +102,16 @@ class Trust(Struct, frozen=True, kw_only=True):
     def of(cls, patterns: Iterable[str], scope: str) -> "Trust":
         """Read patterns; an empty one stands for no image. Raises ValueError that names the pattern and what is wrong with it."""
         images = []
-        for pattern in filter(None, patterns):
-            if "@" in pattern or ":" in pattern.rpartition("/")[2]:
+        for given in filter(None, patterns):
+            if "@" in given or ":" in given.rpartition("/")[2]:
                 raise ValueError(
-                    f"{pattern!r} names a tag or a digest; give the repository alone, such as vllm/vllm-openai"
+                    f"{given!r} names a tag or a digest; give the repository alone, such as vllm/vllm-openai"
                 )
-            if not _PATTERN.fullmatch(pattern):
+            if not _PATTERN.fullmatch(given):
                 raise ValueError(
-                    f"{pattern!r} is not a repository; give one such as vllm/vllm-openai or registry.example/team/*"
+                    f"{given!r} is not a repository; give one such as vllm/vllm-openai or registry.example/team/*"
                 )
-            images.append(pattern if pattern.startswith("*") else image_repository(pattern))
+            images.append(given if given.startswith("*") else image_repository(given))
         return cls(images=tuple(images), scope=CalibrationScope(scope))
 
     def distrust(self, declared: str, ran: str) -> str:

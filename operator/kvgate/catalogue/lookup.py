@@ -9,6 +9,7 @@ from typing import Any
 
 from kvgate.budget import Accelerator
 from kvgate.budget.units import MIB
+from kvgate.text.patterns import pattern
 
 DATA = Path(__file__).parent / "data"
 """The folder of the data files."""
@@ -94,7 +95,7 @@ _MAKERS = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct", "radeon", 
 """Words that a name may have or lack."""
 
 
-_PROFILE = re.compile(r"\d+g(?:\.\d+gb)?")
+_PROFILE = pattern(r"\d+g(?:\.\d+gb)?")
 """`1g.5gb`, which only a slice has in its name."""
 
 

@@ -5,7 +5,6 @@ line: any look-up costs a few milliseconds.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -13,11 +12,12 @@ from typing import Any
 from msgspec import Struct
 
 from kvgate.catalogue.lookup import DATA, close_matches, read_yaml
+from kvgate.text.patterns import pattern
 
 _QUANTIZATION = ("quantization_config", "compression_config")
 _SERVED = ("confidence", "source", "parameters", "safetensors_bytes", "holds", "base", "quantization_config", "config")
 """Keys of an entry that are read at run time; the others state its provenance."""
-_HEAD = re.compile(rb'\{"name":"([^"]+)","aliases":(\[[^\]]*\])')
+_HEAD = pattern(rb'\{"name":"([^"]+)","aliases":(\[[^\]]*\])')
 
 
 class ModelEntry(Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from math import isfinite
 from msgspec import Struct
 
 from kvgate.checkpoint.tensors import DTYPES, MAX_NAME, MAX_TENSORS, CheckpointError, StoredTensor
+from kvgate.text.patterns import pattern
 
 MAGIC = b"GGUF"
 MAX_HEADER_BYTES = 64_000_000
@@ -38,7 +39,7 @@ GGML_TYPES: dict[int, str] = {
 _FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """Type of a metadata value → `struct` format."""
 _TEXT, _LIST = 8, 9
-_SPLIT = re.compile(r"(?P<stem>.*)-(?P<number>\d+)-of-(?P<count>\d+)\.gguf", re.ASCII)
+_SPLIT = pattern(r"(?P<stem>.*)-(?P<number>\d+)-of-(?P<count>\d+)\.gguf", re.ASCII)
 
 
 class Truncated(CheckpointError):

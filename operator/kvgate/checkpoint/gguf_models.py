@@ -14,6 +14,7 @@ from msgspec import Struct
 from kvgate.checkpoint.gguf import GGML_TYPES, GgufFile, Value
 from kvgate.checkpoint.tensors import CheckpointError, StoredTensor
 from kvgate.hf_config.fields import LARGEST
+from kvgate.text.patterns import pattern
 
 _KEYS = {
     "context_length": "max_position_embeddings",
@@ -109,7 +110,7 @@ _FAMILIES: dict[str, _Family] = {
 transformers makes no config of gpt-oss, deepseek2 and command-r: vLLM takes them with a config.json beside them, or --hf-config-path.
 """
 
-_LAYER = re.compile(r"blk\.(?P<layer>\d+)\.(?P<module>\w+)\.(?P<suffix>\w+)", re.ASCII)
+_LAYER = pattern(r"blk\.(?P<layer>\d+)\.(?P<module>\w+)\.(?P<suffix>\w+)", re.ASCII)
 _ENDS = {
     "token_embd": "model.embed_tokens",
     "output": "lm_head",

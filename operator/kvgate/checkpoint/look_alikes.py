@@ -4,7 +4,6 @@ vLLM runs many such classes by its Transformers backend. The answer is assumed, 
 tensors prove the weights and the heads of keys and values, and nothing proves that a layer caches them as others do.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from kvgate.budget.weights import rank_weights
 from kvgate.checkpoint.stored_formats import loaded_bytes
 from kvgate.checkpoint.tensors import FLOATS, TensorGroup
 from kvgate.hf_config import ModelConfigError, read_config
+from kvgate.text.patterns import pattern
 
 CLASSES = (
     "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "ArceeForCausalLM", "Olmo2ForCausalLM", "Gemma2ForCausalLM",
@@ -25,8 +25,8 @@ CLASSES = (
 """Classes of plain decoders, one of each make: they differ in norms, biases, feed-forward blocks and experts."""
 SHARE = 1000
 """Bytes that differ by less than one part in so many are equal. One KV head of Llama-3.1-8B more or less is 4 parts."""
-_KEYS = re.compile(r"(?:.*\.)?(?:k_proj|key)\.weight")
-_FUSED = re.compile(r"(?:.*\.)?(?:qkv_proj|query_key_value|Wqkv|qkv)\.weight")
+_KEYS = pattern(r"(?:.*\.)?(?:k_proj|key)\.weight")
+_FUSED = pattern(r"(?:.*\.)?(?:qkv_proj|query_key_value|Wqkv|qkv)\.weight")
 
 
 def look_alike(

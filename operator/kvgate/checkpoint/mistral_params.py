@@ -7,6 +7,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from kvgate.checkpoint.tensors import CheckpointError, StoredTensor
+from kvgate.text.patterns import pattern
 
 PARAMS = "params.json"
 CONFIG = "config.json"
@@ -65,7 +66,7 @@ _MODULES = {
 """Modules of a layer → their names in Hugging Face's checkpoints (vLLM 0.32, `mistral_mapping` and `MistralLarge3ForCausalLM`)."""
 _ENDS = {"tok_embeddings": "model.embed_tokens", "output": "lm_head", "norm": "model.norm"}
 _SUFFIXES = {"qscale_weight": "weight_scale", "qscale_act": "input_scale"}
-_LAYER = re.compile(r"layers\.(?P<layer>\d+)\.(?P<module>[\w.]+)\.(?P<suffix>\w+)", re.ASCII)
+_LAYER = pattern(r"layers\.(?P<layer>\d+)\.(?P<module>[\w.]+)\.(?P<suffix>\w+)", re.ASCII)
 
 
 def reads_params(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,9 +10,7 @@ from msgspec.structs import replace
 
 from kvgate.budget.matrix import GGUF_METHOD, WeightFormat
 from kvgate.budget.model_shape import ModelShape
-from kvgate.checkpoint.look_alikes import look_alike
 from kvgate.checkpoint.not_fetched import NotFetched
-from kvgate.checkpoint.stored_formats import with_stored_formats
 from kvgate.checkpoint.tensors import CheckpointError, TensorGroup, check_summary
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.fields import parse_config_text
@@ -157,12 +154,17 @@ class Content(Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=16)
 def content_of(published: Published) -> Content:
     """Return the digest of the facts, and how long they are as text."""
+    from hashlib import sha256  # as late as the imports of shape_of: models of the catalogue need none of them
+
     text = json_text(to_json(published), is_compact=True)
     return Content(digest=sha256(text.encode()).digest(), num_characters=len(text))
 
 
 def shape_of(published: Published, *, quantization: str | None = None, dtype: str | None = None) -> ModelShape:
     """Return the shape of a checkpoint; `quantization` and `dtype` are vLLM's arguments. Raises ModelConfigError."""
+    from kvgate.checkpoint.look_alikes import look_alike
+    from kvgate.checkpoint.stored_formats import with_stored_formats
+
     if published.adapter and not published.config:
         base = str(published.adapter.get("base_model_name_or_path") or "its base model")[:200]
         message = f"it is a LoRA adapter of {base} and no model; serve that with --enable-lora --lora-modules NAME={published.name}"

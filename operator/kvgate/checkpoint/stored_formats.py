@@ -23,20 +23,21 @@ from kvgate.budget.model_shape import DTYPE_BYTES, LayerShape, ModelShape, Unmod
 from kvgate.budget.weights import whole_bytes
 from kvgate.checkpoint.tensors import DTYPES, FLOATS, TensorGroup
 from kvgate.hf_config.modules import MODULES
+from kvgate.text.patterns import pattern
 
 TOLERANCE = 100
 """Bytes that differ by less than one part in so many confirm a format. Formats differ by 3 % or more (groups of 64 or of 128)."""
 _SMALL_BYTES = 2048
 """Bytes that a tensor may have beyond a format's formula: tables of quantisation levels (bitsandbytes), scalars of scales."""
-_IN_LAYER = re.compile(r"(?:(?P<before>[\w.]+)\.)?(?:layers|h|blocks)\.(?P<layer>\{\})\.(?P<tail>.+)")
-_IN_DRAFT = re.compile(r"(?:[\w.]+\.)?mtp\.layers\.\{\}\.(?P<tail>.+)")
+_IN_LAYER = pattern(r"(?:(?P<before>[\w.]+)\.)?(?:layers|h|blocks)\.(?P<layer>\{\})\.(?P<tail>.+)")
+_IN_DRAFT = pattern(r"(?:[\w.]+\.)?mtp\.layers\.\{\}\.(?P<tail>.+)")
 """The layer of a draft that is numbered by itself; most drafts count on behind the last layer."""
 _TEXT_PARTS = frozenset({"model", "language_model", "text_model", "backbone", "transformer", "decoder", "llm"})
 _EXPERTS = frozenset({"experts", "layer_experts"})
 _NEVER_LOADED = ("inv_freq", "cos_cached", "sin_cached")
 """Tables of rotary positions that older checkpoints hold (vLLM 0.32, `AutoWeightsLoader`)."""
-_HEAD = re.compile(r"(?:language_model\.|model\.)?(?:lm_head|output|embed_out)\.(?P<suffix>\w+)")
-_EMBEDDING = re.compile(r"(?:[\w.]+\.)?(?:embed_tokens|tok_embeddings|word_embeddings|wte|embed_in|embeddings)\.weight")
+_HEAD = pattern(r"(?:language_model\.|model\.)?(?:lm_head|output|embed_out)\.(?P<suffix>\w+)")
+_EMBEDDING = pattern(r"(?:[\w.]+\.)?(?:embed_tokens|tok_embeddings|word_embeddings|wte|embed_in|embeddings)\.weight")
 
 
 class _Stored(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,6 @@ Text for people is made of lines, and each line is made inert: a name cannot col
 a command that a log of CI obeys. Only a `Styled` part brings colours.
 """
 
-import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
@@ -12,8 +11,9 @@ import click
 from msgspec import Struct
 
 from kvgate.text.inert import inert, inert_line
+from kvgate.text.patterns import pattern
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]{1,20}m")
+_COLOURS = pattern(r"\x1b\[[0-9;]{1,20}m")
 
 
 class Styled(Struct, frozen=True, kw_only=True):

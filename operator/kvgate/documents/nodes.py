@@ -8,12 +8,14 @@ import gc
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import yaml
+from msgspec import Struct
 from yaml.constructor import SafeConstructor
+
+from kvgate.text.patterns import pattern
 
 MAX_DEPTH = 100
 """Levels of nesting; a pod template has a dozen."""
@@ -27,14 +29,14 @@ _SAFE_SIZE = 1000
 """Fewer brackets and shorter lines than this cannot nest deep enough to exhaust the parser's stack."""
 _LONG = 1_000_000
 """Characters."""
-_ALIASES = re.compile(r"(?:^|[\s\[{,:-])[&*][^\s*&]", re.MULTILINE)
+_ALIASES = pattern(r"(?:^|[\s\[{,:-])[&*][^\s*&]", re.MULTILINE)
 """Pattern of a possible anchor or alias: only composing shows that an alias has no anchor."""
 _NUM_EVENTS_OF_A_SCALAR = 5
 """Start and end of stream and document, and the scalar."""
 _TOO_MANY = (f"the input holds more than {MAX_NODES} keys and values", "check its parts one by one")
 _SHORT = 100
 """Characters; the tag of a longer scalar is not kept for the next time."""
-_SURROGATES = re.compile(
+_SURROGATES = pattern(
     r"\\(?:\\|u(?P<high>[dD][89abAB][0-9a-fA-F]{2})(?:\\u(?P<low>[dD][c-fC-F][0-9a-fA-F]{2}))?|u[dD][c-fC-F]..)"
 )
 """Halves of a character beyond 16 bits, as JSON escapes it, or an escaped backslash."""
@@ -49,8 +51,8 @@ _TEXTS = frozenset({_STR, _TIMESTAMP})
 """Tags of scalars that are read as text: for Kubernetes a date is one."""
 _PLAIN_DEPTH = 50
 """Deeper nodes are not plain."""
-_PLAIN_INT = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
-_PLAIN_FLOAT = re.compile(r"-?[0-9]{1,17}\.[0-9]{1,17}")
+_PLAIN_INT = pattern(r"-?(?:0|[1-9][0-9]{0,17})")
+_PLAIN_FLOAT = pattern(r"-?[0-9]{1,17}\.[0-9]{1,17}")
 
 _Base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RESOLVERS: Mapping[str, list[tuple[str, re.Pattern[str]]]] = _Base.yaml_implicit_resolvers
@@ -67,8 +69,7 @@ class YamlError(ValueError):
         self.column = mark.column + 1 if mark else 1
 
 
-@dataclass(slots=True)
-class NodeRoom:
+class NodeRoom(Struct):
     """Nodes that may still be made: one takes 300 to 400 bytes, so that all of them take less than a GiB."""
 
     left: int = MAX_NODES

@@ -1,6 +1,5 @@
 """Positions in files: from the path of a field to its line, also in YAML that stands as text in a field of other YAML."""
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -10,8 +9,9 @@ from msgspec import Struct
 
 from kvgate.documents.nodes import YamlError, compose, construct
 from kvgate.rules.finding import Finding, Rule, Scope, Severity
+from kvgate.text.patterns import pattern
 
-_STEP = re.compile(r'\[(\d+)\]|\["([^"]*)"\]|\.?([^.\[\]]+)')
+_STEP = pattern(r'\[(\d+)\]|\["([^"]*)"\]|\.?([^.\[\]]+)')
 
 _MAX_MERGES = 20
 """Mappings merged into mappings; nobody writes more."""

@@ -9,16 +9,18 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
+from kvgate.text.patterns import pattern
+
 MAX_DOCUMENT_BYTES = 32 << 20
 """A cluster stores no object of more than 3 MiB; a List of many is one document."""
 MAX_STREAM_BYTES = 1 << 30
 """Size of one file or stream; manifests are never larger."""
 _BLOCK_BYTES = 1 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_MARKER = re.compile(rb"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
-_DIRECTIVE = re.compile(r"^%.*$", re.MULTILINE)
-_COMMENT = re.compile(r"#\s*kvgate:(.*)")
-_SAYS_NOTHING = re.compile(r"\s*(?:#|---|$)")
+_MARKER = pattern(rb"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
+_DIRECTIVE = pattern(r"^%.*$", re.MULTILINE)
+_COMMENT = pattern(r"#\s*kvgate:(.*)")
+_SAYS_NOTHING = pattern(r"\s*(?:#|---|$)")
 
 
 class NotText(ValueError):

@@ -7,13 +7,14 @@ from msgspec import Struct
 from kvgate.checkpoint.not_fetched import Reason
 from kvgate.fetching.limits import CouldNotFetch
 from kvgate.text.inert import inert
+from kvgate.text.patterns import pattern
 
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_-])?"
-_REPOSITORY = re.compile(rf"(?:{_PART}/)?{_PART}", re.ASCII)
+_REPOSITORY = pattern(rf"(?:{_PART}/)?{_PART}", re.ASCII)
 """Names that huggingface_hub takes (2.4, `validate_repo_id`)."""
-_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,254}", re.ASCII)
-_GGUF_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,254}\.gguf", re.ASCII)
-_QUANTIZATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{1,31}", re.ASCII)
+_REVISION = pattern(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,254}", re.ASCII)
+_GGUF_FILE = pattern(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,254}\.gguf", re.ASCII)
+_QUANTIZATION = pattern(r"[A-Za-z0-9][A-Za-z0-9_-]{1,31}", re.ASCII)
 MAIN = "main"
 """The default branch."""
 

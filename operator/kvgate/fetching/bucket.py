@@ -24,14 +24,15 @@ from kvgate.fetching.files import CheckpointFiles, Part
 from kvgate.fetching.limits import LIMITS, CouldNotFetch, Limits, Spending
 from kvgate.fetching.reading import published
 from kvgate.text.inert import inert
+from kvgate.text.patterns import pattern
 
 SCHEME = "s3://"
-_ADDRESS = re.compile(
+_ADDRESS = pattern(
     r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,62})(?P<prefix>(?:/[A-Za-z0-9!_.*'()+=@ -]{1,255}){0,20})/?", re.ASCII
 )
 _MAX_LISTING_BYTES = 4 << 20
 """Bytes of a list of 1,000 files."""
-_KEY = re.compile(rb"<Key>([^<]{1,1024})</Key>")
+_KEY = pattern(rb"<Key>([^<]{1,1024})</Key>")
 _NOTHING = sha256(b"").hexdigest()
 """Digest of the body of a request that has none."""
 

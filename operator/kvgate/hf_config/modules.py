@@ -9,6 +9,8 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from kvgate.text.patterns import pattern
+
 
 class UnknownFormat(ValueError):
     """The weights are in a format without a formula; the message names it."""
@@ -88,10 +90,10 @@ MODULES: dict[str, tuple[str, ...]] = {
 }
 """vLLM's module (`Matrix.name`) → the names that checkpoints use for it inside a layer; what is not here is never quantised."""
 
-_IN_LAYER = re.compile(r"(?:(?P<before>[\w.]+)\.)?layers\.(?P<layer>\d{1,6})(?:\.(?P<tail>.+))?")
+_IN_LAYER = pattern(r"(?:(?P<before>[\w.]+)\.)?layers\.(?P<layer>\d{1,6})(?:\.(?P<tail>.+))?")
 _TEXT_PARTS = frozenset({"model", "language_model", "text_model", "backbone", "transformer", "decoder"})
 """Names that may stand before the layers of the language model; the layers of towers and drafts have others."""
-_LANGUAGE_MODEL = re.compile(r"^(?:model\.language_model|language_model\.model|language_model|backbone)(?=\.)")
+_LANGUAGE_MODEL = pattern(r"^(?:model\.language_model|language_model\.model|language_model|backbone)(?=\.)")
 
 
 class Pattern(Protocol):

@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from kvgate.text.patterns import pattern
+
 MAX_NAME = 300
 """Characters of a name that is read; the two parts of a repository's name on the hub have at most 96 each."""
 PLAIN = "plain"
@@ -64,7 +66,7 @@ _BESIDE = (
 
 
 _STATES = "|".join(pattern for table in (_TOOLS, _NUMBERS, _NOTHING) for _, pattern, _ in table)
-_RUN = re.compile(
+_RUN = pattern(
     rf"(?:[-_.:]|^)(?:(?:quantized|qat)[-_.])?(?:{_STATES})(?![^-_.:])(?:[-_.:](?:{_STATES}|{_BESIDE})(?![^-_.:]))*",
     re.IGNORECASE | re.ASCII,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,6 +37,7 @@ from kvgate.judge.models import (
     shape_of_text,
 )
 from kvgate.rules.finding import Finding, Rule, Scope, Severity
+from kvgate.text.patterns import pattern
 from kvgate.vllm.overrides import overridden, shape_overrides
 
 if TYPE_CHECKING:
@@ -173,11 +173,11 @@ def _speculation(spec: InferenceDeploymentSpec) -> Speculation | None:
     return own_layers(found, spec.model.name) if isinstance(found, Speculation) else None
 
 
-_HUB_NAME = re.compile(
+_HUB_NAME = pattern(
     r"(?!.*(?:--|\.\.))(?!.*\.git\Z)[A-Za-z0-9_][-._A-Za-z0-9]{0,95}(?:/[A-Za-z0-9_][-._A-Za-z0-9]{0,95})?"
 )
 """Names that the hub gives (huggingface_hub, `validate_repo_id`); every other one is a path or a mistake."""
-_HUB_REVISION = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][-._/A-Za-z0-9]{0,127}")
+_HUB_REVISION = pattern(r"(?!.*\.\.)[A-Za-z0-9_][-._/A-Za-z0-9]{0,127}")
 
 
 def names_to_fetch(spec: InferenceDeploymentSpec) -> tuple[ModelName, ...]:

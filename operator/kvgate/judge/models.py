@@ -4,7 +4,6 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 from msgspec.structs import replace
@@ -162,6 +161,8 @@ def shape_of_text(
     text: str, *, name: str, where: str, quantization: str | None = None, dtype: str | None = None
 ) -> tuple[ModelShape | None, tuple[Finding, ...]]:
     """Return the shape that the text of a config.json describes, or one finding for each problem."""
+    from hashlib import sha256  # some milliseconds, which names of the catalogue do not need
+
     digest = sha256(text.encode(errors="surrogatepass")).digest()
     return _shape_or_findings(
         (digest, name, quantization, dtype),

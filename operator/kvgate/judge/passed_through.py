@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 
 from kvgate.budget import parse_patch
 from kvgate.rules.finding import Finding, Remedy, Rule, Scope, Severity, Words, any_one, do, words
+from kvgate.text.patterns import pattern
 from kvgate.vllm.settings import INVALID_SETTING, MENTIONED, read_settings, with_whole_configs
 from kvgate.vllm.variables import (
     ALLOW_LONG,
@@ -174,7 +174,7 @@ def _about_variable(variable: EnvVar, index: int) -> Iterator[Finding]:
         yield SETTING_MOVES_MEMORY.finding(f"{path}.name", *moves_memory(variable.name))
 
 
-REFERENCE = re.compile(r"\$\([A-Za-z_][-._A-Za-z0-9]*\)")
+REFERENCE = pattern(r"\$\([A-Za-z_][-._A-Za-z0-9]*\)")
 """A reference to a variable, as Kubernetes would replace it in a pod that the user writes."""
 
 

@@ -1,8 +1,9 @@
 """The engines of an input: each document of another platform goes to its reader, which may look up the others."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import cache, partial
+
+from msgspec import Struct, field
 
 from kvgate.documents.positions import Broken, broken, defect
 from kvgate.documents.reading import Document
@@ -16,8 +17,7 @@ _Key = tuple[str, str, str]
 """Namespace, kind, name."""
 
 
-@dataclass(kw_only=True)
-class EnginesFound:
+class EnginesFound(Struct, kw_only=True):
     """Engines in the documents of other platforms."""
 
     engines: list[FoundEngine] = field(default_factory=list)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from kvgate.api import GROUP, KIND
 from kvgate.documents.discovery import PassedOver, Why
@@ -41,8 +40,7 @@ class Subject(Struct, frozen=True, kw_only=True):
     """Findings of the schema."""
 
 
-@dataclass(kw_only=True)
-class InputDocuments:
+class InputDocuments(Struct, kw_only=True):
     """The documents of one input, by what is done with them."""
 
     subjects: list[Subject] = field(default_factory=list)

@@ -6,7 +6,6 @@ where it is refused, the last admitted spec keeps running.
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from functools import cache
 from math import floor
@@ -26,6 +25,7 @@ from kvgate.judge.assess import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text
 from kvgate.rendering.pod import MAX_LOAD_SECONDS, MIN_LOAD_SECONDS
 from kvgate.rendering.workload import Figures
+from kvgate.text.patterns import pattern
 
 
 def budget_status(assessment: Assessment) -> Document | None:
@@ -69,7 +69,7 @@ MAX_SPEC_BYTES = 512 << 10
 """Largest spec, as JSON in the API server's store, of which a copy is kept in the status."""
 MAX_OBJECT_BYTES = 1344 << 10
 """Largest object together with the copy of its spec: etcd takes 1.5 MiB, and the rest of the status needs some of them."""
-_MARKUP = re.compile("[<>&\u2028\u2029]")
+_MARKUP = pattern("[<>&\u2028\u2029]")
 """Characters that take six bytes each in the API server's store: Go escapes them, so that JSON is safe in HTML."""
 _UNSIGNED = ("digest", "budget")
 """Fields outside the digest. `budget` is added when another generation is refused, and removed when this one stands again."""

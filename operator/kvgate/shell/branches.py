@@ -1,9 +1,10 @@
 """Variables and arrays of a script along its branches: a value that one branch sets holds within it; behind them the shared part."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Generic, TypeVar
+
+from msgspec import Struct, field
 
 from kvgate.documents.written import Written
 from kvgate.vllm.arguments import Argument
@@ -21,8 +22,7 @@ _Shared = Callable[[str, Sequence[T | None], str], T]
 """(name, what it may hold, path) → what is certain of it."""
 
 
-@dataclass(slots=True)
-class _Changed(Generic[T]):
+class _Changed(Struct, Generic[T]):
     """Names of one kind that are set in a branch, or in another branch of the same."""
 
     now: dict[str, T]
@@ -63,8 +63,7 @@ class _Changed(Generic[T]):
             self.now[name] = shared(name, outcomes, path)
 
 
-@dataclass(slots=True)
-class _Branch:
+class _Branch(Struct):
     """Commands that may run, until the word that closes the branch."""
 
     closed_by: str
@@ -78,8 +77,7 @@ class _Branch:
         return self.closed_by == "}"
 
 
-@dataclass(slots=True)
-class Names:
+class Names(Struct):
     """Values that the names of a script hold at one place in it."""
 
     path: str

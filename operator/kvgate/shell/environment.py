@@ -1,8 +1,9 @@
 """Environment variables of a container: their values as far as the input holds them, and the names of the others."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kvgate.documents.written import Written
 from kvgate.text import expansion
@@ -14,8 +15,7 @@ _CHARACTERS_OF_AN_ENTRY = 8
 """A variable of few characters takes time too."""
 
 
-@dataclass(slots=True)
-class Room:
+class Room(Struct):
     """Characters that variables may still add. Values that double each other would fill the memory, and Linux starts no such program."""
 
     left: int = 2 << 20
@@ -31,8 +31,7 @@ class OutOfRoom(ValueError):
     """Containers of one input share texts so often that reading each of them would take too long."""
 
 
-@dataclass(slots=True)
-class SharedRoom:
+class SharedRoom(Struct):
     """Characters that the scripts and variables of all containers of one input may have together.
 
     A ConfigMap, a file of variables or an anchor is written once, and counts for every container that gets it.

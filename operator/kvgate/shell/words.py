@@ -8,17 +8,19 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import dropwhile
+
+from msgspec import Struct, field
 
 from kvgate.documents.written import Written
 from kvgate.shell.branches import RESERVED, Names
 from kvgate.shell.environment import Room
+from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
 
-_EXPRESSION = re.compile(r"\$\(\(((?:[^()]|\([^()]{0,200}\)){0,500})\)\)")
-_OPERAND = re.compile(r"\$?([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)(?::?-([^}]{0,200}))?\}")
-_NUMBERS = re.compile(r"[\d\s+\-*/%()]{1,200}")
+_EXPRESSION = pattern(r"\$\(\(((?:[^()]|\([^()]{0,200}\)){0,500})\)\)")
+_OPERAND = pattern(r"\$?([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)(?::?-([^}]{0,200}))?\}")
+_NUMBERS = pattern(r"[\d\s+\-*/%()]{1,200}")
 _MAX_DIGITS = 15
 """More than vLLM takes anywhere; a shell's numbers overflow later."""
 _OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
@@ -74,7 +76,7 @@ MAX_WORD_CHARACTERS = 128 << 10
 Variables = Mapping[str, Written]
 """Variables by name; the value is None where something outside the input sets it."""
 
-_TOKEN = re.compile(
+_TOKEN = pattern(
     r"""
     (?P<blank>(?:[ \t\r]|\\\n)+)
   | (?P<newline>\n)
@@ -90,18 +92,17 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_NAMED = re.compile(r"\$(?P<name>[A-Za-z_]\w*)")
-_BRACED = re.compile(rf"\$\{{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^}}]*))?\}}|{_NAMED.pattern}")
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
-_WHOLE_ARRAY = re.compile(r"\$(?:[@*]|\{[@*]\}|\{(\w+)\[[@*]\]\})")
+_NAMED = pattern(r"\$(?P<name>[A-Za-z_]\w*)")
+_BRACED = pattern(rf"\$\{{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^}}]*))?\}}|{_NAMED.pattern}")
+_ASSIGNMENT = pattern(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+_WHOLE_ARRAY = pattern(r"\$(?:[@*]|\{[@*]\}|\{(\w+)\[[@*]\]\})")
 """A variable that stands for all words of the parameters, or of an array."""
-_OPENS_ARRAY = re.compile(r"([A-Za-z_]\w*)(\+?)=")
+_OPENS_ARRAY = pattern(r"([A-Za-z_]\w*)(\+?)=")
 """Text before the `(` of `NAME=(…)` and `NAME+=(…)`."""
 _DECLARATIONS = ("export", "declare", "local", "readonly", "env")
 
 
-@dataclass(slots=True)
-class _CommandReader:
+class _CommandReader(Struct):
     """A word and a command in the making."""
 
     path: str

@@ -14,7 +14,9 @@ The rules are those of Kubernetes 1.36, `Expand` in third_party/forked/golang/ex
 import re
 from collections.abc import Callable
 
-_REFERENCE = re.compile(r"\$(\$|\(([^)]*)\))")
+from kvgate.text.patterns import pattern
+
+_REFERENCE = pattern(r"\$(\$|\(([^)]*)\))")
 """Parts of a text that change; the other rules of the table leave it as it is, and hide no `$` from this pattern."""
 
 

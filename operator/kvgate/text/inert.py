@@ -5,20 +5,21 @@ module; media with a syntax of their own (Markdown, XML, HTML, workflow commands
 """
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
-_UNSEEN = re.compile(
+from kvgate.text.patterns import pattern
+
+_UNSEEN = pattern(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef]"
 )
 """Characters that count as printable and show nothing; U+FE0E and U+FE0F only choose how a sign is drawn."""
-_LEGACY_COMMAND = re.compile(r"##(?=\w{0,20}\[)")
+_LEGACY_COMMAND = pattern(r"##(?=\w{0,20}\[)")
 """`##[error]` of GitHub's runner, `##vso[…]` of Azure's agent, `##teamcity[…]`: obeyed anywhere in a line."""
-_COMMAND = re.compile(r"(\s*):(?=:)")
+_COMMAND = pattern(r"(\s*):(?=:)")
 """`::error::` of GitHub's runner: obeyed at the start of a line, behind any spaces."""
-_JSON_LEGACY_COMMAND = re.compile(r"#(?=#\w{0,20}\[)")
-_HALF = re.compile("[\ud800-\udfff]")
+_JSON_LEGACY_COMMAND = pattern(r"#(?=#\w{0,20}\[)")
+_HALF = pattern("[\ud800-\udfff]")
 _NON_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 
 

@@ -4,9 +4,10 @@ JSON may escape half of a surrogate pair (`"\\ud800"`), which is no character.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
+
+from kvgate.text.patterns import pattern
 
 MAX_DEPTH = 64
 """Levels of a document. The fields that an API server manages take twenty; code that walks a document recurses."""
@@ -25,7 +26,7 @@ def is_nested_beyond(value: Any, levels: int) -> bool:
     return True
 
 
-_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_ESCAPED_SURROGATE = pattern(r"\\u[dD][89a-fA-F]")
 NOT_UNICODE = "it holds half of a surrogate pair, which is no Unicode character"
 
 

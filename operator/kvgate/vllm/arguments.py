@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.rules.finding import Action, Finding, Naming, Remedy, Rule, Severity, Words
+from kvgate.text.patterns import pattern
 
-OPEN = re.compile(
+OPEN = pattern(
     r"\$\([^()]{0,500}(?:\([^()]{0,200}\)[^()]{0,200}){0,5}\)|\$\{[^{}]{0,200}\}|\$\w+|\{\{[^{}]{0,500}\}\}|`[^`]{0,500}`"
 )
 """`$(NAME)`, `$NAME`, `${NAME}`, `$(command)`, and a template's `{{ .Field }}`."""

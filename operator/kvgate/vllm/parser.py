@@ -7,12 +7,11 @@ is a problem there.
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kvgate.vllm.arguments import OPEN, Argument, GivenOption, is_open
@@ -36,8 +35,7 @@ MAX_PROBLEMS = 50
 """Problems that are reported for one command line."""
 
 
-@dataclass(slots=True)
-class CommandLine:
+class CommandLine(Struct):
     """The options and words that were read so far."""
 
     is_literal: bool = False
@@ -100,8 +98,7 @@ def _joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     return joined
 
 
-@dataclass(slots=True)
-class _Words:
+class _Words(Struct):
     """The words that are not read yet."""
 
     words: Sequence[Argument]

@@ -1,7 +1,6 @@
 """Readers of setting values. A value comes from JSON, or is a text from a command line; UnusableValue says what it must be."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any, ParamSpec, TypeVar
@@ -9,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 from kvgate.budget import AUTO_MAX_MODEL_LEN, GRAPH_MODES, GraphSettings, Speculation
 from kvgate.budget.model_shape import DTYPE_BYTES
 from kvgate.budget.units import GIB
+from kvgate.text.patterns import pattern
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,8 +40,8 @@ class ValueProblems:
             raise UnusableValue("; ".join(dict.fromkeys(self._found)))
 
 
-_SIZE = re.compile(r"(\d+)([kKmMgGtT]?)|(\d+\.\d+)([kmgt])")
-_DECIMAL = re.compile(r"[+-]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
+_SIZE = pattern(r"(\d+)([kKmMgGtT]?)|(\d+\.\d+)([kmgt])")
+_DECIMAL = pattern(r"[+-]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 

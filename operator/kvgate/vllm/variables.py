@@ -10,6 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from kvgate.text.patterns import pattern
+
 CACHE_MOUNT = "/cache"
 """Folder of the volume for downloads and compiled kernels. No other folder outlives the container."""
 
@@ -159,7 +161,7 @@ def allows_any_length(value: str) -> bool:
     return value.strip().lower() not in ("0", "false")
 
 
-_SECRET = re.compile(r"(.*_)?(API_KEY|TOKEN|PASSWORD|SECRET|SECRET_ACCESS_KEY|SECRET_KEY|ACCESS_KEY)", re.IGNORECASE)
+_SECRET = pattern(r"(.*_)?(API_KEY|TOKEN|PASSWORD|SECRET|SECRET_ACCESS_KEY|SECRET_KEY|ACCESS_KEY)", re.IGNORECASE)
 _LEAST_SECRET_LENGTH = 8
 """Characters of a secret at least; switches such as HF_HUB_DISABLE_IMPLICIT_TOKEN=1 are shorter."""
 

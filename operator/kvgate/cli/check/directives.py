@@ -12,6 +12,7 @@ from kvgate.documents.streams import Comment
 from kvgate.manifests import Document
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.finding import Finding, Remedy, Rule, Scope, Severity, any_one
+from kvgate.text.patterns import pattern
 
 _KEYS = {
     "peakConcurrency": "peak_concurrency",
@@ -20,7 +21,7 @@ _KEYS = {
     "sharedPrefixTokens": "shared_prefix_tokens",
 }
 _REQUIRED = ("peakConcurrency", "promptTokens", "outputTokens")
-_RULES = re.compile(r"\s*\w+(?:\s*,\s*[A-Z]\w*)*")
+_RULES = pattern(r"\s*\w+(?:\s*,\s*[A-Z]\w*)*")
 _COUNT, _MAX_COUNT = re.compile(r"[1-9][0-9]{0,8}"), 999_999_999
 _FORMS = any_one(
     "write # kvgate:ignore RULE reason",

@@ -6,11 +6,11 @@ A baseline holds the findings that were there when somebody began to check, so t
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.cli.check.directives import COMMENT_NOT_UNDERSTOOD, Directive, Ignore, Problem, WorkloadComment, directives
@@ -56,8 +56,7 @@ def rule_hint(name: str) -> str:
 _ALL_RULES = "`kvgate rules` lists the rules"
 
 
-@dataclass(slots=True)
-class _Hints:
+class _Hints(Struct):
     """Number of unknown rules for which the nearest known one is still looked for."""
 
     left: int = 100

@@ -12,14 +12,15 @@ from kvgate.cli.assessment_json import Json, failed, to_json
 from kvgate.judge.what_if import BadRequest, assess_request
 from kvgate.rules.finding import vllm_name
 from kvgate.text.inert import inert_json, json_text
+from kvgate.text.patterns import pattern
 
 MAX_LINE_BYTES = 5 << 20
 """Longest request; the longest config.json that is read has less than 4 MiB."""
 _TOO_LONG = f"line {{}} has more than {MAX_LINE_BYTES} bytes; write a request of fewer, and one per line"
 _TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
-_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{}\[\]]', re.DOTALL)
+_TOKEN = pattern(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{}\[\]]', re.DOTALL)
 """A text without its closing quote goes on to the end; to begin a new search at each quote in it would take long."""
-_VALUE = re.compile(rf"\s*:\s*({_TEXT}|-?\d[\d.eE+-]*)", re.DOTALL)
+_VALUE = pattern(rf"\s*:\s*({_TEXT}|-?\d[\d.eE+-]*)", re.DOTALL)
 _MAX_DIGITS = 4000
 """Longest whole number; Python reads and writes up to 4300 digits, and a longer number is kept as a text."""
 _NO_ID = "null"

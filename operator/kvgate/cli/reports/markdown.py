@@ -23,6 +23,7 @@ from kvgate.cli.reports.wording import (
 from kvgate.judge.summary import shortened
 from kvgate.rules.finding import Severity
 from kvgate.text.inert import inert
+from kvgate.text.patterns import pattern
 
 if TYPE_CHECKING:  # `kvgate check` has none
     from kvgate.cli.reports.difference import Difference, EngineChange
@@ -32,9 +33,9 @@ MAX_ROWS = 200
 _MARKS = {Severity.ERROR: "❌", Severity.WARNING: "⚠️", Severity.INFO: "ℹ️"}
 MAX_CELL = 2000
 """Characters of one sentence: GitHub takes comments of 65,536."""
-_MARKUP = re.compile(r"[\\|<>\[\]*~]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)")
-_BACKQUOTES = re.compile("`+")
-_CALLS = re.compile(
+_MARKUP = pattern(r"[\\|<>\[\]*~]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)")
+_BACKQUOTES = pattern("`+")
+_CALLS = pattern(
     r"(?<![A-Za-z0-9_])[@#](?=\w)|#(?=\d)|@(?=[0-9a-f]{7,40}\b|[\w.-]+\.\w)"  # a person, an issue, a commit, an address
     r"|\b(?:https?|ftp):(?=//)|\bwww(?=\.)|\bGH-(?=\d)"
     r"|[!%$&](?=\d)|~(?=\w)|\[(?=\w+:)",  # GitLab's merge requests, milestones, snippets, epics, labels

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from hashlib import sha256
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -244,6 +243,8 @@ def counting_results(report: Report) -> Iterator[Result]:
 
 def all_results(report: Report) -> Iterator[Result]:
     """Yield every finding, also those that are ignored: the fingerprints number equal findings of one engine."""
+    from hashlib import sha256  # some milliseconds, which a report without findings does not need
+
     seen: Counter[str] = Counter()
     in_engines = [(item, placed) for item in report.items for placed in item.all_findings]
     for item, placed in (*in_engines, *((None, placed) for placed in report.broken)):

@@ -1,6 +1,5 @@
 """The GPUs of an engine: the accelerator that it is judged on, and their number against those that it uses."""
 
-import re
 from collections.abc import Iterator
 from math import prod
 
@@ -12,10 +11,11 @@ from kvgate.manifests.pods.accelerator_hints import AcceleratorFound, accelerato
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint
 from kvgate.manifests.pods.gpu_requests import VISIBLE_DEVICES
 from kvgate.rules.finding import Change, Rule, Scope, Severity, any_one, change, do
+from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Located, Place, located
 from kvgate.vllm.parser import CommandLine
 
-_CPU_IMAGE = re.compile(r"(?:^|[-_/:.])cpu(?:$|[-_/:.@])")
+_CPU_IMAGE = pattern(r"(?:^|[-_/:.])cpu(?:$|[-_/:.@])")
 _SHARING_LABELS = ("nvidia.com/gpu.sharing-strategy", "cloud.google.com/gke-gpu-sharing-strategy")
 _SHARING_STRATEGIES = ("time-slicing", "time-sharing", "mps")
 _SHARED_SUFFIX, _SHARED_RESOURCE = "-SHARED", "nvidia.com/gpu.shared"

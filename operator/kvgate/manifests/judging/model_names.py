@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.checkpoint.published import name_key
 from kvgate.judge.siblings import sibling_of
+from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import is_open
 
 _SCHEMES = ("hf://", "huggingface://", "https://huggingface.co/", "pvc+hf://")
-_PLACE = re.compile(r"^(?:[a-z0-9+]+://|/|\./|~)")
-_CACHED = re.compile(r"models--([^/]+?)--([^/]+)")
+_PLACE = pattern(r"^(?:[a-z0-9+]+://|/|\./|~)")
+_CACHED = pattern(r"models--([^/]+?)--([^/]+)")
 """A folder of Hugging Face's cache."""
 _MODELCAR = "modelcar-"
 """Frequent beginning of the names of images that hold one model."""

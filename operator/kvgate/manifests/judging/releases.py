@@ -1,6 +1,5 @@
 """Releases of vLLM that a manifest may mean: its image's, the configured one, or a range that its own options narrow down."""
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -9,6 +8,7 @@ from msgspec import Struct
 from kvgate import catalogue
 from kvgate.budget import is_newer_than_known, parse_patch
 from kvgate.manifests.pods.engine_found import FoundEngine
+from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.options import Option, releases_read, spellings
 from kvgate.vllm.parser import find_option, parse_arguments
@@ -21,10 +21,10 @@ _MAX_FLAGS = 200
 
 _NUMBERS = r"\d{1,9}\.\d{1,9}\.\d{1,9}"
 """A longer number is not a release; `parse_release` refuses it too."""
-_RELEASE = re.compile(rf"(?:^|[-_])v?({_NUMBERS}(?:\.post\d{{1,9}}|rc\d{{1,9}}|\.dev\d{{1,9}})?)(?:$|[-_+.])")
-_NAMED_RELEASE = re.compile(rf"vllm[-_]?v?({_NUMBERS}(?:\.post\d{{1,9}}|rc\d{{1,9}})?)(?:$|[-_+.])")
+_RELEASE = pattern(rf"(?:^|[-_])v?({_NUMBERS}(?:\.post\d{{1,9}}|rc\d{{1,9}}|\.dev\d{{1,9}})?)(?:$|[-_+.])")
+_NAMED_RELEASE = pattern(rf"vllm[-_]?v?({_NUMBERS}(?:\.post\d{{1,9}}|rc\d{{1,9}})?)(?:$|[-_+.])")
 """Release in tags of other projects: `v0.9.0-vllm0.30.0`, `2.43.0-vllm_0.7.3`."""
-_FRAMEWORK_RELEASE = re.compile(rf"({_NUMBERS})-[gc]pu-py3\d+")
+_FRAMEWORK_RELEASE = pattern(rf"({_NUMBERS})-[gc]pu-py3\d+")
 """Release in tags of AWS's Deep Learning Containers: `0.11.0-gpu-py312-cu128-ubuntu22.04-ec2`."""
 _FRAMEWORK_IMAGES = "/vllm"
 _VLLM_IMAGES = (

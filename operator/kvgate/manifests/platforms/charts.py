@@ -14,15 +14,16 @@ from kvgate.documents.written import Written
 from kvgate.manifests.platforms.reader import Reader
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.manifests.pods.pod_engines import read_pod_templates
+from kvgate.text.patterns import pattern
 
-_CHART_NAME = re.compile(r"(?!global$)[A-Za-z0-9][\w.\-]*")
+_CHART_NAME = pattern(r"(?!global$)[A-Za-z0-9][\w.\-]*")
 """Helm passes `global` to all charts; fields that begin with another letter hold anchors."""
 _MAX_DEPTH = 2
 """Dependencies of dependencies; nobody goes deeper."""
-_TOKEN = re.compile(r"token(?!s|izer)|secret|password|api_?key", re.IGNORECASE)
-_IN_LIST = re.compile(r"\[\d+\]")
-_STEP = re.compile(r"(?:^|\.)((?:[^.\[\]\\]|\\.)+)|\[(\d{1,3})\]")
-_WHOLE = re.compile(r"-?[1-9]\d{0,17}|0")
+_TOKEN = pattern(r"token(?!s|izer)|secret|password|api_?key", re.IGNORECASE)
+_IN_LIST = pattern(r"\[\d+\]")
+_STEP = pattern(r"(?:^|\.)((?:[^.\[\]\\]|\\.)+)|\[(\d{1,3})\]")
+_WHOLE = pattern(r"-?[1-9]\d{0,17}|0")
 _WORDS = {"true": True, "false": False, "null": None}
 MAX_STEPS = 50
 """Steps from the top of the values down; a chart's are five levels deep."""

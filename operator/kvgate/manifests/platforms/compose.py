@@ -20,12 +20,13 @@ from kvgate.manifests.pods.containers import is_vllm_image, starts_of
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput
 from kvgate.manifests.pods.gpu_requests import visible_gpus
 from kvgate.shell.environment import Room, SharedRoom, takes_any_length
+from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import is_open
 
 _FROM_DOTENV = "variables as .env has them, where the caller's environment does not set them"
 _PLAIN = r"(?P<dollar>\$)|(?P<plain>\w+)"
-_UNBRACED = re.compile(rf"\$(?:{_PLAIN})")
-_INTERPOLATED = re.compile(rf"\$(?:{_PLAIN}|\{{(?P<braced>\w+)(?:(?P<operator>:?[-?+])(?P<operand>[^}}]*))?\}})")
+_UNBRACED = pattern(rf"\$(?:{_PLAIN})")
+_INTERPOLATED = pattern(rf"\$(?:{_PLAIN}|\{{(?P<braced>\w+)(?:(?P<operator>:?[-?+])(?P<operand>[^}}]*))?\}})")
 """`$$` for one `$`, `$NAME`, `${NAME}`, and with a default (`-`), a replacement (`+`) or a complaint (`?`); `:` for empty ones too."""
 _MAX_BYTES = 1 << 16
 """Size of a file of variables."""

@@ -3,7 +3,6 @@
 Which values win: fluxcd.io, "Helm Releases", "Values"; argo-cd.readthedocs.io, "Helm", "Value Precedence".
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,8 +12,9 @@ from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.platforms.charts import ChartInput, Remark, may_set_more, path_below, read_set, with_set
 from kvgate.manifests.pods.engine_found import ReaderInput
+from kvgate.text.patterns import pattern
 
-_REACHES_ENGINES = re.compile(r"containers|images|nodeSelector|affinity")
+_REACHES_ENGINES = pattern(r"containers|images|nodeSelector|affinity")
 """Patches of anything else, such as labels and tolerations, change no number."""
 _KEY = "values.yaml"
 """Key of the data where a reference names no other."""

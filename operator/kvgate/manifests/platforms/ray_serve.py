@@ -1,6 +1,5 @@
 """Ray Serve LLM: a serve configuration, by itself or in a RayService, or a file of one model."""
 
-import re
 from collections.abc import Iterator
 
 from msgspec.structs import replace
@@ -11,8 +10,9 @@ from kvgate.manifests.fields import any_options
 from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpus_of
+from kvgate.text.patterns import pattern
 
-_PIPED = re.compile(r"vllm==(\d+\.\d+\.\d+\S*)")
+_PIPED = pattern(r"vllm==(\d+\.\d+\.\d+\S*)")
 
 
 def is_serve_config(root: Written) -> bool:

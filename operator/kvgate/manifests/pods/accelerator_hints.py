@@ -1,6 +1,5 @@
 """Accelerators that hints name: node labels of vendors and clouds, resource names of MIG slices, fields of platforms."""
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
@@ -12,6 +11,7 @@ from kvgate import catalogue
 from kvgate.budget import Accelerator
 from kvgate.documents.written import Written
 from kvgate.manifests.pods.engine_found import Hint
+from kvgate.text.patterns import pattern
 
 _TABLE = Path(__file__).parent / "data" / "node_labels.csv"
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
@@ -41,7 +41,7 @@ _ALIASES = {
 _FAMILIES = {(7, 0): "volta", (7, 5): "turing", (8, 9): "ada-lovelace"}
 _MAJOR_FAMILIES = {8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
 """Compute capability → the family that the driver's node label names."""
-_MIG = re.compile(r"(?:nvidia\.com/)?mig-(\d+g\.\d+gb)(?:\.me)?")
+_MIG = pattern(r"(?:nvidia\.com/)?mig-(\d+g\.\d+gb)(?:\.me)?")
 
 
 class AcceleratorFound(Struct, frozen=True, kw_only=True):

@@ -13,25 +13,24 @@ from kvgate.manifests.fields import any_options
 from kvgate.manifests.pods.volumes import FileText, no_files
 from kvgate.shell.environment import Room, SharedRoom, expanded
 from kvgate.shell.words import MAX_WORD_CHARACTERS, Variables, commands_of, split
+from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
 
 _CLI = ("vllm", "vllm.entrypoints.cli.main")
 _COMMANDS = {"serve": False, "run-batch": True}
 """Commands of `vllm` that start an engine → whether they take options of their own beside the engine's."""
-_SERVERS = re.compile(r"vllm\.entrypoints\.(?:openai\.)?api_server|(?:.*/)?api_server\.py")
-_WRAPPERS = re.compile(
+_SERVERS = pattern(r"vllm\.entrypoints\.(?:openai\.)?api_server|(?:.*/)?api_server\.py")
+_WRAPPERS = pattern(
     r"dynamo\.vllm|vllm_tgis_adapter|huggingfaceserver|vllm\.entrypoints\.openai\.run_batch|(?:.*/)?inference_api\.py"
 )
 """Programs that take options of their own beside vLLM's: Dynamo, the TGIS adapter, KServe, offline batches, KAITO."""
-_IMAGE_NAME = re.compile(r"([\w.\-]*)(?:[:@]|\Z)")
+_IMAGE_NAME = pattern(r"([\w.\-]*)(?:[:@]|\Z)")
 """A name in the path of an image, with nothing but a tag or a digest behind it."""
 _IMAGES = frozenset({"llm-d", "llm-d-cuda", "llm-d-dev", "llm-d-rocm", "llm-d-xpu"})
-_OTHER_IMAGES = re.compile(
-    r"router|proxy|exporter|sidecar|sim(?:ulator)?(?=[:@]|$)|bench|gateway|loader|operator|runtime"
-)
+_OTHER_IMAGES = pattern(r"router|proxy|exporter|sidecar|sim(?:ulator)?(?=[:@]|$)|bench|gateway|loader|operator|runtime")
 """Images named after vLLM that hold something else, or something beside it."""
-_SIMULATORS = re.compile(r"[-_/]sim(?:ulator)?(?=[:@]|$)")
-_OTHER_SERVERS = re.compile(r"sglang|text-generation-(?:inference|launcher)|tritonserver|trtllm|tensorrt[-_]llm")
+_SIMULATORS = pattern(r"[-_/]sim(?:ulator)?(?=[:@]|$)")
+_OTHER_SERVERS = pattern(r"sglang|text-generation-(?:inference|launcher)|tritonserver|trtllm|tensorrt[-_]llm")
 _NOT_MODELS = frozenset({
     "bash", "cat", "echo", "env", "huggingface-cli", "hf", "ls", "nvidia-smi", "python", "python3", "ray", "sh", "sleep", "tail", "vllm",
 })  # fmt: skip
@@ -40,7 +39,7 @@ _ARGUMENT_VARIABLES = (
     "VLLM_ARGS", "VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "VLLM_SERVE_ARGS", "EXTRA_ARGS", "MODEL_ARGS",
 )  # fmt: skip
 """Variables that programs of images and of platforms read, and vLLM itself never does."""
-_HELP = re.compile(r"-h|--help(?:=.*)?", re.DOTALL)
+_HELP = pattern(r"-h|--help(?:=.*)?", re.DOTALL)
 _SHELLS = ("sh", "bash", "ash", "dash", "zsh")
 _MAX_NESTING = 5
 """Scripts in scripts; nobody writes more."""

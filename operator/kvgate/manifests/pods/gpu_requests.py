@@ -1,15 +1,15 @@
 """GPUs of a container: those that it requests or claims, and those that `CUDA_VISIBLE_DEVICES` shows to vLLM."""
 
-import re
 from collections.abc import Iterator, Mapping
 
 from kvgate.documents.written import NOTHING, Written, total
 from kvgate.manifests.pods.containers import Start
 from kvgate.manifests.pods.engine_found import FindObject, Hint
+from kvgate.text.patterns import pattern
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-_DEVICE = re.compile(r"\d+|(?:GPU|MIG)-[\w\-/]+")
-_RESOURCE = re.compile(
+_DEVICE = pattern(r"\d+|(?:GPU|MIG)-[\w\-/]+")
+_RESOURCE = pattern(
     r"(?:nvidia\.com/(?:gpu(?:\.shared)?|mig-.*)|amd\.com/gpu|gpu\.intel\.com/(?:xe|i915)|habana\.ai/gaudi"
     r"|google\.com/tpu|aws\.amazon\.com/neuron\w*|huawei\.com/Ascend.*|rebellions\.ai/.*)"
 )
@@ -21,11 +21,11 @@ _REFERENCES = {
     "resourceClaimTemplateName": ("ResourceClaimTemplate", ("spec", "spec")),
 }
 """Field of a pod's claim → the kind of the object that it names, and the place of the requests there."""
-_GPU_CLASSES = re.compile(r"(?:gpu|mig)\.nvidia\.com|gpu\.amd\.com|gpu\.intel\.com")
-_PRODUCT = re.compile(r"""productName\s*==\s*(['"])([^'"]+)\1""")
-_PROFILE = re.compile(r"""\bprofile\s*==\s*(['"])([^'"]+)\1""")
+_GPU_CLASSES = pattern(r"(?:gpu|mig)\.nvidia\.com|gpu\.amd\.com|gpu\.intel\.com")
+_PRODUCT = pattern(r"""productName\s*==\s*(['"])([^'"]+)\1""")
+_PROFILE = pattern(r"""\bprofile\s*==\s*(['"])([^'"]+)\1""")
 """Attributes of NVIDIA's driver in an expression of CEL."""
-_NEGATION = re.compile(r"!(?!=)|!=")
+_NEGATION = pattern(r"!(?!=)|!=")
 
 
 def gpus_of(resources: Written) -> tuple[Written, Hint | None]:
