@@ -18,11 +18,8 @@ Constants = dict[str, float]
 
 _KERNELS = {"KERNELS": "KERNELS_AND_GRAPHS", "KERNELS_AND_GRAPHS": "KERNELS"}
 _LINKS = {
-    "NCCL": "NCCL_FIRST_USE",
-    "NCCL_FIRST_USE": "NCCL",
-    "NCCL_GRAPHS_H100": "NCCL_GRAPHS",
-    "NCCL_GRAPHS": "NCCL_GRAPHS_H100",
-    "NCCL_PCIE": "STAGES",
+    "NCCL_PCIE": "NCCL_PCIE_FIRST_USE",
+    "NCCL_PCIE_FIRST_USE": "NCCL_PCIE",
     "STAGES": "NCCL_PCIE",
 }
 """Each constant with its nearest neighbour, which replaces it if no log of another source has the figure."""

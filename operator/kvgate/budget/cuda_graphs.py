@@ -9,7 +9,7 @@ from kvgate.budget.run import Run
 
 def cuda_graphs(run: Run) -> Term:
     """Return the reserve that vLLM takes out of the budget for CUDA graphs; exactly 0 where the release takes none."""
-    deducted = captures_graphs(run) and run.accounting.deducts_graphs(v2_runner=run.v2_runner)
+    deducted = captures_graphs(run) and run.accounting.deducts_graphs(run.accelerator.vendor, v2_runner=run.v2_runner)
     mixers = [mixer for layer in run.layers for mixer in layer.mixers]
     # experts, MLA and recurrent states consist of many small kernels
     is_complex = run.is_sparse or any(

@@ -37,6 +37,12 @@ class Accelerator(Struct, frozen=True, kw_only=True):
         return "a100" in self.product.lower()
 
     @property
+    def has_multicast(self) -> bool:
+        """True where NVSwitches send to several GPUs at once: Hopper and Blackwell boards with NVLink, but not GH200, which has no
+        switches."""
+        return self.nvlink and self.capability_major in (9, 10) and "GH200" not in self.product
+
+    @property
     def capability_major(self) -> int | None:
         """Major number of the compute capability: 9 is Hopper, 10 Blackwell for data centres; None where there is none."""
         return self.compute_capability[0] if self.compute_capability else None

@@ -199,7 +199,7 @@ def _by_formula(run: Run, request: BudgetRequest, resolved: Resolved) -> Ledger:
     if is_newer_than_known(request.vllm_version):
         uncertainty += fitted.NEWER_RELEASE.of(accelerator.memory_bytes).high
     if accelerator.vendor != "nvidia":
-        uncertainty += fitted.OTHER_VENDOR.interval.high
+        uncertainty += (fitted.ROCM if accelerator.vendor == "amd" else fitted.OTHER_VENDOR).interval.high
     return _ledger(
         run,
         share_of(accelerator.memory_bytes, share),

@@ -1,62 +1,48 @@
-"""Memory outside torch's allocator: what is in use before vLLM's snapshot, and what the driver and fitted.NCCL.interval take after it."""
+"""Memory outside torch's allocator: what is in use before vLLM's snapshot, and what kernels and communicators take after it."""
 
 from kvgate.budget import fitted
+from kvgate.budget.collectives import all_reduce_workspace_bytes, communicators
 from kvgate.budget.cuda_graphs import captures_graphs
 from kvgate.budget.hardware import Accelerator, Parallelism
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.run import Run
-from kvgate.budget.units import gib
 from kvgate.budget.versions import Accounting
 
 
 def non_torch(run: Run) -> Term:
-    """Return the memory that loaded kernels, and fitted.NCCL.interval's channels between several GPUs, take after the snapshot."""
-    # from 0.27 on vLLM reads the figure before it captures graphs, and fitted.NCCL.interval's part of them is in the estimate of the graphs
-    after_graphs = captures_graphs(run) and run.accounting.captures_graphs(v2_runner=run.v2_runner)
-    kernels, links = _kernels(run, after_graphs=after_graphs), _links(run, after_graphs=after_graphs)
+    """Return the memory that loaded kernels, and the exchange between several GPUs, take after the snapshot."""
+    # from 0.27 on vLLM reads the figure before it captures graphs, and their part of it is in the estimate of the graphs
+    captured = captures_graphs(run) and run.accounting.captures_graphs(run.accelerator.vendor, v2_runner=run.v2_runner)
+    kernels = _kernels(run, after_graphs=captured and not run.accounting.consumed_accounting)
+    links, workspace_bytes = communicators(run), all_reduce_workspace_bytes(run)
     return Term(
         name="non_torch",
-        amount=kernels + links,
-        formula="kernels + links",
-        source="logged starts; vLLM 0.11 and 0.19, MemorySnapshot",
+        amount=kernels + links + Interval.exactly(workspace_bytes),
+        formula="kernels + links + all_reduce_workspace",
+        source="logged starts; vLLM 0.11 and 0.19, MemorySnapshot; NCCL 2.21 and FlashInfer 0.6, buffers",
         inputs=(
             ("tensor_parallel_size", run.parallelism.tensor),
-            ("links", "NVLink" if run.accelerator.nvlink else "PCIe"),
+            (
+                "links",
+                "NVLink" if run.accelerator.nvlink else "PCIe" if run.accelerator.vendor == "nvidia" else "not known",
+            ),
             ("nccl", "counted" if run.accounting.nccl_in_budget else "before the snapshot"),
             ("kernels_bytes", kernels.expected),
             ("links_bytes", links.expected),
+            ("all_reduce_workspace_bytes", workspace_bytes),
         ),
     )
 
 
 def _kernels(run: Run, *, after_graphs: bool) -> Interval:
-    kernels = (
-        fitted.KERNELS_AND_GRAPHS.interval
-        if after_graphs and not run.accounting.consumed_accounting
-        else fitted.KERNELS.interval
-    )
+    by_vendor = {"amd": fitted.KERNELS_ROCM, "intel": fitted.KERNELS_XPU}
+    alike = fitted.KERNELS_AND_GRAPHS if after_graphs else fitted.KERNELS
+    kernels = by_vendor.get(run.accelerator.vendor, alike).interval
     if run.accounting.whole_card_non_torch:
         kernels += fitted.CONTEXT.interval
     if run.accelerator.unified_memory:
         kernels += fitted.UNIFIED.interval
-    if run.shape.vocab_size % 16:
-        kernels = Interval(
-            low=kernels.low, expected=kernels.expected, high=kernels.high + fitted.UNALIGNED.interval.high
-        )
-    return kernels
-
-
-def _links(run: Run, *, after_graphs: bool) -> Interval:
-    if run.parallelism.tensor == 1:
-        return fitted.STAGES.interval if run.parallelism.pipeline > 1 else Interval.exactly(0)
-    if not run.accelerator.nvlink:
-        return fitted.NCCL_PCIE.interval
-    if run.accounting.nccl_in_budget:
-        return fitted.NCCL.interval
-    if not after_graphs:
-        return fitted.NCCL_FIRST_USE.interval
-    is_h100 = run.accelerator.compute_capability == (9, 0) and run.accelerator.memory_bytes < gib(90)
-    return fitted.NCCL_GRAPHS_H100.interval if is_h100 else fitted.NCCL_GRAPHS.interval
+    return kernels + fitted.UNALIGNED.interval if run.shape.vocab_size % 16 else kernels
 
 
 def startup_slack(accelerator: Accelerator, accounting: Accounting, parallelism: Parallelism) -> Interval:

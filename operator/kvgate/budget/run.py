@@ -70,6 +70,8 @@ class Run(Struct, frozen=True, kw_only=True):
     lora: LoraSettings = NO_LORA
     offload: OffloadSettings = NO_OFFLOAD
     circumstances: Circumstances = NOTHING_TOLD
+    fuses_kernels: bool = True
+    """False where the optimisation level leaves out the fusions of all-reduce and norm (`-O0`, `-O1`)."""
 
     @property
     def num_layers(self) -> int:
@@ -148,6 +150,7 @@ def run_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, s
         lora=asked.lora if asked.lora.enabled else NO_LORA,
         offload=asked.offload,
         circumstances=request.circumstances,
+        fuses_kernels=asked.optimization_level not in (0, 1),
     )
 
 

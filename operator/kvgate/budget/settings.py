@@ -7,12 +7,13 @@ from msgspec.structs import replace
 
 from kvgate.budget.model_shape import CrossAttention, FullAttention, ModelShape, RecurrentState
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
-from kvgate.budget.versions import Accounting
+from kvgate.budget.versions import Accounting, parse_patch
 
 _DRAFTS_ON_GPU = frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash", "dspark", "ngram_gpu"})
 """Methods of drafting for which the next batch need not wait on the CPU, so that asynchronous scheduling stays on."""
 V0_LONGEST_WHOLE_PROMPT = 32 * 1024
-"""V0 cuts prompts in chunks of 2048 tokens where the context may be longer than this (0.6 and 0.7, `EngineArgs`)."""
+"""V0 cuts prompts in chunks of 2048 tokens where the context may be longer than this; on CUDA only (0.6 to 0.9, `EngineArgs`)."""
+V0_MAX_NUM_SEQS = 256
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
@@ -40,11 +41,12 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
     asked, limits = request.settings, accounting.batch_limits(request.accelerator)
     # throughput mode doubles the limits before they bound each other
     factor = 2 if accounting.performance_modes and asked.performance_mode == "throughput" else 1
-    default_seqs = factor * limits.max_num_seqs
+    default_seqs = factor * (V0_MAX_NUM_SEQS if runs_v0(request, accounting) else limits.max_num_seqs)
     max_model_len = _max_model_len(request, accounting)
     batched = asked.max_num_batched_tokens or factor * limits.max_num_batched_tokens
-    if asked.max_num_batched_tokens is None and accounting.batched_tokens_cover_model_len:
-        batched = max(max_model_len, 2048) if max_model_len <= V0_LONGEST_WHOLE_PROMPT else 2048
+    if asked.max_num_batched_tokens is None and runs_v0(request, accounting):
+        is_whole = max_model_len <= V0_LONGEST_WHOLE_PROMPT or request.accelerator.vendor == "amd"
+        batched = max(max_model_len, 2048) if is_whole and asked.enable_chunked_prefill is not True else 2048
     seqs = asked.max_num_seqs or default_seqs
     if asked.max_num_batched_tokens is None:
         whole_prompts = asked.enable_chunked_prefill is False
@@ -68,6 +70,16 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
         in_flight_tokens=batched * max_concurrent_batches(request, accounting),
         graphs=graphs,
     )
+
+
+def runs_v0(request: BudgetRequest, accounting: Accounting) -> bool:
+    """True where the V0 engine runs by default: before 0.8, and on GPUs of AMD before 0.9.2 (`_is_v1_supported_oracle`).
+
+    Builds on the way to 0.9.2 run V0 in the logs of two sources.
+    """
+    has_v1 = parse_patch(request.vllm_version) >= (0, 9, 2) and "dev" not in request.vllm_version
+    is_late = request.accelerator.vendor in accounting.v0_vendors and not has_v1
+    return accounting.batched_tokens_cover_model_len or is_late
 
 
 def _graphs(asked: EngineSettings, accounting: Accounting) -> GraphSettings:

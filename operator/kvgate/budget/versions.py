@@ -64,6 +64,22 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where vLLM deducts all memory in use outside torch, with the CUDA context (0.8 only)."""
     nccl_in_budget: bool = True
     """True where vLLM takes the snapshot before NCCL starts, so that NCCL's buffers are deducted."""
+    nccl_connects_at_use: bool = False
+    """True where NCCL opens the channels of an algorithm when it first runs (NCCL 2.22+, with torch 2.7); before, all of them at once."""
+    gathers_with_torch: bool = True
+    """True where torch gathers the logits, with a communicator of its own that it creates then (`all_gather`; 0.26 uses PyNccl)."""
+    all_reduce_workspace: str = ""
+    """FlashInfer's workspace for fused all-reduce: `trtllm`, `mnnvl`, or empty (`_resolve_fi_ar_backend`)."""
+    all_reduce_multicast: bool = False
+    """True where FlashInfer rounds that workspace up to the step of memory for several GPUs."""
+    all_reduce_excludes: frozenset[str] = frozenset()
+    """Kinds of parallelism beside which vLLM does not fuse all-reduce (`enable_allreduce_rms_fusion`)."""
+    reduces_alone_mib: dict[tuple[int, int], int] | None = None
+    """Largest tensor in MiB, by capability and ranks, that FlashInfer reduces without a norm; None where it does not by default."""
+    v0_vendors: frozenset[str] = frozenset()
+    """Vendors of GPUs on which V0 still runs by default (`_is_v1_supported_oracle`); 0.9.2 runs V1."""
+    graphs_unmeasured_on: frozenset[str] = frozenset({"amd", "intel"})
+    """Vendors of GPUs for which no graphs are captured before vLLM sizes the KV cache (`Worker.determine_available_memory`)."""
     sampler_half_rows: int = 19
     """Peak of the sampler's profile in halves of max_num_seqs × vocabulary × 4 bytes, before the V2 runner; a sorting sampler takes
     19 halves."""
@@ -186,13 +202,15 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
             return True
         return architecture in self.v2_runner_architectures or (self.v2_runner_dense and is_dense)
 
-    def deducts_graphs(self, *, v2_runner: bool) -> bool:
+    def deducts_graphs(self, vendor: str, *, v2_runner: bool) -> bool:
         """True where vLLM takes the reserve for CUDA graphs out of the KV cache."""
-        return self.v2_graphs_deducted if v2_runner else self.graphs_deducted
+        measured = self.v2_graphs_deducted if v2_runner else self.graphs_deducted
+        return measured and vendor not in self.graphs_unmeasured_on
 
-    def captures_graphs(self, *, v2_runner: bool) -> bool:
+    def captures_graphs(self, vendor: str, *, v2_runner: bool) -> bool:
         """True where vLLM captures graphs before it sizes the KV cache."""
-        return self.v2_graphs_deducted if v2_runner else self.estimates_graphs
+        captured = self.v2_graphs_deducted if v2_runner else self.estimates_graphs
+        return captured and vendor not in self.graphs_unmeasured_on
 
     def batch_limits(self, accelerator: Accelerator) -> BatchLimits:
         """Defaults by device memory and name (`EngineArgs.get_batch_defaults`)."""
@@ -210,8 +228,15 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "v1_engine": True,
         "flashinfer_samples": "installed",
         "whole_card_non_torch": True,
+        "v0_vendors": frozenset({"amd"}),
     }),
-    ((0, 9), {"falls_back_to_float16": True, "whole_card_non_torch": False, "hybrid_kv_cache_manager": True}),
+    ((0, 9), {
+        "falls_back_to_float16": True,
+        "whole_card_non_torch": False,
+        "hybrid_kv_cache_manager": True,
+        "nccl_connects_at_use": True,
+    }),
+    ((0, 10), {"v0_vendors": frozenset()}),
     ((0, 11), {"pads_encoder_outputs": "budget", "nccl_in_budget": False, "full_graphs": True, "v0_reads_fp8_caches": False}),
     ((0, 11, 1), {"flashinfer_samples": "requested", "flashinfer_capabilities": ((7, 5), (12, 1))}),
     ((0, 12), {
@@ -243,6 +268,9 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "sampler_program_rows": True,
         "leaves_out_unused_encoders": True,
         "performance_modes": True,
+        "all_reduce_workspace": "trtllm",
+        "all_reduce_multicast": True,
+        "all_reduce_excludes": frozenset({"data", "pipeline"}),
     }),
     ((0, 18), {"estimates_graphs": True, "shutdown_timeout": True}),
     ((0, 19), {"cold_compile_seen": True}),
@@ -258,31 +286,44 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "samples_with_generators": True,
         "tokens_by_concurrency": True,
         "nvfp4_capabilities": frozenset({10}),
+        "all_reduce_excludes": frozenset(),
     }),
     ((0, 22), {
+        "all_reduce_multicast": False,
         "unsplit_large_blocks": True,
         "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"}),
         "drafts_beside_all_states": True,
     }),
+    ((0, 23), {"all_reduce_excludes": frozenset({"pipeline"})}),
     ((0, 24), {
+        "all_reduce_excludes": frozenset(),
         "v2_runner_architectures": _DENSE_V2_FIRST,
         "interleaved_positions_have_room": False,
         "fp8_cache_capability": (8, 0),
         "flashinfer_capabilities": ((8, 0), (12, 1)),
     }),
-    ((0, 25), {"batch_holds_media_item": True, "shares_prompts": None}),
+    ((0, 25), {"batch_holds_media_item": True, "shares_prompts": None, "all_reduce_workspace": "mnnvl"}),
     ((0, 26), {
+        "gathers_with_torch": False,
+        "graphs_unmeasured_on": frozenset({"intel"}),
         "v2_runner_dense": True,
         "hybrid_prefix_caching": True,
         "reserves_batches_in_flight": True,
         "packed_caches_refuse_windows": True,
     }),
-    ((0, 27), {"shares_prompts": True, "consumed_accounting": True, "counts_fragments": True}),
+    ((0, 27), {"shares_prompts": True, "consumed_accounting": True, "counts_fragments": True, "all_reduce_multicast": True}),
     ((0, 28), {"blackwell_graphs": True, "scheduled_tokens_leave_draft_slots": False, "default_state_mode": "align"}),
-    ((0, 29), {"state_checkpoints": True, "null_blocks": 1, "v2_runner_architectures": None, "v2_graphs_deducted": True}),
-    ((0, 31), {"counts_fragments": False}),
+    ((0, 29), {
+        "state_checkpoints": True,
+        "null_blocks": 1,
+        "v2_runner_architectures": None,
+        "v2_graphs_deducted": True,
+        "reduces_alone_mib": {},
+    }),
+    ((0, 30), {"reduces_alone_mib": {(103, 4): 80, (103, 8): 64}}),
+    ((0, 31), {"counts_fragments": False, "graphs_unmeasured_on": frozenset()}),
     ((0, 32), {"nvfp4_capabilities": frozenset({8, 9, 10, 12}), "state_modes": frozenset({"align"})}),
-    ((0, 33), {"plugs_in_kv_cache_dtypes": True}),
+    ((0, 33), {"plugs_in_kv_cache_dtypes": True, "reduces_alone_mib": {(100, 8): 128, (103, 4): 80, (103, 8): 128}}),
 )  # fmt: skip
 """Changes of each release, or of one that only mends another (0.11.1), as a person read them. The last row is the newest release whose
 memory profiling is understood; it is empty if that release changed no byte. KV cache dtypes and batch limits stand in

@@ -127,7 +127,7 @@ def test_the_null_block_is_kept_back_since_0_29(version: str, blocks: int) -> No
 def test_cuda_graphs_come_out_of_the_budget(version: str, architecture: str, deducted: bool) -> None:  # noqa: FBT001
     facts = accounting_of(version)
     runner = facts.uses_v2_runner(architecture, is_dense=architecture != "MixtralForCausalLM")
-    assert facts.deducts_graphs(v2_runner=runner) is deducted
+    assert facts.deducts_graphs("nvidia", v2_runner=runner) is deducted
 
 
 @pytest.mark.parametrize("version", ["0.19.0", "0.33.0"])
