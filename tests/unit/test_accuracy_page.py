@@ -104,4 +104,4 @@ def test_constants_of_other_sources_move_a_prediction(monkeypatch: pytest.Monkey
 
 def test_every_constant_is_found_in_the_ledger_it_went_into() -> None:
     names = {part for start in read_starts() if (reading := refit.reading_of(start)) for part in reading.parts}
-    assert {"KERNELS", "KERNELS_AND_GRAPHS", "NCCL", "NCCL_GRAPHS_H100", "NCCL_GRAPHS", "NCCL_PCIE"} <= names
+    assert {"KERNELS", "KERNELS_AND_GRAPHS", "NCCL_PCIE", "NCCL_PCIE_FIRST_USE"} <= names

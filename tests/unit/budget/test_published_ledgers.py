@@ -1,6 +1,7 @@
 """Published ledgers of whole starts: estimates, so that ours must agree within the interval that they state.
 
-They assume a warm compile cache; ours expects a cold one (1.05 GiB under the peak) and counts the warm one as the low use.
+They assume a warm compile cache; ours expects a cold one (1.05 GiB under the peak) and counts the warm one as the low use. Those of
+tensor parallelism assume what 0.19 took for communication on H100, of which 0.33 takes 1.2 GiB less.
 """
 
 from collections.abc import Mapping
@@ -31,6 +32,7 @@ class Published:
     kv_gib: float
     within_gib: float
     settings: Mapping[str, object] = field(default_factory=dict)
+    spared_gib: float = 0
 
     def planned(self) -> Budget:
         return plan(
@@ -41,11 +43,11 @@ class Published:
 LEDGERS = [
     Published("L7", "meta-llama/Llama-2-7b-hf", H100, 58.1, 0, DEFAULTS),
     Published("70B on one H100", FP8_70B, H100, 2.2, 0.5, RAG),
-    Published("70B on two H100", FP8_70B, H100, 34.8, 1.2, {**RAG, "tensor": 2}),
-    Published("70B on four H100", FP8_70B, H100, 52.0, 0, {**RAG, "tensor": 4}),
+    Published("70B on two H100", FP8_70B, H100, 34.8, 1.2, {**RAG, "tensor": 2}, 1.2),
+    Published("70B on four H100", FP8_70B, H100, 52.0, 0, {**RAG, "tensor": 4}, 1.2),
     Published("70B in three stages", FP8_70B, H100, 46.0, 1.2, {**RAG, "pipeline": 3}),
     Published("70B on one H200", FP8_70B, H200, 57.9, 0.5, RAG),
-    Published("70B on two H200", FP8_70B, H200, 91.4, 1.2, {**RAG, "tensor": 2}),
+    Published("70B on two H200", FP8_70B, H200, 91.4, 1.2, {**RAG, "tensor": 2}, 1.2),
     Published("8B on one H100", LLAMA_8B, H100, 55.2, 0, {**DEFAULTS, "max_model_len": 131_072}),
     Published("X4 8B on one H200", LLAMA_8B, H200, 110.9, 0, {**DEFAULTS, "max_model_len": 131_072}),
 ]
@@ -54,8 +56,9 @@ LEDGERS = [
 @pytest.mark.parametrize("ledger", LEDGERS, ids=lambda ledger: ledger.name)
 def test_the_published_figure_lies_in_our_interval(ledger: Published) -> None:
     available = ledger.planned().stages[0].available
-    assert available.low <= gib(ledger.kv_gib) <= available.high
-    assert ledger.within_gib == 0 or abs(available.expected - gib(ledger.kv_gib)) <= gib(ledger.within_gib)
+    published = gib(ledger.kv_gib + ledger.spared_gib)
+    assert available.low <= published <= available.high
+    assert ledger.within_gib == 0 or abs(available.expected - published) <= gib(ledger.within_gib)
 
 
 @pytest.mark.parametrize(
