@@ -1,6 +1,7 @@
 """plan(BudgetRequest) → Budget: the one entry point to the arithmetic."""
 
 from fractions import Fraction
+from functools import cached_property
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,7 +31,7 @@ class Stage(Struct, frozen=True, kw_only=True):
     bytes_per_block: int
 
 
-class Budget(Struct, frozen=True, kw_only=True):
+class Budget(Struct, frozen=True, kw_only=True, dict=True):
     """The memory that a request has and the demand that it makes; parts without a formula are absent, not guessed."""
 
     request: BudgetRequest
@@ -50,7 +51,7 @@ class Budget(Struct, frozen=True, kw_only=True):
     usable_blocks: Interval | None = None
     """Blocks that requests can hold; below zero there is no room for the null block either."""
 
-    @property
+    @cached_property
     def num_tokens(self) -> Interval | None:
         """Size of the KV cache as vLLM prints it."""
         kv_cache, pool = self.kv_cache, self.num_blocks
@@ -74,7 +75,7 @@ class Budget(Struct, frozen=True, kw_only=True):
         )
         return low, expected, high
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict:
         """Verdict of the arithmetic alone; the rules judge settings that vLLM refuses for other reasons."""
         usable = self.usable_blocks
@@ -98,7 +99,7 @@ class Budget(Struct, frozen=True, kw_only=True):
         """Bytes of the demand on the tightest rank."""
         return self.demand.blocks * self.tightest.bytes_per_block if self.demand and self.tightest else None
 
-    @property
+    @cached_property
     def headroom(self) -> Interval | None:
         """Bytes of the tightest rank beyond the demand; negative where it does not fit."""
         usable, stage = self.usable_blocks, self.tightest

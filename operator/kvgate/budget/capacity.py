@@ -6,6 +6,7 @@ Formulas: vLLM 0.32, `v1/core/kv_cache_utils.py` (`get_num_blocks`, `_check_enou
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cached_property
 from math import lcm
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from kvgate.budget.settings import Resolved
 from kvgate.budget.units import cdiv
 
 
-class KVCache(Struct, frozen=True, kw_only=True):
+class KVCache(Struct, frozen=True, kw_only=True, dict=True):
     """Layout of the cache of one engine, and the blocks that requests take in it."""
 
     groups: Groups
@@ -32,7 +33,7 @@ class KVCache(Struct, frozen=True, kw_only=True):
     tokens_by_concurrency: bool = True
     """True where the logged number of tokens is the number of full-length requests × max_model_len."""
 
-    @property
+    @cached_property
     def request_blocks(self) -> int:
         """Blocks of one request of max_model_len."""
         return request_blocks(self.groups, self.reach)
@@ -53,7 +54,8 @@ class KVCache(Struct, frozen=True, kw_only=True):
     def num_tokens(self, num_blocks: int) -> int:
         """The `GPU KV cache size` that vLLM prints: concurrency × max_model_len, or what one group could hold (up to 0.20)."""
         if self.tokens_by_concurrency or not self.groups:
-            return int(self.max_concurrency(num_blocks) * self.reach.max_model_len)
+            needed = self.request_blocks
+            return num_blocks * self.reach.max_model_len // needed if needed else 0
         block_size = min(group.spec.block_size or self.reach.max_model_len for group in self.groups)
         return num_blocks // len(self.groups) * block_size * self.reach.decode_context
 

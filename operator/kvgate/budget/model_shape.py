@@ -3,7 +3,7 @@
 from collections import Counter
 from enum import StrEnum
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from msgspec import Struct
 
@@ -259,7 +259,7 @@ class Assumption(Struct, frozen=True, kw_only=True):
     """Share that it has at most: the name does not state the groups, nor the modules that stay plain."""
 
 
-class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
+class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True, dict=True):
     """Everything that the budget needs to know about a model; equal means the same object, so that results can be cached by it."""
 
     name: str
@@ -320,42 +320,43 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     pools: bool = False
     """True for a class that returns vectors or scores: it has neither an output head nor a sampler."""
 
-    @property
+    @cached_property
     def is_sparse(self) -> bool:
         """True for a mixture of experts."""
         return any(isinstance(mlp, SparseMlp) for layer, _ in self.distinct_layers for mlp in layer.mlps)
 
-    @property
+    @cached_property
     def is_hybrid(self) -> bool:
         """True for a model with recurrent states, beside attention or alone."""
         return any(isinstance(mixer, RecurrentState) for mixer in self.mixers)
 
-    @property
+    @cached_property
     def keeps_caches(self) -> bool:
         """True where requests take blocks; an encoder alone keeps nothing between steps."""
         return any(not isinstance(mixer, EncoderAttention | SharedCache) for mixer in self.mixers)
 
-    @property
+    @cached_property
     def is_dense(self) -> bool:
         """True for a model with neither experts nor recurrent states."""
         return not (self.is_sparse or self.is_hybrid)
 
-    @property
+    @cached_property
     def mixers(self) -> tuple[Mixer, ...]:
         """Every different mixer once, in order of appearance."""
-        return _mixers(self)
+        return tuple(dict.fromkeys(mixer for layer, _ in self.distinct_layers for mixer in layer.mixers))
 
-    @property
+    @cached_property
     def distinct_layers(self) -> tuple[tuple[LayerShape, int], ...]:
         """(layer, how many of them) over the whole model."""
         return distinct_layers(self, 0, len(self.layers))
 
-    @property
+    @cached_property
     def stored_formats(self) -> frozenset[str]:
         """Names of the formats in which matrices of the layers are stored; empty where all are plain."""
-        return _stored_formats(self)
+        matrices = (matrix for layer, _ in self.distinct_layers for matrix in layer.matrices)
+        return frozenset(matrix.format.format for matrix in matrices if matrix.format)
 
-    @property
+    @cached_property
     def unmodelled_kinds(self) -> tuple[str, ...]:
         """Every kind without a formula once, in order of appearance; weights whose bytes are known need none."""
         kinds = (mixer.kind for mixer in self.mixers if isinstance(mixer, UnmodelledLayer))
@@ -369,14 +370,3 @@ def distinct_layers(shape: ModelShape, first: int, last: int) -> tuple[tuple[Lay
     part = shape.layers[first:last]
     by_identity, counts = {id(layer): layer for layer in part}, Counter(map(id, part))
     return tuple((by_identity[key], count) for key, count in counts.items())
-
-
-@lru_cache(maxsize=4096)
-def _mixers(shape: ModelShape) -> tuple[Mixer, ...]:
-    return tuple(dict.fromkeys(mixer for layer, _ in shape.distinct_layers for mixer in layer.mixers))
-
-
-@lru_cache(maxsize=4096)
-def _stored_formats(shape: ModelShape) -> frozenset[str]:
-    matrices = (matrix for layer, _ in shape.distinct_layers for matrix in layer.matrices)
-    return frozenset(matrix.format.format for matrix in matrices if matrix.format)

@@ -6,6 +6,7 @@ module; media with a syntax of their own (Markdown, XML, HTML, workflow commands
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from kvgate.text.patterns import pattern
@@ -65,14 +66,20 @@ def json_text(value: Any, *, indent: int | None = None, is_compact: bool = False
     Numbers that JSON does not have become the texts "Infinity", "-Infinity" and "NaN"; half of a surrogate pair, which is no
     Unicode character, becomes the text of its escape.
     """
-    separators = (",", ":") if is_compact else None
+    encode = _encoder(indent, is_compact=is_compact).encode
     try:
-        text = json.dumps(value, indent=indent, separators=separators, allow_nan=False)
+        text = encode(value)
     except ValueError:
         text = "\\ud"
     if "\\ud" in text:
-        text = json.dumps(_for_every_reader(value), indent=indent, separators=separators, allow_nan=False)
+        text = encode(_for_every_reader(value))
     return _JSON_LEGACY_COMMAND.sub(r"\\u0023", text) if "##" in text else text
+
+
+@cache
+def _encoder(indent: int | None, *, is_compact: bool) -> json.JSONEncoder:
+    """Return one encoder for many texts, which `json.dumps` would make anew for each."""
+    return json.JSONEncoder(indent=indent, separators=(",", ":") if is_compact else None, allow_nan=False)
 
 
 def _for_every_reader(value: Any) -> Any:

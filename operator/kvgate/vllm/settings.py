@@ -280,7 +280,9 @@ DECIDING = frozenset(
 ).union(_PARTS_OF_SPECULATION)
 """Names of the settings without whose value no verdict is possible."""
 
-_UNMODELLED = tuple(setting for setting in SETTINGS if setting.unmodelled)
+_UNMODELLED = {setting.name: setting for setting in SETTINGS if setting.unmodelled}
+_WHAT_IFS = {setting.name: setting for setting in WHAT_IFS}
+_ROW = {setting.name: row for row, setting in enumerate(SETTINGS)}
 _BUDGET = {setting.name: setting.budget for setting in SETTINGS if setting.budget}
 _GROUPS: Mapping[str, type[Struct]] = {"parallelism": Parallelism, "lora": LoraSettings, "offload": OffloadSettings}
 """Records inside EngineSettings, by the name before the dot."""
@@ -302,8 +304,8 @@ INVALID_SETTING = Rule(
 def read_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Words]]:
     """Return (typed values, problems), both by vLLM's names. None counts as not given, and other names are left out."""
     known, problems = {}, {}
-    for setting in WHAT_IFS:
-        value = given.get(setting.name)
+    for setting in _in_order(given, _WHAT_IFS):
+        value = given[setting.name]
         if value is None:
             continue
         try:
@@ -314,6 +316,11 @@ def read_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, W
             message = "{setting} is {value}; {error}"
             problems[setting.name] = words(message, setting=SettingName(setting.name), value=shown, error=error)
     return known, problems
+
+
+def _in_order(given: Mapping[str, Any], among: Mapping[str, Setting]) -> list[Setting]:
+    """Return the settings of a table that are given, in the order of the table: of its hundred rows a what-if gives few."""
+    return [among[name] for name in sorted(among.keys() & given.keys(), key=_ROW.__getitem__)]
 
 
 def with_whole_configs(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -353,8 +360,8 @@ def unmodelled_kinds(given: Mapping[str, Any], release: Release) -> tuple[str, .
     """Name each feature without a formula that the values switch on."""
     kinds = {
         setting.name: setting.unmodelled
-        for setting in _UNMODELLED
-        if (value := given.get(setting.name)) and value not in setting.harmless
+        for setting in _in_order(given, _UNMODELLED)
+        if (value := given[setting.name]) and value not in setting.harmless
     }
     overrides = given.get("hf_overrides")
     gives_length = given.get("max_model_len") not in (None, AUTO_MAX_MODEL_LEN, "auto", "-1")
