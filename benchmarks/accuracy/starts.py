@@ -68,8 +68,12 @@ class Start:
     def is_scored_for(self, purpose: str) -> bool:
         return purpose in self.row["scored_for"].split()
 
-    def request(self, *, weights_given: bool = False) -> dict[str, Any]:
-        """Return the request of this start. It has weights only if the server's checkpoint is not in the catalogue, or on demand."""
+    def request(self, *, weights_given: bool = False, circumstances: bool = False) -> dict[str, Any]:
+        """Return the request of this start.
+
+        It has weights only if the server's checkpoint is not in the catalogue, or on demand; circumstances that its log shows only on
+        demand.
+        """
         row = self.row
         values: dict[str, Any] = {key: row[key] for key in _WORDS if row[key]}
         values |= {key: int(row[key]) for key in _NUMBERS if row[key]}

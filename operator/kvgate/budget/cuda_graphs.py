@@ -33,6 +33,7 @@ def cuda_graphs(run: Run) -> Term:
             ("piecewise_graphs", piecewise),
             ("full_graphs", full),
             ("layers", layers),
+            ("estimate_bytes", reserve),
         ),
     )
 
