@@ -69,8 +69,14 @@ class Summary:
     median_width_percent: float
 
 
-def predict(start: Start, *, weights_given: bool = False, calibration: Calibration = NOTHING_OBSERVED) -> Prediction:
-    values = start.request(weights_given=weights_given)
+def predict(
+    start: Start,
+    *,
+    weights_given: bool = False,
+    circumstances: bool = False,
+    calibration: Calibration = NOTHING_OBSERVED,
+) -> Prediction:
+    values = start.request(weights_given=weights_given, circumstances=circumstances)
     answer = to_json(start.id, assess_request(values, calibration=calibration))
     pool = (answer["ledger"] or {}).get("available_kv_cache_bytes") or {}
     low, expected, high = (pool[key] / GIB if key in pool else None for key in ("low", "expected", "high"))

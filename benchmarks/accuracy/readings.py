@@ -1,7 +1,7 @@
 """What each log says about a fitted constant: the logged figure less everything else that kvgate computes for that start."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from accuracy.starts import GIB, Start
 from kvgate.budget import Interval, fitted, plan
 from kvgate.budget.fitted import Fitted
-from kvgate.budget.ledger import Ledger
+from kvgate.budget.non_torch import startup_slack
 from kvgate.budget.request import BudgetRequest
 from kvgate.judge.what_if import read_request
 
@@ -31,9 +31,22 @@ class Statement:
 
     logged_bytes: float
     lines: frozenset[str]
-    """Names of the lines; empty for the estimate of graphs, which some releases make and do not take out of the budget."""
     is_sum: bool = False
-    """True for what was left for the KV cache, from which all lines follow together."""
+    """True for what was left for the KV cache: the sum of all lines that the log does not state."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """kvgate's answer for a start."""
+
+    requested_bytes: int
+    uncertainty_bytes: int
+    lines: Mapping[str, Interval]
+    """The lines of the ledger, and two figures beside it: `estimate`, what vLLM reckons for graphs even where it takes nothing for them
+    out of the budget, and `slack`, the memory that is in use at start-up."""
+
+
+SIDE_FIGURES = frozenset({"estimate", "slack"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +65,13 @@ class Reading:
     constant: str
     start: Start
     is_sum: bool
+    is_error: bool
+    """True if the constant is the error of a formula: it moves the ends of a line, and not what is expected."""
     residual: float
-    """Logged less computed, with all constants as they are now, in the constant's unit."""
+    """Logged less computed, with all constants as they are now, in the constant's unit. For an error: how far the logged figure is
+    beyond the ends of the line without this error; below zero inside them."""
     others: Mapping[str, float]
-    """Other constants in the same figure: units of this constant for one unit of each."""
+    """Other constants of the same figure: units of this constant for one unit of each. For an error these are other errors."""
 
 
 def constants() -> dict[str, Fitted]:
@@ -109,7 +125,7 @@ def used_constants(request: BudgetRequest) -> set[str]:
         for name, constant in before.items():
             setattr(fitted, name, _Watched(name, constant, used))
         _forget()
-        _ledger(request)
+        figures_of(request)
     finally:
         for name, constant in before.items():
             setattr(fitted, name, constant)
@@ -117,87 +133,134 @@ def used_constants(request: BudgetRequest) -> set[str]:
     return used
 
 
-def _ledger(request: BudgetRequest) -> Ledger | None:
-    stage = plan(request).tightest
-    return stage.ledger if stage else None
+def figures_of(request: BudgetRequest) -> Figures | None:
+    """Return None for a model or a setting without a ledger."""
+    budget = plan(request)
+    stage = budget.tightest
+    if stage is None or stage.ledger is None:
+        return None
+    lines = {line.name: line.amount for line in stage.ledger.lines}
+    lines["slack"] = startup_slack(request.accelerator, budget.accounting, request.settings.parallelism)
+    estimates = (int(value) for line in stage.ledger.lines for key, value in line.inputs if key == "estimate_bytes")
+    lines["estimate"] = Interval.exactly(next(estimates, 0))
+    return Figures(
+        requested_bytes=stage.ledger.requested_bytes, uncertainty_bytes=stage.ledger.uncertainty_bytes, lines=lines
+    )
 
 
 def readings(starts: Iterable[Start]) -> list[Reading]:
-    """Return every reading of every constant that moves the expected value of a line."""
+    """Return every reading of every constant."""
     return [reading for start in starts for reading in _of_start(start)]
 
 
 def _of_start(start: Start) -> Iterator[Reading]:
     request, _ = read_request(start.request(circumstances=True))
-    ledger = _ledger(request) if request else None
-    if request is None or ledger is None:
+    figures = figures_of(request) if request else None
+    if request is None or figures is None:
         return
-    told = list(_statements(start, ledger))
-    sides = [_side(ledger, each) for each in told]
-    slopes: dict[str, list[float]] = {}
-    own_doubts: dict[str, list[float]] = {}
-    for name in sorted(used_constants(request)):
-        interval, step = constants()[name].interval, _step(constants()[name])
-        with replaced({name: _moved(interval, step)}):
-            moved = [_side(_ledger(request), each) for each in told]
-        with replaced({name: Interval.exactly(interval.expected)}):
-            exact = [_side(_ledger(request), each) for each in told]
-        slopes[name] = [(after.expected - now.expected) / step for after, now in zip(moved, sides, strict=True)]
-        own_doubts[name] = [max(side.below, side.above) for side in exact]
+    told = list(_statements(start, request, figures))
+    sides = [_side(figures, each) for each in told]
+    names = sorted(used_constants(request))
+    effects = {name: _effects(request, name, told, sides) for name in names}
     for index, (statement, side) in enumerate(zip(told, sides, strict=True)):
+        residual = statement.logged_bytes - side.expected
+        slopes = {name: effect[index].slope for name, effect in effects.items() if effect[index].slope > 0}
+        errors = {name: effect[index].error_slope for name, effect in effects.items() if effect[index].error_slope > 0}
         for name, slope in slopes.items():
-            if slope[index] > 0 and own_doubts[name][index] <= DOUBT_GIB * GIB:
-                yield Reading(
-                    constant=name,
-                    start=start,
-                    is_sum=statement.is_sum,
-                    residual=(statement.logged_bytes - side.expected) / slope[index],
-                    others={
-                        other: each[index] / slope[index]
-                        for other, each in slopes.items()
-                        if other != name and each[index]
-                    },
-                )
+            if not statement.is_sum or effects[name][index].doubt <= DOUBT_GIB * GIB:
+                others = {other: each / slope for other, each in slopes.items() if other != name}
+                yield _reading(name, start, statement, residual / slope, others, is_error=False)
+        if not slopes and not statement.is_sum:
+            for name, slope in errors.items():
+                others = {other: each / slope for other, each in errors.items() if other != name}
+                without = effects[name][index]
+                beyond = max(residual - without.above, -residual - without.below)
+                yield _reading(name, start, statement, beyond / slope, others, is_error=True)
+
+
+def _reading(
+    name: str, start: Start, statement: Statement, residual: float, others: dict[str, float], *, is_error: bool
+) -> Reading:
+    return Reading(
+        constant=name, start=start, is_sum=statement.is_sum, is_error=is_error, residual=residual, others=others
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Effect:
+    """What one constant does to one statement."""
+
+    slope: float
+    """Bytes of the expected figure for one unit of the constant."""
+    error_slope: float
+    """Bytes of the figure's high end for one unit of the constant's high end, if the expected figure stays."""
+    below: float
+    """Error in bytes of everything else, in both directions."""
+    above: float
+
+    @property
+    def doubt(self) -> float:
+        return max(self.below, self.above)
+
+
+def _effects(request: BudgetRequest, name: str, told: Sequence[Statement], sides: Sequence[Side]) -> list[_Effect]:
+    interval, step = constants()[name].interval, _step(constants()[name])
+    wider = Interval(low=interval.low, expected=interval.expected, high=interval.high + step)
+    moved = Interval(low=interval.low + step, expected=interval.expected + step, high=interval.high + step)
+    after, ends, exact = (
+        _sides(request, name, value, told) for value in (moved, wider, Interval.exactly(interval.expected))
+    )
+    return [
+        _Effect(
+            slope=(after[index].expected - side.expected) / step,
+            error_slope=(ends[index].above - side.above) / step,
+            below=exact[index].below,
+            above=exact[index].above,
+        )
+        for index, side in enumerate(sides)
+    ]
+
+
+def _sides(request: BudgetRequest, name: str, value: Interval, told: Sequence[Statement]) -> list[Side]:
+    with replaced({name: value}):
+        figures = figures_of(request)
+    assert figures is not None
+    return [_side(figures, each) for each in told]
 
 
 def _step(constant: Fitted) -> int:
     return _STEP_SHARE if constant.unit.startswith("thousandths") else _STEP
 
 
-def _moved(interval: Interval, step: int) -> Interval:
-    return Interval(low=interval.low + step, expected=interval.expected + step, high=interval.high + step)
-
-
-def _statements(start: Start, ledger: Ledger) -> Iterator[Statement]:
-    """Yield what the log says, as sums of lines of the ledger. From 0.27 on, weights and memory outside torch are one figure."""
-    row = start.row
+def _statements(start: Start, request: BudgetRequest, figures: Figures) -> Iterator[Statement]:
+    """Yield what the log says, as sums of figures; from 0.27 on it has no line alone but the weights."""
+    row, known = start.row, {}
     if row["activation_peak_gib"] and not row["consumed_gib"]:
-        yield _stated(row["activation_peak_gib"], "peak_activation")
+        known["peak_activation"] = float(row["activation_peak_gib"]) * GIB
     if row["non_torch_gib"]:
-        yield _stated(row["non_torch_gib"], "non_torch")
-    if row["weights_gib"] and row["weights_from"] == "config":
-        yield _stated(row["weights_gib"], "weights")
+        known["non_torch"] = float(row["non_torch_gib"]) * GIB
+    if row["weights_gib"]:
+        known["weights"] = float(row["weights_gib"]) * GIB
+    for line, logged_bytes in known.items():
+        if line != "weights" or row["weights_from"] == "config":
+            yield _of_line(line, logged_bytes)
     if row["graph_estimate_gib"]:
-        yield _stated(row["graph_estimate_gib"])
+        yield _of_line("estimate", float(row["graph_estimate_gib"]) * GIB)
+    if row["free_at_start_gib"]:
+        yield _of_line("slack", request.accelerator.memory_bytes - float(row["free_at_start_gib"]) * GIB)
     if start.available_gib is not None and start.is_scored_for("kv"):
-        yield Statement(
-            logged_bytes=ledger.requested_bytes - start.available_gib * GIB,
-            lines=frozenset(line.name for line in ledger.lines),
-            is_sum=True,
-        )
+        left_bytes = figures.requested_bytes - start.available_gib * GIB - sum(known.values())
+        lines = frozenset(figures.lines) - known.keys() - SIDE_FIGURES
+        yield Statement(logged_bytes=left_bytes, lines=lines, is_sum=True)
 
 
-def _stated(figure: str, *lines: str) -> Statement:
-    return Statement(logged_bytes=float(figure) * GIB, lines=frozenset(lines))
+def _of_line(line: str, logged_bytes: float) -> Statement:
+    return Statement(logged_bytes=logged_bytes, lines=frozenset({line}))
 
 
-def _side(ledger: Ledger | None, statement: Statement) -> Side:
-    assert ledger is not None
-    if not statement.lines:
-        estimate = next(int(value) for line in ledger.lines for key, value in line.inputs if key == "estimate_bytes")
-        return Side(expected=estimate, below=0, above=0)
-    amounts = [line.amount for line in ledger.lines if line.name in statement.lines]
-    doubt = ledger.uncertainty_bytes if statement.is_sum else 0
+def _side(figures: Figures, statement: Statement) -> Side:
+    amounts = [figures.lines[name] for name in statement.lines]
+    doubt = figures.uncertainty_bytes if statement.is_sum else 0
     return Side(
         expected=sum(amount.expected for amount in amounts),
         below=_joint(doubt, *(amount.expected - amount.low for amount in amounts)),

@@ -84,7 +84,15 @@ class Start:
             values["gpu_memory_bytes"] = int(float(row["gpu_memory_gib"]) * GIB)
         if self.weights_gib is not None and (weights_given or row["weights_from"] == "log"):
             values["weights_bytes"] = int(self.weights_gib * GIB)
-        return {**values, **arguments_of(row["further"]), "id": self.id}
+        told = self.circumstances if circumstances else {}
+        return {**values, **arguments_of(row["further"]), **told, "id": self.id}
+
+    @property
+    def circumstances(self) -> dict[str, str]:
+        """Facts of the start that its log shows and that are no options of vLLM."""
+        shown = {key: self.row[key] for key in ("sampler", "compile_cache", "usage_context") if self.row[key]}
+        installed = self.row["installed_by"]
+        return {**shown, "installed_by": "image" if installed == "image" else "pip"} if installed else shown
 
     def classes(self) -> Iterator[tuple[str, str]]:
         """Yield the (heading, class) pairs by which errors are grouped."""

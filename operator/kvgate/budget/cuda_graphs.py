@@ -16,47 +16,40 @@ def cuda_graphs(run: Run) -> Term:
         isinstance(mixer, LatentAttention | CompressedAttention | RecurrentState) for mixer in mixers
     )
     fit = fitted.V2_PIECE if run.v2_runner else fitted.COMPLEX_PIECE if is_complex else fitted.PIECE
-    piece = fit.interval.expected
     cases = graph_cases(run.lora, specializes=run.accounting.lora_graphs_twice)
     piecewise, full = cases * num_piecewise_graphs(run), cases * num_full_graphs(run)
     layers = run.num_layers + (len(run.draft.layers) if run.draft else 0)
-    reserve = piece * layers * (piecewise + full)
+    estimate = fit.interval.times(layers * (piecewise + full))
     return Term(
         name="cuda_graph",
-        amount=_spread(run, reserve, is_complex=is_complex) if deducted else Interval.exactly(0),
+        amount=_with_unknowns(run, estimate) if deducted else Interval.exactly(0),
         formula="piece × layers × (piecewise + full)"
         if deducted
         else "0: this release takes nothing out of the budget",
         source="vLLM 0.19 and 0.29, profile_cudagraph_memory; estimates in 40 logs",
         inputs=(
-            ("piece_bytes", piece),
+            ("piece_bytes", fit.interval.expected),
             ("piecewise_graphs", piecewise),
             ("full_graphs", full),
             ("layers", layers),
-            ("estimate_bytes", reserve),
+            ("estimate_bytes", estimate.expected),
         ),
     )
 
 
-def _spread(run: Run, reserve: int, *, is_complex: bool) -> Interval:
-    """Return the reserve with its error.
-
-    The figure is coarse: vLLM captures two graphs of each kind and multiplies the second, in steps of the driver's 2 MiB.
-    """
-    if is_complex or run.draft_tokens:
-        picks_tokens = any(
-            isinstance(mixer, CompressedAttention) or (isinstance(mixer, LatentAttention) and mixer.is_sparse)
-            for layer in run.layers
-            for mixer in layer.mixers
-        )
-        unexplained = fitted.INDEXED_LAYER.interval.high * run.num_layers if picks_tokens and not run.v2_runner else 0
-        if run.draft is not None and run.draft.method == "dflash" and not run.v2_runner:
-            graphs = num_piecewise_graphs(run) + num_full_graphs(run)
-            unexplained += fitted.DFLASH_GRAPH.interval.high * graphs
-        error = fitted.GRAPHS_ERROR_COMPLEX.of(reserve)
-        return Interval(low=reserve + error.low, expected=reserve, high=reserve + max(error.high, unexplained))
-    alone = run.parallelism.tensor == 1 and not run.lora.enabled
-    return Interval.exactly(reserve) + (fitted.GRAPHS_ERROR if alone else fitted.GRAPHS_ERROR_SEVERAL).of(reserve)
+def _with_unknowns(run: Run, estimate: Interval) -> Interval:
+    """Return the estimate with a higher end where no start shows it, or where starts show more than anybody understands."""
+    picks_tokens = any(
+        isinstance(mixer, CompressedAttention) or (isinstance(mixer, LatentAttention) and mixer.is_sparse)
+        for layer in run.layers
+        for mixer in layer.mixers
+    )
+    unknown = fitted.INDEXED_LAYER.interval.high * run.num_layers if picks_tokens and not run.v2_runner else 0
+    if run.draft is not None and run.draft.method == "dflash" and not run.v2_runner:
+        unknown += fitted.DFLASH_GRAPH.interval.high * (num_piecewise_graphs(run) + num_full_graphs(run))
+    if run.draft_tokens or run.lora.enabled:
+        unknown = max(unknown, fitted.UNTRIED_GRAPHS.of(estimate.expected).high)
+    return Interval(low=estimate.low, expected=estimate.expected, high=max(estimate.high, estimate.expected + unknown))
 
 
 def captures_graphs(run: Run) -> bool:

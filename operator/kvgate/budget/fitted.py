@@ -20,14 +20,12 @@ class Fitted(Struct, frozen=True, kw_only=True):
     """In bytes, or in what `unit` says."""
     unit: str = "bytes"
     starts: tuple[str, ...] = ()
-    """Starts of benchmarks/accuracy/starts.csv that show it; none for a guess."""
+    """Starts of benchmarks/accuracy/starts.csv from which it follows."""
     sources: int = 0
     """Independent sources of these starts: a repository, a page or a log counts once."""
+    is_guess: bool = False
+    """True if no log shows it, or shows it apart from other constants."""
     why: str
-
-    @property
-    def is_guess(self) -> bool:
-        return not self.starts
 
     def of(self, size: int) -> Interval:
         """Return this share, which is stated in thousandths, of a size in bytes."""
@@ -39,6 +37,10 @@ class Fitted(Struct, frozen=True, kw_only=True):
 
 def _between(low_gib: float, expected_gib: float, high_gib: float) -> Interval:
     return Interval(low=gib(low_gib), expected=gib(expected_gib), high=gib(high_gib))
+
+
+def _pieces(low_mib: float, expected_mib: float, high_mib: float) -> Interval:
+    return Interval(low=round(low_mib * MIB), expected=round(expected_mib * MIB), high=round(high_mib * MIB))
 
 
 def _error(bound: int, *, above: int | None = None) -> Interval:
@@ -58,10 +60,12 @@ KERNELS_AND_GRAPHS = Fitted(
 )
 UNALIGNED = Fitted(
     interval=_between(0, 0, 0.25),
+    is_guess=True,
     why="not understood: two starts with a vocabulary that is no multiple of 16 (Granite 3.1, 0.19) show 0.21 GiB more",
 )
 UNIFIED = Fitted(
     interval=_between(-1, 0.5, 4.5),
+    is_guess=True,
     why="other processes count where CPU and GPU share the memory: logs show -0.5 to 8 GiB",
 )
 CONTEXT = Fitted(
@@ -134,11 +138,13 @@ SLACK_NVLINK = Fitted(
 )
 SLACK_PCIE = Fitted(
     interval=_between(0.1, 0.4, 2),
+    is_guess=True,
     why="communicators over PCIe: 0.2 (24 GB, 2 ranks), 0.5 (RTX PRO 6000, 4 ranks), 2 (L4, 2 ranks, a fault of torch 2.11)",
 )
 SLACK_ELSEWHERE = Fitted(interval=_between(0, 0.4, 2.5), why="GPUs of other vendors: 0.33 GiB in one start on MI300X")
 SLACK_UNIFIED = Fitted(
     interval=_between(0, 3, 12),
+    is_guess=True,
     why="GPUs that share the CPU's memory: all that the host uses counts too, 2 to 10 GiB on GB10",
 )
 
@@ -150,15 +156,24 @@ ACTIVATION_ERROR = Fitted(
 LAYER_ERROR = Fitted(
     interval=_error(500),
     unit="thousandths of a hidden state per token",
+    is_guess=True,
     why="the layers of a dense model, at most half of one",
 )
 EXPERTS_ERROR = Fitted(interval=_error(gib(0.1)), why="small buffers beside the workspace of the experts")
 WORKSPACE_ERROR = Fitted(
-    interval=_error(100), unit="thousandths of the experts' workspace", why="other expert kernels than Triton's"
+    interval=_error(100),
+    unit="thousandths of the experts' workspace",
+    is_guess=True,
+    why="other expert kernels than Triton's",
 )
-DRAFT_ERROR = Fitted(interval=_error(gib(0.2)), why="buffers of speculative decoding; few starts print their peak")
+DRAFT_ERROR = Fitted(
+    interval=_error(gib(0.2)), is_guess=True, why="buffers of speculative decoding; few starts print their peak"
+)
 DRAFT_ROWS_ERROR = Fitted(
-    interval=_error(1000), unit="thousandths of the logits", why="one more copy of the rows that are verified"
+    interval=_error(1000),
+    unit="thousandths of the logits",
+    is_guess=True,
+    why="one more copy of the rows that are verified",
 )
 FLOAT32_ERROR = Fitted(
     interval=_error(4000),
@@ -173,85 +188,93 @@ ENCODER_ERROR = Fitted(
 VIDEO_ERROR = Fitted(
     interval=_error(250, above=1000),
     unit="thousandths of the encoder's peak",
+    is_guess=True,
     why="the number of frames that a video may have has changed between releases by more than a factor of two",
 )
 
 # The reserve for CUDA graphs
 PIECE = Fitted(
-    interval=Interval.exactly(round(0.2 * MIB)),
+    interval=_pieces(0.1, 0.2, 0.36),
     unit="bytes per layer and graph",
     why="estimate of the V1 runner for a dense model: 22 starts of 0.19 on H100 lie at 0.13 to 0.27, one at 0.53; 0.12 to 0.26 in six "
     "starts of 0.22 to 0.26 on other GPUs",
 )
 COMPLEX_PIECE = Fitted(
-    interval=Interval.exactly(round(0.33 * MIB)),
+    interval=_pieces(0.132, 0.33, 0.99),
     unit="bytes per layer and graph",
     why="the same with experts, MLA or recurrent states: 0.23 to 0.54 in ten starts of 0.19; 0.64 (GLM-5.2) and more where the "
     "estimate goes wrong",
 )
 V2_PIECE = Fitted(
-    interval=Interval.exactly(round(0.2 * MIB)),
+    interval=_pieces(0.1, 0.2, 0.36),
     unit="bytes per layer and graph",
+    is_guess=True,
     why="estimate of the V2 runner, which measures more than it multiplies: 0.15 and 0.17 in two starts (Qwen3.8-27B on RTX 3090 with "
     "0.29, Llama-3.1-8B on A100 with 0.31); the graphs then used 0.09 to 0.19 on small GPUs, and 0.28 with V1 on H100",
 )
-GRAPHS_ERROR = Fitted(
-    interval=_error(500, above=800),
-    unit="thousandths of the reserve",
-    why="coarse: vLLM captures two graphs of each kind and multiplies the second, in steps of the driver's 2 MiB",
-)
-GRAPHS_ERROR_SEVERAL = Fitted(
+UNTRIED_GRAPHS = Fitted(
     interval=_error(500, above=1000),
-    unit="thousandths of the reserve",
-    why="the same with several ranks or adapters; Gemma-4-26B-A4B with four sizes of adapters (0.25) used 0.17 GiB, expected 0.13",
-)
-GRAPHS_ERROR_COMPLEX = Fitted(
-    interval=_error(600, above=2000),
-    unit="thousandths of the reserve",
-    why="the same with experts, MLA, recurrent states or drafts, which consist of many small kernels",
+    unit="thousandths of the estimate",
+    is_guess=True,
+    why="drafts and adapters, of which no start prints the estimate; Gemma-4-26B-A4B with four sizes of adapters (0.25) used 0.17 GiB, "
+    "expected 0.13",
 )
 INDEXED_LAYER = Fitted(
     interval=Interval(low=0, expected=0, high=60 * MIB),
     unit="bytes per layer",
+    is_guess=True,
     why="not understood, so it counts at the high end only: GLM-5.1 on eight RTX PRO 6000 (0.20, S 64) was estimated at 4.8 to 5.1 GiB "
     "for 30 graphs, of which 1.2 were used; GLM-5.2 on GB200 (0.26) at 5.0 for 102 graphs",
 )
 DFLASH_GRAPH = Fitted(
     interval=Interval(low=0, expected=0, high=100 * MIB),
     unit="bytes per graph",
+    is_guess=True,
     why="not understood, so it counts at the high end only: Qwen3.6-35B-A3B with DFlash on A800 (0.20.2, S 24) was estimated at 6.24 GiB "
     "for 64 graphs; the same pair on GB10 (0.22, S 8) at 0.65 for 27",
 )
 
 # Weights: errors of the formulas against "Model loading took"
 WEIGHTS_ERROR = Fitted(interval=_error(gib(0.03)), why="dense 16-bit text models (45 starts)")
-WEIGHTS_SHARE = Fitted(interval=_error(1), unit="thousandths of the weights", why="the same for large models")
+WEIGHTS_SHARE = Fitted(
+    interval=_error(1), unit="thousandths of the weights", is_guess=True, why="the same for large models"
+)
 REPACKED_SHARE = Fitted(
     interval=_error(10), unit="thousandths of the weights", why="experts, and formats that kernels repack: up to 1 %"
 )
 MXFP4_SHARE = Fitted(interval=_error(10), unit="thousandths of the weights", why="MXFP4 is off by up to 2 % in all")
 COMPRESSED_SHARE = Fitted(
-    interval=_error(30), unit="thousandths of the weights", why="compressed attention: 3 % (two starts)"
+    interval=_error(30), unit="thousandths of the weights", is_guess=True, why="compressed attention: 3 % (two starts)"
 )
 UNKNOWN_FORMAT_SHARE = Fitted(
     interval=_error(100),
     unit="thousandths of the weights",
+    is_guess=True,
     why="a format without a formula may be padded as gpt-oss is by Marlin (8 %), and a checkpoint holds drafts and scales that are not "
     "loaded",
 )
 SCALED_SHARE = Fitted(
     interval=_error(100),
     unit="thousandths of what the checkpoint's size adds",
+    is_guess=True,
     why="the part that is scaled to the checkpoint",
 )
 TOWER_WEIGHTS_ERROR = Fitted(interval=_error(gib(0.1)), why="towers of images and sounds")
-GIVEN_WEIGHTS_ERROR = Fitted(interval=_error(gib(0.01)), why="weights that the user gave, as a log rounds them")
-ADAPTERS_ERROR = Fitted(interval=_error(16 * MIB), why="small buffers of adapters")
+GIVEN_WEIGHTS_ERROR = Fitted(
+    interval=_error(gib(0.01)), is_guess=True, why="weights that the user gave, as a log rounds them"
+)
+ADAPTERS_ERROR = Fitted(interval=_error(16 * MIB), is_guess=True, why="small buffers of adapters")
 ADAPTERS_SHARE = Fitted(
-    interval=_error(20), unit="thousandths of the adapters", why="a checkpoint's class may name its modules otherwise"
+    interval=_error(20),
+    unit="thousandths of the adapters",
+    is_guess=True,
+    why="a checkpoint's class may name its modules otherwise",
 )
 OFFLOADED_SHARE = Fitted(
-    interval=_error(20), unit="thousandths of the offloaded weights", why="the order of parameters within a layer"
+    interval=_error(20),
+    unit="thousandths of the offloaded weights",
+    is_guess=True,
+    why="the order of parameters within a layer",
 )
 
 # The whole sum
@@ -260,14 +283,17 @@ ROCM = Fitted(interval=_error(gib(0.45)), why="other kernels than those of CUDA,
 NEWER_RELEASE = Fitted(
     interval=_error(20),
     unit="thousandths of the GPU's memory",
+    is_guess=True,
     why="there are no logs of releases that are newer than known",
 )
 SCATTER = Fitted(
     interval=_error(gib(0.06)),
+    is_guess=True,
     why="half of the difference between starts of one setting on one machine: up to 0.09 GiB in five starts of Qwen2.5-7B and 0.08 in "
     "five of Llama-3.1-8B (RTX 3090, 0.17.1), 0.05 with GLM-5.1 (H200, 8 ranks), 0.03 with Qwen3.6-35B (RTX 5090, 0.24)",
 )
 SCATTER_UNIFIED = Fitted(
     interval=_error(gib(4.5)),
+    is_guess=True,
     why="the same where CPU and GPU share the memory, because other processes count: two starts of one setting on GB10 were 4.4 GiB apart",
 )

@@ -35,7 +35,7 @@ def test_a_constant_says_why_it_has_its_value(name: str) -> None:
     constant = CONSTANTS[name]
     assert len(constant.why) > 20
     assert constant.sources <= len(constant.starts)
-    assert constant.is_guess == (not constant.starts)
+    assert not (constant.is_guess and constant.starts)
 
 
 def test_a_share_is_stated_in_thousandths() -> None:
