@@ -96,6 +96,8 @@ class ObservedStart(Struct, frozen=True, kw_only=True):
     """The prediction of the formulas alone."""
     swing_bytes: int = 0
     """Bytes by which a compile cache changes it, by the formulas."""
+    compile_cache: str = ""
+    """`warm` or `cold`, where a log shows which kind of start it was; else empty."""
     scatter_bytes: int = fitted.SCATTER.interval.high
     revision: int = 0
     """Number that grows with every recorded start, so that a verdict can be given as of a revision."""
@@ -142,13 +144,21 @@ class StartToStart(Struct, frozen=True, kw_only=True):
     cold_overhead_bytes: int
     """Overhead without a compile cache."""
     scatter_bytes: int
+    compile_cache: str = ""
+    """`warm` or `cold`, if it is known which kind the next start is."""
 
     @property
     def swing_bytes(self) -> int:
         return max(0, self.cold_overhead_bytes - self.warm_overhead_bytes)
 
-    def room(self, overhead_bytes: int) -> tuple[int, int]:
-        """Return how much more and how much less the next start may take: up to the whole swing, away from this start's likely kind."""
+    def room(self, overhead_bytes: int, kind: str) -> tuple[int, int]:
+        """Return how much more and how much less the next start may take than one of this kind: up to the whole swing.
+
+        If the kind is not known, it is the one that is nearer by the formulas.
+        """
+        if kind:
+            is_settled = kind == self.compile_cache
+            return (0, 0) if is_settled else (self.swing_bytes, 0) if kind == "warm" else (0, self.swing_bytes)
         from_warm, to_cold = overhead_bytes - self.warm_overhead_bytes, self.cold_overhead_bytes - overhead_bytes
         if from_warm <= to_cold:
             return self.swing_bytes, _within(from_warm, self.swing_bytes)
@@ -379,13 +389,21 @@ def _widened(interval: Interval, others: Iterable[Interval]) -> Interval:
 def _of_same_setting(starts: tuple[ObservedStart, ...], requested_bytes: int, spread: StartToStart) -> Interval:
     """Predict the next start from the median start.
 
-    It is not known whether that start had a compile cache, so the next one may lie where the formulas put the other kind.
+    The next start may have a compile cache where that start had none, or the other way round; unless both kinds are known, the interval
+    reaches to where the formulas put the other kind.
     """
     overheads = [start.overhead_bytes for start in starts]
     typical = sorted(overheads)[len(overheads) // 2]
     margin = spread.scatter_bytes + max(start.resolution_bytes for start in starts)
-    colder, warmer = spread.room(typical)
+    kinds = {start.compile_cache for start in starts}
+    kind = kinds.pop() if len(kinds) == 1 else ""
+    colder, warmer = spread.room(typical, kind)
     expected = requested_bytes - typical
+    if kind and spread.compile_cache not in (
+        "",
+        kind,
+    ):  # the kind changes for sure, so the expected value moves with it
+        expected, colder, warmer = expected - colder + warmer, warmer, colder
     return Interval(
         low=min(requested_bytes - max(overheads), expected - colder) - margin,
         expected=expected,
@@ -402,5 +420,7 @@ def _disagree(starts: Sequence[ObservedStart]) -> bool:
     if len(starts) < 2:
         return False
     overheads = [start.overhead_bytes for start in starts]
-    explained = max(start.swing_bytes + 2 * (start.resolution_bytes + start.scatter_bytes) for start in starts)
+    kinds = {start.compile_cache for start in starts}
+    swings = 1 if len(kinds) > 1 or "" in kinds else 0
+    explained = max(swings * start.swing_bytes + 2 * (start.resolution_bytes + start.scatter_bytes) for start in starts)
     return max(overheads) - min(overheads) > explained

@@ -12,12 +12,7 @@ from msgspec.structs import replace
 
 from kvgate.budget import fitted
 from kvgate.budget.activation import parts_of, peak_activation
-from kvgate.budget.calibration import (
-    Correction,
-    ObservedStart,
-    StartKey,
-    StartToStart,
-)
+from kvgate.budget.calibration import Correction, ObservedStart, StartKey, StartToStart
 from kvgate.budget.cuda_graphs import cuda_graphs
 from kvgate.budget.draft import Draft, draft_weights, own_ends_bytes
 from kvgate.budget.interval import Interval, Term
@@ -121,9 +116,13 @@ def ledger_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting
 
 def observed_start(
     request: BudgetRequest, resolved: Resolved, accounting: Accounting, stage: tuple[int, int], *,
-    available_kv_cache_bytes: int, resolution_bytes: int, source: str,
+    available_kv_cache_bytes: int, resolution_bytes: int, source: str, compile_cache: str = "",
 ) -> ObservedStart:  # fmt: skip
-    """Return the record of a start of this rank that reported so many bytes, with the prediction of the formulas alone."""
+    """Return the record of a start of this rank that reported so many bytes, with the prediction of the formulas alone.
+
+    compile_cache is the kind that the start itself showed: a container that restarts in its pod finds the artefacts of its first start,
+    although the pod was rendered for a cold one.
+    """
     run = run_of(request, resolved, accounting, stage)
     ledger = _by_formula(run, request, resolved)
     spread = _start_to_start(run, ledger.requested_bytes - ledger.available.expected)
@@ -134,6 +133,7 @@ def observed_start(
         resolution_bytes=resolution_bytes,
         predicted=ledger.available,
         swing_bytes=spread.swing_bytes,
+        compile_cache=compile_cache,
         scatter_bytes=spread.scatter_bytes,
         source=source,
     )
@@ -179,10 +179,12 @@ def _graphs_text(graphs: GraphSettings) -> str:
 
 
 def _start_to_start(run: Run, overhead_bytes: int) -> StartToStart:
-    parts = parts_of(run)
+    expected = parts_of(run).expected_bytes
+    either = parts_of(replace(run, circumstances=replace(run.circumstances, compile_cache=None)))
     return StartToStart(
-        warm_overhead_bytes=overhead_bytes - parts.expected_bytes + parts.warm_bytes,
-        cold_overhead_bytes=overhead_bytes - parts.expected_bytes + parts.cold_bytes,
+        warm_overhead_bytes=overhead_bytes - expected + either.warm_bytes,
+        cold_overhead_bytes=overhead_bytes - expected + either.cold_bytes,
+        compile_cache=run.circumstances.compile_cache or "",
         scatter_bytes=(fitted.SCATTER_UNIFIED if run.accelerator.unified_memory else fitted.SCATTER).interval.high,
     )
 

@@ -169,6 +169,7 @@ def write_records(starts: Iterable[ObservedStart]) -> str:
             **asdict(start.key),
             **{name: getattr(start, name) for name in _FIGURES},
             "predicted_bytes": [bounds.low, bounds.expected, bounds.high],
+            **({"compile_cache": start.compile_cache} if start.compile_cache else {}),
             "source": start.source,
             "origin": start.origin.value,
             **{name: getattr(start, name) for name in _TEXTS if getattr(start, name)},
@@ -218,15 +219,17 @@ def start_of_blocks(
 
 
 def start_of_bytes(
-    budget: Budget, available_kv_cache_bytes: int, *, resolution_bytes: int = LOG_ROUNDING_BYTES, source: str
-) -> ObservedStart | None:
-    """Make a start of a figure in bytes, as a start-up log has it."""
+    budget: Budget, available_kv_cache_bytes: int, *, source: str, resolution_bytes: int = LOG_ROUNDING_BYTES,
+    compile_cache: str = "",
+) -> ObservedStart | None:  # fmt: skip
+    """Make a start of a figure in bytes, as a start-up log has it, and of the kind that the log shows."""
     stage = budget.tightest
     if stage is None or stage.ledger is None or budget.request.settings.gives_cache_memory:
         return None
     return observed_start(
         budget.request, budget.resolved, budget.accounting, (stage.first, stage.last),
         available_kv_cache_bytes=available_kv_cache_bytes, resolution_bytes=resolution_bytes, source=source,
+        compile_cache=compile_cache,
     )  # fmt: skip
 
 
@@ -277,10 +280,19 @@ def _start(line: str, version: int) -> ObservedStart:
     return ObservedStart(
         key=key,
         predicted=Interval(low=low, expected=expected, high=high),
+        compile_cache=_compile_cache(found),
         source=str(found.get("source", ""))[:MAX_SOURCE],
         **figures,
         **_provenance(found, version),
     )
+
+
+def _compile_cache(found: Mapping[str, Any]) -> str:
+    """Read the kind of start; empty where the record does not state it."""
+    kind = found.get("compile_cache", "")
+    if kind not in ("", "warm", "cold"):
+        raise ValueError(f"compile_cache is {kind!r}; it must be warm or cold, or be left out")
+    return str(kind)
 
 
 def _provenance(found: Mapping[str, Any], version: int) -> dict[str, Any]:

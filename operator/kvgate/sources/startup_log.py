@@ -60,6 +60,8 @@ class StartupLog(Struct, frozen=True, kw_only=True):
     max_concurrency: float | None = None
     max_model_len: int | None = None
     """The length that max_concurrency counts."""
+    circumstances: Mapping[str, str] = {}
+    """`sampler` (flashinfer, pytorch) and `compile_cache` (warm, cold), as far as lines of the log show them."""
     refusal: StartFailure | None = None
     starts: int = 1
     """Starts in the log; all but the last were left out."""
@@ -113,6 +115,14 @@ _COUNTS = tuple(
         ("max_model_len", r"Maximum concurrency for (\d[\d,]{0,20}) tokens per request"),
     )
 )
+_CIRCUMSTANCES = (
+    ("sampler", "flashinfer", re.compile(r"Using FlashInfer for top-p & top-k sampling")),
+    ("sampler", "pytorch", re.compile(r"PyTorch-native implementation of top-p")),
+    # a start that compiles one graph of several has no complete cache, so this line decides before those of graphs that were found
+    ("compile_cache", "cold", re.compile(r"Compiling a graph for (?:dynamic|general|compile|shape)")),
+    ("compile_cache", "warm", re.compile(r"Directly load (?:the compiled graph|AOT compilation)")),
+)
+"""(key of a request, value, line that shows it), 0.7 to 0.33; of two lines that contradict each other the earlier row decides."""
 _VERSION = re.compile(r"(?:vLLM API server version |LLM engine \(v|[█▀▄ ]{4} version +)(\d[\w.+-]{1,60})")
 _MODEL = re.compile(r"LLM engine \(v[^\n]{1,80} with config: (?:model=)?'([^'\n]{1,400})'")
 _MARKS = (
@@ -207,6 +217,7 @@ def _read(text: str, starts: int) -> StartupLog:
         kv_cache_tokens=_whole(counts.get("kv_cache_tokens")),
         max_concurrency=counts.get("max_concurrency"),
         max_model_len=_whole(counts.get("max_model_len")),
+        circumstances={key: value for key, value, line in reversed(_CIRCUMSTANCES) if line.search(text)},
         refusal=None if ready else recognise(text),
         starts=starts,
     )

@@ -143,6 +143,58 @@ def test_a_compile_cache_that_may_be_missing_next_time_keeps_the_interval_open()
     assert {both.state(start) for start in both.starts} == {StartState.USED}
 
 
+# Two starts of one server (github.com/StellaLee/vllm-experiment; Qwen2.5-Coder-7B has the same shapes): 6.06 GiB for the KV cache
+# without a compile cache, 6.84 GiB with one.
+TWICE = {
+    "model": "Qwen/Qwen2.5-7B-Instruct", "gpu": "RTX-4090-24GB", "vllm_version": "0.23.0", "max_model_len": 32768,
+    "max_num_seqs": 32, "enforce_eager": False,
+}  # fmt: skip
+COLD_GIB, WARM_GIB = 6.06, 6.84
+
+
+def logged(available_gib: float, kind: str) -> ObservedStart:
+    start = start_of_bytes(plan(a_request(**TWICE)), gib(available_gib), source="a log", compile_cache=kind)
+    assert start is not None
+    return start
+
+
+@pytest.mark.parametrize(
+    ("kind", "seen_gib", "other", "other_gib"),
+    [("cold", COLD_GIB, "warm", WARM_GIB), ("warm", WARM_GIB, "cold", COLD_GIB)],
+)
+def test_a_start_whose_kind_is_known_predicts_both_kinds(
+    kind: str, seen_gib: float, other: str, other_gib: float
+) -> None:
+    start = logged(seen_gib, kind)
+    same = available(budget_with((start,), **TWICE, compile_cache=kind))
+    assert same.expected == start.available_kv_cache_bytes
+    assert same.high - same.low == 2 * (fitted.SCATTER.interval.high + start.resolution_bytes)
+    moved = available(budget_with((start,), **TWICE, compile_cache=other))
+    assert moved.expected == pytest.approx(gib(other_gib), abs=gib(0.15))
+    assert min(moved.expected, same.expected) >= moved.low
+    assert max(moved.expected, same.expected) <= moved.high
+    unknown = available(budget_with((start,), **TWICE))
+    assert unknown.low <= min(same.low, moved.expected)
+    assert unknown.high >= max(same.high, moved.expected)
+    assert unknown.expected == same.expected
+
+
+def test_a_known_cold_start_says_that_no_start_takes_more() -> None:
+    start = logged(COLD_GIB, "cold")
+    unknown = available(budget_with((start,), **TWICE))
+    assert unknown.expected - unknown.low == fitted.SCATTER.interval.high + start.resolution_bytes
+
+
+def test_starts_of_one_known_kind_contradict_each_other_sooner() -> None:
+    def state(first: str, second: str) -> StartState:
+        starts = (logged(COLD_GIB, first), logged(WARM_GIB, second))
+        return Calibration(starts=starts).state(starts[0])
+
+    assert state("cold", "warm") is StartState.USED
+    assert state("", "") is StartState.USED
+    assert state("cold", "cold") is StartState.CONTRADICTORY
+
+
 def test_where_cpu_and_gpu_share_memory_neighbours_keep_the_interval_wide() -> None:
     asked = {"gpu": "GB10-128GB"}
     corrected = available(budget_with((a_start(-1.0, **asked),), **asked))

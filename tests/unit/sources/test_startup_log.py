@@ -207,3 +207,29 @@ def test_arguments_that_no_start_prints_are_refused_before_they_are_parsed() -> 
 def test_what_stands_far_from_the_beginning_of_a_line_belongs_to_no_process() -> None:
     far = f"(Worker_TP0 pid=9) {'a' * 10_000} Available KV cache memory: 1.00 GiB\n"
     assert [rank.process for rank in read_startup_log(f"(x pid=1)\n{far}").ranks] == [""]
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        (
+            "Directly load the compiled graph(s) for compile range (1, 8192) from the cache, took 4.1 s",
+            {"compile_cache": "warm"},
+        ),
+        ("Directly load AOT compilation from path /root/.cache/vllm/x", {"compile_cache": "warm"}),
+        ("Compiling a graph for dynamic shape takes 21.03 s", {"compile_cache": "cold"}),
+        (
+            "Compiling a graph for compile range (1, 2048) takes 9.10 s\nDirectly load the compiled graph(s)",
+            {"compile_cache": "cold"},
+        ),
+        ("Using FlashInfer for top-p & top-k sampling.", {"sampler": "flashinfer"}),
+        (
+            "FlashInfer is not available. Falling back to the PyTorch-native implementation of top-p & top-k sampling.",
+            {"sampler": "pytorch"},
+        ),
+        ("Starting to load model x...", {}),
+    ],
+)
+def test_lines_that_show_a_circumstance_are_read(lines: str, shown: dict[str, str]) -> None:
+    log = read_startup_log(f"{lines}\nAvailable KV cache memory: 6.06 GiB\n")
+    assert log.circumstances == shown

@@ -60,7 +60,14 @@ def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedS
         "vllm_version": log.vllm_version,
         "gpu_memory_bytes": rank.total_bytes if rank else None,
     }
-    budget = _budget({**log.arguments, **{key: value for key, value in facts.items() if value is not None}, **given})
+    budget = _budget(
+        {
+            **log.arguments,
+            **log.circumstances,
+            **{key: value for key, value in facts.items() if value is not None},
+            **given,
+        }
+    )
     wrong = tuple(contradictions(rank, budget)) if rank else ()
     shared = neighbour(rank, budget) if rank else ""
     if shared and budget.accounting.whole_card_non_torch:
@@ -71,7 +78,8 @@ def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedS
     if available_bytes is None and log.refusal:
         available_bytes = log.refusal.available_bytes
     if available_bytes is not None:
-        start = start_of_bytes(budget, available_bytes, source=source)
+        cache = log.circumstances.get("compile_cache", "")
+        start = start_of_bytes(budget, available_bytes, source=source, compile_cache=cache)
     elif log.num_gpu_blocks is not None:
         start = start_of_blocks(budget, log.num_gpu_blocks, source=source)
     else:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kvgate.calibration.records import read_records
 from support.command_line import invoked
 
 LOG = """\
@@ -75,3 +76,16 @@ def test_where_vllm_counts_the_whole_card_the_start_of_a_shared_gpu_teaches_noth
     assert code == 2
     assert "another process held about 18." in said
     assert "vLLM 0.8.5 counts its memory; leave this log out" in said
+
+
+def test_the_kind_of_start_that_a_log_shows_is_remembered(tmp_path: Path) -> None:
+    log = LOG.format(release="0.19.0", free="78.62", total="79.19", weights="14.99", kv="54.11").replace(
+        " (cuda:0)", ""
+    )
+    (tmp_path / "serve.log").write_text(log + "Compiling a graph for compile range (1, 8192) takes 9.10 s\n")
+    into = tmp_path / "starts.jsonl"
+    done = invoked("calibrate", str(tmp_path / "serve.log"), "--gpu", "H100-SXM-80GB", "--into", str(into))
+    assert done.exit_code == 0
+    assert [start.compile_cache for start in read_records(into.read_text()).starts] == ["cold"]
+    wrong = into.read_text().replace('"compile_cache": "cold"', '"compile_cache": "luke"')
+    assert "compile_cache is 'luke'; it must be warm or cold" in read_records(wrong).problems[0]
