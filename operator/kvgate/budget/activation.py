@@ -109,9 +109,23 @@ def _draft_layer_bytes(run: Run) -> int:
 
 
 def peak_activation(run: Run) -> Term:
+    """Return the peak; where it is not known how many sequences are profiled, the one that is expected, in a range that covers both."""
+    term = _peak_activation(run)
+    if run.other_max_num_seqs is None:
+        return term
+    other = _peak_activation(replace(run, max_num_seqs=run.other_max_num_seqs, other_max_num_seqs=None)).amount
+    low, high = min(term.amount.low, other.low), max(term.amount.high, other.high)
+    amount = Interval(low=low, expected=term.amount.expected, high=high)
+    why = "vLLM prints max_num_batched_tokens and not max_num_seqs, and programs that build an engine have other defaults than vllm serve"
+    seqs, other_seqs = str(run.max_num_seqs), str(run.other_max_num_seqs)
+    fact = Fact(name="default of max_num_seqs", value=seqs, other=other_seqs, why=why)
+    return replace(term, amount=amount, facts=(*term.facts, fact))
+
+
+def _peak_activation(run: Run) -> Term:
     """Return the peak: encoder, compiler, layers and sampler run one after another, so the largest counts, with what is alive beside it.
 
-    A warm compile cache is the low end and a cold one the high end; the release decides which of them is expected.
+    A warm compile cache is the low end and a cold one the high end, unless it is known; the release decides which of them is expected.
     """
     parts = parts_of(run)
     margin, encoder = _margin(run), parts.encoder
@@ -147,7 +161,7 @@ def peak_activation(run: Run) -> Term:
 def facts_of(run: Run) -> tuple[Fact, ...]:
     """Return the circumstances that decide the peak."""
     sampler = sampler_of(run.circumstances, run.accounting, run.accelerator)
-    return (sampler, compile_cache_of(run.circumstances, run.accounting)) if run.is_compiled else (sampler,)
+    return (sampler, compile_cache_of(run.circumstances, run.accounting)) if _tries_kernels(run) else (sampler,)
 
 
 def _margin(run: Run) -> int:
@@ -168,7 +182,7 @@ def compilation(run: Run) -> Compilation:
     counted afterwards. Combined kernels are tried since 0.12, but no start before 0.19 has shown it. The table is not part of the
     compiled graph where an encoder feeds the model.
     """
-    if not run.is_compiled or run.stage[0] != 0 or not run.accounting.compiler_tries_kernels:
+    if not _tries_kernels(run):
         return Compilation()
     table = 0 if run.takes_embeddings else _table_bytes(run, run.shape.vocab_size, run.shape.hidden_size)
     left, unexplained = 0, 0
@@ -179,14 +193,19 @@ def compilation(run: Run) -> Compilation:
         unexplained = sum(_table_bytes(run, matrix.rows[0].count, matrix.columns) for matrix in tables)
         left = table
     cache = compile_cache_of(run.circumstances, run.accounting)
-    is_warm = cache.is_known and cache.value == "warm"
-    seen = run.accounting.cold_compile_seen
+    if cache.is_known and cache.value == "warm":
+        return Compilation(worst_fragment_bytes=unexplained)
     return Compilation(
-        peak_bytes=0 if is_warm else table,
-        expected_bytes=table if seen and not is_warm else 0,
+        peak_bytes=table,
+        expected_bytes=table if run.accounting.cold_compile_seen else 0,
         fragment_bytes=left,
         worst_fragment_bytes=left + unexplained,
     )
+
+
+def _tries_kernels(run: Run) -> bool:
+    """True where a cold compile cache moves memory: on the stage with the embedding."""
+    return run.is_compiled and run.stage[0] == 0 and run.accounting.compiler_tries_kernels
 
 
 def _table_bytes(run: Run, vocab_size: int, width: int) -> int:

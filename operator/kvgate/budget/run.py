@@ -31,7 +31,7 @@ from kvgate.budget.request import (
     LoraSettings,
     OffloadSettings,
 )
-from kvgate.budget.settings import Resolved
+from kvgate.budget.settings import Resolved, profiled_seqs
 from kvgate.budget.versions import NEWEST, Accounting, Release, parse_release
 
 MAX_CONTEXT_CHUNK_TOKENS = 64 * 1024
@@ -51,6 +51,8 @@ class Run(Struct, frozen=True, kw_only=True):
     parallelism: Parallelism
     max_model_len: int
     max_num_seqs: int
+    other_max_num_seqs: int | None = None
+    """Value that max_num_seqs may have instead, where it is not known which program starts the engine."""
     max_num_batched_tokens: int
     enforce_eager: bool
     graphs: GraphSettings = DEFAULT_GRAPHS
@@ -129,6 +131,7 @@ def run_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, s
     items = (item.modality for encoder in request.shape.encoders for item in encoder.items)
     modalities = tuple(modality for modality in items if asked.takes(modality))
     draft = request.draft if stage[1] == len(shape.layers) else None
+    seqs, other_seqs = profiled_seqs(request, resolved, accounting)
     return Run(
         shape=shape,
         accelerator=request.accelerator,
@@ -136,7 +139,8 @@ def run_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, s
         parallelism=asked.parallelism,
         # lengths that take the same memory become one length, so that what-ifs about the context ask for the same run again
         max_model_len=min(resolved.max_model_len, _longest_that_counts(shape)),
-        max_num_seqs=resolved.max_num_seqs,
+        max_num_seqs=seqs,
+        other_max_num_seqs=other_seqs,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         enforce_eager=asked.enforce_eager,
         graphs=resolved.graphs,

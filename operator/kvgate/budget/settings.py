@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kvgate.budget.model_shape import CrossAttention, FullAttention, ModelShape, RecurrentState
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
-from kvgate.budget.versions import Accounting, parse_patch
+from kvgate.budget.versions import ENGINE_BATCHED_TOKENS, Accounting, BatchLimits, parse_patch
 
 _DRAFTS_ON_GPU = frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash", "dspark", "ngram_gpu"})
 """Methods of drafting for which the next batch need not wait on the CPU, so that asynchronous scheduling stays on."""
@@ -38,7 +38,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
 
 def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved:
     """Apply vLLM's defaults and their mutual limits (0.32, `EngineArgs._set_default_max_num_seqs_and_batched_tokens_args`)."""
-    asked, limits = request.settings, accounting.batch_limits(request.accelerator)
+    asked, limits = request.settings, _batch_limits(request, accounting)
     # throughput mode doubles the limits before they bound each other
     factor = 2 if accounting.performance_modes and asked.performance_mode == "throughput" else 1
     default_seqs = factor * (V0_MAX_NUM_SEQS if runs_v0(request, accounting) else limits.max_num_seqs)
@@ -80,6 +80,27 @@ def runs_v0(request: BudgetRequest, accounting: Accounting) -> bool:
     has_v1 = parse_patch(request.vllm_version) >= (0, 9, 2) and "dev" not in request.vllm_version
     is_late = request.accelerator.vendor in accounting.v0_vendors and not has_v1
     return accounting.batched_tokens_cover_model_len or is_late
+
+
+def _batch_limits(request: BudgetRequest, accounting: Accounting) -> BatchLimits:
+    return accounting.batch_limits(request.accelerator, request.circumstances.usage_context)
+
+
+def profiled_seqs(request: BudgetRequest, resolved: Resolved, accounting: Accounting) -> tuple[int, int | None]:
+    """Return max_num_seqs as the profile run is expected to have it, and what it may have instead (None: nothing else).
+
+    vLLM's log prints max_num_batched_tokens and never max_num_seqs. So if only the first is stated, and it is the default of an engine
+    that a program builds itself, the second may be that engine's default too: 128 instead of 256 or 1024 (0.9.2 to 0.33). Where
+    `vllm serve` has another default, the figure is more likely printed than chosen: one source of logs has printed it, and none has
+    chosen it.
+    """
+    asked, other = request.settings, accounting.engine_max_num_seqs
+    is_open = request.circumstances.usage_context is None and asked.max_num_seqs is None and not request.is_whole
+    if other is None or not is_open or asked.max_num_batched_tokens != ENGINE_BATCHED_TOKENS:
+        return resolved.max_num_seqs, None
+    other = min(other, resolved.max_num_seqs)
+    is_servers = _batch_limits(request, accounting).max_num_batched_tokens == ENGINE_BATCHED_TOKENS
+    return (resolved.max_num_seqs, other) if is_servers else (other, resolved.max_num_seqs)
 
 
 def _graphs(asked: EngineSettings, accounting: Accounting) -> GraphSettings:

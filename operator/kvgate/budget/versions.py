@@ -21,12 +21,16 @@ Release = tuple[int, int]
 
 
 class BatchLimits(Struct, frozen=True, kw_only=True):
-    """Defaults of max_num_batched_tokens and max_num_seqs for `vllm serve`."""
+    """Defaults of max_num_batched_tokens and max_num_seqs."""
 
     max_num_batched_tokens: int
     max_num_seqs: int
 
 
+ENGINE_BATCHED_TOKENS = 2048
+"""Default of max_num_batched_tokens in an engine that a program builds itself (`SchedulerConfig`, 0.8.5 to 0.33)."""
+SMALL_BATCHED_TOKENS = 2048
+"""Default of the server on small devices, where the class LLM takes four times as many; on others it takes 16,384."""
 DEVICES: dict[str, Callable[[Accelerator], bool]] = {
     "a100": lambda accelerator: accelerator.is_a100,
     "gb10": lambda accelerator: accelerator.compute_capability == (12, 1),
@@ -44,7 +48,9 @@ class BatchTier(Struct, frozen=True, kw_only=True):
     def takes(self, accelerator: Accelerator) -> bool:
         """True for a device of this tier; the first tier that takes a device counts."""
         is_excluded = any(DEVICES[name](accelerator) for name in self.excluded)
-        return accelerator.memory_bytes >= self.from_bytes and not is_excluded
+        # NVML does not tell the memory of GB10, so that vLLM took it for 0 until 0.32, and leaves GB10 out since 0.33
+        memory_bytes = 0 if DEVICES["gb10"](accelerator) else accelerator.memory_bytes
+        return memory_bytes >= self.from_bytes and not is_excluded
 
 
 class Accounting(Struct, frozen=True, kw_only=True, eq=False):
@@ -54,6 +60,8 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """Default share of the device's memory that vLLM may use."""
     batch_tiers: tuple[BatchTier, ...] = ()
     """Batch limits by memory, largest first; the last tier is for all other devices."""
+    engine_max_num_seqs: int | None = None
+    """Default of max_num_seqs in an engine that a program builds itself; None: that of the server."""
     batched_tokens_cover_model_len: bool = False
     """True for V0 without chunked prefill: max_num_batched_tokens = max(max_model_len, 2048)."""
     null_blocks: int = 0
@@ -212,9 +220,18 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
         captured = self.v2_graphs_deducted if v2_runner else self.estimates_graphs
         return captured and vendor not in self.graphs_unmeasured_on
 
-    def batch_limits(self, accelerator: Accelerator) -> BatchLimits:
-        """Defaults by device memory and name (`EngineArgs.get_batch_defaults`)."""
-        return next(tier.limits for tier in self.batch_tiers if tier.takes(accelerator))
+    def batch_limits(self, accelerator: Accelerator, usage_context: str | None = None) -> BatchLimits:
+        """Defaults by device memory and name, and by the entry point (`EngineArgs.get_batch_defaults`); None means `vllm serve`."""
+        limits = next(tier.limits for tier in self.batch_tiers if tier.takes(accelerator))
+        if usage_context == "engine" and self.v1_engine:
+            return BatchLimits(
+                max_num_batched_tokens=ENGINE_BATCHED_TOKENS,
+                max_num_seqs=self.engine_max_num_seqs or limits.max_num_seqs,
+            )
+        if usage_context == "llm" and self.v1_engine:
+            tokens = 8192 if limits.max_num_batched_tokens == SMALL_BATCHED_TOKENS else 16384
+            return BatchLimits(max_num_batched_tokens=tokens, max_num_seqs=limits.max_num_seqs)
+        return limits
 
 
 _DENSE_V2_FIRST = frozenset({
@@ -236,6 +253,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "hybrid_kv_cache_manager": True,
         "nccl_connects_at_use": True,
     }),
+    ((0, 9, 2), {"engine_max_num_seqs": 128}),
     ((0, 10), {"v0_vendors": frozenset()}),
     ((0, 11), {"pads_encoder_outputs": "budget", "nccl_in_budget": False, "full_graphs": True, "v0_reads_fp8_caches": False}),
     ((0, 11, 1), {"flashinfer_samples": "requested", "flashinfer_capabilities": ((7, 5), (12, 1))}),

@@ -60,6 +60,11 @@ def _ledger(budget: Budget) -> Json | None:
             "expected": stage.available.expected,
             "high": stage.available.high,
         },
+        "circumstances": [
+            {"name": fact.name, "value": fact.value, "other": fact.other or None, "why": fact.why}
+            for line in ledger.lines
+            for fact in line.facts
+        ],
         **({"calibration": {"starts": observed.starts, "same_setting": observed.is_same_setting}} if observed else {}),
     }
 

@@ -114,7 +114,7 @@ _Asked = tuple[BudgetRequest, tuple[Finding, ...]]
 
 
 def _request(values: Mapping[str, Any], *, guarantee: Guarantee, models: PublishedModels) -> _Asked:
-    request, findings = read_request(values, guarantee=guarantee, models=models)
+    request, findings = read_request({"usage_context": "server", **values}, guarantee=guarantee, models=models)
     if request is None:
         raise UnknownFacts(findings)
     return request, findings

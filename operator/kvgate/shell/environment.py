@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from kvgate.documents.written import Written
 from kvgate.text import expansion
-from kvgate.vllm.variables import ALLOW_LONG, allows_any_length
+from kvgate.vllm.variables import ALLOW_LONG, allows_any_length, told_by
 
 ConfigData = Callable[[str], Mapping[str, Any] | None]
 """Name of a ConfigMap → its data, where it is in the same input."""
@@ -76,6 +76,11 @@ def takes_any_length(variables: Mapping[str, Written]) -> bool:
     """Return whether vLLM takes requests of any length, by the variable; True also where its value is not known here."""
     given = variables.get(ALLOW_LONG)
     return given is not None and allows_any_length(given.text)
+
+
+def circumstances_told(variables: Mapping[str, Written]) -> dict[str, Any]:
+    """Return the circumstances of a start that variables tell, by the names of `vllm/settings.py`."""
+    return told_by({name: value.text for name, value in variables.items() if name.startswith("VLLM_")})
 
 
 def _value(entry: Written, config_data: ConfigData, values: Mapping[str, Written], room: Room) -> Written:

@@ -3,7 +3,7 @@
 import pytest
 
 from kvgate.budget.answer import plan
-from kvgate.budget.circumstances import Circumstances, compile_cache_of, sampler_of
+from kvgate.budget.circumstances import NOTHING_TOLD, Circumstances, UsageContext, compile_cache_of, sampler_of
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.units import gib
 from kvgate.budget.versions import accounting_of
@@ -85,4 +85,53 @@ def test_the_compile_cache_is_a_mixture_unless_it_is_told() -> None:
 
 
 def test_the_ledger_names_the_circumstances_it_goes_by() -> None:
-    assert [fact.name for fact in peak(Circumstances(), "0.10.1").facts] == ["sampler", "compile cache"]
+    assert [fact.name for fact in peak(Circumstances(), "0.10.1").facts] == ["sampler"]
+    assert [fact.name for fact in peak(Circumstances(), "0.22.0").facts] == ["sampler", "compile cache"]
+
+
+@pytest.mark.parametrize(
+    ("version", "context", "tokens", "seqs"),
+    [
+        ("0.8.5", "engine", 2048, 1024),
+        ("0.9.1", "engine", 2048, 1024),
+        ("0.9.2", "engine", 2048, 128),
+        ("0.33.0", "engine", 2048, 128),
+        ("0.9.2", "llm", 16384, 1024),
+        ("0.9.2", "server", 8192, 1024),
+    ],
+)
+def test_the_entry_point_decides_the_batch_limits(version: str, context: UsageContext, tokens: int, seqs: int) -> None:
+    told = Circumstances(usage_context=context)
+    resolved = plan(new_request(accelerator=H100, vllm_version=version, circumstances=told)).resolved
+    assert (resolved.max_num_batched_tokens, resolved.max_num_seqs) == (tokens, seqs)
+
+
+def rows(gpu: str, told: Circumstances = NOTHING_TOLD, **settings: int) -> tuple[int, Term]:
+    request = new_request(
+        shape=catalogue_shape("Qwen/Qwen2.5-7B-Instruct"), accelerator=catalogue_accelerator(gpu), vllm_version="0.10.1",
+        circumstances=told, **settings,
+    )  # fmt: skip
+    ledger = plan(request).stages[0].ledger
+    assert ledger is not None
+    return int(dict(ledger.lines[1].inputs)["sampler_rows"]), ledger.lines[1]
+
+
+def test_a_printed_default_of_another_program_brings_its_other_default() -> None:
+    """Falcon-7B and twelve more on H100 NVL with 0.10.1 (Huzifa1/vllm-profiling) print 2048 tokens and take the rows of 128."""
+    seqs, term = rows("H100-SXM-80GB", max_num_batched_tokens=2048)
+    assert (seqs, term.facts[-1].value, term.facts[-1].other) == (128, "128", "1024")
+    _, of_server = rows("H100-SXM-80GB", Circumstances(usage_context="server"), max_num_batched_tokens=2048)
+    assert covers(term.amount, of_server.amount.expected)
+
+
+def test_what_the_server_prints_too_keeps_the_servers_default() -> None:
+    seqs, term = rows("L4-24GB", max_num_batched_tokens=2048)
+    assert (seqs, term.facts[-1].other) == (256, "128")
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"max_num_batched_tokens": 4096}, {"max_num_batched_tokens": 2048, "max_num_seqs": 1024}]
+)
+def test_other_statements_say_nothing_about_the_program(settings: dict[str, int]) -> None:
+    seqs, term = rows("H100-SXM-80GB", **settings)
+    assert (seqs, [fact.name for fact in term.facts]) == (1024, ["sampler"])

@@ -43,7 +43,7 @@ def test_an_axis_is_read_as_it_is_written(text: str, name: str, values: tuple[An
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("context=1,2", "not a setting that can be swept; choose from model, gpu"),
+        ("zebra=1,2", "not a setting that can be swept; choose from model, gpu"),
         ("model_config=x", "not a setting"),
         ("max_model_len", "has no values"),
         ("max_model_len=", "has no values"),

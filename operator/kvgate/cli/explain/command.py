@@ -94,7 +94,7 @@ def explain(
     from kvgate.judge.what_if import assess_request
 
     try:
-        settings = given_settings(given)
+        settings = {"usage_context": "server", **given_settings(given)}  # its options are those of `vllm serve`
         assessment = assess_request(settings, calibration=starts, models=models_of(settings, options))
         text = answer(assessment, output or "text", why=why, lengths=lengths)
     except UnusableValue as error:

@@ -123,6 +123,9 @@ def _ledger(ledger: Ledger) -> Iterator[str]:
     available = ledger.available
     remark = correction_text(ledger.correction) if ledger.correction else "requested − all of these"
     yield _row("= for the KV cache", format_gib(available.expected), _range(available), remark)
+    for fact in (fact for line in ledger.lines for fact in line.facts):
+        other = f"or {fact.other}: " if fact.other else ""
+        yield _row(fact.name, fact.value, f"{other}{fact.why}")
     if ledger.host_bytes.high:
         host = ledger.host_bytes
         yield _row(

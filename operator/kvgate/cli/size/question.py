@@ -39,7 +39,9 @@ def asked(
     workload = problems.read_or(None, _workload, {key: values.pop(key) for key in _WORKLOAD if key in values})
     costs = problems.read_or(list_prices(), _prices, prices)
     read = partial(read_request, models=models)
-    request, findings = problems.read_or((None, ()), read, {**values, "gpu": accelerators[0].name})
+    request, findings = problems.read_or(
+        (None, ()), read, {"usage_context": "server", **values, "gpu": accelerators[0].name}
+    )
     problems.check()
     if request is None:
         raise UnknownFacts(findings)

@@ -19,7 +19,7 @@ from kvgate.judge.what_if import SETTING_NOT_UNDERSTOOD, BadRequest, assess_requ
 from kvgate.manifests.judging.gpus import Chosen
 from kvgate.manifests.judging.line_findings import undecided
 from kvgate.manifests.judging.model_names import ModelFound
-from kvgate.manifests.judging.releases import Releases
+from kvgate.manifests.judging.releases import Releases, is_own_image
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, Words, any_one
 from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand
@@ -118,7 +118,10 @@ def _values(facts: EngineFacts, line: CommandLine, version: str) -> dict[str, An
     if not name and facts.model_config is None:
         return None
     settings = {name: setting.value for name, setting in line.given.items()}
-    values = {**settings, "model": name or "model", "gpu": facts.chosen.name, "vllm_version": version}
+    told = {"usage_context": "server", **facts.engine.told}
+    if is_own_image(facts.engine.image.text):
+        told["installed_by"] = "image"
+    values = {**told, **settings, "model": name or "model", "gpu": facts.chosen.name, "vllm_version": version}
     if facts.model_config is not None and catalogue.find_model(name) is None:
         values["model_config"] = parse_config_text(facts.model_config)
     if facts.engine.takes_any_length:

@@ -37,6 +37,13 @@ _TAGS_AHEAD = ("nightly", "main", "dev")
 _MOVING_TAGS = ("", "latest", *_TAGS_AHEAD)
 
 
+def is_own_image(image: str) -> bool:
+    """Return whether an image is vLLM's own for NVIDIA GPUs, from wherever it is pulled."""
+    name = image.partition("@")[0]
+    repository = name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name
+    return f"/{repository}".endswith("/vllm/vllm-openai")
+
+
 class ImageFound(Struct, frozen=True, kw_only=True):
     """Facts that an image's name states."""
 

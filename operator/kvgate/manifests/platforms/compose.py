@@ -19,7 +19,7 @@ from kvgate.documents.written import NOTHING, Written, total
 from kvgate.manifests.pods.containers import is_vllm_image, starts_of
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput
 from kvgate.manifests.pods.gpu_requests import visible_gpus
-from kvgate.shell.environment import Room, SharedRoom, takes_any_length
+from kvgate.shell.environment import Room, SharedRoom, circumstances_told, takes_any_length
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import is_open
 
@@ -98,6 +98,7 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
                 is_partial=is_built,
                 is_wrapped=start.is_wrapped,
                 takes_any_length=takes_any_length(variables),
+                told=circumstances_told(variables),
                 has_shared_memory=has_shared_memory,
                 shared_memory_path=service.path,
             )

@@ -1,6 +1,7 @@
 """One vLLM engine in a document, its command line and its hardware; and the input that readers make engines of."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import yaml
 from msgspec import Struct, field
@@ -118,6 +119,8 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
     """Sentences about options and numbers that the platform adds."""
     takes_any_length: bool = False
     """True where vLLM's environment allows requests longer than the model was made for."""
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """Circumstances of the start that its surroundings tell, by the names of `vllm/settings.py`."""
     is_wrapped: bool = False
     """True where another program takes the options and passes vLLM's on: an option that vLLM does not know may be that program's."""
     is_on_ray: bool = False

@@ -9,8 +9,8 @@ from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.containers import Start, starts_of
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.manifests.pods.gpu_requests import claimed_gpus, gpu_memory_of, gpus_of, visible_gpus
-from kvgate.manifests.pods.volumes import files_of, folder_of_weights, has_shared_memory, stores_of
-from kvgate.shell.environment import takes_any_length, variables_of
+from kvgate.manifests.pods.volumes import compile_cache_told, files_of, folder_of_weights, has_shared_memory, stores_of
+from kvgate.shell.environment import circumstances_told, takes_any_length, variables_of
 
 _TEMPLATE = ("spec", "template", "spec")
 WORKLOADS: Mapping[str, Sequence[str]] = {
@@ -107,6 +107,7 @@ def engines_of_container(
             engine,
             stores=tuple(stores_of(pod, container, folder, given.find_claim, templates)),
             takes_any_length=takes_any_length(variables),
+            told=compile_cache_told(pod, container, variables) | circumstances_told(variables),
             visible_gpus=visible_gpus(start, variables, container.get("command"), container.get("args")),
         )
         yield engine if len(starts) == 1 else replace(engine, num_gpus=NOTHING)

@@ -96,6 +96,30 @@ def stores_of(
             yield Store(name="the volume claim", size=size)
 
 
+_LOST_WITH_THE_POD = ("emptyDir", "configMap", "secret", "projected", "downwardAPI")
+"""Kinds of volumes that are new in every pod."""
+
+
+def compile_cache_told(pod: Written, container: Written, variables: Mapping[str, Written]) -> dict[str, str]:
+    """Say that the compile cache is cold where its folder is lost with the pod; a volume that stays may be warm or new (vLLM 0.8.5 to
+    0.33, envs.py: VLLM_CACHE_ROOT, else `vllm` in XDG_CACHE_HOME, else `.cache/vllm` in HOME)."""
+    root, shared, home = (
+        variables[name].text if name in variables else "" for name in ("VLLM_CACHE_ROOT", "XDG_CACHE_HOME", "HOME")
+    )
+    folder = root or (f"{shared}/vllm" if shared else f"{home or '/root'}/.cache/vllm")
+    names = {
+        mount.get("name").text
+        for mount in container.get("volumeMounts").items()
+        if (top := mount.get("mountPath").text.rstrip("/")) and f"{folder}/".startswith(f"{top}/")
+    }
+    lost = {
+        volume.get("name").text
+        for volume in pod.get("volumes").items()
+        if any(volume.get(kind).is_set for kind in _LOST_WITH_THE_POD)
+    }
+    return {} if names - lost else {"compile_cache": "cold"}
+
+
 def folder_of_weights(variables: Mapping[str, Written], arguments: Sequence[Argument]) -> str:
     """Return the folder that the model's option or the first argument names, else the cache of Hugging Face."""
     words = [word.text for word in arguments]

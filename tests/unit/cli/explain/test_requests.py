@@ -43,7 +43,7 @@ def test_an_answer_has_every_key_of_the_contract() -> None:
     answer = ask_one()
     assert set(answer) == {"id", "verdict", "findings", "ledger", "kv_cache", "error"}
     assert set(answer["ledger"]) == {
-        "total_bytes", "requested_bytes", "weights_bytes", "parameter_bytes", "peak_activation_bytes", "non_torch_bytes",
+        "total_bytes", "requested_bytes", "weights_bytes", "parameter_bytes", "peak_activation_bytes", "non_torch_bytes", "circumstances",
         "cuda_graph_bytes", "available_kv_cache_bytes",
     }  # fmt: skip
     assert set(answer["ledger"]["available_kv_cache_bytes"]) == {"low", "expected", "high"}
