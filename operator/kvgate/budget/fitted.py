@@ -29,10 +29,12 @@ class Fitted(Struct, frozen=True, kw_only=True):
 
     def of(self, size: int) -> Interval:
         """Return this share, which is stated in thousandths, of a size in bytes."""
-        low, expected, high = (
-            size * part // THOUSAND for part in (self.interval.low, self.interval.expected, self.interval.high)
+        share = self.interval
+        return Interval(
+            low=size * share.low // THOUSAND,
+            expected=size * share.expected // THOUSAND,
+            high=size * share.high // THOUSAND,
         )
-        return Interval(low=low, expected=expected, high=high)
 
 
 def _between(low_gib: float, expected_gib: float, high_gib: float) -> Interval:

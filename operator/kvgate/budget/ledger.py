@@ -15,6 +15,7 @@ from kvgate.budget.activation import parts_of, peak_activation
 from kvgate.budget.calibration import Correction, ObservedStart, StartKey, StartToStart
 from kvgate.budget.cuda_graphs import cuda_graphs
 from kvgate.budget.draft import Draft, draft_weights, own_ends_bytes
+from kvgate.budget.hardware import Parallelism
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.lora import adapters_in_host_memory, lora_term
 from kvgate.budget.model_shape import CompressedAttention, ModelShape
@@ -221,7 +222,14 @@ def _ledger(
         given = Interval.around(weights_bytes, below=error, above=error)
         weights, plain = Term(name="weights", amount=given, formula="as given", source="the request"), None
     else:
-        weights, plain = _weights(run, with_drafts=with_drafts)
+        weights, plain = _weights(
+            run.shape,
+            run.accelerator.compute_capability,
+            run.accounting,
+            run.parallelism,
+            run.stage,
+            with_drafts=with_drafts,
+        )
         if run.draft is not None:
             weights, plain = _with_draft(run, run.draft, weights, plain)
     lora, kept = lora_term(run), offloaded(run)
@@ -248,27 +256,36 @@ def _less_offloaded(weights: Term, kept: Offloaded) -> Term:
     return replace(weights, amount=amount, formula=f"{weights.formula} − weights in host memory", inputs=inputs)
 
 
-def _weights(run: Run, *, with_drafts: bool) -> tuple[Term, int]:
-    """Return the loaded bytes, and the plain sum of the parameters."""
+@lru_cache(maxsize=1024)
+def _weights(
+    shape: ModelShape,
+    compute_capability: tuple[int, int] | None,
+    accounting: Accounting,
+    parallelism: Parallelism,
+    stage: tuple[int, int],
+    *,
+    with_drafts: bool,
+) -> tuple[Term, int]:
+    """Return the loaded bytes, and the plain sum of the parameters. They do not depend on lengths and batches, which what-ifs change."""
     weights = rank_weights(
-        run.shape,
-        run.parallelism,
-        run.stage,
-        unsplit_large_blocks=run.accounting.unsplit_large_blocks,
-        compute_capability=run.accelerator.compute_capability,
+        shape,
+        parallelism,
+        stage,
+        unsplit_large_blocks=accounting.unsplit_large_blocks,
+        compute_capability=compute_capability,
         with_drafts=with_drafts,
     )
-    ratio = checkpoint_ratio(run.shape)
+    ratio = checkpoint_ratio(shape)
     ends = 0
-    if with_drafts and run.has_sampler:
-        ends = own_ends_bytes(run.shape, run.parallelism, shares_head=run.accounting.mtp_shares_head)
+    if with_drafts and stage[1] == len(shape.layers) and not shape.pools:
+        ends = own_ends_bytes(shape, parallelism, shares_head=accounting.mtp_shares_head)
     loaded_bytes = int(weights.loaded_bytes * ratio) + ends
     scaled_bytes = abs(loaded_bytes - ends - weights.loaded_bytes)
-    margin = _weights_margin(run.shape, loaded_bytes) + fitted.SCALED_SHARE.of(scaled_bytes).high
-    if run.shape.unmodelled and run.parallelism.tensor * run.parallelism.pipeline == 1:
-        margin = _weights_margin(run.shape, loaded_bytes)  # nothing is shared out: the checkpoint is what is loaded
+    margin = _weights_margin(shape, loaded_bytes) + fitted.SCALED_SHARE.of(scaled_bytes).high
+    if shape.unmodelled and parallelism.tensor * parallelism.pipeline == 1:
+        margin = _weights_margin(shape, loaded_bytes)  # nothing is shared out: the checkpoint is what is loaded
     below, above = margin, margin
-    if assumed := run.shape.assumed:
+    if assumed := shape.assumed:
         below += int(loaded_bytes * (1 - assumed.weights_low))
         above += int(loaded_bytes * (assumed.weights_high - 1))
     term = Term(
@@ -278,10 +295,10 @@ def _weights(run: Run, *, with_drafts: bool) -> tuple[Term, int]:
         source="vLLM 0.32, model classes; 11 starts within 4 MiB",
         inputs=(
             ("parameter_bytes", weights.parameter_bytes),
-            ("tensor_parallel_size", run.parallelism.tensor),
-            ("layers", run.num_layers),
-            ("quantization", _format_name(run.shape)),
-            *((("checkpoint_bytes", run.shape.checkpoint_bytes),) if ratio != 1 else ()),
+            ("tensor_parallel_size", parallelism.tensor),
+            ("layers", stage[1] - stage[0]),
+            ("quantization", _format_name(shape)),
+            *((("checkpoint_bytes", shape.checkpoint_bytes),) if ratio != 1 else ()),
         ),
     )
     return term, int(weights.parameter_bytes * ratio) + ends

@@ -1,7 +1,6 @@
 """The profile run of one rank of one pipeline stage, in which vLLM measures the memory that it needs."""
 
-from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from sys import maxsize
 
 from msgspec import Struct
@@ -38,7 +37,7 @@ MAX_CONTEXT_CHUNK_TOKENS = 64 * 1024
 """MLA up-projects at most this much context at a time (`determine_chunked_prefill_workspace_size`)."""
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class Run(Struct, frozen=True, kw_only=True, dict=True):
     """The profile run of a rank; every term of the ledger except the weights is a function of this.
 
     Symbols in formulas: T max_num_batched_tokens, S rows of the sampler, V vocabulary, H hidden size, I intermediate size of
@@ -79,10 +78,10 @@ class Run(Struct, frozen=True, kw_only=True):
     def num_layers(self) -> int:
         return self.stage[1] - self.stage[0]
 
-    @property
-    def layers(self) -> Iterator[LayerShape]:
+    @cached_property
+    def layers(self) -> tuple[LayerShape, ...]:
         """Every different layer of the stage once."""
-        return (layer for layer, _ in distinct_layers(self.shape, *self.stage))
+        return tuple(layer for layer, _ in distinct_layers(self.shape, *self.stage))
 
     @property
     def has_sampler(self) -> bool:
@@ -93,11 +92,11 @@ class Run(Struct, frozen=True, kw_only=True):
         """True on the first stage of a model that encodes images or sounds before the language model runs."""
         return self.stage[0] == 0 and bool(self.modalities)
 
-    @property
+    @cached_property
     def is_sparse(self) -> bool:
         return any(isinstance(mlp, SparseMlp) for layer in self.layers for mlp in layer.mlps)
 
-    @property
+    @cached_property
     def v2_runner(self) -> bool:
         return self.accounting.uses_v2_runner(self.shape.architecture, is_dense=self.shape.is_dense)
 

@@ -222,7 +222,7 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
 
     def batch_limits(self, accelerator: Accelerator, usage_context: str | None = None) -> BatchLimits:
         """Defaults by device memory and name, and by the entry point (`EngineArgs.get_batch_defaults`); None means `vllm serve`."""
-        limits = next(tier.limits for tier in self.batch_tiers if tier.takes(accelerator))
+        limits = _limits_of_tier(self.batch_tiers, accelerator)
         if usage_context == "engine" and self.v1_engine:
             return BatchLimits(
                 max_num_batched_tokens=ENGINE_BATCHED_TOKENS,
@@ -232,6 +232,11 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
             tokens = 8192 if limits.max_num_batched_tokens == SMALL_BATCHED_TOKENS else 16384
             return BatchLimits(max_num_batched_tokens=tokens, max_num_seqs=limits.max_num_seqs)
         return limits
+
+
+@lru_cache(maxsize=1024)
+def _limits_of_tier(tiers: tuple[BatchTier, ...], accelerator: Accelerator) -> BatchLimits:
+    return next(tier.limits for tier in tiers if tier.takes(accelerator))
 
 
 _DENSE_V2_FIRST = frozenset({

@@ -248,8 +248,8 @@ def gguf_spelling(name: str) -> Literal["", "file", "type"]:
     """
     if name.endswith(".gguf"):
         return "file"
-    repository, _, rest = name.rpartition(":")
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", repository, re.ASCII):
+    repository, separator, rest = name.rpartition(":")
+    if not separator or not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", repository, re.ASCII):
         return ""
     is_known = _is_quant_type(rest) or ("-" in rest and _is_quant_type(rest.rpartition("-")[2]))
     return "type" if is_known else ""

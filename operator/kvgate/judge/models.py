@@ -223,6 +223,8 @@ _SHAPES = _ShapesByContent(16_000_000)
 def look_up_gguf(name: str, version: str) -> tuple[Finding, ...]:
     """Return the findings about a model name that means a GGUF file, and a release that may not load it."""
     spelling = gguf_spelling(name)
+    if not spelling:
+        return ()
     try:
         release = parse_patch(version)
     except UnknownVersion:

@@ -283,7 +283,8 @@ DECIDING = frozenset(
 _UNMODELLED = {setting.name: setting for setting in SETTINGS if setting.unmodelled}
 _WHAT_IFS = {setting.name: setting for setting in WHAT_IFS}
 _ROW = {setting.name: row for row, setting in enumerate(SETTINGS)}
-_BUDGET = {setting.name: setting.budget for setting in SETTINGS if setting.budget}
+_BUDGET = {setting.name: tuple(setting.budget.rpartition(".")[::2]) for setting in SETTINGS if setting.budget}
+"""Name → the record in EngineSettings, empty for itself, and the field."""
 _GROUPS: Mapping[str, type[Struct]] = {"parallelism": Parallelism, "lora": LoraSettings, "offload": OffloadSettings}
 """Records inside EngineSettings, by the name before the dot."""
 _CIRCUMSTANCES = {
@@ -341,7 +342,7 @@ def engine_settings(known: Mapping[str, Any]) -> EngineSettings:
     own: dict[str, Any] = {}
     grouped: dict[str, dict[str, Any]] = {}
     for name, value in known.items():
-        group, _, field = _BUDGET.get(name, "").rpartition(".")
+        group, field = _BUDGET.get(name, ("", ""))
         if group in _GROUPS:
             grouped.setdefault(group, {})[field] = value
         elif field and not group:
