@@ -23,7 +23,12 @@ REFUSED = [
     if (expected := expected_of(case, "controller"))["decision"] == "Refuse" and expected["verdict"] is not None
 ]
 """By the budget or a setting: objects that can be read."""
-FIELDS = {"max_model_len": "maxModelLen", "max_num_seqs": "maxNumSeqs", "kv_cache_dtype": "kvCacheDtype"}
+FIELDS = {
+    "max_model_len": "maxModelLen",
+    "max_num_seqs": "maxNumSeqs",
+    "kv_cache_dtype": "kvCacheDtype",
+    "gpu_memory_utilization": "gpuMemoryUtilization",
+}
 """Of the effective values: as the command line writes them, and as the status does."""
 
 

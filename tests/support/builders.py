@@ -25,6 +25,7 @@ _REQUEST = {
     "guarantee",
     "workload",
     "weights_bytes",
+    "shared_by",
     "unmodelled_settings",
 }
 

@@ -17,6 +17,7 @@ _ELSEWHERE = {
     "model_config": "spec.model.configFrom",
     "revision": "spec.model.revision",
     "accelerator": "spec.accelerator.type",
+    "shared_by": "spec.accelerator.sharedBy",
     "vllm_version": "spec.vllm.version",
     "workload": "spec.workload",
     "extra_args": "spec.vllm.extraArgs",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
-from kvgate.api.base import ApiModel, Document
+from kvgate.api.base import ApiModel, Document, GpuShare
 
 
 class Condition(ApiModel):
@@ -36,6 +36,8 @@ class Effective(ApiModel):
     """Requests that run at the same time; absent where vLLM decides."""
     kv_cache_dtype: str
     """Format of the KV cache."""
+    gpu_memory_utilization: GpuShare | None = None
+    """Share of each GPU's memory, where kvgate lowered it to the equal part of a GPU that several engines share."""
 
 
 class Bytes(ApiModel):
@@ -128,6 +130,8 @@ class Placement(ApiModel):
     """Extended resource that the container requests."""
     gpu_labels: Annotated[tuple[Annotated[str, Field(max_length=63)], ...], Field(max_length=64)] = ()
     """Values of the vendor's node label that mean this GPU."""
+    gpu_memory_mib: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
+    """MiB of the GPU that the container requests as `nvidia.com/gpumem`; absent where it requests whole GPUs or replicas of them."""
 
 
 class Standing(ApiModel):

@@ -105,8 +105,24 @@ class Model(ApiModel):
 class Accelerator(ApiModel):
     """The GPU that the deployment runs on."""
 
+    cel_rules: ClassVar = (
+        CelRule(
+            rule="self.claim == 'Gpu' || self.sharedBy > 1",
+            message="claim GpuShared and claim GpuMemory need sharedBy of at least 2",
+            holds=lambda accelerator: accelerator.claim == "Gpu" or accelerator.shared_by > 1,
+            field_path=".claim",
+        ),
+    )
+
     type: Text
     """Name of the GPU in the accelerator catalogue (H100-SXM-80GB), or its product name in the driver (NVIDIA H100 80GB HBM3)."""
+    shared_by: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
+    """Number of engines that share each GPU, this one included, 1 to 64. Each of them may use an equal part of the memory;
+    gpuMemoryUtilization has to say so, or policy Adjust may with the knob GpuMemoryUtilization."""
+    claim: Literal["Gpu", "GpuShared", "GpuMemory"] = "Gpu"
+    """Resource that a pod requests of a shared GPU. Gpu: nvidia.com/gpu, on nodes that time-slice it or run MPS. GpuShared:
+    nvidia.com/gpu.shared, where the device plugin renames it. GpuMemory: also nvidia.com/gpumem, an equal part of the memory, where
+    HAMi shows a container no more than that; gpuMemoryUtilization is then a share of that part."""
 
 
 class Vllm(ApiModel):
@@ -218,13 +234,14 @@ class Adjust(ApiModel):
 
     knobs: Annotated[
         tuple[Knob, ...],
-        Field(min_length=1, max_length=3, json_schema_extra={"x-kubernetes-list-type": "set"}),
+        Field(min_length=1, max_length=4, json_schema_extra={"x-kubernetes-list-type": "set"}),
         Distinct,
     ] = (
         Knob.MAX_NUM_SEQS,
         Knob.MAX_MODEL_LEN,
     )
-    """Settings that may change; the first is the one that you would rather change."""
+    """Settings that may change; the first is the one that you would rather change. GpuMemoryUtilization changes only where sharedBy is
+    above 1, and to an equal part at most."""
     min_max_model_len: Tokens = 1
     """Least value of maxModelLen, in tokens."""
     min_max_num_seqs: Count = 1

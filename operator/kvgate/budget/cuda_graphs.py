@@ -16,7 +16,7 @@ def cuda_graphs(run: Run) -> Term:
         isinstance(mixer, LatentAttention | CompressedAttention | RecurrentState) for mixer in mixers
     )
     fit = fitted.V2_PIECE if run.v2_runner else fitted.COMPLEX_PIECE if is_complex else fitted.PIECE
-    cases = graph_cases(run.lora, specializes=run.accounting.lora_graphs_twice)
+    cases = graph_cases(run.lora, specializes=run.accounting.lora_graphs_twice) if captures_graphs(run) else 0
     piecewise, full = cases * num_piecewise_graphs(run), cases * num_full_graphs(run)
     layers = run.num_layers + (len(run.draft.layers) if run.draft else 0)
     estimate = fit.interval.times(layers * (piecewise + full))

@@ -230,6 +230,8 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
     settings: EngineSettings = DEFAULT_SETTINGS
     guarantee: Guarantee = Guarantee.STARTUP
     workload: Workload | None = None
+    shared_by: int = 1
+    """Engines that share each GPU, this one included; others are assumed to be like it where nothing else is known."""
     weights_bytes: int | None = None
     """Bytes of the weights per rank, where the user knows them better than the formulas."""
     unmodelled_settings: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from kvgate.budget.capacity import largest
 from kvgate.budget.hardware import Accelerator
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import BudgetRequest, Guarantee
+from kvgate.budget.sharing import within_part
 from kvgate.budget.support import kv_cache_dtype_refusal, parallelism_refusals
 from kvgate.budget.units import cdiv
 from kvgate.budget.versions import accounting_of
@@ -22,6 +23,8 @@ class Knob(StrEnum):
     MAX_NUM_SEQS = "MaxNumSeqs"
     MAX_MODEL_LEN = "MaxModelLen"
     KV_CACHE_DTYPE = "KvCacheDtype"
+    GPU_MEMORY_UTILIZATION = "GpuMemoryUtilization"
+    """Only down to the equal part of a GPU that several engines share."""
 
 
 class AdjustLimits(Struct, frozen=True, kw_only=True):
@@ -63,6 +66,10 @@ def adjust(request: BudgetRequest, limits: AdjustLimits) -> Adjustment | None:
     start = plan(request)
     if start.demand is None:
         return None
+    if Knob.GPU_MEMORY_UTILIZATION in limits.knobs and (lowered := within_part(request)) != request:
+        lowest = replace(limits, knobs=tuple(knob for knob in limits.knobs if knob is not Knob.GPU_MEMORY_UTILIZATION))
+        rest = None if fits_low(lowered) else adjust(lowered, lowest)
+        return _adjustment(start, rest.budget if rest else plan(lowered)) if rest or fits_low(lowered) else None
     for knob in limits.knobs:
         floor = _at_floor(start.request, knob, limits)
         if fits_low(floor):
@@ -78,6 +85,8 @@ def adjust(request: BudgetRequest, limits: AdjustLimits) -> Adjustment | None:
 
 
 def _at_floor(request: BudgetRequest, knob: Knob, limits: AdjustLimits) -> BudgetRequest:
+    if knob is Knob.GPU_MEMORY_UTILIZATION:
+        return request
     settings = plan(request).resolved
     if knob is Knob.MAX_NUM_SEQS:
         return request.with_settings(max_num_seqs=min(settings.max_num_seqs, limits.min_max_num_seqs))
@@ -88,6 +97,8 @@ def _at_floor(request: BudgetRequest, knob: Knob, limits: AdjustLimits) -> Budge
 
 def _given_back(request: BudgetRequest, start: Budget, knob: Knob) -> BudgetRequest:
     """Return the request with the knob as close to the user's value as fits; `request` fits, and all else in it stays."""
+    if knob is Knob.GPU_MEMORY_UTILIZATION:
+        return request
     if knob is Knob.KV_CACHE_DTYPE:
         kept = request.with_settings(kv_cache_dtype=start.request.settings.kv_cache_dtype)
         return kept if fits_low(kept) else request
@@ -103,6 +114,7 @@ def _adjustment(start: Budget, end: Budget) -> Adjustment:
         ("max_num_seqs", start.resolved.max_num_seqs, end.resolved.max_num_seqs),
         ("max_model_len", start.resolved.max_model_len, end.resolved.max_model_len),
         ("kv_cache_dtype", start.request.settings.kv_cache_dtype, end.request.settings.kv_cache_dtype),
+        ("gpu_memory_utilization", *(f"{float(each.resolved.gpu_memory_utilization):g}" for each in (start, end))),
     )
     return Adjustment(budget=end, changes=tuple(KnobChange(field=f, before=a, after=b) for f, a, b in pairs if a != b))
 
@@ -148,7 +160,13 @@ def _can_use_fp8(request: BudgetRequest) -> bool:
 
 
 def alternatives(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> tuple[Alternative, ...]:
-    """Return every single change that would fit: length, sequences, an fp8 cache, more ranks, a larger GPU of the same vendor."""
+    """Return every single change that would fit: length, sequences, an fp8 cache, more ranks, a larger GPU of the same vendor.
+
+    Where the share is too large for the others on a shared GPU, it is the equal part, because nothing else makes room for them.
+    """
+    if (lowered := within_part(request)) != request:
+        part = f"{float(plan(lowered).resolved.gpu_memory_utilization):g}"
+        return (Alternative(field="gpu_memory_utilization", value=part),) if fits_low(lowered) else ()
     takes_fp8 = _can_use_fp8(request) and fits_low(request.with_settings(kv_cache_dtype="fp8"))
     larger = _next_accelerator(request, accelerators)
     values = {

@@ -70,6 +70,8 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where the V1 engine runs by default (0.8+)."""
     whole_card_non_torch: bool = False
     """True where vLLM deducts all memory in use outside torch, with the CUDA context (0.8 only)."""
+    checks_free_memory: bool = False
+    """True where vLLM refuses to start with less free memory than it requests (0.9.2 and later; absent in 0.8.5)."""
     nccl_in_budget: bool = True
     """True where vLLM takes the snapshot before NCCL starts, so that NCCL's buffers are deducted."""
     nccl_connects_at_use: bool = False
@@ -256,6 +258,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "falls_back_to_float16": True,
         "whole_card_non_torch": False,
         "hybrid_kv_cache_manager": True,
+        "checks_free_memory": True,
         "nccl_connects_at_use": True,
     }),
     ((0, 9, 2), {"engine_max_num_seqs": 128}),

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.api import field_path
 from kvgate.budget import (
+    Accelerator,
     AdjustLimits,
     Adjustment,
     Alternative,
@@ -28,12 +29,14 @@ from kvgate.budget import (
     parse_release,
     plan,
 )
+from kvgate.budget.sharing import part_of
 from kvgate.judge.drafts import own_layers
 from kvgate.judge.facts import Facts
 from kvgate.judge.passed_through import NO_EXTRA_ARGS, ExtraArgs, PodEnvironment, read_environment, read_extra_args
 from kvgate.rules import Finding, Rule, Scope, Severity
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named
+from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, sharing_agrees
 from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT, QUANTIZATION_CONTRADICTS_CHECKPOINT
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.settings import SPEC_SETTINGS, circumstances_of, engine_settings, stretches_length, unmodelled_kinds
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
 
 _READERS = {setting.name: setting.read for setting in SPEC_SETTINGS if setting.budget}
 """Readers of the settings of spec.vllm that the budget reads."""
-_OF_THE_SPEC = frozenset(setting.name for setting in SPEC_SETTINGS) | {"config", "model_config"}
+_OF_THE_SPEC = frozenset(setting.name for setting in SPEC_SETTINGS) | {"config", "model_config", "shared_by"}
 
 
 def field_name(setting: str) -> str:
@@ -133,6 +136,7 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
         decision = _decide(verdict, spec, None, skipped=skip_reason is not None)
         yield Assessment(verdict=verdict, decision=decision, findings=findings, skip_reason=skip_reason)
         return
+    findings += tuple(named(_sharing(spec, facts.accelerator), field_name))
     request = _with_chosen_sequences(_request(spec, facts, extra, environment), spec)
     judged = judge(request, extra=findings, naming=field_name)
     about_bytes = is_about_bytes(judged)
@@ -158,20 +162,33 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
     )
 
 
+def _sharing(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Iterator[Finding]:
+    """Hold spec.accelerator.sharedBy against the nodes that the pod selects."""
+    asked, labels = spec.accelerator, (spec.template.node_selector or {}).items()
+    is_divided = asked.claim == "GpuMemory"
+    yield from sharing_agrees(
+        asked.shared_by, accelerator, labels, num_gpus=spec.vllm.num_gpus, by_replicas=not is_divided
+    )
+
+
 def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> Effective:
     """Return the values that the pods are rendered from: the judged ones, or the spec's own where nothing could be judged."""
     from kvgate.api.status import Effective
 
-    budget = assessment.effective
+    budget, lowered = assessment.effective, None
     if budget is None or assessment.verdict is Verdict.UNKNOWN:
         vllm = spec.vllm
         return Effective(
             max_model_len=vllm.max_model_len, max_num_seqs=vllm.max_num_seqs, kv_cache_dtype=vllm.kv_cache_dtype
         )
+    if assessment.adjustment is not None and budget is assessment.adjustment.budget:
+        changes = {change.field: change.after for change in assessment.adjustment.changes}
+        lowered = changes.get("gpu_memory_utilization")
     return Effective(
         max_model_len=budget.resolved.max_model_len,
         max_num_seqs=budget.resolved.max_num_seqs,
         kv_cache_dtype=budget.request.settings.kv_cache_dtype,
+        gpu_memory_utilization=lowered,
     )
 
 
@@ -189,6 +206,8 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
     verdict = budget.verdict
     if request.shape.assumed and error_rules(judged) and verdict is Verdict.FITS:
         verdict = Verdict.MAY_NOT_FIT  # vLLM refuses it if the model is what it is assumed to be
+    if verdict is Verdict.FITS and any(each.rule == SHARED_GPU_OVERBOOKED for each in judged):
+        verdict = Verdict.MAY_NOT_FIT  # it does beside engines that leave it enough
     if any(each.rule == NAME_STATES_ANOTHER_FORMAT for each in findings):
         # the name may be right: then the weights have other bytes, and these are no reason to refuse
         findings = tuple(each.softened() if each.rule in _ABOUT_WEIGHTS else each for each in findings)
@@ -220,11 +239,15 @@ def _request(
 ) -> BudgetRequest:
     if facts.shape is None or facts.accelerator is None:
         raise ValueError("a budget needs a model and an accelerator")
-    declared, settings = spec.workload, _settings(spec.vllm, extra.known)
+    declared, settings, shared_by = spec.workload, _settings(spec.vllm, extra.known), spec.accelerator.shared_by
+    accelerator = facts.accelerator
+    if spec.accelerator.claim == "GpuMemory":  # the container sees its part alone, and nothing of its neighbours
+        accelerator, shared_by = part_of(accelerator, shared_by), 1
     values = {**extra.values, "max_model_len": spec.vllm.max_model_len, ALLOW_LONG: environment.allows_any_length}
     return BudgetRequest(
         shape=facts.shape,
-        accelerator=facts.accelerator,
+        accelerator=accelerator,
+        shared_by=shared_by,
         draft=facts.draft,
         vllm_version=spec.vllm.version,
         settings=replace(settings, speculation=own_layers(settings.speculation, spec.model.name)),

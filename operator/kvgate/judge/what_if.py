@@ -156,6 +156,7 @@ def read_request(
         circumstances=circumstances_of(known),
         guarantee=guarantee,
         is_whole=is_whole,
+        shared_by=known.get("shared_by", 1),
         weights_bytes=known.get("weights_bytes"),
         unmodelled_settings=unmodelled_kinds(values, parse_release(version)),
         is_stretched=stretches_length(values),

@@ -19,6 +19,7 @@ from kvgate.api.base import Document
 from kvgate.api.status import Condition, Effective
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Budget, Interval
+from kvgate.budget.units import cdiv
 from kvgate.judge.assess import Assessment, effective_values
 from kvgate.metrics import registry
 from kvgate.metrics.registry import Metric
@@ -90,7 +91,7 @@ def sample_of(
         demand_bytes=budget.demand_bytes if budget else None,
         max_model_len_tokens=effective.max_model_len,
         max_num_seqs=effective.max_num_seqs,
-        gpus=spec.vllm.num_gpus * spec.replicas,
+        gpus=cdiv(spec.vllm.num_gpus * spec.replicas, spec.accelerator.shared_by),
         observed=observed,
         gpu_memory_bytes=(*terms, *((name, term.expected) for name, term in (ledger.terms if ledger else ()))),
         conditions=tuple((condition.type, condition.status) for condition in conditions),

@@ -10,8 +10,9 @@ from kvgate.api.quantity import format_bytes, plus_bytes
 from kvgate.api.status import Effective, Placement
 from kvgate.api.template import Amounts, Resources, Template
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec, Model, Vllm
-from kvgate.budget import Budget, CalibrationScope, UnknownVersion, accounting_of
-from kvgate.budget.units import GIB, cdiv
+from kvgate.budget import Accelerator, Budget, CalibrationScope, UnknownVersion, accounting_of
+from kvgate.budget.sharing import part_of
+from kvgate.budget.units import GIB, MIB, cdiv
 from kvgate.calibration.records import Trust
 from kvgate.rendering.labels import HASH_ANNOTATION, labels, render_hash
 from kvgate.text.expansion import escape_references
@@ -46,6 +47,10 @@ IMAGES = {"nvidia": "vllm/vllm-openai", "amd": "vllm/vllm-openai-rocm"}
 """vLLM's own images by vendor; for other vendors the spec must name an image."""
 VLLM_ALONE = Trust.of(IMAGES.values(), CalibrationScope.NAMESPACE)
 """Default rule about whose starts correct predictions: those of the images that are rendered where a spec names none."""
+SHARED_SUFFIX = ".shared"
+"""Ending of the resource where NVIDIA's device plugin shares a GPU under another name (`renameByDefault`)."""
+MEMORY_CLAIM = "nvidia.com/gpumem"
+"""MiB of each GPU that HAMi lets a container have."""
 PRODUCT_LABELS = {"nvidia": "nvidia.com/gpu.product", "amd": "amd.com/gpu.product-name"}
 """Node labels that name the GPU, by vendor."""
 
@@ -96,6 +101,8 @@ def arguments(spec: InferenceDeploymentSpec, effective: Effective) -> list[str]:
     elif spec.model.revision is not None:
         found.append(f"--revision={spec.model.revision}")
     values = {**dict(spec.vllm), **dict(effective)}
+    if effective.gpu_memory_utilization is None:
+        values["gpu_memory_utilization"] = spec.vllm.gpu_memory_utilization
     for setting in SPEC_SETTINGS:
         field = Vllm.model_fields.get(setting.name)
         if field is None or (value := values[setting.name]) == field.default:
@@ -110,6 +117,21 @@ def arguments(spec: InferenceDeploymentSpec, effective: Effective) -> list[str]:
         ).shutdown_timeout:  # releases that can finish running requests get time for it
             found.append(f"--shutdown-timeout={GRACE_SECONDS - SHUTDOWN_RESERVE_SECONDS}")
     return [*found, *spec.vllm.extra_args]
+
+
+def placement_of(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Placement:
+    """Return the resource and the node labels by which the pods find a whole GPU, or their part of one that is shared."""
+    resource, products, claim = accelerator.resource, accelerator.gpu_labels, spec.accelerator.claim
+    shared_by, memory_mib = spec.accelerator.shared_by, None
+    if claim == "GpuShared":
+        resource += SHARED_SUFFIX
+    elif claim == "GpuMemory":
+        memory_mib = part_of(accelerator, shared_by).memory_bytes // MIB
+    elif (
+        shared_by > 1 and accelerator.vendor == "nvidia"
+    ):  # GPU feature discovery marks replicas that keep the resource's name
+        products = tuple(f"{product}-SHARED" for product in products)
+    return Placement(vendor=accelerator.vendor, resource=resource, gpu_labels=products, gpu_memory_mib=memory_mib)
 
 
 def load_budget_seconds(budget: Budget | None) -> int:
@@ -143,12 +165,12 @@ def _pod_settings(template: Template, placement: Placement) -> Document:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "tolerations": [
-            {"key": placement.resource, "operator": "Exists", "effect": "NoSchedule"},
+            {"key": placement.resource.removesuffix(SHARED_SUFFIX), "operator": "Exists", "effect": "NoSchedule"},
             *(item.model_dump(by_alias=True, exclude_none=True) for item in template.tolerations or ()),
         ],
     }
     if placement.gpu_labels and placement.vendor in PRODUCT_LABELS:
-        # Only nodes whose GPU is the one that was judged; shared GPUs (…-SHARED) have another label and never match.
+        # Only nodes whose GPU is the one that was judged; time-sliced GPUs have labels of their own (…-SHARED).
         wanted = {"key": PRODUCT_LABELS[placement.vendor], "operator": "In", "values": list(placement.gpu_labels)}
         terms = [{"matchExpressions": [wanted]}]
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
@@ -227,6 +249,8 @@ def _resources(spec: InferenceDeploymentSpec, placement: Placement) -> Document:
     asked, shared = spec.template.resources or Resources(), shared_memory_bytes(spec)
     requests = _amounts(asked.requests, shared)
     limits = {**_amounts(asked.limits, shared), placement.resource: str(spec.vllm.num_gpus)}
+    if placement.gpu_memory_mib is not None:
+        limits[MEMORY_CLAIM] = str(placement.gpu_memory_mib)
     return {"requests": requests, "limits": limits} if requests else {"limits": limits}
 
 

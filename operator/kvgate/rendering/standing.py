@@ -23,7 +23,7 @@ from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import Interval, Knob
 from kvgate.judge.assess import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text
-from kvgate.rendering.pod import MAX_LOAD_SECONDS, MIN_LOAD_SECONDS
+from kvgate.rendering.pod import MAX_LOAD_SECONDS, MIN_LOAD_SECONDS, SHARED_SUFFIX
 from kvgate.rendering.workload import Figures
 from kvgate.text.patterns import pattern
 
@@ -225,7 +225,8 @@ def _is_plausible(record: Standing, owner: InferenceDeployment | None, document:
 
 @cache
 def _resources() -> frozenset[str]:
-    return frozenset(accelerator.resource for accelerator in catalogue.accelerators())
+    names = {accelerator.resource for accelerator in catalogue.accelerators()}
+    return frozenset(names | {f"{name}{SHARED_SUFFIX}" for name in names})
 
 
 def _is_reachable(effective: Effective, spec: InferenceDeploymentSpec, *, is_adjusted: bool) -> bool:
@@ -236,6 +237,7 @@ def _is_reachable(effective: Effective, spec: InferenceDeploymentSpec, *, is_adj
         _is_within(effective.max_model_len, vllm.max_model_len, asked.min_max_model_len, may=Knob.MAX_MODEL_LEN in may)
         and _is_within(effective.max_num_seqs, vllm.max_num_seqs, asked.min_max_num_seqs, may=Knob.MAX_NUM_SEQS in may)
         and (effective.kv_cache_dtype == vllm.kv_cache_dtype or Knob.KV_CACHE_DTYPE in may)
+        and (effective.gpu_memory_utilization is None or Knob.GPU_MEMORY_UTILIZATION in may)
     )
 
 

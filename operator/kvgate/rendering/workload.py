@@ -11,7 +11,7 @@ from kvgate.judge.assess import Assessment, Decision, effective_values
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR
 from kvgate.judge.summary import accepted
 from kvgate.rendering.labels import PREDICTED_TOKENS_ANNOTATION, hashed, metadata, selector
-from kvgate.rendering.pod import PORT, image_of, load_budget_seconds, pod_template
+from kvgate.rendering.pod import PORT, image_of, load_budget_seconds, placement_of, pod_template
 
 
 def service(owner: InferenceDeployment) -> Document:
@@ -77,9 +77,7 @@ def figures_of_verdict(
         return NotRendered(reason=Reason.NOT_RENDERED, message=message)
     return Figures(
         effective=effective_values(owner.spec, assessment),
-        placement=Placement(
-            vendor=accelerator.vendor, resource=accelerator.resource, gpu_labels=accelerator.gpu_labels
-        ),
+        placement=placement_of(owner.spec, accelerator),
         load_seconds=load_budget_seconds(assessment.effective),
         predicted_tokens=predicted_tokens(assessment),
     )

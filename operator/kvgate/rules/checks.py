@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from kvgate.budget import Budget
-from kvgate.rules import drafts, memory, settings, support, weight_formats
+from kvgate.rules import drafts, memory, settings, sharing, support, weight_formats
 from kvgate.rules.finding import Finding
 
 BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
@@ -25,6 +25,7 @@ BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     settings.pod_fits_a_node,  # one pod holds the whole engine
     settings.slices_stand_alone,  # MIG slices have no links
     memory.slack_holds_context,  # the CUDA context lives outside the requested share
+    sharing.shares_leave_room,  # engines on the same GPU have their share too
     memory.sampler_fits_beside_budget,  # so does the sampler's warm-up
     settings.whole_prompts_fit_a_batch,  # without chunked prefill
     settings.media_fit_a_batch,  # an image is never cut
@@ -46,6 +47,7 @@ BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
 
 BUDGET_RULES = frozenset({
     memory.WEIGHTS_TOO_LARGE, memory.KV_CACHE_TOO_SMALL, memory.MAMBA_CACHE_BLOCKS_EXCEEDED, memory.GUARANTEE_NOT_MET,
+    sharing.SHARED_GPU_OVERBOOKED,
 })  # fmt: skip
 """Errors of these rules are about bytes; those of the others are settings that vLLM refuses."""
 

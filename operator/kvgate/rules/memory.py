@@ -239,7 +239,10 @@ UTILIZATION_TOO_HIGH = Rule(
     severities=(Severity.ERROR, Severity.WARNING),
     scope=Scope.MEMORY,
     title="gpu_memory_utilization leaves less outside the budget than CUDA and the communicators take before vLLM starts.",
-    explanation="It is a warning where what is left may suffice.",
+    explanation=(
+        "vLLM 0.9 and later refuses to start, also where kv_cache_memory_bytes gives the KV cache. It is a warning where what is left may "
+        "suffice, and for releases that do not check."
+    ),
 )
 
 
@@ -247,8 +250,9 @@ def slack_holds_context(budget: Budget) -> Iterable[Finding]:
     """`Free memory on device … is less than desired GPU memory utilization`: what is gone before vLLM looks must fit beside it."""
     share = budget.resolved.gpu_memory_utilization
     slack, gone = _outside_budget(budget)
-    if budget.request.settings.kv_cache_memory_bytes is not None or slack >= gone.expected:
+    if slack >= gone.expected:
         return
+    is_refused = slack < gone.low and budget.accounting.checks_free_memory
     yield UTILIZATION_TOO_HIGH.finding(
         "gpu_memory_utilization",
         words(
@@ -260,7 +264,7 @@ def slack_holds_context(budget: Budget) -> Iterable[Finding]:
             high=format_gib(gone.high),
         ),
         at_most("gpu_memory_utilization", "0.95", before=f"{float(share):g}"),
-        severity=Severity.ERROR if slack < gone.low else Severity.WARNING,
+        severity=Severity.ERROR if is_refused else Severity.WARNING,
     )
 
 

@@ -99,6 +99,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="gpu", read=text,
             help="Accelerator, such as H100-SXM-80GB; a name of several, such as H100, is answered with all of them."),
     Setting(name="gpu_memory_bytes", read=_bytes, help="Memory of one GPU as vLLM sees it; it wins over the catalogue."),
+    Setting(name="shared_by", read=whole(64),
+            help="Engines that share each GPU, this one included; they are taken to be alike."),
     Setting(name="vllm_version", read=text, help="Release of vLLM."),
     # Circumstances of the start, which are no options of vLLM.
     Setting(name="installed_by", read=values.installation, budget="circumstances.installed_by",

@@ -336,3 +336,48 @@ def test_overrides_of_a_config_that_is_assumed_leave_the_verdict_open() -> None:
     vllm = {"maxNumSeqs": 1, "extraArgs": ['--hf-overrides={"num_hidden_layers": 4}']}
     result = assessed(vllm, gpu="H100-SXM-80GB", model={"name": "corp/Qwen3-8B-AWQ"})
     assert result.verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "selected", "vllm", "rules"),
+    [
+        ({"sharedBy": 2}, {}, {"gpuMemoryUtilization": "0.4"}, []),
+        ({}, {}, {}, []),
+        ({}, {"nvidia.com/gpu.sharing-strategy": "mps"}, {}, ["SharedOnOneSide"]),
+        ({}, {"nvidia.com/gpu.replicas": "4"}, {}, ["SharedOnOneSide"]),
+        ({}, {"nvidia.com/gpu.replicas": "1", "nvidia.com/gpu.sharing-strategy": "none"}, {}, []),
+        (
+            {"sharedBy": 2},
+            {"nvidia.com/gpu.sharing-strategy": "none"},
+            {"gpuMemoryUtilization": "0.4"},
+            ["SharedOnOneSide"],
+        ),
+        ({"sharedBy": 2}, {"nvidia.com/gpu.sharing-strategy": "mps"}, {"gpuMemoryUtilization": "0.4"}, []),
+        ({"sharedBy": 2, "type": "MI300X-192GB"}, {}, {"gpuMemoryUtilization": "0.4"}, ["SharedOnOneSide"]),
+        ({"sharedBy": 2, "claim": "GpuMemory"}, {"nvidia.com/gpu.sharing-strategy": "none"}, {}, []),
+        ({"sharedBy": 2}, {}, {"gpuMemoryUtilization": "0.4", "tensorParallelSize": 2}, ["RanksMayShareAGpu"]),
+        ({"sharedBy": 2, "claim": "GpuMemory"}, {}, {"tensorParallelSize": 2}, []),
+        ({"sharedBy": 2}, {}, {"gpuMemoryUtilization": "0.7"}, ["SharedGpuOverbooked"]),
+    ],
+)
+def test_sharing_that_only_one_side_states_is_told(
+    accelerator: dict[str, Any], selected: dict[str, str], vllm: dict[str, Any], rules: list[str]
+) -> None:
+    document = new_document(vllm={"maxModelLen": 4096, "maxNumSeqs": 2, **vllm}, template={"nodeSelector": selected})
+    document["spec"]["accelerator"] |= accelerator
+    spec = parse_document(document).spec
+    found = assess(spec, gather(spec, no_config))
+    told = [each for each in found.findings if each.severity is not Severity.INFO]
+    assert [each.rule.id for each in told] == rules
+    assert all(each.severity is Severity.WARNING for each in told)
+    assert found.decision is not Decision.REFUSE
+
+
+@pytest.mark.parametrize("policy", ["Reject", "Adjust"])
+def test_an_equal_part_is_the_only_alternative_where_the_share_leaves_no_room(policy: str) -> None:
+    document = new_document(vllm={"maxModelLen": 4096, "maxNumSeqs": 2}, admission={"policy": policy})
+    document["spec"]["accelerator"] |= {"sharedBy": 3}
+    spec = parse_document(document).spec
+    found = assess(spec, gather(spec, no_config))
+    assert found.decision is Decision.REFUSE
+    assert [(each.field, each.value) for each in found.alternatives] == [("gpu_memory_utilization", "0.31")]

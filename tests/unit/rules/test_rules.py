@@ -14,6 +14,7 @@ from kvgate.budget.units import GIB
 from kvgate.rules import Severity, memory, weight_formats
 from kvgate.rules import drafts as draft_rules
 from kvgate.rules import settings as setting_rules
+from kvgate.rules import sharing as sharing_rules
 from kvgate.rules import support as support_rules
 from kvgate.rules.checks import BUDGET_CHECKS, judge_budget
 from kvgate.rules.finding import Finding
@@ -108,6 +109,16 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
      {"kv_cache_memory_bytes": 70 * GIB}),
     (memory.slack_holds_context, "UtilizationTooHigh", ERROR, "gpu_memory_utilization", {"utilization": "1"}),
     (memory.slack_holds_context, "UtilizationTooHigh", WARNING, "gpu_memory_utilization", {"utilization": "0.996"}),
+    (memory.slack_holds_context, "UtilizationTooHigh", ERROR, "gpu_memory_utilization",
+     {"utilization": "1", "kv_cache_memory_bytes": GIB}),
+    (memory.slack_holds_context, "UtilizationTooHigh", WARNING, "gpu_memory_utilization",
+     {"utilization": "1", "vllm_version": "0.8.5"}),
+    (sharing_rules.shares_leave_room, "SharedGpuOverbooked", ERROR, "gpu_memory_utilization", {"shared_by": 2}),
+    (sharing_rules.shares_leave_room, "SharedGpuOverbooked", ERROR, "gpu_memory_utilization",
+     {"shared_by": 2, "kv_cache_memory_bytes": GIB}),
+    (sharing_rules.shares_leave_room, "SharedGpuOverbooked", WARNING, "gpu_memory_utilization", {"shared_by": 2, "utilization": "0.7"}),
+    (sharing_rules.shares_leave_room, "SharedGpuOverbooked", WARNING, "gpu_memory_utilization", {"shared_by": 3, "utilization": "0.34"}),
+    (sharing_rules.shares_leave_room, "SharedGpuOverbooked", ERROR, "gpu_memory_utilization", {"shared_by": 8, "utilization": "0.99"}),
     (memory.sampler_fits_beside_budget, "SamplerWarmUpIsTight", WARNING, "max_num_seqs",
      {"utilization": "0.99", "max_num_seqs": 1024}),
     (setting_rules.whole_prompts_fit_a_batch, "BatchBelowMaxModelLen", ERROR, "max_num_batched_tokens",
@@ -190,7 +201,11 @@ SILENT: list[tuple[Check, dict[str, Any]]] = [
     (setting_rules.slices_stand_alone, {"tensor": 2}),
     (memory.kv_cache_memory_within_gpu, {"kv_cache_memory_bytes": 62 * GIB}),
     (memory.slack_holds_context, {"utilization": "0.95"}),
-    (memory.slack_holds_context, {"utilization": "1", "kv_cache_memory_bytes": GIB}),
+    (memory.slack_holds_context, {"utilization": "0.95", "kv_cache_memory_bytes": GIB}),
+    (sharing_rules.shares_leave_room, {}),
+    (sharing_rules.shares_leave_room, {"utilization": "0.99"}),
+    (sharing_rules.shares_leave_room, {"shared_by": 2, "utilization": "0.45"}),
+    (sharing_rules.shares_leave_room, {"shared_by": 2, "utilization": "0.3", "kv_cache_memory_bytes": GIB}),
     (memory.sampler_fits_beside_budget, {"utilization": "0.99", "max_num_seqs": 64}),
     (setting_rules.whole_prompts_fit_a_batch, {"enable_chunked_prefill": False, "max_model_len": 100_000}),
     (setting_rules.whole_prompts_fit_a_batch, {"max_num_batched_tokens": 2048, "max_model_len": 2049}),

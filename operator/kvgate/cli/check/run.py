@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,12 +24,14 @@ from kvgate.judge import assess, facts
 from kvgate.judge.models import look_up_model_class, shape_of_text
 from kvgate.manifests import Document, InputDocuments, Subject, read_manifests
 from kvgate.manifests.engines import EnginesFound, find_engines
-from kvgate.manifests.judging.judgement import judge_engine
+from kvgate.manifests.judging.judgement import JudgedEngine, judge_engine
 from kvgate.manifests.judging.line_findings import NOT_UNDERSTOOD
+from kvgate.manifests.judging.sharing import judge_together
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.finding import Severity, any_one
 from kvgate.vllm.arguments import Located
 
+T = TypeVar("T")
 _NO_ENGINE = "this document mentions vLLM, but kvgate finds no engine in it"
 _NO_ENGINE_HELP = any_one("check the manifests that it is rendered to", "check the object that runs the engine")
 _VALUES_HELP = "if these are the values of a chart, render the chart: helm template CHART | kvgate check -"
@@ -73,10 +75,19 @@ class Engines(Struct, frozen=True, kw_only=True):
     def judged(self, given: GivenFacts) -> list[Item | Broken]:
         """Judge every InferenceDeployment, and every engine of another platform."""
         engines, workloads = self.found.engines, commented_workloads(self.found.engines)
-        return [
-            *(_item_of(each.document, _deployment_item, each, self.documents, given) for each in self.documents.subjects),
-            *(_item_of(each.document, _engine_item, each, stated, given) for each, stated in zip(engines, workloads, strict=True)),
-        ]  # fmt: skip
+        subjects = (
+            _guarded(each.document, _deployment_item, each, self.documents, given) for each in self.documents.subjects
+        )
+        found = [
+            _guarded(each.document, _judged_engine, each, stated, given)
+            for each, stated in zip(engines, workloads, strict=True)
+        ]
+        alone = [each for each in found if isinstance(each, JudgedEngine)]
+        broken = [each for each in found if isinstance(each, Broken)]
+        together = _guarded(engines[0].document, judge_together, alone) if alone else []
+        if isinstance(together, Broken):  # each is still judged alone
+            broken, together = [*broken, together], alone
+        return [*subjects, *map(_engine_item, together), *broken]
 
 
 def engines_in(paths: Sequence[str], options: CheckOptions) -> Engines:
@@ -91,7 +102,7 @@ def _in_order(items: Sequence[Item]) -> tuple[Item, ...]:
     return tuple(sorted(items, key=lambda item: (files[item.document.file], item.line)))
 
 
-def _item_of(document: Document, judge: Callable[..., Item], *about: Any) -> Item | Broken:
+def _guarded(document: Document, judge: Callable[..., T], *about: Any) -> T | Broken:
     try:
         return judge(*about)
     except BadInput:
@@ -154,12 +165,15 @@ def judge_deployment(
     return JudgedDeployment(subject=subject, assessment=assessment)
 
 
-def _engine_item(engine: FoundEngine, workload: Workload | None, given: GivenFacts) -> Item:
+def _judged_engine(engine: FoundEngine, workload: Workload | None, given: GivenFacts) -> JudgedEngine:
     """Judge an engine of another platform by vLLM's own start condition."""
-    document = engine.document
-    defaults = given.defaults(document.file, engine.name, engine.root)
+    defaults = given.defaults(engine.document.file, engine.name, engine.root)
     # a comment beside the engine knows its workload better than a mapping
-    judged = judge_engine(engine, replace(defaults, workload=workload or defaults.workload))
+    return judge_engine(engine, replace(defaults, workload=workload or defaults.workload))
+
+
+def _engine_item(judged: JudgedEngine) -> Item:
+    engine, document = judged.engine, judged.engine.document
     return Item(
         document=document,
         line=document.position_of(engine.path).line,

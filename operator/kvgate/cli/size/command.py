@@ -16,7 +16,7 @@ SEARCHED = frozenset(
     {
         "gpu", "gpu_memory_bytes", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size",
         "decode_context_parallel_size", "prefill_context_parallel_size", "kv_cache_dtype", "kv_cache_memory_bytes",
-        "num_gpu_blocks_override", "weights_bytes",
+        "num_gpu_blocks_override", "weights_bytes", "shared_by",
     }
 )  # fmt: skip
 """Settings that the search finds itself, and settings that are true for one kind of GPU only."""

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import Calibration, Guarantee, Verdict, Workload
-from kvgate.budget.units import MIB
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
@@ -126,8 +125,13 @@ def _values(facts: EngineFacts, line: CommandLine, version: str) -> dict[str, An
         values["model_config"] = parse_config_text(facts.model_config)
     if facts.engine.takes_any_length:
         values[ALLOW_LONG] = True
-    memory = facts.engine.gpu_memory.count
-    return {**values, "gpu_memory_bytes": memory * MIB} if memory else values
+    part = facts.engine.gpu_part
+    if part is None or not part.is_all_it_sees:
+        return values
+    whole = catalogue.find_accelerator(facts.chosen.name) if facts.chosen.name else None
+    if whole is None and part.is_share:
+        return values
+    return {**values, "gpu_memory_bytes": part.of(whole.memory_bytes if whole else 1 << 60)}
 
 
 def _placed(facts: EngineFacts, line: CommandLine, finding: Finding) -> Located:

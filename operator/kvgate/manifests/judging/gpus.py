@@ -1,25 +1,26 @@
 """The GPUs of an engine: the accelerator that it is judged on, and their number against those that it uses."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from msgspec import Struct
 
 from kvgate import catalogue
+from kvgate.budget import Accelerator
+from kvgate.budget.sharing import equal_share
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.accelerator_hints import AcceleratorFound, accelerators_of, may_be_unnamed, unlisted_hint
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint
 from kvgate.manifests.pods.gpu_requests import VISIBLE_DEVICES
-from kvgate.rules.finding import Change, Rule, Scope, Severity, any_one, change, do
+from kvgate.rules.finding import Change, Rule, Scope, Severity, any_one, at_most, change, do
+from kvgate.rules.sharing import REPLICAS_LABEL, SHARING_LABELS, label_says_shared
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Located, Place, located
 from kvgate.vllm.parser import CommandLine
 
 _CPU_IMAGE = pattern(r"(?:^|[-_/:.])cpu(?:$|[-_/:.@])")
-_SHARING_LABELS = ("nvidia.com/gpu.sharing-strategy", "cloud.google.com/gke-gpu-sharing-strategy")
-_SHARING_STRATEGIES = ("time-slicing", "time-sharing", "mps")
-_SHARED_SUFFIX, _SHARED_RESOURCE = "-SHARED", "nvidia.com/gpu.shared"
-"""Marks of NVIDIA's device plugin in the product's label, or in the resource, where GPUs are shared."""
+_SHARED_RESOURCE = ".shared"
+"""Ending of the resource where NVIDIA's device plugin shares GPUs under another name."""
 _MAX_NAMES = 4
 """Accelerators that one sentence names."""
 _RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
@@ -96,7 +97,7 @@ def choose(engine: FoundEngine, configured: str | None) -> Chosen:
         shared = next((hint for hint in beside if _says_shared(hint)), None)
         findings = (
             *([_several(found, is_open=None in others)] if others else []),
-            *([_shared(shared)] if shared else []),
+            *([_shared(shared, beside, least.accelerator)] if shared else []),
         )
         return Chosen(name=least.accelerator.name, path=least.hint.path, others=others, findings=findings)
     if unlisted := unlisted_hint(engine.hints):
@@ -124,15 +125,23 @@ def _several(found: tuple[AcceleratorFound, ...], *, is_open: bool) -> Located:
 
 def _says_shared(hint: Hint) -> bool:
     """Containers share the GPU, in turns or at once (MPS)."""
-    if hint.name in _SHARING_LABELS:
-        return hint.value in _SHARING_STRATEGIES
-    return hint.value.endswith(_SHARED_SUFFIX) or (hint.name == "resource" and hint.value == _SHARED_RESOURCE)
+    return label_says_shared(hint.name, hint.value) or (
+        hint.name == "resource" and hint.value.endswith(_SHARED_RESOURCE)
+    )
 
 
-def _shared(hint: Hint) -> Located:
-    label = f"{hint.name}: {hint.value}" if hint.name in _SHARING_LABELS else hint.value
-    message = f"{label} is a GPU that is shared with other containers, whose memory is not counted here"
+def _shared(hint: Hint, beside: Sequence[Hint], accelerator: Accelerator) -> Located:
+    """Report neighbours that nobody knows; where the node's label states how many there may be, with the equal part."""
+    label = f"{hint.name}: {hint.value}" if hint.name in (*SHARING_LABELS, REPLICAS_LABEL) else hint.value
+    replicas = next(
+        (each.value for each in beside if each.name == REPLICAS_LABEL and label_says_shared(each.name, each.value)), ""
+    )
+    others = f"up to {int(replicas) - 1} other containers" if replicas and len(replicas) < 4 else "other containers"
+    message = f"{label} is a GPU that is shared with {others}, whose memory is not counted here"
+    part = equal_share(accelerator, int(replicas)) if replicas and len(replicas) < 4 else None
     remedy = do("give each container its part of the memory by {gpu_memory_utilization}")
+    if part:
+        remedy = at_most("gpu_memory_utilization", f"{float(part):g}")
     return located(SHARED_GPU, Place(name="accelerator", path=hint.path), message, remedy)
 
 

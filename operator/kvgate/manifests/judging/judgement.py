@@ -66,6 +66,13 @@ class EngineNames(Struct, frozen=True, kw_only=True):
         return dict(self.paths).get(setting) or option_name(setting)
 
 
+def names_of(engine: FoundEngine, line: CommandLine) -> EngineNames:
+    """Return the naming of settings for this engine's manifest."""
+    given = [*line.unknown.values(), *line.given.values()]
+    written = {option.name: option.path if option.is_field else "" for option in given}
+    return EngineNames(paths=tuple({**engine.option_paths, **written}.items()))
+
+
 def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     """Judge by vLLM's own start condition, with oversubscription as a warning; with both ends where the release is not known."""
     line = parse_arguments(engine.arguments, newest_read())
@@ -91,9 +98,7 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
             judged = replace(judged, verdict=Verdict.MAY_NOT_FIT, findings=softened)
     of_the_model = (model.assumed if model else "", _sibling(judged.assessment))
     notes = (*engine.assumed, *of_the_model, releases.assumed, *chosen.assumed)
-    given = [*line.unknown.values(), *line.given.values()]
-    written = {option.name: option.path if option.is_field else "" for option in given}
-    names = EngineNames(paths=tuple({**engine.option_paths, **written}.items()))
+    names = names_of(engine, line)
     return replace(
         judged,
         findings=tuple(each.named(names) for each in judged.findings),

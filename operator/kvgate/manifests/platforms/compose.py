@@ -17,8 +17,8 @@ from kvgate.documents.bounded_files import read_text
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.documents.written import NOTHING, Written, total
 from kvgate.manifests.pods.containers import is_vllm_image, starts_of
-from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput
-from kvgate.manifests.pods.gpu_requests import visible_gpus
+from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput, SeenGpus
+from kvgate.manifests.pods.gpu_requests import NVIDIA_DEVICES, devices_in, shown_by_cuda, visible_devices, visible_gpus
 from kvgate.shell.environment import Room, SharedRoom, circumstances_told, takes_any_length
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import is_open
@@ -28,6 +28,8 @@ _PLAIN = r"(?P<dollar>\$)|(?P<plain>\w+)"
 _UNBRACED = pattern(rf"\$(?:{_PLAIN})")
 _INTERPOLATED = pattern(rf"\$(?:{_PLAIN}|\{{(?P<braced>\w+)(?:(?P<operator>:?[-?+])(?P<operand>[^}}]*))?\}})")
 """`$$` for one `$`, `$NAME`, `${NAME}`, and with a default (`-`), a replacement (`+`) or a complaint (`?`); `:` for empty ones too."""
+_MOST_GPUS = 64
+"""GPUs of a host that have names here."""
 _MAX_BYTES = 1 << 16
 """Size of a file of variables."""
 
@@ -59,7 +61,9 @@ def _is_built(name: str, service: Written) -> bool:
 def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engines of every service: `entrypoint` and `command` are a container's command and args."""
     file, project = given.document.file, interpolation_of(given.document.file)
-    for name, written in given.root.get("services").fields():
+    written_services = list(given.root.get("services").fields())
+    waits_for = _waits_for({name: _with_values(written, project) for name, written in written_services})
+    for name, written in written_services:
         service = _with_values(written, project)
         variables = _variables_of_service(service, file, project, given.shared)
         image, is_built = service.get("image"), _is_built(name, service)
@@ -93,6 +97,14 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
                 image=image,
                 num_gpus=_gpus(service),
                 visible_gpus=visible_gpus(start, variables, entrypoint, command),
+                seen_gpus=_seen_gpus(
+                    given,
+                    name,
+                    service,
+                    variables,
+                    visible_devices(start, variables, entrypoint, command),
+                    waits_for[name],
+                ),
                 assumed=(_FROM_DOTENV,) if is_from_dotenv else (),
                 remarks=(*start.remarks, *(unread if has_open_words else ()), *(built if is_built else ())),
                 is_partial=is_built,
@@ -108,12 +120,8 @@ def _gpus(service: Written) -> Written:
     """Count the GPUs of all requests for devices; `all` does not state a number."""
     if service.get("gpus").count is not None:
         return service.get("gpus")
-    reserved = service.get("deploy", "resources", "reservations", "devices").items()
-    requests = service.get("gpus").items() or [
-        each for each in reserved if "gpu" in str(each.get("capabilities").value)
-    ]
     counts: list[Written] = []
-    for request in requests:
+    for request in _device_requests(service):
         ids = request.get("device_ids")
         names = [name for each in ids.items() for name in each.text.split(",")]  # Docker takes several in one text
         is_known = "all" not in names and not any(map(is_open, names))
@@ -122,6 +130,85 @@ def _gpus(service: Written) -> Written:
     if len(counts) < 2:
         return counts[0] if counts else NOTHING
     return Written(value=total([count.count for count in counts]), path=counts[0].path)
+
+
+def _device_requests(service: Written) -> list[Written]:
+    if service.get("gpus").count is not None:
+        return [Written(value={"count": service.get("gpus").count}, path=service.get("gpus").path)]
+    reserved = service.get("deploy", "resources", "reservations", "devices").items()
+    return service.get("gpus").items() or [each for each in reserved if "gpu" in str(each.get("capabilities").value)]
+
+
+def _seen_gpus(
+    given: ReaderInput,
+    name: str,
+    service: Written,
+    variables: Mapping[str, Written],
+    shown: Written,
+    waits_for: frozenset[str],
+) -> SeenGpus | None:
+    """Return the GPUs of the host that vLLM sees in a service; None where they are not known.
+
+    Docker turns a count into the first GPUs of the host, `0,1,…`, for every container anew (moby, daemon/nvidia_linux.go).
+    """
+    names = _names_of_gpus(service, variables)
+    replicas = service.get("deploy", "replicas")
+    copies = (replicas if replicas.is_set else service.get("scale")).count
+    if names == ():
+        return None
+    seen = SeenGpus(
+        pool=f"{given.document.file}:{given.document.position.line}",
+        names=names,
+        label=name,
+        copies=1 if copies is None else copies,
+        starts_after=waits_for,
+        profiles=frozenset(each.text for each in service.get("profiles").items()),
+    )
+    return shown_by_cuda(seen, shown)
+
+
+def _names_of_gpus(service: Written, variables: Mapping[str, Written]) -> tuple[str, ...] | None:
+    """Return the host's names of the GPUs; None for all of them, and nothing where it has none or they are not known."""
+    requests = _device_requests(service)
+    if service.get("gpus").text == "all":
+        return None
+    if not requests:
+        shown = variables.get(NVIDIA_DEVICES) if service.get("runtime").text == "nvidia" else None
+        return None if shown and shown.text == "all" else (shown and devices_in(shown.text)) or ()
+    found = list[str]()
+    for request in requests:
+        named = [name.strip() for each in request.get("device_ids").items() for name in each.text.split(",")]
+        count = request.get("count")
+        if "all" in named or count.text in ("all", "-1") or (not named and not count.is_set):
+            return None
+        names = devices_in(",".join(named)) if named else tuple(map(str, range(min(count.count or 0, _MOST_GPUS))))
+        if not names:
+            return ()
+        found += names
+    return tuple(dict.fromkeys(found))
+
+
+def _waits_for(services: Mapping[str, Written]) -> Mapping[str, frozenset[str]]:
+    """Return for each service those that are healthy, or have ended, before it starts; also those that these wait for."""
+    direct = {
+        name: {
+            other
+            for other, dependency in service.get("depends_on").fields()
+            if dependency.get("condition").text == "service_healthy"
+            and services.get(other, NOTHING).get("healthcheck").is_set
+        }
+        for name, service in services.items()
+    }
+    found = dict[str, frozenset[str]]()
+    for name in services:
+        known, left = set[str](), list(direct[name])
+        while left:
+            other = left.pop()
+            if other not in known:
+                known.add(other)
+                left += direct.get(other, ())
+        found[name] = frozenset(known)
+    return found
 
 
 class Interpolation(Struct, frozen=True):

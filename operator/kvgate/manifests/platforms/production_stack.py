@@ -10,7 +10,7 @@ from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import FIELD_IGNORED, as_options, ignored_fields, option_paths, words_of
 from kvgate.manifests.pods.accelerator_hints import affinity_hints, node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput, Store
-from kvgate.manifests.pods.gpu_requests import gpu_memory_of, gpus_of
+from kvgate.manifests.pods.gpu_requests import gpu_part_of, gpus_of, memory_part
 from kvgate.vllm.arguments import Argument, Place, located
 
 _CONFIG = {
@@ -66,7 +66,7 @@ def _engine(given: ReaderInput, serving: Written, spec: Written) -> FoundEngine:
         resource = Hint(name="resource", value=named.text, path=named.path) if named.text else None
     # `affinity` wins over `nodeSelectorTerms`.
     nodes = node_hints(spec) if spec.get("affinity").is_set else affinity_hints(spec.get("nodeSelectorTerms"))
-    fields_of_memory = (spec.get("limitGPUMem"), spec.get("requestGPUMem"), gpu_memory_of(resources))
+    own = (memory_part("nvidia.com/gpumem", spec.get(name)) for name in ("limitGPUMem", "requestGPUMem"))
     # The tag alone where the repository is the chart's.
     repository, tag = spec.get("repository").text, spec.get("tag")
     image = Written(value=f"{repository}:{tag.text}", path=tag.path) if repository and tag.text else tag
@@ -90,7 +90,7 @@ def _engine(given: ReaderInput, serving: Written, spec: Written) -> FoundEngine:
         model=spec.get("modelURL"),
         version=image,
         num_gpus=NOTHING if is_ray else gpus,
-        gpu_memory=next((field for field in fields_of_memory if field.is_set), NOTHING),
+        gpu_part=next(filter(None, own), None) or gpu_part_of(resources),
         hints=(*((resource,) if resource else ()), *nodes),
         findings=ignored,
         probes=tuple(probe for probe in probes if probe.is_set),

@@ -24,7 +24,7 @@ _MODEL_LABELS = (
 """Labels of clouds that name nothing but GPUs."""
 _PARTITION_LABEL = "cloud.google.com/gke-gpu-partition-size"
 """A profile of MIG; the resource is that of whole GPUs."""
-_KNOWN_VENDORS = ("nvidia.com", "amd.com", "gpu.intel.com", "habana.ai")
+_KNOWN_VENDORS = ("nvidia.com", "volcano.sh", "aliyun.com", "amd.com", "gpu.intel.com", "habana.ai")
 _NAME = "accelerator"
 """A hint of a platform that names one of the catalogue."""
 _MEMORY_LABEL, _FAMILY_LABEL = "nvidia.com/gpu.memory", "nvidia.com/gpu.family"
@@ -41,7 +41,7 @@ _ALIASES = {
 _FAMILIES = {(7, 0): "volta", (7, 5): "turing", (8, 9): "ada-lovelace"}
 _MAJOR_FAMILIES = {8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
 """Compute capability → the family that the driver's node label names."""
-_MIG = pattern(r"(?:nvidia\.com/)?mig-(\d+g\.\d+gb)(?:\.me)?")
+_MIG = pattern(r"(?:nvidia\.com/)?mig-(\d+g\.\d+gb)(?:\.me)?(?:\.shared)?")
 
 
 class AcceleratorFound(Struct, frozen=True, kw_only=True):

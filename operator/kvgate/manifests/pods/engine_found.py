@@ -1,12 +1,14 @@
 """One vLLM engine in a document, its command line and its hardware; and the input that readers make engines of."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import yaml
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from kvgate.budget.units import MIB
 from kvgate.documents.positions import Broken, with_texts_read
 from kvgate.documents.reading import Document
 from kvgate.documents.written import NOTHING, Written
@@ -68,6 +70,40 @@ class Hint(Struct, frozen=True, kw_only=True):
     """Path of the list that the value stands in; one value of a list holds, and several lists of one label hold together."""
 
 
+class GpuPart(Struct, frozen=True, kw_only=True):
+    """The part of a GPU's memory that a container may use, where GPUs are shared out."""
+
+    amount: Fraction
+    """MiB, or a share of the memory."""
+    is_share: bool
+    path: str
+    claim: str
+    """The claim as it is written: `nvidia.com/gpumem: 20000`."""
+    is_all_it_sees: bool
+    """True where CUDA tells the container that the GPU has no more (HAMi); else the scheduler alone counts with it."""
+
+    def of(self, memory_bytes: int) -> int:
+        """Return the bytes of a GPU with so much memory."""
+        return int(self.amount * memory_bytes) if self.is_share else min(int(self.amount * MIB), memory_bytes)
+
+
+class SeenGpus(Struct, frozen=True, kw_only=True):
+    """GPUs that an engine sees by names which other engines of the input may use as well."""
+
+    pool: str
+    """Identity of the place where the names mean the same GPUs: a host's compose file, a claim of devices."""
+    names: tuple[str, ...] | None
+    """In the order in which vLLM takes them; None: all from 0 on."""
+    label: str
+    """Name of the container or the service, for messages."""
+    copies: int = 1
+    """Engines that are started from this description, all with the same GPUs."""
+    starts_after: frozenset[str] | None = frozenset()
+    """Labels of those that have started before; None where nobody knows who starts it when."""
+    profiles: frozenset[str] = frozenset()
+    """Profiles of compose with one of which it runs; empty: it always runs."""
+
+
 class Store(Struct, frozen=True, kw_only=True):
     """A volume that the weights are downloaded to."""
 
@@ -105,8 +141,10 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
     num_pods: int = 1
     """Pods that one engine spans (LeaderWorkerSet)."""
     hints: tuple[Hint, ...] = ()
-    gpu_memory: Written = NOTHING
-    """MiB of each GPU that the container may use, where a device plugin shares GPUs out (HAMi)."""
+    gpu_part: GpuPart | None = None
+    """Part of each GPU that the container may use, where a scheduler or a device plugin shares GPUs out."""
+    seen_gpus: SeenGpus | None = None
+    """None where no other engine of the input can have the same GPUs by what is written."""
     remarks: tuple[tuple[str, str], ...] = ()
     """(path, a sentence about something there that was not understood)."""
     is_partial: bool = False

@@ -1,21 +1,40 @@
 """GPUs of a container: those that it requests or claims, and those that `CUDA_VISIBLE_DEVICES` shows to vLLM."""
 
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
+
+from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written, total
 from kvgate.manifests.pods.containers import Start
-from kvgate.manifests.pods.engine_found import FindObject, Hint
+from kvgate.manifests.pods.engine_found import FindObject, GpuPart, Hint, SeenGpus
 from kvgate.text.patterns import pattern
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+NVIDIA_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 _DEVICE = pattern(r"\d+|(?:GPU|MIG)-[\w\-/]+")
 _RESOURCE = pattern(
-    r"(?:nvidia\.com/(?:gpu(?:\.shared)?|mig-.*)|amd\.com/gpu|gpu\.intel\.com/(?:xe|i915)|habana\.ai/gaudi"
+    r"(?:nvidia\.com/(?:gpu(?:\.shared)?|mig-.*)|volcano\.sh/v?gpu-number|aliyun\.com/gpu-count"
+    r"|amd\.com/gpu|gpu\.intel\.com/(?:xe|i915)|habana\.ai/gaudi"
     r"|google\.com/tpu|aws\.amazon\.com/neuron\w*|huawei\.com/Ascend.*|rebellions\.ai/.*)"
 )
 """Extended resources that are whole accelerators, or slices of one."""
-_SHARED_MEMORY = "nvidia.com/gpumem"
-"""MiB of every GPU that HAMi lets the container have."""
+_MIB, _GIB, _PERCENT = Fraction(1), Fraction(1024), Fraction(1, 100)
+_MEMORY_CLAIMS: Mapping[str, tuple[Fraction, bool, bool]] = {
+    "nvidia.com/gpumem": (_MIB, False, True),
+    "nvidia.com/gpumem-percentage": (_PERCENT, True, True),
+    "volcano.sh/vgpu-memory": (_MIB, False, True),
+    "volcano.sh/vgpu-memory-percentage": (_PERCENT, True, True),
+    "volcano.sh/gpu-memory": (_MIB, False, False),
+    "aliyun.com/gpu-mem": (_GIB, False, False),
+}
+"""Extended resource → (MiB or share of one unit, it is a share, CUDA shows the container no more).
+
+HAMi and volcano's vGPU plugin load a library that answers cudaMemGetInfo with the claim; volcano's gpu-share and Alibaba's gpushare
+place pods by it and limit nothing by themselves.
+"""
+_ANNOTATIONS: Mapping[str, tuple[Fraction, bool]] = {"gpu-fraction": (_MIB, True), "gpu-memory": (_MIB, False)}
+"""Annotations of Run:ai and the KAI scheduler, which place pods by them → (unit, it is a share)."""
 _REFERENCES = {
     "resourceClaimName": ("ResourceClaim", ("spec",)),
     "resourceClaimTemplateName": ("ResourceClaimTemplate", ("spec", "spec")),
@@ -25,6 +44,8 @@ _GPU_CLASSES = pattern(r"(?:gpu|mig)\.nvidia\.com|gpu\.amd\.com|gpu\.intel\.com"
 _PRODUCT = pattern(r"""productName\s*==\s*(['"])([^'"]+)\1""")
 _PROFILE = pattern(r"""\bprofile\s*==\s*(['"])([^'"]+)\1""")
 """Attributes of NVIDIA's driver in an expression of CEL."""
+_DECIMAL = pattern(r"\d{1,9}(?:\.\d{1,9})?")
+_MOST_MIB = 1 << 24
 _NEGATION = pattern(r"!(?!=)|!=")
 
 
@@ -37,10 +58,29 @@ def gpus_of(resources: Written) -> tuple[Written, Hint | None]:
     return Written(value=None, path=resources.path), None
 
 
-def gpu_memory_of(resources: Written) -> Written:
-    """Return the MiB of every GPU that the container may use, where GPUs are shared."""
-    limit = resources.get("limits", _SHARED_MEMORY)
-    return limit if limit.is_set else resources.get("requests", _SHARED_MEMORY)
+def gpu_part_of(resources: Written, annotations: Written = NOTHING) -> GpuPart | None:
+    """Return the part of every GPU that the container may use; None where it has no claim to one, or to whole GPUs."""
+    for side in ("limits", "requests"):
+        for name, (unit, is_share, is_all) in _MEMORY_CLAIMS.items():
+            if part := memory_part(name, resources.get(side, name), unit, is_share=is_share, is_all=is_all):
+                return part
+    for name, (unit, is_share) in _ANNOTATIONS.items():
+        if part := memory_part(name, annotations.get(name), unit, is_share=is_share, is_all=False):
+            return part
+    return None
+
+
+def memory_part(
+    name: str, amount: Written, unit: Fraction = _MIB, *, is_share: bool = False, is_all: bool = True
+) -> GpuPart | None:
+    """Return a claim as a part of a GPU; None where it is not a number that means one."""
+    text = amount.text.strip()
+    if not _DECIMAL.fullmatch(text) or not 0 < Fraction(text) * unit <= (1 if is_share else _MOST_MIB):
+        return None
+    claim = f"{name}: {text}"
+    return GpuPart(
+        amount=Fraction(text) * unit, is_share=is_share, path=amount.path, claim=claim, is_all_it_sees=is_all
+    )
 
 
 def claimed_gpus(pod: Written, container: Written, find: FindObject) -> tuple[Written, tuple[Hint, ...]]:
@@ -61,6 +101,19 @@ def claimed_gpus(pod: Written, container: Written, find: FindObject) -> tuple[Wr
     ]
     hints = tuple(hint for request in gpus for hint in _hints(request, claims.path))
     return Written(value=total(counts), path=claims.path), hints
+
+
+def claim_of(pod: Written, container: Written) -> tuple[str, str] | None:
+    """Return (the ResourceClaim that other pods may name too, or nothing, the claim's name in the pod) where a container has one claim."""
+    claims = container.get("resources", "claims").items()
+    if len(claims) != 1:
+        return None
+    name, request = claims[0].get("name").text, claims[0].get("request").text
+    for reference in pod.get("resourceClaims").items():
+        if name and reference.get("name").text == name:
+            target = reference.get("resourceClaimName").text
+            return f"ResourceClaim {target} {request}".rstrip() if target else "", f"{name} {request}".rstrip()
+    return None
 
 
 def _requests(pod: Written, claim: Written, find: FindObject) -> Iterator[Written]:
@@ -87,18 +140,42 @@ def _hints(request: Written, path: str) -> Iterator[Hint]:
 
 
 def visible_gpus(start: Start, variables: Mapping[str, Written], *fields: Written) -> Written:
-    """Count the visible GPUs by the command's variable, else the container's; unknown where a script in `fields` may set it."""
+    """Count the visible GPUs."""
+    shown = visible_devices(start, variables, *fields)
+    return replace(shown, value=len(shown.value) if shown.value else None)
+
+
+def visible_devices(start: Start, variables: Mapping[str, Written], *fields: Written) -> Written:
+    """Return the GPUs that CUDA shows by the command's variable, else the container's; unknown where a script in `fields` may set it.
+
+    The value is None where it is not known, and NOTHING stands for a variable that is not set.
+    """
     prefix = f"{VISIBLE_DEVICES}="
     for word in reversed(start.before):
         if word.text.startswith(prefix):
-            return Written(value=_num_devices(word.text.removeprefix(prefix)), path=word.path)
-    if VISIBLE_DEVICES not in variables or any(VISIBLE_DEVICES in str(field.value) for field in fields):
+            return Written(value=devices_in(word.text.removeprefix(prefix)), path=word.path)
+    if any(VISIBLE_DEVICES in str(field.value) for field in fields):
+        return Written(value=None, path=VISIBLE_DEVICES)
+    if VISIBLE_DEVICES not in variables:
         return NOTHING
     known = variables[VISIBLE_DEVICES]
-    return Written(value=_num_devices(known.text) if known.value is not None else None, path=known.path)
+    return Written(value=devices_in(known.text) if known.value is not None else None, path=known.path)
 
 
-def _num_devices(text: str) -> int | None:
-    """Count the devices of a list; None where one of them is not known."""
-    devices = [device.strip() for device in text.split(",")]
-    return len(devices) if all(map(_DEVICE.fullmatch, devices)) else None
+def devices_in(text: str) -> tuple[str, ...] | None:
+    """Return the devices of a list; None where one of them is not known."""
+    devices = tuple(device.strip() for device in text.split(","))
+    return devices if all(map(_DEVICE.fullmatch, devices)) else None
+
+
+def shown_by_cuda(seen: SeenGpus, shown: Written) -> SeenGpus | None:
+    """Return the GPUs that are left where CUDA shows some of those that a container sees; None where they are not known."""
+    if shown is NOTHING:
+        return seen
+    devices, all_names = shown.value or (), seen.names
+    if not devices or all_names is None:
+        return replace(seen, names=devices) if devices else None
+    if any(device.isdecimal() and int(device) >= len(all_names) for device in devices):
+        return None
+    names = (all_names[int(device)] if device.isdecimal() else device for device in devices)
+    return replace(seen, names=tuple(names))

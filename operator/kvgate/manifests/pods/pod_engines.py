@@ -7,8 +7,18 @@ from msgspec.structs import replace
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.containers import Start, starts_of
-from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
-from kvgate.manifests.pods.gpu_requests import claimed_gpus, gpu_memory_of, gpus_of, visible_gpus
+from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput, SeenGpus
+from kvgate.manifests.pods.gpu_requests import (
+    NVIDIA_DEVICES,
+    claim_of,
+    claimed_gpus,
+    devices_in,
+    gpu_part_of,
+    gpus_of,
+    shown_by_cuda,
+    visible_devices,
+    visible_gpus,
+)
 from kvgate.manifests.pods.volumes import compile_cache_told, files_of, folder_of_weights, has_shared_memory, stores_of
 from kvgate.shell.environment import circumstances_told, takes_any_length, variables_of
 
@@ -26,6 +36,8 @@ WORKLOADS: Mapping[str, Sequence[str]] = {
 }
 """Kind and group of objects with pods → the place of the pod, or of the group of pods."""
 _PODS = {kind.partition(".")[0]: place for kind, place in WORKLOADS.items()}
+_REPLICATED = ("Deployment", "StatefulSet", "ReplicaSet", "Rollout")
+"""Kinds that start several pods, which all use a claim that their template names."""
 _GROUP = "leaderWorkerTemplate"
 """Template of LeaderWorkerSet, and of objects that make several of them."""
 
@@ -103,14 +115,63 @@ def engines_of_container(
     for start in starts:
         engine = engine_of_start(given, container, start, pod=pod, platform=platform)
         folder = folder_of_weights(variables, start.arguments)
+        seen = _seen_gpus(given, pod, container, variables) if len(starts) == 1 else None
+        shown = visible_devices(start, variables, container.get("command"), container.get("args"))
         engine = replace(
             engine,
+            seen_gpus=shown_by_cuda(seen, shown) if seen else None,
             stores=tuple(stores_of(pod, container, folder, given.find_claim, templates)),
             takes_any_length=takes_any_length(variables),
             told=compile_cache_told(pod, container, variables) | circumstances_told(variables),
             visible_gpus=visible_gpus(start, variables, container.get("command"), container.get("args")),
         )
         yield engine if len(starts) == 1 else replace(engine, num_gpus=NOTHING)
+
+
+def _seen_gpus(
+    given: ReaderInput, pod: Written, container: Written, variables: Mapping[str, Written]
+) -> SeenGpus | None:
+    """Return the GPUs that other containers may see too: those of a claim of devices, or of the node where the runtime shows them.
+
+    GPUs that a device plugin hands out are each container's own, or replicas of which nobody knows which GPU they are.
+    """
+    if gpus_of(container.get("resources"))[0].is_set:
+        return None
+    before = frozenset(
+        each.get("name").text
+        for each in pod.get("initContainers").items()
+        if each.get("startupProbe").is_set and each.get("name").text != container.get("name").text
+    )
+    in_pod = SeenGpus(
+        pool=f"{given.document.file}:{given.document.position.line} {pod.path}",
+        names=None,
+        label=container.get("name").text,
+        starts_after=before if container.path.startswith(pod.get("containers").path) else frozenset(),
+    )
+    if claim := claim_of(pod, container):
+        shared, own = claim
+        if not shared:
+            return replace(in_pod, pool=f"{in_pod.pool} {own}")
+        replicas = given.root.get("spec", "replicas").count if given.document.kind in _REPLICATED else 1
+        label = f"{given.name}/{in_pod.label}"
+        copies = 1 if replicas is None else replicas
+        return replace(
+            in_pod,
+            pool=f"{given.root.get('metadata', 'namespace').text or 'default'} {shared}",
+            label=label,
+            copies=copies,
+            starts_after=None,
+        )
+    shown = variables.get(NVIDIA_DEVICES)
+    if shown is None or (shown.text != "all" and not devices_in(shown.text)):
+        return None
+    return replace(in_pod, names=None if shown.text == "all" else devices_in(shown.text))
+
+
+def _annotations(given: ReaderInput) -> Written:
+    """Return the annotations of the pod of one of Kubernetes' own kinds."""
+    place = _PODS.get(given.document.kind, ())
+    return given.root.get(*place[:-1], "metadata", "annotations") if place else NOTHING
 
 
 def engine_of_start(
@@ -129,7 +190,7 @@ def engine_of_start(
         arguments=start.arguments,
         image=container.get("image"),
         num_gpus=gpus if gpus.is_set else claimed,
-        gpu_memory=gpu_memory_of(container.get("resources")),
+        gpu_part=gpu_part_of(container.get("resources"), _annotations(given)),
         hints=(*((resource,) if resource else ()), *products, *node_hints(pod)),
         remarks=start.remarks,
         is_wrapped=start.is_wrapped,

@@ -134,7 +134,9 @@ def test_the_json_report_has_every_key_that_is_promised() -> None:
         "rule", "severity", "file", "line", "column", "field", "path", "message", "remediation",
     }  # fmt: skip
     assert refused["effective"] is None
-    assert fits["effective"] == {"max_model_len": 40960, "max_num_seqs": 4, "kv_cache_dtype": "auto"}
+    assert fits["effective"] == {
+        "max_model_len": 40960, "max_num_seqs": 4, "kv_cache_dtype": "auto", "gpu_memory_utilization": None,
+    }  # fmt: skip
     assert answer["summary"] == {
         "exit_code": 1, "verdicts": {"DoesNotFit": 1, "Fits": 1}, "decisions": {"Refuse": 1, "Admit": 1}, "unreadable": 1,
         "ignored": 0, "other_kinds": 0, "skipped": {},

@@ -1,0 +1,257 @@
+"""Rules about engines that share a GPU: their memory together, and the order in which they start."""
+
+from collections.abc import Iterable, Sequence
+
+from kvgate.budget import Accelerator, Budget, Verdict
+from kvgate.budget.sharing import Sharer, Sharing, equal_part, share_gpu, sharer_of, utilizations
+from kvgate.budget.units import format_gib
+from kvgate.rules.finding import (
+    Action,
+    Change,
+    Finding,
+    Remedy,
+    Rule,
+    Scope,
+    Severity,
+    Words,
+    any_one,
+    at_most,
+    change,
+    do,
+    words,
+)
+
+SHARED_GPU_OVERBOOKED = Rule(
+    id="SharedGpuOverbooked",
+    severities=(Severity.ERROR, Severity.WARNING),
+    scope=Scope.MEMORY,
+    title="The engines that share a GPU claim more memory than it has.",
+    explanation=(
+        "Whatever the order, one of them does not start. It is a warning where they may start, and then run out of memory under load, "
+        "and where it depends on engines that are not known here."
+    ),
+)
+
+
+def shares_leave_room(budget: Budget) -> Iterable[Finding]:
+    """An engine that shares its GPU with others like it, or, where its utilisation is given, with others of any size."""
+    shared_by, settings = budget.request.shared_by, budget.request.settings
+    if shared_by == 1:
+        return
+    sharer = sharer_of(budget, budget.request.shape.name)
+    alike = share_gpu([sharer] * shared_by)
+    if alike.verdict is Verdict.FITS:
+        return
+    share = f"{float(budget.resolved.gpu_memory_utilization):g}"
+    if settings.gpu_memory_utilization is None:
+        message = words(
+            "{shared_by} is {count}, and with vLLM's default {gpu_memory_utilization} of {share} that many engines claim {claimed} of the "
+            "{total} of {gpu}: {requested} each, and {low} to {high} before it",
+            count=shared_by,
+            share=share,
+            claimed=format_gib(shared_by * (sharer.before.expected + sharer.requested_bytes)),
+            total=format_gib(sharer.memory_bytes),
+            gpu=budget.request.accelerator.name,
+            requested=format_gib(sharer.requested_bytes),
+            low=format_gib(sharer.before.low),
+            high=format_gib(sharer.before.high),
+        )
+        is_certain = alike.verdict is Verdict.DOES_NOT_FIT
+    else:
+        others = shared_by - 1
+        left_bytes = max(0, sharer.total.expected - sharer.beyond_request.expected - sharer.requested_bytes)
+        message = words(
+            "{gpu_memory_utilization} {share} is more than an equal part: it leaves {left} of {gpu} to the {others} that {shared_by} "
+            "{count} states",
+            share=share,
+            left=format_gib(left_bytes),
+            gpu=budget.request.accelerator.name,
+            others="other engine" if others == 1 else f"{others} other engines",
+            count=shared_by,
+        )
+        needs_free = sharer.before.low + max(sharer.requested_bytes, sharer.held.low)
+        is_certain = sharer.checks_free and needs_free + others * sharer.before.low > sharer.total.high
+    yield SHARED_GPU_OVERBOOKED.finding(
+        "gpu_memory_utilization",
+        message,
+        _equal_parts(budget, alike, share),
+        severity=Severity.ERROR if is_certain else Severity.WARNING,
+    )
+
+
+def _equal_parts(budget: Budget, alike: Sharing, before: str) -> Remedy:
+    fewer = change(Change.LOWER, "shared_by", before=budget.request.shared_by)
+    larger = do("use a GPU with more memory")
+    if found := utilizations(alike, by_need=False):
+        return any_one(at_most("gpu_memory_utilization", f"{float(found[0]):g}", before=before), fewer)
+    part = equal_part(budget)
+    if part is None:
+        return any_one(fewer, larger)
+    reason = "the equal part, which does not hold the guarantee with these settings"
+    lowered = change(Change.SET, "gpu_memory_utilization", f"{float(part):g}", before=before, reason=reason)
+    return any_one(fewer, larger, lowered)
+
+
+SHARED_ON_ONE_SIDE = Rule(
+    id="SharedOnOneSide",
+    severities=(Severity.WARNING,),
+    scope=Scope.MEMORY,
+    title="One place says that a GPU is shared, and another one says that it is not.",
+    explanation="Either memory stays idle, or neighbours take memory that is not counted.",
+)
+RANKS_MAY_SHARE_A_GPU = Rule(
+    id="RanksMayShareAGpu",
+    severities=(Severity.WARNING,),
+    scope=Scope.MEMORY,
+    title="An engine with several ranks requests several replicas of shared GPUs.",
+    explanation="Two replicas may be the same GPU: then NCCL refuses to start.",
+)
+SHARING_LABELS = ("nvidia.com/gpu.sharing-strategy", "cloud.google.com/gke-gpu-sharing-strategy")
+"""Node labels that name the way in which a GPU is shared."""
+SHARING_STRATEGIES = ("time-slicing", "time-sharing", "mps")
+PRODUCT_LABEL, REPLICAS_LABEL = "nvidia.com/gpu.product", "nvidia.com/gpu.replicas"
+SHARED_PRODUCT = "-SHARED"
+"""Ending of the product label on nodes whose replicas keep the resource's name (GPU feature discovery)."""
+
+
+def label_says_shared(name: str, value: str) -> bool:
+    """Return whether a node label means that containers share the GPU, in turns or at once (MPS)."""
+    if name == REPLICAS_LABEL:
+        return value.isdecimal() and value not in ("0", "1")
+    return value in SHARING_STRATEGIES if name in SHARING_LABELS else value.endswith(SHARED_PRODUCT)
+
+
+def sharing_agrees(
+    shared_by: int, accelerator: Accelerator, labels: Iterable[tuple[str, str]], *, num_gpus: int, by_replicas: bool
+) -> Iterable[Finding]:
+    """Hold the number of sharers against the node's labels, the maker of the GPU and the ranks of the engine."""
+    labels = list(labels)
+    shared = next((f"{name}: {value}" for name, value in labels if label_says_shared(name, value)), "")
+    if shared_by == 1:
+        if shared:
+            message = words(
+                "the nodes share their GPUs ({shared}), and {shared_by} is 1: the whole GPU is counted", shared=shared
+            )
+            yield SHARED_ON_ONE_SIDE.finding(
+                "shared_by",
+                message,
+                any_one(do("state in {shared_by} how many engines share a GPU"), "select other nodes"),
+            )
+        return
+    whole = next((f"{name}: {value}" for name, value in labels if name in SHARING_LABELS and value == "none"), "")
+    if accelerator.vendor != "nvidia":
+        whole = f"{accelerator.resource} stands for whole GPUs"
+    if whole and by_replicas:
+        message = words(
+            "{shared_by} is {count}, and the nodes do not share their GPUs ({whole})", count=shared_by, whole=whole
+        )
+        yield SHARED_ON_ONE_SIDE.finding(
+            "shared_by", message, any_one(change(Change.SET, "shared_by", 1), "select nodes that share their GPUs")
+        )
+    if num_gpus > 1 and by_replicas:
+        message = words(
+            "the engine needs {num_gpus} GPUs and requests as many replicas of shared ones: two of them may be the same GPU",
+            num_gpus=num_gpus,
+        )
+        remedy = any_one(change(Change.SET, "shared_by", 1), "share GPUs between engines of one GPU each")
+        yield RANKS_MAY_SHARE_A_GPU.finding("tensor_parallel_size", message, remedy)
+
+
+# ── several engines that are known ────────────────────────────────────────────────────────────────────────────────
+
+
+def overbooked(sharing: Sharing, device: str) -> Finding | None:
+    """Return the finding about engines that certainly, or probably, do not fit together on `device`; None where they do."""
+    if sharing.verdict is Verdict.FITS:
+        return None
+    is_certain = sharing.verdict is Verdict.DOES_NOT_FIT
+    consequence = (
+        "whatever the order, one of them does not start"
+        if is_certain
+        else "one may not start, or they run out of memory under load"
+    )
+    message = words(
+        "{engines} share {device}: together they claim {claimed} of {total}, {low} to {high} of it beside what they request; "
+        "{consequence}",
+        engines=_named([f"{s.name} ({_claim(s)})" for s in sharing.sharers]),
+        device=device,
+        claimed=format_gib(sharing.claimed.expected),
+        total=format_gib(sharing.total.expected),
+        low=format_gib(sum(s.before.low for s in sharing.sharers)),
+        high=format_gib(sum(s.before.high for s in sharing.sharers)),
+        consequence=consequence,
+    )
+    severity = Severity.ERROR if is_certain else Severity.WARNING
+    return SHARED_GPU_OVERBOOKED.finding("gpu_memory_utilization", message, _parts(sharing), severity=severity)
+
+
+def _claim(sharer: Sharer) -> str:
+    if sharer.measures:
+        return f"{format_gib(sharer.requested_bytes)} requested"
+    wants = f", {format_gib(sharer.requested_bytes)} free at its start" if sharer.checks_free else ""
+    return f"{format_gib(sharer.held.expected)} held{wants}"
+
+
+def _parts(sharing: Sharing) -> Remedy:
+    """Utilisations that work for all: equal ones, and those in proportion to what each needs."""
+    found = (utilizations(sharing, by_need=False), utilizations(sharing, by_need=True))
+    texts: dict[str, Action] = {}
+    for shares in found:
+        if shares is not None:
+            each = [f"{float(share):g} for {s.name}" for s, share in zip(sharing.sharers, shares, strict=True)]
+            same = f"{float(shares[0]):g} for each" if len(set(shares)) == 1 else _named(each)
+            texts[same] = do("set {gpu_memory_utilization} to {shares}", shares=same)
+    return any_one(*(texts.values() or ["use a GPU with more memory"]), "give one of them a GPU of its own")
+
+
+SHARED_GPU_START_ORDER = Rule(
+    id="SharedGpuStartOrder",
+    severities=(Severity.WARNING, Severity.INFO),
+    scope=Scope.MEMORY,
+    title="Engines that share a GPU are not started one after the other, or only some orders of their starts work.",
+    explanation=(
+        "vLLM measures the free memory while it starts: what a neighbour takes meanwhile counts as its own, and what a neighbour frees "
+        "ends the start. It is an info where the input does not say when they are started."
+    ),
+)
+
+
+def start_order(sharing: Sharing, device: str, how: Words, *, together: bool | None) -> Finding | None:
+    """Return the finding about the order of starts; `together`: they start at once, or in an order that nobody knows (None).
+
+    `how` names the way in which this platform starts one after the other.
+    """
+    measuring = [sharer for sharer in sharing.sharers if sharer.measures]
+    if len(sharing.sharers) < 2 or sharing.verdict is Verdict.DOES_NOT_FIT:
+        return None
+    if not sharing.any_order:
+        message = words(
+            "on {device} the starts need this order: {order}; {last} is refused otherwise, because it wants {wanted} free",
+            device=device,
+            order=", then ".join(sharer.name for sharer in sharing.order),
+            last=sharing.order[0].name,
+            wanted=format_gib(sharing.order[0].requested_bytes),
+        )
+        first = sharing.order[0]
+        lower = do("lower {gpu_memory_utilization} of {name}: its KV cache is given", name=first.name)
+        remedy = any_one(*([] if first.measures else [lower]), Action(otherwise=how))
+        return SHARED_GPU_START_ORDER.finding("gpu_memory_utilization", message, remedy)
+    if together is False or not measuring:
+        return None
+    message = words(
+        "{engines} share {device} and {when}: {measuring} what the others take meanwhile as its own, or fails when they free some; one "
+        "after the other, every order works",
+        engines=_named([sharer.name for sharer in sharing.sharers]),
+        device=device,
+        when="start at the same time" if together else "nothing here says that they start one after the other",
+        measuring="each counts" if len(measuring) > 1 else f"{measuring[0].name} counts",
+    )
+    give = do("give each {kv_cache_memory_bytes}, which needs no measurement (0.10.2 and later)")
+    severity = Severity.WARNING if together else Severity.INFO
+    return SHARED_GPU_START_ORDER.finding(
+        "gpu_memory_utilization", message, any_one(Action(otherwise=how), give), severity=severity
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
