@@ -55,6 +55,8 @@ def scaled_length(fields: Fields, length: int, kind: str, scaling: Mapping[str, 
 
 
 _SHARES = ("partial_rotary_factor", "rotary_pct")
+_GEMMA3_POSITIONS = 131_072
+"""Positions of Gemma 3's tables where its config states none: eight logged weights (0.8 to 0.19, 4B to 27B) then agree to 0.01 GiB."""
 _WHOLE_HEADS = "proportional"
 """Gemma 4 keeps the whole head in its table although it turns a part of it."""
 
@@ -65,13 +67,16 @@ def rotary_tables(fields: Fields, known: Architecture, hidden_size: int) -> tupl
     nope = fields.text("position_embedding_type") == "nope" or not known.positions
     if known.learned_positions is not None or nope or not positions:
         return ()
+    is_gemma3 = fields.text("model_type").startswith("gemma3")
+    if is_gemma3:
+        positions = min(positions, _GEMMA3_POSITIONS)
     width = fields.optional_count("qk_rope_head_dim", "head_dim") or hidden_size // fields.count(*HEADS)
     by_layers = {kind: rope for kind, rope in fields.mapping("rope_parameters").items() if isinstance(rope, Mapping)}
     if by_layers:
         widths = {"full_attention": fields.optional_count("global_head_dim") or width}
         return tuple(_table(fields, known, by_layers[kind], positions, widths.get(kind, width)) for kind in by_layers)
     table = _table(fields, known, rope_scaling(fields)[1], positions, width)
-    if fields.text("model_type").startswith("gemma3"):  # windows turn without scaling
+    if is_gemma3:  # windows turn without scaling
         return (table, _table(fields, known, {}, positions, width))
     return (table,)
 
