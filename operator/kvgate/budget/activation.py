@@ -7,7 +7,7 @@ from kvgate.budget import fitted
 from kvgate.budget.circumstances import compile_cache_of, sampler_of
 from kvgate.budget.interval import Fact, Interval, Term
 from kvgate.budget.layer_activation import EncoderProfile, encoder_profile, layer_bytes, unpacked_bytes, workspace_bytes
-from kvgate.budget.run import Run
+from kvgate.budget.run import EMBEDDING_BY_LAYER, Run
 from kvgate.budget.units import KIB, MIB, cdiv, round_up
 from kvgate.budget.weights import VOCABULARY_MULTIPLE
 
@@ -189,7 +189,7 @@ def compilation(run: Run) -> Compilation:
     if run.accounting.counts_fragments:
         # Not understood: models with an embedding for every layer count more than their weights from 0.27 to 0.30, Gemma-4-E4B by
         # 2.2 GiB on RTX 5090 (0.28, 0.30) and Gemma-4-E2B by 2.7 GiB on MI300X (0.28). That table is the most that it can be.
-        tables = (matrix for matrix in run.shape.everywhere if matrix.name == "embed_tokens_per_layer")
+        tables = (matrix for matrix in run.shape.everywhere if matrix.name == EMBEDDING_BY_LAYER)
         unexplained = sum(_table_bytes(run, matrix.rows[0].count, matrix.columns) for matrix in tables)
         left = table
     cache = compile_cache_of(run.circumstances, run.accounting)
@@ -224,7 +224,8 @@ def bytes_of_sampler(run: Run, sampler: str) -> int:
         return 0
     rows = run.sampler_rows * run.shape.hidden_size * run.element_bytes
     if run.v2_runner:
-        return run.logits_bytes * run.element_bytes // 4 + run.token_bytes + rows
+        halves = run.accounting.v2_sampler_half_rows - 1 + run.element_bytes // HALF
+        return run.logits_bytes * halves // HALF + run.token_bytes + rows
     halves = UNSORTED_HALF_ROWS if sampler == "flashinfer" else run.accounting.sampler_half_rows
     halves -= 1 if run.element_bytes == 4 else 0
     halves += DRAFT_HALF_ROWS if run.draft_tokens else 0

@@ -14,7 +14,7 @@ from kvgate.budget.model_shape import (
     RecurrentState,
     SparseMlp,
 )
-from kvgate.budget.run import MAX_CONTEXT_CHUNK_TOKENS, Run
+from kvgate.budget.run import MAX_CONTEXT_CHUNK_TOKENS, Run, inputs_by_layer_bytes
 from kvgate.budget.units import MIB
 
 INT8_ACTIVATIONS = "int8-channel"
@@ -28,7 +28,7 @@ INDEXER_CONTEXTS = 40
 def layer_bytes(run: Run) -> int:
     """Return the most that a layer has alive at once, above what it keeps."""
     # attention output, residual before and after, and the normed input; a rank that sums over others holds one more
-    residual = (5 if run.parallelism.tensor > 1 else 4) * run.token_bytes
+    residual = (5 if run.parallelism.tensor > 1 else 4) * run.token_bytes + inputs_by_layer_bytes(run)
     steps = (
         max(_feed_forward_bytes(layer, run), *(_mixer_bytes(mixer, run) for mixer in layer.mixers), 0)
         for layer in run.layers
@@ -124,7 +124,7 @@ class EncoderProfile(Struct, frozen=True, kw_only=True):
 
 def encoder_profile(run: Run) -> EncoderProfile:
     """Profile the modality with the largest item; as many items as the budget holds are encoded at once (`MultiModalBudget`)."""
-    if not run.has_encoder:
+    if not run.has_encoder or (run.v2_runner and not run.accounting.v2_profiles_encoders):
         return EncoderProfile()
     profiles = [
         _profile(encoder, item, run)

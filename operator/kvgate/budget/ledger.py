@@ -22,11 +22,11 @@ from kvgate.budget.model_shape import CompressedAttention, ModelShape
 from kvgate.budget.non_torch import non_torch
 from kvgate.budget.offload import Offloaded, offloaded
 from kvgate.budget.request import DEFAULT_GRAPHS, NO_OFFLOAD, BudgetRequest, EngineSettings, GraphSettings
-from kvgate.budget.run import Run, run_of
+from kvgate.budget.run import Run, input_buffer_bytes, run_of
 from kvgate.budget.settings import Resolved
 from kvgate.budget.units import share_of
 from kvgate.budget.versions import Accounting, is_newer_than_known
-from kvgate.budget.weights import Weights, checkpoint_ratio, rank_weights
+from kvgate.budget.weights import Weights, checkpoint_ratio, rank_weights, unlisted_bytes
 
 MAX_SIZES_IN_KEY = 16
 """Longest list of CUDA graph sizes that stands in a key as it is; of longer ones the key has the length and both ends."""
@@ -230,6 +230,9 @@ def _ledger(
             run.stage,
             with_drafts=with_drafts,
         )
+        if buffer := input_buffer_bytes(run):
+            inputs = (*weights.inputs, ("inputs_by_layer_bytes", buffer))
+            weights = replace(weights, amount=weights.amount + Interval.exactly(buffer), inputs=inputs)
         if run.draft is not None:
             weights, plain = _with_draft(run, run.draft, weights, plain)
     lora, kept = lora_term(run), offloaded(run)
@@ -284,7 +287,7 @@ def _weights(
     margin = _weights_margin(shape, loaded_bytes) + fitted.SCALED_SHARE.of(scaled_bytes).high
     if shape.unmodelled and parallelism.tensor * parallelism.pipeline == 1:
         margin = _weights_margin(shape, loaded_bytes)  # nothing is shared out: the checkpoint is what is loaded
-    below, above = margin, margin
+    below, above = margin + unlisted_bytes(shape), margin
     if assumed := shape.assumed:
         below += int(loaded_bytes * (1 - assumed.weights_low))
         above += int(loaded_bytes * (assumed.weights_high - 1))

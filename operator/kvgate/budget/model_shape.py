@@ -222,6 +222,8 @@ class Encoder(Struct, frozen=True, kw_only=True):
     """Heads of a tower that every rank holds whole if tensor parallelism does not divide them; 0: the tower has no such way out."""
     whole_with_heads: frozenset[str] = frozenset()
     """Names of the weights that are then whole, where others stay cut (InternViT's attention); empty: all of them."""
+    is_unlisted: bool = False
+    """True for a tower that the published checkpoints hold and this config leaves out."""
 
     @property
     def max_item_tokens(self) -> int:

@@ -17,6 +17,7 @@ from kvgate.budget.model_shape import (
     LatentAttention,
     LayerShape,
     ModelShape,
+    SharedCache,
     SparseMlp,
     distinct_layers,
 )
@@ -30,9 +31,11 @@ from kvgate.budget.request import (
     LoraSettings,
     OffloadSettings,
 )
-from kvgate.budget.settings import Resolved, profiled_seqs
+from kvgate.budget.settings import Resolved, profiled_seqs, runs_on_v2
 from kvgate.budget.versions import NEWEST, Accounting, Release, parse_release
 
+EMBEDDING_BY_LAYER = "embed_tokens_per_layer"
+"""Name of the second embedding of Gemma 3n and of Gemma 4's E models, with a slice for every layer."""
 MAX_CONTEXT_CHUNK_TOKENS = 64 * 1024
 """MLA up-projects at most this much context at a time (`determine_chunked_prefill_workspace_size`)."""
 
@@ -98,7 +101,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def v2_runner(self) -> bool:
-        return self.accounting.uses_v2_runner(self.shape.architecture, is_dense=self.shape.is_dense)
+        return runs_on_v2(self.shape, self.accounting)
 
     @property
     def is_compiled(self) -> bool:
@@ -170,6 +173,20 @@ def _longest_that_counts(shape: ModelShape) -> int:
     return MAX_CONTEXT_CHUNK_TOKENS if latent else 1
 
 
+def input_buffer_bytes(run: Run) -> int:
+    """Return the bytes of the buffer for inputs of every layer, which the multimodal class allocates while it loads (Gemma 3n, and Gemma 4
+    in 0.19 to 0.32: `Gemma4ForConditionalGeneration.per_layer_embeddings`)."""
+    if run.stage[0] != 0 or not run.shape.encoders:
+        return 0
+    return inputs_by_layer_bytes(run)
+
+
+def inputs_by_layer_bytes(run: Run) -> int:
+    """Return the bytes of the inputs of every layer for all tokens of the profile run."""
+    widths = (matrix.columns for matrix in run.shape.everywhere if matrix.name == EMBEDDING_BY_LAYER)
+    return sum(widths) * run.max_num_batched_tokens * run.element_bytes
+
+
 def built_shape(shape: ModelShape, accounting: Accounting, settings: EngineSettings) -> ModelShape:
     """Return the model as this release builds it with these settings; the same question returns the same object.
 
@@ -183,9 +200,27 @@ def built_shape(shape: ModelShape, accounting: Accounting, settings: EngineSetti
     )
     uncut = tuple(_uncut(encoder, settings) for encoder in shape.encoders)
     widens = accounting.interleaved_positions_have_room and any(table.is_interleaved for table in shape.rotary)
+    if accounting.shared_layers_project_keys:
+        shape = _with_own_keys(shape)
     if not (ties or widens or any(left_out) or any(uncut)):
         return shape
     return _built(shape, left_out, uncut, ties=ties, widens=widens)
+
+
+@lru_cache(maxsize=1024)
+def _with_own_keys(shape: ModelShape) -> ModelShape:
+    """Give layers that read another layer's cache the projections of that layer; equal layers stay one object."""
+    changed: dict[int, LayerShape] = {}
+    for layer in shape.layers:
+        shared = [mixer for mixer in layer.mixers if isinstance(mixer, SharedCache)]
+        if not shared or id(layer) in changed:
+            continue
+        named = {matrix.name: matrix for matrix in shape.layers[shared[0].target].matrices}
+        matrices = (named.get(each.name, each) if each.name == "qkv_proj" else each for each in layer.matrices)
+        changed[id(layer)] = replace(layer, matrices=tuple(matrices))
+    if not changed:
+        return shape
+    return replace(shape, layers=tuple(changed.get(id(layer), layer) for layer in shape.layers))
 
 
 def _uncut(encoder: Encoder, settings: EngineSettings) -> frozenset[str]:

@@ -171,6 +171,14 @@ def state_mode(shape: ModelShape, asked: EngineSettings, accounting: Accounting)
     return next((mode for mode in (wanted, "align") if mode in modes), "none")
 
 
+def runs_on_v2(shape: ModelShape, accounting: Accounting) -> bool:
+    """Return whether the release runs the model on the V2 runner by default; it needs a model that generates text before 0.29."""
+    if shape.pools and accounting.v2_runner_architectures is not None:
+        return False
+    is_quantized = shape.quantization is not None
+    return accounting.uses_v2_runner(shape.architecture, is_dense=shape.is_dense, is_quantized=is_quantized)
+
+
 def max_concurrent_batches(request: BudgetRequest, accounting: Accounting) -> int:
     """Batches whose tokens a window must hold (vLLM 0.32, `max_concurrent_batches` of both runners)."""
     shape, asked = request.shape, request.settings
@@ -182,6 +190,6 @@ def max_concurrent_batches(request: BudgetRequest, accounting: Accounting) -> in
         schedules_ahead = asked.speculation is None or request.draft_method in _DRAFTS_ON_GPU
     if not schedules_ahead:
         return pipeline
-    if accounting.uses_v2_runner(shape.architecture, is_dense=shape.is_dense):
+    if runs_on_v2(shape, accounting):
         return pipeline + 1
     return 2 if pipeline == 1 else pipeline

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kvgate.budget.draft import READS_STATES, Draft
 from kvgate.budget.request import BudgetRequest
-from kvgate.budget.settings import Resolved
+from kvgate.budget.settings import Resolved, runs_on_v2
 from kvgate.budget.versions import Accounting, parse_patch
 
 Patch = tuple[int, int, int]
@@ -69,7 +69,7 @@ def draft_refusals(request: BudgetRequest, resolved: Resolved, accounting: Accou
 def _needs_equal_cut(request: BudgetRequest, accounting: Accounting) -> bool:
     """True where a complete model must be cut as its target is (`DraftModelProposer._raise_if_draft_tp_mismatch`, V1 runner)."""
     is_complete = request.draft is not None and request.draft.is_complete
-    is_v1_runner = not accounting.uses_v2_runner(request.shape.architecture, is_dense=request.shape.is_dense)
+    is_v1_runner = not runs_on_v2(request.shape, accounting)
     return is_complete and is_v1_runner and parse_patch(request.vllm_version) >= (0, 16, 0)
 
 

@@ -117,7 +117,14 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     v2_runner_architectures: frozenset[str] | None = frozenset()
     """Architectures that the V2 runner serves by default; None: all architectures."""
     v2_runner_dense: bool = False
-    """True where the V2 runner serves every dense architecture."""
+    """True where the V2 runner serves every dense architecture that generates text (0.25, `_is_default_v2_model_runner_model`)."""
+    v2_runner_plain_only: bool = False
+    """True where a checkpoint that states a quantisation stays on the V1 runner (0.22.0 and 0.23.0, absent in 0.24.0)."""
+    v2_sampler_half_rows: int = 3
+    """Peak of the V2 runner's sampler in halves of max_num_seqs × vocabulary × 4 bytes: 16-bit logits and their copy in 32 bits; 0.26
+    copies none where no request needs it; 0.33 runs it once more with the parameters of its warm-up."""
+    v2_profiles_encoders: bool = False
+    """True where the V2 runner runs encoders in its profile."""
     v2_graphs_deducted: bool = False
     """True where the V2 runner captures graphs before it sizes the KV cache, and takes their memory out of the budget."""
     consumed_accounting: bool = False
@@ -164,6 +171,9 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where the logged size of the KV cache is concurrency × max_model_len; it was blocks of a group × block size before."""
     wrapper_ties_embeddings: bool = False
     """True where the multimodal config's `tie_word_embeddings` counts, even its default: with transformers 5."""
+    shared_layers_project_keys: bool = True
+    """True where a layer that reads another layer's cache has weights for keys and values all the same (Gemma 3n and 4: up to 0.27.1,
+    absent in 0.30.0)."""
     interleaved_positions_have_room: bool = True
     """True where rotary tables of interleaved sections are as long as other tables (two starts of Qwen3.5 with 0.19; not in 0.32)."""
     shutdown_timeout: bool = False
@@ -206,10 +216,12 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """Quantisation methods whose checkpoints decide what `--kv-cache-dtype auto` means (`resolve_kv_cache_dtype_string`, and the
     attention layer for compressed-tensors, absent in 0.14.0 and present in 0.16.0)."""
 
-    def uses_v2_runner(self, architecture: str, *, is_dense: bool) -> bool:
+    def uses_v2_runner(self, architecture: str, *, is_dense: bool, is_quantized: bool) -> bool:
         """True where this release runs the architecture on the V2 model runner by default."""
         if self.v2_runner_architectures is None:
             return True
+        if is_quantized and self.v2_runner_plain_only:
+            return False
         return architecture in self.v2_runner_architectures or (self.v2_runner_dense and is_dense)
 
     def deducts_graphs(self, vendor: str, *, v2_runner: bool) -> bool:
@@ -318,38 +330,53 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "all_reduce_multicast": False,
         "unsplit_large_blocks": True,
         "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"}),
+        "v2_runner_plain_only": True,
         "drafts_beside_all_states": True,
     }),
-    ((0, 23), {"all_reduce_excludes": frozenset({"pipeline"})}),
+    ((0, 23), {
+        "all_reduce_excludes": frozenset({"pipeline"}),
+        "v2_runner_architectures": frozenset({"Qwen3ForCausalLM", "LlamaForCausalLM", "MistralForCausalLM"}),
+    }),
     ((0, 24), {
         "all_reduce_excludes": frozenset(),
         "v2_runner_architectures": _DENSE_V2_FIRST,
+        "v2_runner_plain_only": False,
         "interleaved_positions_have_room": False,
         "fp8_cache_capability": (8, 0),
         "flashinfer_capabilities": ((8, 0), (12, 1)),
     }),
-    ((0, 25), {"batch_holds_media_item": True, "shares_prompts": None, "all_reduce_workspace": "mnnvl"}),
+    ((0, 25), {
+        "batch_holds_media_item": True, "shares_prompts": None, "all_reduce_workspace": "mnnvl", "v2_runner_dense": True,
+    }),
     ((0, 26), {
         "gathers_with_torch": False,
         "graphs_unmeasured_on": frozenset({"intel"}),
-        "v2_runner_dense": True,
+        "v2_sampler_half_rows": 1,
         "hybrid_prefix_caching": True,
         "reserves_batches_in_flight": True,
         "packed_caches_refuse_windows": True,
     }),
-    ((0, 27), {"shares_prompts": True, "consumed_accounting": True, "counts_fragments": True, "all_reduce_multicast": True}),
+    ((0, 27), {
+        "shares_prompts": True,
+        "consumed_accounting": True,
+        "counts_fragments": True,
+        "all_reduce_multicast": True,
+        "v2_profiles_encoders": True,
+        "v2_runner_architectures": _DENSE_V2_FIRST | {"KimiK3ForConditionalGeneration"},
+    }),
     ((0, 28), {"blackwell_graphs": True, "scheduled_tokens_leave_draft_slots": False, "default_state_mode": "align"}),
     ((0, 29), {
-        "state_checkpoints": True,
-        "null_blocks": 1,
-        "v2_runner_architectures": None,
-        "v2_graphs_deducted": True,
+        "state_checkpoints": True, "null_blocks": 1, "v2_runner_architectures": None, "v2_graphs_deducted": True,
         "reduces_alone_mib": {},
     }),
-    ((0, 30), {"reduces_alone_mib": {(103, 4): 80, (103, 8): 64}}),
+    ((0, 30), {"reduces_alone_mib": {(103, 4): 80, (103, 8): 64}, "shared_layers_project_keys": False}),
     ((0, 31), {"counts_fragments": False, "graphs_unmeasured_on": frozenset()}),
     ((0, 32), {"nvfp4_capabilities": frozenset({8, 9, 10, 12}), "state_modes": frozenset({"align"})}),
-    ((0, 33), {"plugs_in_kv_cache_dtypes": True, "reduces_alone_mib": {(100, 8): 128, (103, 4): 80, (103, 8): 128}}),
+    ((0, 33), {
+        "plugs_in_kv_cache_dtypes": True,
+        "reduces_alone_mib": {(100, 8): 128, (103, 4): 80, (103, 8): 128},
+        "v2_sampler_half_rows": 7,
+    }),
 )  # fmt: skip
 """Changes of each release, or of one that only mends another (0.11.1), as a person read them. The last row is the newest release whose
 memory profiling is understood; it is empty if that release changed no byte. KV cache dtypes and batch limits stand in

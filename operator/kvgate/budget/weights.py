@@ -107,10 +107,24 @@ def _tensors(
         for layer in shape.draft_layers:
             yield tensor_sizes(layer.matrices, storage), 1
     for encoder in shape.encoders:
+        if encoder.is_unlisted and not (storage.loaded and counts_unlisted(shape)):
+            continue
         for matrix, count in encoder.matrices:
             yield tensor_sizes((matrix,), storage), count
     yield tensor_sizes(shape.everywhere, storage), 1
     yield list(_end_tensors(shape, storage, stage)), 1
+
+
+def counts_unlisted(shape: ModelShape) -> bool:
+    """Return True where towers that the config leaves out are loaded all the same: unless the checkpoint's own bytes are known."""
+    return not shape.checkpoint_bytes
+
+
+def unlisted_bytes(shape: ModelShape) -> int:
+    """Return the bytes of towers that are counted although the config leaves them out."""
+    towers = [encoder for encoder in shape.encoders if encoder.is_unlisted and counts_unlisted(shape)]
+    matrices = ((matrix, count) for encoder in towers for matrix, count in encoder.matrices)
+    return sum(count * whole_bytes((matrix,), DTYPE_BYTES[shape.dtype]) for matrix, count in matrices)
 
 
 def tensor_sizes(matrices: Iterable[Matrix], storage: Storage) -> list[int]:

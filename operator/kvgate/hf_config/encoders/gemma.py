@@ -5,6 +5,8 @@ The towers of Gemma 3n and 4 are transformers' classes, which vLLM cuts nowhere.
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from kvgate.budget.matrix import Matrix, Units, whole
 from kvgate.budget.model_shape import Encoder, MediaItem
 from kvgate.budget.units import round_up
@@ -86,9 +88,12 @@ def gemma4_towers(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
         items=_pictures_and_videos(vision.count("default_output_length")),
         patches_per_token=vision.count("pooling_kernel_size") ** 2,
     )
-    if not config.has("audio_config"):
-        return (seeing,)
-    return seeing, _audio(config.section("audio_config").over(_AUDIO_DEFAULTS), hidden_size)
+    hearing = _audio(config.section("audio_config").over(_AUDIO_DEFAULTS), hidden_size)
+    if config.has("audio_config"):
+        return seeing, hearing
+    # copies of the E models' config in other projects leave the tower out; five logged starts (0.19 to 0.27) loaded it
+    is_e_model = bool(config.section("text_config").optional_count("hidden_size_per_layer_input"))
+    return (seeing, replace(hearing, is_unlisted=True)) if is_e_model else (seeing,)
 
 
 def _pictures_and_videos(image_tokens: int) -> tuple[MediaItem, ...]:
