@@ -198,7 +198,7 @@ def test_where_an_encoder_feeds_the_model_the_table_is_not_compiled() -> None:
 
 
 def test_the_low_end_is_a_warm_cache() -> None:
-    amount = ledger("Qwen/Qwen3-14B-AWQ", "RTX-5090-32GB", "0.33.0").peak_activation
+    amount = ledger("Qwen/Qwen3-14B-AWQ", "RTX-5090-32GB", "0.32.0").peak_activation
     assert isinstance(amount, Interval)
     assert amount.low < gib(0.6) < gib(1.44) < amount.expected
 

@@ -120,14 +120,20 @@ def test_the_null_block_is_kept_back_since_0_29(version: str, blocks: int) -> No
     ("version", "architecture", "deducted"),
     [
         ("0.19.1", "MixtralForCausalLM", False), ("0.20.0", "MixtralForCausalLM", True), ("0.26.0", "MixtralForCausalLM", True),
-        ("0.22.1", "Qwen3ForCausalLM", False), ("0.22.1", "LlamaForCausalLM", True), ("0.24.0", "LlamaForCausalLM", False),
+        ("0.22.1", "Qwen3ForCausalLM", False), ("0.22.1", "LlamaForCausalLM", True), ("0.23.0", "LlamaForCausalLM", False),
+        ("0.24.0", "LlamaForCausalLM", False), ("0.24.0", "GemmaForCausalLM", True), ("0.25.0", "GemmaForCausalLM", False),
         ("0.28.0", "LlamaForCausalLM", False), ("0.29.0", "LlamaForCausalLM", True),
     ],
 )  # fmt: skip
 def test_cuda_graphs_come_out_of_the_budget(version: str, architecture: str, deducted: bool) -> None:  # noqa: FBT001
     facts = accounting_of(version)
-    runner = facts.uses_v2_runner(architecture, is_dense=architecture != "MixtralForCausalLM")
+    runner = facts.uses_v2_runner(architecture, is_dense=architecture != "MixtralForCausalLM", is_quantized=False)
     assert facts.deducts_graphs("nvidia", v2_runner=runner) is deducted
+
+
+@pytest.mark.parametrize(("version", "runs"), [("0.22.1", False), ("0.23.0", False), ("0.24.0", True)])
+def test_quantised_checkpoints_came_to_the_v2_runner_later(version: str, runs: bool) -> None:  # noqa: FBT001
+    assert accounting_of(version).uses_v2_runner("Qwen3ForCausalLM", is_dense=True, is_quantized=True) is runs
 
 
 @pytest.mark.parametrize("version", ["0.19.0", "0.33.0"])
