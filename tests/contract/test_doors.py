@@ -28,6 +28,8 @@ FIELDS = {
     "max_num_seqs": "maxNumSeqs",
     "kv_cache_dtype": "kvCacheDtype",
     "gpu_memory_utilization": "gpuMemoryUtilization",
+    "kv_cache_memory_bytes": "kvCacheMemoryBytes",
+    "num_gpu_blocks_override": "numGpuBlocksOverride",
 }
 """Of the effective values: as the command line writes them, and as the status does."""
 

@@ -30,6 +30,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "another model": {"model": {"name": "openai/gpt-oss-20b"}},
     "unknown model": {"model": {"name": "nobody/novel-7b"}},
     "adjusted": {"vllm": {"maxNumSeqs": 64}, "admission": {"policy": "Adjust", "adjust": {"minMaxNumSeqs": 2}}},
+    "pinned": {"admission": {"capacity": "Pinned"}},
     "too many": {"vllm": {"maxNumSeqs": 64}},
     "unknown GPU": {"accelerator": {"type": "H900-1TB"}},
     "unreadable": {"vllm": {"maxNumSeqs": -1}},
@@ -131,5 +132,5 @@ def test_the_spec_that_was_admitted_last_stands_with_its_own_figures(history: li
 
 def test_the_specs_of_the_histories_are_admitted_and_refused() -> None:
     admitted = {name for name in SPECS if figures_of(name, 0) is not None}
-    assert admitted == {"small", "longer", "another model", "unknown model", "adjusted"}
+    assert admitted == {"small", "longer", "another model", "unknown model", "adjusted", "pinned"}
     assert figures_of("small", 0) != figures_of("small", 1), "an observed start changes the prediction"

@@ -24,8 +24,10 @@ _REQUEST = {
     "vllm_version",
     "guarantee",
     "workload",
+    "capacity",
     "weights_bytes",
     "shared_by",
+    "is_stretched",
     "unmodelled_settings",
 }
 

@@ -20,6 +20,7 @@ _ELSEWHERE = {
     "shared_by": "spec.accelerator.sharedBy",
     "vllm_version": "spec.vllm.version",
     "workload": "spec.workload",
+    "capacity": "spec.admission.capacity",
     "extra_args": "spec.vllm.extraArgs",
     "environment": "spec.template.env",
 }

@@ -38,6 +38,10 @@ class Effective(ApiModel):
     """Format of the KV cache."""
     gpu_memory_utilization: GpuShare | None = None
     """Share of each GPU's memory, where kvgate lowered it to the equal part of a GPU that several engines share."""
+    kv_cache_memory_bytes: int | None = None
+    """Bytes of the KV cache of each GPU that are pinned; absent where vLLM measures, and in releases without that option."""
+    num_gpu_blocks_override: int | None = None
+    """Blocks that are pinned, in releases that take no bytes."""
 
 
 class Bytes(ApiModel):
@@ -70,6 +74,23 @@ class LedgerStatus(ApiModel):
     """Bytes of the slots for LoRA adapters; absent where none are served."""
 
 
+class PinnedStatus(ApiModel):
+    """Size of the KV cache that admission.capacity Pinned gives to every start of every replica."""
+
+    num_blocks: int
+    """Number of KV cache blocks of one engine."""
+    kv_cache_bytes: int
+    """Bytes of these blocks on the GPU that has the least room."""
+    capacity_tokens: int
+    """Size in tokens, as vLLM prints it."""
+    profiled_kv_cache_bytes: Bytes
+    """Bytes that vLLM would find itself with capacity Profiled, on the same GPU."""
+    forgone_bytes: int
+    """Bytes that are given away: what vLLM is expected to find itself, less what is pinned."""
+    forgone_tokens: int
+    """The same in tokens."""
+
+
 class BudgetStatus(ApiModel):
     """Memory and demand of one GPU, that of the tightest rank."""
 
@@ -91,6 +112,8 @@ class BudgetStatus(ApiModel):
     """Requests of maxModelLen tokens that the expected KV cache holds at once, a decimal string."""
     observed_starts: int | None = None
     """Number of earlier starts with the same settings that availableKvCacheBytes follows; absent where there were none."""
+    pinned: PinnedStatus | None = None
+    """What is pinned, and what that costs; absent where vLLM measures the size itself. The intervals above then have no width."""
     ledger: LedgerStatus | None = None
     """Memory of the GPU, term by term. kvCacheMemoryBytes bypasses it."""
 

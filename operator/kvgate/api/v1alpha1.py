@@ -25,7 +25,7 @@ from kvgate.api.base import (
     Tokens,
 )
 from kvgate.api.template import Template
-from kvgate.budget import DEFAULT_VERSION, Guarantee, Knob
+from kvgate.budget import DEFAULT_VERSION, Capacity, Guarantee, Knob
 from kvgate.vllm.pod_options import OWNED_FLAG_PATTERN, SECRET_FLAG_PATTERN, SECRET_FLAGS, owned_flag, secret_flag
 
 MAX_NAME_LENGTH = 45
@@ -256,6 +256,9 @@ class Admission(ApiModel):
     guarantee: Guarantee | None = None
     """Demand that must fit: Startup is one request of maxModelLen tokens, Workload is spec.workload, FullContext is maxNumSeqs requests
     of maxModelLen tokens. Default: Workload if there is one, else FullContext."""
+    capacity: Capacity = Capacity.PROFILED
+    """Way to find the size of the KV cache. Profiled: vLLM measures what is left, anew on every start. Pinned: kvgate gives vLLM the low
+    end of the prediction, so that all starts of all replicas have the same size; a start that takes more memory fails, out of memory."""
     adjust: Adjust = Adjust.model_construct()
     """Limits of the policy Adjust."""
 
@@ -269,6 +272,15 @@ class InferenceDeploymentSpec(ApiModel):
             message="guarantee Workload needs spec.workload",
             holds=lambda spec: spec.admission.guarantee is not Guarantee.WORKLOAD or spec.workload is not None,
             field_path=".workload",
+        ),
+        CelRule(
+            rule="self.admission.capacity != 'Pinned' || !has(self.vllm.kvCacheMemoryBytes)",
+            message=(
+                "admission.capacity Pinned and vllm.kvCacheMemoryBytes both set the size of the KV cache; leave vllm.kvCacheMemoryBytes "
+                "out, or set admission.capacity to Profiled"
+            ),
+            holds=lambda spec: spec.admission.capacity is Capacity.PROFILED or spec.vllm.kv_cache_memory_bytes is None,
+            field_path=".admission.capacity",
         ),
     )
 

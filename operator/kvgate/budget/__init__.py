@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from kvgate.budget.interval import Interval, Term, Verdict, verdict_of
     from kvgate.budget.ledger import Ledger, observed_start
     from kvgate.budget.model_shape import ModelShape
+    from kvgate.budget.pinned import PINNED_SAFETY_BYTES, Pin
     from kvgate.budget.request import (
         AUTO_MAX_MODEL_LEN,
         GRAPH_MODES,
         BudgetRequest,
+        Capacity,
         EngineSettings,
         GraphSettings,
         Guarantee,
@@ -112,10 +114,15 @@ _NAMES = {
         "observed_start",
     ),
     "model_shape": ("ModelShape",),
+    "pinned": (
+        "PINNED_SAFETY_BYTES",
+        "Pin",
+    ),
     "request": (
         "AUTO_MAX_MODEL_LEN",
         "GRAPH_MODES",
         "BudgetRequest",
+        "Capacity",
         "EngineSettings",
         "GraphSettings",
         "Guarantee",
@@ -161,6 +168,7 @@ __all__ = [
     "NOTHING_OBSERVED",
     "NOTHING_TOLD",
     "OLDEST",
+    "PINNED_SAFETY_BYTES",
     "SINGLE_GPU",
     "Accelerator",
     "Accounting",
@@ -172,6 +180,7 @@ __all__ = [
     "BudgetRequest",
     "Calibration",
     "CalibrationScope",
+    "Capacity",
     "Circumstances",
     "Correction",
     "Demand",
@@ -190,6 +199,7 @@ __all__ = [
     "OffloadSettings",
     "Origin",
     "Parallelism",
+    "Pin",
     "Resolved",
     "Speculation",
     "Stage",

@@ -11,7 +11,8 @@ from kvgate.budget.errors import UnmodelledKind, UnmodelledValue
 from kvgate.budget.interval import Interval, Verdict, verdict_of
 from kvgate.budget.layout import Layout, lay_out
 from kvgate.budget.ledger import Ledger, ledger_of
-from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest
+from kvgate.budget.pinned import Pin, pin
+from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Capacity
 from kvgate.budget.settings import Resolved, resolve_settings
 from kvgate.budget.versions import Accounting, accounting_of
 
@@ -26,8 +27,10 @@ class Stage(Struct, frozen=True, kw_only=True):
     first: int
     last: int
     available: Interval
+    """Bytes of the KV cache: the prediction of the ledger, or what vLLM is given instead."""
     ledger: Ledger | None
-    """None where a part has no formula; where kv_cache_memory_bytes bypasses the ledger, it is reported and does not decide."""
+    """None where a part has no formula. Where kv_cache_memory_bytes bypasses the ledger, it is reported and does not decide; where the
+    capacity is pinned, its low end decided."""
     bytes_per_block: int
 
 
@@ -50,6 +53,8 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
     """Blocks of the pool, with the null block: the minimum over the stages."""
     usable_blocks: Interval | None = None
     """Blocks that requests can hold; below zero there is no room for the null block either."""
+    pin: Pin | None = None
+    """The size that is pinned; None where vLLM or the user decides it, where there is nothing to pin, and where a formula is missing."""
 
     @cached_property
     def num_tokens(self) -> Interval | None:
@@ -95,6 +100,14 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
         return is_guess and pool is not None and pool.low < pool.high
 
     @property
+    def surely_starts(self) -> bool:
+        """True where even the low end holds one request of max_model_len, and the states of all sequences where graphs need them."""
+        usable, demand = self.usable_blocks, self.demand
+        if usable is None or demand is None:
+            return False
+        return usable.low >= max(demand.startup_blocks, demand.sequence_blocks)
+
+    @property
     def demand_bytes(self) -> int | None:
         """Bytes of the demand on the tightest rank."""
         return self.demand.blocks * self.tightest.bytes_per_block if self.demand and self.tightest else None
@@ -135,6 +148,16 @@ def plan(request: BudgetRequest) -> Budget:
         )
     stages = _stages(request, resolved, accounting, layout, modelled=not unmodelled)
     pool = _pool(stages, keeps_something=bool(kv_cache.groups)) if stages else None
+    tightest = min(stages, key=lambda stage: _blocks(stage, stage.available.expected), default=None)
+    pinned = None
+    if _pins(request) and pool is not None and kv_cache.groups:
+        ranks = [(stage.available, stage.bytes_per_block) for stage in stages]
+        pinned, decides = pin(ranks, pool, shrinks_to_fewest_blocks=accounting.shrinks_to_fewest_blocks)
+        pool = Interval.exactly(pinned.num_blocks)
+        stages = tuple(
+            replace(stage, available=Interval.exactly(pinned.num_blocks * stage.bytes_per_block)) for stage in stages
+        )
+        tightest = stages[decides]
     if request.settings.max_model_len == AUTO_MAX_MODEL_LEN and pool is not None:
         # vLLM starts with the longest request that fits, and the low end of the pool decides; batch limits stay as they are
         longest = kv_cache.max_model_len_that_fits(pool.low, at_most=kv_cache.reach.max_model_len)
@@ -150,10 +173,16 @@ def plan(request: BudgetRequest) -> Budget:
         kv_cache=kv_cache,
         stages=stages,
         demand=demand_of(kv_cache, request.guarantee, resolved=resolved, workload=request.workload),
-        tightest=min(stages, key=lambda stage: _blocks(stage, stage.available.expected), default=None),
+        tightest=tightest,
         num_blocks=pool,
         usable_blocks=pool.less(accounting.null_blocks if kv_cache.groups else 1) if pool is not None else None,
+        pin=pinned,
     )
+
+
+def _pins(request: BudgetRequest) -> bool:
+    """Return True where kvgate gives vLLM the size of the KV cache; a size that the user gives wins over it."""
+    return request.capacity is Capacity.PINNED and not request.settings.gives_cache_memory
 
 
 def _refused_alone(request: BudgetRequest) -> Budget | None:

@@ -28,6 +28,15 @@ class Guarantee(StrEnum):
     """max_num_seqs requests of max_model_len: vLLM never preempts one."""
 
 
+class Capacity(StrEnum):
+    """The way in which the size of the KV cache is found."""
+
+    PROFILED = "Profiled"
+    """vLLM measures what is left, on every start anew."""
+    PINNED = "Pinned"
+    """kvgate gives vLLM the low end of the prediction, so that every start has the same size."""
+
+
 class Workload(Struct, frozen=True, kw_only=True):
     """Requests that run at the same time, in tokens."""
 
@@ -232,6 +241,7 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
     workload: Workload | None = None
     shared_by: int = 1
     """Engines that share each GPU, this one included; others are assumed to be like it where nothing else is known."""
+    capacity: Capacity = Capacity.PROFILED
     weights_bytes: int | None = None
     """Bytes of the weights per rank, where the user knows them better than the formulas."""
     unmodelled_settings: tuple[str, ...] = ()

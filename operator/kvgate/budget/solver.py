@@ -10,7 +10,7 @@ from kvgate.budget.answer import Budget, plan
 from kvgate.budget.capacity import largest
 from kvgate.budget.hardware import Accelerator
 from kvgate.budget.interval import Verdict
-from kvgate.budget.request import BudgetRequest, Guarantee
+from kvgate.budget.request import BudgetRequest, Capacity, Guarantee
 from kvgate.budget.sharing import within_part
 from kvgate.budget.support import kv_cache_dtype_refusal, parallelism_refusals
 from kvgate.budget.units import cdiv
@@ -160,19 +160,22 @@ def _can_use_fp8(request: BudgetRequest) -> bool:
 
 
 def alternatives(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> tuple[Alternative, ...]:
-    """Return every single change that would fit: length, sequences, an fp8 cache, more ranks, a larger GPU of the same vendor.
+    """Return every single change that would fit: length, sequences, an fp8 cache, a size that vLLM measures, more ranks, a larger GPU of
+    the same vendor.
 
     Where the share is too large for the others on a shared GPU, it is the equal part, because nothing else makes room for them.
     """
     if (lowered := within_part(request)) != request:
         part = f"{float(plan(lowered).resolved.gpu_memory_utilization):g}"
         return (Alternative(field="gpu_memory_utilization", value=part),) if fits_low(lowered) else ()
+    profiled = request.capacity is Capacity.PINNED and fits_low(replace(request, capacity=Capacity.PROFILED))
     takes_fp8 = _can_use_fp8(request) and fits_low(request.with_settings(kv_cache_dtype="fp8"))
     larger = _next_accelerator(request, accelerators)
     values = {
         "max_model_len": largest_max_model_len(request),
         "max_num_seqs": largest_max_num_seqs(request, plan(request).resolved.max_num_seqs),
         "kv_cache_dtype": "fp8" if takes_fp8 else None,
+        "capacity": Capacity.PROFILED.value if profiled else None,
         "tensor_parallel_size": _next_tensor_size(request),
         "accelerator": larger.name if larger else None,
     }

@@ -202,6 +202,9 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where CUDA graphs are captured with adapters and without (`cudagraph_specialize_lora`)."""
     kv_cache_dtypes: frozenset[str] = frozenset()
     """Values of --kv-cache-dtype that the parser accepts."""
+    shrinks_to_fewest_blocks: bool = False
+    """True where a rank with room for more blocks than the fewest of all ranks gives the rest back (`get_kv_cache_configs`); before 0.12
+    it keeps all bytes that `--kv-cache-memory-bytes` gives it."""
     plugs_in_kv_cache_dtypes: bool = False
     """True where a plug-in for a platform may register further KV cache dtypes (0.33, `register_kv_cache_dtype`)."""
     v0_reads_fp8_caches: bool = True
@@ -286,6 +289,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "lora_adds_vocabulary": False,
         "lora_graphs_twice": True,
         "compares_draft_ends": True,
+        "shrinks_to_fewest_blocks": True,
         "state_modes": frozenset({"all"}),
         "default_state_mode": "all",
     }),

@@ -207,7 +207,7 @@ def with_start(
 def start_of_blocks(
     budget: Budget, num_gpu_blocks: int, *, block_size: int | None = None, source: str
 ) -> ObservedStart | None:
-    """Make a start of an engine's blocks on its tightest rank; None where the memory was given or has no formula."""
+    """Make a start of an engine's blocks on its tightest rank; None where the memory was given or pinned, or has no formula."""
     stage = budget.tightest
     if stage is None or not stage.bytes_per_block:
         return None
@@ -224,7 +224,7 @@ def start_of_bytes(
 ) -> ObservedStart | None:  # fmt: skip
     """Make a start of a figure in bytes, as a start-up log has it, and of the kind that the log shows."""
     stage = budget.tightest
-    if stage is None or stage.ledger is None or budget.request.settings.gives_cache_memory:
+    if stage is None or stage.ledger is None or budget.request.settings.gives_cache_memory or budget.pin:
         return None
     return observed_start(
         budget.request, budget.resolved, budget.accounting, (stage.first, stage.last),

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from kvgate.budget import Budget
+from kvgate.budget import PINNED_SAFETY_BYTES, Budget
 from kvgate.judge.assess import Assessment
+from kvgate.judge.pinning import pinned_option
 from kvgate.rules.finding import Finding
 
 Json = dict[str, Any]
@@ -97,4 +98,27 @@ def _kv_cache(budget: Budget) -> Json | None:
         "max_model_len_that_fits": kv_cache.max_model_len_that_fits(blocks, at_most=longest)
         if blocks is not None
         else None,
+        **({"pinned": pinned} if (pinned := pinned_json(budget)) else {}),
+    }
+
+
+def pinned_json(budget: Budget) -> Json | None:
+    """Return the size that is pinned and what it costs; None where vLLM measures."""
+    pin, stage, kv_cache = budget.pin, budget.tightest, budget.kv_cache
+    if pin is None or stage is None or kv_cache is None:
+        return None
+    expected, tokens = pin.profiled_blocks.expected, kv_cache.num_tokens(pin.num_blocks)
+    return {
+        "option": next(iter(pinned_option(budget).items()), None),
+        "num_blocks": pin.num_blocks,
+        "num_tokens": tokens,
+        "kv_cache_bytes": stage.available.expected,
+        "safety_bytes": PINNED_SAFETY_BYTES,
+        "profiled_kv_cache_bytes": {
+            "low": pin.available.low,
+            "expected": pin.available.expected,
+            "high": pin.available.high,
+        },
+        "forgone_bytes": pin.forgone_blocks * stage.bytes_per_block,
+        "forgone_tokens": kv_cache.num_tokens(expected) - tokens,
     }

@@ -23,6 +23,7 @@ from kvgate.judge.passed_through import (
     SETTING_MOVES_MEMORY,
     VARIABLE_NOT_EXPANDED,
 )
+from kvgate.judge.pinning import CAPACITY_CONFLICT
 from kvgate.judge.what_if import ACCELERATOR_NOT_LISTED, SETTING_NOT_UNDERSTOOD, VERSION_ASSUMED
 from kvgate.manifests.fields import FIELD_IGNORED
 from kvgate.manifests.inputs import UNKNOWN_KIND
@@ -45,6 +46,7 @@ from kvgate.rules.memory import (
     UTILIZATION_TOO_HIGH,
     WEIGHTS_TOO_LARGE,
 )
+from kvgate.rules.pinned import CAPACITY_NOT_PINNED, CAPACITY_PINNED
 from kvgate.rules.settings import (
     BATCH_BELOW_MAX_MODEL_LEN,
     BATCH_BELOW_MAX_NUM_SEQS,
@@ -101,6 +103,8 @@ _IN_ORDER = (
     GUARANTEE_NOT_MET,
     OVERSUBSCRIBED,
     THIN_HEADROOM,
+    CAPACITY_PINNED,
+    CAPACITY_NOT_PINNED,
     KV_CACHE_MEMORY_ABOVE_GPU,
     UTILIZATION_TOO_HIGH,
     SHARED_GPU_OVERBOOKED,
@@ -132,6 +136,7 @@ _IN_ORDER = (
     SLICES_CANNOT_BE_JOINED,
     CONCURRENCY_ABOVE_MAX_NUM_SEQS,
     REQUEST_ABOVE_MAX_MODEL_LEN,
+    CAPACITY_CONFLICT,
     UNKNOWN_MODEL,
     UNKNOWN_DRAFT,
     MODEL_ASSUMED,

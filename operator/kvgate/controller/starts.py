@@ -177,6 +177,8 @@ class ObservedStarts:
 
 def _start(budget: Budget, seen: RunningEngine | Crash, source: str) -> ObservedStart | None:
     """Read a start. A refused one reports the bytes that it would have had, but of several pipeline stages not which one's they are."""
+    if isinstance(seen, RunningEngine) and seen.reading.is_size_given:
+        return None
     if isinstance(seen, RunningEngine):
         blocks, size = seen.reading.num_gpu_blocks, seen.reading.block_size
         return start_of_blocks(budget, blocks, block_size=size, source=source)

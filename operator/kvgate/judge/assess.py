@@ -33,6 +33,7 @@ from kvgate.budget.sharing import part_of
 from kvgate.judge.drafts import own_layers
 from kvgate.judge.facts import Facts
 from kvgate.judge.passed_through import NO_EXTRA_ARGS, ExtraArgs, PodEnvironment, read_environment, read_extra_args
+from kvgate.judge.pinning import conflicts, pinned_option, unpinned_where_hopeless
 from kvgate.rules import Finding, Rule, Scope, Severity
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named
@@ -48,7 +49,12 @@ if TYPE_CHECKING:
 
 _READERS = {setting.name: setting.read for setting in SPEC_SETTINGS if setting.budget}
 """Readers of the settings of spec.vllm that the budget reads."""
-_OF_THE_SPEC = frozenset(setting.name for setting in SPEC_SETTINGS) | {"config", "model_config", "shared_by"}
+_OF_THE_SPEC = frozenset(setting.name for setting in SPEC_SETTINGS) | {
+    "config",
+    "model_config",
+    "shared_by",
+    "capacity",
+}
 
 
 def field_name(setting: str) -> str:
@@ -130,9 +136,10 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
     """Yield the verdict as soon as it is known, then the same with changes that would fit. Each answer is complete by itself."""
     extra = read_extra_args(spec.vllm) if facts.knows_version else NO_EXTRA_ARGS
     environment = read_environment(spec)
-    findings = tuple(named((*facts.findings, *extra.findings, *environment.findings), field_name))
+    about_options = (*extra.findings, *conflicts(spec.admission.capacity, extra.values))
+    findings = tuple(named((*facts.findings, *about_options, *environment.findings), field_name))
     if facts.shape is None or facts.accelerator is None or not facts.knows_version:
-        verdict = Verdict.DOES_NOT_FIT if error_rules(extra.findings) else Verdict.UNKNOWN
+        verdict = Verdict.DOES_NOT_FIT if error_rules(about_options) else Verdict.UNKNOWN
         decision = _decide(verdict, spec, None, skipped=skip_reason is not None)
         yield Assessment(verdict=verdict, decision=decision, findings=findings, skip_reason=skip_reason)
         return
@@ -147,12 +154,12 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
         budget=judged.budget,
         skip_reason=skip_reason,
     )
-    yield as_written
+    yield _as_admitted(as_written)
     if not about_bytes:
         return
     searches = spec.admission.policy == "Adjust"
     adjustment = _adjustment(request, spec.admission.adjust) if searches else None
-    yield replace(
+    searched = replace(
         as_written,
         decision=_decide(judged.verdict, spec, adjustment, skipped=skip_reason is not None),
         findings=judged.findings,
@@ -160,6 +167,15 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
         alternatives=alternatives(request, catalogue.accelerators()),
         sought=spec.admission.adjust.knobs if searches else (),
     )
+    yield _as_admitted(searched)
+
+
+def _as_admitted(assessment: Assessment) -> Assessment:
+    """Return the assessment with the budget that is rendered, where a spec is admitted although its pinned size is hopeless."""
+    if assessment.decision is not Decision.ADMIT_WITH_WARNING or assessment.budget is None:
+        return assessment
+    budget, findings = unpinned_where_hopeless(assessment.budget, assessment.findings)
+    return replace(assessment, budget=budget, findings=tuple(named(findings, field_name)))
 
 
 def _sharing(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Iterator[Finding]:
@@ -189,6 +205,7 @@ def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> E
         max_num_seqs=budget.resolved.max_num_seqs,
         kv_cache_dtype=budget.request.settings.kv_cache_dtype,
         gpu_memory_utilization=lowered,
+        **pinned_option(budget),
     )
 
 
@@ -253,6 +270,7 @@ def _request(
         settings=replace(settings, speculation=own_layers(settings.speculation, spec.model.name)),
         guarantee=spec.admission.guarantee or (Guarantee.WORKLOAD if declared else Guarantee.FULL_CONTEXT),
         workload=Workload(**declared.model_dump()) if declared else None,
+        capacity=spec.admission.capacity,
         unmodelled_settings=unmodelled_kinds(values, parse_release(spec.vllm.version)),
         unmodelled_variables=environment.kinds,
         is_stretched=stretches_length(values),

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from kvgate.api import SKIP_BUDGET_ANNOTATION, field_path
 from kvgate.api.conditions import Reason
 from kvgate.budget import Alternative, Correction, Verdict
+from kvgate.budget.units import format_gib
 from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED, Assessment, Decision, field_name
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
 from kvgate.judge.models import INVALID_MODEL_CONFIG, MODEL_ASSUMED, UNKNOWN_MODEL
 from kvgate.rules import Finding, Severity
 from kvgate.rules.checks import BUDGET_RULES
-from kvgate.rules.finding import error_rules
+from kvgate.rules.finding import Action, error_rules
+from kvgate.rules.pinned import instead_of_pinned
 from kvgate.rules.support import UNMODELLED_KIND
 from kvgate.text.inert import inert, inert_line
 
@@ -38,11 +40,20 @@ def refusal(assessment: Assessment) -> str:
     closing = f"; {searched}" if searched else ""
     if assessment.alternatives:
         closing += f". Would fit: {alternatives_text(assessment.alternatives)}"
+        closing += "".join(f"; or {action.worded(short_field_name)}" for action in _measured_instead(assessment))
     elif errors and errors[0].remediation:
         closing += f". To fix it: {errors[0].remediation}"
     closing = shortened(inert(closing), MAX_REFUSAL // 2)
     told = inert_line("; ".join(finding.message for finding in errors))
     return shortened(told, MAX_REFUSAL - len(closing)) + closing
+
+
+def _measured_instead(assessment: Assessment) -> list[Action]:
+    """Return the change to capacity Profiled, where the guarantee may be met then; empty where it is among the alternatives."""
+    budget = assessment.budget
+    if budget is None or budget.demand is None or any(each.field == "capacity" for each in assessment.alternatives):
+        return []
+    return instead_of_pinned(budget, budget.demand.blocks)
 
 
 def short_field_name(setting: str) -> str:
@@ -97,6 +108,15 @@ def changes_text(assessment: Assessment) -> str:
     return ", ".join(f"{field_path(c.field).rpartition('.')[2]} {c.before} → {c.after}" for c in changes)
 
 
+def _pinned_text(assessment: Assessment) -> str:
+    """`; pinned at 54.17 GiB of KV cache per GPU (394480 tokens)`; empty where vLLM measures."""
+    budget = assessment.effective
+    if budget is None or budget.pin is None or budget.tightest is None or budget.num_tokens is None:
+        return ""
+    size = format_gib(budget.tightest.available.expected)
+    return f"; pinned at {size} of KV cache per GPU ({budget.num_tokens.expected} tokens)"
+
+
 def finding_text(finding: Finding) -> str:
     """`KVCacheTooSmall: … (do this)`."""
     return f"{finding.rule}: {finding.message}" + (f" ({finding.remediation})" if finding.remediation else "")
@@ -114,9 +134,10 @@ def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
         return False, Reason.BUDGET_EXCEEDED if only_bytes else Reason.SETTING_REFUSED, refusal(assessment)
     if assessment.verdict is Verdict.FITS:
         assumed = (f"; {each.message}" for each in assessment.findings if each.rule == MODEL_ASSUMED)
-        return True, Reason.FITS, "the demand fits even at the low end of the prediction" + "".join(assumed)
+        fits = "the demand fits even at the low end of the prediction"
+        return True, Reason.FITS, fits + _pinned_text(assessment) + "".join(assumed)
     if assessment.decision is Decision.ADMIT_ADJUSTED:
-        return True, Reason.ADJUSTED, f"adjusted to fit: {changes_text(assessment)}"
+        return True, Reason.ADJUSTED, f"adjusted to fit: {changes_text(assessment)}{_pinned_text(assessment)}"
     message = "; ".join(finding_text(f) for f in assessment.findings if f.severity is not Severity.INFO)
     if assessment.verdict is Verdict.UNKNOWN:
         missing = (_FACT_REASONS[f.rule] for f in assessment.findings if f.rule in _FACT_REASONS)

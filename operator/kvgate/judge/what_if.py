@@ -13,6 +13,7 @@ from kvgate.budget import (
     Accelerator,
     BudgetRequest,
     Calibration,
+    Capacity,
     Guarantee,
     ModelShape,
     Verdict,
@@ -24,7 +25,8 @@ from kvgate.judge.adapters import look_up_adapters
 from kvgate.judge.assess import Assessment
 from kvgate.judge.drafts import look_up_draft, own_layers
 from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, look_up_overridden, shape_of_text
-from kvgate.rules.finding import Finding, Naming, Rule, Scope, Severity, Words, do, named, words
+from kvgate.judge.pinning import SIZES, conflicts
+from kvgate.rules.finding import Finding, Naming, Rule, Scope, SettingName, Severity, Words, do, named, words
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.overrides import overridden, shape_overrides
 from kvgate.vllm.settings import (
@@ -120,6 +122,9 @@ def read_request(
     if not problems and "model" not in known and "model_config" not in known:
         missing = "{model} and {model_config} are missing; give a Hugging Face id, or the model's config.json"
         problems["model"] = words(missing)
+    if known.get("capacity") is Capacity.PINNED:
+        message = "{capacity} Pinned and {size} both set the size of the KV cache; leave one of them out"
+        problems |= {name: words(message, size=SettingName(name)) for name in SIZES if name in known}
     if problems:
         raise BadRequest("; ".join(problem.worded(naming) for problem in problems.values()), problems)
     version = known.get("vllm_version", DEFAULT_VERSION)
@@ -143,7 +148,8 @@ def read_request(
         models=models,
     )
     about_model = (*model_findings, *gguf_findings, *class_findings, *draft_findings, *adapter_findings)
-    facts_found = (*about_model, *accelerator_findings, *version_findings)
+    about_capacity = conflicts(known.get("capacity", Capacity.PROFILED), values)
+    facts_found = (*about_model, *accelerator_findings, *version_findings, *about_capacity)
     findings = tuple(named((*facts_found, *_remarks(values, known)), naming))
     if shape is None or accelerator is None or version_findings:
         return None, findings
@@ -155,6 +161,7 @@ def read_request(
         settings=engine_settings(known),
         circumstances=circumstances_of(known),
         guarantee=guarantee,
+        capacity=known.get("capacity", Capacity.PROFILED),
         is_whole=is_whole,
         shared_by=known.get("shared_by", 1),
         weights_bytes=known.get("weights_bytes"),

@@ -42,6 +42,13 @@ class ObservedSample(Struct, frozen=True, kw_only=True):
 _NOT_OBSERVED = ObservedSample(pods=None)
 
 
+class PinnedSample(Struct, frozen=True, kw_only=True):
+    """The size of the KV cache that is pinned, and the bytes that are given away for that."""
+
+    tokens: int
+    forgone_bytes: int
+
+
 class DeploymentSample(Struct, frozen=True, kw_only=True):
     """The figures of one InferenceDeployment; None or empty where there is no budget."""
 
@@ -53,6 +60,8 @@ class DeploymentSample(Struct, frozen=True, kw_only=True):
     policy: str
     capacity_tokens: Bounds | None = None
     capacity_bytes: Bounds | None = None
+    pinned: PinnedSample | None = None
+    """None where vLLM measures."""
     demand_bytes: int | None = None
     headroom_bytes: Bounds | None = None
     headroom_ratio: Bounds | None = None
@@ -95,6 +104,7 @@ def sample_of(
         observed=observed,
         gpu_memory_bytes=(*terms, *((name, term.expected) for name, term in (ledger.terms if ledger else ()))),
         conditions=tuple((condition.type, condition.status) for condition in conditions),
+        pinned=_pinned(budget) if budget else None,
         **figures,
     )
 
@@ -117,11 +127,12 @@ def as_admitted(sample: DeploymentSample, effective: Effective, budget: Document
         return sample
     shares = [bound / available[1] if available[1] > 0 else 0.0 for bound in available]
     tokens, requests = budget["capacityTokens"], float(budget["maxConcurrency"])
-    ledger = budget.get("ledger") or {}
+    ledger, pinned = budget.get("ledger") or {}, budget.get("pinned")
     return replace(
         sample,
         capacity_tokens=(int(tokens * shares[0]), tokens, int(tokens * shares[2])),
         capacity_bytes=(max(0, available[0]), max(0, available[1]), max(0, available[2])),
+        pinned=PinnedSample(tokens=pinned["capacityTokens"], forgone_bytes=pinned["forgoneBytes"]) if pinned else None,
         demand_bytes=budget["demandBytes"],
         headroom_bytes=headroom,
         headroom_ratio=(
@@ -135,6 +146,14 @@ def as_admitted(sample: DeploymentSample, effective: Effective, budget: Document
             for name, size in ledger.items()
         ),
     )
+
+
+def _pinned(budget: Budget) -> PinnedSample | None:
+    pin, stage, tokens = budget.pin, budget.tightest, budget.num_tokens
+    if pin is None or stage is None or tokens is None:
+        return None
+    forgone_bytes = pin.forgone_blocks * stage.bytes_per_block
+    return PinnedSample(tokens=tokens.expected, forgone_bytes=forgone_bytes)
 
 
 def _share(left: float, of: float) -> float:
@@ -174,6 +193,9 @@ def series_of(sample: DeploymentSample) -> Iterator[tuple[Metric, tuple[str, ...
     for metric, bounds in intervals:
         for bound, value in zip(_BOUND_NAMES, bounds or (), strict=False):
             yield metric, (bound,), value
+    if pinned := sample.pinned:
+        yield registry.PINNED_KV_CACHE_TOKENS, (), pinned.tokens
+        yield registry.FORGONE_KV_CACHE_BYTES, (), pinned.forgone_bytes
     observed = sample.observed or _NOT_OBSERVED
     figures = (
         (registry.KV_CACHE_DEMAND_BYTES, sample.demand_bytes),

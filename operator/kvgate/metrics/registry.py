@@ -55,6 +55,16 @@ KV_CACHE_CAPACITY_TOKENS = _owned(
 KV_CACHE_CAPACITY_BYTES = _owned(
     "kvgate_kv_cache_capacity_bytes", f"Predicted memory for the KV cache, {_PER_GPU}.", "bound", unit="bytes"
 )
+PINNED_KV_CACHE_TOKENS = _owned(
+    "kvgate_pinned_kv_cache_tokens",
+    "KV cache that admission.capacity Pinned gives to one engine, in tokens; absent where vLLM measures.",
+    unit="tokens",
+)
+FORGONE_KV_CACHE_BYTES = _owned(
+    "kvgate_forgone_kv_cache_bytes",
+    f"KV cache that vLLM is expected to find itself, less what is pinned, {_PER_GPU}.",
+    unit="bytes",
+)
 KV_CACHE_DEMAND_BYTES = _owned(
     "kvgate_kv_cache_demand_bytes", f"KV cache that the guarantee needs, {_PER_GPU}.", unit="bytes"
 )
@@ -109,6 +119,8 @@ PER_DEPLOYMENT = (
     DEPLOYMENT_INFO,
     KV_CACHE_CAPACITY_TOKENS,
     KV_CACHE_CAPACITY_BYTES,
+    PINNED_KV_CACHE_TOKENS,
+    FORGONE_KV_CACHE_BYTES,
     KV_CACHE_DEMAND_BYTES,
     KV_CACHE_HEADROOM_BYTES,
     KV_CACHE_HEADROOM_RATIO,
@@ -123,7 +135,7 @@ PER_DEPLOYMENT = (
     PREDICTION_ERROR_RATIO,
     CONDITION,
 )
-"""Served by the controller; at most 40 series per InferenceDeployment."""
+"""Served by the controller; at most 42 series per InferenceDeployment."""
 
 BUILD_INFO = Metric(
     name="kvgate_build_info",

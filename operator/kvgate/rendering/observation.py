@@ -112,6 +112,10 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """Capacity of the smallest engine of the current spec."""
     expected_tokens: int | None = None
     """None also where no KV cache is expected."""
+    pinned_blocks: int | None = None
+    """Blocks that every engine of the current spec was given; None where vLLM measured."""
+    unpinned: EngineReading | None = None
+    """The first engine of the current spec that reports another size than it was given."""
 
     @property
     def error(self) -> Fraction | None:
@@ -122,8 +126,9 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 def compared(
-    observation: Observation | None, budget: Budget | None, template_hash: str, expected: int | None
-) -> Comparison:
+    observation: Observation | None, budget: Budget | None, template_hash: str, expected: int | None,
+    pinned_blocks: int | None = None,
+) -> Comparison:  # fmt: skip
     """Compare an observation with `expected` tokens. `budget` has the layout of the cache; `template_hash` is that of the current spec."""
     if observation is None:
         return Comparison()
@@ -132,14 +137,27 @@ def compared(
         key=lambda reading: (capacity_tokens(reading, budget) or 0, reading.num_gpu_blocks),
         default=None,
     )
-    current = (capacity_tokens(engine.reading, budget) for engine in observation.of(template_hash))
+    of_now = observation.of(template_hash)
+    current = (capacity_tokens(engine.reading, budget) for engine in of_now)
+    others = (
+        each.reading for each in of_now if pinned_blocks and not _has(each.reading, pinned_blocks, expected, budget)
+    )
     return Comparison(
         pods=len(observation.engines),
         smallest=smallest,
         capacity_tokens=capacity_tokens(smallest, budget) if smallest else None,
         current_tokens=min((tokens for tokens in current if tokens is not None), default=None),
         expected_tokens=expected or None,
+        pinned_blocks=pinned_blocks,
+        unpinned=next(others, None),
     )
+
+
+def _has(reading: EngineReading, blocks: int, expected: int | None, budget: Budget | None) -> bool:
+    """Return True where an engine has the pinned blocks, or as many tokens in blocks of another size: attention backends choose it."""
+    tokens = capacity_tokens(reading, budget)
+    is_alike = tokens is not None and expected is not None and abs(tokens - expected) < reading.block_size
+    return reading.num_gpu_blocks == blocks or is_alike
 
 
 def capacity_tokens(reading: EngineReading, budget: Budget | None) -> int | None:
@@ -193,6 +211,12 @@ def _observed(observation: Observation, figures: Comparison) -> tuple[bool | Non
 
 def _drift(figures: Comparison, remark: str) -> tuple[bool | None, Reason, str]:
     error = figures.error
+    if figures.unpinned is not None:
+        text = (
+            f"vLLM reports {figures.unpinned.num_gpu_blocks:,} blocks of {figures.unpinned.block_size} tokens, and "
+            f"{figures.pinned_blocks:,} are pinned: the image does not do what its release does, or kvgate computes another block"
+        )
+        return True, Reason.CAPACITY_DIFFERS, text
     if error is None:
         is_observed = figures.current_tokens is not None
         message = "nothing was predicted" if is_observed else "no pod of the current spec has reported its capacity"
@@ -214,4 +238,7 @@ def crash_text(crash: Crash, budget: Budget | None) -> str:
     if available is None:
         return f"pod {crash.pod}: {crash.message}"
     expected, low, high = map(format_gib, (available.expected, available.low, available.high))
+    if budget and budget.pin:
+        remedy = "set spec.admission.capacity to Profiled, or lower spec.vllm.gpuMemoryUtilization"
+        return f"pod {crash.pod}: {crash.message}; {expected} are pinned for the KV cache, and the start took more than predicted: {remedy}"
     return f"pod {crash.pod}: {crash.message}; kvgate expects {expected} for the KV cache ({low} to {high})"

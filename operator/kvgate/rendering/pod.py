@@ -100,9 +100,7 @@ def arguments(spec: InferenceDeploymentSpec, effective: Effective) -> list[str]:
         found.append(f"--served-model-name={spec.model.name}")
     elif spec.model.revision is not None:
         found.append(f"--revision={spec.model.revision}")
-    values = {**dict(spec.vllm), **dict(effective)}
-    if effective.gpu_memory_utilization is None:
-        values["gpu_memory_utilization"] = spec.vllm.gpu_memory_utilization
+    values = {**dict(spec.vllm), **{name: value for name, value in effective if value is not None}}
     for setting in SPEC_SETTINGS:
         field = Vllm.model_fields.get(setting.name)
         if field is None or (value := values[setting.name]) == field.default:
@@ -111,6 +109,8 @@ def arguments(spec: InferenceDeploymentSpec, effective: Effective) -> list[str]:
             found.append(setting.flag if value else f"--no-{setting.flag[2:]}")
         else:
             found.append(f"{setting.flag}={value}")
+    if effective.num_gpu_blocks_override is not None:
+        found.append(f"--num-gpu-blocks-override={effective.num_gpu_blocks_override}")
     with suppress(UnknownVersion):
         if accounting_of(
             spec.vllm.version

@@ -17,10 +17,10 @@ from pydantic import ValidationError
 
 from kvgate import catalogue
 from kvgate.api.base import Document
-from kvgate.api.status import BudgetStatus, Bytes, Effective, LedgerStatus, Standing
+from kvgate.api.status import BudgetStatus, Bytes, Effective, LedgerStatus, PinnedStatus, Standing
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
-from kvgate.budget import Interval, Knob
+from kvgate.budget import Budget, Capacity, Interval, Knob
 from kvgate.judge.assess import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text
 from kvgate.rendering.pod import MAX_LOAD_SECONDS, MIN_LOAD_SECONDS, SHARED_SUFFIX
@@ -49,6 +49,7 @@ def budget_status(assessment: Assessment) -> Document | None:
         capacity_tokens=budget.kv_cache.num_tokens(blocks.expected),
         max_concurrency=f"{float(budget.kv_cache.max_concurrency(blocks.expected)):.2f}",
         observed_starts=correction.starts if correction and correction.is_same_setting else None,
+        pinned=_pinned_status(budget),
         ledger=None
         if ledger is None
         else LedgerStatus(
@@ -59,6 +60,21 @@ def budget_status(assessment: Assessment) -> Document | None:
     )
     dumped: Document = status.model_dump(by_alias=True, exclude_none=True)
     return dumped
+
+
+def _pinned_status(budget: Budget) -> PinnedStatus | None:
+    pin, stage, kv_cache = budget.pin, budget.tightest, budget.kv_cache
+    if pin is None or stage is None or kv_cache is None:
+        return None
+    tokens = kv_cache.num_tokens(pin.num_blocks)
+    return PinnedStatus(
+        num_blocks=pin.num_blocks,
+        kv_cache_bytes=stage.available.expected,
+        capacity_tokens=tokens,
+        profiled_kv_cache_bytes=_bytes(pin.available),
+        forgone_bytes=pin.forgone_blocks * stage.bytes_per_block,
+        forgone_tokens=kv_cache.num_tokens(pin.profiled_blocks.expected) - tokens,
+    )
 
 
 def _bytes(interval: Interval) -> Bytes:
@@ -208,18 +224,37 @@ def read_standing(document: Mapping[str, Any], status: Mapping[str, Any]) -> Adm
     # Its budget is in the record, else in the status, or there is none and the status has another generation's.
     budgets = (written["budget"],) if "budget" in written else (status.get("budget"), None)
     for budget in budgets:
-        if record.digest == _digest(dict(written), document, budget) and _is_plausible(record, owner, document):
+        if record.digest == _digest(dict(written), document, budget) and _is_plausible(record, owner, document, budget):
             return Admitted(record=record, owner=owner, budget=budget)
     return None
 
 
-def _is_plausible(record: Standing, owner: InferenceDeployment | None, document: Mapping[str, Any]) -> bool:
+def _is_plausible(
+    record: Standing, owner: InferenceDeployment | None, document: Mapping[str, Any], budget: Any
+) -> bool:
     """Return True where a verdict about this spec could have these figures."""
     return (
         record.generation <= document["metadata"].get("generation", 1)
         and MIN_LOAD_SECONDS <= record.load_seconds <= MAX_LOAD_SECONDS
         and record.placement.resource in _resources()
+        and _may_be_pinned(record.effective, owner, budget)
         and (owner is None or _is_reachable(record.effective, owner.spec, is_adjusted=record.changes is not None))
+    )
+
+
+def _may_be_pinned(effective: Effective, owner: InferenceDeployment | None, budget: Any) -> bool:
+    """Return True where nothing is pinned, or what is pinned fits into the memory that the GPU has by the record's own ledger."""
+    sizes = (effective.kv_cache_memory_bytes, effective.num_gpu_blocks_override)
+    if sizes == (None, None):
+        return True
+    ledger = budget.get("ledger") if isinstance(budget, Mapping) else None
+    total = ledger.get("totalBytes") if isinstance(ledger, Mapping) else None
+    allows = owner is None or owner.spec.admission.capacity is Capacity.PINNED
+    return (
+        allows
+        and isinstance(total, int)
+        and None in sizes
+        and all(1 <= size <= total for size in sizes if size is not None)
     )
 
 

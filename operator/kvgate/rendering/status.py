@@ -95,7 +95,8 @@ def status_of(
     budget = None if left_out and admitted else assessment.effective
     crash = observation.crash_of(template_hash) if observation else None
     expected = admitted.record.predicted_tokens if admitted else predicted_tokens(assessment)
-    about_pods, observed = _seen(observation, budget, template_hash, expected, before)
+    pinned = _pinned_blocks(admitted.budget if admitted else budget_status(assessment))
+    about_pods, observed = _seen(observation, budget, template_hash, expected, before, pinned)
     verdict, figures = (
         _standing_verdict(admitted, before)
         if admitted is not None and is_kept
@@ -185,7 +186,7 @@ def invalid_status(
     rollout = rollout_of(deployment) if deployment else Rollout()
     left_out = NotRendered(reason=Reason.INVALID_SPEC, message="the spec cannot be read")
     expected = admitted.record.predicted_tokens if admitted else None
-    about_pods, observed = _seen(observation, None, template_hash, expected, before)
+    about_pods, observed = _seen(observation, None, template_hash, expected, before, None)
     statements = [
         (ConditionType.ACCEPTED, False, Reason.INVALID_SPEC, message),
         (ConditionType.PREDICTED, False, Reason.INVALID_SPEC, left_out.message),
@@ -262,13 +263,20 @@ def _seen(
     template_hash: str,
     expected: int | None,
     before: PreviousStatus,
+    pinned_blocks: int | None,
 ) -> tuple[list[Statement], Document | None]:
     """Return the conditions about the pods, and status.observed; until the pods were read, the previous ones stay."""
     previous = before.status.get("observed") or {}
     if observation is None and any(condition.type == ConditionType.OBSERVED for condition in before.conditions):
         return [], previous or None
-    figures = compared(observation, budget, template_hash, expected)
+    figures = compared(observation, budget, template_hash, expected, pinned_blocks)
     return observed_statements(observation or Observation(), figures), observed_status(figures, previous, before.now)
+
+
+def _pinned_blocks(budget: Document | None) -> int | None:
+    """Return the blocks that the pods of this budget are given; None where vLLM measures."""
+    pinned = budget.get("pinned") if budget else None
+    return pinned["numBlocks"] if pinned else None
 
 
 def _document(before: PreviousStatus, statements: Iterable[Statement], **parts: object) -> Document:

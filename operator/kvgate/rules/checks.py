@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from kvgate.budget import Budget
-from kvgate.rules import drafts, memory, settings, sharing, support, weight_formats
+from kvgate.rules import drafts, memory, pinned, settings, sharing, support, weight_formats
 from kvgate.rules.finding import Finding
 
 BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
@@ -35,6 +35,7 @@ BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     memory.one_request_fits,  # vLLM's own start condition
     memory.sequences_have_states,  # vLLM's second one, for recurrent states
     memory.guarantee_holds,  # what the user requests beyond it
+    pinned.pinned_capacity_is_known,  # a size that nobody can predict is not pinned
     settings.workload_can_run,  # declared requests must be able to run at all
     support.kinds_are_modelled,  # Unknown names its reason
     support.release_is_known,  # wider interval for releases that nobody read
@@ -42,6 +43,7 @@ BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     memory.weights_do_not_choose_kv_cache,  # the most common wrong assumption
     drafts.draft_is_smaller,  # else it saves no time
     memory.headroom_is_thin,  # fits, but only just
+    pinned.pinned_capacity_is_told,  # what a pinned size costs
 )
 """The checks of a budget, in the order in which their findings are reported."""
 

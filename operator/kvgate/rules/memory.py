@@ -6,7 +6,21 @@ from kvgate.budget import Budget, Guarantee, Interval, Verdict, verdict_of
 from kvgate.budget.non_torch import startup_slack
 from kvgate.budget.units import format_gib, share_of
 from kvgate.budget.weights import checkpoint_ratio
-from kvgate.rules.finding import Change, Finding, Remedy, Rule, Scope, Severity, any_one, at_most, change, do, words
+from kvgate.rules.finding import (
+    Change,
+    Finding,
+    Remedy,
+    Rule,
+    Scope,
+    Severity,
+    Words,
+    any_one,
+    at_most,
+    change,
+    do,
+    words,
+)
+from kvgate.rules.pinned import instead_of_pinned, what_is_pinned
 
 WEIGHTS_TOO_LARGE = Rule(
     id="WeightsTooLarge",
@@ -42,8 +56,10 @@ def weights_fit(budget: Budget) -> Iterable[Finding]:
 def _is_overdrawn(budget: Budget) -> bool:
     """Not even one block is left; a given kv_cache_memory_bytes is never overdrawn, only small."""
     stage = budget.tightest
-    given = budget.request.settings.gives_cache_memory
-    return stage is not None and not given and stage.available.high < stage.bytes_per_block
+    if stage is None or budget.request.settings.gives_cache_memory:
+        return False
+    available = budget.pin.available if budget.pin else stage.available
+    return available.high < stage.bytes_per_block
 
 
 KV_CACHE_TOO_SMALL = Rule(
@@ -71,11 +87,13 @@ def one_request_fits(budget: Budget) -> Iterable[Finding]:
             "one request of {max_model_len} {length} needs {needed} of KV cache per GPU and {available}",
             length=length,
             needed=format_gib(demand.startup_blocks * size),
-            available=_available(usable.times(size), verdict),
+            available=_available(budget, usable.times(size), verdict),
         ),
-        at_most("max_model_len", longest, before=length)
-        if longest
-        else any_one("use a GPU with more memory", "use more GPUs"),
+        any_one(
+            *([at_most("max_model_len", longest, before=length)] if longest else []),
+            *instead_of_pinned(budget, demand.startup_blocks),
+            *([] if longest else ["use a GPU with more memory", "use more GPUs"]),
+        ),
         severity=_severity(verdict),
     )
 
@@ -105,14 +123,18 @@ def sequences_have_states(budget: Budget) -> Iterable[Finding]:
         "max_num_seqs",
         words(
             "{max_num_seqs} ({sequences}) exceeds available Mamba cache blocks ({most}): with full CUDA graphs vLLM needs one for "
-            "every sequence, and {low} to {high} are available ({expected} expected)",
+            "every sequence, and {available}",
             sequences=sequences,
             most=pool.high if is_refused else pool.low,
-            low=pool.low,
-            high=pool.high,
-            expected=pool.expected,
+            available=words("{capacity} Pinned gives it {most}", most=pool.low)
+            if budget.pin
+            else f"{pool.low} to {pool.high} are available ({pool.expected} expected)",
         ),
-        any_one(at_most("max_num_seqs", max(1, pool.low), before=sequences), "give the KV cache more memory"),
+        any_one(
+            at_most("max_num_seqs", max(1, pool.low), before=sequences),
+            *instead_of_pinned(budget, demand.sequence_blocks),
+            "give the KV cache more memory",
+        ),
         severity=Severity.ERROR if is_refused and not budget.guesses_sequences else Severity.WARNING,
     )
 
@@ -146,10 +168,11 @@ def guarantee_holds(budget: Budget) -> Iterable[Finding]:
             "{demanded} needs {needed} of KV cache per GPU and {available}",
             demanded=demanded,
             needed=format_gib(demand.blocks * stage.bytes_per_block),
-            available=_available(usable.times(stage.bytes_per_block), verdict),
+            available=_available(budget, usable.times(stage.bytes_per_block), verdict),
         ),
         any_one(
             less_demand(budget),
+            *instead_of_pinned(budget, demand.blocks),
             *(
                 [change(Change.SET, "kv_cache_dtype", "fp8")]
                 if budget.request.settings.kv_cache_dtype == "auto"
@@ -176,8 +199,10 @@ def _severity(verdict: Verdict) -> Severity:
     return Severity.ERROR if verdict is Verdict.DOES_NOT_FIT else Severity.WARNING
 
 
-def _available(available: Interval, verdict: Verdict) -> str:
+def _available(budget: Budget, available: Interval, verdict: Verdict) -> str | Words:
     """The end of the interval that decided, first."""
+    if budget.pin is not None:
+        return what_is_pinned(budget)
     low, expected, high = (format_gib(max(0, end)) for end in (available.low, available.expected, available.high))
     if verdict is Verdict.DOES_NOT_FIT:
         return f"at most {high} is available ({expected} expected)"

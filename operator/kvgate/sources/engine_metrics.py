@@ -28,6 +28,8 @@ class UnreadableMetrics(ValueError):
 
 
 _SIZE = "kv_cache_size_tokens"
+_GIVEN = ("kv_cache_memory_bytes", "num_gpu_blocks_override")
+"""Labels that have a value where the size was given."""
 _Sample = tuple[Mapping[str, str], float]
 """Labels and value."""
 _ANY_OF_VLLM = re.compile(rb"^vllm[:_]", re.MULTILINE)
@@ -63,6 +65,7 @@ def _capacity(info: bytes) -> EngineReading:
         num_gpu_blocks=blocks,  # vLLM gives the sum over the engines of a front end, beside each of them
         block_size=_count(infos[0], "block_size"),
         kv_cache_size_tokens=min(sizes, default=None),
+        is_size_given=any(labels.get(name, "None") != "None" for labels in infos for name in _GIVEN),
     )
 
 

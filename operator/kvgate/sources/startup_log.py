@@ -63,6 +63,8 @@ class StartupLog(Struct, frozen=True, kw_only=True):
     circumstances: Mapping[str, str] = {}
     """`sampler` (flashinfer, pytorch) and `compile_cache` (warm, cold), as far as lines of the log show them."""
     refusal: StartFailure | None = None
+    is_size_given: bool = False
+    """True where vLLM was given the size of the KV cache, so that its blocks say nothing about the memory that is left."""
     starts: int = 1
     """Starts in the log; all but the last were left out."""
 
@@ -123,6 +125,8 @@ _CIRCUMSTANCES = (
     ("compile_cache", "warm", re.compile(r"Directly load (?:the compiled graph|AOT compilation)")),
 )
 """(key of a request, value, line that shows it), 0.7 to 0.33; of two lines that contradict each other the earlier row decides."""
+_GIVEN = re.compile(r"as specified by kv_cache_memory_bytes config|with num_gpu_blocks_override=\d")
+"""Printed where vLLM does not measure (0.10.2+), or does not use what it measured."""
 _VERSION = re.compile(r"(?:vLLM API server version |LLM engine \(v|[█▀▄ ]{4} version +)(\d[\w.+-]{1,60})")
 _MODEL = re.compile(r"LLM engine \(v[^\n]{1,80} with config: (?:model=)?'([^'\n]{1,400})'")
 _MARKS = (
@@ -219,6 +223,7 @@ def _read(text: str, starts: int) -> StartupLog:
         max_model_len=_whole(counts.get("max_model_len")),
         circumstances={key: value for key, value, line in reversed(_CIRCUMSTANCES) if line.search(text)},
         refusal=None if ready else recognise(text),
+        is_size_given=_GIVEN.search(text) is not None,
         starts=starts,
     )
 

@@ -40,6 +40,8 @@ class EngineReading(Struct, frozen=True, kw_only=True, eq=False):
     """Tokens of a block; with several KV cache groups, other layers may have other blocks."""
     kv_cache_size_tokens: int | None = None
     """Tokens as the start-up log has them, since 0.24. With several KV cache groups they are not blocks × size."""
+    is_size_given: bool = False
+    """True where vLLM was given the size, and did not measure it."""
     usage_ratio: float | None = None
     """Share from 0 to 1; None where it is not reported. It does not count when two readings are compared."""
 

@@ -130,6 +130,8 @@ SETTINGS: tuple[Setting, ...] = (
             help="Format of the KV cache: auto, fp8, bfloat16 …"),
     Setting(name="kv_cache_memory_bytes", read=_bytes, budget="kv_cache_memory_bytes", owner=_SPEC, spellings=("--kv-cache-memory",),
             help="KV cache memory of each GPU; gpu_memory_utilization then has no effect."),
+    Setting(name="capacity", read=values.capacity,
+            help="Profiled: vLLM measures what is left for the KV cache; Pinned: it is given the low end of the prediction."),
     # Weights and the share of the GPU.
     Setting(name="dtype", read=values.model_dtype, budget="dtype", owner=_SPEC, shapes_model=True,
             help="Format of weights and activations that are not quantised."),

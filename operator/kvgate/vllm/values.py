@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any, ParamSpec, TypeVar
 
-from kvgate.budget import AUTO_MAX_MODEL_LEN, GRAPH_MODES, GraphSettings, Speculation
+from kvgate.budget import AUTO_MAX_MODEL_LEN, GRAPH_MODES, Capacity, GraphSettings, Speculation
 from kvgate.budget.model_shape import DTYPE_BYTES
 from kvgate.budget.units import GIB
 from kvgate.text.patterns import pattern
@@ -68,6 +68,14 @@ def one_of(*names: str) -> Reader:
         return str(value)
 
     return read
+
+
+def capacity(value: Any) -> Capacity:
+    """Profiled or Pinned, in any case."""
+    found = next((each for each in Capacity if str(value).lower() == each.lower()), None)
+    if found is None:
+        raise UnusableValue(f"it must be one of {', '.join(Capacity)}")
+    return found
 
 
 def whole(at_most: int, *, units: bool = False) -> Reader:

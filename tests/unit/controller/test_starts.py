@@ -15,7 +15,8 @@ from kvgate.cluster.client import CONFIG_MAPS, Kind
 from kvgate.controller.decision import assess_owner
 from kvgate.controller.pods import pod_of
 from kvgate.controller.starts import KEY, ConfigMapName, ObservedStarts
-from kvgate.rendering.observation import Crash
+from kvgate.rendering.observation import Crash, RunningEngine
+from kvgate.vllm.metric_names import EngineReading
 from support.manifests import an_owner
 from support.starts import a_pods_start, a_start
 from support.waiting import turns
@@ -55,8 +56,9 @@ def a_crash(available_gib: float | None) -> Crash:
     )
 
 
-async def learnt(crash: Crash, **vllm: Any) -> tuple[ObservedStart, ...]:
-    starts, owner = ObservedStarts(None, clock=lambda: 0.0), an_owner(vllm={"maxNumSeqs": 4, **vllm})
+async def learnt(crash: Crash | RunningEngine, capacity: str = "Profiled", **vllm: Any) -> tuple[ObservedStart, ...]:
+    starts = ObservedStarts(None, clock=lambda: 0.0)
+    owner = an_owner(vllm={"maxNumSeqs": 4, **vllm}, admission={"capacity": capacity})
     assessment = assess_owner(owner, "").assessment
     await starts.learn(FakeCluster(), owner, assessment, crash)  # type: ignore[arg-type]
     return starts.calibration.starts
@@ -180,6 +182,23 @@ async def test_a_refused_start_tells_what_it_would_have_had() -> None:
 async def test_a_refusal_without_a_figure_or_of_one_stage_among_several_teaches_nothing() -> None:
     assert await learnt(a_crash(None)) == ()
     assert await learnt(a_crash(50.0), pipelineParallelSize=2) == ()
+
+
+@pytest.mark.parametrize(
+    ("capacity", "is_size_given", "count"),
+    [("Profiled", False, 1), ("Profiled", True, 0), ("Pinned", True, 0), ("Pinned", False, 0)],
+)
+async def test_an_engine_that_was_given_its_size_teaches_nothing(
+    capacity: str,
+    is_size_given: bool,  # noqa: FBT001
+    count: int,
+) -> None:
+    reading = EngineReading(num_gpu_blocks=25_000, block_size=16, is_size_given=is_size_given)
+    engine = RunningEngine(
+        pod="a", template_hash="", reading=reading, declared_image="vllm/vllm-openai:v0.33.0", image=IMAGE
+    )
+    assert len(await learnt(engine, capacity)) == count
+    assert await learnt(a_crash(50.0), "Pinned") == ()
 
 
 # ── trust, and records that were deleted or rewound ───────────────────────────────────────────────────────────────

@@ -24,6 +24,7 @@ from kvgate.metrics.exporter import (
     DeploymentSample,
     DeploymentSnapshot,
     ObservedSample,
+    PinnedSample,
     as_admitted,
     counter,
     gauge,
@@ -35,7 +36,7 @@ from kvgate.metrics.exporter import (
 from kvgate.metrics.registry import METRICS, PER_DEPLOYMENT, MetricType
 from kvgate.rendering.standing import budget_status
 
-MAX_SERIES = 40
+MAX_SERIES = 42
 KEY = ("serving", "chat")
 OWNER = {"namespace": "serving", "inferencedeployment": "chat"}
 SPARE = {"type": "H100-SXM-80GB"}
@@ -201,10 +202,36 @@ SEEN = ObservedSample(pods=2, capacity_tokens=1600, usage_ratio=0.5, error_ratio
 
 
 def test_a_deployment_has_few_series() -> None:
-    series = list(series_of(replace(sample(*map(condition, ConditionType)), observed=SEEN)))
+    pinned = PinnedSample(tokens=1600, forgone_bytes=1 << 30)
+    series = list(series_of(replace(sample(*map(condition, ConditionType)), observed=SEEN, pinned=pinned)))
     assert {metric for metric, _, _ in series} == set(PER_DEPLOYMENT), "every metric has a value here"
     assert len(series) == len({(metric.name, labels) for metric, labels, _ in series})
     assert len(series) <= MAX_SERIES
+
+
+def test_a_pinned_capacity_is_exported_and_the_prediction_has_no_width() -> None:
+    deployment, assessment = judged(admission={"capacity": "Pinned"})
+    budget = budget_status(assessment)
+    assert budget is not None
+    shown = sample_of(deployment, assessment, ())
+    into = exported(shown)
+    assert value(into, "kvgate_pinned_kv_cache_tokens") == budget["pinned"]["capacityTokens"]
+    assert value(into, "kvgate_forgone_kv_cache_bytes") == budget["pinned"]["forgoneBytes"] > 0
+    bounds = {value(into, "kvgate_kv_cache_capacity_tokens", bound=bound) for bound in ("low", "expected", "high")}
+    assert bounds == {budget["capacityTokens"]} == {budget["pinned"]["capacityTokens"]}
+
+
+def test_what_was_pinned_at_the_admission_is_exported_whatever_would_be_pinned_now() -> None:
+    deployment, then = judged(admission={"capacity": "Pinned"})
+    budget = budget_status(then)
+    _, now = judged(admission={"capacity": "Pinned"}, vllm={"maxNumSeqs": 4, "gpuMemoryUtilization": "0.80"})
+    shown = as_admitted(sample_of(deployment, now, ()), effective_values(deployment.spec, then), budget)
+    assert budget is not None
+    assert shown.pinned == PinnedSample(
+        tokens=budget["pinned"]["capacityTokens"], forgone_bytes=budget["pinned"]["forgoneBytes"]
+    )
+    profiled = as_admitted(shown, effective_values(deployment.spec, then), budget_status(judged()[1]))
+    assert profiled.pinned is None
 
 
 def test_what_pods_did_not_tell_has_no_series() -> None:

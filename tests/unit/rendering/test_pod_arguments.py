@@ -51,6 +51,17 @@ def test_a_setting_is_said_once_and_a_default_not_at_all(vllm: dict[str, Any], e
     assert said(vllm) == expected
 
 
+@pytest.mark.parametrize(
+    ("effective", "expected"),
+    [
+        ({"kv_cache_memory_bytes": 1 << 30}, ["--kv-cache-memory-bytes=1073741824"]),
+        ({"num_gpu_blocks_override": 512}, ["--num-gpu-blocks-override=512"]),
+    ],
+)
+def test_a_pinned_size_is_said_as_the_release_takes_it(effective: dict[str, int], expected: list[str]) -> None:
+    assert said({}, **effective) == expected
+
+
 def test_effective_values_win_over_the_specs() -> None:
     effective = Effective(max_model_len=100, max_num_seqs=2, kv_cache_dtype="fp8")
     vllm = {"version": OLD, "maxModelLen": 4096, "maxNumSeqs": 64}

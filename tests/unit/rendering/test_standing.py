@@ -12,6 +12,7 @@ from kvgate.controller.decision import assess_owner
 from kvgate.rendering.standing import (
     MAX_SPEC_BYTES,
     Admitted,
+    _digest,
     config_digest,
     dumped,
     read_standing,
@@ -28,6 +29,9 @@ ADJUST = {
 }
 
 
+PINNED = {"admission": {"capacity": "Pinned"}}
+
+
 def admitted(document: dict[str, Any], config: object = None) -> Admitted:
     owner = parse_document(document)
     judged = assess_owner(owner, "")
@@ -41,7 +45,7 @@ def status_with(found: Admitted) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "spec", [{}, ADJUST, {"model": {"name": "nobody/novel-7b"}}, {"accelerator": {"type": "MI300X"}}]
+    "spec", [{}, ADJUST, PINNED, {"model": {"name": "nobody/novel-7b"}}, {"accelerator": {"type": "MI300X"}}]
 )
 def test_what_is_written_is_read_back_and_renders_the_same(spec: dict[str, Any]) -> None:
     document = a_document(**spec)
@@ -51,6 +55,26 @@ def test_what_is_written_is_read_back_and_renders_the_same(spec: dict[str, Any])
     assert again is not None
     assert again.owner is not None
     assert rendered(again.owner, again.figures) == rendered(parse_document(document), found.figures)
+
+
+@pytest.mark.parametrize(
+    ("spec", "forged"),
+    [
+        (PINNED, {"kvCacheMemoryBytes": 90 << 30}),
+        (PINNED, {"kvCacheMemoryBytes": 0}),
+        (PINNED, {"kvCacheMemoryBytes": 1 << 30, "numGpuBlocksOverride": 1000}),
+        ({}, {"kvCacheMemoryBytes": 1 << 30}),
+        ({"model": {"name": "nobody/novel-7b"}, **PINNED}, {"kvCacheMemoryBytes": 1 << 30}),
+    ],
+    ids=["more than the GPU has", "nothing", "two sizes", "not asked for", "no ledger to hold it against"],
+)
+def test_a_pinned_size_that_no_verdict_could_have_is_void(spec: dict[str, Any], forged: dict[str, int]) -> None:
+    document = a_document(**spec)
+    found = admitted(document)
+    written = status_with(found)
+    written["standing"]["effective"].update(forged)
+    written["standing"]["digest"] = _digest(written["standing"], document, found.budget)
+    assert read_standing(document, written) is None
 
 
 def test_a_record_without_a_budget_stays_whole_beside_the_budget_of_a_refused_generation() -> None:

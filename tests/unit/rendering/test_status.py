@@ -213,6 +213,54 @@ def test_beyond_five_percent_either_way_the_prediction_has_drifted(percent: int,
     assert f"kvgate expects {expected:,}: {percent:+d}.0 %" in message
 
 
+PINNED = {"admission": {"capacity": "Pinned"}}
+
+
+def test_a_pinned_size_is_in_the_status_with_what_it_gives_away() -> None:
+    profiled, found = status()["budget"], status(**PINNED)["budget"]
+    pinned = found["pinned"]
+    assert pinned["profiledKvCacheBytes"] == profiled["availableKvCacheBytes"]
+    assert pinned["kvCacheBytes"] <= profiled["availableKvCacheBytes"]["low"] - 150 * 2**20
+    assert found["availableKvCacheBytes"] == dict.fromkeys(("low", "expected", "high"), pinned["kvCacheBytes"])
+    assert pinned["capacityTokens"] == found["capacityTokens"] == 16 * pinned["numBlocks"]
+    assert pinned["forgoneTokens"] == profiled["capacityTokens"] - found["capacityTokens"] > 0
+    assert pinned["forgoneBytes"] > 0
+    assert found["ledger"] == profiled["ledger"]
+    assert status(**PINNED)["effective"]["kvCacheMemoryBytes"] == pinned["kvCacheBytes"]
+    assert "pinned" not in profiled
+    assert "kvCacheMemoryBytes" not in status()["effective"]
+
+
+def pinned_blocks() -> int:
+    found: int = status(**PINNED)["budget"]["pinned"]["numBlocks"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("blocks", "block_size", "drift"),
+    [(0, 16, RIGHT), (-1, 16, WRONG), (1, 16, WRONG), (0, 32, RIGHT)],
+    ids=["as pinned", "one less", "one more", "as many tokens in blocks of another size"],
+)
+def test_an_engine_has_what_was_pinned_to_the_block(blocks: int, block_size: int, drift: tuple[str, str]) -> None:
+    size = pinned_blocks() * 16 // block_size + blocks
+    reading = EngineReading(num_gpu_blocks=size, block_size=block_size, kv_cache_size_tokens=size * block_size)
+    right = engine(pinned_blocks() * 16, pod="a")
+    found = seen(right, RunningEngine(pod="b", template_hash=CURRENT, reading=reading), **PINNED)
+    assert conditions(found)["PredictionDrift"] == drift
+    (message,) = [c["message"] for c in found["conditions"] if c["type"] == "PredictionDrift"]
+    assert (f"vLLM reports {size:,} blocks of {block_size} tokens, and {pinned_blocks():,} are pinned" in message) == (
+        drift == WRONG
+    )
+
+
+def test_a_pinned_start_that_runs_out_of_memory_says_what_was_pinned() -> None:
+    crash = Crash(pod="a", template_hash=CURRENT, reason=Reason.OUT_OF_MEMORY, message="vLLM reports: no")
+    found = status(a_deployment(available=1), observation=Observation(crashes=(crash,)), replicas=2, **PINNED)
+    (message,) = [c["message"] for c in found["conditions"] if c["type"] == "Stalled"]
+    assert "are pinned for the KV cache, and the start took more than predicted" in message
+    assert "set spec.admission.capacity to Profiled" in message
+
+
 def test_pods_of_an_earlier_spec_have_a_capacity_and_no_error() -> None:
     found = seen(engine(1000, template="earlier"))
     assert found["observed"]["kvCacheCapacityTokens"] == 1000

@@ -9,10 +9,11 @@ from kvgate.budget.answer import Budget, plan
 from kvgate.budget.interval import Verdict
 from kvgate.budget.matrix import WeightFormat
 from kvgate.budget.model_shape import FullAttention, LayerShape, UnmodelledLayer
-from kvgate.budget.request import Guarantee, LoraSettings, OffloadSettings, Speculation
+from kvgate.budget.request import Capacity, Guarantee, LoraSettings, OffloadSettings, Speculation
 from kvgate.budget.units import GIB
 from kvgate.rules import Severity, memory, weight_formats
 from kvgate.rules import drafts as draft_rules
+from kvgate.rules import pinned as pinned_rules
 from kvgate.rules import settings as setting_rules
 from kvgate.rules import sharing as sharing_rules
 from kvgate.rules import support as support_rules
@@ -49,6 +50,10 @@ DRAFTS = {
     "speculation": Speculation(model="a/draft", num_speculative_tokens=3),
     "shape": catalogue_shape("Qwen/Qwen3-8B"),
 }
+
+PINNED = {"capacity": Capacity.PINNED}
+LOW_END_IS_SHORT = {"accelerator": new_accelerator(memory_gib=24), "max_model_len": 43_200}
+"""A Llama-3-8B on 24 GiB, whose prediction reaches from below one request to above it."""
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
@@ -154,6 +159,10 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
     (memory.weights_do_not_choose_kv_cache, "KVCacheKeepsModelDtype", INFO, "kv_cache_dtype",
      {"shape": new_model_shape(quantization=FP8)}),
     (memory.headroom_is_thin, "ThinHeadroom", INFO, "max_num_seqs", {"kv_cache_memory_bytes": 16 * GIB + 3 * 2_097_152}),
+    (pinned_rules.pinned_capacity_is_told, "CapacityPinned", INFO, "capacity", {**PINNED, "max_model_len": 4096}),
+    (pinned_rules.pinned_capacity_is_known, "CapacityNotPinned", WARNING, "capacity",
+     {**PINNED, "shape": new_model_shape(layer=KDA)}),
+    (memory.one_request_fits, "KVCacheTooSmall", ERROR, "max_model_len", {**PINNED, **LOW_END_IS_SHORT}),
 ]  # fmt: skip
 
 SILENT: list[tuple[Check, dict[str, Any]]] = [
@@ -234,6 +243,10 @@ SILENT: list[tuple[Check, dict[str, Any]]] = [
     (memory.weights_do_not_choose_kv_cache, {}),
     (memory.checkpoint_decides_weights, {}),
     (memory.headroom_is_thin, {"max_model_len": 4096}),
+    (pinned_rules.pinned_capacity_is_told, {"max_model_len": 4096}),
+    (pinned_rules.pinned_capacity_is_told, {**PINNED, **LOW_END_IS_SHORT}),
+    (pinned_rules.pinned_capacity_is_known, {**PINNED, "max_model_len": 4096}),
+    (pinned_rules.pinned_capacity_is_known, {**PINNED, "shape": new_model_shape(layer=KDA), "kv_cache_memory_bytes": GIB}),
     (draft_rules.speculation_is_accepted, {**DRAFTS, "draft": EAGLE_8B}),
     (draft_rules.draft_goes_with_model, {**DRAFTS, "draft": EAGLE_8B}),
     (draft_rules.draft_is_smaller, {**DRAFTS, "draft": EAGLE_8B}),

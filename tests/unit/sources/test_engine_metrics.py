@@ -58,6 +58,19 @@ def test_of_two_engines_the_smaller_cache_and_the_larger_usage_count_and_blocks_
     assert (found.num_gpu_blocks, found.kv_cache_size_tokens, found.usage_ratio) == (4095, 524032, 0.75)
 
 
+@pytest.mark.parametrize(
+    ("labels", "is_given"),
+    [
+        ({}, False),
+        ({"kv_cache_memory_bytes": "None", "num_gpu_blocks_override": "None"}, False),
+        ({"kv_cache_memory_bytes": "58168442880", "num_gpu_blocks_override": "None"}, True),
+        ({"num_gpu_blocks_override": "512"}, True),
+    ],
+)
+def test_a_size_that_was_given_is_told_from_one_that_was_measured(labels: dict[str, str], *, is_given: bool) -> None:
+    assert read(info(**labels)).is_size_given is is_given
+
+
 def test_two_readings_of_the_same_cache_are_equal_whatever_its_usage() -> None:
     assert read(info(), USAGE) == read(info(), USAGE.replace("0.25", "0.75"))
 

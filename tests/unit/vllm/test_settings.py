@@ -32,7 +32,8 @@ from kvgate.vllm.values import UnusableValue, truth
 
 FACTS = {
     "model_config", "draft_config", "gpu", "gpu_memory_bytes", "shared_by", "vllm_version", "checkpoint_bytes", "weights_bytes",
-    "installed_by", "sampler", "use_flashinfer_sampler", "compile_cache", "usage_context", "links", "symmetric_memory", "estimates_graphs",
+    "installed_by", "sampler", "use_flashinfer_sampler", "compile_cache", "usage_context", "links", "symmetric_memory",
+    "estimates_graphs", "capacity",
 }  # fmt: skip
 """Rows that are no options of vLLM."""
 CRD = structural_schema(Vllm)["properties"]

@@ -20,6 +20,11 @@ _METRICS = tuple(name.name.replace(":", sign) for name in CACHE_CONFIG_INFO.name
 """Names of metrics that are in every `/metrics` file, and in no log."""
 
 
+_SIZE_GIVEN = (
+    "the size of the KV cache was set (kv_cache_memory_bytes or num_gpu_blocks_override): nothing was predicted"
+)
+
+
 class UnusableFile(ValueError):
     """The file holds no start that can be remembered; the message says why and what to do."""
 
@@ -43,6 +48,8 @@ def _of_metrics(text: str, given: Mapping[str, Any], source: str) -> ObservedSta
         reading = read_engine(text.encode())
     except (NotAnEngine, UnreadableMetrics) as error:
         raise UnusableFile(f"it {error}; give all of what /metrics answers") from None
+    if reading.is_size_given:
+        raise UnusableFile(_SIZE_GIVEN)
     budget = _budget(dict(given))
     blocks, size = reading.num_gpu_blocks, reading.block_size
     return _kept(start_of_blocks(budget, blocks, block_size=size, source=source), budget)
@@ -80,6 +87,8 @@ def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedS
     if available_bytes is not None:
         cache = log.circumstances.get("compile_cache", "")
         start = start_of_bytes(budget, available_bytes, source=source, compile_cache=cache)
+    elif log.is_size_given:
+        raise UnusableFile(_SIZE_GIVEN)
     elif log.num_gpu_blocks is not None:
         start = start_of_blocks(budget, log.num_gpu_blocks, source=source)
     else:
@@ -106,10 +115,8 @@ def _budget(values: dict[str, Any]) -> Budget:
 def _kept(start: ObservedStart | None, budget: Budget) -> ObservedStart:
     if start is not None:
         return start
-    if budget.request.settings.gives_cache_memory:
-        raise UnusableFile(
-            "the size of the KV cache was set (kv_cache_memory_bytes or num_gpu_blocks_override): nothing was predicted"
-        )
+    if budget.request.settings.gives_cache_memory or budget.pin:
+        raise UnusableFile(_SIZE_GIVEN)
     raise UnusableFile(
         f"no formula for {', '.join(budget.unmodelled) or 'this model'}: there is no prediction to correct"
     )

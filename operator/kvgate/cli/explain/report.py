@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kvgate import catalogue
-from kvgate.budget import Budget, Interval, KVCache, Ledger, Verdict, alternatives
+from kvgate.budget import PINNED_SAFETY_BYTES, Budget, Interval, KVCache, Ledger, Verdict, alternatives
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB, format_gib
 from kvgate.cli.assessment_json import to_json
@@ -77,6 +77,11 @@ def _report(assessment: Assessment) -> Iterator[Line]:
             yield from _ledger(budget.tightest.ledger)
         if budget.tightest and budget.request.settings.gives_cache_memory:
             yield _row("given instead", format_gib(budget.tightest.available.expected))
+        if budget.tightest and budget.pin:
+            forgone = format_gib(budget.pin.forgone_blocks * budget.tightest.bytes_per_block)
+            low, safety = format_gib(budget.pin.available.low), format_gib(PINNED_SAFETY_BYTES)
+            remark = f"low end {low} − {safety}, in whole blocks; {forgone} less than expected"
+            yield _row("pinned", format_gib(budget.tightest.available.expected), remark)
         if budget.kv_cache is not None:
             yield from _cache(budget, budget.kv_cache)
         yield ""

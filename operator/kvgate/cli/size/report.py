@@ -5,11 +5,12 @@ import io
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from kvgate.budget import AUTO_MAX_MODEL_LEN, Guarantee, Interval, Verdict
+from kvgate.budget import AUTO_MAX_MODEL_LEN, Capacity, Guarantee, Interval, Verdict
 from kvgate.budget.units import GIB
 from kvgate.catalogue.prices import Prices
 from kvgate.cli.assessment_json import Json, finding_json
 from kvgate.cli.terminal import Line, Styled, table, text_of
+from kvgate.judge.pinning import pinned_option
 from kvgate.planning.candidate import Candidate, why_not
 from kvgate.planning.hints import HOST_MEMORY, cheaper_perhaps, hints
 from kvgate.planning.size import Question
@@ -75,7 +76,8 @@ def _title(question: Question, candidate: Candidate, costs: Prices) -> Iterator[
     length = str(candidate.budget.resolved.max_model_len) if has_length else "unknown"
     if settings.max_model_len == AUTO_MAX_MODEL_LEN:
         length = "auto"
-    yield f"{request.shape.name}, vLLM {request.vllm_version}, max_model_len {length}"
+    pinned = ", capacity Pinned" if request.capacity is Capacity.PINNED else ""
+    yield f"{request.shape.name}, vLLM {request.vllm_version}, max_model_len {length}{pinned}"
     if request.guarantee is Guarantee.WORKLOAD and workload:
         shared = f", {workload.shared_prefix_tokens} of them shared" if workload.shared_prefix_tokens else ""
         yield f"{question.concurrency} requests of {workload.prompt_tokens} + {workload.output_tokens} tokens at the same time{shared}"
@@ -139,6 +141,7 @@ def _flags(candidate: Candidate) -> str:
         chosen["max-num-seqs"] = settings.max_num_seqs
     if settings.kv_cache_dtype != "auto":
         chosen["kv-cache-dtype"] = settings.kv_cache_dtype
+    chosen |= {name.replace("_", "-"): value for name, value in pinned_option(candidate.budget).items()}
     return " ".join(f"--{name} {value}" for name, value in chosen.items())
 
 
@@ -156,6 +159,7 @@ def json_report(question: Question, candidates: Sequence[Candidate], costs: Pric
             "concurrency": question.concurrency,
             "max_gpus": question.max_gpus,
             "kv_cache_dtypes": list(question.kv_cache_dtypes),
+            "capacity": request.capacity.value,
         },
         "prices": {"currency": costs.currency, "remark": costs.remark},
         "candidates": [_candidate(candidate) for candidate in candidates],
@@ -202,6 +206,7 @@ def _candidate(candidate: Candidate) -> Json:
         "demand_bytes": budget.demand_bytes,
         "available_kv_cache_bytes": _interval(budget.tightest.available if budget.tightest else None),
         "headroom_bytes": _interval(budget.headroom),
+        "pinned_blocks": budget.pin.num_blocks if budget.pin else None,
     }
 
 

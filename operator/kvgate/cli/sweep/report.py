@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from kvgate.budget import Guarantee, Verdict
+from kvgate.budget import Capacity, Guarantee, Verdict
 from kvgate.budget.units import GIB, format_gib
 from kvgate.cli.assessment_json import finding_json
 from kvgate.cli.terminal import Line, Styled, text_of
@@ -66,6 +66,8 @@ def subtitle(swept: Sweep) -> str:
         value = getattr(settings, name)
         if name not in names and value is not None:
             parts.append(f"{name} {float(value):g}" if name == "gpu_memory_utilization" else f"{name} {value}")
+    if swept.request.capacity is Capacity.PINNED and "capacity" not in names:
+        parts.append("capacity Pinned")
     if (assumed := swept.request.shape.assumed) and "model" not in names:
         parts.append(f"assumed from {assumed.words}")
     return ", ".join(parts)

@@ -14,6 +14,8 @@ LOG = """\
 (EngineCore pid=3) INFO 11-20 21:58:17 [core.py:133] Initializing a V1 LLM engine (v0.33.0) with config: model='Qwen/Qwen3-32B-FP8', x=1
 (Worker pid=5) INFO 11-20 21:58:38 [gpu_worker.py:260] Available KV cache memory: {gib} GiB
 """
+GIVEN = """reserved 40 GiB memory for KV Cache as specified by kv_cache_memory_bytes config and skipped memory profiling.
+(EngineCore pid=3) INFO 11-20 21:58:38 [kv_cache_utils.py:1] # GPU blocks: 9000, # CPU blocks: 0, seen by"""
 ARGS = {
     "model_tag": "Qwen/Qwen3-32B-FP8",
     "model": "Qwen/Qwen3-32B-FP8",
@@ -101,6 +103,16 @@ UNUSABLE = [
     (
         LOG.format(args={**ARGS, "kv_cache_memory_bytes": 10**9}, gib=38.11),
         ["--gpu", "H100-SXM-80GB"],
+        "the size of the KV cache was set",
+    ),
+    (
+        LOG.format(args=ARGS, gib=38.11).replace("Available KV cache memory:", GIVEN),
+        ["--gpu", "H100-SXM-80GB"],
+        "the size of the KV cache was set",
+    ),
+    (
+        'vllm:cache_config_info{num_gpu_blocks="9000",block_size="16",kv_cache_memory_bytes="40000000000"} 1',
+        ["--gpu", "H100-SXM-80GB", "--model", "Qwen/Qwen3-32B-FP8"],
         "the size of the KV cache was set",
     ),
     (LOG.format(args={**ARGS, "worker_cls": "x.Y"}, gib=38.11), ["--gpu", "H100-SXM-80GB"], "no formula for a worker"),

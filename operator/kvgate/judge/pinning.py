@@ -1,0 +1,62 @@
+"""A pinned capacity: the option of vLLM that pins it, and the options that would take from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from kvgate.budget import Budget, Capacity, parse_patch, plan
+from kvgate.rules.finding import Change, Finding, Rule, Scope, SettingName, Severity, any_one, change, leave_out, words
+from kvgate.rules.pinned import nothing_is_pinned
+
+CAPACITY_CONFLICT = Rule(
+    id="CapacityConflict",
+    severities=(Severity.ERROR,),
+    scope=Scope.SETTINGS,
+    title="The capacity is Pinned, and an option takes from the KV cache what is pinned.",
+)
+_TAKEN_BY = {
+    "enable_sleep_mode": "an engine that sleeps gives its KV cache back, and nothing promises that it gets the memory again",
+    "mm_ipc_gpu_memory_gb": "vLLM takes this memory out of the KV cache that it is given",
+}
+"""Options after which vLLM has less than it is given: `sleep` (0.7+), and `reserve_mm_ipc_gpu_memory` (0.25+)."""
+SIZES = ("kv_cache_memory_bytes", "num_gpu_blocks_override")
+"""Options that set the size of the KV cache. A user sets one of them, or lets kvgate pin the size."""
+_PROFILED = change(Change.SET, "capacity", Capacity.PROFILED.value)
+
+
+def conflicts(capacity: Capacity, values: Mapping[str, Any]) -> Iterator[Finding]:
+    """Find the options, by vLLM's names, that exclude a pinned capacity."""
+    for name, why in _TAKEN_BY.items() if capacity is Capacity.PINNED else ():
+        if values.get(name):
+            setting = SettingName(name)
+            message = words("{capacity} Pinned and {setting} exclude each other: {why}", setting=setting, why=why)
+            yield CAPACITY_CONFLICT.finding("capacity", message, any_one(leave_out(name), _PROFILED))
+
+
+def pinned_option(budget: Budget) -> dict[str, int]:
+    """Return the option that pins the size, under vLLM's name with its value; empty where nothing is pinned.
+
+    A release without `--kv-cache-memory-bytes` (before 0.10.2) takes blocks, and so do Intel's workers, which do not read the bytes.
+    """
+    if budget.pin is None or not budget.pin.num_blocks:
+        return {}
+    from kvgate.vllm.options import options
+
+    in_release = options()["--kv-cache-memory-bytes"].is_in(parse_patch(budget.request.vllm_version))
+    if in_release and budget.request.accelerator.vendor != "intel":
+        return {SIZES[0]: budget.pin.cache_memory_bytes}
+    return {SIZES[1]: budget.pin.num_blocks}
+
+
+def unpinned_where_hopeless(budget: Budget, findings: tuple[Finding, ...]) -> tuple[Budget, tuple[Finding, ...]]:
+    """Return what is rendered of a spec that is admitted although its pinned size holds less than vLLM needs to start.
+
+    Nothing is pinned then: vLLM measures, and finds out whether the prediction was too careful.
+    """
+    if budget.pin is None or budget.surely_starts:
+        return budget, findings
+    message = words("nothing is pinned: vLLM would not start with the size that {capacity} Pinned gives it")
+    return plan(replace(budget.request, capacity=Capacity.PROFILED)), (*findings, nothing_is_pinned(message))

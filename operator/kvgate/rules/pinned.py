@@ -1,0 +1,89 @@
+"""Rules about a pinned capacity: what it gives and gives away, and why nothing could be pinned."""
+
+from collections.abc import Iterable
+
+from kvgate.budget import PINNED_SAFETY_BYTES, Budget, Capacity, Verdict, verdict_of
+from kvgate.budget.units import format_gib
+from kvgate.rules.finding import Action, Change, Finding, Rule, Scope, Severity, Words, change, words
+
+CAPACITY_PINNED = Rule(
+    id="CapacityPinned",
+    severities=(Severity.INFO,),
+    scope=Scope.MEMORY,
+    title="The size of the KV cache is pinned: it is the same on every start, and smaller than vLLM is expected to find itself.",
+    explanation=(
+        "Where a start takes more memory than the low end of the prediction allows for, it runs out of memory in the profile run or in "
+        "graph capture, and does not start with a smaller KV cache."
+    ),
+)
+CAPACITY_NOT_PINNED = Rule(
+    id="CapacityNotPinned",
+    severities=(Severity.WARNING,),
+    scope=Scope.MEMORY,
+    title="The capacity is Pinned, and there is no size that could be pinned.",
+    explanation="vLLM measures the size of the KV cache itself on every start.",
+)
+
+
+def pinned_capacity_is_told(budget: Budget) -> Iterable[Finding]:
+    """The size that is pinned, and what it costs against the size that vLLM is expected to find."""
+    pin, tokens, stage, kv_cache = budget.pin, budget.num_tokens, budget.tightest, budget.kv_cache
+    if pin is None or tokens is None or stage is None or kv_cache is None or not budget.surely_starts:
+        return
+    yield CAPACITY_PINNED.finding(
+        "capacity",
+        words(
+            "{capacity} Pinned gives the KV cache {given} per GPU on every start ({blocks} blocks, {tokens} tokens), {forgone} ({lost} "
+            "tokens) less than vLLM is expected to find; a start that takes more than the low end allows for runs out of memory",
+            given=format_gib(stage.available.expected),
+            blocks=pin.num_blocks,
+            tokens=tokens.expected,
+            forgone=format_gib(pin.forgone_blocks * stage.bytes_per_block),
+            lost=kv_cache.num_tokens(pin.profiled_blocks.expected) - tokens.expected,
+        ),
+        change(
+            Change.SET,
+            "capacity",
+            Capacity.PROFILED.value,
+            reason="vLLM then takes what it finds, another size on each start",
+        ),
+    )
+
+
+def pinned_capacity_is_known(budget: Budget) -> Iterable[Finding]:
+    """Nothing is pinned where a part has no formula, and where the model keeps nothing."""
+    if budget.request.capacity is Capacity.PROFILED or budget.request.settings.gives_cache_memory or budget.pin:
+        return
+    why = "the model keeps no KV cache" if budget.stages else "the size of the KV cache cannot be predicted"
+    yield nothing_is_pinned(words("{capacity} Pinned has no effect: {why}", why=why))
+
+
+def nothing_is_pinned(message: Words) -> Finding:
+    """Report that vLLM measures, although the capacity is Pinned."""
+    remedy = change(Change.SET, "capacity", Capacity.PROFILED.value, reason="it says what happens anyway")
+    return CAPACITY_NOT_PINNED.finding("capacity", message, remedy)
+
+
+def what_is_pinned(budget: Budget) -> Words:
+    """Clause that says what a pinned capacity gives, and the interval that it comes from."""
+    pin, stage = budget.pin, budget.tightest
+    if pin is None or stage is None:
+        raise ValueError("nothing is pinned")
+    return words(
+        "{capacity} Pinned gives it {given}: the low end of {low} to {high}, less {safety} that stay free",
+        given=format_gib(stage.available.expected),
+        low=format_gib(pin.available.low),
+        high=format_gib(pin.available.high),
+        safety=format_gib(PINNED_SAFETY_BYTES),
+    )
+
+
+def instead_of_pinned(budget: Budget, blocks: int) -> list[Action]:
+    """Let vLLM measure, where it is expected to find that many blocks, or may."""
+    if budget.pin is None:
+        return []
+    verdict = verdict_of(blocks, budget.pin.profiled_blocks.less(budget.accounting.null_blocks))
+    if verdict is Verdict.DOES_NOT_FIT:
+        return []
+    reason = "it then fits" if verdict is Verdict.FITS else "it then may fit, and each start has another size"
+    return [change(Change.SET, "capacity", "Profiled", before="Pinned", reason=reason)]

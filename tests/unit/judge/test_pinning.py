@@ -1,0 +1,169 @@
+"""A pinned capacity through `assess`: what is rendered, what is refused, and what excludes it."""
+
+from typing import Any
+
+import pytest
+
+from kvgate.api.v1alpha1 import InferenceDeploymentSpec
+from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.budget import Capacity, Verdict
+from kvgate.judge.assess import Assessment, Decision, assess, effective_values
+from kvgate.judge.facts import ConfigMissing, gather
+from kvgate.judge.summary import accepted, refusal
+from kvgate.judge.what_if import BadRequest, assess_request
+from kvgate.rules import Severity
+from support.builders import new_document
+
+PINNED = {"capacity": "Pinned"}
+FITS = {"maxModelLen": 8192, "maxNumSeqs": 1}
+WHAT_IF = {"model": "Qwen/Qwen3-8B", "gpu": "L4-24GB", "vllm_version": "0.33.0", "max_model_len": 8192}
+
+
+def between() -> dict[str, int]:
+    """A request that the L4 may hold: half way from the low end of the prediction to what is expected."""
+    budget = assess_request({**WHAT_IF, "max_num_seqs": 1}).budget
+    assert budget is not None
+    assert budget.num_blocks is not None
+    return {"maxModelLen": (budget.num_blocks.low + budget.num_blocks.expected) // 2 * 16, "maxNumSeqs": 1}
+
+
+def spec_of(vllm: dict[str, Any], **more: Any) -> InferenceDeploymentSpec:
+    return parse_document(new_document(accelerator=more.pop("gpu", "L4-24GB"), vllm=vllm, **more)).spec
+
+
+def assessed(vllm: dict[str, Any], **admission: Any) -> tuple[InferenceDeploymentSpec, Assessment]:
+    skip = admission.pop("skip", None)
+    spec = spec_of(vllm, admission=PINNED | admission)
+    nowhere = ConfigMissing(message="there is none", remediation="make one")
+    return spec, assess(spec, gather(spec, lambda _: nowhere), skip_reason=skip)
+
+
+def rules(assessment: Assessment) -> dict[str, Severity]:
+    return {finding.rule.id: finding.severity for finding in assessment.findings}
+
+
+@pytest.mark.parametrize(
+    ("version", "option"),
+    [("0.33.0", "kv_cache_memory_bytes"), ("0.10.2", "kv_cache_memory_bytes"), ("0.10.1", "num_gpu_blocks_override"),
+     ("0.8.5", "num_gpu_blocks_override"), ("0.6.6", "num_gpu_blocks_override")],
+)  # fmt: skip
+def test_the_option_of_the_release_is_rendered(version: str, option: str) -> None:
+    spec, result = assessed(FITS | {"version": version})
+    assert (result.verdict, result.decision) == (Verdict.FITS, Decision.ADMIT)
+    budget = result.effective
+    assert budget is not None
+    assert budget.pin is not None
+    effective = effective_values(spec, result).model_dump(exclude_none=True)
+    pinned = {name: value for name, value in effective.items() if name.startswith(("kv_cache_memory", "num_gpu"))}
+    value = budget.pin.num_blocks if option == "num_gpu_blocks_override" else budget.pin.cache_memory_bytes
+    assert pinned == {option: value}
+
+
+def test_the_condition_says_what_is_pinned() -> None:
+    _, result = assessed(FITS)
+    assert result.effective is not None
+    assert result.effective.num_tokens is not None
+    _, _, message = accepted(result)
+    assert message.endswith(f"GiB of KV cache per GPU ({result.effective.num_tokens.expected} tokens)")
+    assert rules(result) == {"CapacityPinned": Severity.INFO}
+
+
+def test_what_lies_inside_the_interval_is_refused_with_numbers_and_measuring_is_proposed() -> None:
+    _, result = assessed(between())
+    assert (result.verdict, result.decision) == (Verdict.DOES_NOT_FIT, Decision.REFUSE)
+    assert rules(result)["KVCacheTooSmall"] is Severity.ERROR
+    text = refusal(result)
+    assert "spec.admission.capacity Pinned gives it" in text
+    assert "less 0.15 GiB that stay free" in text
+    assert "Would fit: any one of maxModelLen" in text
+    assert text.endswith("it then may fit, and each start has another size")
+    assert assessed(between(), capacity="Profiled")[1].decision is Decision.ADMIT_WITH_WARNING
+
+
+def test_adjusting_renders_less_with_the_pinned_size_of_it() -> None:
+    spec, result = assessed(between(), policy="Adjust")
+    assert result.decision is Decision.ADMIT_ADJUSTED
+    effective = effective_values(spec, result)
+    assert effective.max_model_len is not None
+    assert effective.max_model_len < between()["maxModelLen"]
+    assert effective.kv_cache_memory_bytes is not None
+    assert "; pinned at" in accepted(result)[2]
+
+
+@pytest.mark.parametrize("admission", [{"policy": "Warn"}, {"skip": "we know better"}])
+def test_what_is_admitted_although_its_pinned_size_is_hopeless_is_measured(admission: dict[str, Any]) -> None:
+    spec, result = assessed(between(), **admission)
+    assert (result.verdict, result.decision) == (Verdict.DOES_NOT_FIT, Decision.ADMIT_WITH_WARNING)
+    assert rules(result)["CapacityNotPinned"] is Severity.WARNING
+    assert "CapacityPinned" not in rules(result)
+    effective = effective_values(spec, result)
+    assert (effective.kv_cache_memory_bytes, effective.num_gpu_blocks_override) == (None, None)
+    assert result.effective is not None
+    assert result.effective.request.capacity is Capacity.PROFILED
+
+
+def test_a_warned_guarantee_keeps_a_pinned_size_that_starts() -> None:
+    spec, result = assessed({"maxModelLen": 8192, "maxNumSeqs": 32}, policy="Warn")
+    assert result.verdict is Verdict.DOES_NOT_FIT
+    assert effective_values(spec, result).kv_cache_memory_bytes is not None
+    assert "CapacityNotPinned" not in rules(result)
+
+
+@pytest.mark.parametrize("vllm", [{"extraArgs": ["--worker-cls=corp.Worker"]}, {"version": "0.5.0"}])
+def test_what_cannot_be_predicted_is_not_pinned_and_not_refused(vllm: dict[str, Any]) -> None:
+    spec, result = assessed(FITS | vllm)
+    assert (result.verdict, result.decision) == (Verdict.UNKNOWN, Decision.ADMIT_WITH_WARNING)
+    effective = effective_values(spec, result)
+    assert (effective.kv_cache_memory_bytes, effective.num_gpu_blocks_override) == (None, None)
+
+
+@pytest.mark.parametrize("argument", ["--enable-sleep-mode", "--mm-ipc-gpu-memory-gb=2"])
+def test_an_option_that_takes_from_the_cache_excludes_pinning(argument: str) -> None:
+    _, result = assessed(FITS | {"extraArgs": [argument]})
+    assert (result.verdict, result.decision) == (Verdict.DOES_NOT_FIT, Decision.REFUSE)
+    (conflict,) = [finding for finding in result.findings if finding.rule.id == "CapacityConflict"]
+    assert "spec.admission.capacity Pinned" in conflict.message
+    assert argument.partition("=")[0] in conflict.message
+    _, profiled = assessed(FITS | {"extraArgs": [argument]}, capacity="Profiled")
+    assert "CapacityConflict" not in rules(profiled)
+
+
+def test_an_option_that_is_off_excludes_nothing() -> None:
+    _, result = assessed(FITS | {"extraArgs": ["--no-enable-sleep-mode", "--mm-ipc-gpu-memory-gb=0"]})
+    assert result.decision is Decision.ADMIT
+
+
+@pytest.mark.parametrize(
+    "vllm", [{"kvCacheMemoryBytes": 1 << 30}, {"extraArgs": ["--num-gpu-blocks-override=100"]}, {"extraArgs": ["--kv-cache-memory=1G"]}]
+)  # fmt: skip
+def test_two_sizes_are_an_error_of_the_schema(vllm: dict[str, Any]) -> None:
+    with pytest.raises(InvalidDocument) as refused:
+        spec_of(FITS | vllm, admission=PINNED)
+    (finding,) = refused.value.findings
+    if "kvCacheMemoryBytes" in vllm:
+        assert "admission.capacity Pinned" in finding.message
+        assert "vllm.kvCacheMemoryBytes" in finding.message
+    else:
+        assert "extraArgs sets an option that a field of the spec owns" in finding.message
+
+
+@pytest.mark.parametrize("size", [{"kv_cache_memory_bytes": "10G"}, {"num_gpu_blocks_override": 100}])
+def test_two_sizes_of_a_what_if_are_named(size: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest) as refused:
+        assess_request({**WHAT_IF, **size, "capacity": "pinned"})
+    (name,) = size
+    assert str(refused.value).startswith(f"--capacity Pinned and --{name.replace('_', '-')} both set the size")
+
+
+def test_a_what_if_is_pinned_in_any_case_and_takes_no_other_word() -> None:
+    assert assess_request({**WHAT_IF, "capacity": "pinned"}).findings[-1].rule.id == "CapacityPinned"
+    assert "CapacityPinned" not in rules(assess_request({**WHAT_IF, "capacity": "Profiled"}))
+    with pytest.raises(BadRequest, match="it must be one of Profiled, Pinned"):
+        assess_request({**WHAT_IF, "capacity": "Measured"})
+
+
+def test_a_gpu_without_room_for_the_weights_is_refused_for_them() -> None:
+    _, result = assessed({"maxModelLen": 1024, "maxNumSeqs": 1, "gpuMemoryUtilization": "0.5"})
+    assert result.decision is Decision.REFUSE
+    assert "WeightsTooLarge" in rules(result)
+    assert "Pinned" not in refusal(result)
