@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         Speculation,
         Workload,
     )
-    from kvgate.budget.settings import Resolved, resolve_settings
+    from kvgate.budget.settings import Resolved, accounting_for, resolve_settings
     from kvgate.budget.solver import (
         AdjustLimits,
         Adjustment,
@@ -133,6 +133,7 @@ _NAMES = {
     ),
     "settings": (
         "Resolved",
+        "accounting_for",
         "resolve_settings",
     ),
     "solver": (
@@ -210,6 +211,7 @@ __all__ = [
     "UnmodelledKind",
     "Verdict",
     "Workload",
+    "accounting_for",
     "accounting_of",
     "adjust",
     "alternatives",

@@ -23,6 +23,13 @@ DRAFT_HALF_ROWS = 4
 shows it."""
 
 
+OLDER_ENGINE = Fact(
+    name="engine",
+    value="V0",
+    why="this release falls back to it on this GPU, for this model, or because VLLM_USE_V1 says so",
+)
+
+
 class Compilation(Struct, frozen=True, kw_only=True):
     """Memory that torch.compile takes while it works inside the profile run, in bytes of one rank."""
 
@@ -161,7 +168,8 @@ def _peak_activation(run: Run) -> Term:
 def facts_of(run: Run) -> tuple[Fact, ...]:
     """Return the circumstances that decide the peak."""
     sampler = sampler_of(run.circumstances, run.accounting, run.accelerator)
-    return (sampler, compile_cache_of(run.circumstances, run.accounting)) if _tries_kernels(run) else (sampler,)
+    facts = (sampler, compile_cache_of(run.circumstances, run.accounting)) if _tries_kernels(run) else (sampler,)
+    return (OLDER_ENGINE, *facts) if run.accounting.has_both_engines and not run.accounting.v1_engine else facts
 
 
 def _margin(run: Run) -> int:

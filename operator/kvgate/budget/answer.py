@@ -13,8 +13,8 @@ from kvgate.budget.layout import Layout, lay_out
 from kvgate.budget.ledger import Ledger, ledger_of
 from kvgate.budget.pinned import Pin, pin
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Capacity
-from kvgate.budget.settings import Resolved, resolve_settings
-from kvgate.budget.versions import Accounting, accounting_of
+from kvgate.budget.settings import Resolved, accounting_for, resolve_settings
+from kvgate.budget.versions import Accounting
 
 _UNLIMITED = 1 << 62
 """Blocks of a pipeline stage without caches."""
@@ -126,7 +126,7 @@ def plan(request: BudgetRequest) -> Budget:
 
     Raises UnknownVersion for a release whose accounting is not known.
     """
-    accounting = accounting_of(request.vllm_version)
+    accounting = accounting_for(request)
     resolved = resolve_settings(request, accounting)
     speculation = request.settings.speculation
     lacks_drafts = speculation is not None and speculation.uses_own_layers and not request.shape.draft_layers

@@ -28,6 +28,8 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     """VLLM_USE_FLASHINFER_SAMPLER; None: it is not set."""
     compile_cache: CompileCache | None = None
     """`warm`: torch.compile finds the artefacts of an earlier start under VLLM_CACHE_ROOT; `cold`: it compiles."""
+    use_v1: bool | None = None
+    """VLLM_USE_V1, in releases that have both engines; None: the release chooses."""
     installed_by: Installation | None = None
     """`image`: vLLM's own image, which brings FlashInfer from 0.8.5 on; `pip`: the wheel alone, or another image."""
     usage_context: UsageContext | None = None
@@ -63,12 +65,12 @@ def sampler_of(told: Circumstances, accounting: Accounting, accelerator: Acceler
 def _sampler(told: Circumstances, accounting: Accounting, accelerator: Accelerator) -> tuple[str, str, str]:
     """Return (the sampler that is expected, another that is possible, why)."""
     mode, (least, most) = accounting.flashinfer_samples, accounting.flashinfer_capabilities
-    capability = accelerator.compute_capability
+    capability = accelerator.compute_capability or accelerator.likely_capability
     if told.sampler is not None:
         return told.sampler, "", "it is stated"
     if mode == "never":
         return "pytorch", "", "this release sorts"
-    if accelerator.vendor not in ("nvidia", "unknown"):
+    if (accelerator.likely_vendor or accelerator.vendor) not in ("nvidia", "unknown"):
         return "pytorch", "", "FlashInfer needs a GPU of NVIDIA"
     if capability is not None and not least <= capability <= most:
         return "pytorch", "", "FlashInfer does not run on this compute capability"

@@ -28,6 +28,10 @@ class Accelerator(Struct, frozen=True, kw_only=True):
     """True for a MIG slice, which has memory of its own and no links to its neighbours."""
     gpu_labels: tuple[str, ...] = ()
     """Values of the vendor's product label on a node that mean this accelerator."""
+    likely_vendor: str = ""
+    """Vendor of all known GPUs with so much memory, where only the memory is stated; nothing is refused because of it."""
+    likely_capability: tuple[int, int] | None = None
+    """Compute capability of all of them; None where they differ."""
     resource: str = "nvidia.com/gpu"
     """Extended resource that a pod requests."""
 

@@ -201,7 +201,7 @@ def _by_formula(run: Run, request: BudgetRequest, resolved: Resolved) -> Ledger:
     uncertainty = share_of(spread, share)
     if is_newer_than_known(request.vllm_version):
         uncertainty += fitted.NEWER_RELEASE.of(accelerator.memory_bytes).high
-    if accelerator.vendor != "nvidia":
+    if (accelerator.likely_vendor or accelerator.vendor) != "nvidia":
         uncertainty += (fitted.ROCM if accelerator.vendor == "amd" else fitted.OTHER_VENDOR).interval.high
     return _ledger(
         run,

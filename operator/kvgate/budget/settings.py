@@ -5,15 +5,24 @@ from fractions import Fraction
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.budget.model_shape import CrossAttention, FullAttention, ModelShape, RecurrentState
+from kvgate.budget.model_shape import CrossAttention, FullAttention, LatentAttention, ModelShape, RecurrentState
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
-from kvgate.budget.versions import ENGINE_BATCHED_TOKENS, Accounting, BatchLimits, parse_patch
+from kvgate.budget.versions import (
+    ENGINE_BATCHED_TOKENS,
+    Accounting,
+    BatchLimits,
+    accounting_of,
+    accounting_of_v0,
+    parse_patch,
+)
 
 _DRAFTS_ON_GPU = frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash", "dspark", "ngram_gpu"})
 """Methods of drafting for which the next batch need not wait on the CPU, so that asynchronous scheduling stays on."""
 V0_LONGEST_WHOLE_PROMPT = 32 * 1024
 """V0 cuts prompts in chunks of 2048 tokens where the context may be longer than this; on CUDA only (0.6 to 0.9, `EngineArgs`)."""
 V0_MAX_NUM_SEQS = 256
+V0_POOLING_TOKENS, V0_MEDIA_TOKENS = 32 * 1024, 5 * 1024
+"""V0's least defaults of max_num_batched_tokens for models that pool, and for those that take images or sounds."""
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
@@ -41,12 +50,11 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
     asked, limits = request.settings, _batch_limits(request, accounting)
     # throughput mode doubles the limits before they bound each other
     factor = 2 if accounting.performance_modes and asked.performance_mode == "throughput" else 1
-    default_seqs = factor * (V0_MAX_NUM_SEQS if runs_v0(request, accounting) else limits.max_num_seqs)
+    default_seqs = factor * (limits.max_num_seqs if accounting.v1_engine else V0_MAX_NUM_SEQS)
     max_model_len = _max_model_len(request, accounting)
     batched = asked.max_num_batched_tokens or factor * limits.max_num_batched_tokens
-    if asked.max_num_batched_tokens is None and runs_v0(request, accounting):
-        is_whole = max_model_len <= V0_LONGEST_WHOLE_PROMPT or request.accelerator.vendor == "amd"
-        batched = max(max_model_len, 2048) if is_whole and asked.enable_chunked_prefill is not True else 2048
+    if asked.max_num_batched_tokens is None and not accounting.v1_engine:
+        batched = _v0_batched_tokens(request, max_model_len)
     seqs = asked.max_num_seqs or default_seqs
     if asked.max_num_batched_tokens is None:
         whole_prompts = asked.enable_chunked_prefill is False
@@ -72,14 +80,53 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
     )
 
 
-def runs_v0(request: BudgetRequest, accounting: Accounting) -> bool:
-    """True where the V0 engine runs by default: before 0.8, and on GPUs of AMD before 0.9.2 (`_is_v1_supported_oracle`).
+def accounting_for(request: BudgetRequest) -> Accounting:
+    """Return the accounting of the engine that the release runs for this request. Raises UnknownVersion."""
+    accounting = accounting_of(request.vllm_version)
+    return accounting_of_v0(request.vllm_version) if _falls_back_to_v0(request, accounting) else accounting
 
-    Builds on the way to 0.9.2 run V0 in the logs of two sources.
+
+def _falls_back_to_v0(request: BudgetRequest, accounting: Accounting) -> bool:
+    """True where V0 runs although the release has V1 (0.8.5, 0.9.2, 0.10.0 and 0.10.2, `_is_v1_supported_oracle`).
+
+    Builds on the way to 0.9.2 run V0 on GPUs of AMD in the logs of two sources.
     """
-    has_v1 = parse_patch(request.vllm_version) >= (0, 9, 2) and "dev" not in request.vllm_version
-    is_late = request.accelerator.vendor in accounting.v0_vendors and not has_v1
-    return accounting.batched_tokens_cover_model_len or is_late
+    if not accounting.has_both_engines:
+        return False
+    if request.circumstances.use_v1 is not None:
+        return not request.circumstances.use_v1
+    gpu, shape = request.accelerator, request.shape
+    if (gpu.likely_vendor or gpu.vendor) in accounting.v0_vendors:
+        return parse_patch(request.vllm_version) < (0, 9, 2) or "dev" in request.vllm_version
+    capability = gpu.compute_capability or gpu.likely_capability
+    if capability is not None and capability < accounting.v0_below:
+        return True
+    if accounting.v0_runs_states and any(isinstance(mixer, RecurrentState) for mixer in shape.mixers):
+        return True
+    return any(isinstance(mixer, CrossAttention) for mixer in shape.mixers)
+
+
+def _v0_batched_tokens(request: BudgetRequest, max_model_len: int) -> int:
+    """Return V0's default of max_num_batched_tokens (0.8.5, `EngineArgs._set_default_args_v0` and `SchedulerConfig`).
+
+    V0 cuts prompts by itself only where they may be long, on GPUs of NVIDIA, and where nothing else is in the way.
+    """
+    asked, shape = request.settings, request.shape
+    is_cut = asked.enable_chunked_prefill
+    if is_cut is None:
+        has_obstacle = (
+            shape.pools
+            or bool(shape.encoders)
+            or any(isinstance(mixer, LatentAttention) for mixer in shape.mixers)
+            or any(isinstance(mixer, FullAttention) and mixer.sliding_window for mixer in shape.mixers)
+            or asked.speculation is not None
+            or asked.lora.enabled
+        )
+        is_cut = max_model_len > V0_LONGEST_WHOLE_PROMPT and request.accelerator.vendor != "amd" and not has_obstacle
+    tokens = 2048 if is_cut else max(max_model_len, 2048)
+    if shape.pools:
+        tokens = max(tokens, V0_POOLING_TOKENS)
+    return max(tokens, V0_MEDIA_TOKENS) if shape.encoders else tokens
 
 
 def _batch_limits(request: BudgetRequest, accounting: Accounting) -> BatchLimits:

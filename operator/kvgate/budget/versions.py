@@ -86,8 +86,14 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """Kinds of parallelism beside which vLLM does not fuse all-reduce (`enable_allreduce_rms_fusion`)."""
     reduces_alone_mib: dict[tuple[int, int], int] | None = None
     """Largest tensor in MiB, by capability and ranks, that FlashInfer reduces without a norm; None where it does not by default."""
+    has_both_engines: bool = False
+    """True where V0 is still there for what V1 cannot run (0.8 to 0.10, `_is_v1_supported_oracle`)."""
     v0_vendors: frozenset[str] = frozenset()
-    """Vendors of GPUs on which V0 still runs by default (`_is_v1_supported_oracle`); 0.9.2 runs V1."""
+    """Vendors of GPUs on which V0 runs by default; 0.9.2 runs V1."""
+    v0_below: tuple[int, int] = (0, 0)
+    """Compute capability from which V1 runs; below it V0 does."""
+    v0_runs_states: bool = False
+    """True where V0 runs models with recurrent states."""
     graphs_unmeasured_on: frozenset[str] = frozenset({"amd", "intel"})
     """Vendors of GPUs for which no graphs are captured before vLLM sizes the KV cache (`Worker.determine_available_memory`)."""
     sampler_half_rows: int = 19
@@ -267,7 +273,10 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "v1_engine": True,
         "flashinfer_samples": "installed",
         "whole_card_non_torch": True,
+        "has_both_engines": True,
         "v0_vendors": frozenset({"amd"}),
+        "v0_below": (8, 0),
+        "v0_runs_states": True,
     }),
     ((0, 9), {
         "falls_back_to_float16": True,
@@ -278,7 +287,14 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     }),
     ((0, 9, 2), {"engine_max_num_seqs": 128}),
     ((0, 10), {"v0_vendors": frozenset()}),
-    ((0, 11), {"pads_encoder_outputs": "budget", "nccl_in_budget": False, "full_graphs": True, "v0_reads_fp8_caches": False}),
+    ((0, 10, 2), {"v0_below": (0, 0), "v0_runs_states": False}),
+    ((0, 11), {
+        "has_both_engines": False,
+        "pads_encoder_outputs": "budget",
+        "nccl_in_budget": False,
+        "full_graphs": True,
+        "v0_reads_fp8_caches": False,
+    }),
     ((0, 11, 1), {"flashinfer_samples": "requested", "flashinfer_capabilities": ((7, 5), (12, 1))}),
     ((0, 12), {
         "defaults_to_unscaled_length": True,
@@ -420,6 +436,20 @@ def is_newer_than_known(version: str) -> bool:
 def accounting_of(version: str) -> Accounting:
     """Return the accounting of a release; a release newer than the table counts as the newest. Raises UnknownVersion below 0.6."""
     return _accounting(parse_patch(version))
+
+
+@lru_cache(maxsize=64)
+def accounting_of_v0(version: str) -> Accounting:
+    """Return the accounting of the V0 engine of a release that has both engines."""
+    return replace(
+        accounting_of(version),
+        v1_engine=False,
+        batched_tokens_cover_model_len=True,
+        whole_card_non_torch=False,
+        flashinfer_samples="never",
+        hybrid_kv_cache_manager=False,
+        engine_max_num_seqs=None,
+    )
 
 
 @lru_cache(maxsize=256)

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
 
+from kvgate import catalogue
 from kvgate.budget import (
     DEFAULT_VERSION,
     NOTHING_OBSERVED,
@@ -199,13 +201,28 @@ def _accelerator(known: Mapping[str, Any]) -> tuple[Accelerator | None, tuple[Fi
         listed_as = name or "this GPU"
         accelerator = Accelerator(
             name=listed_as, product=listed_as, memory_bytes=0, memory_low_bytes=0, memory_high_bytes=0, compute_capability=None,
-            vendor="unknown",
+            vendor="unknown", **_likely(memory_bytes),
         )  # fmt: skip
         message = "{name} is not in the catalogue: {gpu_memory_bytes} is used and its capabilities are not judged"
         remedy = "`kvgate gpus` lists those that are known"
         findings = (ACCELERATOR_NOT_LISTED.finding("gpu", words(message, name=listed_as), remedy),)
     exact = {"memory_bytes": memory_bytes, "memory_low_bytes": memory_bytes, "memory_high_bytes": memory_bytes}
     return replace(accelerator, **exact), findings
+
+
+@lru_cache(maxsize=64)
+def _likely(memory_bytes: int) -> dict[str, Any]:
+    """Return what all GPUs of the catalogue with so much memory have in common; drivers report up to 0.5 % more or less."""
+    alike = [
+        each
+        for each in catalogue.accelerators()
+        if each.memory_low_bytes * 199 <= memory_bytes * 200 <= each.memory_high_bytes * 201
+    ]
+    vendors, capabilities = {each.vendor for each in alike}, {each.compute_capability for each in alike}
+    return {
+        "likely_vendor": vendors.pop() if len(vendors) == 1 else "",
+        "likely_capability": capabilities.pop() if len(capabilities) == 1 else None,
+    }
 
 
 def _remarks(values: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Finding]:

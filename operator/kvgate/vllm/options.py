@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
-from kvgate.budget import BudgetRequest, EngineSettings, accounting_of, parse_patch, resolve_settings
+from kvgate.budget import BudgetRequest, EngineSettings, accounting_for, parse_patch, resolve_settings
 
 _TABLE = Path(__file__).parent / "data" / "options.json"
 Patch = tuple[int, int, int]
@@ -190,7 +190,12 @@ def _resolved_changes(before: str, after: str, request: BudgetRequest) -> Iterat
     sides = []
     for release in (before, after):
         around = (".".join(map(str, read)) for read in read_around(parse_patch(release)))
-        sides.append([resolve_settings(request, accounting_of(read)) for read in around])
+        sides.append(
+            [
+                resolve_settings(each, accounting_for(each))
+                for each in (replace(request, vllm_version=read) for read in around)
+            ]
+        )
     flags = {option.dest: option.flag for option in options().values()}
     for name in _RESOLVED:
         old, new = ([getattr(each, name) for each in side] for side in sides)

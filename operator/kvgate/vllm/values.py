@@ -206,10 +206,13 @@ def count(at_most: int) -> Reader:
 
 
 def item_limits(value: Any) -> tuple[tuple[str, int], ...]:
-    """`--limit-mm-per-prompt`: numbers of items, or objects with their `count`. Before 0.9 it was a text: `image=2,video=0`."""
-    if isinstance(value, str) and "=" in value and "{" not in value:
-        pairs = (part.partition("=") for part in value.split(","))
-        value = {name.strip(): int(count) if count.strip().isdecimal() else None for name, _, count in pairs}
+    """`--limit-mm-per-prompt`: numbers of items, or objects with their `count`.
+
+    Before 0.9 it was a text: `image=2,video=0`. vLLM prints it as Python does: `{'image': 2}`.
+    """
+    if isinstance(value, str) and (("=" in value and "{" not in value) or "'" in value):
+        pairs = (part.replace(":", "=").partition("=") for part in value.strip("{} ").split(","))
+        value = {name.strip(" '"): int(count) if count.strip().isdecimal() else None for name, _, count in pairs}
     limits = _object(value, '{"image": 1, "video": 0}')
     counts = {
         str(name): limit.get("count", 1) if isinstance(limit, Mapping) else limit for name, limit in limits.items()

@@ -96,7 +96,9 @@ MOVING: tuple[MovingVariable, ...] = (
         harmless=("",),
     ),
     MovingVariable(
-        name="VLLM_USE_V1", unmodelled="VLLM_USE_V1, vLLM's older engine", harmless=("", "1", "true", "True")
+        name="VLLM_USE_V1",
+        unmodelled="VLLM_USE_V1, vLLM's older engine",
+        harmless=("", "0", "1", "false", "true", "False", "True"),
     ),
     MovingVariable(
         name="VLLM_HUMMING_ONLINE_QUANT_CONFIG",
@@ -132,6 +134,7 @@ class TellingVariable(Struct, frozen=True, kw_only=True):
 _SWITCH: Mapping[str, Any] = {"1": True, "true": True, "0": False, "false": False}
 TELLING: tuple[TellingVariable, ...] = (
     TellingVariable(name="VLLM_USE_FLASHINFER_SAMPLER", setting="use_flashinfer_sampler", values=_SWITCH),
+    TellingVariable(name="VLLM_USE_V1", setting="use_v1", values=_SWITCH),
     TellingVariable(name="VLLM_DISABLE_COMPILE_CACHE", setting="compile_cache", values={"1": "cold", "true": "cold"}),
     TellingVariable(name="VLLM_ALLREDUCE_USE_SYMM_MEM", setting="symmetric_memory", values=_SWITCH),
     TellingVariable(name="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", setting="estimates_graphs", values=_SWITCH),

@@ -260,7 +260,7 @@ def test_copies_of_experts_are_named_by_their_option() -> None:
     ("name", "value", "is_known"),
     [
         ("VLLM_MLA_DISABLE", "1", False), ("VLLM_MLA_DISABLE", "0", True), ("VLLM_PP_LAYER_PARTITION", "10,26", False),
-        ("VLLM_USE_V1", "0", False), ("VLLM_USE_V1", "1", True), ("VLLM_USE_V1", None, False), ("NCCL_DEBUG", "INFO", True),
+        ("VLLM_USE_V1", "0", True), ("VLLM_USE_V1", "1", True), ("VLLM_USE_V1", None, False), ("NCCL_DEBUG", "INFO", True),
     ],
 )  # fmt: skip
 def test_a_variable_with_another_layout_leaves_the_verdict_open(

@@ -31,10 +31,25 @@ from kvgate.vllm.settings import (
 from kvgate.vllm.values import UnusableValue, truth
 
 FACTS = {
-    "model_config", "draft_config", "gpu", "gpu_memory_bytes", "shared_by", "vllm_version", "checkpoint_bytes", "weights_bytes",
-    "installed_by", "sampler", "use_flashinfer_sampler", "compile_cache", "usage_context", "links", "symmetric_memory",
-    "estimates_graphs", "capacity",
-}  # fmt: skip
+    "capacity",
+    "checkpoint_bytes",
+    "compile_cache",
+    "draft_config",
+    "estimates_graphs",
+    "gpu",
+    "gpu_memory_bytes",
+    "installed_by",
+    "links",
+    "model_config",
+    "sampler",
+    "shared_by",
+    "symmetric_memory",
+    "usage_context",
+    "use_flashinfer_sampler",
+    "use_v1",
+    "vllm_version",
+    "weights_bytes",
+}
 """Rows that are no options of vLLM."""
 CRD = structural_schema(Vllm)["properties"]
 
