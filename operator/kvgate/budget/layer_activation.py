@@ -147,6 +147,10 @@ def _profile(encoder: Encoder, item: MediaItem, run: Run) -> EncoderProfile:
     reckoned = max(one, item.reckoned_tokens) if run.accounting.pads_encoder_outputs else one
     budget = max(run.max_num_batched_tokens, reckoned)
     count = budget // max(1, reckoned)
+    if not run.accounting.v1_engine:
+        # V0 profiles whole prompts, each with as many items as a prompt may hold (0.8.5, `GPUModelRunnerBase._dummy_run`)
+        items = dict(run.items_of_prompt).get(item.modality, 1)
+        count = items * max(1, min(run.max_num_seqs, budget // max(1, items * reckoned)))
     patch_bytes = count * one * encoder.patches_per_token * run.element_bytes
     is_cut = any(matrix.cut is not Cut.WHOLE for matrix, _ in encoder.matrices)
     width, uncut = (

@@ -60,6 +60,8 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     graphs: GraphSettings = DEFAULT_GRAPHS
     modalities: tuple[str, ...] = ()
     """Modalities that the profile run encodes: `image`, `video`, `audio`."""
+    items_of_prompt: tuple[tuple[str, int], ...] = ()
+    """(modality, most items of a prompt), where the user limits them; V0 profiles whole prompts."""
     takes_embeddings: bool = False
     """True where prompts may hold images or sounds: the language model then takes embeddings instead of tokens."""
     draft_tokens: int = 0
@@ -147,6 +149,7 @@ def run_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, s
         enforce_eager=asked.enforce_eager,
         graphs=resolved.graphs,
         modalities=() if asked.skip_mm_profiling else modalities,
+        items_of_prompt=asked.limit_mm_per_prompt,
         takes_embeddings=bool(modalities),
         draft_tokens=request.draft_tokens,
         draft=draft,

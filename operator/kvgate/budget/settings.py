@@ -142,6 +142,12 @@ def profiled_seqs(request: BudgetRequest, resolved: Resolved, accounting: Accoun
     chosen it.
     """
     asked, other = request.settings, accounting.engine_max_num_seqs
+    if not accounting.v1_engine and request.shape.encoders:
+        # V0 profiles as many prompts as the batch holds with all their items (0.8.5, `GPUModelRunnerBase._dummy_run`)
+        limits = dict(asked.limit_mm_per_prompt)
+        items = (item for encoder in request.shape.encoders for item in encoder.items)
+        tokens = sum(limits.get(item.modality, 1) * item.tokens_within(resolved.max_model_len) for item in items)
+        return max(1, min(resolved.max_num_seqs, resolved.max_num_batched_tokens // max(1, tokens))), None
     is_open = request.circumstances.usage_context is None and asked.max_num_seqs is None and not request.is_whole
     if other is None or not is_open or asked.max_num_batched_tokens != ENGINE_BATCHED_TOKENS:
         return resolved.max_num_seqs, None

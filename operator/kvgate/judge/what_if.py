@@ -201,7 +201,7 @@ def _accelerator(known: Mapping[str, Any]) -> tuple[Accelerator | None, tuple[Fi
         listed_as = name or "this GPU"
         accelerator = Accelerator(
             name=listed_as, product=listed_as, memory_bytes=0, memory_low_bytes=0, memory_high_bytes=0, compute_capability=None,
-            vendor="unknown", **_likely(memory_bytes),
+            vendor="unknown", **({} if name else _likely(memory_bytes)),
         )  # fmt: skip
         message = "{name} is not in the catalogue: {gpu_memory_bytes} is used and its capabilities are not judged"
         remedy = "`kvgate gpus` lists those that are known"

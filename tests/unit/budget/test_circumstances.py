@@ -1,10 +1,13 @@
 """Circumstances of a start: what the ledger takes for known, and what it keeps open."""
 
+from typing import Any
+
 import pytest
 
 from kvgate.budget.answer import plan
 from kvgate.budget.circumstances import NOTHING_TOLD, Circumstances, UsageContext, compile_cache_of, sampler_of
 from kvgate.budget.interval import Interval, Term
+from kvgate.budget.request import Speculation
 from kvgate.budget.units import gib
 from kvgate.budget.versions import accounting_of
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
@@ -135,3 +138,73 @@ def test_what_the_server_prints_too_keeps_the_servers_default() -> None:
 def test_other_statements_say_nothing_about_the_program(settings: dict[str, int]) -> None:
     seqs, term = rows("H100-SXM-80GB", **settings)
     assert (seqs, [fact.name for fact in term.facts]) == (1024, ["sampler"])
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "model", "told", "engine"),
+    [
+        ("0.7.3", "H100-SXM-80GB", "Qwen/Qwen3-8B", {}, "V0"),
+        ("0.8.5", "H100-SXM-80GB", "Qwen/Qwen3-8B", {}, "V1"),
+        ("0.8.5", "H100-SXM-80GB", "Qwen/Qwen3-8B", {"use_v1": False}, "V0"),
+        ("0.10.1", "T4-16GB", "Qwen/Qwen3-8B", {}, "V0"),
+        ("0.10.1", "T4-16GB", "Qwen/Qwen3-8B", {"use_v1": True}, "V1"),
+        ("0.10.2", "T4-16GB", "Qwen/Qwen3-8B", {}, "V1"),
+        ("0.11.0", "H100-SXM-80GB", "Qwen/Qwen3-8B", {"use_v1": False}, "V1"),
+        ("0.9.1", "MI300X-192GB", "Qwen/Qwen3-8B", {}, "V0"),
+        ("0.9.2", "MI300X-192GB", "Qwen/Qwen3-8B", {}, "V1"),
+        ("0.9.2.dev364+g1f3a", "MI300X-192GB", "Qwen/Qwen3-8B", {}, "V0"),
+        ("0.10.1", "H100-SXM-80GB", "state-spaces/mamba-2.8b-hf", {}, "V0"),
+        ("0.10.2", "H100-SXM-80GB", "state-spaces/mamba-2.8b-hf", {}, "V1"),
+    ],
+)
+def test_the_engine_follows_from_the_release_the_gpu_the_model_and_the_variable(
+    version: str, gpu: str, model: str, told: dict[str, bool], engine: str
+) -> None:
+    request = new_request(
+        shape=catalogue_shape(model), accelerator=catalogue_accelerator(gpu), vllm_version=version,
+        circumstances=Circumstances(**told),
+    )  # fmt: skip
+    ledger = plan(request).stages[0].ledger
+    assert ledger is not None
+    assert dict(ledger.lines[1].inputs)["runner"] == engine
+    falls_back = engine == "V0" and version != "0.7.3"
+    assert ("engine" in [fact.name for fact in ledger.lines[1].facts]) is falls_back
+
+
+@pytest.mark.parametrize(
+    ("gpu", "settings", "tokens"),
+    [
+        ("T4-16GB", {"max_model_len": 8192}, 8192),
+        ("T4-16GB", {"max_model_len": 1024}, 2048),
+        ("T4-16GB", {"max_model_len": 40_960}, 2048),
+        ("T4-16GB", {"max_model_len": 40_960, "enable_chunked_prefill": False}, 40_960),
+        ("T4-16GB", {"max_model_len": 8192, "enable_chunked_prefill": True}, 2048),
+        (
+            "T4-16GB",
+            {"max_model_len": 40_960, "speculation": Speculation(method="ngram", num_speculative_tokens=2)},
+            40_960,
+        ),
+        ("MI300X-192GB", {"max_model_len": 40_960}, 40_960),
+    ],
+)
+def test_v0_takes_whole_prompts_unless_they_may_be_long(gpu: str, settings: dict[str, Any], tokens: int) -> None:
+    request = new_request(accelerator=catalogue_accelerator(gpu), vllm_version="0.9.1", **settings)
+    resolved = plan(request).resolved
+    assert (resolved.max_num_batched_tokens, resolved.max_num_seqs) == (tokens, 256)
+
+
+def test_v0_profiles_whole_prompts_with_their_images() -> None:
+    """gemma-3-27b-it with 50 images a prompt logged 3.73 GiB (0.8.0rc3, V0, issue 16378)."""
+
+    def profiled(**settings: Any) -> dict[str, int | str]:
+        request = new_request(
+            shape=catalogue_shape("google/gemma-3-27b-it"), accelerator=H100, vllm_version="0.8.5", tensor=4,
+            circumstances=Circumstances(use_v1=False), max_num_batched_tokens=16384, max_num_seqs=64, **settings,
+        )  # fmt: skip
+        ledger = plan(request).stages[0].ledger
+        assert ledger is not None
+        return dict(ledger.lines[1].inputs)
+
+    one, fifty = profiled(), profiled(limit_mm_per_prompt=(("image", 50),))
+    assert (one["sampler_rows"], fifty["sampler_rows"]) == (64, 1)
+    assert int(fifty["encoder_bytes"]) * 64 == int(one["encoder_bytes"]) * 50

@@ -3,7 +3,7 @@
 import pytest
 
 from kvgate.budget.request import Speculation
-from kvgate.vllm.values import UnusableValue, graph_settings, layers, optimization_level, speculation
+from kvgate.vllm.values import UnusableValue, graph_settings, item_limits, layers, optimization_level, speculation
 
 
 @pytest.mark.parametrize("value", ["mtp", "[1]", 3, {"num_speculative_tokens": -1}, {"num_speculative_tokens": True}])
@@ -31,6 +31,19 @@ def test_a_speculative_config_is_read_with_the_method_that_its_name_decides(
     config: dict[str, object], read: Speculation
 ) -> None:
     assert speculation(config) == read
+
+
+@pytest.mark.parametrize(
+    "value", [{"image": 2, "video": 0}, '{"image": 2, "video": 0}', "image=2,video=0", "{'image': 2, 'video': 0}"]
+)
+def test_limits_of_items_are_read_in_every_form_that_vllm_takes_or_prints(value: object) -> None:
+    assert item_limits(value) == (("image", 2), ("video", 0))
+
+
+@pytest.mark.parametrize("value", ["{'image': many}", "'", "image", 7])
+def test_what_is_no_limit_of_items_is_told_so(value: object) -> None:
+    with pytest.raises(UnusableValue):
+        item_limits(value)
 
 
 def test_every_problem_of_a_speculative_config_is_told_at_once() -> None:
