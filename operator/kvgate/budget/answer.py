@@ -80,7 +80,7 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
         )
         return low, expected, high
 
-    @cached_property
+    @property
     def verdict(self) -> Verdict:
         """Verdict of the arithmetic alone; the rules judge settings that vLLM refuses for other reasons."""
         usable = self.usable_blocks
@@ -112,7 +112,7 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
         """Bytes of the demand on the tightest rank."""
         return self.demand.blocks * self.tightest.bytes_per_block if self.demand and self.tightest else None
 
-    @cached_property
+    @property
     def headroom(self) -> Interval | None:
         """Bytes of the tightest rank beyond the demand; negative where it does not fit."""
         usable, stage = self.usable_blocks, self.tightest

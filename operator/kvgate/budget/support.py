@@ -202,9 +202,9 @@ def cache_refusals(request: BudgetRequest) -> Iterator[tuple[str, str]]:
             f"with the KV cache format nvfp4, {accelerator.name} cannot divide tokens over ranks",
         )
     # pages are sized by the requested dtype, but some kernels keep their own all the same (Kimi-Linear)
-    fixed = {
+    fixed = (
         mixer.state_dtype for mixer in shape.mixers if isinstance(mixer, RecurrentState) and mixer.fixed_state_dtype
-    }
+    )
     if state_dtype != "auto" and any(dtype and DTYPE_BYTES[state_dtype] < DTYPE_BYTES[dtype] for dtype in fixed):
         yield (
             "mamba_ssm_cache_dtype",

@@ -19,6 +19,8 @@ def look_up_adapters(
     lora_modules: object, *, model: str, max_lora_rank: int | None, version: str, models: PublishedModels
 ) -> Iterator[Finding]:
     """Yield a finding for each adapter of `--lora-modules` that vLLM refuses, or that was made for another model."""
+    if not lora_modules:
+        return
     try:
         release = parse_patch(version)[:2]
     except UnknownVersion:

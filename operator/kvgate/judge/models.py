@@ -245,6 +245,7 @@ def look_up_gguf(name: str, version: str) -> tuple[Finding, ...]:
     return ()
 
 
+@lru_cache(maxsize=1024)
 def look_up_model_class(shape: ModelShape, version: str) -> tuple[Finding, ...]:
     """Return the findings about a model class that the release does not have yet, or no longer has.
 

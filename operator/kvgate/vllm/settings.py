@@ -286,6 +286,7 @@ DECIDING = frozenset(
 """Names of the settings without whose value no verdict is possible."""
 
 _UNMODELLED = {setting.name: setting for setting in SETTINGS if setting.unmodelled}
+_JOINED = {*_PARTS_OF_SPECULATION, "eplb_config"}
 _WHAT_IFS = {setting.name: setting for setting in WHAT_IFS}
 _ROW = {setting.name: row for row, setting in enumerate(SETTINGS)}
 _BUDGET = {setting.name: tuple(setting.budget.rpartition(".")[::2]) for setting in SETTINGS if setting.budget}
@@ -332,6 +333,8 @@ def _in_order(given: Mapping[str, Any], among: Mapping[str, Setting]) -> list[Se
 def with_whole_configs(given: Mapping[str, Any]) -> dict[str, Any]:
     """Join the options that each give one key of the speculative config; a config that is given itself wins over them. Take redundant
     experts out of `--eplb-config`, which has replaced an option of its own (0.10.2)."""
+    if given.keys().isdisjoint(_JOINED):
+        return dict(given)
     parts = {key: given[name] for name, key in _PARTS_OF_SPECULATION.items() if given.get(name) is not None}
     rest = {name: value for name, value in given.items() if name not in _PARTS_OF_SPECULATION}
     if parts and not rest.get("speculative_config"):
@@ -369,6 +372,8 @@ def unmodelled_kinds(given: Mapping[str, Any], release: Release) -> tuple[str, .
         for setting in _in_order(given, _UNMODELLED)
         if (value := given[setting.name]) and value not in setting.harmless
     }
+    if not kinds:
+        return ()
     overrides = given.get("hf_overrides")
     gives_length = given.get("max_model_len") not in (None, AUTO_MAX_MODEL_LEN, "auto", "-1")
     if gives_length:

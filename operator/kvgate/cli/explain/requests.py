@@ -48,7 +48,7 @@ def _answer(line: bytes, calibration: Calibration, models: PublishedModels) -> s
         value = values.get("id")
         if isinstance(value, float) and not isfinite(value):  # few programs can read 1e999: echo it as a text
             value = _written_identifier(line) or value
-        identifier = json_text(value, is_compact=True)
+        identifier = str(value) if type(value) is int else json_text(value, is_compact=True)
         assessment = assess_request(values, calibration=calibration, naming=vllm_name, models=models)
         return _written(identifier, to_json(None, assessment))
     except BadRequest as error:
