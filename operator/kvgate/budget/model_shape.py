@@ -325,7 +325,7 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True, dict
     @cached_property
     def is_sparse(self) -> bool:
         """True for a mixture of experts."""
-        return any(isinstance(mlp, SparseMlp) for layer, _ in self.distinct_layers for mlp in layer.mlps)
+        return has_experts(self, 0, len(self.layers))
 
     @cached_property
     def is_hybrid(self) -> bool:
@@ -372,3 +372,15 @@ def distinct_layers(shape: ModelShape, first: int, last: int) -> tuple[tuple[Lay
     part = shape.layers[first:last]
     by_identity, counts = {id(layer): layer for layer in part}, Counter(map(id, part))
     return tuple((by_identity[key], count) for key, count in counts.items())
+
+
+@lru_cache(maxsize=4096)
+def different_layers(shape: ModelShape, first: int, last: int) -> tuple[LayerShape, ...]:
+    """Return every different layer of the layers first ≤ i < last once."""
+    return tuple(layer for layer, _ in distinct_layers(shape, first, last))
+
+
+@lru_cache(maxsize=4096)
+def has_experts(shape: ModelShape, first: int, last: int) -> bool:
+    """True where one of the layers first ≤ i < last is a mixture of experts."""
+    return any(isinstance(mlp, SparseMlp) for layer in different_layers(shape, first, last) for mlp in layer.mlps)

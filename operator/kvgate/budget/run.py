@@ -1,6 +1,6 @@
 """The profile run of one rank of one pipeline stage, in which vLLM measures the memory that it needs."""
 
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from sys import maxsize
 
 from msgspec import Struct
@@ -18,8 +18,8 @@ from kvgate.budget.model_shape import (
     LayerShape,
     ModelShape,
     SharedCache,
-    SparseMlp,
-    distinct_layers,
+    different_layers,
+    has_experts,
 )
 from kvgate.budget.request import (
     DEFAULT_GRAPHS,
@@ -40,7 +40,7 @@ MAX_CONTEXT_CHUNK_TOKENS = 64 * 1024
 """MLA up-projects at most this much context at a time (`determine_chunked_prefill_workspace_size`)."""
 
 
-class Run(Struct, frozen=True, kw_only=True, dict=True):
+class Run(Struct, frozen=True, kw_only=True):
     """The profile run of a rank; every term of the ledger except the weights is a function of this.
 
     Symbols in formulas: T max_num_batched_tokens, S rows of the sampler, V vocabulary, H hidden size, I intermediate size of
@@ -83,10 +83,10 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     def num_layers(self) -> int:
         return self.stage[1] - self.stage[0]
 
-    @cached_property
+    @property
     def layers(self) -> tuple[LayerShape, ...]:
         """Every different layer of the stage once."""
-        return tuple(layer for layer, _ in distinct_layers(self.shape, *self.stage))
+        return different_layers(self.shape, *self.stage)
 
     @property
     def has_sampler(self) -> bool:
@@ -97,11 +97,11 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
         """True on the first stage of a model that encodes images or sounds before the language model runs."""
         return self.stage[0] == 0 and bool(self.modalities)
 
-    @cached_property
+    @property
     def is_sparse(self) -> bool:
-        return any(isinstance(mlp, SparseMlp) for layer in self.layers for mlp in layer.mlps)
+        return has_experts(self.shape, *self.stage)
 
-    @cached_property
+    @property
     def v2_runner(self) -> bool:
         return runs_on_v2(self.shape, self.accounting)
 

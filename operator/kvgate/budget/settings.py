@@ -1,6 +1,7 @@
 """vLLM's arguments as it runs them: defaults, and the limits that arguments set to each other."""
 
 from fractions import Fraction
+from functools import lru_cache
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -224,6 +225,7 @@ def state_mode(shape: ModelShape, asked: EngineSettings, accounting: Accounting)
     return next((mode for mode in (wanted, "align") if mode in modes), "none")
 
 
+@lru_cache(maxsize=1024)
 def runs_on_v2(shape: ModelShape, accounting: Accounting) -> bool:
     """Return whether the release runs the model on the V2 runner by default; it needs a model that generates text before 0.29."""
     if shape.pools and accounting.v2_runner_architectures is not None:

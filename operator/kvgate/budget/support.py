@@ -151,6 +151,7 @@ def _turboquant_refusal(
     return None
 
 
+@lru_cache(maxsize=1024)
 def _is_sparse(shape: ModelShape) -> bool:
     return any(isinstance(mixer, LatentAttention) and mixer.is_sparse for mixer in shape.mixers)
 

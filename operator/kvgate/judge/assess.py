@@ -257,6 +257,8 @@ def _request(
     if facts.shape is None or facts.accelerator is None:
         raise ValueError("a budget needs a model and an accelerator")
     declared, settings, shared_by = spec.workload, _settings(spec.vllm, extra.known), spec.accelerator.shared_by
+    if settings.speculation is not None:
+        settings = replace(settings, speculation=own_layers(settings.speculation, spec.model.name))
     accelerator = facts.accelerator
     if spec.accelerator.claim == "GpuMemory":  # the container sees its part alone, and nothing of its neighbours
         accelerator, shared_by = part_of(accelerator, shared_by), 1
@@ -267,7 +269,7 @@ def _request(
         shared_by=shared_by,
         draft=facts.draft,
         vllm_version=spec.vllm.version,
-        settings=replace(settings, speculation=own_layers(settings.speculation, spec.model.name)),
+        settings=settings,
         guarantee=spec.admission.guarantee or (Guarantee.WORKLOAD if declared else Guarantee.FULL_CONTEXT),
         workload=Workload(**declared.model_dump()) if declared else None,
         capacity=spec.admission.capacity,

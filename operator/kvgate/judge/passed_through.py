@@ -136,9 +136,14 @@ class PodEnvironment(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
+_NO_ENVIRONMENT = PodEnvironment()
+
+
 def read_environment(spec: InferenceDeploymentSpec) -> PodEnvironment:
     """Read template.env. A value in a Secret is not known, and counts as one that changes something."""
     variables = spec.template.env or ()
+    if not variables:
+        return _NO_ENVIRONMENT
     return PodEnvironment(
         kinds=tuple(row.unmodelled for each in variables if (row := moving(each.name, _text(each))) and row.unmodelled),
         told=told_by({each.name: each.value or "" for each in variables if each.secret_key_ref is None}),
