@@ -37,12 +37,6 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     `engine` (an engine that a program builds itself)."""
     links: Links | None = None
     """Links between the GPUs of an engine, where the product's name leaves it open."""
-    attention_backend: str | None = None
-    """vLLM's name of the attention backend, in capitals; None: vLLM chooses."""
-    disable_custom_all_reduce: bool = False
-    """True for `--disable-custom-all-reduce`, which leaves vLLM's own buffers for small reductions out."""
-    symmetric_memory: bool | None = None
-    """VLLM_ALLREDUCE_USE_SYMM_MEM; None: the release's default."""
     estimates_graphs: bool | None = None
     """VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS; None: the release's default."""
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from kvgate.budget import fitted
 from kvgate.budget.fitted import Fitted
 from kvgate.budget.hardware import Accelerator
-from kvgate.budget.interval import Interval
+from kvgate.budget.interval import Fact, Interval
 from kvgate.budget.run import Run
 from kvgate.budget.units import GIB, KIB, MIB, round_up
 
@@ -82,10 +82,23 @@ def communicators(run: Run) -> Interval:
         return fitted.STAGES.interval if cut.pipeline > 1 else Interval.exactly(0)
     if accelerator.vendor == "amd":
         return fitted.RCCL.interval
-    if accelerator.vendor == "unknown" and accelerator.memory_bytes // GIB in _SIZES_WITH_NVLINK:
+    if not links_of(run).is_known:
         with_links = _over_nvlink(replace(run, accelerator=replace(accelerator, nvlink=True)))
         return Interval(low=_over_pcie(run).low, expected=with_links.expected, high=with_links.high)
     return _over_nvlink(run) if accelerator.nvlink else _over_pcie(run)
+
+
+def links_of(run: Run) -> Fact:
+    """Return the links between the GPUs of the engine: as they are told, or as the product has them."""
+    accelerator, told = run.accelerator, run.circumstances.links
+    if told is None and accelerator.vendor == "unknown" and accelerator.memory_bytes // GIB in _SIZES_WITH_NVLINK:
+        return Fact(
+            name="links", value="NVLink", other="PCIe", why="the GPU has no name, and most of its size have NVLink"
+        )
+    if told is None and accelerator.vendor not in ("nvidia", "unknown"):
+        return Fact(name="links", value="of its vendor", why="NVLink and its buffers are NVIDIA's")
+    why = "they are stated" if told else "the product has them" if accelerator.nvlink else "the product has no NVLink"
+    return Fact(name="links", value="NVLink" if accelerator.nvlink else "PCIe", why=why)
 
 
 _SIZES_WITH_NVLINK = frozenset({39, 79, 93, 94, 139, 178, 184, 267, 276})

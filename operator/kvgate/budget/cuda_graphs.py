@@ -1,7 +1,7 @@
 """The reserve for CUDA graphs: how many vLLM captures, and what its estimate takes for them."""
 
 from kvgate.budget import fitted
-from kvgate.budget.interval import Interval, Term
+from kvgate.budget.interval import Fact, Interval, Term
 from kvgate.budget.lora import graph_cases
 from kvgate.budget.model_shape import CompressedAttention, LatentAttention, RecurrentState
 from kvgate.budget.run import Run
@@ -9,7 +9,7 @@ from kvgate.budget.run import Run
 
 def cuda_graphs(run: Run) -> Term:
     """Return the reserve that vLLM takes out of the budget for CUDA graphs; exactly 0 where the release takes none."""
-    deducted = captures_graphs(run) and run.accounting.deducts_graphs(run.accelerator.vendor, v2_runner=run.v2_runner)
+    deducted = captures_graphs(run) and _is_deducted(run)
     mixers = [mixer for layer in run.layers for mixer in layer.mixers]
     # experts, MLA and recurrent states consist of many small kernels
     is_complex = run.is_sparse or any(
@@ -27,6 +27,7 @@ def cuda_graphs(run: Run) -> Term:
         if deducted
         else "0: this release takes nothing out of the budget",
         source="vLLM 0.19 and 0.29, profile_cudagraph_memory; estimates in 40 logs",
+        facts=() if run.circumstances.estimates_graphs is None else (_TOLD_ON if deducted else _TOLD_OFF,),
         inputs=(
             ("piece_bytes", fit.interval.expected),
             ("piecewise_graphs", piecewise),
@@ -50,6 +51,19 @@ def _with_unknowns(run: Run, estimate: Interval) -> Interval:
     if run.draft_tokens or run.lora.enabled:
         unknown = max(unknown, fitted.UNTRIED_GRAPHS.of(estimate.expected).high)
     return Interval(low=estimate.low, expected=estimate.expected, high=max(estimate.high, estimate.expected + unknown))
+
+
+_TOLD = "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS says so, where the release captures graphs for an estimate"
+_TOLD_ON = Fact(name="reserve for graphs", value="deducted", why=_TOLD)
+_TOLD_OFF = Fact(name="reserve for graphs", value="not deducted", why=_TOLD)
+
+
+def _is_deducted(run: Run) -> bool:
+    """True where the estimate counts; the variable decides in every release that captures graphs for one (0.18 to 0.33)."""
+    vendor, told = run.accelerator.vendor, run.circumstances.estimates_graphs
+    if told is None:
+        return run.accounting.deducts_graphs(vendor, v2_runner=run.v2_runner)
+    return told and run.accounting.captures_graphs(vendor, v2_runner=run.v2_runner)
 
 
 def captures_graphs(run: Run) -> bool:

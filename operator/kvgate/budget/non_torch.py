@@ -1,7 +1,7 @@
 """Memory outside torch's allocator: what is in use before vLLM's snapshot, and what kernels and communicators take after it."""
 
 from kvgate.budget import fitted
-from kvgate.budget.collectives import all_reduce_workspace_bytes, communicators
+from kvgate.budget.collectives import all_reduce_workspace_bytes, communicators, links_of
 from kvgate.budget.cuda_graphs import captures_graphs
 from kvgate.budget.hardware import Accelerator, Parallelism
 from kvgate.budget.interval import Interval, Term
@@ -14,18 +14,17 @@ def non_torch(run: Run) -> Term:
     # from 0.27 on vLLM reads the figure before it captures graphs, and their part of it is in the estimate of the graphs
     captured = captures_graphs(run) and run.accounting.captures_graphs(run.accelerator.vendor, v2_runner=run.v2_runner)
     kernels = _kernels(run, after_graphs=captured and not run.accounting.consumed_accounting)
+    found = links_of(run)
     links, workspace_bytes = communicators(run), all_reduce_workspace_bytes(run)
     return Term(
         name="non_torch",
         amount=kernels + links + Interval.exactly(workspace_bytes),
         formula="kernels + links + all_reduce_workspace",
+        facts=(found,) if run.parallelism.tensor > 1 else (),
         source="logged starts; vLLM 0.11 and 0.19, MemorySnapshot; NCCL 2.21 and FlashInfer 0.6, buffers",
         inputs=(
             ("tensor_parallel_size", run.parallelism.tensor),
-            (
-                "links",
-                "NVLink" if run.accelerator.nvlink else "PCIe" if run.accelerator.vendor == "nvidia" else "not known",
-            ),
+            ("links", found.value if run.accelerator.vendor == "nvidia" or run.circumstances.links else "not known"),
             ("nccl", "counted" if run.accounting.nccl_in_budget else "before the snapshot"),
             ("kernels_bytes", kernels.expected),
             ("links_bytes", links.expected),

@@ -138,7 +138,7 @@ def run_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, s
     seqs, other_seqs = profiled_seqs(request, resolved, accounting)
     return Run(
         shape=shape,
-        accelerator=request.accelerator,
+        accelerator=_as_linked(request.accelerator, request.circumstances.links),
         accounting=accounting,
         parallelism=asked.parallelism,
         # lengths that take the same memory become one length, so that what-ifs about the context ask for the same run again
@@ -161,6 +161,11 @@ def run_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, s
         circumstances=request.circumstances,
         fuses_kernels=asked.optimization_level not in (0, 1),
     )
+
+
+def _as_linked(accelerator: Accelerator, links: str | None) -> Accelerator:
+    """Return the GPU with the links that are told; its product may have either."""
+    return accelerator if links is None else replace(accelerator, nvlink=links == "nvlink")
 
 
 @lru_cache(maxsize=1024)

@@ -116,8 +116,6 @@ SETTINGS: tuple[Setting, ...] = (
             help="server: vllm serve; llm: the class LLM; engine: an engine that a program builds itself."),
     Setting(name="links", read=one_of("nvlink", "pcie"), budget="circumstances.links",
             help="Links between the GPUs: nvlink or pcie."),
-    Setting(name="symmetric_memory", read=truth, budget="circumstances.symmetric_memory", is_switch=True,
-            help="VLLM_ALLREDUCE_USE_SYMM_MEM."),
     Setting(name="estimates_graphs", read=truth, budget="circumstances.estimates_graphs", is_switch=True,
             help="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS."),
     # Lengths, batches and the KV cache.
@@ -161,8 +159,6 @@ SETTINGS: tuple[Setting, ...] = (
             help="Move experts between GPUs while serving."),
     Setting(name="enable_elastic_ep", read=truth, budget="parallelism.elastic", is_switch=True,
             help="Let data parallel ranks be added later; the memory of each stays as it is."),
-    Setting(name="disable_custom_all_reduce", read=truth, budget="circumstances.disable_custom_all_reduce", is_switch=True,
-            help="Reduce with NCCL alone."),
     # Blocks, CUDA graphs, scheduling.
     Setting(name="block_size", read=whole(16384), budget="block_size", owner=_SPEC, help="Tokens of a KV cache block."),
     Setting(name="enforce_eager", read=truth, budget="enforce_eager", owner=_SPEC, is_switch=True, help="Run without CUDA graphs."),
@@ -254,8 +250,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="all2all_backend", is_mentioned=True, harmless=("allgather_reducescatter", "naive")),
     Setting(name="mm_ipc_gpu_memory_gb", is_mentioned=True, harmless=(0,)),
     Setting(name="mm_processor_device", is_mentioned=True, harmless=("auto", "cpu")),
-    Setting(name="attention_backend", read=values.backend_name, budget="circumstances.attention_backend", is_mentioned=True,
-            harmless=("auto",), help="Attention backend: FLASH_ATTN, FLASHINFER, TRITON_ATTN …"),
+    Setting(name="attention_backend", is_mentioned=True, harmless=("auto",)),
     Setting(name="model_impl", is_mentioned=True, harmless=("auto", "vllm")),
     Setting(name="worker_extension_cls", is_mentioned=True, harmless=("",)),
 )  # fmt: skip
@@ -280,9 +275,9 @@ _PARTS_OF_SPECULATION = {
 }
 """Options that each give one key of `--speculative-config`: since 0.22, and those of V0 up to 0.8."""
 
-DECIDING = frozenset(
-    setting.name for setting in SETTINGS if (setting.is_asked and not setting.is_mentioned) or setting.unmodelled
-).union(_PARTS_OF_SPECULATION)
+DECIDING = frozenset(setting.name for setting in SETTINGS if setting.is_asked or setting.unmodelled).union(
+    _PARTS_OF_SPECULATION
+)
 """Names of the settings without whose value no verdict is possible."""
 
 _UNMODELLED = {setting.name: setting for setting in SETTINGS if setting.unmodelled}

@@ -142,12 +142,6 @@ def tokens_or_auto(value: Any) -> int:
     return AUTO_MAX_MODEL_LEN if value in (AUTO_MAX_MODEL_LEN, "-1", "auto") else int(read_tokens(value))
 
 
-def backend_name(value: Any) -> str | None:
-    """The name of an attention backend in capitals; None for `auto`."""
-    name = text(value).upper()
-    return None if name == "AUTO" else name
-
-
 def installation(value: Any) -> str:
     """`image` for vLLM's own image, which may be written `docker image`; `pip` for anything else."""
     return str(one_of("image", "pip")("image" if value == "docker image" else value))

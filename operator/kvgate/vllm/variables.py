@@ -86,6 +86,8 @@ class MovingVariable(Struct, frozen=True, kw_only=True):
 
 
 _OFF = ("", "0", "false", "False")
+_SWITCHED = (*_OFF, "1", "true", "True")
+"""Values that `TELLING` reads, so that the budget knows what they do."""
 MOVING: tuple[MovingVariable, ...] = (
     MovingVariable(
         name="VLLM_MLA_DISABLE", unmodelled="VLLM_MLA_DISABLE, another layout of the KV cache", harmless=_OFF
@@ -111,8 +113,10 @@ MOVING: tuple[MovingVariable, ...] = (
         harmless=_OFF,
     ),
     MovingVariable(name="VLLM_ENABLE_STARTUP_PLAN", unmodelled="", harmless=_OFF),
-    MovingVariable(name="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", unmodelled=""),
+    MovingVariable(name="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", unmodelled="", harmless=_SWITCHED),
     MovingVariable(name="VLLM_USE_V2_MODEL_RUNNER", unmodelled=""),
+    MovingVariable(name="VLLM_DISABLE_COMPILE_CACHE", unmodelled="", harmless=_SWITCHED),
+    MovingVariable(name="VLLM_USE_FLASHINFER_SAMPLER", unmodelled="", harmless=_SWITCHED),
     MovingVariable(name="VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE", unmodelled=""),
     MovingVariable(name="VLLM_SPARSE_INDEXER_MAX_LOGITS_MB", unmodelled=""),
     MovingVariable(name="VLLM_DEEPEP_BUFFER_SIZE_MB", unmodelled=""),
@@ -136,23 +140,17 @@ TELLING: tuple[TellingVariable, ...] = (
     TellingVariable(name="VLLM_USE_FLASHINFER_SAMPLER", setting="use_flashinfer_sampler", values=_SWITCH),
     TellingVariable(name="VLLM_USE_V1", setting="use_v1", values=_SWITCH),
     TellingVariable(name="VLLM_DISABLE_COMPILE_CACHE", setting="compile_cache", values={"1": "cold", "true": "cold"}),
-    TellingVariable(name="VLLM_ALLREDUCE_USE_SYMM_MEM", setting="symmetric_memory", values=_SWITCH),
     TellingVariable(name="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", setting="estimates_graphs", values=_SWITCH),
 )
-BACKEND_VARIABLE = "VLLM_ATTENTION_BACKEND"
-"""Variable that named the attention backend before `--attention-backend` did."""
 
 
 def told_by(variables: Mapping[str, str]) -> dict[str, Any]:
     """Return the circumstances that variables tell, by the names of `vllm/settings.py`."""
-    told = {
+    return {
         row.setting: row.values[text]
         for row in TELLING
         if (text := variables.get(row.name, "").strip().lower()) in row.values
     }
-    if backend := variables.get(BACKEND_VARIABLE, "").strip():
-        told["attention_backend"] = backend.upper()
-    return told
 
 
 ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvgate.budget.answer import plan
-from kvgate.budget.circumstances import NOTHING_TOLD, Circumstances, UsageContext, compile_cache_of, sampler_of
+from kvgate.budget.circumstances import NOTHING_TOLD, Circumstances, Links, UsageContext, compile_cache_of, sampler_of
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.request import Speculation
 from kvgate.budget.units import gib
@@ -208,3 +208,52 @@ def test_v0_profiles_whole_prompts_with_their_images() -> None:
     one, fifty = profiled(), profiled(limit_mm_per_prompt=(("image", 50),))
     assert (one["sampler_rows"], fifty["sampler_rows"]) == (64, 1)
     assert int(fifty["encoder_bytes"]) * 64 == int(one["encoder_bytes"]) * 50
+
+
+def graphs(version: str, gpu: str, *, told: bool | None) -> Interval:
+    request = new_request(
+        shape=catalogue_shape("Qwen/Qwen2.5-7B-Instruct"), accelerator=catalogue_accelerator(gpu), vllm_version=version,
+        circumstances=Circumstances(estimates_graphs=told),
+    )  # fmt: skip
+    ledger = plan(request).stages[0].ledger
+    assert ledger is not None
+    return ledger.cuda_graphs
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "unset", "on", "off"),
+    [
+        ("0.17.1", "H100-SXM-80GB", False, False, False),
+        ("0.19.0", "H100-SXM-80GB", False, True, False),
+        ("0.24.0", "H100-SXM-80GB", True, True, False),
+        ("0.33.0", "H100-SXM-80GB", True, True, False),
+        ("0.19.0", "MI300X-192GB", False, False, False),
+    ],
+)
+def test_the_variable_decides_whether_graphs_are_deducted(
+    version: str, gpu: str, *, unset: bool, on: bool, off: bool
+) -> None:
+    found = [graphs(version, gpu, told=told).high > 0 for told in (None, True, False)]
+    assert found == [unset, on, off]
+
+
+def between(told: Links | None, gpu: str) -> Term:
+    request = new_request(
+        shape=catalogue_shape("Qwen/Qwen2.5-7B-Instruct"), accelerator=catalogue_accelerator(gpu), vllm_version="0.19.0",
+        tensor=2, circumstances=Circumstances(links=told),
+    )  # fmt: skip
+    ledger = plan(request).stages[0].ledger
+    assert ledger is not None
+    return ledger.lines[2]
+
+
+def test_links_that_are_told_win_over_the_product() -> None:
+    sold_with, told_pcie, sold_without, told_nvlink = (
+        between(told, gpu)
+        for gpu, told in (("A100-SXM-40GB", None), ("A100-SXM-40GB", "pcie"), ("A100-PCIe-40GB", None), ("A100-PCIe-40GB", "nvlink"))
+    )  # fmt: skip
+    assert [dict(term.inputs)["links"] for term in (sold_with, told_pcie, sold_without, told_nvlink)] == [
+        "NVLink", "PCIe", "PCIe", "NVLink",
+    ]  # fmt: skip
+    assert told_pcie.amount == sold_without.amount != sold_with.amount == told_nvlink.amount
+    assert [fact.name for fact in told_pcie.facts] == ["links"]

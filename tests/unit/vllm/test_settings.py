@@ -43,7 +43,6 @@ FACTS = {
     "model_config",
     "sampler",
     "shared_by",
-    "symmetric_memory",
     "usage_context",
     "use_flashinfer_sampler",
     "use_v1",

@@ -115,7 +115,7 @@ def compile_cache_told(pod: Written, container: Written, variables: Mapping[str,
     lost = {
         volume.get("name").text
         for volume in pod.get("volumes").items()
-        if any(volume.get(kind).is_set for kind in _LOST_WITH_THE_POD)
+        if any(kind in _LOST_WITH_THE_POD for kind, _ in volume.fields())
     }
     return {} if names - lost else {"compile_cache": "cold"}
 

@@ -607,3 +607,77 @@ def test_variables_that_an_inference_deployment_may_not_set_are_theirs_in_other_
         tmp_path, "Qwen/Qwen3-4B", "--max-model-len=8192", "--ssl-certfile=/tls/tls.crt", container={"env": env}
     )
     assert rules(told, Severity.ERROR) == []
+
+
+def told(engine: JudgedEngine) -> dict[str, tuple[str, str]]:
+    """The circumstances of the ledger: value, and what may hold instead."""
+    assert engine.assessment is not None
+    assert engine.assessment.budget is not None
+    stage = engine.assessment.budget.tightest
+    assert stage is not None
+    assert stage.ledger is not None
+    return {fact.name: (fact.value, fact.other) for line in stage.ledger.lines for fact in line.facts}
+
+
+def cached(volume: dict[str, Any], path: str = "/root/.cache/vllm") -> dict[str, Any]:
+    mount = {"name": "cache", "mountPath": path}
+    return {"container": {"volumeMounts": [mount]}, "volumes": [{"name": "cache", **volume}]}
+
+
+CLAIM: dict[str, Any] = {"persistentVolumeClaim": {"claimName": "c"}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "cache"),
+    [
+        ({}, ("cold", "")),
+        (cached({"emptyDir": {}}), ("cold", "")),
+        (cached(CLAIM), ("cold", "warm")),
+        (cached({"hostPath": {"path": "/x"}}, "/root/.cache/"), ("cold", "warm")),
+        (cached(CLAIM, "/models"), ("cold", "")),
+        (cached(CLAIM, "/root/.cache/vllm-others"), ("cold", "")),
+    ],
+)
+def test_a_compile_cache_that_is_lost_with_the_pod_is_cold(
+    tmp_path: Path, pod: dict[str, Any], cache: tuple[str, str]
+) -> None:
+    assert told(judged(tmp_path, "Qwen/Qwen3-8B", **pod))["compile cache"] == cache
+
+
+@pytest.mark.parametrize(
+    ("env", "cache"),
+    [
+        ({"VLLM_CACHE_ROOT": "/models/vllm"}, ("cold", "warm")),
+        ({"XDG_CACHE_HOME": "/models"}, ("cold", "warm")),
+        ({"HOME": "/models"}, ("cold", "warm")),
+        ({"HOME": "/models", "VLLM_CACHE_ROOT": "/tmp/x"}, ("cold", "")),
+        ({"HOME": "/models", "VLLM_DISABLE_COMPILE_CACHE": "1"}, ("cold", "")),
+    ],
+)
+def test_variables_say_where_the_compile_cache_is(tmp_path: Path, env: dict[str, str], cache: tuple[str, str]) -> None:
+    pod = cached(CLAIM, "/models")
+    pod["container"]["env"] = [{"name": name, "value": value} for name, value in env.items()]
+    assert told(judged(tmp_path, "Qwen/Qwen3-8B", **pod))["compile cache"] == cache
+
+
+@pytest.mark.parametrize(
+    ("image", "env", "sampler"),
+    [
+        ("vllm/vllm-openai:v0.10.2", {}, ("flashinfer", "")),
+        ("registry.local:5000/mirror/vllm/vllm-openai:v0.10.2", {}, ("flashinfer", "")),
+        ("vllm/vllm-openai:v0.10.2", {"VLLM_USE_FLASHINFER_SAMPLER": "0"}, ("pytorch", "")),
+        ("me/serving:1-vllm0.10.2", {}, ("pytorch", "flashinfer")),
+        ("lmcache/vllm-openai:vllm0.10.2", {}, ("pytorch", "flashinfer")),
+        ("vllm/vllm-openai:v0.15.1", {}, ("pytorch", "")),
+        ("vllm/vllm-openai:v0.15.1", {"VLLM_USE_FLASHINFER_SAMPLER": "1"}, ("flashinfer", "")),
+    ],
+)
+def test_the_image_and_the_variable_say_who_samples(
+    tmp_path: Path, image: str, env: dict[str, str], sampler: tuple[str, str]
+) -> None:
+    container = {"env": [{"name": name, "value": value} for name, value in env.items()]}
+    assert told(judged(tmp_path, "Qwen/Qwen3-8B", image=image, container=container))["sampler"] == sampler
+
+
+def test_a_server_has_its_own_default_of_sequences_whatever_its_batch(tmp_path: Path) -> None:
+    assert "default of max_num_seqs" not in told(judged(tmp_path, "Qwen/Qwen3-8B", "--max-num-batched-tokens=2048"))
