@@ -5,6 +5,7 @@ from msgspec import Struct
 from kvgate.budget import fitted
 from kvgate.budget.matrix import GGUF_METHOD, Cut
 from kvgate.budget.model_shape import (
+    CompressedAttention,
     DenseMlp,
     Encoder,
     LatentAttention,
@@ -15,12 +16,16 @@ from kvgate.budget.model_shape import (
     SparseMlp,
 )
 from kvgate.budget.run import MAX_CONTEXT_CHUNK_TOKENS, Run, inputs_by_layer_bytes
-from kvgate.budget.units import MIB
+from kvgate.budget.units import MIB, cdiv, round_up
 
 INT8_ACTIVATIONS = "int8-channel"
 """W8A8: one start, Mistral Small 3.1 with 0.19 on H100, agrees to 0.01 GiB. Formats that Inductor fuses (fp8) need no copy."""
 INDEXER_LOGITS_BYTES = 512 * MIB
 """`VLLM_SPARSE_INDEXER_MAX_LOGITS_MB`; the profile run allocates all of it."""
+LATENT_BLOCK_SIZE = 64
+"""Tokens of a block of MLA's kernels on Hopper and Blackwell (FlashMLA, FlashInfer)."""
+GATHERED_REQUESTS = 4
+"""Requests whose cache DeepSeek-V4 gathers at once (`PREFILL_CHUNK_SIZE`)."""
 INDEXER_CONTEXTS = 40
 """Contexts of max_model_len that the indexer of sparse MLA can gather (`get_max_prefill_buffer_size`)."""
 
@@ -72,13 +77,43 @@ def _mixer_bytes(mixer: Mixer, run: Run) -> int:
     if isinstance(mixer, RecurrentState):
         # projected channels before and after the convolution, and the output of the states
         return 3 * size * sum(units.on_rank(tensor) for units in mixer.conv)
+    if isinstance(mixer, CompressedAttention):
+        return _compressed_bytes(mixer, run)
     if not isinstance(mixer, LatentAttention):
         return 0
     # queries and outputs, and the up-projected context that the profile run allocates in place of attention
     heads = max(1, mixer.num_heads // tensor)
     query = heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim) + mixer.width
-    context = min(8 * run.max_model_len, MAX_CONTEXT_CHUNK_TOKENS) * heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
-    return size * query + max(context * run.element_bytes, INDEXER_LOGITS_BYTES if mixer.is_sparse else 0)
+    beside = 0
+    if run.accounting.latent_context_in_profile:
+        beside = _context_tokens(run) * heads * (mixer.qk_nope_head_dim + mixer.v_head_dim) * run.element_bytes
+    if mixer.is_sparse and run.accounting.indexer_logits_in_profile:
+        beside = max(beside, INDEXER_LOGITS_BYTES)
+    return size * query + beside
+
+
+def _context_tokens(run: Run) -> int:
+    """Tokens of context that MLA up-projects at a time: `determine_chunked_prefill_workspace_size` (0.11 to 0.33)."""
+    block_size = LATENT_BLOCK_SIZE if run.accelerator.capability_major in (9, 10) else 16
+    one_block_each = run.max_num_seqs * block_size
+    return max(one_block_each, min(max(8 * run.max_model_len, 4 * one_block_each), MAX_CONTEXT_CHUNK_TOKENS))
+
+
+def padded_heads(mixer: CompressedAttention, run: Run) -> int:
+    """Heads for which DeepSeek-V4's kernels have room: 64 or 128 on NVIDIA (`get_padded_num_q_heads`)."""
+    heads = mixer.num_heads // run.parallelism.tensor
+    if run.accelerator.vendor == "amd":
+        return heads
+    return 64 if heads <= 64 else 128
+
+
+def _compressed_bytes(mixer: CompressedAttention, run: Run) -> int:
+    """Return queries, their padded copy, padded outputs and further residual streams (0.25, `DeepseekV4Attention.forward`); by rule,
+    no log prints this peak."""
+    heads, padded = mixer.num_heads // run.parallelism.tensor, padded_heads(mixer, run)
+    copies = 1 if run.accounting.pools_compressed_queries else 2
+    elements = (heads + copies * padded) * mixer.head_dim + (mixer.residual_streams - 1) * run.shape.hidden_size
+    return run.max_num_batched_tokens * run.element_bytes * elements
 
 
 def workspace_bytes(run: Run) -> int:
@@ -88,10 +123,39 @@ def workspace_bytes(run: Run) -> int:
         for mixer in layer.mixers:
             if isinstance(mixer, LatentAttention) and mixer.is_sparse and mixer.index_head_dim:
                 largest = max(largest, INDEXER_CONTEXTS * run.max_model_len * (mixer.index_head_dim + 4))
+            if isinstance(mixer, CompressedAttention):
+                largest = max(largest, _gathered_bytes(mixer, run))
         for mlp in layer.mlps:
             if isinstance(mlp, SparseMlp) and run.accounting.expert_workspace_persists:
                 largest = max(largest, run.max_num_batched_tokens * run.element_bytes * _products(mlp, run))
     return largest
+
+
+def _gathered_bytes(mixer: CompressedAttention, run: Run) -> int:
+    """Return the cache that DeepSeek-V4's prefill gathers for four requests at once, and what it picked for each token (0.27.1,
+    `DeepseekV4FlashMLAAttention.forward_mqa`)."""
+    states = cdiv(run.max_model_len, mixer.ratio) if mixer.ratio else 0
+    context = states + mixer.sliding_window + run.max_num_batched_tokens
+    picked = round_up((mixer.index_topk if mixer.ratio else 0) + mixer.sliding_window, 128)
+    return GATHERED_REQUESTS * context * mixer.head_dim * run.element_bytes + 4 * run.max_num_batched_tokens * picked
+
+
+def loaded_buffer_bytes(run: Run) -> int:
+    """Return the bytes of buffers for a batch that a model class allocates while it loads.
+
+    The multimodal classes of Gemma 3n and 4 keep the inputs of every layer (0.19 to 0.32, `per_layer_embeddings`). DeepSeek-V4 keeps its
+    queries (0.27.1, `DeepseekV4EagerScratchPool`): Flash on two H200 logged 74.34 GiB with 8192 tokens.
+    """
+    inputs = inputs_by_layer_bytes(run) if run.stage[0] == 0 and run.shape.encoders else 0
+    if not run.accounting.pools_compressed_queries:
+        return inputs
+    pools = (
+        run.max_num_batched_tokens * padded_heads(mixer, run) * mixer.head_dim * run.element_bytes
+        for layer in run.layers
+        for mixer in layer.mixers
+        if isinstance(mixer, CompressedAttention)
+    )
+    return inputs + max(pools, default=0)
 
 
 def _products(mlp: SparseMlp, run: Run) -> int:

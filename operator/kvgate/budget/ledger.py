@@ -17,12 +17,13 @@ from kvgate.budget.cuda_graphs import cuda_graphs
 from kvgate.budget.draft import Draft, draft_weights, own_ends_bytes
 from kvgate.budget.hardware import Parallelism
 from kvgate.budget.interval import Interval, Term
+from kvgate.budget.layer_activation import loaded_buffer_bytes
 from kvgate.budget.lora import adapters_in_host_memory, lora_term
 from kvgate.budget.model_shape import CompressedAttention, ModelShape
 from kvgate.budget.non_torch import non_torch
 from kvgate.budget.offload import Offloaded, offloaded
 from kvgate.budget.request import DEFAULT_GRAPHS, NO_OFFLOAD, BudgetRequest, EngineSettings, GraphSettings
-from kvgate.budget.run import Run, input_buffer_bytes, run_of
+from kvgate.budget.run import Run, run_of
 from kvgate.budget.settings import Resolved
 from kvgate.budget.units import share_of
 from kvgate.budget.versions import Accounting, is_newer_than_known
@@ -230,8 +231,8 @@ def _ledger(
             run.stage,
             with_drafts=with_drafts,
         )
-        if buffer := input_buffer_bytes(run):
-            inputs = (*weights.inputs, ("inputs_by_layer_bytes", buffer))
+        if buffer := loaded_buffer_bytes(run):
+            inputs = (*weights.inputs, ("batch_buffer_bytes", buffer))
             weights = replace(weights, amount=weights.amount + Interval.exactly(buffer), inputs=inputs)
         if run.draft is not None:
             weights, plain = _with_draft(run, run.draft, weights, plain)

@@ -84,6 +84,10 @@ class CompressedAttention(Struct, frozen=True, kw_only=True):
     ratio: int
     """Tokens per compressed state: 0 (window only), 4 (with an indexer) or 128."""
     index_head_dim: int
+    index_topk: int = 0
+    """States that the indexer picks for a token."""
+    residual_streams: int = 1
+    """Hidden states that run side by side through the model (`hc_mult`)."""
 
     kind = "compressed MLA"
 

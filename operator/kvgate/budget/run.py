@@ -13,6 +13,7 @@ from kvgate.budget.matrix import whole
 from kvgate.budget.model_shape import (
     DTYPE_BYTES,
     MROPE_POSITIONS,
+    CompressedAttention,
     Encoder,
     LatentAttention,
     LayerShape,
@@ -176,17 +177,10 @@ def _longest_that_counts(shape: ModelShape) -> int:
     """
     latent = [mixer for mixer in shape.mixers if isinstance(mixer, LatentAttention)]
     has_growing_items = any(item.step_tokens for encoder in shape.encoders for item in encoder.items)
-    if has_growing_items or any(mixer.is_sparse for mixer in latent):
+    compresses = any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers)
+    if has_growing_items or compresses or any(mixer.is_sparse for mixer in latent):
         return maxsize
     return MAX_CONTEXT_CHUNK_TOKENS if latent else 1
-
-
-def input_buffer_bytes(run: Run) -> int:
-    """Return the bytes of the buffer for inputs of every layer, which the multimodal class allocates while it loads (Gemma 3n, and Gemma 4
-    in 0.19 to 0.32: `Gemma4ForConditionalGeneration.per_layer_embeddings`)."""
-    if run.stage[0] != 0 or not run.shape.encoders:
-        return 0
-    return inputs_by_layer_bytes(run)
 
 
 def inputs_by_layer_bytes(run: Run) -> int:

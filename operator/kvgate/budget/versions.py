@@ -2,19 +2,17 @@
 
 The facts were read in the source of the named releases. A boundary such as 0.27 means: absent in 0.26.0 and present in 0.27.1.
 """
-
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-
-from msgspec import Struct
-from msgspec.structs import replace
-
 from kvgate.budget.errors import UnknownVersion
 from kvgate.budget.hardware import Accelerator
-from kvgate.budget.release_tables import BATCH_TIERS, KV_CACHE_DTYPES
+from kvgate.budget.release_tables import BATCH_TIERS
+from kvgate.budget.release_tables import KV_CACHE_DTYPES
 from kvgate.budget.units import GIB
 from kvgate.text.patterns import pattern
+from msgspec import Struct
+from msgspec.structs import replace
 
 Release = tuple[int, int]
 """(0, 33) stands for 0.33.x, because accounting changes with minor releases."""
@@ -177,6 +175,12 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where the logged size of the KV cache is concurrency × max_model_len; it was blocks of a group × block size before."""
     wrapper_ties_embeddings: bool = False
     """True where the multimodal config's `tie_word_embeddings` counts, even its default: with transformers 5."""
+    latent_context_in_profile: bool = True
+    """True where the profile run of MLA allocates the context that it up-projects (V0; V1 since 0.11.0, absent in 0.10.2)."""
+    indexer_logits_in_profile: bool = False
+    """True where the profile run allocates the logits of a sparse indexer (`VLLM_SPARSE_INDEXER_MAX_LOGITS_MB`)."""
+    pools_compressed_queries: bool = False
+    """True where DeepSeek-V4 allocates the queries of its attention once, while it loads (0.27.0 and 0.27.1, absent in 0.26 and 0.30)."""
     shared_layers_project_keys: bool = True
     """True where a layer that reads another layer's cache has weights for keys and values all the same (Gemma 3n and 4: up to 0.27.1,
     absent in 0.30.0)."""
@@ -271,6 +275,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 8), {
         "batched_tokens_cover_model_len": False,
         "v1_engine": True,
+        "latent_context_in_profile": False,
         "flashinfer_samples": "installed",
         "whole_card_non_torch": True,
         "has_both_engines": True,
@@ -290,6 +295,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 10, 2), {"v0_below": (0, 0), "v0_runs_states": False}),
     ((0, 11), {
         "has_both_engines": False,
+        "latent_context_in_profile": True,
         "pads_encoder_outputs": "budget",
         "nccl_in_budget": False,
         "full_graphs": True,
@@ -331,7 +337,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "all_reduce_excludes": frozenset({"data", "pipeline"}),
     }),
     ((0, 18), {"estimates_graphs": True, "shutdown_timeout": True}),
-    ((0, 19), {"cold_compile_seen": True}),
+    ((0, 19), {"indexer_logits_in_profile": True, "cold_compile_seen": True}),
     ((0, 20), {
         "gpu_memory_utilization": Fraction(92, 100),
         "graphs_deducted": True,
@@ -382,6 +388,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "counts_fragments": True,
         "all_reduce_multicast": True,
         "v2_profiles_encoders": True,
+        "pools_compressed_queries": True,
         "v2_runner_architectures": _DENSE_V2_FIRST | {"KimiK3ForConditionalGeneration"},
     }),
     ((0, 28), {"blackwell_graphs": True, "scheduled_tokens_leave_draft_slots": False, "default_state_mode": "align"}),
@@ -389,7 +396,9 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "state_checkpoints": True, "null_blocks": 1, "v2_runner_architectures": None, "v2_graphs_deducted": True,
         "reduces_alone_mib": {},
     }),
-    ((0, 30), {"reduces_alone_mib": {(103, 4): 80, (103, 8): 64}, "shared_layers_project_keys": False}),
+    ((0, 30), {
+        "reduces_alone_mib": {(103, 4): 80, (103, 8): 64}, "shared_layers_project_keys": False, "pools_compressed_queries": False,
+    }),
     ((0, 31), {"counts_fragments": False, "graphs_unmeasured_on": frozenset()}),
     ((0, 32), {"nvfp4_capabilities": frozenset({8, 9, 10, 12}), "state_modes": frozenset({"align"})}),
     ((0, 33), {

@@ -54,6 +54,8 @@ def _layer(model: LanguageModel, index: int, ratio: int, *, more: tuple[Matrix, 
         sliding_window=fields.count("sliding_window"),
         ratio=ratio,
         index_head_dim=fields.count("index_head_dim"),
+        index_topk=fields.optional_count("index_topk"),
+        residual_streams=fields.count("hc_mult"),
     )
     mlp = sparse_of(fields) or SparseMlp(num_experts=1, num_experts_per_token=1, intermediate_size=1)
     matrices = [*_attention(fields, mixer, hidden_size), *_compressors(fields, mixer, hidden_size)]
