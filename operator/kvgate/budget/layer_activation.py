@@ -43,7 +43,7 @@ def layer_bytes(run: Run) -> int:
 
 def _feed_forward_bytes(layer: LayerShape, run: Run) -> int:
     """Return the bytes of gate and up (2 I) together with their product (I), which a kernel of its own may make in 8 bits as well."""
-    elements, quantized = 0, 0
+    elements, quantized, experts = 0, 0, 0
     stored = run.shape.quantization
     # the outputs of gate and up are concatenated, and both stay alive for it (vLLM 0.22, `GGUFLinearMethod.apply`)
     gated = 4 if stored is not None and stored.method == GGUF_METHOD else 3
@@ -52,11 +52,22 @@ def _feed_forward_bytes(layer: LayerShape, run: Run) -> int:
             elements += (gated if mlp.gated else 2) * mlp.intermediate_size // run.parallelism.tensor
             quantized += mlp.intermediate_size // run.parallelism.tensor
         else:
-            shared = 3 * mlp.shared_intermediate_size // run.parallelism.tensor
-            elements += shared if run.accounting.expert_workspace_persists else max(shared, _products(mlp, run))
+            shared = run.max_num_batched_tokens * 3 * mlp.shared_intermediate_size // run.parallelism.tensor
+            own = 0 if run.accounting.expert_workspace_persists else _products(mlp, run)
+            experts += max(shared, own) + _gathered_elements(run)
     if stored is None or stored.format != INT8_ACTIVATIONS:
         quantized = 0
-    return run.max_num_batched_tokens * (run.element_bytes * elements + quantized)
+    return run.max_num_batched_tokens * (run.element_bytes * elements + quantized) + run.element_bytes * experts
+
+
+def _expert_tokens(run: Run) -> int:
+    """Tokens that reach the experts of a rank: data-parallel ranks gather the tokens of all of them (0.33, `AgRsAll2AllManager`)."""
+    return run.max_num_batched_tokens * run.parallelism.data
+
+
+def _gathered_elements(run: Run) -> int:
+    """Elements of the gathered hidden states and of the experts' outputs before they are scattered; by rule, no start is known."""
+    return 2 * _expert_tokens(run) * run.shape.hidden_size if run.parallelism.data > 1 else 0
 
 
 def unpacked_bytes(run: Run) -> int:
@@ -127,7 +138,7 @@ def workspace_bytes(run: Run) -> int:
                 largest = max(largest, _gathered_bytes(mixer, run))
         for mlp in layer.mlps:
             if isinstance(mlp, SparseMlp) and run.accounting.expert_workspace_persists:
-                largest = max(largest, run.max_num_batched_tokens * run.element_bytes * _products(mlp, run))
+                largest = max(largest, run.element_bytes * _products(mlp, run))
     return largest
 
 
@@ -159,16 +170,19 @@ def loaded_buffer_bytes(run: Run) -> int:
 
 
 def _products(mlp: SparseMlp, run: Run) -> int:
-    """Elements per token of both matrix products of its k experts (`TritonExperts.workspace_shapes`).
+    """Elements of both matrix products of the k experts of each token (`TritonExperts.workspace_shapes`).
 
     The kernels that compute gpt-oss on Hopper and Blackwell need none.
     """
     quantization = run.shape.quantization
-    if quantization and quantization.method == "mxfp4" and run.accelerator.capability_major in (9, 10):
+    has_kernels = run.accelerator.capability_major in (9, 10) and run.accounting.bundles_triton_kernels
+    if quantization and quantization.method == "mxfp4" and has_kernels:
         return 0
     size = mlp.intermediate_size // run.parallelism.expert_tensor
     hidden = mlp.hidden_size or run.shape.hidden_size
-    return mlp.num_experts_per_token * (max(size, hidden) + max(2 * size, hidden))
+    tokens = _expert_tokens(run)
+    chunk = min(tokens, run.accounting.expert_chunk_tokens or tokens)
+    return chunk * mlp.num_experts_per_token * (max(size, hidden) + max(2 * size, hidden))
 
 
 class EncoderProfile(Struct, frozen=True, kw_only=True):

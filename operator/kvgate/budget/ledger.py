@@ -29,6 +29,8 @@ from kvgate.budget.units import share_of
 from kvgate.budget.versions import Accounting, is_newer_than_known
 from kvgate.budget.weights import Weights, checkpoint_ratio, rank_weights, unlisted_bytes
 
+_ADA = (8, 9)
+"""Compute capability whose kernels for MXFP4 are Marlin's."""
 MAX_SIZES_IN_KEY = 16
 """Longest list of CUDA graph sizes that stands in a key as it is; of longer ones the key has the length and both ends."""
 
@@ -225,7 +227,7 @@ def _ledger(
     else:
         weights, plain = _weights(
             run.shape,
-            run.accelerator.compute_capability,
+            kernels_capability(run.shape, run.accelerator.compute_capability, run.accounting),
             run.accounting,
             run.parallelism,
             run.stage,
@@ -247,6 +249,15 @@ def _ledger(
         uncertainty_bytes=uncertainty_bytes,
         host_bytes=kept.host_bytes + adapters_in_host_memory(run),
     )
+
+
+def kernels_capability(
+    shape: ModelShape, capability: tuple[int, int] | None, accounting: Accounting
+) -> tuple[int, int] | None:
+    """Return the compute capability whose kernels compute the experts: without Triton's, Marlin pads MXFP4 on Hopper as on Ada
+    (0.10.2, `get_mxfp4_backend`; gpt-oss-20b and 120b with 0.10.1 on H100 logged 13.72 and 65.97 GiB)."""
+    is_mxfp4 = shape.quantization is not None and shape.quantization.method == "mxfp4"
+    return _ADA if is_mxfp4 and capability is not None and not accounting.bundles_triton_kernels else capability
 
 
 def _less_offloaded(weights: Term, kept: Offloaded) -> Term:
@@ -363,6 +374,6 @@ def weights_of(shape: ModelShape, request: BudgetRequest, accounting: Accounting
         request.settings.parallelism,
         stage,
         unsplit_large_blocks=accounting.unsplit_large_blocks,
-        compute_capability=request.accelerator.compute_capability,
+        compute_capability=kernels_capability(shape, request.accelerator.compute_capability, accounting),
         with_drafts=_holds_drafts(request.settings),
     )

@@ -2,17 +2,19 @@
 
 The facts were read in the source of the named releases. A boundary such as 0.27 means: absent in 0.26.0 and present in 0.27.1.
 """
+
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from kvgate.budget.errors import UnknownVersion
-from kvgate.budget.hardware import Accelerator
-from kvgate.budget.release_tables import BATCH_TIERS
-from kvgate.budget.release_tables import KV_CACHE_DTYPES
-from kvgate.budget.units import GIB
-from kvgate.text.patterns import pattern
+
 from msgspec import Struct
 from msgspec.structs import replace
+
+from kvgate.budget.errors import UnknownVersion
+from kvgate.budget.hardware import Accelerator
+from kvgate.budget.release_tables import BATCH_TIERS, KV_CACHE_DTYPES
+from kvgate.budget.units import GIB
+from kvgate.text.patterns import pattern
 
 Release = tuple[int, int]
 """(0, 33) stands for 0.33.x, because accounting changes with minor releases."""
@@ -112,6 +114,10 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     samples_with_generators: bool = False
     """True where the profile also samples with a generator of a request's own, which FlashInfer cannot do, so that the kernels of the
     other sampler run as well (`_dummy_sampler_run`)."""
+    expert_chunk_tokens: int = 32 * 1024
+    """Tokens that experts compute at a time (`VLLM_FUSED_MOE_CHUNK_SIZE`, 0.8.5 to 0.17.0); 0: all of them (0.18.0)."""
+    bundles_triton_kernels: bool = False
+    """True where vLLM brings the kernels that compute MXFP4 experts on Hopper (`vllm.third_party.triton_kernels`, absent in 0.11.0)."""
     expert_workspace_persists: bool = False
     """True where expert workspaces outlive the profile run and add to its peak instead of being inside it."""
     estimates_graphs: bool = False
@@ -303,6 +309,8 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     }),
     ((0, 11, 1), {"flashinfer_samples": "requested", "flashinfer_capabilities": ((7, 5), (12, 1))}),
     ((0, 12), {
+        "expert_chunk_tokens": 16 * 1024,
+        "bundles_triton_kernels": True,
         "defaults_to_unscaled_length": True,
         "pads_encoder_outputs": "item",
         "compiler_tries_kernels": True,
@@ -336,7 +344,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "all_reduce_multicast": True,
         "all_reduce_excludes": frozenset({"data", "pipeline"}),
     }),
-    ((0, 18), {"estimates_graphs": True, "shutdown_timeout": True}),
+    ((0, 18), {"expert_chunk_tokens": 0, "estimates_graphs": True, "shutdown_timeout": True}),
     ((0, 19), {"indexer_logits_in_profile": True, "cold_compile_seen": True}),
     ((0, 20), {
         "gpu_memory_utilization": Fraction(92, 100),
