@@ -19,8 +19,30 @@ LOGGED = [
     (E4B, "RTX-3090-24GB", "0.19.2", 1, 15.16),
     (E4B, "RTX-3090-24GB", "0.22.1", 1, 15.18),
     (E4B, "RTX-3090-24GB", "0.27.1", 1, 15.19),
+    # Marlin's padding on Hopper, before vLLM brought Triton's kernels; on Ada ever since
+    ("openai/gpt-oss-20b", "H100-NVL-94GB", "0.10.1", 1, 13.72),
+    ("openai/gpt-oss-120b", "H100-SXM-80GB", "0.10.1", 1, 65.97),
+    ("openai/gpt-oss-20b", "RTX-4090-24GB", "0.12.0", 1, 13.72),
     ("google/gemma-4-31B-it", "B300-SXM-288GB", "0.26.0", 1, 58.99),
 ]
+
+
+def test_the_queries_of_deepseek_v4_are_part_of_its_weights() -> None:
+    """DeepSeek-V4-Flash on two H200 with 0.27.1 and 8192 tokens; 0.5 GiB is the pool, which neither 0.26 nor 0.30 has."""
+    weights = {}
+    for version in ("0.26.0", "0.27.1", "0.30.0"):
+        request = new_request(
+            shape=catalogue_shape("deepseek-ai/DeepSeek-V4-Flash"),
+            accelerator=catalogue_accelerator("H200-SXM-141GB"),
+            vllm_version=version,
+            tensor=2,
+            max_num_batched_tokens=8192,
+        )
+        ledger = plan(request).stages[0].ledger
+        assert ledger is not None
+        weights[version] = ledger.weights.expected
+    assert weights["0.27.1"] / GIB == pytest.approx(74.34, abs=0.1)
+    assert weights["0.27.1"] - weights["0.26.0"] == weights["0.27.1"] - weights["0.30.0"] == 8192 * 64 * 512 * 2
 
 
 @pytest.mark.parametrize(("model", "gpu", "version", "tensor", "logged_gib"), LOGGED)

@@ -462,6 +462,7 @@ def accounting_of_v0(version: str) -> Accounting:
         accounting_of(version),
         v1_engine=False,
         batched_tokens_cover_model_len=True,
+        latent_context_in_profile=True,
         whole_card_non_torch=False,
         flashinfer_samples="never",
         hybrid_kv_cache_manager=False,

@@ -83,7 +83,7 @@ def test_graphs_that_are_not_taken_out_of_the_budget_come_on_top() -> None:
 
 def test_a_given_cache_holds_its_bytes_and_still_wants_the_whole_share_free_at_the_start() -> None:
     given = asked("0.9", kv_cache_memory_bytes=8 * GIB)
-    assert 9 * GIB < given.held.low < given.held.high < 14 * GIB
+    assert 9 * GIB < given.held.low < given.held.high < 15 * GIB
     assert not given.measures
     measured = asked("0.4")
     both = share_gpu([measured, given])
