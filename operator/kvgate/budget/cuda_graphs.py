@@ -10,31 +10,55 @@ from kvgate.budget.run import Run
 def cuda_graphs(run: Run) -> Term:
     """Return the reserve that vLLM takes out of the budget for CUDA graphs; exactly 0 where the release takes none."""
     deducted = captures_graphs(run) and _is_deducted(run)
-    mixers = [mixer for layer in run.layers for mixer in layer.mixers]
-    # experts, MLA and recurrent states consist of many small kernels
-    is_complex = run.is_sparse or any(
-        isinstance(mixer, LatentAttention | CompressedAttention | RecurrentState) for mixer in mixers
-    )
-    fit = fitted.V2_PIECE if run.v2_runner else fitted.COMPLEX_PIECE if is_complex else fitted.PIECE
     cases = graph_cases(run.lora, specializes=run.accounting.lora_graphs_twice) if captures_graphs(run) else 0
     piecewise, full = cases * num_piecewise_graphs(run), cases * num_full_graphs(run)
     layers = run.num_layers + (len(run.draft.layers) if run.draft else 0)
-    estimate = fit.interval.times(layers * (piecewise + full))
+    is_complex = _is_complex(run)
+    graph = fitted.V2_GRAPH if run.v2_runner else fitted.GRAPH
+    layer = fitted.V2_GRAPH_LAYER if run.v2_runner else fitted.GRAPH_COMPLEX_LAYER if is_complex else fitted.GRAPH_LAYER
+    each = graph.interval + layer.interval.times(layers)
+    first = _first_graphs(run) if is_complex and piecewise + full else Interval.exactly(0)
+    estimate = each.times(piecewise + full) + first
     return Term(
         name="cuda_graph",
         amount=_with_unknowns(run, estimate) if deducted else Interval.exactly(0),
-        formula="piece × layers × (piecewise + full)"
+        formula="(graph + layer × layers) × (piecewise + full) + first"
         if deducted
         else "0: this release takes nothing out of the budget",
-        source="vLLM 0.19 and 0.29, profile_cudagraph_memory; estimates in 40 logs",
+        source="vLLM 0.19 and 0.29, profile_cudagraph_memory; estimates in 60 logs",
         facts=() if run.circumstances.estimates_graphs is None else (_TOLD_ON if deducted else _TOLD_OFF,),
         inputs=(
-            ("piece_bytes", fit.interval.expected),
+            ("graph_bytes", graph.interval.expected),
+            ("layer_bytes", layer.interval.expected),
             ("piecewise_graphs", piecewise),
             ("full_graphs", full),
             ("layers", layers),
+            ("first_bytes", first.expected),
             ("estimate_bytes", estimate.expected),
         ),
+    )
+
+
+def _first_graphs(run: Run) -> Interval:
+    """Return what the first graphs take more than the others: the kernels of experts, MLA and recurrent states then allocate workspaces.
+
+    The V2 runner captures all pieces, so that little is left of this.
+    """
+    stored = run.shape.quantization
+    if run.v2_runner:
+        return Interval.exactly(0)
+    if run.is_sparse and run.accelerator.capability_major == 10:
+        return fitted.FIRST_GRAPHS_BLACKWELL.interval
+    if run.is_sparse and stored is not None and stored.format == "nvfp4":
+        return fitted.FIRST_GRAPHS_NVFP4.interval
+    return fitted.FIRST_GRAPHS.interval
+
+
+def _is_complex(run: Run) -> bool:
+    """True for experts, MLA and recurrent states, which consist of many small kernels."""
+    mixers = (mixer for layer in run.layers for mixer in layer.mixers)
+    return run.is_sparse or any(
+        isinstance(mixer, LatentAttention | CompressedAttention | RecurrentState) for mixer in mixers
     )
 
 

@@ -57,8 +57,12 @@ KERNELS = Fitted(
 )
 KERNELS_AND_GRAPHS = Fitted(
     interval=_between(0.04, 0.22, 0.35),
-    why="the same where graphs are captured before vLLM reads the figure: 0.24 to 0.27 GiB in 30 starts on H100 and B300, 0.05 to "
-    "0.2 on smaller GPUs",
+    why="the same where graphs are captured before vLLM reads the figure: 0.24 to 0.27 GiB in 30 starts on H100 and B300",
+)
+KERNELS_AND_GRAPHS_SMALL = Fitted(
+    interval=_between(0.02, 0.12, 0.3),
+    is_guess=True,
+    why="the same on GPUs that are not of a data centre's Hopper or Blackwell: 0.07 and 0.16 (0.26), 0.11 (T4)",
 )
 UNALIGNED = Fitted(
     interval=_between(0, 0, 0.25),
@@ -80,10 +84,13 @@ KERNELS_ROCM = Fitted(
     "starts on R9700, MI300X and MI355X (0.11 to 0.23); not understood: 2.4 to 3 in six more starts",
 )
 KERNELS_XPU = Fitted(
-    interval=_between(0.1, 0.9, 2.5), why="the same on GPUs of Intel: 0.34 (Arc Pro B70) and 1.5 GiB (B60, 0.29)"
+    interval=_between(0.1, 0.9, 2.5),
+    is_guess=True,
+    why="the same on GPUs of Intel: 0.34 (Arc Pro B70) and 1.5 GiB (B60, 0.29)",
 )
 RCCL = Fitted(
     interval=_between(0, 0, 2.5),
+    is_guess=True,
     why="not understood: four of nine starts with two ranks on R9700 and one of two on MI355X take 2 GiB more than one rank, the others "
     "nothing",
 )
@@ -102,6 +109,7 @@ NCCL_HOPPER = Fitted(
 )
 NCCL_HOPPER_DOUBLING = Fitted(
     interval=_between(0.35, 0.47, 0.6),
+    is_guess=True,
     why="what twice as many ranks add to it: 1.7 with 4 ranks (H100, 0.10.2) and 2.2 with 8 (H100, 0.10.0)",
 )
 NCCL_GATHER = Fitted(
@@ -195,24 +203,49 @@ VIDEO_ERROR = Fitted(
 )
 
 # The reserve for CUDA graphs
-PIECE = Fitted(
-    interval=_pieces(0.1, 0.2, 0.36),
-    unit="bytes per layer and graph",
-    why="estimate of the V1 runner for a dense model: 22 starts of 0.19 on H100 lie at 0.13 to 0.27, one at 0.53; 0.12 to 0.26 in six "
-    "starts of 0.22 to 0.26 on other GPUs",
-)
-COMPLEX_PIECE = Fitted(
-    interval=_pieces(0.132, 0.33, 0.99),
-    unit="bytes per layer and graph",
-    why="the same with experts, MLA or recurrent states: 0.23 to 0.54 in ten starts of 0.19; 0.64 (GLM-5.2) and more where the "
-    "estimate goes wrong",
-)
-V2_PIECE = Fitted(
-    interval=_pieces(0.1, 0.2, 0.36),
+GRAPH_LAYER = Fitted(
+    interval=Interval.exactly(round(0.15 * MIB)),
     unit="bytes per layer and graph",
     is_guess=True,
-    why="estimate of the V2 runner, which measures more than it multiplies: 0.15 and 0.17 in two starts (Qwen3.8-27B on RTX 3090 with "
-    "0.29, Llama-3.1-8B on A100 with 0.31); the graphs then used 0.09 to 0.19 on small GPUs, and 0.28 with V1 on H100",
+    why="what a layer adds to vLLM's estimate for a graph: the slope from 8 to 80 layers in 36 starts of dense models on H100 (0.19)",
+)
+GRAPH_COMPLEX_LAYER = Fitted(
+    interval=Interval.exactly(round(0.2 * MIB)),
+    unit="bytes per layer and graph",
+    is_guess=True,
+    why="the same with experts, MLA or recurrent states, which consist of many small kernels: 0.16 to 0.24 in ten models, 0.4 with "
+    "gpt-oss-20b and DeepSeek-V2-Lite, 0.05 to 0.1 with Qwen3.5-4B",
+)
+GRAPH = Fitted(
+    interval=_pieces(0, 3.1, 8),
+    unit="bytes per graph",
+    why="what a graph takes beside its layers, in the V1 runner's estimate: the driver's memory comes in steps of 2 MiB",
+)
+V2_GRAPH_LAYER = Fitted(
+    interval=Interval.exactly(round(0.1 * MIB)),
+    unit="bytes per layer and graph",
+    is_guess=True,
+    why="the same in the V2 runner, which measures more than it multiplies: two starts (0.29, 64 layers; 0.31, 32 layers)",
+)
+V2_GRAPH = Fitted(
+    interval=_pieces(-0.5, 2.3, 9),
+    unit="bytes per graph",
+    is_guess=True,
+    why="the same: 5.5 MiB in all for a graph of Llama-3.1-8B (A100, 0.31), at most 8.7 for one of Qwen3.8-27B (RTX 3090, 0.29)",
+)
+FIRST_GRAPHS = Fitted(
+    interval=_between(-0.3, 0.1, 0.8),
+    why="what the first graphs of experts, MLA and recurrent states take more than later ones, because kernels then allocate their "
+    "workspace: 0 to 0.25 GiB in most starts, 0.45 to 0.7 with gpt-oss-20b and DeepSeek-V2-Lite (0.19)",
+)
+FIRST_GRAPHS_NVFP4 = Fitted(
+    interval=_between(0.1, 0.3, 0.52),
+    is_guess=True,
+    why="the same for experts in NVFP4: 0.21 to 0.23 (Gemma-4-26B-A4B, RTX 5090), 0.34 to 0.37 (Qwen3.6-35B-A3B, RTX 5090)",
+)
+FIRST_GRAPHS_BLACKWELL = Fitted(
+    interval=_between(0, 1.3, 3.7),
+    why="not understood: the same for experts on compute capability 10.x, 1.3 (MiniMax-M3, B200) and 3.5 (GLM-5.2, GB200, 0.26)",
 )
 UNTRIED_GRAPHS = Fitted(
     interval=_error(500, above=1000),
@@ -280,8 +313,12 @@ OFFLOADED_SHARE = Fitted(
 )
 
 # The whole sum
-OTHER_VENDOR = Fitted(interval=_error(gib(1.5)), why="few logs of GPUs that are neither of NVIDIA nor of AMD")
-ROCM = Fitted(interval=_error(gib(0.45)), why="other kernels than those of CUDA, in 23 starts of five sources")
+OTHER_VENDOR = Fitted(
+    interval=_error(gib(1.5)), is_guess=True, why="few logs of GPUs that are neither of NVIDIA nor of AMD"
+)
+ROCM = Fitted(
+    interval=_error(gib(0.45)), is_guess=True, why="other kernels than those of CUDA, in 23 starts of five sources"
+)
 NEWER_RELEASE = Fitted(
     interval=_error(20),
     unit="thousandths of the GPU's memory",

@@ -59,6 +59,23 @@ def test_how_many_are_captured(
         ("Qwen/Qwen3-8B", "RTX-4090-24GB", "0.21.0", {}, 0.52, "https://github.com/LMCache/LMCache/issues/3430"),
         ("Qwen/Qwen2.5-7B-Instruct", "A10G-24GB", "0.24.0", {}, 0.63, "public log, index id 62752965317"),
         ("meta-llama/Llama-3.1-8B-Instruct", "A100-SXM-80GB", "0.31.0", {}, 0.46, "public log, index id 70682754770"),
+        (
+            "Qwen/Qwen2.5-Coder-7B-Instruct",
+            "RTX-4090-24GB",
+            "0.23.0",
+            {"max_num_seqs": 32},
+            0.13,
+            "StellaLee/vllm-experiment",
+        ),
+        ("google/gemma-4-E4B-it", "RTX-3090-24GB", "0.22.1", {}, 0.79, "public log, index id 54492899325"),
+        (
+            "Qwen/Qwen3-30B-A3B-Instruct-2507",
+            "H100-SXM-80GB",
+            "0.22.1",
+            {"max_num_seqs": 64},
+            0.14,
+            "NnamdiOdozi/mlops-assignment",
+        ),
         ("nvidia/GLM-5.2-NVFP4", "GB200-192GB", "0.26.0", {"tensor": 4}, 4.99, "public log, index id 61511710941"),
         ("nvidia/GLM-5.1-NVFP4", "RTX-PRO-6000-Server-96GB", "0.20.2", {"tensor": 8, "max_num_seqs": 64}, 5.10, RTX6K),
     ],
@@ -74,6 +91,38 @@ def test_the_logged_estimate_lies_in_the_interval(
     ledger = plan(request).stages[0].ledger
     assert ledger is not None
     assert ledger.cuda_graphs.low <= gib(estimate_gib) <= ledger.cuda_graphs.high
+
+
+@pytest.mark.parametrize(
+    ("gpu", "version", "is_deducted"),
+    [
+        ("MI300X-192GB", "0.25.0", False),
+        ("MI300X-192GB", "0.26.0", True),
+        ("Arc-Pro-B60-24GB", "0.30.0", False),
+        ("Arc-Pro-B60-24GB", "0.31.0", True),
+        ("L40S-48GB", "0.20.0", True),
+    ],
+)
+def test_a_vendor_may_have_no_estimate(gpu: str, version: str, *, is_deducted: bool) -> None:
+    hybrid = catalogue_shape("Qwen/Qwen3-30B-A3B-Instruct-2507")
+    request = new_request(shape=hybrid, accelerator=catalogue_accelerator(gpu), vllm_version=version)
+    ledger = plan(request).stages[0].ledger
+    assert ledger is not None
+    assert (ledger.cuda_graphs.expected > 0) is is_deducted
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "first_gib"),
+    [
+        ("Qwen/Qwen3-8B", "H100-SXM-80GB", 0),
+        ("deepseek-ai/DeepSeek-V2-Lite-Chat", "H100-SXM-80GB", 0.1),
+        ("nvidia/Qwen3-30B-A3B-NVFP4", "RTX-5090-32GB", 0.3),
+        ("nvidia/Qwen3-30B-A3B-NVFP4", "B200-SXM-180GB", 1.3),
+    ],
+)
+def test_first_graphs_take_the_workspaces_of_kernels(model: str, gpu: str, first_gib: float) -> None:
+    request = new_request(shape=catalogue_shape(model), accelerator=catalogue_accelerator(gpu), vllm_version="0.20.0")
+    assert inputs(plan(request).stages[0].ledger)["first_bytes"] == gib(first_gib)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ LEDGERS = [
     Published("70B on two H100", FP8_70B, H100, 34.8, 1.2, {**RAG, "tensor": 2}, 1.2),
     Published("70B on four H100", FP8_70B, H100, 52.0, 0, {**RAG, "tensor": 4}, 1.2),
     Published("70B in three stages", FP8_70B, H100, 46.0, 1.2, {**RAG, "pipeline": 3}),
-    Published("70B on one H200", FP8_70B, H200, 57.9, 0.5, RAG),
+    Published("70B on one H200", FP8_70B, H200, 57.9, 0.6, RAG),
     Published("70B on two H200", FP8_70B, H200, 91.4, 1.2, {**RAG, "tensor": 2}, 1.2),
     Published(
         "8B on one H100", LLAMA_8B, H100, 55.2, 0, {**DEFAULTS, "max_model_len": 131_072, "vllm_version": "0.32.0"}

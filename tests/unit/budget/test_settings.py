@@ -1,4 +1,6 @@
-"""Defaults that a model's media raise, and those that a performance mode changes."""
+"""Defaults that a model's media raise, that a performance mode changes, and that the V0 engine has."""
+
+from typing import Any
 
 import pytest
 
@@ -42,6 +44,38 @@ def test_throughput_doubles_the_limits_that_nobody_chooses(
 ) -> None:
     request = new_request(
         accelerator=catalogue_accelerator(gpu), vllm_version=version, performance_mode="throughput", **settings
+    )
+    resolved = resolve_settings(request, accounting_of(version))
+    assert (resolved.max_num_batched_tokens, resolved.max_num_seqs) == (batched, seqs)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "version", "settings", "batched", "seqs"),
+    [
+        ("MI300X-192GB", "0.9.1", {"max_model_len": 131_072}, 131_072, 256),
+        (
+            "MI300X-192GB",
+            "0.9.2.dev364+gb432b7a28",
+            {"max_model_len": 131_072},
+            131_072,
+            256,
+        ),  # logged: amd-mi300x-ml-benchmarks
+        ("MI300X-192GB", "0.9.1", {"max_model_len": 131_072, "enable_chunked_prefill": True}, 2048, 256),
+        ("MI300X-192GB", "0.9.2", {"max_model_len": 131_072}, 8192, 1024),
+        ("MI300X-192GB", "0.10.0", {"max_model_len": 131_072}, 8192, 1024),
+        ("MI300X-192GB", "0.7.3", {"max_model_len": 131_072}, 131_072, 256),
+        ("H100-SXM-80GB", "0.7.3", {"max_model_len": 131_072}, 2048, 256),
+        ("H100-SXM-80GB", "0.9.1", {"max_model_len": 131_072}, 8192, 1024),
+    ],
+)
+def test_v0_takes_whole_prompts_on_amd(
+    gpu: str, version: str, settings: dict[str, Any], batched: int, seqs: int
+) -> None:
+    request = new_request(
+        shape=catalogue_shape("meta-llama/Llama-3.1-8B-Instruct"),
+        accelerator=catalogue_accelerator(gpu),
+        vllm_version=version,
+        **settings,
     )
     resolved = resolve_settings(request, accounting_of(version))
     assert (resolved.max_num_batched_tokens, resolved.max_num_seqs) == (batched, seqs)

@@ -34,7 +34,7 @@ def test_blocks_that_vllm_counted_when_it_refused(
     assert source
     found = budget(model, gpu, version, **settings)
     assert found.num_blocks is not None
-    assert found.num_blocks.expected == pytest.approx(logged, rel=0.015)
+    assert found.num_blocks.expected == pytest.approx(logged, rel=0.02)
     assert found.num_blocks.low <= logged <= found.num_blocks.high
 
 
