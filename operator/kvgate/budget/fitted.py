@@ -228,7 +228,7 @@ V2_GRAPH_LAYER = Fitted(
     why="the same in the V2 runner, which measures more than it multiplies: two starts (0.29, 64 layers; 0.31, 32 layers)",
 )
 V2_GRAPH = Fitted(
-    interval=_pieces(-0.5, 2.3, 9),
+    interval=_pieces(-0.5, 2.3, 8.1),
     unit="bytes per graph",
     is_guess=True,
     why="the same: 5.5 MiB in all for a graph of Llama-3.1-8B (A100, 0.31), at most 8.7 for one of Qwen3.8-27B (RTX 3090, 0.29)",

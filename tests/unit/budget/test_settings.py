@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.settings import resolve_settings
+from kvgate.budget.settings import accounting_for, resolve_settings
 from kvgate.budget.versions import accounting_of
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
@@ -77,5 +77,5 @@ def test_v0_takes_whole_prompts_on_amd(
         vllm_version=version,
         **settings,
     )
-    resolved = resolve_settings(request, accounting_of(version))
+    resolved = resolve_settings(request, accounting_for(request))
     assert (resolved.max_num_batched_tokens, resolved.max_num_seqs) == (batched, seqs)
