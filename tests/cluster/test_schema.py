@@ -37,7 +37,13 @@ VALUES: dict[str, tuple[list[Any], list[Any]]] = {
          {"name": "a/b", "source": {"image": {"reference": "Weights"}}},
          {"name": "a/b", "configFrom": {}}, {"name": "a/b", "revision": "a b"}],
     ),
-    "accelerator": ([{"type": "H100-SXM-80GB"}, {"type": "NVIDIA H100 80GB HBM3"}], [{}, {"type": ""}, {"type": 1}, {"type": "x" * 254}]),
+    "accelerator": (
+        [{"type": "H100-SXM-80GB"}, {"type": "NVIDIA H100 80GB HBM3"}, {"type": "L4-24GB", "sharedBy": 64},
+         {"type": "L4-24GB", "sharedBy": 2, "claim": "GpuShared"}, {"type": "L4-24GB", "sharedBy": 1, "claim": "Gpu"}],
+        [{}, {"type": ""}, {"type": 1}, {"type": "x" * 254}, {"type": "L4-24GB", "sharedBy": 0}, {"type": "L4-24GB", "sharedBy": 65},
+         {"type": "L4-24GB", "sharedBy": "2"}, {"type": "L4-24GB", "sharedBy": 2, "claim": "gpu"},
+         {"type": "L4-24GB", "claim": "GpuMemory"}, {"type": "L4-24GB", "sharedBy": 1, "claim": "GpuShared"}],
+    ),
     "vllm.version": (["0.33.0", "v0.6.6.post1", "0.19.0+cu130"], ["latest", "", 0.33, "0"]),
     "vllm.image": (
         ["vllm/vllm-openai:v0.33.0", "localhost:5000/a__b/c.d:V1", "[::1]:5000/x", "x:1@sha256:" + "a" * 64],
@@ -67,7 +73,8 @@ VALUES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "admission": (
         [{}, {"policy": "Warn"}, {"guarantee": "FullContext"},
-         {"policy": "Adjust", "adjust": {"knobs": ["MaxModelLen"], "minMaxNumSeqs": 2}}],
+         {"policy": "Adjust", "adjust": {"knobs": ["MaxModelLen"], "minMaxNumSeqs": 2}},
+         {"adjust": {"knobs": ["MaxModelLen", "MaxNumSeqs", "KvCacheDtype", "GpuMemoryUtilization"]}}],
         [{"policy": "reject"}, {"guarantee": "All"}, {"adjust": {"knobs": []}}, {"adjust": {"knobs": ["Blocks"]}},
          {"adjust": {"minMaxModelLen": 0}}, {"polcy": "Warn"}],
     ),
