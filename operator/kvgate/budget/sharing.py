@@ -50,7 +50,8 @@ class Sharer(Struct, frozen=True, kw_only=True):
     checks_free: bool = True
     """True where vLLM refuses to start without `requested_bytes` of free memory."""
     measures: bool = True
-    """True where a profile run sizes the KV cache: memory that others take or free meanwhile counts as its own."""
+    """True where a profile run sizes the KV cache: memory that others take or free meanwhile counts as its own. A model without caches
+    is not profiled (0.33, `EngineCore._initialize_kv_caches`), and its share is only checked."""
     counts_others: bool = False
     """True where memory that other processes hold is taken out of its KV cache (0.8)."""
 
@@ -123,7 +124,7 @@ def sharer_of(budget: Budget, name: str) -> Sharer:
         overhead=_overhead(tightest.ledger) if known and tightest and tightest.ledger else None,
         demand_bytes=budget.demand_bytes or 0,
         checks_free=budget.accounting.checks_free_memory and accelerator.vendor in _CHECKED,
-        measures=request.settings.kv_cache_memory_bytes is None,
+        measures=request.settings.kv_cache_memory_bytes is None and request.shape.keeps_caches,
         counts_others=budget.accounting.whole_card_non_torch,
     )
 
@@ -131,11 +132,12 @@ def sharer_of(budget: Budget, name: str) -> Sharer:
 def _held(stage: Stage, ledger: Ledger, before: Interval, requested_bytes: int, budget: Budget) -> Interval:
     after = _uncounted_graphs(ledger) + WORKSPACES
     activation, graphs = ledger.peak_activation, ledger.cuda_graphs
-    if not budget.request.settings.gives_cache_memory:
+    if budget.request.shape.keeps_caches and not budget.request.settings.gives_cache_memory:
         idle_bytes = max(requested_bytes - activation.high - graphs.high, ledger.weights.low + ledger.non_torch.low)
         own = Interval(low=min(idle_bytes, requested_bytes), expected=requested_bytes, high=requested_bytes)
         return before + own + after
-    cache_bytes, kept = stage.available.expected, ledger.weights + ledger.non_torch
+    cache_bytes = stage.available.expected if budget.request.shape.keeps_caches else 0
+    kept = ledger.weights + ledger.non_torch
     own = Interval(
         low=kept.low + cache_bytes,
         expected=kept.expected + cache_bytes + activation.expected + graphs.expected,
@@ -202,20 +204,27 @@ def utilizations(sharing: Sharing, *, by_need: bool) -> tuple[Fraction, ...] | N
     The memory is divided into equal parts, or in proportion to what each needs. An engine whose KV cache is given keeps what it holds.
     """
     total, sharers = sharing.total, sharing.sharers
-    free_bytes = total.low - sum(s.beyond_request.high if s.measures else s.held.high for s in sharers)
+    least = {
+        id(s): max(Fraction(1, _STEPS), _hundredths(s.held.low - s.before.high, s)) for s in sharers if not s.measures
+    }
+    free_bytes = total.low
+    for s in sharers:
+        start_bytes = s.before.high + share_of(s.memory_bytes, least.get(id(s), Fraction(0)))
+        free_bytes -= s.beyond_request.high if s.measures else max(s.held.high, start_bytes)
     measuring = [sharer for sharer in sharers if sharer.measures]
     weights = {id(s): (s.needed_bytes or s.requested_bytes) if by_need else 1 for s in measuring}
     whole, shares = sum(weights.values()), list[Fraction]()
     for sharer in sharers:
-        if sharer.measures:
-            wanted_bytes = max(0, free_bytes) * weights[id(sharer)] // max(1, whole)
-        else:
-            wanted_bytes = sharer.held.low - sharer.before.high
-        share = Fraction(max(0, wanted_bytes) * _STEPS // sharer.memory_bytes, _STEPS)
+        share = least.get(id(sharer)) or _hundredths(free_bytes * weights[id(sharer)] // max(1, whole), sharer)
         if share <= 0 or (sharer.measures and share_of(sharer.memory_bytes, share) < sharer.needed_bytes):
             return None
         shares.append(share)
     return tuple(shares)
+
+
+def _hundredths(part_bytes: int, sharer: Sharer) -> Fraction:
+    """Return a part of the memory as a share in whole hundredths, rounded down."""
+    return Fraction(max(0, part_bytes) * _STEPS // sharer.memory_bytes, _STEPS)
 
 
 def equal_share(accelerator: Accelerator, shared_by: int) -> Fraction | None:

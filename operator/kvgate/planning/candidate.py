@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget import Accelerator, Budget, Guarantee, Parallelism, Verdict, largest_max_model_len
+from kvgate.budget.sharing import engines_per_gpu
 from kvgate.budget.units import format_gib
 from kvgate.judge.assess import Assessment
 from kvgate.rules.checks import BUDGET_RULES
@@ -56,6 +57,13 @@ class Candidate(Struct, frozen=True, kw_only=True):
     def cost(self) -> Fraction | None:
         """Price of all GPUs per hour; None where it is not known."""
         return None if self.price is None else self.price * self.num_gpus
+
+    @property
+    def on_one_gpu(self) -> tuple[int, Fraction | None]:
+        """(How many of these engines one GPU holds with equal parts, the part of each); (0, None) for an engine of several GPUs."""
+        if self.verdict is not Verdict.FITS or self.parallelism.num_gpus > 1:
+            return 0, None
+        return engines_per_gpu(self.budget.request)
 
     @property
     def full_requests(self) -> Fraction:

@@ -27,6 +27,10 @@ def _cheaper(question: Question, best: Candidate, candidates: Sequence[Candidate
     if best.replicas > 1:
         fewer = best.surely * (best.replicas - 1)
         yield f"{fewer} requests at the same time instead of {total} would need {_name(best, best.replicas - 1)}"
+    engines, part = best.on_one_gpu
+    if engines > 1 and part is not None:
+        each = f"each with --gpu-memory-utilization {float(part):g}"
+        yield f"one {best.accelerator.name} holds {engines} of these engines, {each} and started one after the other"
     for other in cheaper_perhaps(best, candidates)[:1]:
         if question.request.guarantee is not Guarantee.STARTUP:
             held = other.surely * other.replicas

@@ -21,6 +21,8 @@ from kvgate.rules.finding import (
     words,
 )
 
+_MOST_NAMES = 8
+"""Engines that one sentence names."""
 SHARED_GPU_OVERBOOKED = Rule(
     id="SharedGpuOverbooked",
     severities=(Severity.ERROR, Severity.WARNING),
@@ -173,7 +175,7 @@ def overbooked(sharing: Sharing, device: str) -> Finding | None:
     message = words(
         "{engines} share {device}: together they claim {claimed} of {total}, {low} to {high} of it beside what they request; "
         "{consequence}",
-        engines=_named([f"{s.name} ({_claim(s)})" for s in sharing.sharers]),
+        engines=named_together([f"{s.name} ({_claim(s)})" for s in sharing.sharers]),
         device=device,
         claimed=format_gib(sharing.claimed.expected),
         total=format_gib(sharing.total.expected),
@@ -197,9 +199,9 @@ def _parts(sharing: Sharing) -> Remedy:
     found = (utilizations(sharing, by_need=False), utilizations(sharing, by_need=True))
     texts: dict[str, Action] = {}
     for shares in found:
-        if shares is not None:
+        if shares is not None and (len(shares) <= _MOST_NAMES or len(set(shares)) == 1):
             each = [f"{float(share):g} for {s.name}" for s, share in zip(sharing.sharers, shares, strict=True)]
-            same = f"{float(shares[0]):g} for each" if len(set(shares)) == 1 else _named(each)
+            same = f"{float(shares[0]):g} for each" if len(set(shares)) == 1 else named_together(each)
             texts[same] = do("set {gpu_memory_utilization} to {shares}", shares=same)
     return any_one(*(texts.values() or ["use a GPU with more memory"]), "give one of them a GPU of its own")
 
@@ -228,7 +230,7 @@ def start_order(sharing: Sharing, device: str, how: Words, *, together: bool | N
         message = words(
             "on {device} the starts need this order: {order}; {last} is refused otherwise, because it wants {wanted} free",
             device=device,
-            order=", then ".join(sharer.name for sharer in sharing.order),
+            order=", then ".join(sharer.name for sharer in sharing.order[:_MOST_NAMES]),
             last=sharing.order[0].name,
             wanted=format_gib(sharing.order[0].requested_bytes),
         )
@@ -241,7 +243,7 @@ def start_order(sharing: Sharing, device: str, how: Words, *, together: bool | N
     message = words(
         "{engines} share {device} and {when}: {measuring} what the others take meanwhile as its own, or fails when they free some; one "
         "after the other, every order works",
-        engines=_named([sharer.name for sharer in sharing.sharers]),
+        engines=named_together([sharer.name for sharer in sharing.sharers]),
         device=device,
         when="start at the same time" if together else "nothing here says that they start one after the other",
         measuring="each counts" if len(measuring) > 1 else f"{measuring[0].name} counts",
@@ -253,5 +255,7 @@ def start_order(sharing: Sharing, device: str, how: Words, *, together: bool | N
     )
 
 
-def _named(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+def named_together(names: Sequence[str]) -> str:
+    """Return `a, b and c`; of many names the first ones and the number of the others."""
+    shown = [*names[:_MOST_NAMES], *([f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else [])]
+    return f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else "".join(shown)

@@ -9,15 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate.budget import Interval, Verdict, plan
-from kvgate.budget.sharing import (
-    Sharer,
-    engines_per_gpu,
-    equal_part,
-    share_gpu,
-    sharer_of,
-    utilizations,
-    within_part,
-)
+from kvgate.budget.sharing import Sharer, engines_per_gpu, equal_part, share_gpu, sharer_of, utilizations, within_part
 from kvgate.budget.units import GIB, gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_request
 
@@ -221,3 +213,17 @@ def test_a_model_that_nobody_knows_is_seen_by_what_it_requests() -> None:
     assert unknown.overhead is None
     assert unknown.held.low == unknown.before.low
     assert share_gpu([unknown, unknown]).verdict is Verdict.MAY_NOT_FIT
+
+
+def test_a_model_without_caches_holds_its_weights_and_wants_its_share_free_at_the_start_only() -> None:
+    encoder = sharer_of(plan(new_request(shape=catalogue_shape("BAAI/bge-large-en-v1.5"))), "embed")
+    assert encoder.held.high < 6 * GIB < encoder.requested_bytes
+    assert not encoder.measures
+    both = share_gpu([asked("0.85"), encoder])
+    assert both.verdict is Verdict.FITS
+    assert [sharer.name for sharer in both.order] == ["embed", "0.85"]
+    assert not both.any_order
+    found = utilizations(share_gpu([asked("0.92"), encoder]), by_need=False)
+    assert found is not None
+    assert found[0] > Fraction(8, 10)
+    assert found[1] == Fraction(1, 100)

@@ -288,3 +288,22 @@ def test_the_longest_request_is_the_last_that_the_engine_lets_start(
         assert longest == request.shape.max_model_len or (
             plan(request.with_settings(max_model_len=longest + 1)).verdict is not Verdict.FITS
         )
+
+
+# ── several engines on one GPU ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_engines_that_one_gpu_holds_are_told_with_their_share() -> None:
+    request = {"guarantee": Guarantee.FULL_CONTEXT, "workload": None, "max_model_len": 8192, "max_num_seqs": 4}
+    (best, *_) = find_candidates(question("Qwen/Qwen3-4B", "H100-SXM-80GB", **request))
+    engines, part = best.on_one_gpu
+    assert engines == 5
+    assert part is not None
+    told = hints(question("Qwen/Qwen3-4B", "H100-SXM-80GB", **request), (best,))
+    assert f"one H100-SXM-80GB holds 5 of these engines, each with --gpu-memory-utilization {float(part):g}" in told[0]
+
+
+def test_an_engine_of_several_gpus_is_not_shared() -> None:
+    (best, *_) = find_candidates(question("Qwen/Qwen3-32B", "L40S-48GB"))
+    assert best.parallelism.num_gpus > 1
+    assert best.on_one_gpu == (0, None)

@@ -186,6 +186,7 @@ def csv_report(candidates: Sequence[Candidate]) -> str:
 
 def _candidate(candidate: Candidate) -> Json:
     budget, parallelism = candidate.budget, candidate.parallelism
+    engines, part = candidate.on_one_gpu
     return {
         "accelerator": candidate.accelerator.name,
         "verdict": candidate.verdict.value,
@@ -199,6 +200,8 @@ def _candidate(candidate: Candidate) -> Json:
         "max_num_seqs": budget.resolved.max_num_seqs,
         "price_per_gpu_hour": _number(candidate.price),
         "cost_per_hour": _number(candidate.cost),
+        "engines_per_gpu": engines or None,
+        "gpu_memory_utilization_of_each": _number(part),
         "requests_per_replica": candidate.share,
         "requests_that_surely_fit_a_replica": candidate.surely,
         "full_requests_per_replica": round(float(candidate.full_requests), 2),

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from kvgate.manifests.judging.gpus import gpus_needed
 from kvgate.manifests.judging.judgement import JudgedEngine, names_of
 from kvgate.manifests.pods.engine_found import COMPOSE, SeenGpus
 from kvgate.rules.finding import Finding, Severity, any_one, at_most, do, words
-from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, overbooked, start_order
+from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, named_together, overbooked, start_order
 from kvgate.vllm.arguments import Located
 from kvgate.vllm.options import newest_read
 from kvgate.vllm.parser import CommandLine, parse_arguments
@@ -29,7 +30,9 @@ _COMPOSE_ORDER = (
 _POD_ORDER = "start one as a sidecar (an init container with restartPolicy: Always and a startupProbe), which the others wait for"
 _CLUSTER_ORDER = "create one after the other is ready"
 _MOST_SHARERS = 64
-"""Engines on one GPU that are judged; copies beyond that change no verdict."""
+"""Engines on one GPU that are judged; those beyond that change no verdict."""
+_MOST_PROFILES = 16
+"""Profiles of compose that are told apart."""
 
 
 class _Seen(Struct, frozen=True, kw_only=True):
@@ -87,7 +90,7 @@ def _seen(index: int, judged: JudgedEngine, seen: SeenGpus) -> _Seen | None:
 def _running_together(group: Sequence[_Seen]) -> Iterator[list[_Seen]]:
     """Yield those that always run, or with each profile of compose those that run then."""
     profiles = sorted({profile for each in group for profile in each.seen.profiles})
-    for profile in profiles or [""]:
+    for profile in profiles[:_MOST_PROFILES] or [""]:
         yield [each for each in group if not each.seen.profiles or profile in each.seen.profiles]
 
 
@@ -98,8 +101,8 @@ def _told(device: str, group: Sequence[_Seen]) -> Iterator[tuple[int, Finding]]:
     if len(known) < len(group):
         yield from _with_unknown_ones(device, group)
         return
-    sharers = [sharer for each, budget in known for sharer in _copies(each, budget)]
-    sharing = share_gpu(sharers)
+    sharers = (sharer for each, budget in known for sharer in _copies(each, budget))
+    sharing = share_gpu(list(islice(sharers, _MOST_SHARERS)))
     place = _place(group[0], device)
     if finding := overbooked(sharing, place):
         is_sure = not any(map(_is_unsure, group))
@@ -129,7 +132,7 @@ def _with_unknown_ones(device: str, group: Sequence[_Seen]) -> Iterator[tuple[in
     if total > 1:
         message = words(
             "{engines} share {device}, and their {gpu_memory_utilization} add up to {total}: they request more than the GPU has",
-            engines=", ".join(each.seen.label for each, _ in given),
+            engines=named_together([each.seen.label for each, _ in given]),
             device=_place(group[0], device),
             total=f"{float(total):g}",
         )
@@ -165,7 +168,7 @@ def _order_of(each: _Seen) -> str:
 
 def _start_together(group: Sequence[_Seen]) -> bool | None:
     """True where two of them start at the same time, None where nobody knows, False where each waits for the others before it."""
-    if any(each.seen.copies > 1 for each in group):
+    if len(group) > _MOST_SHARERS or any(each.seen.copies > 1 for each in group):
         return True
     after = [each.seen.starts_after for each in group]
     if any(each is None for each in after):
@@ -175,11 +178,17 @@ def _start_together(group: Sequence[_Seen]) -> bool | None:
 
 
 def _is_unsure(each: _Seen) -> bool:
-    """Options, a release or profiles that nobody sees may decide otherwise."""
-    engine = each.judged.engine
-    is_open = is_partly_seen(engine, each.line) or engine.is_overridden
-    shape = _budget_of(each).request.shape if _budget_of(each) else None  # type: ignore[union-attr]
-    return is_open or not each.judged.is_release_known or bool(each.seen.profiles) or bool(shape and shape.assumed)
+    """Options, a release or profiles that nobody sees may decide otherwise, and an engine that sleeps leaves its memory to others."""
+    engine, budget = each.judged.engine, _budget_of(each)
+    sleeps = each.line.given.get("enable_sleep_mode")
+    return (
+        is_partly_seen(engine, each.line)
+        or engine.is_overridden
+        or not each.judged.is_release_known
+        or bool(each.seen.profiles)
+        or bool(sleeps and sleeps.value)
+        or bool(budget and budget.request.shape.assumed)
+    )
 
 
 def _with_finding(judged: JudgedEngine, group: Iterable[_Seen], finding: Finding) -> JudgedEngine:

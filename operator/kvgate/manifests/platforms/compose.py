@@ -30,6 +30,8 @@ _INTERPOLATED = pattern(rf"\$(?:{_PLAIN}|\{{(?P<braced>\w+)(?:(?P<operator>:?[-?
 """`$$` for one `$`, `$NAME`, `${NAME}`, and with a default (`-`), a replacement (`+`) or a complaint (`?`); `:` for empty ones too."""
 _MOST_GPUS = 64
 """GPUs of a host that have names here."""
+_MOST_SERVICES = 256
+"""Services of a file whose order of starts is worked out."""
 _MAX_BYTES = 1 << 16
 """Size of a file of variables."""
 
@@ -199,8 +201,8 @@ def _waits_for(services: Mapping[str, Written]) -> Mapping[str, frozenset[str]]:
         }
         for name, service in services.items()
     }
-    found = dict[str, frozenset[str]]()
-    for name in services:
+    found = dict.fromkeys(services, frozenset[str]())
+    for name in services if len(services) <= _MOST_SERVICES else ():
         known, left = set[str](), list(direct[name])
         while left:
             other = left.pop()

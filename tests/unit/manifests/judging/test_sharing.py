@@ -294,3 +294,17 @@ def test_errors_name_both_engines_and_shares_that_would_work(tmp_path: Path) -> 
     (finding,) = (each.finding for each in found["chat"].findings if each.finding.severity is Severity.ERROR)
     assert "chat (15.43 GiB requested) and embed (15.43 GiB requested) share GPU 0 of the host" in finding.message
     assert "set --gpu-memory-utilization to 0.44 for each" in finding.remediation
+
+
+def test_engines_that_can_sleep_may_take_turns(tmp_path: Path) -> None:
+    sleeper = service("0.7", command=f"{MODEL} --gpu-memory-utilization=0.7 --enable-sleep-mode")
+    assert told(services(tmp_path, first=sleeper, second=service("0.7"))["second"]) == [TIGHT]
+
+
+def test_a_file_with_very_many_services_is_judged_as_fast_as_it_is_read(tmp_path: Path) -> None:
+    waits = {f"s{i}": {"depends_on": {f"s{i - 1}": {"condition": "service_healthy"}}, **HEALTHY} for i in range(1, 400)}
+    many = {name: service("0.7", profiles=[name], **more) for name, more in {"s0": HEALTHY, **waits}.items()}
+    found = services(tmp_path, always=service("0.7"), **many)
+    messages = [each.finding.message for engine in found.values() for each in engine.findings]
+    assert len(messages) < 4000
+    assert max(map(len, messages)) < 1000
