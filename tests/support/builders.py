@@ -25,6 +25,7 @@ _REQUEST = {
     "guarantee",
     "workload",
     "capacity",
+    "pod",
     "weights_bytes",
     "shared_by",
     "is_stretched",

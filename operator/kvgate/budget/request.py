@@ -10,6 +10,7 @@ from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.budget.circumstances import NOTHING_TOLD, Circumstances
 from kvgate.budget.draft import Draft, of_draft
 from kvgate.budget.hardware import SINGLE_GPU, Accelerator, Parallelism
+from kvgate.budget.host_settings import NO_HOST_SETTINGS, UNKNOWN_POD, HostSettings, PodMemory
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.versions import DEFAULT_VERSION, accounting_of
 
@@ -213,6 +214,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     parallelism: Parallelism = SINGLE_GPU
     lora: LoraSettings = NO_LORA
     offload: OffloadSettings = NO_OFFLOAD
+    host: HostSettings = NO_HOST_SETTINGS
 
     @property
     def gives_cache_memory(self) -> bool:
@@ -256,6 +258,8 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
     """Facts of the start that are no argument of vLLM, where they are known."""
     calibration: Calibration = NOTHING_OBSERVED
     """Observed starts, which correct the prediction of the formulas."""
+    pod: PodMemory = UNKNOWN_POD
+    """Memory of the host that each pod of the engine has."""
 
     @property
     def draft_tokens(self) -> int:

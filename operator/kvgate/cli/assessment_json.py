@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from kvgate.budget import PINNED_SAFETY_BYTES, Budget
+from kvgate.budget import PINNED_SAFETY_BYTES, Budget, Interval
+from kvgate.budget.host_memory import HostLedger
+from kvgate.budget.host_settings import NO_HOST_SETTINGS, UNKNOWN_POD
+from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.judge.assess import Assessment
 from kvgate.judge.pinning import pinned_option
 from kvgate.rules.finding import Finding
@@ -14,15 +17,20 @@ _REQUEST_KEYS = {"accelerator": "gpu", "config": "model_config"}
 """Name of a field in the engine → its key in a request, where they differ."""
 
 
-def to_json(identifier: object, assessment: Assessment) -> Json:
-    """Return the response with all of its keys, whatever is known."""
+def to_json(identifier: object, assessment: Assessment, *, with_host: bool = False) -> Json:
+    """Return the response with all of its keys, whatever is known.
+
+    `host_memory` is there where the request is about it, or `with_host`: most of a million what-ifs are not.
+    """
     budget = assessment.budget
+    with_host = with_host or (budget is not None and _is_about_host(budget))
     return {
         "id": identifier,
         "verdict": assessment.verdict.value,
         "findings": [finding_json(finding) for finding in assessment.findings],
         "ledger": _ledger(budget) if budget else None,
         "kv_cache": _kv_cache(budget) if budget else None,
+        **({"host_memory": _host_memory(pod_ledger(budget))} if budget and with_host else {}),
         "error": None,
     }
 
@@ -56,11 +64,7 @@ def _ledger(budget: Budget) -> Json | None:
         "parameter_bytes": ledger.parameter_bytes,
         **{f"{name}_bytes": term.expected for name, term in ledger.terms},
         **({"host_bytes": ledger.host_bytes.expected} if ledger.host_bytes.high else {}),
-        "available_kv_cache_bytes": {
-            "low": stage.available.low,
-            "expected": stage.available.expected,
-            "high": stage.available.high,
-        },
+        "available_kv_cache_bytes": _ends(stage.available),
         "circumstances": [
             {"name": fact.name, "value": fact.value, "other": fact.other or None, "why": fact.why}
             for line in ledger.lines
@@ -68,6 +72,25 @@ def _ledger(budget: Budget) -> Json | None:
         ],
         **({"calibration": {"starts": observed.starts, "same_setting": observed.is_same_setting}} if observed else {}),
     }
+
+
+def _is_about_host(budget: Budget) -> bool:
+    request = budget.request
+    return request.pod != UNKNOWN_POD or request.settings.host != NO_HOST_SETTINGS
+
+
+def _host_memory(ledger: HostLedger) -> Json:
+    """Return the ledger of one pod. The page cache is wanted and no need."""
+    return {
+        "needs_bytes": _ends(ledger.needs),
+        "shared_memory_bytes": _ends(ledger.shared_needs),
+        "terms": {line.name: _ends(line.amount) for line in ledger.lines},
+        "page_cache_bytes": sum(line.amount.expected for line in ledger.wanted),
+    }
+
+
+def _ends(interval: Interval) -> Json:
+    return {"low": interval.low, "expected": interval.expected, "high": interval.high}
 
 
 def _kv_cache(budget: Budget) -> Json | None:

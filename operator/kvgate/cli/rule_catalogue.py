@@ -31,9 +31,10 @@ from kvgate.manifests.judging.engine_budget import MODEL_NOT_NAMED, OVERSUBSCRIB
 from kvgate.manifests.judging.gpus import IDLE_GPUS, RUNS_ON_CPU, SEVERAL_ACCELERATORS, SHARED_GPU, TOO_FEW_GPUS
 from kvgate.manifests.judging.judgement import RELEASE_DECIDES
 from kvgate.manifests.judging.line_findings import NOT_UNDERSTOOD, VARIABLE_UNKNOWN, WRAPPER_OPTIONS
-from kvgate.manifests.judging.surroundings import PROBE_TOO_IMPATIENT, SHARED_MEMORY_TOO_SMALL, VOLUME_TOO_SMALL
+from kvgate.manifests.judging.surroundings import PROBE_TOO_IMPATIENT, VOLUME_TOO_SMALL
 from kvgate.rules import Rule
 from kvgate.rules.drafts import DRAFT_OF_ANOTHER_MODEL, DRAFT_TOO_LARGE, SPECULATION_REFUSED
+from kvgate.rules.host_memory import HOST_MEMORY_TOO_SMALL, SHARED_MEMORY_TOO_SMALL
 from kvgate.rules.memory import (
     CHECKPOINT_DECIDES_WEIGHTS,
     GUARANTEE_NOT_MET,
@@ -101,6 +102,8 @@ _IN_ORDER = (
     KV_CACHE_TOO_SMALL,
     MAMBA_CACHE_BLOCKS_EXCEEDED,
     GUARANTEE_NOT_MET,
+    HOST_MEMORY_TOO_SMALL,
+    SHARED_MEMORY_TOO_SMALL,
     OVERSUBSCRIBED,
     THIN_HEADROOM,
     CAPACITY_PINNED,
@@ -181,7 +184,6 @@ _IN_ORDER = (
     WRAPPER_OPTIONS,
     FIELD_IGNORED,
     PROBE_TOO_IMPATIENT,
-    SHARED_MEMORY_TOO_SMALL,
     VOLUME_TOO_SMALL,
     INVALID_FIELD,
     UNKNOWN_KIND,

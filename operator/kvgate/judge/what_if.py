@@ -1,7 +1,7 @@
 """A what-if in vLLM's own words → Assessment. `kvgate explain`, `size` and `sweep` ask it, and manifests of other platforms."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +21,8 @@ from kvgate.budget import (
     Verdict,
     parse_release,
 )
+from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
+from kvgate.budget.pod_ledger import pod_ledger_without_model
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge import assess, facts
 from kvgate.judge.adapters import look_up_adapters
@@ -28,7 +30,20 @@ from kvgate.judge.assess import Assessment
 from kvgate.judge.drafts import look_up_draft, own_layers
 from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, look_up_overridden, shape_of_text
 from kvgate.judge.pinning import SIZES, conflicts
-from kvgate.rules.finding import Finding, Naming, Rule, Scope, SettingName, Severity, Words, do, named, words
+from kvgate.rules.finding import (
+    Finding,
+    Naming,
+    Rule,
+    Scope,
+    SettingName,
+    Severity,
+    Words,
+    do,
+    error_rules,
+    named,
+    words,
+)
+from kvgate.rules.host_memory import judge_pod
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.overrides import overridden, shape_overrides
 from kvgate.vllm.settings import (
@@ -98,15 +113,20 @@ def assess_request(
     calibration: Calibration = NOTHING_OBSERVED,
     naming: Naming = option_name,
     models: PublishedModels = NO_MODELS,
+    pod: PodMemory | None = None,
 ) -> Assessment:
     """Judge one what-if. Raise BadRequest with all problems at once.
 
     `is_whole`: vLLM is started with these values alone, so that the rest is its defaults. `naming` names the settings in findings.
-    `models`: checkpoints that are known beside the catalogue.
+    `models`: checkpoints that are known beside the catalogue. `pod`: memory of the host, where the values do not state it.
     """
-    request, findings = read_request(values, guarantee=guarantee, is_whole=is_whole, naming=naming, models=models)
+    request, findings = read_request(
+        values, guarantee=guarantee, is_whole=is_whole, naming=naming, models=models, pod=pod
+    )
     if request is None:
-        return Assessment(verdict=Verdict.UNKNOWN, findings=findings)
+        of_pod = tuple(named(pod_findings(values, pod), naming))
+        verdict = Verdict.DOES_NOT_FIT if error_rules(of_pod) else Verdict.UNKNOWN
+        return Assessment(verdict=verdict, findings=(*findings, *of_pod))
     return assess.judge(replace(request, calibration=calibration), extra=findings, naming=naming)
 
 
@@ -117,6 +137,7 @@ def read_request(
     is_whole: bool = False,
     naming: Naming = option_name,
     models: PublishedModels = NO_MODELS,
+    pod: PodMemory | None = None,
 ) -> tuple[BudgetRequest | None, tuple[Finding, ...]]:
     """Return the question that the values ask, and the findings about it. The question is None where a fact is missing."""
     values = with_whole_configs(values)
@@ -169,8 +190,25 @@ def read_request(
         weights_bytes=known.get("weights_bytes"),
         unmodelled_settings=unmodelled_kinds(values, parse_release(version)),
         is_stretched=stretches_length(values),
+        pod=pod or _stated_pod(known),
     )
     return request, findings
+
+
+def _stated_pod(known: Mapping[str, Any]) -> PodMemory:
+    limit, shm, node = (known.get(name) for name in ("host_memory_limit_bytes", "shm_bytes", "node_memory_bytes"))
+    return PodMemory(limit_bytes=limit, shm_bytes=shm, node_bytes=node) if limit or shm or node else UNKNOWN_POD
+
+
+def pod_findings(values: Mapping[str, Any], pod: PodMemory | None) -> Iterable[Finding]:
+    """Judge the pod where the model, the GPU or the release is not known: what its settings take is certain without them."""
+    known, _ = read_settings(with_whole_configs(values))
+    pod, version = pod or _stated_pod(known), known.get("vllm_version", DEFAULT_VERSION)
+    if pod == UNKNOWN_POD or facts.look_up_version(version):
+        return ()
+    accelerator = facts.look_up_accelerator(known["gpu"])[0] if known.get("gpu") else None
+    vendor = accelerator.vendor if accelerator else ""
+    return judge_pod(pod_ledger_without_model(engine_settings(known), version, pod, vendor=vendor), pod)
 
 
 def _shape(

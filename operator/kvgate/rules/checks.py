@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from kvgate.budget import Budget
-from kvgate.rules import drafts, memory, pinned, settings, sharing, support, weight_formats
+from kvgate.rules import drafts, host_memory, memory, pinned, settings, sharing, support, weight_formats
 from kvgate.rules.finding import Finding
 
 BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
@@ -44,6 +44,7 @@ BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     drafts.draft_is_smaller,  # else it saves no time
     memory.headroom_is_thin,  # fits, but only just
     pinned.pinned_capacity_is_told,  # what a pinned size costs
+    host_memory.host_memory_suffices,  # the kernel kills a container that takes more than its limit
 )
 """The checks of a budget, in the order in which their findings are reported."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from kvgate.budget import NEWEST, Budget, is_newer_than_known, parse_release
+from kvgate.budget.host_releases import host_accounting
 from kvgate.budget.lora import lora_refusals
 from kvgate.budget.offload import offload_refusals
 from kvgate.budget.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal
@@ -253,12 +254,16 @@ OFFLOAD_REFUSED = Rule(
     id="OffloadRefused",
     severities=(Severity.ERROR,),
     scope=Scope.SETTINGS,
-    title="vLLM refuses the groups of layers that are to stay in host memory.",
+    title="vLLM refuses what is to stay in host memory: the groups of layers, or a buffer of no bytes for the KV cache.",
 )
 
 
 def offload_is_taken(budget: Budget) -> Iterable[Finding]:
-    """Groups smaller than what stays out of them, and buffers for no layer."""
+    """Groups smaller than what stays out of them, buffers for no layer, and a buffer of nothing for the KV cache."""
     for name, reason in offload_refusals(budget.request.settings.offload):
         message = words("{setting} {reason}; vLLM does not start", setting=SettingName(name), reason=reason)
         yield OFFLOAD_REFUSED.finding(name, message, leave_out(name))
+    host, accounting = budget.request.settings.host, host_accounting(parse_release(budget.request.vllm_version))
+    if host.kv_offloading_bytes == 0 and host.kv_offloading_backend == "native" and accounting.sizes_cache_offload:
+        message = words("{kv_offloading_size} is 0, and vLLM does not start with an empty buffer")
+        yield OFFLOAD_REFUSED.finding("kv_offloading_size", message, leave_out("kv_offloading_size"))

@@ -18,6 +18,7 @@ from kvgate.budget import (
     OffloadSettings,
     Parallelism,
 )
+from kvgate.budget.host_settings import HostSettings
 from kvgate.budget.versions import Release
 from kvgate.rules.finding import Rule, Scope, SettingName, Severity, Words, words
 from kvgate.vllm import values
@@ -64,6 +65,8 @@ class Setting(Struct, frozen=True, kw_only=True):
     """Feature without a formula that it switches on: the verdict is then Unknown."""
     is_mentioned: bool = False
     """It moves less memory than a change of the cache's layout: a warning names it, and the budget leaves it out."""
+    is_of_pod: bool = False
+    """It states the memory of the pod or of its node."""
     harmless: tuple[Any, ...] = ()
     """Values with which an unmodelled or mentioned setting moves no memory."""
 
@@ -81,6 +84,11 @@ class Setting(Struct, frozen=True, kw_only=True):
     def is_asked(self) -> bool:
         """True where a what-if may state it."""
         return self.read is not no_reader
+
+    @property
+    def is_about_host(self) -> bool:
+        """True where it concerns the memory of the host alone, so that a verdict about the GPU needs no value of it."""
+        return self.is_of_pod or self.budget.startswith("host.")
 
 
 _SPEC, _KVGATE = Owner.SPEC, Owner.KVGATE
@@ -227,6 +235,39 @@ SETTINGS: tuple[Setting, ...] = (
             help="Parameters that are fetched; others stay on the GPU."),
     Setting(name="offload_backend", read=one_of("auto", "uva", "prefetch"), budget="offload.backend",
             help="uva: read cpu_offload_gb in place; prefetch: fetch layers."),
+    # Memory of the host, which no verdict about a GPU needs.
+    Setting(name="kv_offloading_size", read=values.gibibytes, budget="host.kv_offloading_bytes", is_swept=False,
+            help="GiB of KV cache in host memory, of all ranks together."),
+    Setting(name="kv_offloading_backend", read=one_of("native", "lmcache"), budget="host.kv_offloading_backend", is_swept=False,
+            help="Who keeps it: native or lmcache."),
+    Setting(name="simple_kv_offload", read=truth, budget="host.simple_kv_offload", is_switch=True,
+            help="VLLM_USE_SIMPLE_KV_OFFLOAD: ranks keep it to themselves, and not in /dev/shm."),
+    Setting(name="kv_transfer_config", read=values.kv_connectors, budget="host.kv_connectors", is_swept=False,
+            help="Connectors of the KV cache, as JSON."),
+    Setting(name="lmcache_max_local_cpu_size", read=values.gibibytes, budget="host.lmcache_bytes", is_swept=False,
+            help="LMCACHE_MAX_LOCAL_CPU_SIZE: GiB of host memory that LMCache takes in each rank."),
+    Setting(name="swap_space", read=values.gibibytes, budget="host.swap_space_bytes", is_swept=False,
+            help="GiB of each GPU's KV cache that V0 may swap out (up to 0.17)."),
+    Setting(name="enable_sleep_mode", read=truth, budget="host.sleep_mode", is_switch=True,
+            help="Let the engine sleep with its weights in host memory."),
+    Setting(name="mm_processor_cache_gb", read=values.gibibytes, budget="host.mm_processor_cache_bytes", is_swept=False,
+            help="GiB of prepared images that a process keeps."),
+    Setting(name="mm_processor_cache_type", read=one_of("lru", "shm"), budget="host.mm_processor_cache_type", is_swept=False,
+            help="Where they are kept: lru, or shm in /dev/shm."),
+    Setting(name="api_server_count", read=values.count(1024), budget="host.api_server_count", is_swept=False,
+            help="Processes that take requests.", spellings=("-asc",)),
+    Setting(name="data_parallel_size_local", read=values.count(1024), budget="host.data_parallel_size_local", is_swept=False,
+            help="Data parallel ranks of this pod.", spellings=("-dpl",)),
+    Setting(name="distributed_executor_backend", read=text, budget="host.distributed_executor_backend", is_swept=False,
+            help="Who starts the ranks: mp, ray, uni or external_launcher."),
+    Setting(name="safetensors_load_strategy", read=text, budget="host.safetensors_load_strategy", is_swept=False,
+            help="How files are read: lazy, eager, prefetch or torchao."),
+    Setting(name="enable_shm_tensor_arena", read=truth, budget="host.shm_tensor_arena", is_switch=True,
+            help="Pass large inputs through a segment of /dev/shm."),
+    Setting(name="host_memory_limit_bytes", read=values.memory, is_swept=False, is_of_pod=True,
+            help="Memory limit of the container: 64Gi, or 64G as vLLM reads it (2^30)."),
+    Setting(name="shm_bytes", read=values.memory, is_swept=False, is_of_pod=True, help="Size of the container's /dev/shm: 10Gi."),
+    Setting(name="node_memory_bytes", read=values.memory, is_swept=False, is_of_pod=True, help="Memory of the node: 512Gi."),
     # Sizes of the weights, where they are known better than by formula.
     Setting(name="checkpoint_bytes", read=_bytes, help="All tensors of the checkpoint: total_size of its safetensors index."),
     Setting(name="weights_bytes", read=_bytes, help="Weights on one GPU as loaded, where they are known."),
@@ -237,7 +278,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="config", owner=_KVGATE),
     # They move memory, or the longest request, and have no formula.
     Setting(name="lora_config", unmodelled="LoRA given as one object"),
-    Setting(name="load_format", unmodelled="a load format of its own", harmless=_LOAD_FORMATS),
+    Setting(name="load_format", read=text, budget="host.load_format", unmodelled="a load format of its own", harmless=_LOAD_FORMATS,
+            is_swept=False, help="Loader of the weights: auto, runai_streamer, fastsafetensors …"),
     Setting(name="quantization_config", unmodelled="a quantisation of its own"),
     Setting(name="worker_cls", unmodelled="a worker of its own", harmless=("auto",)),
     Setting(name="model_class_overrides", unmodelled="a model class of its own"),
@@ -275,9 +317,9 @@ _PARTS_OF_SPECULATION = {
 }
 """Options that each give one key of `--speculative-config`: since 0.22, and those of V0 up to 0.8."""
 
-DECIDING = frozenset(setting.name for setting in SETTINGS if setting.is_asked or setting.unmodelled).union(
-    _PARTS_OF_SPECULATION
-)
+DECIDING = frozenset(
+    setting.name for setting in SETTINGS if (setting.is_asked and not setting.is_about_host) or setting.unmodelled
+).union(_PARTS_OF_SPECULATION)
 """Names of the settings without whose value no verdict is possible."""
 
 _UNMODELLED = {setting.name: setting for setting in SETTINGS if setting.unmodelled}
@@ -286,7 +328,12 @@ _WHAT_IFS = {setting.name: setting for setting in WHAT_IFS}
 _ROW = {setting.name: row for row, setting in enumerate(SETTINGS)}
 _BUDGET = {setting.name: tuple(setting.budget.rpartition(".")[::2]) for setting in SETTINGS if setting.budget}
 """Name → the record in EngineSettings, empty for itself, and the field."""
-_GROUPS: Mapping[str, type[Struct]] = {"parallelism": Parallelism, "lora": LoraSettings, "offload": OffloadSettings}
+_GROUPS: Mapping[str, type[Struct]] = {
+    "parallelism": Parallelism,
+    "lora": LoraSettings,
+    "offload": OffloadSettings,
+    "host": HostSettings,
+}
 """Records inside EngineSettings, by the name before the dot."""
 _CIRCUMSTANCES = {
     setting.name: setting.budget.partition(".")[2]

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any, ParamSpec, TypeVar
 
 from kvgate.budget import AUTO_MAX_MODEL_LEN, GRAPH_MODES, Capacity, GraphSettings, Speculation
+from kvgate.budget.host_settings import KVConnector
 from kvgate.budget.model_shape import DTYPE_BYTES
 from kvgate.budget.units import GIB
 from kvgate.text.patterns import pattern
@@ -123,6 +124,26 @@ def gibibytes(value: Any) -> int:
     if exact is not None and 0 <= exact <= 1 << 20:
         return int(exact * GIB)
     raise UnusableValue("it must be a number of GiB, such as 10 or 2.5")
+
+
+_BINARY = pattern(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTP])i")
+
+
+def memory(value: Any) -> int:
+    """Bytes of a memory, from 1: a whole number, vLLM's 64G, or Kubernetes' 64Gi."""
+    match = _BINARY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match:
+        value = int(Fraction(match[1]) * 1024 ** ("KMGTP".index(match[2]) + 1))
+    try:
+        return int(_memory(value))
+    except UnusableValue:
+        raise UnusableValue(
+            f"it must be a number of bytes from 1 to {_MOST_MEMORY}, such as 64Gi or 68719476736"
+        ) from None
+
+
+_MOST_MEMORY = 1 << 50
+_memory: Reader = whole(_MOST_MEMORY, units=True)
 
 
 def share(value: Any) -> Fraction:
@@ -273,6 +294,43 @@ def speculation(value: Any) -> Speculation:
     return found
 
 
+_MAX_CONNECTORS = 16
+"""Connectors of a MultiConnector; nobody has more than a few."""
+_BUFFERS_OF_VLLM = frozenset({"CPUOffloadingSpec", "TieringOffloadingSpec"})
+"""Ways of offloading of vLLM's own, whose buffer `cpu_bytes_to_use` sizes."""
+
+
+def kv_connectors(value: Any) -> tuple[KVConnector, ...]:
+    """`--kv-transfer-config`: the connectors and their host memory, with all problems at once. What else they do is not read."""
+    config = _object(value, '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both"}')
+    extra = config.get("kv_connector_extra_config")
+    parts = extra.get("connectors") if isinstance(extra, Mapping) else None
+    is_multiple = config.get("kv_connector") == "MultiConnector" and isinstance(parts, list)
+    problems: list[str] = []
+    found = [_connector(each, problems) for each in (parts[:_MAX_CONNECTORS] if is_multiple and parts else [config])]
+    if problems:
+        raise UnusableValue("; ".join(problems))
+    return tuple(connector for connector in found if connector.name)
+
+
+def _connector(config: Any, problems: list[str]) -> KVConnector:
+    config = config if isinstance(config, Mapping) else {}
+    extra = config.get("kv_connector_extra_config")
+    read = _Keys(extra if isinstance(extra, Mapping) else {})
+    if (spec := read.values.get("spec_name")) and spec not in _BUFFERS_OF_VLLM:
+        read = _Keys({})  # a way of offloading of somebody else's
+    name, local = config.get("kv_connector"), read.gibibytes("lmcache.max_local_cpu_size")
+    found = KVConnector(
+        name=name if isinstance(name, str) and len(name) <= _LONGEST_NAME else "",
+        cpu_bytes=read.bytes("cpu_bytes_to_use"),
+        cpu_bytes_per_rank=read.bytes("cpu_bytes_to_use_per_rank") or local,
+        cpu_blocks=read.bytes("num_cpu_blocks"),
+        buffer_on_host=config.get("kv_buffer_device") == "cpu",
+    )
+    problems += read.problems
+    return found
+
+
 _NO_MODELS = ("ngram", "[ngram]", "ngram_gpu", "suffix", "extract_hidden_states")
 """Names that vLLM takes in place of a model's."""
 METHODS = (
@@ -323,6 +381,22 @@ class _Keys:
         if found == 0:
             self.problems.append(f"{key} must be at least 1")
         return found
+
+    def bytes(self, key: str) -> int | None:
+        """A number above 0, which may have decimals: `kv_offloading_size` becomes one."""
+        value = exact_decimal(self.values.get(key)) if self.values.get(key) is not None else 0
+        if value is None or not 0 <= value <= _MOST_MEMORY:
+            self.problems.append(f"{key} must be a number from 1 to {_MOST_MEMORY}")
+            return None
+        return int(value) or None
+
+    def gibibytes(self, key: str) -> int | None:
+        value = self.values.get(key)
+        try:
+            return None if value is None else gibibytes(value)
+        except UnusableValue as error:
+            self.problems.append(f"{key} is {str(value)[:40]!r}; {error}")
+            return None
 
     def truth(self, key: str) -> bool:
         value = self.values.get(key)

@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 
 from kvgate.budget.answer import Budget, plan
+from kvgate.budget.host_settings import HostSettings, PodMemory
 from kvgate.budget.interval import Verdict
 from kvgate.budget.matrix import WeightFormat
 from kvgate.budget.model_shape import FullAttention, LayerShape, UnmodelledLayer
 from kvgate.budget.request import Capacity, Guarantee, LoraSettings, OffloadSettings, Speculation
-from kvgate.budget.units import GIB
+from kvgate.budget.units import GIB, MIB
 from kvgate.rules import Severity, memory, weight_formats
 from kvgate.rules import drafts as draft_rules
+from kvgate.rules import host_memory as host_rules
 from kvgate.rules import pinned as pinned_rules
 from kvgate.rules import settings as setting_rules
 from kvgate.rules import sharing as sharing_rules
@@ -54,6 +56,7 @@ DRAFTS = {
 PINNED = {"capacity": Capacity.PINNED}
 LOW_END_IS_SHORT = {"accelerator": new_accelerator(memory_gib=24), "max_model_len": 43_200}
 """A Llama-3-8B on 24 GiB, whose prediction reaches from below one request to above it."""
+OFFLOADED = HostSettings(kv_offloading_bytes=200 * GIB)
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
@@ -158,6 +161,24 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
      {"shape": new_model_shape(checkpoint_bytes=20 * GIB)}),
     (memory.weights_do_not_choose_kv_cache, "KVCacheKeepsModelDtype", INFO, "kv_cache_dtype",
      {"shape": new_model_shape(quantization=FP8)}),
+    (support_rules.offload_is_taken, "OffloadRefused", ERROR, "kv_offloading_size", {"host": HostSettings(kv_offloading_bytes=0)}),
+    (host_rules.host_memory_suffices, "HostMemoryTooSmall", ERROR, "host_memory_limit_bytes",
+     {"host": OFFLOADED, "pod": PodMemory(limit_bytes=16 * GIB)}),
+    (host_rules.host_memory_suffices, "HostMemoryTooSmall", WARNING, "host_memory_limit_bytes",
+     {"host": OFFLOADED, "pod": PodMemory(limit_bytes=16 * GIB), "vllm_version": "0.26.0"}),
+    (host_rules.host_memory_suffices, "HostMemoryTooSmall", WARNING, "host_memory_limit_bytes", {"pod": PodMemory(limit_bytes=GIB)}),
+    (host_rules.host_memory_suffices, "HostMemoryTooSmall", ERROR, "node_memory_bytes",
+     {"host": OFFLOADED, "pod": PodMemory(limit_bytes=300 * GIB, node_bytes=128 * GIB)}),
+    (host_rules.host_memory_suffices, "HostMemoryTooSmall", ERROR, "gpu_memory_utilization",
+     {"host": OFFLOADED, "accelerator": new_accelerator(unified_memory=True)}),
+    (host_rules.host_memory_suffices, "SharedMemoryTooSmall", ERROR, "shm_bytes",
+     {"tensor": 2, "pod": PodMemory(shm_bytes=64 * MIB)}),
+    (host_rules.host_memory_suffices, "SharedMemoryTooSmall", WARNING, "shm_bytes",
+     {"tensor": 2, "pod": PodMemory(shm_bytes=64 * MIB, is_shm_certain=False)}),
+    (host_rules.host_memory_suffices, "SharedMemoryTooSmall", WARNING, "shm_bytes",
+     {"tensor": 2, "pod": PodMemory(shm_bytes=64 * MIB), "vllm_version": "0.26.0"}),
+    (host_rules.host_memory_suffices, "SharedMemoryTooSmall", ERROR, "shm_bytes",
+     {"host": OFFLOADED, "pod": PodMemory(shm_bytes=64 * MIB)}),
     (memory.headroom_is_thin, "ThinHeadroom", INFO, "max_num_seqs", {"kv_cache_memory_bytes": 16 * GIB + 3 * 2_097_152}),
     (pinned_rules.pinned_capacity_is_told, "CapacityPinned", INFO, "capacity", {**PINNED, "max_model_len": 4096}),
     (pinned_rules.pinned_capacity_is_known, "CapacityNotPinned", WARNING, "capacity",
@@ -250,6 +271,15 @@ SILENT: list[tuple[Check, dict[str, Any]]] = [
     (draft_rules.speculation_is_accepted, {**DRAFTS, "draft": EAGLE_8B}),
     (draft_rules.draft_goes_with_model, {**DRAFTS, "draft": EAGLE_8B}),
     (draft_rules.draft_is_smaller, {**DRAFTS, "draft": EAGLE_8B}),
+    (support_rules.offload_is_taken, {"host": HostSettings(kv_offloading_bytes=0, kv_offloading_backend="lmcache")}),
+    (support_rules.offload_is_taken, {"host": HostSettings(kv_offloading_bytes=0), "vllm_version": "0.12.0"}),
+    (host_rules.host_memory_suffices, {"host": OFFLOADED}),
+    (host_rules.host_memory_suffices, {"host": OFFLOADED, "pod": PodMemory(limit_bytes=208 * GIB, shm_bytes=201 * GIB)}),
+    (host_rules.host_memory_suffices, {"tensor": 2, "pod": PodMemory(shm_bytes=GIB)}),
+    (host_rules.host_memory_suffices, {"pod": PodMemory(shm_bytes=64 * MIB)}),
+    (host_rules.host_memory_suffices, {"data": 2, "pod": PodMemory(shm_bytes=64 * MIB)}),
+    (host_rules.host_memory_suffices, {"tensor": 2, "pod": PodMemory(shm_bytes=64 * MIB, num_gpus=1)}),
+    (host_rules.host_memory_suffices, {"accelerator": new_accelerator(unified_memory=True)}),
 ]  # fmt: skip
 
 

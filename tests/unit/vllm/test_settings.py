@@ -15,6 +15,7 @@ from kvgate.api.crd import structural_schema
 from kvgate.api.v1alpha1 import Vllm
 from kvgate.budget.circumstances import Circumstances
 from kvgate.budget.hardware import Parallelism
+from kvgate.budget.host_settings import HostSettings
 from kvgate.budget.request import EngineSettings, LoraSettings, OffloadSettings
 from kvgate.vllm.options import Option, options
 from kvgate.vllm.pod_options import owned_flag
@@ -38,11 +39,16 @@ FACTS = {
     "estimates_graphs",
     "gpu",
     "gpu_memory_bytes",
+    "host_memory_limit_bytes",
     "installed_by",
     "links",
+    "lmcache_max_local_cpu_size",
     "model_config",
+    "node_memory_bytes",
     "sampler",
     "shared_by",
+    "shm_bytes",
+    "simple_kv_offload",
     "usage_context",
     "use_flashinfer_sampler",
     "use_v1",
@@ -73,6 +79,7 @@ def test_every_field_of_the_budget_has_one_row() -> None:
         "lora": LoraSettings,
         "offload": OffloadSettings,
         "circumstances": Circumstances,
+        "host": HostSettings,
     }
     written = {f"{name}.{each.name}" for name, record in groups.items() for each in fields(record)}
     written |= {each.name for each in fields(EngineSettings)} - set(groups)

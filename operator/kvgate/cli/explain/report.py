@@ -5,12 +5,15 @@ from collections.abc import Iterator
 
 from kvgate import catalogue
 from kvgate.budget import PINNED_SAFETY_BYTES, Budget, Interval, KVCache, Ledger, Verdict, alternatives
+from kvgate.budget.host_memory import HostLedger
+from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB, format_gib
 from kvgate.cli.assessment_json import to_json
 from kvgate.cli.terminal import Line, Styled, text_of
 from kvgate.judge.assess import Assessment, is_about_bytes
 from kvgate.judge.summary import alternatives_text, correction_text
+from kvgate.rules.host_memory import NAMES as HOST_TERMS
 from kvgate.text.inert import inert_json
 
 _COLOURS = {
@@ -82,6 +85,7 @@ def _report(assessment: Assessment) -> Iterator[Line]:
             low, safety = format_gib(budget.pin.available.low), format_gib(PINNED_SAFETY_BYTES)
             remark = f"low end {low} − {safety}, in whole blocks; {forgone} less than expected"
             yield _row("pinned", format_gib(budget.tightest.available.expected), remark)
+        yield from _host(pod_ledger(budget))
         if budget.kv_cache is not None:
             yield from _cache(budget, budget.kv_cache)
         yield ""
@@ -131,11 +135,23 @@ def _ledger(ledger: Ledger) -> Iterator[str]:
     for fact in (fact for line in ledger.lines for fact in line.facts):
         other = f"or {fact.other}: " if fact.other else ""
         yield _row(fact.name, fact.value, f"{other}{fact.why}")
-    if ledger.host_bytes.high:
-        host = ledger.host_bytes
-        yield _row(
-            "host memory", format_gib(host.expected), _range(host), "weights and adapters that the rank keeps there"
-        )
+
+
+_OF_EVERY_ENGINE = ("processes", "token_ids", "messages")
+"""Terms of the host's ledger that alone need no line of their own."""
+
+
+def _host(ledger: HostLedger) -> Iterator[str]:
+    """Return the memory of the host that one pod of the engine takes, and what of it lies in /dev/shm."""
+    found, needs, shared = ledger.processes, ledger.needs, ledger.shared_needs
+    counts = ((found.servers, "API server"), (found.engines, "engine"), (found.ranks, "rank"))
+    words = ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for count, name in counts)
+    wanted = "".join(f"; {format_gib(line.amount.expected)} of page cache are wanted" for line in ledger.wanted)
+    yield _row("host memory of a pod", format_gib(needs.expected), _range(needs), f"{words}{wanted}")
+    for line in ledger.lines if any(line.name not in _OF_EVERY_ENGINE for line in ledger.lines) else ():
+        yield _row(f"  {HOST_TERMS[line.name]}", format_gib(line.amount.expected), _range(line.amount))
+    if shared.high:
+        yield _row("of it in /dev/shm", format_gib(shared.expected), _range(shared), "its size should be no less")
 
 
 def _cache(budget: Budget, kv_cache: KVCache) -> Iterator[str]:

@@ -8,18 +8,20 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import Calibration, Guarantee, Verdict, Workload
+from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.assess import Assessment, judge
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR
 from kvgate.judge.models import MODEL_ASSUMED
-from kvgate.judge.what_if import SETTING_NOT_UNDERSTOOD, BadRequest, assess_request
-from kvgate.manifests.judging.gpus import Chosen
+from kvgate.judge.what_if import SETTING_NOT_UNDERSTOOD, BadRequest, assess_request, pod_findings
+from kvgate.manifests.judging.gpus import RANKS_ELSEWHERE, Chosen
 from kvgate.manifests.judging.line_findings import undecided
 from kvgate.manifests.judging.model_names import ModelFound
 from kvgate.manifests.judging.releases import Releases, is_own_image
 from kvgate.manifests.pods.engine_found import FoundEngine
+from kvgate.manifests.pods.host_memory import RUNTIME_BYTES
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, Words, any_one
 from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand
 from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, MORE_GPUS_THAN_A_NODE, REQUEST_ABOVE_MAX_MODEL_LEN
@@ -73,7 +75,9 @@ def ask_budget(facts: EngineFacts, line: CommandLine, version: str) -> tuple[Ass
         values = _values(facts, line, version)
         if values is None:
             return None, [_no_model(engine)]
-        assessment = assess_request(values, is_whole=True, calibration=facts.calibration, models=facts.models)
+        assessment = assess_request(
+            values, is_whole=True, calibration=facts.calibration, models=facts.models, pod=pod_of(engine)
+        )
         told = [*assessment.findings, *_oversubscription(assessment, facts.workload)]
     except BadRequest as error:
         as_written = sorted(error.problems, key=[*line.given, *error.problems].index)
@@ -117,7 +121,7 @@ def _values(facts: EngineFacts, line: CommandLine, version: str) -> dict[str, An
     if not name and facts.model_config is None:
         return None
     settings = {name: setting.value for name, setting in line.given.items()}
-    told = {"usage_context": "server", **facts.engine.told}
+    told = {"usage_context": "server", **_host_values(facts.engine, line), **facts.engine.told}
     if is_own_image(facts.engine.image.text):
         told["installed_by"] = "image"
     values = {**told, **settings, "model": name or "model", "gpu": facts.chosen.name, "vllm_version": version}
@@ -134,12 +138,63 @@ def _values(facts: EngineFacts, line: CommandLine, version: str) -> dict[str, An
     return {**values, "gpu_memory_bytes": part.of(whole.memory_bytes if whole else 1 << 60)}
 
 
+def pod_of(engine: FoundEngine) -> PodMemory:
+    """Return the memory of the engine's pods. Without a volume /dev/shm has what the container runtime gives it."""
+    room, shm_bytes, is_stated = engine.host, engine.host.shm_bytes, True
+    if shm_bytes is None and engine.has_shared_memory is False:
+        shm_bytes, is_stated = RUNTIME_BYTES, engine.is_shared_memory_certain
+    if room.limit_bytes is None and shm_bytes is None:
+        return UNKNOWN_POD
+    return PodMemory(
+        limit_bytes=room.limit_bytes,
+        shm_bytes=shm_bytes,
+        is_shm_certain=is_stated,
+        num_pods=engine.num_pods,
+        num_gpus=engine.num_gpus.count,
+    )
+
+
+def _host_values(engine: FoundEngine, line: CommandLine) -> dict[str, Any]:
+    """Return what the engine's surroundings say about the memory of the host; options win over it."""
+    values = dict(engine.host.values)
+    if any(name in line.given for name in RANKS_ELSEWHERE):
+        values["data_parallel_size_local"] = 1
+    if engine.is_on_ray:
+        values["distributed_executor_backend"] = "ray"
+    return values
+
+
+def _host_paths(engine: FoundEngine) -> dict[str, str]:
+    shared = engine.host.shm.path if engine.host.shm.is_set else engine.shared_memory_path
+    return {"host_memory_limit_bytes": engine.host.limit.path, "shm_bytes": shared}
+
+
+def host_names(engine: FoundEngine) -> dict[str, str]:
+    """Return the names of the memory of the host in the words of the manifest."""
+    room = engine.host
+    otherwise = "the sizeLimit of an emptyDir with medium: Memory at /dev/shm" if engine.is_in_a_pod else "shm_size"
+    return {"host_memory_limit_bytes": room.limit.path, "shm_bytes": room.shm.path if room.shm.is_set else otherwise}
+
+
+def host_findings(engine: FoundEngine, line: CommandLine, version: str) -> list[Located]:
+    """Judge the memory of the host where nothing is known about the model or its settings."""
+    sizes = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "prefill_context_parallel_size")
+    if any(name in line.unknown for name in sizes):
+        return []
+    values = {**_host_values(engine, line), **{name: option.value for name, option in line.given.items()}}
+    found = pod_findings({**values, "vllm_version": version}, pod_of(engine))
+    paths = _host_paths(engine)
+    placed = [Located(finding=each, path=paths.get(each.field) or engine.path) for each in found]
+    return [each.softened() for each in placed] if is_partly_seen(engine, line) else placed
+
+
 def _placed(facts: EngineFacts, line: CommandLine, finding: Finding) -> Located:
     """The finding at the option that sets its field, or where the model, the GPU or the release is written."""
     setting = line.given.get(finding.field)
     if setting and finding.field != "model":
         return Located(finding=finding, path=setting.path, line=setting.line)
     own = {
+        **_host_paths(facts.engine),
         "model": facts.model.path if facts.model else "",
         "gpu": facts.chosen.path,
         "accelerator": facts.chosen.path,

@@ -26,7 +26,12 @@ _MAX_NAMES = 4
 _RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
 """Sizes whose product is the ranks of one engine; decode_context_parallel_size uses tensor ranks again."""
 _SIZES = (*_RANKS, "data_parallel_size", "data_parallel_size_local")
-_ELSEWHERE = ("data_parallel_rank", "data_parallel_hybrid_lb", "data_parallel_external_lb", "data_parallel_start_rank")
+RANKS_ELSEWHERE = (
+    "data_parallel_rank",
+    "data_parallel_hybrid_lb",
+    "data_parallel_external_lb",
+    "data_parallel_start_rank",
+)
 """Options by which other pods run other data parallel ranks."""
 _CHIPS = ("google.com/tpu", "aws.amazon.com/neuron")
 """Resources that count chips, of whose cores each may be a rank."""
@@ -201,14 +206,9 @@ def gpus_needed(line: CommandLine) -> int | None:
     """Return the product of the parallel sizes; of data parallel ranks those that run here count."""
     local = _local(line)
     data = local if local is not None else _size(line, "data_parallel_size")
-    if local is None and any(name in line.given for name in _ELSEWHERE):
+    if local is None and any(name in line.given for name in RANKS_ELSEWHERE):
         return None
-    return ranks_of_a_copy(line) * data
-
-
-def ranks_of_a_copy(line: CommandLine) -> int:
-    """Return the ranks of one engine, without its data parallel copies."""
-    return prod(_size(line, name) for name in _RANKS)
+    return prod(_size(line, name) for name in _RANKS) * data
 
 
 def _local(line: CommandLine) -> int | None:

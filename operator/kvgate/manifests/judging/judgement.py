@@ -8,7 +8,14 @@ from msgspec.structs import replace
 from kvgate.budget import NOTHING_OBSERVED, Calibration, Verdict, Workload, parse_patch
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge.assess import Assessment
-from kvgate.manifests.judging.engine_budget import EngineFacts, ask_budget, is_partly_seen, version_path
+from kvgate.manifests.judging.engine_budget import (
+    EngineFacts,
+    ask_budget,
+    host_findings,
+    host_names,
+    is_partly_seen,
+    version_path,
+)
 from kvgate.manifests.judging.gpus import choose, gpu_count_problems
 from kvgate.manifests.judging.line_findings import line_findings, undecided_settings
 from kvgate.manifests.judging.model_names import Named, find_model
@@ -70,7 +77,7 @@ def names_of(engine: FoundEngine, line: CommandLine) -> EngineNames:
     """Return the naming of settings for this engine's manifest."""
     given = [*line.unknown.values(), *line.given.values()]
     written = {option.name: option.path if option.is_field else "" for option in given}
-    return EngineNames(paths=tuple({**engine.option_paths, **written}.items()))
+    return EngineNames(paths=tuple({**engine.option_paths, **host_names(engine), **written}.items()))
 
 
 def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
@@ -132,7 +139,7 @@ def judged_with(facts: EngineFacts, version: str) -> JudgedEngine:
     findings += facts.chosen.findings
     undecided = undecided_settings(line, knows_model=facts.model is not None)
     assessment, answered = (None, undecided) if undecided else ask_budget(facts, line, version)
-    findings += answered
+    findings += answered if assessment else [*answered, *host_findings(engine, line, version)]
     is_whole = not is_partly_seen(engine, line)
     told = {each.finding.rule for each in findings}
     for each in contradictions(line):
@@ -201,7 +208,8 @@ def _joined_findings(low: JudgedEngine, high: JudgedEngine) -> Iterator[Located]
     """Join the findings of two releases; a finding that only one release has is no error, and names its release."""
     older, newer = {_key(each): each for each in low.findings}, {_key(each): each for each in high.findings}
     for key, each in newer.items():
-        yield each if key in older else _only_with(high.vllm_version, each)
+        is_milder = key in older and older[key].finding.severity is not each.finding.severity
+        yield each if key in older and not is_milder else _only_with(high.vllm_version, each)
     for key, each in older.items():
         if key not in newer and each.finding.severity is not Severity.INFO:
             yield _only_with(low.vllm_version, each)

@@ -1,4 +1,4 @@
-"""Surroundings that break an engine's start: probes that kill it while it loads, no shared memory, a volume that is too small."""
+"""Surroundings that break an engine's start: probes that kill it while it loads, a volume that is too small."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -6,9 +6,8 @@ from fractions import Fraction
 from kvgate import catalogue
 from kvgate.api.quantity import parse_quantity
 from kvgate.budget.units import cdiv, format_gib
-from kvgate.manifests.judging.gpus import ranks_of_a_copy
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.rules.finding import Rule, Scope, Severity, any_one
+from kvgate.rules.finding import Rule, Scope, Severity
 from kvgate.vllm.arguments import Located, Place, located
 from kvgate.vllm.parser import CommandLine
 
@@ -16,8 +15,6 @@ FASTEST_LOAD_BYTES_PER_SECOND = 2_000_000_000
 """Speed that a disk or a network hardly ever reaches; a start that needs more is reported."""
 FASTEST_START_SECONDS = 15
 """Imports, CUDA contexts and the profile run, at their least: no start was seen to answer sooner."""
-_SHARED_MEMORY_MIB = 64
-"""Shared memory of a container that requests no more."""
 
 
 PROBE_TOO_IMPATIENT = Rule(
@@ -49,30 +46,6 @@ def impatient_probe(engine: FoundEngine, _: CommandLine, stored_bytes: int | Non
         )
 
 
-SHARED_MEMORY_TOO_SMALL = Rule(
-    id="SharedMemoryTooSmall",
-    severities=(Severity.WARNING,),
-    scope=Scope.MANIFESTS,
-    title="Several ranks run in one container, whose /dev/shm has only the 64 MiB that a container gets by default.",
-)
-
-
-def no_shared_memory(engine: FoundEngine, line: CommandLine, _: int | None) -> Iterator[Located]:
-    """NCCL and vLLM's own queues between the processes of an engine that are in one pod."""
-    if engine.has_shared_memory is not False:
-        return
-    ranks = ranks_of_a_copy(line)
-    ranks = min(ranks, engine.num_gpus.count or ranks)
-    if ranks > 1:
-        mount = "mount an emptyDir with medium: Memory at /dev/shm"
-        yield located(
-            SHARED_MEMORY_TOO_SMALL,
-            Place(name="tensor_parallel_size", path=engine.shared_memory_path or engine.path),
-            f"{ranks} ranks talk through /dev/shm, which has {_SHARED_MEMORY_MIB} MiB: NCCL fails to start in so little",
-            any_one(mount) if engine.is_in_a_pod else any_one("set shm_size", "set ipc: host"),
-        )
-
-
 VOLUME_TOO_SMALL = Rule(
     id="VolumeTooSmall",
     severities=(Severity.WARNING,),
@@ -95,7 +68,7 @@ def small_stores(engine: FoundEngine, _: CommandLine, stored_bytes: int | None) 
             )
 
 
-START_CHECKS = (impatient_probe, no_shared_memory, small_stores)
+START_CHECKS = (impatient_probe, small_stores)
 """Checks of what breaks a start, in the order in which their findings are reported."""
 
 

@@ -19,6 +19,8 @@ from kvgate.documents.written import NOTHING, Written, total
 from kvgate.manifests.pods.containers import is_vllm_image, starts_of
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput, SeenGpus
 from kvgate.manifests.pods.gpu_requests import NVIDIA_DEVICES, devices_in, shown_by_cuda, visible_devices, visible_gpus
+from kvgate.manifests.pods.host_memory import room_of_service
+from kvgate.manifests.pods.volumes import no_files
 from kvgate.shell.environment import Room, SharedRoom, circumstances_told, takes_any_length
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import is_open
@@ -115,6 +117,7 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
                 told=circumstances_told(variables),
                 has_shared_memory=has_shared_memory,
                 shared_memory_path=service.path,
+                host=room_of_service(service, variables, no_files),
             )
 
 

@@ -37,6 +37,7 @@ def _service(given: ReaderInput, name: str, service: Written) -> Iterator[FoundE
 
 def _named(engine: FoundEngine, given: ReaderInput, name: str, service: Written) -> FoundEngine:
     """Name the engine after its service; Dynamo mounts shared memory unless it is switched off."""
+    size = service.get("sharedMemory", "size")
     return replace(
         engine,
         name=f"{given.name} ({name})" if name else given.name,
@@ -44,4 +45,5 @@ def _named(engine: FoundEngine, given: ReaderInput, name: str, service: Written)
         num_pods=service.get("multinode", "nodeCount").count or 1,
         has_shared_memory=service.get("sharedMemory", "disabled").value is not True,
         shared_memory_path=service.get("sharedMemory").path,
+        host=replace(engine.host, shm=size) if size.is_set else engine.host,
     )

@@ -1,10 +1,12 @@
 """KServe: an InferenceService with its serving runtime, and an LLMInferenceService with its base configurations."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
+from kvgate.api.quantity import parse_quantity
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import as_options
 from kvgate.manifests.pods.containers import is_simulator, names_other_server
@@ -172,7 +174,12 @@ def _engine_of_side(
         found,
         name=name,
         path=side.path,
-        arguments=(*as_options(side.get("parallelism"), _PARALLELISM), *_extras(spec), *found.arguments),
+        arguments=(
+            *as_options(side.get("parallelism"), _PARALLELISM),
+            *_extras(spec),
+            *_offloading(spec, side),
+            *found.arguments,
+        ),
         model=spec.get("model", "uri"),
         model_name=spec.get("model", "name"),
         remarks=(*found.remarks, *doubts),
@@ -229,6 +236,19 @@ def _extras(spec: Written) -> Iterator[Argument]:
     model = speculator.get("model", "uri").text.removeprefix("hf://")
     if model:
         yield Argument(text=f"--speculative-config.model={model}", path=speculator.get("model").path)
+
+
+def _offloading(spec: Written, side: Written) -> Iterator[Argument]:
+    """Yield the connector that the controller makes of `kvCacheOffloading`, of the side or of all (v1alpha2; `workload` before)."""
+    places = (side, spec, spec.get("workload"))
+    size = next((cpu for each in places if (cpu := each.get("kvCacheOffloading", "cpu")).is_set), NOTHING)
+    amount = parse_quantity(size.text)
+    if amount:
+        connector = {
+            "kv_connector": "OffloadingConnector",
+            "kv_connector_extra_config": {"cpu_bytes_to_use": int(amount)},
+        }
+        yield Argument(text=f"--kv-transfer-config={json.dumps(connector)}", path=size.path, is_field=True)
 
 
 def _merged(base: Any, own: Any) -> Any:

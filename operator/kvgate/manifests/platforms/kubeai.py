@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kvgate.api.quantity import parse_quantity
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import words_of
@@ -14,6 +15,7 @@ from kvgate.manifests.platforms.charts import dependencies
 from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpus_of
+from kvgate.manifests.pods.host_memory import HostRoom
 
 _TABLE = Path(__file__).parent / "data" / "kubeai_models.csv"
 _PROFILE = "kubeai.org/resource-profile"
@@ -107,7 +109,14 @@ def _engine(given: ReaderInput, spec: Written, name: str) -> FoundEngine:
         num_gpus=Written(value=(per_profile or 0) * times or None, path=written.path),
         hints=tuple(replace(hint, path=written.path) for hint in (own, *hints)) if profile_name else (),
         has_shared_memory=True,
+        host=HostRoom(limit=_times(profile.get("limits", "memory"), times)),
     )
+
+
+def _times(amount: Written, times: int) -> Written:
+    """Return an amount of a profile for so many profiles."""
+    single = parse_quantity(amount.text)
+    return Written(value=str(int(single * times)), path=amount.path) if single is not None else amount
 
 
 def _profile(given: ReaderInput, name: str) -> tuple[Written, Written]:

@@ -11,7 +11,9 @@ from kvgate.manifests.fields import FIELD_IGNORED, as_options, ignored_fields, o
 from kvgate.manifests.pods.accelerator_hints import affinity_hints, node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput, Store
 from kvgate.manifests.pods.gpu_requests import gpu_part_of, gpus_of, memory_part
+from kvgate.manifests.pods.host_memory import HostRoom
 from kvgate.vllm.arguments import Argument, Place, located
+from kvgate.vllm.values import exact_decimal
 
 _CONFIG = {
     "enableChunkedPrefill": "--enable-chunked-prefill",
@@ -96,6 +98,7 @@ def _engine(given: ReaderInput, serving: Written, spec: Written) -> FoundEngine:
         probes=tuple(probe for probe in probes if probe.is_set),
         has_shared_memory=config.get("tensorParallelSize").is_set,
         shared_memory_path=config.path,
+        host=_room(spec, config),
         stores=_stores(spec),
         option_paths=option_paths(config, _RAY_CONFIG if is_ray else _CONFIG),
     )
@@ -106,6 +109,31 @@ def _lmcache(config: Written) -> Iterator[Argument]:
     if config.get("enabled").value is True:
         connector = '{"kv_connector":"LMCacheConnectorV1","kv_role":"kv_both"}'
         yield Argument(text=f"--kv-transfer-config={connector}", path=config.path)
+
+
+_DEFAULT_SHARED = "20Gi"
+"""Size of /dev/shm where the chart mounts it, which it does for several ranks, and `shmSize` states no other."""
+
+
+def _room(spec: Written, config: Written) -> HostRoom:
+    """Return the memory of the container; `resources` replaces the simple fields, and LMCache's buffer has a field of its own."""
+    resources, shared = spec.get("resources"), spec.get("shmSize")
+    if not config.get("tensorParallelSize").is_set:
+        shared = NOTHING
+    elif not shared.is_set:
+        shared = Written(value=_DEFAULT_SHARED, path=shared.path)
+    return HostRoom(
+        limit=resources.get("limits", "memory") if resources.is_set else spec.get("limitMemory"),
+        shm=shared,
+        values=_buffer(spec.get("lmcacheConfig")),
+    )
+
+
+def _buffer(config: Written) -> dict[str, str]:
+    """Return LMCache's buffer of each rank, in GB as its variable has them; a size that is none is left to LMCache."""
+    size = config.get("cpuOffloadingBufferSize").text
+    is_on = config.get("enabled").value is True and exact_decimal(size) is not None
+    return {"lmcache_max_local_cpu_size": size} if is_on else {}
 
 
 def _stores(spec: Written) -> tuple[Store, ...]:
@@ -172,6 +200,7 @@ def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
         findings=ignored,
         has_shared_memory=False,
         shared_memory_path=config.path,
+        host=HostRoom(values=_buffer(spec.get("lmCacheConfig"))),
         stores=tuple(_runtime_store(spec)),
         option_paths=option_paths(config, _RUNTIME_CONFIG),
     )

@@ -12,6 +12,7 @@ from kvgate.budget.units import MIB
 from kvgate.documents.positions import Broken, with_texts_read
 from kvgate.documents.reading import Document
 from kvgate.documents.written import NOTHING, Written
+from kvgate.manifests.pods.host_memory import NO_ROOM, HostRoom
 from kvgate.shell.environment import ConfigData, SharedRoom
 from kvgate.vllm.arguments import Argument, Located
 
@@ -169,6 +170,10 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
     """True where /dev/shm has more than the container runtime's 64 MiB; None where it is not known."""
     shared_memory_path: str = ""
     """Path for a finding about it."""
+    is_shared_memory_certain: bool = False
+    """True where nothing outside the input gives the container another /dev/shm."""
+    host: HostRoom = NO_ROOM
+    """Memory of the host that the container has."""
     stores: tuple[Store, ...] = ()
     option_paths: Mapping[str, str] = field(default_factory=dict)
     """Paths of the platform's own fields for options, by vLLM's names; findings name a setting by them."""

@@ -19,7 +19,8 @@ from kvgate.manifests.pods.gpu_requests import (
     visible_devices,
     visible_gpus,
 )
-from kvgate.manifests.pods.volumes import compile_cache_told, files_of, folder_of_weights, has_shared_memory, stores_of
+from kvgate.manifests.pods.host_memory import room_of, shared_mount
+from kvgate.manifests.pods.volumes import compile_cache_told, files_of, folder_of_weights, stores_of
 from kvgate.shell.environment import circumstances_told, takes_any_length, variables_of
 
 _TEMPLATE = ("spec", "template", "spec")
@@ -38,6 +39,10 @@ WORKLOADS: Mapping[str, Sequence[str]] = {
 _PODS = {kind.partition(".")[0]: place for kind, place in WORKLOADS.items()}
 _REPLICATED = ("Deployment", "StatefulSet", "ReplicaSet", "Rollout")
 """Kinds that start several pods, which all use a claim that their template names."""
+_CERTAIN = frozenset(kind.partition(".")[0].lower() for kind in WORKLOADS)
+"""Kinds whose pods are as they are written."""
+_CRIO_SIZE = "io.kubernetes.cri-o.ShmSize"
+"""Annotation by which CRI-O gives a pod another /dev/shm."""
 _GROUP = "leaderWorkerTemplate"
 """Template of LeaderWorkerSet, and of objects that make several of them."""
 
@@ -102,14 +107,14 @@ def engines_of_container(
 ) -> Iterator[FoundEngine]:
     """Yield one engine for every start of vLLM; several share the container's GPUs, so that the number for each is not known."""
     variables = variables_of(container, given.config_data, added, given.shared)
-    image = container.get("image").text
+    image, file_text = container.get("image").text, files_of(pod, container, given.config_data)
     starts = starts_of(
         container.get("command"),
         container.get("args"),
         variables,
         image,
         own_program=own_program,
-        file_text=files_of(pod, container, given.config_data),
+        file_text=file_text,
         shared=given.shared,
     )
     for start in starts:
@@ -124,6 +129,7 @@ def engines_of_container(
             takes_any_length=takes_any_length(variables),
             told=compile_cache_told(pod, container, variables) | circumstances_told(variables),
             visible_gpus=visible_gpus(start, variables, container.get("command"), container.get("args")),
+            host=room_of(pod, container, variables, file_text),
         )
         yield engine if len(starts) == 1 else replace(engine, num_gpus=NOTHING)
 
@@ -196,8 +202,9 @@ def engine_of_start(
         is_wrapped=start.is_wrapped,
         is_on_ray=start.is_on_ray,
         probes=tuple(probe for probe in probes if probe.is_set),
-        has_shared_memory=has_shared_memory(pod, container),
+        has_shared_memory=pod.get("hostIPC").value is True or shared_mount(container).is_set,
         shared_memory_path=container.path,
+        is_shared_memory_certain=platform in _CERTAIN and _CRIO_SIZE not in str(given.root.get("spec").value),
     )
 
 

@@ -1,4 +1,4 @@
-"""Volumes of a pod: the files of ConfigMaps that a container sees, the volume of the weights, and the size of /dev/shm."""
+"""Volumes of a pod: the files of ConfigMaps that a container sees, and the volume of the weights."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -13,7 +13,6 @@ FileText = Callable[[str], str | None]
 """Absolute path in the container → the text there; None where the input does not hold it."""
 _MAX_PATH_CHARACTERS = 4096
 """Linux opens no longer path."""
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the path in the container
 _CACHE_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
 """Variables for the folder of Hugging Face's downloads, the closest first."""
 _CACHE = "/root/.cache/huggingface"
@@ -60,12 +59,6 @@ def files_of(pod: Written, container: Written, config_data: ConfigData) -> FileT
         return text if isinstance(text, str) else None
 
     return text_at
-
-
-def has_shared_memory(pod: Written, container: Written) -> bool:
-    """Return whether /dev/shm is a volume, or that of the host."""
-    mounts = (mount.get("mountPath").text.rstrip("/") for mount in container.get("volumeMounts").items())
-    return pod.get("hostIPC").value is True or _SHARED_MEMORY in mounts
 
 
 def stores_of(

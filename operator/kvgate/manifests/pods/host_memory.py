@@ -1,0 +1,119 @@
+"""Memory of the host that a container has: its limit, the size of /dev/shm, and what variables say about offloaded caches."""
+
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from msgspec import Struct
+
+from kvgate.api.quantity import parse_quantity
+from kvgate.documents.nodes import YamlError, value_of
+from kvgate.documents.written import NOTHING, Written
+from kvgate.text.patterns import pattern
+from kvgate.vllm.values import UnusableValue, gibibytes
+
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the path in the container
+RUNTIME_BYTES = 64 << 20
+"""Size of /dev/shm where the container asks for no other (containerd and CRI-O; Docker, unless its `default-shm-size` is set)."""
+_DOCKER_SIZE = pattern(r"(\d{1,18}(?:\.\d{1,6})?) ?(?:([kmgtp])i?)?b?", re.IGNORECASE)
+"""Sizes as Docker reads them (go-units, `RAMInBytes`): every unit is a power of 1024."""
+_FileText = Callable[[str], str | None]
+"""Absolute path in the container → the text there."""
+_MAX_FILE = 1 << 16
+"""Characters of a file of LMCache's settings."""
+
+
+class HostRoom(Struct, frozen=True, kw_only=True):
+    """Memory of one container, as it is written; a field that is not written has no limit, or is not known."""
+
+    limit: Written = NOTHING
+    shm: Written = NOTHING
+    """The size that is given to /dev/shm."""
+    is_docker: bool = False
+    """True where sizes are Docker's and not quantities of Kubernetes."""
+    values: Mapping[str, Any] = {}
+    """Settings of a what-if that variables of the container state."""
+
+    @property
+    def limit_bytes(self) -> int | None:
+        return self._bytes(self.limit)
+
+    @property
+    def shm_bytes(self) -> int | None:
+        return self._bytes(self.shm)
+
+    def _bytes(self, size: Written) -> int | None:
+        """Return whole bytes; None where nothing is written, where it is no size, and for 0, which means no limit."""
+        amount = _docker_bytes(size.text) if self.is_docker else parse_quantity(size.text)
+        return int(amount) or None if amount is not None else None
+
+
+NO_ROOM = HostRoom()
+
+
+def room_of(pod: Written, container: Written, variables: Mapping[str, Written], file_text: _FileText) -> HostRoom:
+    """Return the memory of a container of a pod; the pod's own limit counts where the container has none."""
+    limit, of_pod = container.get("resources", "limits", "memory"), pod.get("resources", "limits", "memory")
+    name = shared_mount(container).get("name").text
+    volumes = (volume for volume in pod.get("volumes").items() if name and volume.get("name").text == name)
+    shared = next(volumes, NOTHING)
+    is_memory = shared.get("emptyDir", "medium").text == "Memory"
+    return HostRoom(
+        limit=of_pod if of_pod.is_set and not limit.is_set else limit,
+        shm=shared.get("emptyDir", "sizeLimit") if is_memory else NOTHING,
+        values=values_of(variables, file_text),
+    )
+
+
+def shared_mount(container: Written) -> Written:
+    """Return the mount at /dev/shm."""
+    mounts = container.get("volumeMounts").items()
+    return next((mount for mount in mounts if mount.get("mountPath").text.rstrip("/") == SHARED_MEMORY), NOTHING)
+
+
+def room_of_service(service: Written, variables: Mapping[str, Written], file_text: _FileText) -> HostRoom:
+    """Return the memory of a service of docker-compose."""
+    limit = service.get("deploy", "resources", "limits", "memory")
+    return HostRoom(
+        limit=limit if limit.is_set else service.get("mem_limit"),
+        shm=service.get("shm_size") if service.get("ipc").text in _OWN_SHARED_MEMORY else NOTHING,
+        is_docker=True,
+        values=values_of(variables, file_text),
+    )
+
+
+_OWN_SHARED_MEMORY = ("", "private", "shareable")
+"""Values of `ipc` with which a service has a /dev/shm of its own."""
+
+
+def values_of(variables: Mapping[str, Written], file_text: _FileText) -> dict[str, Any]:
+    """Return what variables say about host memory; LMCache reads a file instead of them where one is named."""
+    found: dict[str, Any] = {}
+    simple = variables.get("VLLM_USE_SIMPLE_KV_OFFLOAD")
+    if simple is not None and simple.text not in ("", "0"):
+        found["simple_kv_offload"] = True
+    size = variables.get("LMCACHE_MAX_LOCAL_CPU_SIZE", NOTHING).text
+    if path := variables.get("LMCACHE_CONFIG_FILE", NOTHING).text:
+        size = _size_in_file(file_text(path))
+    try:
+        gibibytes(size)
+    except UnusableValue:
+        return found
+    return {**found, "lmcache_max_local_cpu_size": size}
+
+
+def _size_in_file(text: str | None) -> str:
+    try:
+        content = value_of(text) if text and len(text) <= _MAX_FILE else None
+    except YamlError:
+        return ""
+    return Written(value=content).get("max_local_cpu_size").text
+
+
+def _docker_bytes(text: str) -> Fraction | None:
+    match = _DOCKER_SIZE.fullmatch(text.strip()) if len(text) < 40 else None
+    if match is None:
+        return None
+    power = " kmgtp".index((match[2] or " ").lower())
+    return Fraction(match[1]) * Fraction(1024) ** power
