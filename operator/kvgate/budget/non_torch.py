@@ -37,7 +37,7 @@ def _kernels(run: Run, *, after_graphs: bool) -> Interval:
     by_vendor = {"amd": fitted.KERNELS_ROCM, "intel": fitted.KERNELS_XPU}
     is_large = run.accelerator.capability_major in (9, 10)
     graphs = fitted.KERNELS_AND_GRAPHS if is_large else fitted.KERNELS_AND_GRAPHS_SMALL
-    alike = graphs if after_graphs else fitted.KERNELS
+    alike = graphs if after_graphs and run.has_sampler else fitted.KERNELS
     kernels = by_vendor.get(run.accelerator.vendor, alike).interval
     if run.accounting.whole_card_non_torch:
         kernels += fitted.CONTEXT.interval

@@ -48,6 +48,20 @@ def test_the_logged_figure(
     assert amount.expected / GIB == pytest.approx(logged_gib, abs=near_gib)
 
 
+def test_a_stage_without_the_sampler_has_fewer_kernels() -> None:
+    """Llama-3.1-8B in two and in four stages shows 0.07 GiB (llm-d-planner, 0.19.0); one GPU shows 0.25."""
+    request = new_request(
+        shape=catalogue_shape("meta-llama/Llama-3.1-8B-Instruct"), accelerator=catalogue_accelerator("H100-SXM-80GB"),
+        vllm_version="0.19.0", pipeline=2, max_num_seqs=1024, max_num_batched_tokens=8192,
+    )  # fmt: skip
+    first, last = (stage.ledger for stage in plan(request).stages)
+    assert first is not None
+    assert last is not None
+    assert first.non_torch.low <= gib(0.07) <= first.non_torch.high
+    assert first.non_torch.expected / GIB == pytest.approx(0.07, abs=0.1)
+    assert last.non_torch.expected > first.non_torch.expected
+
+
 def test_nccl_leaves_the_budget_with_0_11() -> None:
     before, after = (
         non_torch("Qwen/Qwen3-32B", "H100-SXM-80GB", version, tensor=2) for version in ("0.10.2", "0.11.0")
