@@ -116,6 +116,7 @@ _COLUMNS = [
     _column("PP", "integer", ".spec.vllm.pipelineParallelSize", wide=True),
     _column("KV", "string", ".status.effective.kvCacheDtype", wide=True),
     _column("Policy", "string", ".spec.admission.policy", wide=True),
+    _column("Capacity", "string", ".spec.admission.capacity", wide=True),
     _condition("Accepted", wide=True, part="reason"),
 ]
 
