@@ -1,11 +1,13 @@
 """Engines that share a GPU: what each wants free at its start, what it then holds, and whether all of them start.
 
-vLLM's rules, as they were read: from 0.9 on an engine refuses to start where free memory < total × gpu_memory_utilization
-(0.9.2 `Worker.init_device`, 0.14 to 0.33 `request_memory`; absent in 0.8.5), also where kv_cache_memory_bytes gives the KV cache.
+vLLM's rules, as they were read: from 0.9.1 on an engine refuses to start where free memory < total × gpu_memory_utilization
+(0.9.1 `Worker.init_device`, 0.14 to 0.33 `request_memory`), also where kv_cache_memory_bytes gives the KV cache. 0.8.5 and 0.9.0
+check nothing, and take what others hold out of their own KV cache.
 """
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import permutations
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,6 +26,8 @@ WORKSPACES = Interval(low=0, expected=0, high=394 * MIB)
 `VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE`); the backend decides whether there are any."""
 _CHECKED = ("nvidia", "amd")
 """Vendors whose GPUs vLLM's `gpu_worker` runs; the workers of others are not read."""
+_MOST_TRIED = 5
+"""Engines of which all orders are tried."""
 _STEPS = 100
 """Suggested utilisations are whole hundredths, rounded down."""
 
@@ -53,7 +57,7 @@ class Sharer(Struct, frozen=True, kw_only=True):
     """True where a profile run sizes the KV cache: memory that others take or free meanwhile counts as its own. A model without caches
     is not profiled (0.33, `EngineCore._initialize_kv_caches`), and its share is only checked."""
     counts_others: bool = False
-    """True where memory that other processes hold is taken out of its KV cache (0.8)."""
+    """True where memory that other processes hold is taken out of its KV cache: it fills the card up to its share (0.8 and 0.9.0)."""
 
     @property
     def beyond_request(self) -> Interval:
@@ -66,6 +70,13 @@ class Sharer(Struct, frozen=True, kw_only=True):
     def needed_bytes(self) -> int:
         """Memory to request so that the guarantee holds even at the low end."""
         return (self.overhead.high if self.overhead else 0) + self.demand_bytes
+
+    def level_bytes(self, used_bytes: int, end: str) -> int | None:
+        """Return what is used after its start, where others use so much before it and it counts them; None where it does not start."""
+        own = self.overhead or self.before
+        needed_bytes: int = used_bytes + getattr(own, end) + self.demand_bytes
+        filled_bytes: int = getattr(self.held, end) - getattr(self.before, end)
+        return None if needed_bytes > self.requested_bytes else max(needed_bytes, filled_bytes)
 
     def peak_bytes(self, held_bytes: int, before_bytes: int) -> int:
         """Return what must be free for its start; at least what it then holds."""
@@ -166,31 +177,52 @@ def share_gpu(sharers: Sequence[Sharer]) -> Sharing:
     total = min((sharer.total for sharer in sharers), key=lambda each: each.expected)
     same = tuple(replace(sharer, total=total) for sharer in sharers)
     verdict = Verdict.MAY_NOT_FIT
-    if _start_in_order(same, total.low, "high"):
+    if _order_that_works(same, total.low, "high"):
         verdict = Verdict.FITS
-    elif not _start_in_order(same, total.high, "low"):
+    elif not _order_that_works(same, total.high, "low"):
         verdict = Verdict.DOES_NOT_FIT
-    order = tuple(sorted(same, key=lambda each: -_extra_at_start(each, "expected")))
-    held_bytes = sum(sharer.held.expected for sharer in same)
-    worst = max(_extra_at_start(sharer, "expected") for sharer in same)
-    return Sharing(
-        sharers=same, verdict=verdict, order=order, any_order=held_bytes + worst <= total.expected
-    )  # fmt: skip
+    best = _order_that_works(same, total.expected, "expected") or _best_orders(same, "expected")[0]
+    return Sharing(sharers=same, verdict=verdict, order=best, any_order=_starts_in_every_order(same, total.expected))
 
 
-def _start_in_order(sharers: Sequence[Sharer], total_bytes: int, end: str) -> bool:
-    """Return whether all start in the best order.
+def _order_that_works(sharers: Sequence[Sharer], total_bytes: int, end: str) -> tuple[Sharer, ...] | None:
+    return next((order for order in _best_orders(sharers, end) if _start_in_order(order, total_bytes, end)), None)
+
+
+def _best_orders(sharers: Sequence[Sharer], end: str) -> tuple[tuple[Sharer, ...], ...]:
+    """Return the orders of which one works if any does.
 
     The i-th start needs what the others before it hold, and its own peak. Sorted by peak less held, the largest first, the largest of
-    these sums is as small as any order makes it.
+    these sums is as small as any order makes it. Those that count the others fill the card up to their shares, the smallest first.
     """
+    counting = sorted((each for each in sharers if each.counts_others), key=lambda each: each.requested_bytes)
+    others = sorted((each for each in sharers if not each.counts_others), key=lambda each: -_extra_at_start(each, end))
+    return ((*others, *counting), (*counting, *others)) if counting else (tuple(others),)
+
+
+def _start_in_order(order: Sequence[Sharer], total_bytes: int, end: str) -> bool:
     used_bytes = 0
-    for sharer in sorted(sharers, key=lambda each: -_extra_at_start(each, end)):
+    for sharer in order:
+        if sharer.counts_others:
+            level_bytes = sharer.level_bytes(used_bytes, end)
+            if level_bytes is None or level_bytes > total_bytes:
+                return False
+            used_bytes = level_bytes
+            continue
         held_bytes = getattr(sharer.held, end)
         if used_bytes + held_bytes + _extra_at_start(sharer, end) > total_bytes:
             return False
         used_bytes += held_bytes
     return True
+
+
+def _starts_in_every_order(sharers: Sequence[Sharer], total_bytes: int) -> bool:
+    """Return whether the last one starts, whoever it is; where some count the others, try all orders of a few."""
+    if any(sharer.counts_others for sharer in sharers):
+        orders = permutations(sharers) if len(sharers) <= _MOST_TRIED else ()
+        return bool(orders) and all(_start_in_order(order, total_bytes, "expected") for order in orders)
+    held_bytes = sum(sharer.held.expected for sharer in sharers)
+    return held_bytes + max(_extra_at_start(sharer, "expected") for sharer in sharers) <= total_bytes
 
 
 def _extra_at_start(sharer: Sharer, end: str) -> int:
@@ -204,6 +236,8 @@ def utilizations(sharing: Sharing, *, by_need: bool) -> tuple[Fraction, ...] | N
     The memory is divided into equal parts, or in proportion to what each needs. An engine whose KV cache is given keeps what it holds.
     """
     total, sharers = sharing.total, sharing.sharers
+    if any(sharer.counts_others for sharer in sharers):
+        return None  # their shares would have to grow in the order of starts
     least = {
         id(s): max(Fraction(1, _STEPS), _hundredths(s.held.low - s.before.high, s)) for s in sharers if not s.measures
     }

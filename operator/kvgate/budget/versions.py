@@ -71,7 +71,7 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     whole_card_non_torch: bool = False
     """True where vLLM deducts all memory in use outside torch, with the CUDA context (V1 in 0.8 and 0.9.0)."""
     checks_free_memory: bool = False
-    """True where vLLM refuses to start with less free memory than it requests (0.9.2 and later; absent in 0.8.5)."""
+    """True where vLLM refuses to start with less free memory than it requests (0.9.1 and later; absent in 0.9.0)."""
     nccl_in_budget: bool = True
     """True where vLLM takes the snapshot before NCCL starts, so that NCCL's buffers are deducted."""
     nccl_connects_at_use: bool = False
@@ -292,10 +292,9 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 9), {
         "falls_back_to_float16": True,
         "hybrid_kv_cache_manager": True,
-        "checks_free_memory": True,
         "nccl_connects_at_use": True,
     }),
-    ((0, 9, 1), {"whole_card_non_torch": False}),
+    ((0, 9, 1), {"whole_card_non_torch": False, "checks_free_memory": True}),
     ((0, 9, 2), {"engine_max_num_seqs": 128}),
     ((0, 10), {"v0_vendors": frozenset()}),
     ((0, 10, 2), {"v0_below": (0, 0), "v0_runs_states": False}),

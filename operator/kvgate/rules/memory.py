@@ -265,8 +265,8 @@ UTILIZATION_TOO_HIGH = Rule(
     scope=Scope.MEMORY,
     title="gpu_memory_utilization leaves less outside the budget than CUDA and the communicators take before vLLM starts.",
     explanation=(
-        "vLLM 0.9 and later refuses to start, also where kv_cache_memory_bytes gives the KV cache. It is a warning where what is left may "
-        "suffice, and for releases that do not check."
+        "vLLM 0.9.1 and later refuses to start, also where kv_cache_memory_bytes gives the KV cache. It is a warning where what is left "
+        "may suffice, and for releases that do not check."
     ),
 )
 

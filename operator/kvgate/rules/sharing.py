@@ -21,6 +21,7 @@ from kvgate.rules.finding import (
     words,
 )
 
+_LATER_RELEASE = "use vLLM 0.9.1 or later, where the share is each engine's own"
 _MOST_NAMES = 8
 """Engines that one sentence names."""
 SHARED_GPU_OVERBOOKED = Rule(
@@ -45,6 +46,17 @@ def shares_leave_room(budget: Budget) -> Iterable[Finding]:
     if alike.verdict is Verdict.FITS:
         return
     share = f"{float(budget.resolved.gpu_memory_utilization):g}"
+    if sharer.counts_others:
+        message = words(
+            "{shared_by} is {count}, and vLLM {version} takes what the others hold out of its own share: the shares of engines on one GPU "
+            "have to grow in the order of their starts",
+            count=shared_by,
+            version=budget.request.vllm_version,
+        )
+        yield SHARED_GPU_OVERBOOKED.finding(
+            "gpu_memory_utilization", message, do(_LATER_RELEASE), severity=Severity.WARNING
+        )
+        return
     if settings.gpu_memory_utilization is None:
         message = words(
             "{shared_by} is {count}, and with vLLM's default {gpu_memory_utilization} of {share} that many engines claim {claimed} of the "
@@ -173,8 +185,11 @@ def overbooked(sharing: Sharing, device: str) -> Finding | None:
         else "one may not start, or they run out of memory under load"
     )
     message = words(
-        "{engines} share {device}: together they claim {claimed} of {total}, {low} to {high} of it beside what they request; "
+        "{engines} share {device}: together they claim {claimed} of {total}, {low} to {high} of it beside what they request{counting}; "
         "{consequence}",
+        counting=", and vLLM up to 0.9.0 takes what others hold out of its own share"
+        if any(s.counts_others for s in sharing.sharers)
+        else "",
         engines=named_together([f"{s.name} ({_claim(s)})" for s in sharing.sharers]),
         device=device,
         claimed=format_gib(sharing.claimed.expected),
@@ -203,7 +218,9 @@ def _parts(sharing: Sharing) -> Remedy:
             each = [f"{float(share):g} for {s.name}" for s, share in zip(sharing.sharers, shares, strict=True)]
             same = f"{float(shares[0]):g} for each" if len(set(shares)) == 1 else named_together(each)
             texts[same] = do("set {gpu_memory_utilization} to {shares}", shares=same)
-    return any_one(*(texts.values() or ["use a GPU with more memory"]), "give one of them a GPU of its own")
+    counting = any(sharer.counts_others for sharer in sharing.sharers)
+    instead = _LATER_RELEASE if counting else "use a GPU with more memory"
+    return any_one(*(texts.values() or [instead]), "give one of them a GPU of its own")
 
 
 SHARED_GPU_START_ORDER = Rule(

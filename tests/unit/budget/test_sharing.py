@@ -89,11 +89,37 @@ def test_a_given_cache_holds_its_bytes_and_still_wants_the_whole_share_free_at_t
 
 
 def test_releases_without_the_check_start_as_long_as_their_memory_can_be_had() -> None:
-    old = asked("0.9", vllm_version="0.8.5")
-    assert not old.checks_free
-    assert old.counts_others
-    assert asked("0.9", vllm_version="0.9.2").checks_free
-    assert not asked("0.9", vllm_version="0.9.2").counts_others
+    v0 = asked("0.9", vllm_version="0.7.3")
+    assert not v0.checks_free
+    assert not v0.counts_others
+    assert share_gpu([asked("0.45", vllm_version="0.7.3")] * 2).verdict is Verdict.FITS
+    assert share_gpu([v0, v0]).verdict is Verdict.DOES_NOT_FIT
+    for release, checks in (("0.8.5", False), ("0.9.0", False), ("0.9.1", True), ("0.10.2", True)):
+        sharer = asked("0.9", vllm_version=release)
+        assert (sharer.checks_free, sharer.counts_others) == (checks, not checks)
+
+
+def test_an_engine_that_counts_the_others_fills_the_card_up_to_its_share() -> None:
+    """vLLM issue 14376: two TinyLlama-1.1B on an L40S (V1, March 2025); the second with 0.2 had no memory for cache blocks."""
+
+    def engine(share: str) -> Sharer:
+        request = new_request(
+            shape=catalogue_shape("TinyLlama/TinyLlama-1.1B-Chat-v1.0"), accelerator=catalogue_accelerator("L40S-48GB"),
+            utilization=share, max_model_len=1024, vllm_version="0.8.5",
+        )  # fmt: skip
+        return sharer_of(plan(request), share)
+
+    assert share_gpu([engine("0.2"), engine("0.2")]).verdict is Verdict.DOES_NOT_FIT
+    second_larger = share_gpu([engine("0.3"), engine("0.2")])
+    assert second_larger.verdict is Verdict.MAY_NOT_FIT  # it worked: graphs of the first may take what the second needs
+    assert [sharer.name for sharer in second_larger.order] == ["0.2", "0.3"]
+    assert not second_larger.any_order
+    assert (
+        share_gpu([engine("0.45"), engine("0.9")]).verdict is Verdict.FITS
+    )  # vLLM's own tests did that (pull request 18974)
+    assert utilizations(second_larger, by_need=False) is None
+    beside_new = share_gpu([engine("0.5"), asked("0.2")])
+    assert beside_new.verdict is not Verdict.DOES_NOT_FIT
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,8 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
     (sharing_rules.shares_leave_room, "SharedGpuOverbooked", WARNING, "gpu_memory_utilization", {"shared_by": 2, "utilization": "0.7"}),
     (sharing_rules.shares_leave_room, "SharedGpuOverbooked", WARNING, "gpu_memory_utilization", {"shared_by": 3, "utilization": "0.34"}),
     (sharing_rules.shares_leave_room, "SharedGpuOverbooked", ERROR, "gpu_memory_utilization", {"shared_by": 8, "utilization": "0.99"}),
+    (sharing_rules.shares_leave_room, "SharedGpuOverbooked", WARNING, "gpu_memory_utilization",
+     {"shared_by": 2, "utilization": "0.45", "vllm_version": "0.8.5"}),
     (memory.sampler_fits_beside_budget, "SamplerWarmUpIsTight", WARNING, "max_num_seqs",
      {"utilization": "0.99", "max_num_seqs": 1024}),
     (setting_rules.whole_prompts_fit_a_batch, "BatchBelowMaxModelLen", ERROR, "max_num_batched_tokens",
