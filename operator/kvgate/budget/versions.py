@@ -463,6 +463,7 @@ def accounting_of_v0(version: str) -> Accounting:
         batched_tokens_cover_model_len=True,
         latent_context_in_profile=True,
         whole_card_non_torch=False,
+        checks_free_memory=False,
         flashinfer_samples="never",
         hybrid_kv_cache_manager=False,
         engine_max_num_seqs=None,

@@ -94,6 +94,8 @@ def test_releases_without_the_check_start_as_long_as_their_memory_can_be_had() -
     assert not v0.counts_others
     assert share_gpu([asked("0.45", vllm_version="0.7.3")] * 2).verdict is Verdict.FITS
     assert share_gpu([v0, v0]).verdict is Verdict.DOES_NOT_FIT
+    turing = asked("0.9", vllm_version="0.9.2", accelerator=new_accelerator(compute_capability=(7, 5)))
+    assert not turing.checks_free  # V0 runs there
     for release, checks in (("0.8.5", False), ("0.9.0", False), ("0.9.1", True), ("0.10.2", True)):
         sharer = asked("0.9", vllm_version=release)
         assert (sharer.checks_free, sharer.counts_others) == (checks, not checks)
